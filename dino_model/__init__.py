@@ -1,0 +1,1 @@
+"""Everything a picture needs to become attention maps: backbones, weights, features, predictor."""

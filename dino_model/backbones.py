@@ -1,0 +1,115 @@
+"""Backbones over timm: ViTs of any patch size for pictures of any size, and ResNet-50.
+
+Every backbone maps images [batch, channels, height, width] to one feature per image [batch, width]: the [CLS] token
+after the final norm for a ViT (section 3.2 of the paper), the pooled feature map for a ResNet.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import timm
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from dino_model import position
+from dino_model.position import PositionMode
+
+# Width, depth and heads of the paper's Table 1 (and DeiT's Ti, which the official code adds).
+VIT_SHAPES = {"vit_tiny": (192, 12, 3), "vit_small": (384, 12, 6), "vit_base": (768, 12, 12)}
+ARCHITECTURES = (*VIT_SHAPES, "resnet50")
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """What a backbone is, apart from its weights."""
+
+    architecture: str = "vit_small"
+    """vit_tiny, vit_small, vit_base or resnet50."""
+    patch_size: int = 16
+    """Side of a patch in pixels (ViT)."""
+    image_size: int = 224
+    """Side of the square picture whose patch grid the position embeddings are learned on (ViT)."""
+    in_channels: int = 3
+    """Channels of the pictures."""
+    width: int | None = None
+    """Features per token, instead of the architecture's."""
+    depth: int | None = None
+    """Blocks, instead of the architecture's."""
+    heads: int | None = None
+    """Attention heads, instead of the architecture's."""
+    drop_path: float = 0.0
+    """Stochastic depth of the last block; earlier blocks get linearly less."""
+    position_mode: PositionMode = "size"
+    """How position embeddings are resampled, see `dino_model.position`."""
+
+    def vit_shape(self) -> tuple[int, int, int]:
+        """Width, depth and heads with the overrides applied."""
+        width, depth, heads = VIT_SHAPES[self.architecture]
+        return self.width or width, self.depth or depth, self.heads or heads
+
+
+def create_backbone(config: BackboneConfig) -> nn.Module:
+    """Backbone with fresh weights.
+
+    A ViT takes pictures of any height and width: what is missing to a multiple of the patch size is padded with
+    zeros (the mean colour, after normalisation) at the bottom and the right, and the position embeddings are
+    resampled to the grid. Its parameter names equal those of the official DINO checkpoints.
+
+    Raises:
+        ValueError: unknown architecture, or sizes that cannot be.
+    """
+    _check(config)
+    if config.architecture == "resnet50":
+        return timm.create_model("resnet50", num_classes=0, in_chans=config.in_channels)
+    width, depth, heads = config.vit_shape()
+    vit = VisionTransformer(
+        img_size=config.image_size,
+        patch_size=config.patch_size,
+        in_chans=config.in_channels,
+        num_classes=0,
+        embed_dim=width,
+        depth=depth,
+        num_heads=heads,
+        drop_path_rate=config.drop_path,
+        dynamic_img_size=True,
+        dynamic_img_pad=True,
+    )
+    # timm starts [CLS] at 1e-6; DINO draws it like every other weight.
+    nn.init.trunc_normal_(vit.cls_token, std=0.02)
+    position.install(vit, config.position_mode)
+    return vit
+
+
+def feature_width(backbone: nn.Module) -> int:
+    """Length of the feature a backbone gives for one image."""
+    return int(backbone.num_features)  # type: ignore[arg-type]
+
+
+def forward_tokens(vit: VisionTransformer, images: Tensor) -> Tensor:
+    """All tokens after the final norm, prefix tokens first: [batch, tokens, width]."""
+    tokens: Tensor = vit.forward_features(images)
+    return tokens
+
+
+def patch_grid(vit: VisionTransformer, height: int, width: int) -> tuple[int, int]:
+    """Rows and columns of patches that a picture of this size is cut into, padding included."""
+    patch_height, patch_width = vit.patch_embed.patch_size
+    return -(-height // patch_height), -(-width // patch_width)
+
+
+def _check(config: BackboneConfig) -> None:
+    if config.architecture not in ARCHITECTURES:
+        raise ValueError(f"unknown architecture {config.architecture!r}: choose one of {', '.join(ARCHITECTURES)}")
+    found: dict[str, Any] = {"in_channels": config.in_channels}
+    if config.architecture != "resnet50":
+        width, depth, heads = config.vit_shape()
+        found |= {"patch_size": config.patch_size, "width": width, "depth": depth, "heads": heads}
+        if config.image_size < config.patch_size:
+            raise ValueError(f"image_size {config.image_size} is smaller than one patch of {config.patch_size} pixels")
+        if width % heads:
+            raise ValueError(f"width {width} cannot be split over {heads} heads: choose a multiple of {heads}")
+    for name, value in found.items():
+        if value < 1:
+            raise ValueError(f"{name} is {value}, expected at least 1")
+    if not 0 <= config.drop_path < 1:
+        raise ValueError(f"drop_path is {config.drop_path}, expected at least 0 and below 1")

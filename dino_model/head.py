@@ -1,0 +1,113 @@
+"""Projection head h of g = h o f (section 3.2 and the appendix "Projection Head" of the paper)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """Every variant of the paper's appendix; the defaults are DINO's."""
+
+    prototypes: int = 65536
+    """K, the number of outputs."""
+    layers: int = 3
+    """Linear layers of the MLP, 1 to 4. The prototype layer after the bottleneck is one more."""
+    hidden: int = 2048
+    """Width of the MLP's hidden layers."""
+    bottleneck: int | None = 256
+    """Width of the l2-normalised bottleneck before the prototypes; None: the MLP's last layer gives the K outputs."""
+    batch_norm: bool = False
+    """Batch normalisation after every hidden layer."""
+    activation: Literal["gelu", "relu"] = "gelu"
+    """Non-linearity of the hidden layers."""
+    train_gain: bool = False
+    """Train the weight-norm gain of the prototypes instead of keeping it at 1."""
+
+
+class Prototypes(nn.Module):
+    """Weight-normalised linear layer without bias: row k is gain_k * v_k / |v_k|.
+
+    The two parameters carry the names of torch's classic weight norm, as the official checkpoints do.
+    """
+
+    def __init__(self, width: int, prototypes: int, train_gain: bool = False) -> None:
+        super().__init__()
+        self.weight_g = nn.Parameter(torch.ones(prototypes, 1), requires_grad=train_gain)
+        # torch's default for a linear layer; only the direction matters.
+        self.weight_v = nn.Parameter(torch.empty(prototypes, width).uniform_(-(width**-0.5), width**-0.5))
+        self.train_gain = train_gain
+
+    def weight(self) -> Tensor:
+        """Prototypes, one a row: [K, width]."""
+        return torch._weight_norm(self.weight_v, self.weight_g, 0)
+
+    def freeze(self, frozen: bool) -> None:
+        """Take the layer out of training (no gradient, no decay, no moments), or put it back."""
+        self.weight_v.requires_grad_(not frozen)
+        self.weight_g.requires_grad_(self.train_gain and not frozen)
+
+    def forward(self, features: Tensor) -> Tensor:
+        # fp32 even under autocast: logits near 1 are divided by a temperature of 0.04, where bf16 loses 0.1 nat.
+        with torch.autocast(features.device.type, enabled=False):
+            return F.linear(features.float(), self.weight())
+
+
+class ProjectionHead(nn.Module):
+    """MLP, l2-normalised bottleneck, prototypes: [..., in_width] -> logits [..., K]."""
+
+    def __init__(self, in_width: int, config: HeadConfig | None = None) -> None:
+        super().__init__()
+        config = config or HeadConfig()
+        _check(config)
+        self.normalise = config.bottleneck is not None
+        self.mlp = _mlp(in_width, config.bottleneck or config.prototypes, config)
+        self.last_layer = (
+            nn.Identity()
+            if config.bottleneck is None
+            else Prototypes(config.bottleneck, config.prototypes, config.train_gain)
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        projected = self.mlp(features)
+        if self.normalise:
+            projected = F.normalize(projected.float(), dim=-1)
+        logits: Tensor = self.last_layer(projected)
+        return logits
+
+    def freeze_last_layer(self, frozen: bool) -> None:
+        """Withhold the gradient from the layer that gives the logits, or give it back."""
+        if isinstance(self.last_layer, Prototypes):
+            self.last_layer.freeze(frozen)
+        else:
+            self.mlp[-1].requires_grad_(not frozen)
+
+
+def _mlp(in_width: int, out_width: int, config: HeadConfig) -> nn.Sequential:
+    widths = [in_width, *[config.hidden] * (config.layers - 1), out_width]
+    modules: list[nn.Module] = []
+    for i in range(config.layers):
+        linear = nn.Linear(widths[i], widths[i + 1])
+        nn.init.trunc_normal_(linear.weight, std=0.02)
+        nn.init.zeros_(linear.bias)
+        modules.append(linear)
+        if i < config.layers - 1:
+            if config.batch_norm:
+                modules.append(nn.BatchNorm1d(widths[i + 1]))
+            modules.append(nn.GELU() if config.activation == "gelu" else nn.ReLU())
+    return nn.Sequential(*modules)
+
+
+def _check(config: HeadConfig) -> None:
+    if not 1 <= config.layers <= 4:
+        raise ValueError(f"the head has {config.layers} MLP layers, expected 1 to 4")
+    if config.activation not in ("gelu", "relu"):
+        raise ValueError(f"unknown activation {config.activation!r}: choose 'gelu' or 'relu'")
+    if config.prototypes < 2:
+        raise ValueError(f"K is {config.prototypes}, expected at least 2: one prototype has nothing to tell apart")
+    for name, value in (("hidden", config.hidden), ("bottleneck", config.bottleneck)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}, expected at least 1")

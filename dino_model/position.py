@@ -1,0 +1,87 @@
+"""Position embeddings on any grid.
+
+A ViT learns one embedding per patch of the grid it was trained on. Another picture size needs another grid, and
+there are two ways to get there that differ by up to 11 % (relative L2, 14 -> 6 patches): the exact target size,
+and the official DINO code's scale factor with 0.1 added, which shifts the sampling points.
+"""
+
+from types import MethodType
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor
+
+PositionMode = Literal["size", "official"]
+
+
+def resample(
+    embedding: Tensor, learned: tuple[int, int], grid: tuple[int, int], prefix: int = 1, mode: PositionMode = "size"
+) -> Tensor:
+    """Position embedding of another grid, by bicubic interpolation without antialiasing.
+
+    Args:
+        embedding: [1, prefix + rows * columns, width] of the learned grid.
+        learned: rows and columns of the learned grid.
+        grid: rows and columns wanted.
+        prefix: leading tokens ([CLS], registers) that carry an embedding of their own; they are not resampled.
+        mode: `size` samples exactly `grid`; `official` uses the scale factors (rows + 0.1) / learned rows and
+            (columns + 0.1) / learned columns, as the official DINO code does, and leaves the embedding alone
+            only for a square grid of the learned number of patches.
+
+    Returns:
+        [1, prefix + rows * columns, width].
+
+    Raises:
+        ValueError: unknown mode, or an embedding that does not fit `learned`.
+    """
+    if mode not in ("size", "official"):
+        raise ValueError(f"unknown position mode {mode!r}: choose 'size' or 'official'")
+    if embedding.shape[1] != prefix + learned[0] * learned[1]:
+        raise ValueError(
+            f"position embedding has {embedding.shape[1]} tokens, expected {prefix} + {learned[0]}x{learned[1]}"
+        )
+    if grid == learned and (mode == "size" or grid[0] == grid[1]):
+        return embedding
+    prefixes, patches = embedding[:, :prefix], embedding[:, prefix:]
+    patches = patches.unflatten(1, learned).permute(0, 3, 1, 2)  # [1, width, rows, columns]
+    if mode == "size":
+        patches = F.interpolate(patches, size=grid, mode="bicubic", align_corners=False)
+    else:
+        factors = ((grid[0] + 0.1) / learned[0], (grid[1] + 0.1) / learned[1])
+        patches = F.interpolate(patches, scale_factor=factors, mode="bicubic", align_corners=False)
+    return torch.cat([prefixes, patches.flatten(2).transpose(1, 2)], dim=1)
+
+
+def install(vit: VisionTransformer, mode: PositionMode) -> None:
+    """Make a timm ViT resample its position embeddings with `resample` in the given mode.
+
+    Raises:
+        ValueError: the model is no timm VisionTransformer with learned position embeddings, or an unknown mode.
+    """
+    if not isinstance(vit, VisionTransformer) or vit.pos_embed is None:
+        raise ValueError(f"{type(vit).__name__} has no learned position embeddings to resample")
+    if mode not in ("size", "official"):
+        raise ValueError(f"unknown position mode {mode!r}: choose 'size' or 'official'")
+    # timm's own resampling is antialiased, which neither the paper's models nor DINOv2's were trained with.
+    vit.dynamic_img_size = True
+    vit.patch_embed.strict_img_size = False
+    vit.patch_embed.flatten = False
+    vit.patch_embed.output_fmt = type(vit.patch_embed.output_fmt)("NHWC")
+    vit.position_mode = mode  # type: ignore[assignment]
+    vit._pos_embed = MethodType(_add_positions, vit)  # type: ignore[method-assign]
+
+
+def _add_positions(vit: VisionTransformer, patches: Tensor) -> Tensor:
+    """[batch, rows, columns, width] -> [batch, prefix + rows * columns, width], positions added."""
+    batch, rows, columns, _ = patches.shape
+    carries = 0 if vit.no_embed_class else vit.num_prefix_tokens  # prefix tokens with a position of their own
+    position = resample(vit.pos_embed, vit.patch_embed.grid_size, (rows, columns), carries, vit.position_mode)
+    prefix = [token.expand(batch, -1, -1) for token in (vit.cls_token, vit.reg_token) if token is not None]
+    tokens = patches.flatten(1, 2)
+    if vit.no_embed_class:
+        tokens = torch.cat([*prefix, tokens + position], dim=1)
+    else:
+        tokens = torch.cat([*prefix, tokens], dim=1) + position
+    return vit.pos_drop(tokens)

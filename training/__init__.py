@@ -1,0 +1,1 @@
+"""Pretraining without labels, and what frozen features are worth."""

@@ -1,0 +1,1 @@
+"""One file per method: the class is the algorithm of its paper."""
