@@ -1,0 +1,292 @@
+"""Any picture file becomes uint8 RGB; any folder, tar or list of pictures becomes `Images`."""
+
+import io
+import os
+import posixpath
+import tarfile
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image, ImageChops, UnidentifiedImageError
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
+SUFFIXES = {
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib"),
+    *(".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
+}
+MAX_PIXELS = 100_000_000  # 300 MB as RGB: above a camera's single shot, below what hurts a laptop
+
+# `read` has a cap of its own and says so in an exception; Pillow's warning would only repeat it.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+_EXIF_ORIENTATION = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+}
+
+
+class ImageError(ValueError):
+    """A picture, or a collection of pictures, that cannot be read. The message is one sentence for people."""
+
+
+def read(
+    source: str | Path | bytes | BinaryIO, *, max_pixels: int = MAX_PIXELS, name: str | None = None
+) -> np.ndarray:
+    """The picture as a screen should show it: uint8 [height, width, 3], RGB, values 0..255.
+
+    EXIF orientation is applied; grey, palette and CMYK become RGB (without colour profiles);
+    transparency is laid on white; 16- and 32-bit pictures of one channel are stretched from their
+    minimum and maximum to 0..255; of animations and multi-page files the first frame is taken.
+
+    Args:
+        source: a path, the bytes of a file, or a binary stream that can seek.
+        max_pixels: largest width × height that is decoded; the header tells, before memory is spent.
+        name: what messages call the picture; left out: the file's name, or "the picture".
+
+    Raises:
+        ImageError: missing, empty, damaged or cut short, too large, or not one of `FORMATS`.
+    """
+    if isinstance(source, bytes):
+        return _decode(io.BytesIO(source), max_pixels, name or "the picture")
+    if not isinstance(source, str | Path):
+        return _decode(source, max_pixels, name or "the picture")
+    path = Path(source)
+    return read(_bytes(path, name or path.name), max_pixels=max_pixels, name=name or path.name)
+
+
+def _bytes(path: Path, name: str, offset: int = 0, size: int = -1) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(size)
+    except OSError as error:
+        raise ImageError(f"{name} cannot be opened: {error.strerror or error}") from error
+
+
+def _decode(stream: BinaryIO, max_pixels: int, name: str) -> np.ndarray:
+    try:
+        with Image.open(stream, formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > max_pixels:
+                raise Image.DecompressionBombError(f"{width} × {height}")
+            image.load()
+            return _to_rgb(image)
+    except Image.DecompressionBombError as error:
+        raise ImageError(f"{name} is too large: at most {max_pixels:,} pixels are read ({error})") from error
+    except UnidentifiedImageError as error:
+        if stream.seek(0, io.SEEK_END) == 0:
+            raise ImageError(f"{name} is empty (0 bytes)") from error
+        raise ImageError(f"{name} is not a picture of a known format ({', '.join(FORMATS)})") from error
+    except Exception as error:  # what decoders raise on damaged files is an open set
+        raise ImageError(f"{name} is damaged or cut short: {error}") from error
+
+
+def _to_rgb(image: Image.Image) -> np.ndarray:
+    if image.mode == "CMYK" and image.format == "JPEG" and "adobe" not in image.info:
+        image = ImageChops.invert(image)  # Pillow takes the inks of every JPEG as inverted, Adobe's way
+    upright = _UPRIGHT.get(_orientation(image))
+    if upright is not None:
+        image = image.transpose(upright)
+    if image.mode.startswith(("I", "F")):
+        return np.repeat(_stretch(np.asarray(image))[:, :, None], 3, axis=2)
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return np.array(image.convert("RGB"))
+
+
+def _orientation(image: Image.Image) -> int:
+    """EXIF orientation 1..8; 1 (upright) where none can be read, as viewers do."""
+    try:
+        return image.getexif().get(_EXIF_ORIENTATION, 1)
+    except Exception:  # a damaged EXIF block does not damage the picture
+        return 1
+
+
+def _stretch(values: np.ndarray) -> np.ndarray:
+    """Numbers of any range → uint8, finite minimum to 0 and maximum to 255; a constant counts as 16-bit."""
+    finite = values[np.isfinite(values)].astype(np.float64)
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+    if low == high:
+        low, high = 0.0, 65535.0
+    scaled = (values.astype(np.float64) - low) * (255 / (high - low))
+    return np.nan_to_num(scaled, nan=0.0).clip(0, 255).round().astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Pictures by number, from a folder, a tar or a list; sorted by name. Made by `open_images`.
+
+    Holds no open file: it can be pickled, forked, and read by several threads at once.
+    """
+
+    names: tuple[str, ...]  # relative to the folder, with "/"
+    labels: tuple[int, ...] | None  # index into `classes`; None: no classes
+    classes: tuple[str, ...]  # names of the parent folders, sorted
+    root: Path  # the folder that names are relative to, or the tar
+    extents: tuple[tuple[int, int], ...] | None = None  # in a tar: (offset, size) in bytes
+    ignored: int = 0  # files left aside because their suffix is no picture's
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def read(self, index: int, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+        """uint8 RGB [height, width, 3], as `images.read`. Raises ImageError naming the picture."""
+        return read(self.read_bytes(index), max_pixels=max_pixels, name=self.names[index])
+
+    def read_bytes(self, index: int) -> bytes:
+        """The file as it lies there, undecoded. Raises ImageError naming the picture."""
+        name = self.names[index]
+        if self.extents is None:
+            return _bytes(self.root / name, name)
+        offset, size = self.extents[index]
+        data = _bytes(self.root, name, offset, size)
+        if len(data) < size:
+            raise ImageError(f"{name} is cut short: {self.root.name} ends within it")
+        return data
+
+    def subset(self, indices: Iterable[int]) -> "Images":
+        """These pictures, in this order; `classes` stay, so that a label keeps its meaning."""
+        chosen = tuple(indices)
+        return replace(
+            self,
+            names=tuple(self.names[i] for i in chosen),
+            labels=None if self.labels is None else tuple(self.labels[i] for i in chosen),
+            extents=None if self.extents is None else tuple(self.extents[i] for i in chosen),
+        )
+
+
+def open_images(path: str | Path, *, exclude: str | Path | None = None) -> Images:
+    """The pictures of a folder, an uncompressed tar, or a list. Nothing is decoded yet.
+
+    A folder is searched through all its levels; hidden files and files whose suffix is no picture's
+    are ignored and counted. In a tar, one top folder that holds everything is left out of the names,
+    which then are those in the unpacked folder. A list is a text file with one path a line, relative
+    to the list's own folder; empty lines and lines that begin with # are skipped.
+
+    A picture's label is the name of its parent folder; where there is one such folder, none has one.
+
+    Args:
+        path: FOLDER, TAR or LIST.
+        exclude: text file with the names of pictures to leave out, one a line, as in `Images.names`.
+
+    Raises:
+        ImageError: nothing there, no pictures, a compressed or damaged tar, a listed or excluded name
+            that does not exist.
+    """
+    path = Path(path)
+    found = _scan(path)
+    names = sorted(name for name in found if _is_picture(name))
+    if not names:
+        raise ImageError(
+            f"no pictures in {path}: found {len(found)} files,"
+            " none of them .jpg, .png, .webp, .bmp, .tif, .gif or .ppm"
+        )
+    kept = _without(names, exclude)
+    labels, classes = _labels(kept)
+    extents = tuple(extent for name in kept if (extent := found[name]))
+    return Images(
+        names=tuple(kept),
+        labels=labels,
+        classes=classes,
+        root=path if path.is_dir() or extents else path.parent,
+        extents=extents or None,
+        ignored=len(found) - len(names),
+    )
+
+
+def _scan(path: Path) -> dict[str, tuple[int, int] | None]:
+    """Every file's name → (offset, size) in a tar, None in a folder or list."""
+    if path.is_dir():
+        return dict.fromkeys(_walk(path))
+    head = _bytes(path, str(path), size=8)
+    packed = next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), None)
+    if packed:
+        raise ImageError(f"{path} is compressed ({packed}): unpack it, then pass its folder or a plain tar")
+    if tarfile.is_tarfile(path):
+        return _index_tar(path)
+    return dict.fromkeys(_read_list(path))
+
+
+def _walk(folder: Path) -> Iterable[str]:
+    for parent, _, files in os.walk(folder, followlinks=True):
+        relative = Path(parent).relative_to(folder)
+        yield from ((relative / file).as_posix() for file in files)
+
+
+def _index_tar(path: Path) -> dict[str, tuple[int, int] | None]:
+    try:
+        with tarfile.open(path, "r:") as tar:
+            members = {posixpath.normpath(m.name): (m.offset_data, m.size) for m in tar if m.isreg()}
+    except tarfile.TarError as error:
+        raise ImageError(f"{path} is a damaged tar: {error}") from error
+    tops = {name.partition("/")[0] for name in members}
+    top = f"{tops.pop()}/" if len(tops) == 1 else ""
+    return {name.removeprefix(top): extent for name, extent in members.items()}
+
+
+def _read_list(path: Path) -> list[str]:
+    names = _lines(path)
+    missing = [name for name in names if not (path.parent / name).is_file()]
+    if missing:
+        raise ImageError(
+            f"{path} lists {len(names)} files, and {len(missing)} of them do not exist,"
+            f" the first is {missing[0]}; paths in a list are relative to the list's folder"
+        )
+    return names
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = _bytes(path, str(path)).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ImageError(f"{path} is no folder, no tar and no text with one name a line") from error
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def _is_picture(name: str) -> bool:
+    path = posixpath.basename(name)
+    return posixpath.splitext(path)[1].lower() in SUFFIXES and not path.startswith(".")
+
+
+def _without(names: list[str], exclude: str | Path | None) -> list[str]:
+    if exclude is None:
+        return names
+    unwanted = set(_lines(Path(exclude)))
+    unknown = sorted(unwanted.difference(names))
+    if unknown:
+        raise ImageError(
+            f"{exclude} names {len(unknown)} pictures that are not there, the first is {unknown[0]};"
+            f" names look like {names[0]}"
+        )
+    kept = [name for name in names if name not in unwanted]
+    if not kept:
+        raise ImageError(f"{exclude} leaves no picture: it names all {len(names)}")
+    return kept
+
+
+def _labels(names: list[str]) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
+    """The parent folder of every name, as a number, and the folders those numbers stand for."""
+    folders = [posixpath.basename(posixpath.dirname(name)) or "." for name in names]
+    classes = tuple(sorted(set(folders)))
+    if len(classes) == 1:
+        return None, ()
+    number = {folder: index for index, folder in enumerate(classes)}
+    return tuple(number[folder] for folder in folders), classes
