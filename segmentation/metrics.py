@@ -91,3 +91,123 @@ def contour(mask: Mask) -> Mask:
     edges[:-1, :] |= mask[:-1, :] ^ mask[1:, :]
     edges[:-1, :-1] |= mask[:-1, :-1] ^ mask[1:, 1:]
     return edges
+
+
+@dataclass(frozen=True)
+class Contour:
+    """The contour of one mask, ready to be matched with others of the same picture.
+
+    Attributes:
+        points: flat indices of the boundary pixels, int64 [points].
+        reach: 1 where a boundary pixel lies within the matching radius, uint8 [H, W].
+    """
+
+    points: NDArray[np.int64]
+    reach: NDArray[np.uint8]
+
+
+def trace(mask: Mask, radius: int) -> Contour:
+    """Contour of a mask and everything within `radius` pixels (Euclidean) of it.
+
+    Args:
+        mask: Boolean [H, W].
+        radius: matching distance in pixels, see `contour_radius`.
+    """
+    height, width = mask.shape
+    left, top, box_width, box_height = cv2.boundingRect(mask.view(np.uint8))
+    # A contour starts one pixel before its mask; what lies further away than the radius is empty and costs nothing.
+    margin = radius + 1
+    rows = slice(max(top - margin, 0), min(top + box_height + margin, height))
+    columns = slice(max(left - margin, 0), min(left + box_width + margin, width))
+    reach = np.zeros(mask.shape, np.uint8)
+    if not box_width:
+        return Contour(np.zeros(0, np.int64), reach)
+    edges = contour(mask[rows, columns])
+    y, x = np.nonzero(edges)
+    reach[rows, columns] = cv2.dilate(edges.view(np.uint8), _disk(radius), borderType=cv2.BORDER_CONSTANT)
+    return Contour((y + rows.start) * width + x + columns.start, reach)
+
+
+@lru_cache(maxsize=8)
+def _disk(radius: int) -> NDArray[np.uint8]:
+    y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]
+    return (x * x + y * y <= radius * radius).astype(np.uint8)
+
+
+def contour_match(prediction: Contour, ground_truth: Contour) -> float:
+    """Harmonic mean of contour precision and recall: F in [0, 1].
+
+    Two masks without contour match (1), one without does not (0). So a full frame against an empty one has F = 1 and
+    J = 0, as in the official evaluator.
+    """
+    if not len(prediction.points) or not len(ground_truth.points):
+        return float(len(prediction.points) == len(ground_truth.points))
+    precision = np.count_nonzero(ground_truth.reach.ravel()[prediction.points]) / len(prediction.points)
+    recalled = np.count_nonzero(prediction.reach.ravel()[ground_truth.points]) / len(ground_truth.points)
+    return 2 * precision * recalled / (precision + recalled) if precision + recalled else 0.0
+
+
+def contour_accuracy(
+    prediction: Mask, ground_truth: Mask, void: Mask | None = None, tolerance: float = CONTOUR_TOLERANCE
+) -> float:
+    """Contour accuracy F of DAVIS for one pair of masks.
+
+    Args:
+        prediction, ground_truth: Boolean [H, W].
+        void: Boolean [H, W], cleared in both masks before their contours are drawn (so its own edge may become one).
+        tolerance: see `contour_radius`.
+
+    Returns:
+        F in [0, 1]; see `contour_match` for masks without contour.
+
+    Raises:
+        ValueError: a mask is not Boolean, not two-dimensional, or sizes differ.
+
+    Source: Perazzi et al. 2016, section 4.2.
+    """
+    _check_masks(prediction, ground_truth, void)
+    if prediction.ndim != 2:
+        raise ValueError(f"prediction has shape {prediction.shape}; contour_accuracy takes one [height, width] mask")
+    if void is not None:
+        prediction, ground_truth = prediction & ~void, ground_truth & ~void
+    radius = contour_radius(*prediction.shape, tolerance)
+    return contour_match(trace(prediction, radius), trace(ground_truth, radius))
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What DAVIS reports of the per-frame scores of one object, each a share (decay may be negative)."""
+
+    mean: float
+    recall: float
+    decay: float
+
+
+def statistics(values: Scores) -> Statistics:
+    """Mean, recall and decay of one object's scores over the frames of its sequence.
+
+    Args:
+        values: J or F per frame, float64 [frames], at least one.
+
+    Raises:
+        ValueError: no frame.
+    """
+    if values.ndim != 1 or not len(values):
+        raise ValueError(f"scores have shape {values.shape}; statistics need one score per frame, at least one frame")
+    return Statistics(float(values.mean()), recall(values), decay(values))
+
+
+def recall(values: Scores, threshold: float = 0.5) -> float:
+    """Share of the frames whose score lies strictly above the threshold."""
+    return float(np.mean(values > threshold))
+
+
+def decay(values: Scores, bins: int = 4) -> float:
+    """How much is lost over time: mean score of the first quarter of the frames minus that of the last.
+
+    Neighbouring quarters share the frame at which they meet. The official evaluator keeps the frame numbers in 8 bits
+    and so reports NaN or nonsense from 256 scored frames on; this function is right at any length, and equal below.
+    """
+    # the small addend sends halves upwards, where round() alone would send them to the even neighbour
+    edges = np.round(np.linspace(1, len(values), bins + 1) + 1e-10).astype(np.int64) - 1
+    return float(values[: edges[1] + 1].mean() - values[edges[-2] :].mean())
