@@ -1,0 +1,1 @@
+"""Segmentation without training: attention masks, their scores, label propagation, object discovery."""

@@ -1,0 +1,291 @@
+"""Pictures for people: heat maps, coloured heads, outlined masks, points, boxes, captions, contact sheets.
+
+Pictures go in and come out as uint8 RGB [height, width, 3]; maps lie on a patch grid and are enlarged here.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import matplotlib
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from segmentation.masks import Box, Interpolation, Mask, enlarge, keep_mass_of_maps
+
+Picture = NDArray[np.uint8]
+
+# The first seven are Okabe and Ito's; each further one is the colour of an 18-step RGB cube, neither dark nor
+# pale, that lies farthest in CIELAB from those before it, to normal, deuteranope and protanope eyes alike.
+_HEAD_COLORS = (
+    (213, 94, 0), (86, 180, 233), (240, 228, 66), (0, 158, 115), (204, 121, 167), (0, 114, 178),
+    (230, 159, 0), (105, 0, 255), (0, 255, 150), (120, 105, 255), (210, 0, 60), (0, 255, 255),
+    (225, 150, 90), (120, 150, 255), (180, 0, 120), (150, 240, 195), (165, 240, 105), (210, 0, 180),
+    (45, 105, 45), (255, 105, 135), (165, 15, 210), (30, 195, 210), (150, 60, 90), (90, 150, 30),
+)  # fmt: skip
+
+
+def head_colors(count: int) -> NDArray[np.uint8]:
+    """One fixed RGB colour per head: [count, 3]. The first 24 are distinct; later ones start again."""
+    return np.array(
+        [_HEAD_COLORS[head % len(_HEAD_COLORS)] for head in range(count)], dtype=np.uint8
+    ).reshape(-1, 3)
+
+
+def heat_map(
+    values: NDArray[np.floating],
+    size: tuple[int, int],
+    *,
+    colormap: str = "inferno",
+    value_range: tuple[float, float] | None = None,
+    interpolation: Interpolation = "nearest",
+) -> Picture:
+    """A map on the patch grid as a picture in false colours.
+
+    Args:
+        values: [rows, columns].
+        size: height and width of the picture.
+        colormap: a matplotlib name.
+        value_range: values shown by the first and last colour; by default the map's own least and greatest.
+            Give the same range to maps that are to be compared.
+        interpolation: how the grid is enlarged.
+
+    Returns:
+        [height, width, 3].
+
+    Raises:
+        ValueError: unknown colormap.
+    """
+    if colormap not in matplotlib.colormaps:
+        raise ValueError(
+            f"no colormap {colormap!r}; matplotlib has viridis, inferno, magma, cividis, gray and others"
+        )
+    scaled = enlarge(_to_unit(values, value_range), size, interpolation)
+    colors = (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
+    return colors[(scaled * 255).round().astype(np.uint8)]
+
+
+def blend(picture: Picture, layer: Picture, opacity: float | NDArray[np.floating]) -> Picture:
+    """`layer` over `picture` with an opacity in [0, 1], one for all pixels or one each: [height, width]."""
+    alpha = np.asarray(opacity, dtype=np.float32)
+    alpha = alpha[..., None] if alpha.ndim == 2 else alpha
+    return np.rint(picture * (1 - alpha) + layer * alpha).astype(np.uint8)
+
+
+def overlay_heat(
+    picture: Picture,
+    values: NDArray[np.floating],
+    *,
+    opacity: float = 0.6,
+    colormap: str = "inferno",
+    value_range: tuple[float, float] | None = None,
+    interpolation: Interpolation = "bilinear",
+) -> Picture:
+    """A map [rows, columns] in false colours over the picture it belongs to; arguments as `heat_map`."""
+    layer = heat_map(
+        values, picture.shape[:2], colormap=colormap, value_range=value_range, interpolation=interpolation
+    )
+    return blend(picture, layer, opacity)
+
+
+def overlay_heads(
+    picture: Picture,
+    attention: NDArray[np.floating],
+    *,
+    heads: Sequence[int] | None = None,
+    mass: float = 0.6,
+    opacity: float = 0.75,
+    interpolation: Interpolation = "bilinear",
+) -> Picture:
+    """Every head in its own colour over a grey, dimmed picture: where each looks, in one view.
+
+    A pixel takes the colour of the head that attends to it most, each head measured against its own strongest
+    patch; the stronger, the more opaque. Only patches within a head's kept mass are coloured.
+
+    Args:
+        picture: [height, width, 3].
+        attention: [all heads, rows, columns].
+        heads: the heads to show; all by default. A head keeps its colour whichever others are shown.
+        mass: share of each head's attention that may be coloured, in (0, 1].
+        opacity: of the strongest patches, in [0, 1].
+        interpolation: how the grid is enlarged.
+
+    Raises:
+        ValueError: as `keep_mass`, or no head chosen.
+
+    Source: Fig. 3 of the paper, "Attention maps from multiple heads"; the colours are our own.
+    """
+    chosen = list(range(len(attention))) if heads is None else list(heads)
+    if not chosen:
+        raise ValueError("no head chosen: pass at least one")
+    maps = np.asarray(attention, dtype=np.float32)[chosen]
+    kept = keep_mass_of_maps(maps, mass)
+    # The square root brings out the middle of the range: attention falls off steeply from its peak.
+    strength = np.sqrt(np.where(kept, maps, 0) / maps.max(axis=(1, 2), keepdims=True))
+    strength = enlarge(strength, picture.shape[:2], interpolation)  # [chosen, height, width]
+    winner = strength.argmax(axis=0)
+    layer = head_colors(len(attention))[chosen][winner]
+    return blend(_dimmed(picture), layer, opacity * strength.max(axis=0))
+
+
+def overlay_masks(
+    picture: Picture,
+    masks: Mask,
+    *,
+    colors: NDArray[np.uint8] | None = None,
+    opacity: float = 0.45,
+    contour: int = 2,
+) -> Picture:
+    """Masks over a picture, each tinted and outlined in its colour; later masks lie on top.
+
+    Args:
+        picture: [height, width, 3].
+        masks: [height, width] or [masks, height, width].
+        colors: [masks, 3]; the head colours by default.
+        opacity: of the tint, in [0, 1].
+        contour: width of the outline in pixels, 0 for none.
+
+    Raises:
+        ValueError: masks and picture differ in size.
+    """
+    masks = masks[None] if masks.ndim == 2 else masks
+    if masks.shape[1:] != picture.shape[:2]:
+        raise ValueError(
+            f"masks are {masks.shape[1:]}, the picture {picture.shape[:2]}: enlarge the masks first"
+        )
+    colors = head_colors(len(masks)) if colors is None else colors
+    result = picture.copy()
+    for mask, color in zip(masks, colors, strict=True):
+        result[mask] = blend(result[mask], np.broadcast_to(color, (int(mask.sum()), 3)), opacity)
+    for mask, color in zip(masks, colors, strict=True):
+        _draw_contour(result, mask, color, contour)
+    return result
+
+
+def draw_point(picture: Picture, y: int, x: int, color: Sequence[int] = (255, 255, 255)) -> Picture:
+    """A ring and a dot at one pixel, edged in black so that they show on any ground."""
+    result = picture.copy()
+    radius = max(4, min(picture.shape[:2]) // 50)
+    for shade, extra in (((0, 0, 0), 2), (tuple(int(part) for part in color), 0)):
+        cv2.circle(result, (x, y), radius, shade, thickness=max(2, radius // 3) + extra, lineType=cv2.LINE_AA)
+        cv2.circle(result, (x, y), 1 + extra // 2, shade, thickness=-1, lineType=cv2.LINE_AA)
+    return result
+
+
+def draw_boxes(picture: Picture, boxes: Sequence[Box], colors: NDArray[np.uint8] | None = None) -> Picture:
+    """Boxes in their colours [boxes, 3] (the head colours by default), edged in black."""
+    result = picture.copy()
+    colors = head_colors(len(boxes)) if colors is None else colors
+    width = max(2, min(picture.shape[:2]) // 150)
+    for box, color in zip(boxes, colors, strict=True):
+        corners = (box.left, box.top), (box.right - 1, box.bottom - 1)
+        cv2.rectangle(result, *corners, (0, 0, 0), width + 2)
+        cv2.rectangle(result, *corners, tuple(int(part) for part in color), width)
+    return result
+
+
+def legend(entries: Sequence[tuple[str, Sequence[int]]], width: int, text_size: int = 16) -> Picture:
+    """A white strip of coloured squares with their names, broken into lines that fit: [height, width, 3]."""
+    font, pad = ImageFont.load_default(text_size), text_size // 2
+    places, x, y = [], pad, pad
+    for text, _ in entries:
+        length = int(font.getlength(text)) + text_size + 3 * pad
+        if x > pad and x + length > width:
+            x, y = pad, y + text_size + pad
+        places.append((x, y))
+        x += length
+    strip = Image.new("RGB", (width, y + text_size + pad), "white")
+    draw = ImageDraw.Draw(strip)
+    for (text, color), (x, y) in zip(entries, places, strict=True):
+        shade = tuple(int(part) for part in color)
+        draw.rectangle((x, y, x + text_size, y + text_size), fill=shade, outline="black")
+        draw.text((x + text_size + pad // 2, y + text_size // 2), text, fill="black", font=font, anchor="lm")
+    return np.array(strip)
+
+
+def caption(picture: Picture, text: str, text_size: int = 16) -> Picture:
+    """The picture under a white strip with a line of text, cut with an ellipsis where it does not fit."""
+    font, width = ImageFont.load_default(text_size), picture.shape[1]
+    shown = text
+    while shown and font.getlength(shown) > width - text_size // 2:
+        shown = shown.removesuffix("…")[:-1] + "…" if len(shown) > 1 else ""
+    strip = Image.new("RGB", (width, text_size + text_size // 2), "white")
+    ImageDraw.Draw(strip).text(
+        (text_size // 4, text_size * 3 // 4), shown, fill="black", font=font, anchor="lm"
+    )
+    return np.concatenate([np.array(strip), picture])
+
+
+def stack(pictures: Sequence[Picture], gap: int = 0) -> Picture:
+    """Pictures one under the other on white, as wide as the widest."""
+    width = max(picture.shape[1] for picture in pictures)
+    padded = [_padded(picture, picture.shape[0] + gap, width) for picture in pictures[:-1]]
+    return np.concatenate([*padded, _padded(pictures[-1], pictures[-1].shape[0], width)])
+
+
+def contact_sheet(
+    rows: Sequence[Sequence[tuple[str, Picture]]], *, height: int = 160, gap: int = 8
+) -> Picture:
+    """Rows of titled pictures on one white sheet, each shrunk or enlarged to the same height.
+
+    Args:
+        rows: each a sequence of (title, picture [any height, any width, 3]).
+        height: of every picture, in pixels.
+        gap: white space around pictures, in pixels.
+
+    Raises:
+        ValueError: no picture at all.
+    """
+    lines = []
+    for row in rows:
+        cells = [caption(_to_height(picture, height), title, text_size=14) for title, picture in row]
+        if cells:
+            padded = [_padded(cell, cell.shape[0], cell.shape[1] + gap) for cell in cells]
+            lines.append(np.concatenate(padded, axis=1))
+    if not lines:
+        raise ValueError("a contact sheet needs at least one picture")
+    sheet = stack(lines, gap)
+    return np.pad(sheet, ((gap, gap), (gap, 0), (0, 0)), constant_values=255)
+
+
+def save_png(path: Path, picture: Picture) -> None:
+    """Write a picture [height, width, 3] or a grey one [height, width] as PNG, whole or not at all."""
+    beside = path.with_name(f".{path.name}.partial")
+    Image.fromarray(np.ascontiguousarray(picture)).save(beside, format="PNG")
+    beside.replace(path)
+
+
+def _to_unit(values: NDArray[Any], value_range: tuple[float, float] | None) -> NDArray[np.float32]:
+    """Values from their range to [0, 1]; a constant map becomes 0."""
+    low, high = value_range if value_range is not None else (float(values.min()), float(values.max()))
+    scaled = (np.asarray(values, dtype=np.float64) - low) / (high - low if high > low else 1.0)
+    return scaled.clip(0, 1).astype(np.float32)
+
+
+def _dimmed(picture: Picture) -> Picture:
+    """The picture in grey, at half its brightness, so that colours laid over it carry the meaning."""
+    grey = picture @ np.array([0.299, 0.587, 0.114])
+    return np.repeat(np.rint(grey * 0.5).astype(np.uint8)[..., None], 3, axis=2)
+
+
+def _draw_contour(picture: Picture, mask: Mask, color: NDArray[np.uint8], width: int) -> None:
+    """Outline a mask in place: its colour, with a thin dark line outside it."""
+    if width == 0:
+        return
+    lines, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+    cv2.drawContours(picture, lines, -1, (0, 0, 0), width + 2)
+    cv2.drawContours(picture, lines, -1, tuple(int(part) for part in color), width)
+
+
+def _to_height(picture: Picture, height: int) -> Picture:
+    width = max(1, round(picture.shape[1] * height / picture.shape[0]))
+    shrinks = height < picture.shape[0]
+    method = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(picture, (width, height), interpolation=method), dtype=np.uint8)
+
+
+def _padded(picture: Picture, height: int, width: int) -> Picture:
+    missing = ((0, height - picture.shape[0]), (0, width - picture.shape[1]), (0, 0))
+    return np.pad(picture, missing, constant_values=255)

@@ -1,0 +1,158 @@
+"""Attention to masks: the kept mass, enlarging, heads, components, run lengths."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from segmentation import masks
+
+attention_maps = st_numpy.arrays(
+    np.float64,
+    st_numpy.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=12),
+    elements=st.integers(1, 8).map(lambda eighths: eighths / 8),  # few values, so that ties abound
+)
+boolean_masks = st_numpy.arrays(np.bool_, st_numpy.array_shapes(min_dims=2, max_dims=2, max_side=9))
+
+
+def keep_mass_one_by_one(attention: np.ndarray, mass: float) -> np.ndarray:
+    """The plain version: take the greatest patch, the later one of equals, until the share is reached."""
+    order = sorted(range(len(attention)), key=lambda patch: (attention[patch], patch), reverse=True)
+    kept, held = np.zeros(len(attention), dtype=bool), 0.0
+    for patch in order:
+        kept[patch] = True
+        held += attention[patch]
+        if held >= mass * attention.sum() - 1e-9:
+            return kept
+    raise AssertionError("the whole map holds less than its own mass")
+
+
+@given(attention_maps, st.sampled_from([0.2, 0.5, 0.6, 0.8, 0.95, 1.0]))
+def test_kept_mass_is_the_smallest_set_and_ties_go_to_the_later_patch(attention, mass):
+    kept = masks.keep_mass(torch.from_numpy(attention), mass).numpy()
+    for one, found in zip(
+        attention.reshape(-1, attention.shape[-1]), kept.reshape(-1, attention.shape[-1]), strict=True
+    ):
+        expected = keep_mass_one_by_one(one, mass)
+        if not np.array_equal(
+            found, expected
+        ):  # only where the share is met to the last bit may rounding decide
+            shares = np.cumsum(np.sort(one)) / one.sum()
+            assert np.abs(shares - (1 - mass)).min() < 1e-12
+
+
+def test_equal_attention_keeps_the_later_patches():
+    kept = masks.keep_mass(torch.ones(10), 0.55)
+    assert kept.tolist() == [False] * 4 + [True] * 6
+
+
+def test_one_patch_of_all_the_attention_is_kept_alone():
+    assert masks.keep_mass(torch.tensor([0.0, 7.0, 0.0]), 1.0).tolist() == [False, True, False]
+
+
+def test_a_tiny_mass_keeps_the_greatest_patch():
+    attention = torch.rand(3, 50, generator=torch.Generator().manual_seed(0))
+    kept = masks.keep_mass(attention, 1e-12)
+    assert kept.sum(-1).tolist() == [1, 1, 1]
+    assert (attention[kept] == attention.amax(-1)).all()
+
+
+@pytest.mark.parametrize("mass", [0.0, -0.5, 1.5, float("nan")])
+def test_a_mass_outside_its_range_is_refused(mass):
+    with pytest.raises(ValueError, match="expected a share above 0 and up to 1"):
+        masks.keep_mass(torch.ones(4), mass)
+
+
+@pytest.mark.parametrize(
+    ("attention", "complaint"),
+    [([0.0, 0.0], "sums to zero"), ([1.0, -0.5], "negative"), ([1.0, float("nan")], "non-finite")],
+)
+def test_maps_that_are_no_attention_are_refused(attention, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        masks.keep_mass(torch.tensor(attention))
+
+
+def test_maps_on_a_grid_are_thresholded_each_on_its_own():
+    maps = np.random.default_rng(0).random((3, 4, 5)).astype(np.float32)
+    together = masks.keep_mass_of_maps(maps)
+    for one, kept in zip(maps, together, strict=True):
+        flat = masks.keep_mass(torch.from_numpy(one).flatten())
+        np.testing.assert_array_equal(kept, flat.reshape(4, 5).numpy())
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
+def test_enlarging_by_a_whole_factor_repeats_every_patch(rows, columns, factor):
+    maps = np.arange(2 * rows * columns).reshape(2, rows, columns)
+    enlarged = masks.enlarge(maps, (rows * factor, columns * factor))
+    np.testing.assert_array_equal(enlarged, maps.repeat(factor, 1).repeat(factor, 2))
+
+
+def test_enlarging_takes_the_patch_under_the_pixel_centre():
+    # five pixels over two patches: the centre of the third lies on the border and belongs to the second
+    assert masks.enlarge(np.array([[1, 2]]), (1, 5)).tolist() == [[1, 1, 2, 2, 2]]
+
+
+def test_bilinear_enlarging_stays_within_the_values_and_keeps_leading_axes():
+    maps = np.random.default_rng(1).random((2, 3, 4, 5))
+    enlarged = masks.enlarge(maps, (9, 16), "bilinear")
+    assert enlarged.shape == (2, 3, 9, 16)
+    assert enlarged.dtype == np.float32
+    assert enlarged.min() >= maps.min() - 1e-6
+    assert enlarged.max() <= maps.max() + 1e-6
+
+
+def test_best_head_is_the_one_that_matches():
+    truth = np.zeros((6, 6), dtype=bool)
+    truth[1:4, 1:4] = True
+    heads = np.stack([~truth, truth, np.ones_like(truth)])
+    assert masks.best_head(heads, truth) == (1, 1.0)
+
+
+def test_void_pixels_do_not_count_against_a_head():
+    truth, void = np.zeros((2, 4, 4), dtype=bool)
+    truth[:2], void[2] = True, True
+    wide = np.zeros((1, 4, 4), dtype=bool)
+    wide[0, :3] = True
+    assert masks.best_head(wide, truth)[1] == pytest.approx(2 / 3)
+    assert masks.best_head(wide, truth, void)[1] == 1.0
+
+
+@given(boolean_masks, st.sampled_from([4, 8]))
+def test_components_cover_the_mask_and_fall_in_area(mask, connectivity):
+    labels = masks.components(mask, connectivity)
+    np.testing.assert_array_equal(labels > 0, mask)
+    areas = np.bincount(labels.ravel())[1:]
+    assert (np.diff(areas) <= 0).all()
+    assert (areas > 0).all()
+
+
+def test_diagonal_neighbours_are_one_component_only_with_eight_neighbours():
+    mask = np.eye(3, dtype=bool)
+    assert masks.components(mask, 4).max() == 3
+    assert masks.components(mask, 8).max() == 1
+    assert masks.components(mask, 4).diagonal().tolist() == [1, 2, 3]  # equal areas: in reading order
+
+
+def test_component_at_a_cell_is_its_own_part_only():
+    mask = np.array([[1, 1, 0, 1]], dtype=bool)
+    assert masks.component_at(mask, 0, 3).tolist() == [[False, False, False, True]]
+    assert not masks.component_at(mask, 0, 2).any()
+
+
+def test_a_bounding_box_ends_outside_the_mask():
+    mask = np.zeros((5, 7), dtype=bool)
+    mask[1:3, 2:6] = True
+    assert masks.bounding_box(mask) == (2, 1, 6, 3)
+    with pytest.raises(ValueError, match="empty"):
+        masks.bounding_box(np.zeros((2, 2), dtype=bool))
+
+
+@given(boolean_masks)
+def test_run_lengths_survive_json(mask):
+    encoded = json.loads(json.dumps(masks.rle(mask)))
+    assert encoded["size"] == list(mask.shape)
+    np.testing.assert_array_equal(masks.decode(encoded), mask)
