@@ -37,7 +37,7 @@ types: $(VENV)/.installed-dev
 
 # Each worker computes on one thread: two workers with one thread each beat one with two.
 tests: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(venv_python) -m pytest -n $(WORKERS) --dist loadfile
+	OMP_NUM_THREADS=1 $(venv_python) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 bench: $(VENV)/.installed
 	@for name in $(BENCHMARKS); do $(venv_python) -m benchmarks.$$name || exit 1; done
