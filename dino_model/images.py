@@ -1,5 +1,6 @@
 """Any picture file becomes uint8 RGB; any folder, tar or list of pictures becomes `Images`."""
 
+import hashlib
 import io
 import os
 import posixpath
@@ -161,6 +162,15 @@ class Images:
         if len(data) < size:
             raise ImageError(f"{name} is cut short: {self.root.name} ends within it")
         return data
+
+    def fingerprint(self) -> str:
+        """A hash of names, sizes and times of change: equal while these are the same pictures."""
+        seen = hashlib.sha256()
+        for index, name in enumerate(self.names):
+            file = (self.root / name if self.extents is None else self.root).stat()
+            size = file.st_size if self.extents is None else self.extents[index]
+            seen.update(f"{name}\0{size}\0{file.st_mtime_ns}\n".encode())
+        return seen.hexdigest()[:32]
 
     def subset(self, indices: Iterable[int]) -> "Images":
         """These pictures, in this order; `classes` stay, so that a label keeps its meaning."""
