@@ -19,6 +19,8 @@ SUFFIXES = {
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib"),
     *(".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
 }
+IMAGENET_MEAN: tuple[float, ...] = (0.485, 0.456, 0.406)  # of red, green, blue; on a scale of 0 to 1
+IMAGENET_STD: tuple[float, ...] = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000  # 300 MB as RGB: above a camera's single shot, below what hurts a laptop
 
 # `read` has a cap of its own and says so in an exception; Pillow's warning would only repeat it.
