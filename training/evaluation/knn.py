@@ -1,0 +1,437 @@
+"""Weighted k-nearest-neighbour classification of frozen features (section 4.1 of the paper, "k-NN").
+
+Functions on tensors come first, then the protocol on collections of pictures, then the command.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dino_model.checkpoints import CheckpointKey
+from dino_model.device import Precision
+from dino_model.features import FeatureCache, cls_features
+from dino_model.images import Images, open_images
+from dino_model.weights import LoadedModel, load_model
+
+BACKGROUND = "BACKGROUND_Google"
+"""Caltech-101's folder of pictures that belong to no class."""
+_AT_ONCE = 2**25  # similarities in memory: 128 MB
+
+
+@dataclass(frozen=True)
+class KnnResult:
+    """How many test pictures a vote of neighbours names rightly, in percent."""
+
+    k: int
+    """Neighbours that vote."""
+    top1: float
+    """Test pictures whose own class has most votes."""
+    top5: float
+    """Test pictures whose own class is among the five with most votes."""
+    per_class_top1: float
+    """Mean over the classes of the test pictures of the top-1 within each."""
+
+    def __str__(self) -> str:
+        top1 = f"top-1 {self.top1:.1f} % (mean of the classes {self.per_class_top1:.1f})"
+        return f"k = {self.k}: {top1}, top-5 {self.top5:.1f} %"
+
+
+def knn_scores(
+    train_features: Tensor,
+    train_labels: Tensor,
+    test_features: Tensor,
+    *,
+    k: int = 20,
+    temperature: float = 0.07,
+    classes: int | None = None,
+) -> Tensor:
+    """Votes for every class: each of the k nearest training features gives its own exp(cosine / temperature).
+
+    Args:
+        train_features: [train, width], of any length: they are L2-normalised here.
+        train_labels: int64 [train], from 0.
+        test_features: [test, width], on the same device.
+        k: neighbours. Which of several equally near ones is the k-th is left open.
+        temperature: how much more the nearer ones weigh: the smaller, the more.
+        classes: how many there are; None: the largest label + 1.
+
+    Returns:
+        float32 [test, classes]; 0 for a class without a vote.
+
+    Raises:
+        ValueError: k below 1 or above the number of training features, a temperature not above 0, shapes
+            that do not fit, labels beyond `classes`, features that are not finite.
+
+    Source: section 4.1, after Wu et al. 2018; votes as in the official evaluation.
+    """
+    near, labels = nearest(train_features, train_labels, test_features, k)
+    return _votes(near, labels, temperature, _count_classes(train_labels, classes))
+
+
+def knn_predict(
+    train_features: Tensor,
+    train_labels: Tensor,
+    test_features: Tensor,
+    *,
+    k: int = 20,
+    temperature: float = 0.07,
+) -> Tensor:
+    """The class with most votes, the first of equal ones: int64 [test]. Arguments as in `knn_scores`."""
+    return knn_scores(train_features, train_labels, test_features, k=k, temperature=temperature).argmax(dim=1)
+
+
+def knn_accuracy(
+    train_features: Tensor,
+    train_labels: Tensor,
+    test_features: Tensor,
+    test_labels: Tensor,
+    *,
+    k: int = 20,
+    temperature: float = 0.07,
+) -> KnnResult:
+    """Share of test features whose own class wins the vote. Arguments and errors as in `knn_accuracies`."""
+    return knn_accuracies(
+        train_features, train_labels, test_features, test_labels, ks=[k], temperature=temperature
+    )[0]
+
+
+def knn_accuracies(
+    train_features: Tensor,
+    train_labels: Tensor,
+    test_features: Tensor,
+    test_labels: Tensor,
+    *,
+    ks: Sequence[int],
+    temperature: float = 0.07,
+) -> tuple[KnnResult, ...]:
+    """`knn_accuracy` for each k of `ks`, with one search for neighbours.
+
+    Of classes with equal votes the one with the smaller number comes first. A class without a vote is no
+    answer, so that for k below 5 no more than k classes count for the top-5.
+
+    Args:
+        train_features, train_labels, test_features, temperature: as in `knn_scores`.
+        test_labels: int64 [test], numbered as `train_labels`.
+        ks: numbers of neighbours.
+
+    Raises:
+        ValueError: as `knn_scores`; no test features.
+    """
+    if not ks:
+        raise ValueError("no k: pass one or more numbers of neighbours")
+    if not 0 < len(test_features) == len(test_labels):
+        raise ValueError(f"{len(test_features)} test features with {len(test_labels)} labels")
+    near, labels = nearest(train_features, train_labels, test_features, max(ks))
+    classes = _count_classes(torch.cat([train_labels, test_labels]))
+    return tuple(
+        _result(k, _ranks(_votes(near[:, :k], labels[:, :k], temperature, classes), test_labels), test_labels)
+        for k in ks
+    )
+
+
+def nearest(train: Tensor, labels: Tensor, test: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Cosine and label of the k nearest training features, nearest first: [test, k] both.
+
+    Arguments and errors as in `knn_scores`. Never holds more than 128 MB of similarities.
+    """
+    _check_features(train, labels, test)
+    if not 1 <= k <= len(train):
+        raise ValueError(f"k is {k}: choose 1 to {len(train)}, the number of training pictures")
+    train = F.normalize(train.float(), dim=1)
+    cosines, indices = [], []
+    for chunk in test.split(max(1, _AT_ONCE // len(train))):
+        cosine, index = (F.normalize(chunk.float(), dim=1) @ train.T).topk(k, dim=1)
+        cosines.append(cosine)
+        indices.append(index)
+    return torch.cat(cosines), labels[torch.cat(indices)]
+
+
+def _votes(cosines: Tensor, labels: Tensor, temperature: float, classes: int) -> Tensor:
+    """Cosines and labels of neighbours, [test, k] both -> [test, classes]."""
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature}, expected above 0")
+    votes = cosines.new_zeros(len(cosines), classes)
+    return votes.scatter_add_(1, labels, (cosines / temperature).exp())
+
+
+def _ranks(votes: Tensor, truth: Tensor) -> Tensor:
+    """How many classes come before the true one: int64 [test]. All of them do if it has no vote."""
+    own = votes.gather(1, truth[:, None])  # [test, 1]
+    earlier = torch.arange(votes.shape[1], device=votes.device) < truth[:, None]
+    ranks = ((votes > own) | ((votes == own) & earlier)).sum(dim=1)
+    return ranks.where(own[:, 0] > 0, votes.shape[1])
+
+
+def _result(k: int, ranks: Tensor, truth: Tensor) -> KnnResult:
+    right = (ranks == 0).double()
+    per_class = torch.stack([right[truth == label].mean() for label in truth.unique()])
+    top5 = (ranks < 5).double()
+    return KnnResult(k, *(100 * float(share.mean()) for share in (right, top5, per_class)))
+
+
+def _count_classes(labels: Tensor, classes: int | None = None) -> int:
+    needed = int(labels.max()) + 1
+    if classes is not None and classes < needed:
+        raise ValueError(f"label {needed - 1} is none of {classes} classes")
+    return needed if classes is None else classes
+
+
+def _check_features(train: Tensor, labels: Tensor, test: Tensor) -> None:
+    if train.ndim != 2 or test.ndim != 2 or train.shape[1] != test.shape[1]:
+        found = f"{tuple(train.shape)} and {tuple(test.shape)}"
+        raise ValueError(
+            f"training and test features have shapes {found}, expected [count, width] of one width"
+        )
+    if labels.shape != train.shape[:1]:
+        raise ValueError(f"{len(train)} training features with {len(labels)} labels")
+    if not (train.isfinite().all() and test.isfinite().all()):
+        raise ValueError("features hold NaN or infinity: the model is broken, or needs precision fp32")
+
+
+# --- the protocol
+
+
+@dataclass(frozen=True)
+class KnnProtocol:
+    """What decides a k-NN figure, apart from the model and the pictures."""
+
+    size: int = 112
+    """Side of the centre crop, in pixels."""
+    resize_to: int | None = None
+    """Short side before the crop; None: `size`. ImageNet's protocol is 256 and 224."""
+    k: tuple[int, ...] = (20,)
+    """Numbers of neighbours."""
+    temperature: float = 0.07
+    """Of the votes."""
+
+    def __str__(self) -> str:
+        view = f"short side {self.resize_to or self.size} (bicubic), centre crop {self.size}"
+        vote = f"k = {', '.join(map(str, self.k))}, temperature {self.temperature}"
+        return f"{view}; [CLS] after the final norm, L2; {vote}"
+
+
+def split_every_fifth(
+    images: Images, leave_out: Collection[str] = (BACKGROUND,)
+) -> tuple[list[int], list[int]]:
+    """Indices of training and of test pictures: of each class, sorted by name, every fifth is tested.
+
+    Args:
+        images: with classes. On Caltech-101 this gives 6,982 and 1,695.
+        leave_out: classes that go to neither part.
+
+    Raises:
+        ValueError: pictures without classes, a class to leave out that does not exist (but for Caltech's
+            background, which other collections lack), or nothing left to test.
+
+    Source: project protocol, issue 2.
+    """
+    by_class: defaultdict[int, list[int]] = defaultdict(list)
+    for index in sorted(_kept(images, leave_out), key=lambda index: images.names[index]):
+        by_class[_labels(images)[index]].append(index)
+    places = [(place, index) for members in by_class.values() for place, index in enumerate(members)]
+    train = sorted(index for place, index in places if place % 5 != 4)
+    test = sorted(index for place, index in places if place % 5 == 4)
+    if not test:
+        raise ValueError(f"none of the {len(by_class)} classes has five pictures: there is none to test")
+    return train, test
+
+
+def evaluate_knn(
+    model: LoadedModel,
+    train: Images,
+    test: Images,
+    protocol: KnnProtocol,
+    *,
+    batch_size: int = 64,
+    precision: Precision = "auto",
+    device: str | torch.device = "auto",
+    cache: FeatureCache | None = None,
+) -> tuple[KnnResult, ...]:
+    """k-NN accuracy of a model's features on labelled pictures, for each k of the protocol.
+
+    Args:
+        model: whose feature is compared: [CLS] after the final norm, or a ResNet's pooled feature.
+        train: the pictures that vote.
+        test: the pictures that are named; their classes are matched with the training classes by name.
+        protocol: sizes and numbers.
+        batch_size, precision, device, cache: as in `cls_features`.
+
+    Raises:
+        ImageError: a picture that cannot be read.
+        ValueError: pictures without classes, test classes that are not trained on, more neighbours than
+            training pictures.
+    """
+    train_labels, test_labels = _matched_labels(train, test)
+    if not max(protocol.k, default=0) <= len(train):  # before the long part
+        raise ValueError(f"k is {max(protocol.k)}, but there are only {len(train)} training pictures")
+    train_features, test_features = (
+        cls_features(
+            model.backbone,
+            images,
+            size=protocol.size,
+            resize_to=protocol.resize_to,
+            mean=model.mean,
+            std=model.std,
+            batch_size=batch_size,
+            precision=precision,
+            device=device,
+            cache=cache,
+        )
+        for images in (train, test)
+    )
+    return knn_accuracies(
+        train_features,
+        train_labels,
+        test_features,
+        test_labels,
+        ks=protocol.k,
+        temperature=protocol.temperature,
+    )
+
+
+def _matched_labels(train: Images, test: Images) -> tuple[Tensor, Tensor]:
+    """Labels of both in the training classes' numbering, [train] and [test]."""
+    train_labels, test_labels = _labels(train), _labels(test)
+    trained = {train.classes[label]: label for label in train_labels}
+    names = [test.classes[label] for label in test_labels]
+    unknown = sorted(set(names).difference(trained))
+    if unknown:
+        raise ValueError(
+            f"{len(unknown)} of the classes to test have no training pictures, the first is {unknown[0]!r}"
+        )
+    return torch.tensor(train_labels), torch.tensor([trained[name] for name in names])
+
+
+def _kept(images: Images, leave_out: Collection[str]) -> list[int]:
+    """Indices of the pictures whose class is not left out."""
+    unknown = sorted(set(leave_out).difference(images.classes, {BACKGROUND}))
+    if unknown:
+        raise ValueError(f"no class {unknown[0]!r} to leave out; classes look like {images.classes[0]!r}")
+    return [i for i, label in enumerate(_labels(images)) if images.classes[label] not in leave_out]
+
+
+def _labels(images: Images) -> tuple[int, ...]:
+    if images.labels is None:
+        raise ValueError(f"pictures in {images.root} have no classes: expected a folder for each class")
+    return images.labels
+
+
+class Pixels(nn.Module):
+    """A feature without a network: the picture in 16 × 16 pixels, less its mean."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[batch, 3, height, width] -> [batch, 768]."""
+        colours = F.adaptive_avg_pool2d(images, 16).flatten(1)
+        return colours - colours.mean(dim=1, keepdim=True)
+
+
+def pixel_model() -> LoadedModel:
+    """The row to beat: `Pixels` in a model's place."""
+    nothing, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    return LoadedModel("pixels", Pixels(), nothing, one, source="16 × 16 pixels, no network", config=None)
+
+
+# --- the command
+
+
+@dataclass(frozen=True)
+class Knn:
+    """Accuracy of a weighted k-nearest-neighbour vote on a model's frozen features.
+
+    Without --test, every fifth picture of each class (sorted by name) is tested and the others vote.
+    """
+
+    data: Path
+    """Pictures that vote, a folder for each class: FOLDER, uncompressed TAR or LIST."""
+    model: str = "embedded"
+    """Name of a model, a checkpoint file or a run; `python -m dino_model list` tells the names.
+    `pixels` takes 16 × 16 pixels for the feature: what can be had without a network."""
+    checkpoint_key: CheckpointKey = "teacher"
+    """Which network of a checkpoint that holds both."""
+    test: Path | None = None
+    """Pictures to test on, instead of every fifth of --data."""
+    size: int = 112
+    """Side of the centre crop in pixels."""
+    resize_to: int | None = None
+    """Short side before the crop, --size if left out. ImageNet's protocol is --resize-to 256 --size 224."""
+    k: tuple[int, ...] = (20,)
+    """Numbers of neighbours; a result for each."""
+    temperature: float = 0.07
+    """Of the votes: the smaller, the more the nearest count."""
+    leave_out: tuple[str, ...] = (BACKGROUND,)
+    """Classes that are neither voted for nor tested."""
+    batch_size: int = 64
+    """Pictures at once."""
+    precision: Precision = "auto"
+    """Arithmetic of the model; the vote is in fp32."""
+    device: str = "auto"
+    """Where the model runs: auto, cpu, cuda or mps."""
+    cache: Path | None = None
+    """Folder that keeps features, so that another k takes seconds."""
+    test_list: Path | None = None
+    """Write the names of the tested pictures here: a list for `pretrain --exclude`."""
+    json: Path | None = None
+    """Write protocol and figures here."""
+
+    def run(self) -> None:
+        """Read, compute, print."""
+        protocol = KnnProtocol(self.size, self.resize_to, self.k, self.temperature)
+        train, test, split = self._pictures()
+        model = (
+            pixel_model()
+            if self.model == "pixels"
+            else load_model(self.model, checkpoint_key=self.checkpoint_key)
+        )
+        print(f"{model.name}: {model.source}", protocol, split, sep="\n")
+        results = evaluate_knn(
+            model,
+            train,
+            test,
+            protocol,
+            batch_size=self.batch_size,
+            precision=self.precision,
+            device=self.device,
+            cache=FeatureCache(self.cache) if self.cache else None,
+        )
+        print(*results, sep="\n")
+        if self.test_list:
+            _write(self.test_list, "".join(f"{name}\n" for name in test.names))
+        if self.json:
+            figures = {
+                "name": "knn",
+                "model": model.name,
+                "source": model.source,
+                **asdict(results[0]),
+                "results": [asdict(result) for result in results],
+                "protocol": asdict(protocol) | {"pictures": split},
+            }
+            _write(self.json, json.dumps(figures, indent=2) + "\n")
+
+    def _pictures(self) -> tuple[Images, Images, str]:
+        """Those that vote, those that are tested, and how they were told apart."""
+        data = open_images(self.data)
+        if self.test is None:
+            voting, tested = split_every_fifth(data, self.leave_out)
+            train, test = data.subset(voting), data.subset(tested)
+            how = "every fifth of each class, by name"
+        else:
+            train = data.subset(_kept(data, self.leave_out))
+            test = open_images(self.test)
+            test = test.subset(_kept(test, {*self.leave_out}.intersection(test.classes)))
+            how = f"those in {self.test.name}"
+        left_out = sorted({*self.leave_out}.intersection(data.classes))
+        without = f", without {', '.join(left_out)}" if left_out else ""
+        return train, test, f"{self.data.name}{without}: {len(test):,} tested ({how}), {len(train):,} vote"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.partial")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
