@@ -1,0 +1,278 @@
+"""Files to tensors: reads every form a backbone is stored in, never runs pickled code, and loads strictly.
+
+Forms: this package's self-describing .safetensors, a training run's folder, the official code's backbones and
+full checkpoints, and bare state dicts.
+"""
+
+import argparse
+import json
+import math
+import os
+import pickle
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from dino_model.backbones import VIT_SHAPES, BackboneConfig
+
+CheckpointKey = Literal["teacher", "student"]
+FORMAT = "dino-attention-lab/1"
+SUFFIXES = (".pth", ".pt", ".safetensors")
+
+
+class WeightsError(ValueError):
+    """Weights that cannot be had. The message is one sentence for people."""
+
+
+@dataclass(frozen=True)
+class StoredBackbone:
+    """What a file says about one backbone."""
+
+    tensors: dict[str, Tensor]
+    config: BackboneConfig | None
+    """None where the file does not describe itself."""
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    official: bool = False
+    """Whether the official code wrote it (a full checkpoint with student and teacher)."""
+
+
+def read_backbone(path: Path, checkpoint_key: CheckpointKey = "teacher") -> StoredBackbone:
+    """Tensors and description of the backbone in a file or a training run's folder.
+
+    Args:
+        path: .safetensors, .pth or .pt file, or a run's folder with config.json and checkpoint.pt.
+        checkpoint_key: which of two networks; a file that holds only one has no student.
+
+    Raises:
+        WeightsError: no such file, an unreadable or refused one, or one without such a backbone.
+    """
+    if checkpoint_key not in get_args(CheckpointKey):
+        raise WeightsError(f"unknown checkpoint key {checkpoint_key!r}: choose 'teacher' or 'student'")
+    if path.is_dir():
+        return _read_run(path, checkpoint_key)
+    if not path.is_file():
+        raise WeightsError(f"no file or folder {str(path)!r}")
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path, checkpoint_key)
+    payload = _read_torch(path)
+    if "method" in payload and (path.parent / "config.json").is_file():
+        return _read_run(path.parent, checkpoint_key, path.name)
+    tensors = _select_network(payload, checkpoint_key, str(path))
+    return StoredBackbone(tensors, None, official={"student", "teacher"} <= payload.keys())
+
+
+def write_safetensors(
+    backbone: nn.Module,
+    path: Path,
+    *,
+    config: BackboneConfig,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Write a backbone as a self-describing file, floating-point tensors in `dtype`; all of it or nothing.
+
+    Raises:
+        WeightsError: a figure that `dtype` cannot hold.
+        OSError: `path` cannot be written.
+    """
+    tensors = {
+        name: tensor.detach().to("cpu", dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
+        for name, tensor in backbone.state_dict().items()
+    }
+    broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    if broken:
+        raise WeightsError(
+            f"{broken[0]} has figures that {dtype} cannot hold: choose fp32, or mend the weights"
+        )
+    metadata = {
+        "format": FORMAT,
+        "backbone": json.dumps(asdict(config)),
+        "mean": json.dumps(mean),
+        "std": json.dumps(std),
+    }
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(safetensors.torch.save(tensors, metadata))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Copy `tensors` into `backbone`, which must have exactly these names and shapes.
+
+    Raises:
+        WeightsError: naming what is missing, left over or of another shape.
+    """
+    expected = backbone.state_dict()
+    # Older files lack batch norm's counter, which nothing in evaluation reads.
+    missing = [name for name in expected if name not in tensors and not name.endswith("num_batches_tracked")]
+    extra = [name for name in tensors if name not in expected]
+    shapes = [
+        f"{name} (found {list(tensors[name].shape)}, expected {list(expected[name].shape)})"
+        for name in expected
+        if name in tensors and tensors[name].shape != expected[name].shape
+    ]
+    faults = {"missing": missing, "not expected": extra, "of another shape": shapes}
+    words = [f"{len(names)} {fault} ({_few(names)})" for fault, names in faults.items() if names]
+    if words:
+        raise WeightsError(
+            f"the weights in {where} do not fit the model: of {len(expected)} tensors {'; '.join(words)}"
+        )
+    backbone.load_state_dict(dict(tensors), strict=False)
+
+
+def infer_config(tensors: Mapping[str, Tensor], where: str) -> BackboneConfig:
+    """The architecture that bare tensors tell; heads are taken as 64 wide, as in the paper.
+
+    Raises:
+        WeightsError: tensors of no backbone of this package.
+    """
+    if "layer1.0.conv1.weight" in tensors and "conv1.weight" in tensors:
+        return BackboneConfig("resnet50", in_channels=tensors["conv1.weight"].shape[1])
+    projection, positions = tensors.get("patch_embed.proj.weight"), tensors.get("pos_embed")
+    if projection is None or positions is None or projection.ndim != 4:
+        raise WeightsError(f"{where} holds no DINO backbone: found {len(tensors)} tensors ({_few(tensors)})")
+    if foreign := [name for name in tensors if name.startswith(("reg_token", "dist_token", "blocks.0.ls1"))]:
+        raise WeightsError(
+            f"{where} holds another kind of ViT (it has {foreign[0]}): load it by its timm name"
+        )
+    width, channels, patch_size, _ = projection.shape
+    side = math.isqrt(positions.shape[1] - 1)
+    if side * side != positions.shape[1] - 1 or width % 64:
+        raise WeightsError(
+            f"{where} does not describe itself, and {positions.shape[1]} positions of width {width} do not "
+            "tell the architecture (a square grid, heads of 64): export it as .safetensors from its run"
+        )
+    depth = len({name.split(".")[1] for name in tensors if name.startswith("blocks.")})
+    shape = (width, depth, width // 64)
+    known = next((name for name, paper_shape in VIT_SHAPES.items() if paper_shape == shape), None)
+    config = BackboneConfig(known or "vit_small", patch_size, side * patch_size, channels)
+    return config if known else BackboneConfig("vit_small", patch_size, side * patch_size, channels, *shape)
+
+
+def _read_run(
+    folder: Path, checkpoint_key: CheckpointKey, file_name: str = "checkpoint.pt"
+) -> StoredBackbone:
+    """A training run's folder: config.json describes, checkpoint.pt holds."""
+    for needed in ("config.json", file_name):
+        if not (folder / needed).is_file():
+            raise WeightsError(f"{str(folder)!r} is no training run: it has no {needed}")
+    try:
+        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        described = settings["backbone"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise WeightsError(f"{folder / 'config.json'} does not describe a backbone: {error!r}") from error
+    config = _config_from(described, str(folder / "config.json"))
+    tensors = _select_network(_read_torch(folder / file_name), checkpoint_key, str(folder / file_name))
+    return StoredBackbone(tensors, config)
+
+
+def _read_safetensors(path: Path, checkpoint_key: CheckpointKey) -> StoredBackbone:
+    """Self-describing where this package wrote it, a bare state dict otherwise."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except safetensors.SafetensorError as error:
+        raise WeightsError(
+            f"{path} is no readable .safetensors file (broken or cut off?): {error}"
+        ) from error
+    if metadata.get("format") != FORMAT:
+        return StoredBackbone(_select_network(tensors, checkpoint_key, str(path)), None)
+    try:
+        described, mean, std = (json.loads(metadata[name]) for name in ("backbone", "mean", "std"))
+    except (ValueError, KeyError) as error:
+        raise WeightsError(f"the description in {path} cannot be read: {error!r}") from error
+    _refuse_student(checkpoint_key, str(path))
+    return StoredBackbone(tensors, _config_from(described, str(path)), tuple(mean), tuple(std))
+
+
+def _read_torch(path: Path) -> dict[str, Any]:
+    """What torch.save wrote, tensors and plain values only; the official code's argparse.Namespace passes."""
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            payload = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        culprit = re.search(r"GLOBAL (\S+)", str(error))
+        held = (
+            f"it holds {culprit[1]}, and loading such objects could run code"
+            if culprit
+            else "it is no checkpoint"
+        )
+        raise WeightsError(f"{path} is refused: {held}; only tensors and plain values are read") from error
+    except Exception as error:  # a broken file can raise anything at all
+        raise WeightsError(
+            f"{path} is no readable checkpoint (broken or cut off?): {type(error).__name__}"
+        ) from error
+    if not isinstance(payload, dict):
+        raise WeightsError(f"{path} holds a {type(payload).__name__}, expected a checkpoint's dictionary")
+    return payload
+
+
+def _select_network(
+    payload: Mapping[str, Any], checkpoint_key: CheckpointKey, where: str
+) -> dict[str, Tensor]:
+    """Backbone tensors of the asked network, under the backbone's own names."""
+    if "method" in payload:  # a run of this package: "teacher.backbone.…"
+        parts = ((*name.partition("."), value) for name, value in payload["method"].items())
+        networks: dict[str, dict[str, Any]] = {}
+        for network, _, rest, value in parts:
+            networks.setdefault(network, {})[rest] = value
+    else:  # the official code: "teacher": {"backbone.…"}
+        networks = {name: payload[name] for name in get_args(CheckpointKey) if name in payload}
+    if networks:
+        if not networks.get(checkpoint_key):
+            raise WeightsError(f"{where} has no {checkpoint_key}: found {', '.join(sorted(networks))}")
+        return _strip(networks[checkpoint_key], where)
+    _refuse_student(checkpoint_key, where)
+    return _strip(payload.get("state_dict") or payload.get("model") or payload, where)
+
+
+def _strip(network: Any, where: str) -> dict[str, Tensor]:
+    """Without the prefixes of data parallelism and of the multi-crop wrapper, and without the head."""
+    if not isinstance(network, Mapping):
+        raise WeightsError(f"{where} holds no state dict: found a {type(network).__name__}")
+    tensors = {
+        str(name).removeprefix("module."): value
+        for name, value in network.items()
+        if isinstance(value, Tensor)
+    }
+    backbone = {
+        name.removeprefix("backbone."): value
+        for name, value in tensors.items()
+        if name.startswith("backbone.")
+    }
+    found = backbone or {
+        name: value for name, value in tensors.items() if not name.startswith(("head.", "fc."))
+    }
+    if not found:
+        raise WeightsError(f"{where} holds no tensors of a backbone: found {_few(network) or 'nothing'}")
+    return found
+
+
+def _refuse_student(checkpoint_key: CheckpointKey, where: str) -> None:
+    if checkpoint_key == "student":
+        raise WeightsError(f"{where} has no student: it holds a single network, to be asked for as 'teacher'")
+
+
+def _config_from(described: Any, where: str) -> BackboneConfig:
+    try:
+        return BackboneConfig(**described)
+    except TypeError as error:
+        raise WeightsError(f"the backbone described in {where} is of another version: {error}") from error
+
+
+def _few(names: Any, count: int = 3) -> str:
+    """The first names of many."""
+    names = [str(name) for name in names]
+    return ", ".join(names[:count]) + (", …" if len(names) > count else "")

@@ -1,0 +1,67 @@
+"""Where a model runs and in which precision: chosen once, said aloud, never changed silently."""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+Precision = Literal["auto", "fp32", "bf16"]
+ComputePrecision = Literal["fp32", "bf16"]
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """The device called `name`; `auto` is the first of cuda, mps and cpu that this machine has.
+
+    Raises:
+        ValueError: no such device here, or not the name of one.
+    """
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(kind for kind, there in available.items() if there))
+    here = ", ".join(kind for kind, there in available.items() if there)
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"unknown device {name!r}: choose 'auto' or one of {here}") from None
+    if not available.get(device.type, False):
+        raise ValueError(f"device {name!r} is not available on this machine: choose 'auto' or one of {here}")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"device {name!r} is not available: this machine has {torch.cuda.device_count()} CUDA devices"
+        )
+    return device
+
+
+def choose_precision(precision: Precision, device: torch.device) -> ComputePrecision:
+    """The precision to compute in; `auto` is bf16 where `device` has instructions for it, fp32 elsewhere.
+
+    Raises:
+        ValueError: unknown precision.
+    """
+    if precision == "auto":
+        return "bf16" if has_bf16(device) else "fp32"
+    if precision not in ("fp32", "bf16"):
+        raise ValueError(f"unknown precision {precision!r}: choose 'auto', 'fp32' or 'bf16'")
+    return precision
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether `device` multiplies bfloat16 matrices in hardware, rather than emulating it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    return device.type == "cpu" and bool(_cpu_flags() & {"avx512_bf16", "amx_bf16"})
+
+
+def autocast(precision: ComputePrecision, device: torch.device) -> AbstractContextManager:
+    """Context in which matrix products run in `precision`; sums between blocks and norms stay in fp32."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def _cpu_flags() -> set[str]:
+    """Instruction sets that Linux reports for the processor; elsewhere nothing is known or claimed."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return set(next((line for line in lines if line.startswith("flags")), "").split())
