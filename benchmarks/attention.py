@@ -1,0 +1,143 @@
+"""Attention maps of a ViT-S/8 on a 480 × 480 picture, against every block's attention written out in fp32.
+
+python -m benchmarks.attention [--json FILE]
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+import torch
+import tyro
+from timm.models.vision_transformer import Block
+
+from benchmarks.measure import Computation, Result, extra_memory, median_seconds, report
+from dino_model.attention import checked_vit, embed
+from dino_model.device import Precision
+from dino_model.predictor import AttentionPredictor
+from dino_model.weights import LoadedModel, load_model
+
+MODEL = "random:vit_small/8"
+SIZE = 480  # 60 × 60 patches and [CLS]: 3,601 tokens
+# Fresh weights look everywhere alike, and such maps always agree: larger queries and keys make peaks.
+SHARPENING = 4.0
+AGREEMENT = 1e-4  # of the maps, in fp32
+
+Maps = Callable[[np.ndarray], np.ndarray]  # uint8 [height, width, 3] -> float32 [heads, rows, columns]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Maps of the last block for the [CLS] query: `AttentionPredictor` against a plain ViT in fp32."""
+
+    repeats: int = 3
+    """Timed turns of each side."""
+    json: Path | None = None
+    """Write the figures to this file."""
+
+    def run(self) -> None:
+        """Compare both results, measure, print."""
+        remarks = compare()
+        seconds, reference_seconds = median_seconds(build_ours(), build_reference(), self.repeats)
+        memory, reference_memory = extra_memory(build_ours), extra_memory(build_reference)
+        result = Result("attention", seconds, reference_seconds, "s", memory, reference_memory, remarks)
+        report(result, self.json)
+
+
+def compare() -> tuple[str, ...]:
+    """What to say of the settings and of how far both results agree.
+
+    Raises:
+        SystemExit: the maps differ in fp32.
+    """
+    image = pictures()[0]
+    expected = plain_maps(sharpened_model())(image)
+    exact, fast = predictor("fp32"), predictor()
+    difference = np.abs(fused_maps(exact)(image) - expected).max()
+    if difference > AGREEMENT:
+        raise SystemExit(f"the maps differ by {difference:.1e} in fp32, expected at most {AGREEMENT:.0e}")
+    loss = np.abs(fused_maps(fast)(image) - expected).max()
+    return (
+        f"ViT-S/8 at {SIZE} × {SIZE}, ours in {fast.precision}, the reference in fp32, "
+        f"{torch.get_num_threads()} threads",
+        f"largest difference of the maps: {difference:.1e} in fp32 (allowed {AGREEMENT:.0e}), "
+        f"{loss:.1e} in {fast.precision}; their largest value is {expected.max():.2f}",
+    )
+
+
+def fused_maps(predictor: AttentionPredictor) -> Maps:
+    """Ours: fused attention everywhere, and one row of the last block."""
+
+    def maps(image: np.ndarray) -> np.ndarray:
+        predictor.set_image(image)
+        return predictor.cls_attention()
+
+    return maps
+
+
+def plain_maps(model: LoadedModel) -> Maps:
+    """The reference: softmax(q · k / sqrt(d)) of all tokens by all tokens, in every block."""
+    vit = checked_vit(model.backbone)
+
+    @torch.no_grad()
+    def maps(image: np.ndarray) -> np.ndarray:
+        pixels = (torch.from_numpy(image) / 255 - torch.tensor(model.mean)) / torch.tensor(model.std)
+        tokens = embed(vit, pixels.permute(2, 0, 1).unsqueeze(0))
+        for block in vit.blocks:
+            tokens, attention = plain_block(block, tokens)
+        side = SIZE // vit.patch_embed.patch_size[0]
+        return attention[0, :, 0, vit.num_prefix_tokens :].unflatten(-1, (side, side)).numpy()
+
+    return maps
+
+
+def plain_block(block: Block, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """One pre-norm block: [1, tokens, width] -> the same, and its attention [1, heads, tokens, tokens]."""
+    qkv = block.attn.qkv(block.norm1(tokens)).unflatten(-1, (3, block.attn.num_heads, -1))
+    query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [1, heads, tokens, d]
+    attention = (query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5).softmax(dim=-1)
+    tokens = tokens + block.attn.proj((attention @ value).transpose(1, 2).flatten(2))
+    return tokens + block.mlp(block.norm2(tokens)), attention
+
+
+def sharpened_model() -> LoadedModel:
+    """The model of both sides: random weights, but with attention that has peaks."""
+    model = load_model(MODEL)
+    for block in checked_vit(model.backbone).blocks:
+        block.attn.qkv.weight.data[: 2 * block.attn.qkv.in_features] *= SHARPENING
+    return model
+
+
+def predictor(precision: Precision = "auto") -> AttentionPredictor:
+    """Ours, loaded."""
+    return AttentionPredictor(
+        sharpened_model(), size=SIZE, resize="squash", precision=precision, device="cpu"
+    )
+
+
+def pictures() -> list[np.ndarray]:
+    """Two pictures of coloured squares, uint8 [SIZE, SIZE, 3]: in turn, so that none is remembered."""
+    coarse = np.random.default_rng(0).integers(0, 256, (2, SIZE // 24, SIZE // 24, 3), dtype=np.uint8)
+    return list(coarse.repeat(24, axis=1).repeat(24, axis=2))
+
+
+def build_ours() -> Computation:
+    """Maps of the next picture, our way."""
+    return in_turn(fused_maps(predictor()))
+
+
+def build_reference() -> Computation:
+    """Maps of the next picture, the plain way."""
+    return in_turn(plain_maps(sharpened_model()))
+
+
+def in_turn(maps: Maps) -> Computation:
+    """A computation that takes the pictures in turn."""
+    images = cycle(pictures())
+    return lambda: maps(next(images))
+
+
+if __name__ == "__main__":
+    tyro.cli(Attention).run()
