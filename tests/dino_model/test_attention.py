@@ -1,0 +1,170 @@
+import pytest
+import timm
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from dino_model import attention, position
+from dino_model.attention import attention_rows, block_index, checked_vit
+from dino_model.backbones import BackboneConfig, create_backbone
+
+
+def tiny_vit(seed: int = 0, **settings) -> VisionTransformer:
+    """Three blocks with weights large enough for uneven attention."""
+    options = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 3, "num_heads": 3, "num_classes": 0}
+    vit = VisionTransformer(**options | {"dynamic_img_size": True, "dynamic_img_pad": True} | settings)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for tensor in vit.parameters():
+            tensor.add_(0.3 * torch.randn(tensor.shape, generator=generator))
+    return vit.eval()
+
+
+def picture(height: int = 32, width: int = 32, batch: int = 1) -> Tensor:
+    return torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(height * width))
+
+
+@torch.no_grad()
+def whole_softmax(vit: VisionTransformer, images: Tensor) -> list[Tensor]:
+    """Attention of every block [batch, heads, N, N], by the layers' own unfused arithmetic."""
+    maps: list[Tensor] = []
+    for block in vit.blocks:
+        block.attn.fused_attn = False
+        block.attn.attn_drop.register_forward_hook(lambda _module, _inputs, output: maps.append(output))
+    vit(images)
+    for block in vit.blocks:
+        block.attn.fused_attn = True
+        block.attn.attn_drop._forward_hooks.clear()
+    return maps
+
+
+VARIANTS = {
+    "plain": {},
+    "no bias": {"qkv_bias": False},
+    "q and k norms": {"qk_norm": True},
+    "layer scale": {"init_values": 0.5},
+    "four registers, as in DINOv2-reg": {"reg_tokens": 4, "init_values": 0.5, "no_embed_class": True},
+    "norm before the blocks": {"pre_norm": True},
+    "average pooling": {"class_token": False, "global_pool": "avg"},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_are_those_of_the_whole_softmax(variant: str):
+    vit, images = tiny_vit(**VARIANTS[variant]), picture(32, 48, batch=2)
+    whole = whole_softmax(vit, images)
+    assert whole[0].shape[-1] == vit.num_prefix_tokens + 4 * 6
+    for block in (0, 1, 2, -1):
+        torch.testing.assert_close(attention_rows(vit, images, None, block), whole[block])
+        torch.testing.assert_close(attention_rows(vit, images, [0, 9], block), whole[block][:, :, [0, 9]])
+    assert whole[-1].std() > 0.01, "flat maps judge nothing"
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    height=st.integers(1, 50),
+    width=st.integers(1, 50),
+    block=st.integers(-3, 2),
+    queries=st.lists(st.integers(0, 1), max_size=3),
+)
+def test_rows_sum_to_one_for_any_size(height: int, width: int, block: int, queries: list[int]):
+    rows = attention_rows(tiny_vit(), picture(height, width), queries, block)
+    tokens = 1 + -(-height // 8) * -(-width // 8)  # padded to whole patches
+    assert rows.shape == (1, 3, len(queries), tokens)
+    assert rows.dtype == torch.float32
+    torch.testing.assert_close(rows.sum(-1), torch.ones(1, 3, len(queries)))
+
+
+def test_a_row_does_not_depend_on_what_else_is_asked():
+    vit, images = tiny_vit(), picture()
+    both = attention_rows(vit, images, [3, 0, 3])
+    torch.testing.assert_close(both[:, :, :1], attention_rows(vit, images, [3]))
+    torch.testing.assert_close(both[:, :, 0], both[:, :, 2])
+
+
+def test_only_the_blocks_before_the_asked_one_run_and_they_run_fused(monkeypatch: pytest.MonkeyPatch):
+    vit, calls = tiny_vit(), []
+    fused = nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        nn.functional, "scaled_dot_product_attention", lambda *a, **k: calls.append(a[0].shape) or fused(*a, **k)
+    )
+    attention_rows(vit, picture(), [0], block=1)
+    assert calls == [(1, 3, 17, 8)], "block 0 attends by the fused kernel, block 1 only answers, block 2 rests"
+
+
+def test_only_asked_queries_are_projected():
+    vit = tiny_vit()
+    query, key = attention.queries_and_keys(vit.blocks[0], torch.randn(1, 17, 24), [0, 5])
+    assert query.shape == (1, 3, 2, 8)
+    assert key.shape == (1, 3, 17, 8)
+
+
+def test_bf16_is_close_and_its_softmax_is_fp32():
+    vit, images = tiny_vit(), picture(64, 64)
+    exact = attention_rows(vit, images, [0])
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = attention_rows(vit, images, [0])
+    assert mixed.dtype == torch.float32
+    torch.testing.assert_close(mixed.sum(-1), torch.ones(1, 3, 1))
+    assert 0 < (mixed - exact).abs().max() < 0.02
+    half = attention_rows(vit.bfloat16(), images, [0])
+    assert half.dtype == torch.float32
+    assert (half - exact).abs().max() < 0.05
+
+
+def test_no_gradient_is_kept():
+    assert not attention_rows(tiny_vit(), picture(), [0]).requires_grad
+
+
+@pytest.mark.parametrize("mode", ["size", "official"])
+def test_position_mode_of_a_model_with_registers_is_respected(mode: str):
+    vit = tiny_vit(reg_tokens=4, no_embed_class=True)
+    position.install(vit, mode)
+    torch.testing.assert_close(attention_rows(vit, picture(40, 64), None), whole_softmax(vit, picture(40, 64))[-1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"block": 3}, "no block 3: the model has 3, so choose -3 to 2"),
+        ({"block": -4}, "no block -4"),
+        ({"queries": [17]}, "no query token 17: the picture has 17 tokens, 0 to 16"),
+        ({"queries": [-1]}, "no query token -1"),
+        ({"images": torch.zeros(3, 32, 32)}, r"\[3, 32, 32\], expected \[batch, 3, height, width\]"),
+        ({"images": torch.zeros(1, 4, 32, 32)}, r"\[1, 4, 32, 32\], expected \[batch, 3,"),
+        ({"images": torch.zeros(1, 3, 0, 32)}, r"\[1, 3, 0, 32\]"),
+    ],
+)
+def test_what_cannot_be_asked_is_told(arguments: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        attention_rows(**{"vit": tiny_vit(), "images": picture(), "queries": [0]} | arguments)
+
+
+def test_a_resnet_has_no_attention_and_says_so():
+    with pytest.raises(TypeError, match="need a timm VisionTransformer, found ResNet"):
+        checked_vit(create_backbone(BackboneConfig("resnet50")))
+
+
+def test_rotated_and_other_attention_is_refused_by_name():
+    eva = timm.create_model("eva02_tiny_patch14_224", num_classes=0, depth=1)
+    with pytest.raises(TypeError, match="found Eva"):
+        checked_vit(eva)
+    differential = tiny_vit(attn_layer="diff", depth=1)
+    with pytest.raises(TypeError, match="block 0 attends by DiffAttention"):
+        checked_vit(differential)
+    parallel = timm.create_model("vit_base_patch16_18x2_224", num_classes=0, depth=1, embed_dim=24, num_heads=3)
+    with pytest.raises(TypeError, match="block 0 is a ParallelThingsBlock"):
+        checked_vit(parallel)
+
+
+@given(depth=st.integers(1, 3), block=st.integers(-5, 5))
+@settings(deadline=None, max_examples=10)
+def test_negative_blocks_count_from_the_last(depth: int, block: int):
+    vit = tiny_vit(depth=depth)
+    if -depth <= block < depth:
+        assert block_index(vit, block) == list(range(depth))[block]
+    else:
+        with pytest.raises(ValueError, match="no block"):
+            block_index(vit, block)
