@@ -19,6 +19,7 @@ __all__ = [
     "write_coco_results",
     "write_json",
     "write_mask_png",
+    "write_npz",
 ]
 
 
@@ -101,6 +102,14 @@ def write_json(path: Path, content: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.partial")
     beside.write_text(json.dumps(_finite(content), indent=2) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def write_npz(path: Path, **arrays: NDArray[Any]) -> None:
+    """Write named arrays as .npz, compressed, whole or not at all; `np.load` reads them without pickle."""
+    beside = path.with_name(f".{path.name}.partial")
+    with beside.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
     beside.replace(path)
 
 

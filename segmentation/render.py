@@ -225,6 +225,51 @@ def stack(pictures: Sequence[Picture], gap: int = 0) -> Picture:
     return np.concatenate([*padded, _padded(pictures[-1], pictures[-1].shape[0], width)])
 
 
+def attention_sheet(
+    picture: Picture,
+    attention: NDArray[np.floating],
+    mass: float = 0.6,
+    point: tuple[int, int] | None = None,
+    point_attention: NDArray[np.floating] | None = None,
+    *,
+    height: int = 200,
+) -> Picture:
+    """All heads of one picture on a sheet: coloured heads, heat maps, masks, and the attention of a point.
+
+    Args:
+        picture: [height, width, 3].
+        attention: of [CLS]: [heads, rows, columns].
+        mass: share that masks keep, in (0, 1].
+        point: y and x of a pixel, drawn where its attention is shown.
+        point_attention: of that point: [heads, rows, columns].
+        height: of each picture on the sheet, in pixels.
+    """
+    small = _to_height(picture, height)
+    size = (small.shape[0], small.shape[1])
+    masks = enlarge(keep_mass_of_maps(attention, mass), size)
+    colors = head_colors(len(attention))
+    coloured = overlay_heads(small, attention, mass=mass)
+    rows = [
+        [("picture", small), ("all heads", coloured)],
+        [(f"head {head}", heat_map(values, size)) for head, values in enumerate(attention)],
+        [
+            (
+                f"mask {head}: {mask.mean():.0%} of the area",
+                overlay_masks(small, mask, colors=color, contour=1),
+            )
+            for head, (mask, color) in enumerate(zip(masks, colors[:, None], strict=True))
+        ],
+    ]
+    if point is not None and point_attention is not None:
+        scale = height / picture.shape[0]
+        y, x = int(point[0] * scale), int(point[1] * scale)
+        coloured = overlay_heads(small, point_attention, mass=mass)
+        heats = [overlay_heat(small, values) for values in point_attention]
+        rows[0].append((f"point y={point[0]}, x={point[1]}", draw_point(coloured, y, x)))
+        rows.append([(f"point, head {head}", draw_point(heat, y, x)) for head, heat in enumerate(heats)])
+    return contact_sheet(rows, height=height)
+
+
 def contact_sheet(
     rows: Sequence[Sequence[tuple[str, Picture]]], *, height: int = 160, gap: int = 8
 ) -> Picture:
