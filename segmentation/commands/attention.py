@@ -22,9 +22,9 @@ class Attention:
     """Where every head of a ViT looks in photographs: maps, masks, and the attention of a point.
 
     Writes a folder per photograph, named after it: overview.png (everything at a glance), heads.png (each
-    head in its colour), attention_head_N.png, mask_head_N.png (labels 0 and 1), overlay_head_N.png; with --point
-    also point_heads.png and point_head_N.png; masks.json with masks_images.json (COCO run lengths); and
-    attention.npz with `attention` [heads, h, w] float32 of the [CLS] query, `mask` [heads, h, w] bool,
+    head in its colour), attention_head_N.png, mask_head_N.png (labels 0 and 1), overlay_head_N.png; with
+    --point also point_heads.png and point_head_N.png; masks.json with masks_images.json (COCO run lengths);
+    and attention.npz with `attention` [heads, h, w] float32 of the [CLS] query, `mask` [heads, h, w] bool,
     `point_attention` [heads, h, w] with --point, `grid` (h, w) and `model`; h and w count patches.
     """
 

@@ -1,8 +1,5 @@
 """`python -m segmentation attention`: what it writes, and what it says when it cannot."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +9,7 @@ from pycocotools.coco import COCO
 from skimage import data
 
 from dino_model.predictor import AttentionPredictor
+from segmentation.__main__ import main
 from segmentation.commands.attention import Attention
 from segmentation.masks import enlarge, keep_mass_of_maps
 
@@ -90,14 +88,10 @@ def test_a_point_that_is_none_is_quoted(photo, tmp_path, point):
         run(photo, tmp_path / "out", point=point)
 
 
-def test_wrong_input_at_the_command_line_is_one_sentence(tmp_path):
+def test_wrong_input_at_the_command_line_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "broken.jpg").write_bytes(b"no picture")
-    command = [sys.executable, "-m", "segmentation", "attention", "broken.jpg", "--output", "out"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    answer = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert answer.returncode != 0
-    assert answer.stderr.startswith("error: broken.jpg is not a picture")
-    assert answer.stderr.count("\n") == 1
+    arguments = ["attention", str(tmp_path / "broken.jpg"), "--output", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", ["segmentation", *arguments])
+    with pytest.raises(SystemExit, match=r"^error: broken\.jpg is not a picture[^\n]*$"):
+        main()
     assert not (tmp_path / "out").exists()
