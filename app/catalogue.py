@@ -1,0 +1,70 @@
+"""Which models the page offers: a fixed list, drawn up when the server starts; visitors choose by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dino_model.download import cache_folder
+from dino_model.weights import OFFICIAL
+
+CHECKPOINT_SUFFIXES = frozenset({".safetensors", ".pth", ".pt"})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One entry of the list."""
+
+    label: str
+    """What a visitor reads."""
+    source: str
+    """What `dino_model.weights.load_model` takes; may be a path, which a visitor never sees."""
+    remote: bool = False
+    """Whether choosing it downloads it."""
+
+
+Catalogue = Mapping[str, Choice]
+"""Choices by the name that goes to the browser and comes back."""
+
+
+def catalogue(first: str = "embedded", models_dir: Path | None = None) -> Catalogue:
+    """The model the page opens with, the ones everybody knows, and those found in a folder.
+
+    Args:
+        first: any name that `load_model` takes, or a path.
+        models_dir: checkpoint files and folders of training runs directly inside are offered by their names.
+
+    Raises:
+        FileNotFoundError: `models_dir` is no folder.
+    """
+    known = {
+        "embedded": Choice("embedded · trained by this project", "embedded"),
+        "random:embedded": Choice("random:embedded · the same network, untrained", "random:embedded"),
+    }
+    found = {} if models_dir is None else _local(models_dir)
+    official = {
+        name: _official(name) for name, model in OFFICIAL.items() if model.config.architecture != "resnet50"
+    }
+    everything = known | found | official
+    if first in everything:
+        return {first: everything[first]} | everything
+    name = Path(first).name if Path(first).exists() else first  # a visitor sees no path of the server
+    return {name: Choice(name, first)} | everything
+
+
+def _local(folder: Path) -> dict[str, Choice]:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"--models-dir names no folder: {folder}")
+    files = [
+        entry
+        for entry in sorted(folder.iterdir())
+        if entry.suffix in CHECKPOINT_SUFFIXES or (entry / "checkpoint.pt").is_file()
+    ]
+    return {entry.name: Choice(f"{entry.name} · from this server's folder", str(entry)) for entry in files}
+
+
+def _official(name: str) -> Choice:
+    model = OFFICIAL[name]
+    here = (cache_folder() / model.file_name).is_file()
+    return Choice(
+        f"{name} · {model.title}{'' if here else ' · downloads when chosen'}", name, remote=not here
+    )

@@ -1,0 +1,202 @@
+"""From photographs to encodings: the one slow step of the page, and the memory of what came out of it."""
+
+import secrets
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.cache import BoundedCache
+from app.catalogue import Catalogue
+from app.limits import MEGABYTE, Limits
+from app.photos import Photo
+from dino_model.device import Precision
+from dino_model.download import DownloadError
+from dino_model.images import ImageError
+from dino_model.predictor import AttentionPredictor, fed_size
+
+PREDICTORS_KEPT = 3
+TOKENS_KEPT = 10_000
+
+QueriesKeys = tuple[NDArray[np.float16], NDArray[np.float16]]
+"""Queries and keys of one block: each [heads, tokens, d], prefix tokens first."""
+
+EncodingKey = tuple[str, str, int]
+"""Content of the photograph, model, size: what an encoding follows from."""
+
+
+class LabError(Exception):
+    """Something a visitor can understand and mend; the message is one sentence and names no path here."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A photograph that a model has looked at, and everything the page says about it."""
+
+    photo: Photo
+    picture: NDArray[np.uint8]
+    """[height, width, 3]"""
+    model: str
+    source: str
+    """Where the weights came from, in words."""
+    size: int
+    input_size: tuple[int, int]
+    grid: tuple[int, int]
+    heads: int
+    blocks: int
+    patch_size: int
+    prefix_tokens: int
+    precision: str
+    device: str
+    seconds: float
+    """What it took."""
+
+    @property
+    def key(self) -> EncodingKey:
+        """The same for the same photograph, model and size."""
+        return (self.photo.key, self.model, self.size)
+
+
+class Engine:
+    """Encodes photographs, one at a time, and hands them out under tokens that cannot be guessed.
+
+    A token is all that a visitor holds: who does not know it cannot see the photograph. The same content,
+    model and size are encoded once, whoever sends them.
+
+    Args:
+        models: what visitors may choose from.
+        limits: what they may ask.
+        precision, device: as in `AttentionPredictor`.
+    """
+
+    def __init__(
+        self, models: Catalogue, limits: Limits, *, precision: Precision = "auto", device: str = "auto"
+    ) -> None:
+        self.models = models
+        self.limits = limits
+        self._precision: Precision = precision
+        self._device = device
+        half = limits.max_memory_mb * MEGABYTE // 2
+        self._encodings: BoundedCache[EncodingKey, Encoding] = BoundedCache(half)
+        self._queries_keys: BoundedCache[tuple[EncodingKey, int], QueriesKeys] = BoundedCache(half)
+        self._tokens: BoundedCache[str, EncodingKey] = BoundedCache(TOKENS_KEPT)
+        self._predictors: BoundedCache[tuple[str, int], AttentionPredictor] = BoundedCache(PREDICTORS_KEPT)
+        self._model_lock = Lock()  # a predictor holds one picture at a time
+
+    def encode(self, photo: Photo, model: str, size: int) -> str:
+        """Look at a photograph; returns the token of its encoding.
+
+        Raises:
+            LabError: it cannot be read or is too large, or the model cannot be had.
+        """
+        key = (photo.key, model, size)
+        encoding = self._encodings.get(key)
+        if encoding is None:
+            with self._model_lock:
+                encoding = self._encode(photo, model, size)
+            self._encodings.put(key, encoding, encoding.picture.nbytes)
+        token = secrets.token_urlsafe(16)
+        self._tokens.put(token, key)
+        return token
+
+    def encoding(self, token: str) -> Encoding:
+        """The encoding behind a token.
+
+        Raises:
+            LabError: unknown token, or forgotten by now.
+        """
+        key = self._tokens.get(token)
+        encoding = None if key is None else self._encodings.get(key)
+        if encoding is None:
+            raise LabError("This picture is no longer in the server's memory: open it again.")
+        return encoding
+
+    def queries_keys(self, encoding: Encoding, block: int) -> QueriesKeys:
+        """Queries and keys of one block, from memory or computed again.
+
+        Raises:
+            LabError: no such block.
+        """
+        if not 0 <= block < encoding.blocks:
+            raise LabError(f"There is no block {block}: this model has blocks 0 to {encoding.blocks - 1}.")
+        found = self._queries_keys.get((encoding.key, block))
+        if found is None:
+            with self._model_lock:
+                predictor = self._predictor(encoding.model, encoding.size)
+                predictor.set_image(encoding.picture)  # costs a hash when it is the one set last
+                found = self._take(predictor, encoding.key, block)
+        return found
+
+    def _encode(self, photo: Photo, model: str, size: int) -> Encoding:
+        try:
+            predictor = self._predictor(model, size)
+            started = time.perf_counter()
+            picture = photo.read()
+            self._check_patches(picture, size, predictor.patch_size)
+            predictor.set_image(picture)
+        except (LabError, ImageError) as error:
+            raise LabError(_sentence(error)) from error
+        except DownloadError as error:
+            print(error, file=sys.stderr)
+            raise LabError(
+                f"{model} is not on this machine and could not be downloaded: connect to the internet and "
+                "choose it again, or put its file in place by hand, as the terminal says."
+            ) from error
+        except Exception as error:
+            traceback.print_exc()
+            raise LabError(f"{model} could not look at {photo.name}; the terminal says why.") from error
+        seconds = time.perf_counter() - started
+        encoding = Encoding(
+            photo=photo,
+            picture=picture,
+            model=model,
+            source=predictor.model.source,
+            size=size,
+            input_size=predictor.input_size,
+            grid=predictor.grid,
+            heads=predictor.heads,
+            blocks=predictor.blocks,
+            patch_size=predictor.patch_size,
+            prefix_tokens=predictor.prefix_tokens,
+            precision=predictor.precision,
+            device=str(predictor.device),
+            seconds=seconds,
+        )
+        self._take(predictor, encoding.key, encoding.blocks - 1)
+        return encoding
+
+    def _predictor(self, model: str, size: int) -> AttentionPredictor:
+        if model not in self.models:
+            raise LabError(f"There is no model of that name here; choose one of {', '.join(self.models)}.")
+        predictor = self._predictors.get((model, size))
+        if predictor is None:
+            predictor = AttentionPredictor(
+                self.models[model].source, size=size, precision=self._precision, device=self._device
+            )
+            self._predictors.put((model, size), predictor)
+        return predictor
+
+    def _take(self, predictor: AttentionPredictor, key: EncodingKey, block: int) -> QueriesKeys:
+        found = predictor.queries_keys(block)
+        self._queries_keys.put((key, block), found, found[0].nbytes + found[1].nbytes)
+        return found
+
+    def _check_patches(self, picture: NDArray[np.uint8], size: int, patch_size: int) -> None:
+        height, width = picture.shape[:2]
+        fed = fed_size(height, width, size, "short-side", patch_size)
+        patches = fed[0] * fed[1] // patch_size**2
+        if patches > self.limits.max_patches:
+            raise LabError(
+                f"At resolution {size} this picture of {width} × {height} pixels would make {patches:,} "
+                f"patches, more than the {self.limits.max_patches:,} allowed: choose a lower resolution or crop it."
+            )
+
+
+def _sentence(error: Exception) -> str:
+    """The message of an error, begun with a capital and closed with a full stop."""
+    message = str(error).strip()
+    return f"{message[:1].upper()}{message[1:].rstrip('.')}."

@@ -1,0 +1,26 @@
+"""What one visitor may ask of the page, in one place; each limit is an option of the command."""
+
+from dataclasses import dataclass
+
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Upper bounds that keep the server alive whatever is sent to it."""
+
+    max_upload_mb: int = 25
+    """Largest file that may be uploaded, in MB."""
+    max_megapixels: int = 50
+    """Largest photograph that is decoded, in millions of pixels."""
+    max_patches: int = 8192
+    """Most patches a photograph may make; every one of them is compared with every other."""
+    max_memory_mb: int = 1000
+    """Memory for photographs, their queries and keys, in MB; what was used least recently is forgotten."""
+    max_waiting: int = 64
+    """Most photographs that wait for the model; further ones are turned away."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ValueError(f"--{name.replace('_', '-')} is {value}, expected at least 1")

@@ -1,0 +1,136 @@
+// The arithmetic of attention, in plain arrays: no page, no canvas.
+//
+// A block is what the server sends of one transformer block: queries and keys of every token, prefix tokens
+// ([CLS], registers) first. A map is one Float32Array with a value per patch, in reading order.
+
+const HALF = halfTable();
+
+/** Float32 values of every 16-bit float. */
+function halfTable() {
+  const table = new Float32Array(65536);
+  for (let bits = 0; bits < 65536; bits++) {
+    const sign = bits & 0x8000 ? -1 : 1;
+    const exponent = (bits >> 10) & 31;
+    const fraction = bits & 1023;
+    table[bits] = sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : fraction * 2 ** -24);
+  }
+  return table;
+}
+
+/**
+ * Queries and keys from the bytes of one block: float16 [2, heads, tokens, dim], queries first.
+ * @param {ArrayBuffer} bytes
+ * @param {{heads: number, tokens: number, prefix: number}} shape
+ */
+export function decodeBlock(bytes, { heads, tokens, prefix }) {
+  const halves = new Uint16Array(bytes);
+  const values = Float32Array.from(halves, (bits) => HALF[bits]);
+  const half = values.length / 2;
+  const dim = half / (heads * tokens);
+  if (!Number.isInteger(dim)) throw new Error(`${bytes.byteLength} bytes are no block of ${heads} heads`);
+  return { queries: values.subarray(0, half), keys: values.subarray(half), heads, tokens, dim, prefix };
+}
+
+/**
+ * Where one token looks, for one head: softmax over all tokens, of which the patches are returned.
+ * @returns {Float32Array} [patches]; sums to less than 1, the prefix tokens hold the rest
+ */
+export function attentionRow({ queries, keys, tokens, dim, prefix }, token, head) {
+  const start = head * tokens * dim;
+  const query = queries.subarray(start + token * dim, start + (token + 1) * dim);
+  const row = new Float32Array(tokens);
+  const scale = 1 / Math.sqrt(dim);
+  let peak = -Infinity;
+  for (let other = 0, at = start; other < tokens; other++) {
+    let product = 0;
+    for (let axis = 0; axis < dim; axis++, at++) product += query[axis] * keys[at];
+    row[other] = product * scale;
+    if (row[other] > peak) peak = row[other];
+  }
+  let total = 0;
+  for (let other = 0; other < tokens; other++) total += row[other] = Math.exp(row[other] - peak);
+  for (let other = 0; other < tokens; other++) row[other] /= total;
+  return row.subarray(prefix);
+}
+
+/** Maps of every head for one token. */
+export function attentionMaps(block, token) {
+  return Array.from({ length: block.heads }, (_, head) => attentionRow(block, token, head));
+}
+
+/** Mean over maps, patch by patch. */
+export function meanMap(maps) {
+  const mean = new Float32Array(maps[0].length);
+  for (const map of maps) for (let patch = 0; patch < map.length; patch++) mean[patch] += map[patch];
+  for (let patch = 0; patch < mean.length; patch++) mean[patch] /= maps.length;
+  return mean;
+}
+
+/** Greatest value over maps, patch by patch. */
+export function maxMap(maps) {
+  const max = Float32Array.from(maps[0]);
+  for (const map of maps) for (let patch = 0; patch < map.length; patch++) if (map[patch] > max[patch]) max[patch] = map[patch];
+  return max;
+}
+
+/** Least and greatest value. */
+export function range(map) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of map) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return [low, high];
+}
+
+/**
+ * Smallest set of patches that holds at least `mass` of the map: one byte per patch, 1 = kept.
+ * The patch that crosses the threshold is kept; of equal patches the later ones are.
+ */
+export function keepMass(map, mass) {
+  let total = 0;
+  for (const value of map) total += value;
+  const ascending = Float32Array.from(map).sort();
+  const limit = Math.fround(1 - mass);
+  let first = 0; // rank of the least patch that is kept
+  let sum = 0;
+  while (first < map.length - 1 && (sum += ascending[first] / total) <= limit) first++;
+  return keepFromRank(map, ascending, first);
+}
+
+/** The patches of rank `first` and above, where equal patches rank in reading order. */
+function keepFromRank(map, ascending, first) {
+  const least = ascending[first];
+  let dropped = 0; // patches of this very value that rank below `first`
+  for (let rank = first; rank > 0 && ascending[rank - 1] === least; rank--) dropped++;
+  const kept = new Uint8Array(map.length);
+  for (let patch = 0; patch < map.length; patch++) {
+    kept[patch] = map[patch] > least || (map[patch] === least && dropped-- <= 0) ? 1 : 0;
+  }
+  return kept;
+}
+
+/** Entropy of a map brought to sum 1, in nats; log(patches) where it is flat. */
+export function entropy(map) {
+  let total = 0;
+  for (const value of map) total += value;
+  let sum = 0;
+  for (const value of map) if (value > 0) sum -= (value / total) * Math.log(value / total);
+  return sum;
+}
+
+/** Share of the map that kept patches hold, and share of the patches that are kept. */
+export function keptShares(map, kept) {
+  let total = 0;
+  let inside = 0;
+  let count = 0;
+  for (let patch = 0; patch < map.length; patch++) {
+    total += map[patch];
+    if (kept[patch]) {
+      inside += map[patch];
+      count++;
+    }
+  }
+  return { mass: inside / total, area: count / map.length };
+}

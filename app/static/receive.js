@@ -1,0 +1,38 @@
+// A photograph dropped or pasted anywhere on the page goes the way of a chosen file: into the upload button.
+
+/** @param {() => HTMLInputElement | null} findInput  the file input of the upload button */
+export function receivePhotos(findInput) {
+  let depth = 0; // dragenter and dragleave come in pairs, once per element crossed
+  const hover = (on) => document.body.classList.toggle("lab-dropping", on);
+  const carriesFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
+
+  const give = (files) => {
+    const input = findInput();
+    if (!input || !files?.length) return false;
+    const one = new DataTransfer();
+    one.items.add(files[0]);
+    input.files = one.files;
+    input.dispatchEvent(new Event("change", { bubbles: true }));
+    return true;
+  };
+
+  document.addEventListener("dragenter", (event) => {
+    if (carriesFiles(event)) hover(++depth > 0);
+  });
+  document.addEventListener("dragleave", (event) => {
+    if (carriesFiles(event)) hover(--depth > 0);
+  });
+  document.addEventListener("dragover", (event) => {
+    if (carriesFiles(event)) event.preventDefault();
+  });
+  document.addEventListener("drop", (event) => {
+    if (!carriesFiles(event)) return;
+    event.preventDefault();
+    depth = 0;
+    hover(false);
+    give(event.dataTransfer.files);
+  });
+  document.addEventListener("paste", (event) => {
+    if (give(event.clipboardData?.files)) event.preventDefault();
+  });
+}
