@@ -23,8 +23,8 @@ IMAGENET_MEAN: tuple[float, ...] = (0.485, 0.456, 0.406)  # of red, green, blue;
 IMAGENET_STD: tuple[float, ...] = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000  # 300 MB as RGB: above a camera's single shot, below what hurts a laptop
 
-# `read` has a cap of its own and says so in an exception; Pillow's warning would only repeat it.
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+# `read` says in an exception what is wrong; Pillow's warnings on sizes and EXIF would come beside it.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 _EXIF_ORIENTATION = 0x0112
 _UPRIGHT = {
