@@ -219,7 +219,7 @@ class AttentionPredictor:
         """
         index = block_index(self._vit, block)
         with torch.no_grad():
-            tokens = self._vit.norm(self._tokens_before(index + 1))[0, self.prefix_tokens :]
+            tokens = self._finite(self._vit.norm(self._tokens_before(index + 1)))[0, self.prefix_tokens :]
         return tokens.float().unflatten(0, self.grid).cpu().numpy()
 
     def features(self, images: Sequence[np.ndarray]) -> Tensor:
@@ -245,7 +245,7 @@ class AttentionPredictor:
         with torch.no_grad(), autocast(self.precision, self.device):
             tokens = self._vit.norm(run_blocks(self._vit, embed(self._vit, batch), 0, self.blocks))
         grid = patch_grid(self._vit, *batch.shape[2:])
-        return tokens[:, self.prefix_tokens :].float().unflatten(1, grid)
+        return self._finite(tokens)[:, self.prefix_tokens :].float().unflatten(1, grid)
 
     @property
     def _picture(self) -> EncodedPicture:
@@ -269,10 +269,7 @@ class AttentionPredictor:
             inputs = [embed(self._vit, pixels)]
             for number in range(self.blocks - 1):  # maps need no more
                 inputs.append(run_blocks(self._vit, inputs[-1], number, number + 1))
-        if not inputs[-1].isfinite().all():
-            raise ValueError(
-                f"{self.model.name} answers with NaN or infinity in {self.precision}: its weights are broken"
-            )
+        self._finite(inputs[-1])
         height, width = pixels.shape[2:]
         grid = patch_grid(self._vit, height, width)
         return EncodedPicture((image.shape[0], image.shape[1]), (height, width), grid, inputs)
@@ -282,7 +279,7 @@ class AttentionPredictor:
         index = block_index(self._vit, block)
         with autocast(self.precision, self.device):
             rows = rows_from_tokens(self._vit.blocks[index], self._tokens_before(index), [token])
-        return rows[0, :, 0, self.prefix_tokens :].unflatten(-1, self.grid).cpu().numpy()
+        return self._finite(rows)[0, :, 0, self.prefix_tokens :].unflatten(-1, self.grid).cpu().numpy()
 
     def _prepare(self, image: np.ndarray) -> Tensor:
         """Resized and normalised: uint8 [height, width, channels] -> float32 [1, channels, height, width]."""
@@ -297,6 +294,14 @@ class AttentionPredictor:
         pixels = torch.from_numpy(sample(image, height, width)).to(self.device)
         normalised = (pixels.float() / 255 - self._mean) / self._std
         return normalised.permute(2, 0, 1).unsqueeze(0).contiguous()
+
+    def _finite(self, figures: Tensor) -> Tensor:
+        """`figures`, if they are."""
+        if not figures.isfinite().all():
+            raise ValueError(
+                f"{self.model.name} answers with NaN or infinity in {self.precision}: its weights are broken"
+            )
+        return figures
 
     def _check_picture(self, image: np.ndarray) -> None:
         found = (

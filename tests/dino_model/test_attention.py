@@ -88,10 +88,14 @@ def test_only_the_blocks_before_the_asked_one_run_and_they_run_fused(monkeypatch
     vit, calls = tiny_vit(), []
     fused = nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(
-        nn.functional, "scaled_dot_product_attention", lambda *a, **k: calls.append(a[0].shape) or fused(*a, **k)
+        nn.functional,
+        "scaled_dot_product_attention",
+        lambda *a, **k: calls.append(a[0].shape) or fused(*a, **k),
     )
     attention_rows(vit, picture(), [0], block=1)
-    assert calls == [(1, 3, 17, 8)], "block 0 attends by the fused kernel, block 1 only answers, block 2 rests"
+    assert calls == [(1, 3, 17, 8)], (
+        "block 0 attends by the fused kernel, block 1 only answers, block 2 rests"
+    )
 
 
 def test_only_asked_queries_are_projected():
@@ -122,7 +126,9 @@ def test_no_gradient_is_kept():
 def test_position_mode_of_a_model_with_registers_is_respected(mode: str):
     vit = tiny_vit(reg_tokens=4, no_embed_class=True)
     position.install(vit, mode)
-    torch.testing.assert_close(attention_rows(vit, picture(40, 64), None), whole_softmax(vit, picture(40, 64))[-1])
+    torch.testing.assert_close(
+        attention_rows(vit, picture(40, 64), None), whole_softmax(vit, picture(40, 64))[-1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +160,9 @@ def test_rotated_and_other_attention_is_refused_by_name():
     differential = tiny_vit(attn_layer="diff", depth=1)
     with pytest.raises(TypeError, match="block 0 attends by DiffAttention"):
         checked_vit(differential)
-    parallel = timm.create_model("vit_base_patch16_18x2_224", num_classes=0, depth=1, embed_dim=24, num_heads=3)
+    parallel = timm.create_model(
+        "vit_base_patch16_18x2_224", num_classes=0, depth=1, embed_dim=24, num_heads=3
+    )
     with pytest.raises(TypeError, match="block 0 is a ParallelThingsBlock"):
         checked_vit(parallel)
 

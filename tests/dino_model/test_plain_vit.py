@@ -25,7 +25,7 @@ class PlainViT:
         self.depth = 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("blocks."))
 
     def __call__(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Tokens after the final norm [batch, tokens, width]; attention of each block [batch, heads, N, N]."""
+        """Final tokens [batch, tokens, width]; attention of each block [batch, heads, tokens, tokens]."""
         tokens, attentions = self.embed(images.double()), []
         for number in range(self.depth):
             prefix = f"blocks.{number}."
@@ -56,7 +56,9 @@ class PlainViT:
 
     def attend(self, tokens: Tensor, prefix: str) -> tuple[Tensor, Tensor]:
         batch, count, width = tokens.shape
-        projected = self.linear(tokens, f"{prefix}qkv").reshape(batch, count, 3, self.heads, width // self.heads)
+        projected = self.linear(tokens, f"{prefix}qkv").reshape(
+            batch, count, 3, self.heads, width // self.heads
+        )
         query, key, value = projected.permute(2, 0, 3, 1, 4)
         scores = query @ key.transpose(-2, -1) / math.sqrt(width / self.heads)
         attention = torch.exp(scores - scores.amax(-1, keepdim=True))

@@ -23,7 +23,9 @@ def arrays(oracle: Callable[[str], Arrays]) -> Arrays:
 
 @pytest.fixture(scope="module")
 def vit(arrays: Arrays) -> VisionTransformer:
-    weights = {name.removeprefix("param/"): torch.from_numpy(arrays[name]) for name in arrays if "param/" in name}
+    weights = {
+        name.removeprefix("param/"): torch.from_numpy(arrays[name]) for name in arrays if "param/" in name
+    }
     backbone = create_backbone(
         BackboneConfig(
             patch_size=int(arrays["patch_size"]),
