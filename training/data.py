@@ -1,0 +1,114 @@
+"""From pictures to batches of crops, in an order that depends on nothing but the seed and the step."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from dino_model.images import ImageError, Images
+from training.crops import CropConfig, Crops, MultiCrop
+
+MAX_BROKEN_RUN = 100
+"""Unreadable pictures in a row after which the data set, not a picture, is broken."""
+
+
+class Batch(NamedTuple):
+    """Crops of a batch and the messages of pictures that could not be read (others took their place)."""
+
+    crops: Crops
+    broken: tuple[str, ...]
+
+
+class Order(Sampler[list[tuple[int, int]]]):
+    """Batches of (position in training, picture), shuffled anew each epoch, from any step on.
+
+    The last, incomplete batch of an epoch is dropped. Step s is the same batch however training got there.
+    """
+
+    def __init__(self, pictures: int, batch_size: int, seed: int, first_step: int, steps: int) -> None:
+        if pictures < batch_size:
+            raise ValueError(
+                f"{pictures} pictures are fewer than one batch of {batch_size}: pass --batch-size {pictures} or less"
+            )
+        self.pictures, self.batch_size, self.seed = pictures, batch_size, seed
+        self.first_step, self.steps = first_step, steps
+
+    def __len__(self) -> int:
+        return self.steps - self.first_step
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        per_epoch = self.pictures // self.batch_size
+        for step in range(self.first_step, self.steps):
+            epoch, batch = divmod(step, per_epoch)
+            if batch == 0 or step == self.first_step:
+                order = torch.randperm(self.pictures, generator=_generator(self.seed, epoch)).tolist()
+            start = batch * self.batch_size
+            positions = range(step * self.batch_size, (step + 1) * self.batch_size)
+            yield list(zip(positions, order[start : start + self.batch_size], strict=True))
+
+
+class CropDataset(Dataset[tuple[Crops, tuple[str, ...]]]):
+    """Crops of one picture; the crops depend on the seed and the position in training only."""
+
+    def __init__(self, images: Images, config: CropConfig, seed: int) -> None:
+        self.images, self.cut, self.seed = images, MultiCrop(config), seed
+
+    def __getitem__(self, item: tuple[int, int]) -> tuple[Crops, tuple[str, ...]]:
+        position, index = item
+        picture, broken = self._read(index)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(_mix(self.seed, position))
+            return self.cut(picture), broken
+
+    def _read(self, index: int) -> tuple[Image.Image, tuple[str, ...]]:
+        """The picture, or the next readable one, with what was wrong with those skipped."""
+        broken: list[str] = []
+        for i in range(index, index + min(MAX_BROKEN_RUN, len(self.images))):
+            try:
+                return Image.fromarray(self.images.read(i % len(self.images))), tuple(broken)
+            except ImageError as error:
+                broken.append(str(error))
+        raise ImageError(f"{len(broken)} pictures in a row cannot be read; the first: {broken[0]}")
+
+
+def batches(
+    images: Images,
+    config: CropConfig,
+    *,
+    batch_size: int,
+    seed: int,
+    first_step: int,
+    steps: int,
+    workers: int,
+) -> DataLoader[Batch]:
+    """Batches of training steps `first_step` to `steps`, made by `workers` processes (0: by this one)."""
+    return DataLoader(
+        CropDataset(images, config, seed),
+        batch_sampler=Order(len(images), batch_size, seed, first_step, steps),
+        num_workers=workers,
+        collate_fn=_collate,
+        pin_memory=torch.cuda.is_available(),
+        prefetch_factor=4 if workers else None,
+    )
+
+
+def _collate(samples: list[tuple[Crops, tuple[str, ...]]]) -> Batch:
+    crops = Crops(
+        torch.stack([sample.views for sample, _ in samples], dim=1),
+        torch.stack([sample.locals for sample, _ in samples], dim=1),
+    )
+    return Batch(crops, tuple(message for _, broken in samples for message in broken))
+
+
+def _mix(seed: int, position: int) -> int:
+    """One seed from two numbers; consecutive positions give unrelated streams (SplitMix64's finaliser)."""
+    z = (seed * 0x9E3779B97F4A7C15 + position + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & (2**64 - 1)
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & (2**64 - 1)
+    return (z ^ (z >> 31)) >> 1
+
+
+def _generator(seed: int, epoch: int) -> torch.Generator:
+    return torch.Generator().manual_seed(_mix(seed, -epoch - 2))

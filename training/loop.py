@@ -1,0 +1,133 @@
+"""The training loop. It knows steps, rates, gradients and files, and no method's name."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from dino_model.device import ComputePrecision, autocast
+from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
+from training.checkpoint import Run
+from training.crops import Crops, normalise
+from training.data import Batch
+from training.optim import ParameterGroup, clip_each, set_rates
+from training.schedules import Schedule
+
+
+class Method(Protocol):
+    """A way to learn without labels; networks, teacher, center, queue and prototypes are its own."""
+
+    def training_loss(self, crops: Crops, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Scalar loss of normalised crops, and scalars to log."""
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """What the optimizer trains, see `optim.decay_groups`."""
+
+    def after_step(self, step: int) -> None:
+        """What follows the optimizer's step, such as a moving average."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Per-step values that the loop itself applies."""
+
+    lr: Schedule
+    weight_decay: Schedule
+    clip_grad: float
+    """Largest gradient norm of a tensor; 0 for no clipping."""
+
+
+class Diverged(RuntimeError):
+    """The loss is not a number any more; the newest checkpoint is from before."""
+
+
+def train_step(
+    method: Method, optimizer: torch.optim.Optimizer, crops: Crops, step: int, rates: Rates, autocast_to: Any
+) -> dict[str, float]:
+    """One step: loss in the context `autocast_to`, gradients, clipping, update; returns what to log.
+
+    Raises:
+        Diverged: the loss is NaN or infinite; nothing was updated.
+    """
+    set_rates(optimizer, float(rates.lr[step]), float(rates.weight_decay[step]))
+    with autocast_to:
+        loss, logs = method.training_loss(crops, step)
+    names, values = ["loss", *logs], torch.stack([loss.detach(), *logs.values()]).tolist()
+    if not math.isfinite(values[0]):
+        raise Diverged(f"the loss is {values[0]} at step {step}, with learning rate {rates.lr[step]:.3g}")
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    if rates.clip_grad:
+        clip_each((p for group in optimizer.param_groups for p in group["params"]), rates.clip_grad)
+    optimizer.step()
+    method.after_step(step)
+    return dict(zip(names, values, strict=True))
+
+
+def train(
+    method: Any,
+    optimizer: torch.optim.Optimizer,
+    batches: Iterable[Batch],
+    rates: Rates,
+    *,
+    run: Run,
+    first_step: int,
+    device: torch.device,
+    precision: ComputePrecision,
+    save_every: int,
+    milestone_every: int,
+    observe: Callable[[int, dict[str, float]], dict[str, float]],
+    interrupted: Callable[[], bool] = lambda: False,
+) -> int:
+    """Train from `first_step` to the end of the rates, with checkpoints and a log in `run`.
+
+    `observe(step, logs)` sees every step and may add to its line in the log. When `interrupted()` says so, training
+    ends after the step at hand, with a checkpoint. Returns the number of steps done.
+    """
+    done, steps = first_step, len(rates.lr)
+    if first_step == 0:
+        run.save(0, method, optimizer)
+    with run.log.open("a", encoding="utf-8", buffering=1) as log:
+        for step, batch in enumerate(batches, first_step):
+            crops = normalise(batch.crops, IMAGENET_MEAN, IMAGENET_STD, device)
+            logs = train_step(method, optimizer, crops, step, rates, autocast(precision, device))
+            done = step + 1
+            for message in batch.broken:
+                print(f"\nskipped: {message}", file=sys.stderr)
+            line = {"step": step, **logs, "lr": float(rates.lr[step])} | observe(step, logs)
+            log.write(json.dumps(line) + "\n")
+            milestone, stop = done % milestone_every == 0 or done == steps, interrupted()
+            if milestone or stop or done % save_every == 0:
+                run.save(done, method, optimizer, milestone=milestone)
+            if stop:
+                break
+    return done
+
+
+class Progress:
+    """One line on the terminal: step, loss, images per second and time left."""
+
+    def __init__(self, first_step: int, steps: int, batch_size: int) -> None:
+        self.first_step, self.steps, self.batch_size = first_step, steps, batch_size
+        self.start = self.shown = time.monotonic()
+
+    def show(self, step: int, line: dict[str, float], *, every: float = 2.0) -> None:
+        """Rewrite the line, at most once in `every` seconds (on a file: a new line each minute)."""
+        now = time.monotonic()
+        terminal = sys.stderr.isatty()
+        if now - self.shown < (every if terminal else 60) and step + 1 < self.steps:
+            return
+        self.shown = now
+        pace = (step + 1 - self.first_step) / (now - self.start)  # steps per second
+        left = time.strftime("%H:%M:%S", time.gmtime((self.steps - step - 1) / pace))
+        values = "  ".join(f"{name} {value:.4g}" for name, value in line.items())
+        text = f"{step + 1}/{self.steps}  {values}  {pace * self.batch_size:.0f} images/s  {left} left"
+        print(
+            f"\r\033[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True
+        )

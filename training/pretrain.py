@@ -1,0 +1,314 @@
+"""`python -m training pretrain`: pictures in, a run's folder out."""
+
+import dataclasses
+import math
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+import tyro
+
+from dino_model.backbones import BackboneConfig, create_backbone, feature_width
+from dino_model.device import ComputePrecision, Precision, choose_device, choose_precision
+from dino_model.head import ProjectionHead
+from dino_model.images import Images, open_images
+from training import crops, recipes
+from training.checkpoint import Run, RunError, initialise
+from training.data import batches
+from training.loop import Progress, Rates, train
+from training.methods.dino import DINO, DINOSchedules, Network
+from training.monitor import Probe, collapse_warning
+from training.recipes import Recipe
+from training.schedules import cosine
+
+RecipeName = Literal["official-default", "paper", "small-data"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What has to be known before the recipe's settings can be shown or changed."""
+
+    data: Path
+    """Pictures: a folder (flat or nested, labelled or not), an uncompressed tar or a text file of paths."""
+    output: Path
+    """Folder of the run: configuration, checkpoints and log."""
+    recipe: RecipeName = "official-default"
+    """Where the settings below start from."""
+    exclude: Path | None = None
+    """Text file with names of pictures to leave out, one a line."""
+
+
+@dataclass(frozen=True)
+class Peek(Choice):
+    """A first look at the command line: what the recipe is derived from."""
+
+    epochs: int | None = None
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Pretrain(Choice):
+    """Train a backbone without labels (DINO)."""
+
+    resume: bool = False
+    """Go on with the run in --output: weights, optimizer, center, schedules and data order."""
+    init_from: Path | None = None
+    """Start from the weights of another run or checkpoint; nothing else of it is taken."""
+    seed: int = 0
+    """Of weights, data order and crops."""
+    workers: int = 2
+    """Processes that cut crops; 0: none but this one."""
+    device: str = "auto"
+    """auto, cpu, mps or cuda."""
+    precision: Precision = "auto"
+    """auto is bf16 where the hardware has it, else fp32; the loss is always fp32."""
+    save_every: int = 200
+    """Steps between checkpoints."""
+    milestone_every: int = 5000
+    """Steps between checkpoints that are kept."""
+    probe_every: int = 1000
+    """Steps between k-NN probes of teacher and student on labelled pictures; 0 for none."""
+    settings: Recipe = field(default_factory=Recipe)
+    """The recipe's settings."""
+
+    def run(self) -> None:
+        """Check, build, train."""
+        device = choose_device(self.device)
+        precision = choose_precision(self.precision, device)
+        images = open_images(self.data, exclude=self.exclude)
+        check(self.settings, len(images))
+        torch.manual_seed(self.seed)
+        session = Session(self, self.settings, images, device, precision)
+        run = Run(self.output)
+        first_step = session.start(run)
+        session.train(run, first_step)
+
+
+class Session:
+    """Everything a recipe becomes on given pictures and a device."""
+
+    def __init__(
+        self,
+        options: Pretrain,
+        recipe: Recipe,
+        images: Images,
+        device: torch.device,
+        precision: ComputePrecision,
+    ) -> None:
+        self.options, self.recipe, self.images = options, recipe, images
+        self.device, self.precision = device, precision
+        steps_per_epoch = len(images) // recipe.batch_size
+        self.rates = rates(recipe, steps_per_epoch)
+        self.steps = len(self.rates.lr)
+        self.method = build_dino(recipe, steps_per_epoch).to(device)
+        self.optimizer = torch.optim.AdamW(self.method.parameter_groups(), lr=0.0, fused=device.type != "mps")
+        self.probe = Probe(images, recipe.crops.global_size, precision, device)
+
+    def start(self, run: Run) -> int:
+        """Create or resume the run; returns the number of steps already done."""
+        options, config = self.options, self.config()
+        if options.resume:
+            changed = _differences(run.config(), config)
+            if changed:
+                raise RunError(
+                    f"cannot resume {run.folder} with other settings: {changed}. Pass its own or --init-from"
+                )
+            done = run.load(self.method, self.optimizer)
+            print(f"{run.folder}: going on at step {done} of {self.steps}")
+            return done
+        if options.init_from:
+            step = initialise(self.method, options.init_from)
+            print(f"weights of {options.init_from}, step {step}")
+        run.create(config)
+        return 0
+
+    def config(self) -> dict[str, Any]:
+        """What decides the result of the run, for its config.json."""
+        inputs = {
+            "data": self.images.fingerprint(),
+            "pictures": len(self.images),
+            "seed": self.options.seed,
+            "precision": self.precision,
+            "prototype_entropy": math.log(self.recipe.head.prototypes),
+        }
+        backbone = dataclasses.replace(self.recipe.backbone, drop_path=0.0)  # as the teacher is built
+        return {
+            "format": 1,
+            "method": "dino",
+            "backbone": asdict(backbone),
+            "recipe": asdict(self.recipe),
+        } | inputs
+
+    def train(self, run: Run, first_step: int) -> None:
+        """Train to the end, or until told to stop."""
+        print(
+            f"{len(self.images):,} pictures, {self.steps:,} steps of {self.recipe.batch_size} in "
+            f"{self.recipe.epochs} epochs, {self.device.type}, {self.precision}; "
+            f"ln K = {math.log(self.recipe.head.prototypes):.3f}"
+        )
+        progress = Progress(first_step, self.steps, self.recipe.batch_size)
+        loader = batches(
+            self.images,
+            self.recipe.crops,
+            batch_size=self.recipe.batch_size,
+            seed=self.options.seed,
+            first_step=first_step,
+            steps=self.steps,
+            workers=self.options.workers,
+        )
+        done = train(
+            self.method,
+            self.optimizer,
+            loader,
+            self.rates,
+            run=run,
+            first_step=first_step,
+            device=self.device,
+            precision=self.precision,
+            save_every=self.options.save_every,
+            milestone_every=self.options.milestone_every,
+            observe=lambda step, logs: self.observe(progress, step, logs),
+            interrupted=stop_signal(),
+        )
+        print(
+            f"\n{run.folder}: {done} of {self.steps} steps done"
+            + (", --resume goes on" if done < self.steps else "")
+        )
+
+    def observe(self, progress: Progress, step: int, logs: dict[str, float]) -> dict[str, float]:
+        """Show progress, warn of collapse, and probe at intervals: values to add to the log."""
+        progress.show(step, logs)
+        more = {"ln_k": math.log(self.recipe.head.prototypes)}
+        every = self.options.probe_every
+        if (step + 1) % 100 == 0:
+            warning = collapse_warning(logs["teacher_entropy"], logs["kl"], self.recipe.head.prototypes)
+            if warning:
+                print(f"\nwarning at step {step}: {warning}", file=sys.stderr)
+        if every and self.images.labels is not None and (step + 1) % every == 0:
+            teacher, student = (
+                self.probe.top1(network.backbone) for network in (self.method.teacher, self.method.student)
+            )
+            print(
+                f"\nstep {step + 1}: k-NN top-1 of teacher {teacher:.1f} %, of student {student:.1f} %",
+                flush=True,
+            )
+            more |= {"knn_teacher": teacher, "knn_student": student}
+        return more
+
+
+def build_dino(recipe: Recipe, steps_per_epoch: int) -> DINO:
+    """Student, teacher and center with fresh weights; only the student has stochastic depth."""
+
+    def network(backbone: BackboneConfig) -> Network:
+        body = create_backbone(backbone)
+        return Network(body, ProjectionHead(feature_width(body), recipe.head))
+
+    student, teacher = (
+        network(config) for config in (recipe.backbone, dataclasses.replace(recipe.backbone, drop_path=0.0))
+    )
+    schedules = DINOSchedules.of(recipe.dino, recipe.epochs, steps_per_epoch)
+    return DINO(student, teacher, recipe.head.prototypes, recipe.dino, schedules)
+
+
+def rates(recipe: Recipe, steps_per_epoch: int) -> Rates:
+    """Learning rate and weight decay of every step."""
+    optimizer, steps = recipe.optimizer, recipe.epochs * steps_per_epoch
+    peak = optimizer.lr * recipe.batch_size / 256
+    return Rates(
+        cosine(peak, optimizer.min_lr, steps, optimizer.warmup_epochs * steps_per_epoch),
+        cosine(optimizer.weight_decay, optimizer.weight_decay_end, steps),
+        optimizer.clip_grad,
+    )
+
+
+def check(recipe: Recipe, pictures: int) -> None:
+    """Raise ValueError for a recipe that cannot be trained on so many pictures, naming the setting."""
+    patch_size = 1 if recipe.backbone.architecture == "resnet50" else recipe.backbone.patch_size
+    crops.check(recipe.crops, patch_size)
+    for name, value in (("epochs", recipe.epochs), ("batch_size", recipe.batch_size)):
+        if value < 1:
+            raise ValueError(f"{name} is {value}, expected at least 1")
+    if pictures < recipe.batch_size:
+        raise ValueError(
+            f"{pictures} pictures are fewer than one batch of {recipe.batch_size}: pass --batch-size {pictures} or less"
+        )
+    for name, epochs in (
+        ("warmup_epochs", recipe.optimizer.warmup_epochs),
+        ("teacher_temperature_warmup_epochs", recipe.dino.teacher_temperature_warmup_epochs),
+        ("freeze_last_layer_epochs", recipe.dino.freeze_last_layer_epochs),
+    ):
+        if not 0 <= epochs <= recipe.epochs:
+            flag = "--" + name.replace("_", "-")
+            raise ValueError(f"{flag} {epochs} is longer than training of {recipe.epochs} epochs: shorten it")
+    temperatures = (recipe.dino.student_temperature, recipe.dino.teacher_temperature)
+    if min(*temperatures, recipe.dino.teacher_temperature_start) <= 0:
+        raise ValueError("temperatures have to be above 0")
+
+
+def stop_signal() -> Callable[[], bool]:
+    """Ask to stop after the step at hand on Ctrl-C or SIGTERM; a second Ctrl-C stops at once."""
+    received: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        received.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, note)
+    return lambda: bool(received)
+
+
+def parse(arguments: list[str]) -> Pretrain:
+    """The command line; the defaults of the settings are the chosen recipe's, printed with its reasons."""
+    if {"-h", "--help"} & set(arguments):
+        return tyro.cli(
+            tyro.conf.OmitArgPrefixes[Pretrain], args=arguments, prog="python -m training pretrain"
+        )
+    choice, _ = tyro.cli(Peek, args=arguments, return_unknown_args=True, prog="python -m training pretrain")
+    default = Pretrain(
+        **{f.name: getattr(choice, f.name) for f in dataclasses.fields(Choice)}, settings=start(choice)
+    )
+    return tyro.cli(
+        tyro.conf.OmitArgPrefixes[Pretrain],
+        args=arguments,
+        default=default,
+        prog="python -m training pretrain",
+    )
+
+
+def start(choice: Peek) -> Recipe:
+    """The chosen recipe before single settings are changed."""
+    if choice.recipe == "official-default":
+        return recipes.official_default()
+    if choice.recipe == "paper":
+        return recipes.paper()
+    images = open_images(choice.data, exclude=choice.exclude)
+    sizes = [images.read(i).shape[:2] for i in range(0, len(images), max(1, len(images) // 20))]
+    given = {"epochs": choice.epochs, "batch_size": choice.batch_size}
+    advice = recipes.small_data(
+        len(images), recipes.typical_short_side(sizes), **{k: v for k, v in given.items() if v is not None}
+    )
+    print("recipe small-data:", *advice.reasons, sep="\n  ")
+    return advice.recipe
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
+    """Settings that differ, in words."""
+    import json
+
+    found = []
+    new = json.loads(json.dumps(new))
+    for key in sorted({*old, *new}):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            found.append(_differences(before, after, f"{prefix}{key}."))
+        elif before != after:
+            found.append(f"{prefix}{key} was {before}, now {after}")
+    return ", ".join(text for text in found if text)
+
+
+assert set(recipes.RECIPES) == set(get_args(RecipeName))

@@ -1,0 +1,133 @@
+"""Recipes: functions that return a configuration, with command, hardware, time and expected score."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dino_model.backbones import BackboneConfig
+from dino_model.head import HeadConfig
+from training.crops import CropConfig
+from training.methods.dino import DINOConfig
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW and its schedules; the defaults are the official code's."""
+
+    lr: float = 0.0005
+    """Peak learning rate for a batch of 256; it is scaled linearly with the batch."""
+    min_lr: float = 1e-6
+    """Learning rate that the cosine approaches."""
+    warmup_epochs: int = 10
+    """Epochs of linear warm-up of the learning rate."""
+    weight_decay: float = 0.04
+    """At the start of its cosine."""
+    weight_decay_end: float = 0.4
+    """At the end of its cosine."""
+    clip_grad: float = 3.0
+    """Largest gradient norm of any one tensor; 0 for no clipping."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that decides what is learned from given pictures."""
+
+    backbone: BackboneConfig = field(default_factory=lambda: BackboneConfig(drop_path=0.1))
+    head: HeadConfig = field(default_factory=HeadConfig)
+    crops: CropConfig = field(default_factory=CropConfig)
+    dino: DINOConfig = field(default_factory=DINOConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    epochs: int = 100
+    """Passes over the pictures."""
+    batch_size: int = 512
+    """Pictures per step."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A recipe derived from the data, and the reason for each choice."""
+
+    recipe: Recipe
+    reasons: tuple[str, ...]
+
+
+def official_default() -> Recipe:
+    """The official code's defaults ("vanilla"), on its 8 GPUs of 64 pictures each.
+
+    Command: python -m training pretrain --recipe official-default --data imagenet/train --output RUN
+    Published: ViT-S/16, 100 epochs on 8 V100 in 1.75 days, 69.3 % k-NN and 74.0 % linear on ImageNet (not
+    repeated by this project).
+    """
+    return Recipe()
+
+
+def paper() -> Recipe:
+    """The paper's best ViT-S/16 (section 3.2, "Implementation details", and the appendix on multi-crop).
+
+    Command: python -m training pretrain --recipe paper --data imagenet/train --output RUN
+    Published: 300 epochs on 16 GPUs, 72.8 % k-NN and 76.1 % linear on ImageNet (not repeated by this project).
+
+    The paper leaves open, and the official code decides: stochastic depth 0.1, clipping 3.0, frozen prototypes
+    during the first epoch, final learning rate 1e-6, center momentum 0.9; trainable gain as its released ViT-S.
+    """
+    return Recipe(
+        head=HeadConfig(train_gain=True),
+        crops=CropConfig(local_crops=10, global_scale=(0.25, 1.0), local_scale=(0.05, 0.25)),
+        dino=DINOConfig(
+            teacher_temperature_start=0.04, teacher_temperature=0.07, teacher_temperature_warmup_epochs=30
+        ),
+        epochs=300,
+        batch_size=1024,
+    )
+
+
+def small_data(pictures: int, short_side: int, *, batch_size: int = 64, epochs: int = 100) -> Advice:
+    """A recipe for thousands of pictures instead of a million, on one machine.
+
+    Command: python -m training pretrain --recipe small-data --data PICTURES --output RUN
+
+    Args:
+        pictures: number of training pictures.
+        short_side: of a typical picture, in pixels.
+        batch_size: pictures per step.
+        epochs: passes over them.
+    """
+    steps = epochs * (pictures // batch_size)
+    prototypes = next(
+        (k for limit, k in ((20_000, 1024), (100_000, 4096), (500_000, 16384)) if pictures < limit), 65536
+    )
+    momentum = max(0.9, min(0.996 ** (batch_size / 1024), 1 - 20 / max(steps, 1)))
+    warmup = max(1, min(10, epochs // 10)) if epochs > 1 else 0
+    side = max(32, min(224, short_side // 16 * 16))
+    local = max(16, side * 3 // 7 // 8 * 8)
+    lr = 0.0005 * math.sqrt(256 / batch_size)
+    recipe = Recipe(
+        backbone=BackboneConfig(
+            "vit_tiny", patch_size=16 if side >= 96 else 8, image_size=side, depth=6, heads=6
+        ),
+        head=HeadConfig(prototypes=prototypes, hidden=1024, bottleneck=128),
+        crops=CropConfig(global_size=side, local_size=local, local_crops=6),
+        dino=DINOConfig(teacher_momentum=round(momentum, 5), freeze_last_layer_epochs=min(1, epochs - 1)),
+        optimizer=OptimizerConfig(lr=round(lr, 6), warmup_epochs=warmup),
+        epochs=epochs,
+        batch_size=batch_size,
+    )
+    reasons = (
+        f"K = {prototypes}: {pictures:,} pictures cannot fill more prototypes",
+        f"crops of {side} and {local} pixels: the pictures are {short_side} pixels high or wide",
+        f"teacher momentum from {momentum:.5f}: {steps:,} steps let it average over at most a twentieth of the run",
+        f"teacher temperature constant at {recipe.dino.teacher_temperature}: a warm-up to 0.07 needs more pictures",
+        f"learning rate {lr:.3g} for 256 pictures, {lr * batch_size / 256:.3g} here: Adam's rate goes with the "
+        "root of the batch, not with the batch",
+        f"warm-up of {warmup} epochs: a tenth of the run, at most the official 10",
+    )
+    return Advice(recipe, reasons)
+
+
+RECIPES = ("official-default", "paper", "small-data")
+
+
+def typical_short_side(sizes: Sequence[tuple[int, int]]) -> int:
+    """Median of the shorter sides of pictures of (height, width)."""
+    shorter = sorted(min(size) for size in sizes)
+    return shorter[len(shorter) // 2]
