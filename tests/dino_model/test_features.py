@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor, nn
@@ -63,6 +63,7 @@ def official_view(size: int, resize_to: int) -> v2.Transform:
     )
 
 
+@settings(deadline=None)
 @given(
     height=st.integers(1, 90),
     width=st.integers(1, 90),
@@ -175,6 +176,7 @@ def test_blocks_that_are_not_there_are_one_sentence(vit: nn.Module, count: int):
         last_blocks(vit, torch.zeros(1, 3, 32, 32), count)
 
 
+@settings(deadline=None)
 @given(power=st.floats(1, 6), seed=st.integers(0, 99))
 def test_gem_is_the_power_mean_of_what_is_positive(power: float, seed: int):
     tokens = torch.randn(2, 7, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

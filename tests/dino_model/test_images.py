@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 from PIL import Image
@@ -114,6 +114,7 @@ def test_sixteen_bits_of_one_value_keep_their_brightness(value: int, grey: int):
     assert (picture == grey).all()
 
 
+@settings(deadline=None)
 @given(st_np.arrays(np.float64, st_np.array_shapes(min_dims=2, max_dims=2), elements=st.floats(-1e9, 1e9)))
 def test_stretching_keeps_the_order_of_values(values: np.ndarray):
     stretched = images._stretch(values)
@@ -253,6 +254,7 @@ def test_a_cut_file_is_named_and_never_half_a_picture(kind: str, share: float, t
     assert str(tmp_path) not in str(raised.value)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_damage_anywhere_is_a_picture_or_one_sentence(data: st.DataObject):
     kind = data.draw(st.sampled_from(["JPEG", "PNG", "GIF", "TIFF", "BMP", "WEBP"]))

@@ -22,6 +22,7 @@ from dino_model.weights import LoadedModel, load_model
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of pictures that belong to no class."""
 _AT_ONCE = 2**25  # similarities in memory: 128 MB
+_NO_ANSWER = 2**31 - 1  # a rank behind every other
 
 
 @dataclass(frozen=True)
@@ -161,11 +162,11 @@ def _votes(cosines: Tensor, labels: Tensor, temperature: float, classes: int) ->
 
 
 def _ranks(votes: Tensor, truth: Tensor) -> Tensor:
-    """How many classes come before the true one: int64 [test]. All of them do if it has no vote."""
+    """How many classes come before the true one: int64 [test]; `_NO_ANSWER` if it has no vote."""
     own = votes.gather(1, truth[:, None])  # [test, 1]
     earlier = torch.arange(votes.shape[1], device=votes.device) < truth[:, None]
     ranks = ((votes > own) | ((votes == own) & earlier)).sum(dim=1)
-    return ranks.where(own[:, 0] > 0, votes.shape[1])
+    return ranks.where(own[:, 0] > 0, _NO_ANSWER)
 
 
 def _result(k: int, ranks: Tensor, truth: Tensor) -> KnnResult:
