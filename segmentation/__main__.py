@@ -7,8 +7,9 @@ from typing import Any
 import tyro
 
 from segmentation.commands.attention import Attention
+from segmentation.commands.voc import Voc
 
-COMMANDS: dict[str, Callable[..., Any]] = {"attention": Attention}
+COMMANDS: dict[str, Callable[..., Any]] = {"attention": Attention, "voc": Voc}
 
 
 def main() -> None:

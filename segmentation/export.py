@@ -20,6 +20,7 @@ __all__ = [
     "write_json",
     "write_mask_png",
     "write_npz",
+    "write_text",
 ]
 
 
@@ -100,8 +101,13 @@ def write_coco_images(
 def write_json(path: Path, content: Any) -> None:
     """Write JSON, whole or not at all; not-a-number and infinity become null, which every reader accepts."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(_finite(content), indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text as UTF-8, whole or not at all."""
     beside = path.with_name(f".{path.name}.partial")
-    beside.write_text(json.dumps(_finite(content), indent=2) + "\n", encoding="utf-8")
+    beside.write_text(text, encoding="utf-8", newline="")
     beside.replace(path)
 
 

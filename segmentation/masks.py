@@ -89,7 +89,7 @@ def enlarge(
         (2 * np.arange(pixels) + 1) * patches // (2 * pixels)
         for pixels, patches in zip(size, maps.shape[-2:], strict=True)
     )
-    return maps[..., rows[:, None], columns]
+    return maps.take(columns, axis=-1).take(rows, axis=-2)
 
 
 def best_head(masks: Mask, ground_truth: Mask, void: Mask | None = None) -> tuple[int, float]:

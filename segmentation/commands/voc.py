@@ -1,0 +1,256 @@
+"""`python -m segmentation voc`: Jaccard similarity of attention masks on PASCAL VOC 2012."""
+
+import csv
+import io
+import itertools
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dino_model import images
+from dino_model.predictor import AttentionPredictor
+from segmentation import export, render, voc
+from segmentation.commands.progress import progress
+from segmentation.masks import decode
+from segmentation.voc import Annotation, GroundTruth, PictureScore, VocProtocol, VocSample, Void
+
+Cells = dict[VocProtocol, list[PictureScore]]
+
+
+@dataclass(frozen=True)
+class Voc:
+    """How well attention masks agree with the annotated objects of VOC 2012, and under which protocol.
+
+    Prints the score with its protocol, a table of classes and the paper's figures; writes per_image.csv,
+    contact_sheet.png (the best and worst pictures), masks/NAME.png, masks.json and masks_images.json (COCO
+    run lengths; `score` is the mask's Jaccard).
+    """
+
+    root: Path
+    """Folder VOCdevkit, which holds VOC2012."""
+    model: str = "embedded"
+    """Name of a model, checkpoint file or run; `python -m dino_model list` tells the names."""
+    mass: float = 0.6
+    """Share of the attention that a mask keeps, above 0 and up to 1."""
+    ground_truth: GroundTruth = "class"
+    """What a mask is compared with: each class of a picture, each object, or all objects as one."""
+    void: Void = "union"
+    """Unannotated pixels (255) stay in the union, or are excluded."""
+    head: Literal["best", "mean"] | int = "best"
+    """The best head for each class or object, the mean of all heads' maps, or one head by number."""
+    resize: Literal["squash", "short-side", "native"] = "squash"
+    """How a picture is brought to the model's size."""
+    size: int = 480
+    """Pixels of both sides with squash, of the short side with short-side."""
+    block: int = -1
+    """Block whose attention is taken; -1 is the last."""
+    split: str = "val"
+    """List of pictures in ImageSets/Segmentation."""
+    baseline: Literal["none", "centred-box"] = "none"
+    """Score a box of half the sides in the middle of every picture instead of a model."""
+    grid: bool = False
+    """Score every combination of mass (0.6, 0.8 and --mass), ground truth and void in one pass."""
+    output: Path = Path("output/voc")
+    """Folder to write to; made if missing."""
+    json: Path | None = None
+    """File for the figures: `jaccard` in percent and the full `protocol`."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the model."""
+    device: str = "auto"
+    """Where the model runs: auto, cpu, cuda or mps."""
+
+    def run(self) -> None:
+        """Score, print, write."""
+        protocol = self._protocol()
+        samples = voc.list_samples(self.root, self.split)
+        cells = [protocol, *(_grid_around(protocol) if self.grid else ())]
+        scores = self._score(samples, list(dict.fromkeys(cells)))
+        figures = _figures(samples, scores, protocol, self._scored())
+        print(_report(figures, scores, protocol))
+        _write(self.output, samples, scores[protocol])
+        print(f"\nwritten to {self.output}: per_image.csv, contact_sheet.png, masks, masks.json")
+        if self.json:
+            export.write_json(self.json, figures)
+
+    def _protocol(self) -> VocProtocol:
+        return VocProtocol(
+            mass=self.mass,
+            ground_truth=self.ground_truth,
+            void=self.void,
+            head=self.head,
+            resize=self.resize,
+            size=self.size,
+            block=self.block,
+            split=self.split,
+        )
+
+    def _scored(self) -> str:
+        return self.model if self.baseline == "none" else f"baseline {self.baseline}"
+
+    def _score(self, samples: list[VocSample], protocols: list[VocProtocol]) -> Cells:
+        """Every picture under every protocol; the model sees each picture once."""
+        predictor = None
+        if self.baseline == "none":
+            predictor = AttentionPredictor(
+                self.model, size=self.size, resize=self.resize, precision=self.precision, device=self.device
+            )
+        scores: Cells = {protocol: [] for protocol in protocols}
+        for sample in progress(samples, "voc"):
+            picture = images.read(sample.picture)
+            annotation = voc.read_annotation(sample, (picture.shape[0], picture.shape[1]))
+            attention = None
+            if predictor is not None:
+                predictor.set_image(picture)
+                attention = predictor.cls_attention(self.block)
+            for protocol, found in scores.items():
+                found.append(_score_one(sample.name, attention, annotation, protocol))
+        return scores
+
+
+def _score_one(
+    name: str, attention: np.ndarray | None, annotation: Annotation, protocol: VocProtocol
+) -> PictureScore:
+    if attention is not None:
+        return voc.score_attention(name, attention, annotation, protocol)
+    box = voc.centred_box((annotation.classes.shape[0], annotation.classes.shape[1]))
+    return voc.score_masks(name, {-1: box}, annotation, protocol.ground_truth, protocol.void)
+
+
+def _grid_around(protocol: VocProtocol) -> Iterator[VocProtocol]:
+    """Every mass, ground truth and void handling that the paper's text leaves open."""
+    masses = sorted({0.6, 0.8, protocol.mass})
+    kinds: tuple[GroundTruth, ...] = ("class", "object", "foreground")
+    voids: tuple[Void, ...] = ("union", "exclude")
+    for mass, kind, void in itertools.product(masses, kinds, voids):
+        yield replace(protocol, mass=mass, ground_truth=kind, void=void)
+
+
+def _figures(samples: list[VocSample], scores: Cells, protocol: VocProtocol, scored: str) -> dict[str, Any]:
+    """What --json writes."""
+    own = scores[protocol]
+    figures: dict[str, Any] = {
+        "jaccard": voc.mean_jaccard(own),
+        "protocol": asdict(protocol),
+        "model": scored,
+        "voc12_val": voc.is_voc12_val(samples),
+        "pictures": sum(bool(score.targets) for score in own),
+        "pictures_without_target": sum(not score.targets for score in own),
+        "per_class": {
+            name: {"jaccard": mean, "masks": count} for name, (mean, count) in voc.per_class(own).items()
+        },
+        "paper": voc.PAPER,
+    }
+    if len(scores) > 1:
+        figures["grid"] = [
+            {"jaccard": voc.mean_jaccard(found), "protocol": asdict(cell)} for cell, found in scores.items()
+        ]
+    return figures
+
+
+def _report(figures: dict[str, Any], scores: Cells, protocol: VocProtocol) -> str:
+    """The figures as text."""
+    data = "VOC12 val" if figures["voc12_val"] else "pictures laid out as VOC 2012 (not VOC12 val)"
+    lines = [
+        f"protocol  {protocol}",
+        f"Jaccard   {figures['jaccard']:.1f} %   {figures['model']} on {figures['pictures']} {data}",
+    ]
+    if figures["pictures_without_target"]:
+        lines.append(f"          {figures['pictures_without_target']} more have no annotated object")
+    lines += ["", f"{'class':<14} {'masks':>5} {'Jaccard':>8}"]
+    lines += [
+        f"{name:<14} {row['masks']:>5} {row['jaccard']:>8.1f}" for name, row in figures["per_class"].items()
+    ]
+    if len(scores) > 1:
+        lines += ["", f"{'mass':>5} {'ground truth':<12} {'void':<8} {'Jaccard':>8}"]
+        lines += [
+            f"{cell.mass:>5.0%} {cell.ground_truth:<12} {cell.void:<8} {voc.mean_jaccard(found):>8.1f}"
+            for cell, found in scores.items()
+        ]
+    lines += ["", "paper, VOC12 val, best head: " + _paper()]
+    if not figures["voc12_val"]:
+        lines.append(
+            "These pictures are not VOC12 val: the figures above and the paper's cannot be compared."
+        )
+    return "\n".join(lines)
+
+
+def _paper() -> str:
+    return "; ".join(
+        f"{model} " + ", ".join(f"{kind} {value}" for kind, value in row.items())
+        for model, row in voc.PAPER.items()
+    )
+
+
+def _write(folder: Path, samples: list[VocSample], scores: list[PictureScore]) -> None:
+    """CSV, contact sheet, masks."""
+    (folder / "masks").mkdir(parents=True, exist_ok=True)
+    export.write_text(folder / "per_image.csv", _csv(scores))
+    pairs = [(sample, score) for sample, score in zip(samples, scores, strict=True) if score.targets]
+    render.save_png(folder / "contact_sheet.png", _contact_sheet(pairs))
+    records, listed = [], {}
+    for number, (sample, score) in enumerate(pairs, start=1):
+        height, width = score.targets[0].mask["size"]
+        listed[number] = (sample.picture.name, (height, width))
+        export.write_mask_png(folder / "masks" / f"{sample.name}.png", _label_map(score))
+        records += [
+            export.coco_record(number, target.category, decode(target.mask), target.jaccard)
+            for target in score.targets
+        ]
+    categories = {0: "foreground"} | dict(enumerate(voc.CLASSES, start=1))
+    export.write_coco_results(folder / "masks.json", records)
+    export.write_coco_images(folder / "masks_images.json", listed, categories)
+
+
+def _csv(scores: list[PictureScore]) -> str:
+    """One line a picture; a picture's several labels, heads and scores are separated by spaces."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["image", "jaccard", "labels", "heads", "jaccards"])
+    for score in scores:
+        columns = (
+            " ".join(str(target.label) for target in score.targets),
+            " ".join(str(target.head) for target in score.targets),
+            " ".join(f"{100 * target.jaccard:.4f}" for target in score.targets),
+        )
+        table.writerow([score.name, f"{100 * score.jaccard:.4f}" if score.targets else "", *columns])
+    return text.getvalue()
+
+
+def _label_map(score: PictureScore) -> np.ndarray:
+    """The chosen masks with their labels, uint8 [height, width]; where they overlap, the better one's."""
+    height, width = score.targets[0].mask["size"]
+    labels = np.zeros((height, width), dtype=np.uint8)
+    for target in sorted(score.targets, key=lambda target: target.jaccard):
+        labels[decode(target.mask)] = target.label
+    return labels
+
+
+def _contact_sheet(
+    pairs: list[tuple[VocSample, PictureScore]], count: int = 8, per_row: int = 4
+) -> render.Picture:
+    """The pictures with the highest and lowest Jaccard: masks tinted, the ground truth outlined in white."""
+    ordered = sorted(pairs, key=lambda pair: -pair[1].jaccard)
+    best, worst = ordered[:count], ordered[-count:][::-1]
+    rows: list[list[tuple[str, render.Picture]]] = []
+    for word, chosen in (("best", best), ("worst", worst)):
+        cells = [
+            (f"{word} {rank}: {sample.name} {100 * score.jaccard:.1f}", _drawn(sample, score))
+            for rank, (sample, score) in enumerate(chosen, start=1)
+        ]
+        rows += [cells[start : start + per_row] for start in range(0, len(cells), per_row)]
+    sheet = render.contact_sheet(rows, height=200)
+    entries = [("ground truth", (255, 255, 255)), ("mask", render.head_colors(1)[0])]
+    return render.stack([sheet, render.legend(entries, sheet.shape[1])])
+
+
+def _drawn(sample: VocSample, score: PictureScore) -> render.Picture:
+    picture = images.read(sample.picture)
+    masks = np.stack([decode(target.mask) for target in score.targets])
+    annotation = voc.read_annotation(sample, masks.shape[1:])
+    tinted = render.overlay_masks(picture, masks, contour=0)
+    truth = (annotation.classes != 0) & (annotation.classes != voc.VOID)
+    white = np.full((1, 3), 255, dtype=np.uint8)
+    return render.overlay_masks(tinted, truth, colors=white, opacity=0, contour=2)

@@ -1,0 +1,324 @@
+"""Jaccard similarity of attention masks on PASCAL VOC 2012: layout of the data, protocol, scores.
+
+The paper gives no code for its figure and leaves the protocol open; a snippet that its author published later
+settles part of it. What is left is explicit in `VocProtocol`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from segmentation.masks import Mask, RunLengths, best_head, enlarge, keep_mass_of_maps, rle
+
+GroundTruth = Literal["class", "object", "foreground"]
+Void = Literal["union", "exclude"]
+
+CLASSES = (
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
+    *(
+        "diningtable",
+        "dog",
+        "horse",
+        "motorbike",
+        "person",
+        "pottedplant",
+        "sheep",
+        "sofa",
+        "train",
+        "tvmonitor",
+    ),
+)
+"""Name of label 1, 2, …, 20."""
+
+VOID = 255
+"""Label of pixels that were left unannotated: a band around objects, and what is hard to tell."""
+
+PAPER = {
+    "ViT-S/16": {"random": 22.0, "supervised": 27.3, "DINO": 45.9},
+    "ViT-S/8": {"random": 21.8, "supervised": 23.7, "DINO": 44.7},
+}
+"""Percent on VOC12 val, best head: Fig. 4 of the paper, 60 % of the mass; the same in its appendix, 80 %."""
+
+
+@dataclass(frozen=True)
+class VocProtocol:
+    """Everything that decides about the figure; the defaults follow the author's snippet where it speaks."""
+
+    mass: float = 0.6
+    """Share of the attention that a mask keeps."""
+    ground_truth: GroundTruth = "class"
+    """What a mask is compared with: each class of the picture, each object, or all of them as one."""
+    void: Void = "union"
+    """Whether unannotated pixels count as not of the object (union), or not at all (exclude)."""
+    head: Literal["best", "mean"] | int = "best"
+    """The best for each class or object (the ground truth chooses), the mean of all, or one by number."""
+    resize: str = "squash"
+    """How pictures are brought to the model's size: squash, short-side or native."""
+    size: int = 480
+    """Pixels, of both sides with squash, of the short side with short-side."""
+    block: int = -1
+    """Block whose [CLS] attention is taken; -1 is the last."""
+    split: str = "val"
+    """List of pictures in ImageSets/Segmentation."""
+
+    def __str__(self) -> str:
+        size = "own size" if self.resize == "native" else f"{self.resize} {self.size}"
+        head = {"best": "best head", "mean": "mean of the heads"}.get(str(self.head), f"head {self.head}")
+        return (
+            f"{self.split}, ground truth {self.ground_truth}, void {self.void}, {self.mass:.0%} of the mass, "
+            f"{head}, {size}, block {self.block}, masks enlarged by nearest, "
+            f"mean over each picture's regions, then over pictures"
+        )
+
+
+class VocSample(NamedTuple):
+    """One picture of the list with its two annotations."""
+
+    name: str
+    picture: Path
+    classes: Path
+    objects: Path
+
+
+class Annotation(NamedTuple):
+    """Labels per pixel, uint8 [height, width]; 0 is background, 255 void."""
+
+    classes: NDArray[np.uint8]
+    objects: NDArray[np.uint8]
+
+
+class Target(NamedTuple):
+    """A region that a mask is compared with."""
+
+    label: int  # value in the mask file; 1 for the foreground
+    category: int  # class 1–20; 0 for the foreground and where none is known
+    mask: Mask  # [height, width]
+
+
+class TargetScore(NamedTuple):
+    """How the chosen mask fares on one target."""
+
+    label: int
+    category: int
+    head: int  # -1 for the mean of the heads, and where there are none
+    jaccard: float  # in [0, 1]
+    mask: RunLengths  # of the prediction
+
+
+class PictureScore(NamedTuple):
+    """The targets of one picture."""
+
+    name: str
+    targets: tuple[TargetScore, ...]
+
+    @property
+    def jaccard(self) -> float:
+        """Mean over the picture's targets, in [0, 1]."""
+        return float(np.mean([target.jaccard for target in self.targets]))
+
+
+def find_year(root: Path, year: int = 2012) -> Path:
+    """The folder VOC<year> of a VOCdevkit.
+
+    Raises:
+        FileNotFoundError: `root` is no VOCdevkit; the message names a folder above or below that is one.
+    """
+    if _is_devkit(root, year):
+        return root / f"VOC{year}"
+    above = root.resolve().parents[:3]
+    below = sorted(path for depth in ("*", "*/*") for path in root.glob(depth) if path.is_dir())
+    right = next((path for path in (*above, *below) if _is_devkit(path, year)), None)
+    remedy = f"; {right} looks right" if right else "; pass the VOCdevkit that holds it"
+    raise FileNotFoundError(f"{root} holds no VOC{year}/JPEGImages{remedy}")
+
+
+def _is_devkit(folder: Path, year: int) -> bool:
+    return (folder / f"VOC{year}" / "JPEGImages").is_dir()
+
+
+def list_names(voc: Path, split: str, task: Literal["Segmentation", "Main"]) -> list[str]:
+    """Names of the pictures in ImageSets/<task>/<split>.txt.
+
+    Raises:
+        FileNotFoundError: no such list.
+        ValueError: an empty list.
+    """
+    listed = voc / "ImageSets" / task / f"{split}.txt"
+    if not listed.is_file():
+        there = ", ".join(sorted(path.stem for path in listed.parent.glob("*.txt"))) or "none"
+        raise FileNotFoundError(f"no list {listed}; lists there: {there}")
+    names = [line.split()[0] for line in listed.read_text().splitlines() if line.strip()]
+    if not names:
+        raise ValueError(f"{listed} names no picture")
+    return names
+
+
+def list_samples(root: Path, split: str = "val") -> list[VocSample]:
+    """Pictures and annotations of a split of VOC 2012 segmentation.
+
+    Raises:
+        FileNotFoundError: wrong root (see `find_year`), or a file of the list is missing: the first is named.
+    """
+    voc = find_year(root)
+    samples = [
+        VocSample(
+            name,
+            voc / "JPEGImages" / f"{name}.jpg",
+            voc / "SegmentationClass" / f"{name}.png",
+            voc / "SegmentationObject" / f"{name}.png",
+        )
+        for name in list_names(voc, split, "Segmentation")
+    ]
+    for sample in samples:
+        for path in sample[1:]:
+            if not path.is_file():
+                raise FileNotFoundError(f"{path} is missing, though {split}.txt names {sample.name}")
+    return samples
+
+
+def is_voc12_val(samples: Sequence[VocSample]) -> bool:
+    """Whether these are the 1,449 pictures of VOC 2012 val, judged by their number and names."""
+    return len(samples) == 1449 and all(re.fullmatch(r"20\d\d_\d{6}", sample.name) for sample in samples)
+
+
+def read_labels(path: Path) -> NDArray[np.uint8]:
+    """Labels of a palette (or grey) PNG: uint8 [height, width].
+
+    Raises:
+        ValueError: no picture, or one in true colour, whose colours are no labels.
+    """
+    try:
+        with Image.open(path) as picture:
+            if picture.mode not in ("P", "L", "1"):
+                raise ValueError(f"{path} is a {picture.mode} picture; expected a palette PNG of labels")
+            return np.array(picture, dtype=np.uint8)
+    except (UnidentifiedImageError, OSError, SyntaxError) as error:
+        raise ValueError(f"{path} cannot be read as a mask: {error}") from error
+
+
+def read_annotation(sample: VocSample, size: tuple[int, int]) -> Annotation:
+    """Both annotations of a picture of `size` (height, width).
+
+    Raises:
+        ValueError: unreadable, or of another size than the picture.
+    """
+    annotation = Annotation(read_labels(sample.classes), read_labels(sample.objects))
+    for path, labels in zip((sample.classes, sample.objects), annotation, strict=True):
+        if labels.shape != size:
+            raise ValueError(f"{path} is {labels.shape}, its picture {size} (height, width)")
+    return annotation
+
+
+def targets(annotation: Annotation, ground_truth: GroundTruth) -> tuple[list[Target], Mask]:
+    """The regions to compare masks with, and the void pixels [height, width]."""
+    classes, objects = annotation
+    if ground_truth == "foreground":
+        foreground = (classes != 0) & (classes != VOID)
+        return ([Target(1, 0, foreground)] if foreground.any() else []), classes == VOID
+    labels = classes if ground_truth == "class" else objects
+    found = [int(label) for label in np.unique(labels) if label not in (0, VOID)]
+    return [
+        Target(label, _category(classes, labels == label), labels == label) for label in found
+    ], labels == VOID
+
+
+def _category(classes: NDArray[np.uint8], mask: Mask) -> int:
+    """The class that most pixels of a mask have; 0 if none has one."""
+    counts = np.bincount(classes[mask], minlength=256)
+    counts[[0, VOID]] = 0
+    return int(counts.argmax())
+
+
+def head_maps(attention: NDArray[np.floating], head: Literal["best", "mean"] | int) -> dict[int, NDArray]:
+    """The maps that may become masks, by head (-1: their mean): [heads, rows, columns] -> [rows, columns] each.
+
+    Raises:
+        ValueError: no such head.
+    """
+    if head == "best":
+        return dict(enumerate(attention))
+    if head == "mean":
+        return {-1: attention.mean(axis=0)}
+    if not 0 <= head < len(attention):
+        raise ValueError(f"--head is {head}; this model has heads 0 to {len(attention) - 1}")
+    return {head: attention[head]}
+
+
+def score_masks(
+    name: str, masks: dict[int, Mask], annotation: Annotation, ground_truth: GroundTruth, void: Void
+) -> PictureScore:
+    """The best of some masks for every target of a picture.
+
+    Args:
+        name: of the picture.
+        masks: by head, each [height, width] of the annotation.
+        annotation: the labels.
+        ground_truth: see `VocProtocol`.
+        void: see `VocProtocol`.
+    """
+    regions, unannotated = targets(annotation, ground_truth)
+    heads, stacked = list(masks), np.stack(list(masks.values()))
+    scores = []
+    for region in regions:
+        best, jaccard = best_head(stacked, region.mask, unannotated if void == "exclude" else None)
+        scores.append(TargetScore(region.label, region.category, heads[best], jaccard, rle(stacked[best])))
+    return PictureScore(name, tuple(scores))
+
+
+def score_attention(
+    name: str, attention: NDArray[np.floating], annotation: Annotation, protocol: VocProtocol
+) -> PictureScore:
+    """`score_masks` for the attention maps of a picture, [heads, rows, columns], thresholded by the protocol.
+
+    Raises:
+        ValueError: no such head, or maps that cannot be thresholded.
+    """
+    maps = head_maps(attention, protocol.head)
+    size = (annotation.classes.shape[0], annotation.classes.shape[1])
+    kept = enlarge(keep_mass_of_maps(np.stack(list(maps.values())), protocol.mass), size)
+    masks = dict(zip(maps, kept, strict=True))
+    return score_masks(name, masks, annotation, protocol.ground_truth, protocol.void)
+
+
+def centred_box(size: tuple[int, int]) -> Mask:
+    """The baseline without a network: a box of half the height and width in the middle of (height, width)."""
+    height, width = size
+    mask = np.zeros(size, dtype=bool)
+    mask[height // 4 : height // 4 + height // 2, width // 4 : width // 4 + width // 2] = True
+    return mask
+
+
+def mean_jaccard(scores: Iterable[PictureScore]) -> float:
+    """Mean over pictures in percent; pictures without a target do not count.
+
+    Raises:
+        ValueError: no picture has a target.
+    """
+    values = [score.jaccard for score in scores if score.targets]
+    if not values:
+        raise ValueError("no picture has an annotated object, so there is nothing to score")
+    return 100 * float(np.mean(values))
+
+
+def per_class(scores: Iterable[PictureScore]) -> dict[str, tuple[float, int]]:
+    """Mean over the targets of each class in percent, and how many there are; in the order of the labels."""
+    values: dict[int, list[float]] = {}
+    for score in scores:
+        for target in score.targets:
+            values.setdefault(target.category, []).append(target.jaccard)
+    return {
+        _class_name(label): (100 * float(np.mean(values[label])), len(values[label]))
+        for label in sorted(values)
+    }
+
+
+def _class_name(category: int) -> str:
+    if category == 0:
+        return "foreground"
+    return CLASSES[category - 1] if category <= len(CLASSES) else f"label {category}"

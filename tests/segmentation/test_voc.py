@@ -1,0 +1,224 @@
+"""The VOC12 attention Jaccard: data layout, protocol, scores, command."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools.coco import COCO
+from skimage import data
+
+from segmentation import export, voc
+from segmentation.__main__ import main
+from segmentation.commands.voc import Voc
+from segmentation.voc import Annotation, VocProtocol
+
+MODEL = "random:vit_tiny/16"
+
+
+def labels(rows: list[str]) -> np.ndarray:
+    """A mask drawn in text: digits are labels, v is void."""
+    return np.array([[255 if cell == "v" else int(cell) for cell in row] for row in rows], dtype=np.uint8)
+
+
+@pytest.fixture
+def annotation() -> Annotation:
+    """Two cats (class 8), one of them beside a void pixel, and a dog (class 12 drawn as 3 in the objects)."""
+    classes = labels(["880v", "8000", "0088"])
+    classes[1, 3] = 12
+    return Annotation(classes, labels(["110v", "1003", "0022"]))
+
+
+@pytest.fixture
+def devkit(tmp_path) -> Path:
+    """Three photographs laid out as VOC 2012: one object, two classes, none."""
+    root = tmp_path / "VOCdevkit"
+    for folder in ("JPEGImages", "SegmentationClass", "SegmentationObject", "ImageSets/Segmentation"):
+        (root / "VOC2012" / folder).mkdir(parents=True)
+    pictures = {
+        "cat": data.cat()[:120, :160],
+        "cup": data.coffee()[:120, :160],
+        "sky": data.rocket()[:90, :160],
+    }
+    for name, picture in pictures.items():
+        classes = np.zeros(picture.shape[:2], dtype=np.uint8)
+        objects = classes.copy()
+        if name != "sky":
+            classes[20:80, 30:90], objects[20:80, 30:90] = 8, 1
+            classes[80:84, 30:90] = objects[80:84, 30:90] = 255
+        if name == "cup":
+            classes[90:110, 100:150], objects[90:110, 100:150] = 5, 2
+        Image.fromarray(picture).save(root / "VOC2012" / "JPEGImages" / f"{name}.jpg")
+        export.write_mask_png(root / "VOC2012" / "SegmentationClass" / f"{name}.png", classes)
+        export.write_mask_png(root / "VOC2012" / "SegmentationObject" / f"{name}.png", objects)
+    (root / "VOC2012" / "ImageSets" / "Segmentation" / "val.txt").write_text("cat\ncup\nsky\n")
+    return root
+
+
+def test_classes_objects_and_foreground_are_three_ways_to_cut_one_picture(annotation):
+    by_kind = {kind: voc.targets(annotation, kind)[0] for kind in ("class", "object", "foreground")}
+    assert [(target.label, target.category) for target in by_kind["class"]] == [(8, 8), (12, 12)]
+    assert [(target.label, target.category) for target in by_kind["object"]] == [(1, 8), (2, 8), (3, 12)]
+    assert [(target.label, target.category) for target in by_kind["foreground"]] == [(1, 0)]
+    assert by_kind["foreground"][0].mask.sum() == 6
+    assert [int(target.mask.sum()) for target in by_kind["object"]] == [3, 2, 1]
+
+
+def test_void_pixels_are_no_target_and_count_in_the_union_only_if_asked(annotation):
+    whole = {0: np.ones((3, 4), dtype=bool)}
+    union = voc.score_masks("x", whole, annotation, "foreground", "union")
+    exclude = voc.score_masks("x", whole, annotation, "foreground", "exclude")
+    assert union.jaccard == pytest.approx(6 / 12)
+    assert exclude.jaccard == pytest.approx(6 / 11)
+
+
+def test_every_object_has_a_best_head_of_its_own(annotation):
+    heads = {head: annotation.objects == head + 1 for head in range(3)}
+    score = voc.score_masks("x", heads, annotation, "object", "union")
+    assert [target.head for target in score.targets] == [0, 1, 2]
+    assert score.jaccard == 1.0
+
+
+def test_the_score_is_a_mean_over_regions_then_over_pictures(annotation):
+    mask = {0: annotation.objects == 1}
+    both = voc.score_masks("x", mask, annotation, "class", "union")
+    alone = voc.score_masks(
+        "y", mask, Annotation(annotation.objects, annotation.objects), "foreground", "union"
+    )
+    empty = voc.PictureScore("z", ())
+    assert both.jaccard == pytest.approx((3 / 5 + 0) / 2)
+    assert voc.mean_jaccard([both, alone, empty]) == pytest.approx(100 * (0.3 + 3 / 6) / 2)
+    assert voc.per_class([both, alone]) == {
+        "foreground": (50.0, 1),
+        "cat": (pytest.approx(60), 1),
+        "dog": (0.0, 1),
+    }
+    with pytest.raises(ValueError, match="nothing to score"):
+        voc.mean_jaccard([empty])
+
+
+def test_attention_on_the_object_alone_scores_full_marks():
+    classes = np.zeros((8, 8), dtype=np.uint8)
+    classes[2:4, 4:8] = 8
+    attention = np.full((2, 4, 4), 0.001, dtype=np.float32)
+    attention[1, 1, 2:] = 1
+    annotation = Annotation(classes, (classes > 0).astype(np.uint8))
+    protocol = VocProtocol(mass=0.9)
+    score = voc.score_attention("x", attention, annotation, protocol)
+    assert (score.jaccard, score.targets[0].head) == (1.0, 1)
+    fixed = voc.score_attention("x", attention, annotation, VocProtocol(mass=0.9, head=0))
+    assert fixed.jaccard < 0.2
+    mean = voc.score_attention("x", attention, annotation, VocProtocol(mass=0.9, head="mean"))
+    assert (mean.jaccard, mean.targets[0].head) == (1.0, -1)
+    with pytest.raises(ValueError, match="--head is 2; this model has heads 0 to 1"):
+        voc.score_attention("x", attention, annotation, VocProtocol(head=2))
+
+
+def test_the_default_protocol_is_the_agreed_one():
+    assert VocProtocol() == VocProtocol(
+        mass=0.6,
+        ground_truth="class",
+        void="union",
+        head="best",
+        resize="squash",
+        size=480,
+        block=-1,
+        split="val",
+    )
+
+
+@pytest.mark.parametrize("wrong", [".", "VOCdevkit/VOC2012", "VOCdevkit/VOC2012/JPEGImages"])
+def test_a_root_too_high_or_too_low_is_put_right(devkit, wrong):
+    with pytest.raises(FileNotFoundError, match=r"holds no VOC2012/JPEGImages; .*VOCdevkit looks right"):
+        voc.find_year(devkit.parent / wrong)
+
+
+def test_a_root_far_from_any_data_says_what_is_expected(tmp_path):
+    with pytest.raises(FileNotFoundError, match="pass the VOCdevkit that holds it"):
+        voc.find_year(tmp_path)
+
+
+def test_a_missing_list_names_those_there_are(devkit):
+    with pytest.raises(FileNotFoundError, match=r"no list .*trainval\.txt; lists there: val"):
+        voc.list_samples(devkit, "trainval")
+
+
+def test_a_missing_mask_is_named_before_anything_is_computed(devkit):
+    (devkit / "VOC2012" / "SegmentationObject" / "cup.png").unlink()
+    with pytest.raises(FileNotFoundError, match=r"cup\.png is missing, though val\.txt names cup"):
+        voc.list_samples(devkit)
+
+
+def test_a_mask_in_colours_or_of_another_size_is_refused(devkit):
+    sample = voc.list_samples(devkit)[0]
+    with pytest.raises(ValueError, match=r"cat\.png is \(120, 160\), its picture \(90, 160\)"):
+        voc.read_annotation(sample, (90, 160))
+    Image.new("RGB", (160, 120)).save(sample.classes)
+    with pytest.raises(ValueError, match=r"cat\.png is a RGB picture; expected a palette PNG"):
+        voc.read_labels(sample.classes)
+    sample.classes.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"cat\.png cannot be read as a mask"):
+        voc.read_labels(sample.classes)
+
+
+def test_the_command_writes_figures_that_agree_with_each_other(devkit, tmp_path, capsys):
+    out, figures_file = tmp_path / "out", tmp_path / "figures.json"
+    Voc(root=devkit, model=MODEL, size=64, output=out, json=figures_file).run()
+    figures = json.loads(figures_file.read_text())
+    printed = capsys.readouterr().out
+    assert f"Jaccard   {figures['jaccard']:.1f} %" in printed
+    assert "not VOC12 val" in printed
+    assert str(VocProtocol(size=64)) in printed
+    assert figures["protocol"] == {
+        **{"mass": 0.6, "ground_truth": "class", "void": "union", "head": "best"},
+        **{"resize": "squash", "size": 64, "block": -1, "split": "val"},
+    }
+    assert (figures["pictures"], figures["pictures_without_target"]) == (2, 1)
+    with (out / "per_image.csv").open() as file:
+        rows = {row["image"]: row for row in csv.DictReader(file)}
+    assert rows["sky"]["jaccard"] == ""
+    assert rows["cup"]["labels"] == "5 8"
+    mean = np.mean([float(rows[name]["jaccard"]) for name in ("cat", "cup")])
+    assert figures["jaccard"] == pytest.approx(mean, abs=1e-3)
+    loaded = COCO(str(out / "masks_images.json")).loadRes(str(out / "masks.json"))
+    (annotation,) = loaded.loadAnns(loaded.getAnnIds(catIds=[5]))
+    assert 100 * annotation["score"] == pytest.approx(figures["per_class"]["bottle"]["jaccard"])
+    assert set(np.unique(Image.open(out / "masks" / "cat.png"))) == {0, 8}
+    assert (out / "contact_sheet.png").is_file()
+
+
+def test_the_grid_holds_what_each_protocol_scores_alone(devkit, tmp_path):
+    together, alone = tmp_path / "grid.json", tmp_path / "alone.json"
+    common = {"root": devkit, "model": MODEL, "size": 64, "output": tmp_path / "out"}
+    Voc(**common, grid=True, mass=0.7, json=together).run()
+    Voc(**common, mass=0.8, ground_truth="object", void="exclude", json=alone).run()
+    grid = json.loads(together.read_text())["grid"]
+    assert len(grid) == 3 * 3 * 2
+    wanted = json.loads(alone.read_text())
+    (cell,) = [cell for cell in grid if cell["protocol"] == wanted["protocol"]]
+    assert cell["jaccard"] == pytest.approx(wanted["jaccard"])
+
+
+def test_bad_roots_end_the_command_in_one_sentence(devkit, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["segmentation", "voc", "--root", str(devkit / "VOC2012")])
+    with pytest.raises(SystemExit, match=r"^error: [^\n]*VOCdevkit looks right$"):
+        main()
+
+
+def score_on_real_data(data_root: Path, folder: Path, **options) -> float:
+    figures = folder / "figures.json"
+    root = data_root / "VOCdevkit"
+    Voc(root=root, ground_truth="object", void="exclude", output=folder, json=figures, **options).run()
+    return json.loads(figures.read_text())["jaccard"]
+
+
+def test_the_centred_box_scores_its_reference_on_real_photographs(data_root, tmp_path):
+    # reference 20.4, measured before this project with other rounding of the box's sides
+    assert score_on_real_data(data_root, tmp_path, baseline="centred-box") == pytest.approx(20.4, abs=0.1)
+
+
+def test_random_weights_score_their_reference_on_real_photographs(data_root, tmp_path):
+    options = {"model": MODEL, "resize": "short-side", "size": 224}
+    assert score_on_real_data(data_root, tmp_path, **options) == pytest.approx(7.5, abs=0.3)
