@@ -107,7 +107,9 @@ def _check(config: HeadConfig) -> None:
     if config.activation not in ("gelu", "relu"):
         raise ValueError(f"unknown activation {config.activation!r}: choose 'gelu' or 'relu'")
     if config.prototypes < 2:
-        raise ValueError(f"K is {config.prototypes}, expected at least 2: one prototype has nothing to tell apart")
+        raise ValueError(
+            f"K is {config.prototypes}, expected at least 2: one prototype has nothing to tell apart"
+        )
     for name, value in (("hidden", config.hidden), ("bottleneck", config.bottleneck)):
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")

@@ -17,7 +17,11 @@ PositionMode = Literal["size", "official"]
 
 
 def resample(
-    embedding: Tensor, learned: tuple[int, int], grid: tuple[int, int], prefix: int = 1, mode: PositionMode = "size"
+    embedding: Tensor,
+    learned: tuple[int, int],
+    grid: tuple[int, int],
+    prefix: int = 1,
+    mode: PositionMode = "size",
 ) -> Tensor:
     """Position embedding of another grid, by bicubic interpolation without antialiasing.
 
@@ -69,8 +73,8 @@ def install(vit: VisionTransformer, mode: PositionMode) -> None:
     vit.patch_embed.strict_img_size = False
     vit.patch_embed.flatten = False
     vit.patch_embed.output_fmt = type(vit.patch_embed.output_fmt)("NHWC")
-    vit.position_mode = mode  # type: ignore[assignment]
-    vit._pos_embed = MethodType(_add_positions, vit)  # type: ignore[method-assign]
+    vit.position_mode = mode
+    vit._pos_embed = MethodType(_add_positions, vit)
 
 
 def _add_positions(vit: VisionTransformer, patches: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ class Run:
         _write(self.checkpoint, state | {"optimizer": optimizer.state_dict()})
 
     def load(self, method: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-        """Put the newest state into method and optimizer, cut the log there and return the number of steps done."""
+        """Put the newest state into method and optimizer, cut the log there; returns the steps done."""
         state = _read(self.checkpoint)
         try:
             method.load_state_dict(state["method"])
@@ -131,13 +131,13 @@ def _write(path: Path, state: Mapping[str, Any]) -> None:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 def _write_text(path: Path, text: str) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 def _logged_step(line: str) -> float:

@@ -30,7 +30,7 @@ class CropConfig:
 
 
 class Crops(NamedTuple):
-    """Views [2, batch, 3, side, side] and local crops [crops, batch, 3, side, side]; of one picture: no batch axis."""
+    """Views [2, batch, 3, G, G] and local crops [crops, batch, 3, l, l]; of one picture: no batch axis."""
 
     views: Tensor
     locals: Tensor
@@ -63,6 +63,7 @@ class MultiCrop:
         self.local = crop(config.local_size, config.local_scale, blur=0.5)
 
     def __call__(self, picture: Picture) -> Crops:
+        """Cut one picture."""
         views = torch.stack([self.first(picture), self.second(picture)])
         locals_ = [self.local(picture) for _ in range(self.config.local_crops)]
         none = views.new_empty(0, 3, self.config.local_size, self.config.local_size)
@@ -70,7 +71,7 @@ class MultiCrop:
 
 
 def normalise(crops: Crops, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Crops:
-    """uint8 crops as fp32 tensors on the device, mean subtracted and divided by std (per channel, of [0, 1])."""
+    """uint8 crops as fp32 tensors on the device, (crop / 255 - mean) / std for each channel."""
     scale = torch.tensor(std, device=device).mul(255).reciprocal()[:, None, None]
     shift = torch.tensor(mean, device=device).div(torch.tensor(std, device=device))[:, None, None]
     return Crops(*(crop.to(device, non_blocking=True).float().mul_(scale).sub_(shift) for crop in crops))

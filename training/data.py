@@ -30,7 +30,7 @@ class Order(Sampler[list[tuple[int, int]]]):
     def __init__(self, pictures: int, batch_size: int, seed: int, first_step: int, steps: int) -> None:
         if pictures < batch_size:
             raise ValueError(
-                f"{pictures} pictures are fewer than one batch of {batch_size}: pass --batch-size {pictures} or less"
+                f"{pictures} pictures are fewer than one batch of {batch_size}: lower --batch-size"
             )
         self.pictures, self.batch_size, self.seed = pictures, batch_size, seed
         self.first_step, self.steps = first_step, steps
@@ -49,18 +49,18 @@ class Order(Sampler[list[tuple[int, int]]]):
             yield list(zip(positions, order[start : start + self.batch_size], strict=True))
 
 
-class CropDataset(Dataset[tuple[Crops, tuple[str, ...]]]):
+class CropDataset(Dataset[Batch]):
     """Crops of one picture; the crops depend on the seed and the position in training only."""
 
     def __init__(self, images: Images, config: CropConfig, seed: int) -> None:
         self.images, self.cut, self.seed = images, MultiCrop(config), seed
 
-    def __getitem__(self, item: tuple[int, int]) -> tuple[Crops, tuple[str, ...]]:
+    def __getitem__(self, item: tuple[int, int]) -> Batch:
         position, index = item
         picture, broken = self._read(index)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(_mix(self.seed, position))
-            return self.cut(picture), broken
+            return Batch(self.cut(picture), broken)
 
     def _read(self, index: int) -> tuple[Image.Image, tuple[str, ...]]:
         """The picture, or the next readable one, with what was wrong with those skipped."""
@@ -89,12 +89,13 @@ def batches(
         batch_sampler=Order(len(images), batch_size, seed, first_step, steps),
         num_workers=workers,
         collate_fn=_collate,
+        generator=torch.Generator(),  # its own: the global one belongs to stochastic depth
         pin_memory=torch.cuda.is_available(),
         prefetch_factor=4 if workers else None,
     )
 
 
-def _collate(samples: list[tuple[Crops, tuple[str, ...]]]) -> Batch:
+def _collate(samples: list[Batch]) -> Batch:
     crops = Crops(
         torch.stack([sample.views for sample, _ in samples], dim=1),
         torch.stack([sample.locals for sample, _ in samples], dim=1),

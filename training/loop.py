@@ -87,8 +87,8 @@ def train(
 ) -> int:
     """Train from `first_step` to the end of the rates, with checkpoints and a log in `run`.
 
-    `observe(step, logs)` sees every step and may add to its line in the log. When `interrupted()` says so, training
-    ends after the step at hand, with a checkpoint. Returns the number of steps done.
+    `observe(step, logs)` sees every step and may add to its line in the log. When `interrupted()` says so,
+    training ends after the step at hand, with a checkpoint. Returns the number of steps done.
     """
     done, steps = first_step, len(rates.lr)
     if first_step == 0:

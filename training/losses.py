@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Center(nn.Module):
-    """Running mean of the teacher's logits, subtracted so that no output dimension wins (section 3.1, Eq. 4)."""
+    """Running mean of the teacher's logits, subtracted so that no prototype wins (section 3.1, Eq. 4)."""
 
     value: Tensor
 
@@ -24,7 +24,7 @@ class Center(nn.Module):
 
 @torch.no_grad()
 def sharpen(teacher_logits: Tensor, center: Tensor, temperature: float) -> Tensor:
-    """Centered and sharpened teacher probabilities: softmax((g_t - c) / tau_t), [..., K] in fp32 (section 3.1)."""
+    """Centered, sharpened teacher probabilities: softmax((g_t - c) / tau_t), fp32 [..., K] (section 3.1)."""
     return F.softmax((teacher_logits.float() - center) / temperature, dim=-1)
 
 

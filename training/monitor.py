@@ -1,8 +1,8 @@
 """What tells, while it trains, whether a run learns: collapse in words, and a k-NN probe.
 
-The paper's Figure "Collapse study" is the theory: with H the entropy of the teacher's output and KL its divergence
-from the student's, a KL of zero means an output that no longer depends on the picture; H then tells which of the
-two collapses it is, one dimension (H = 0) or all alike (H = ln K).
+The theory is the paper's collapse study (section 5.3): with H the entropy of the teacher's output and KL its
+divergence from the student's, a KL of zero means an output that no longer depends on the picture; H then
+tells which of the two collapses it is, one prototype for all (H = 0) or all prototypes alike (H = ln K).
 """
 
 import math
@@ -31,13 +31,13 @@ def collapse_warning(entropy: float, kl: float, prototypes: int) -> str | None:
     uniform = math.log(prototypes)
     if entropy < 0.05 * uniform and kl < COLLAPSED_KL:
         return (
-            f"collapse to one prototype: teacher entropy {entropy:.3f} is near 0 and KL {kl:.4f}; the center does "
-            "not hold it back: lower --center-momentum or raise --teacher-temperature"
+            f"collapse to one prototype: teacher entropy {entropy:.3f} is near 0 and KL {kl:.4f}; the center "
+            "does not hold it back: lower --center-momentum or raise --teacher-temperature"
         )
     if entropy > 0.99 * uniform and kl < COLLAPSED_KL:
         return (
-            f"collapse to the uniform output: teacher entropy {entropy:.3f} is ln K = {uniform:.3f} and KL {kl:.4f}; "
-            "sharpen the teacher: lower --teacher-temperature, or warm it up over more epochs"
+            f"collapse to the uniform output: teacher entropy {entropy:.3f} is ln K = {uniform:.3f}, "
+            f"KL {kl:.4f}; sharpen the teacher: lower --teacher-temperature, or warm it up over more epochs"
         )
     if kl < COLLAPSED_KL:
         return (

@@ -7,12 +7,17 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 import tyro
 
-from dino_model.backbones import BackboneConfig, create_backbone, feature_width
+from dino_model.backbones import (
+    BackboneConfig,
+    choose_training_attention,
+    create_backbone,
+    feature_width,
+)
 from dino_model.device import ComputePrecision, Precision, choose_device, choose_precision
 from dino_model.head import ProjectionHead
 from dino_model.images import Images, open_images
@@ -105,6 +110,7 @@ class Session:
         self.rates = rates(recipe, steps_per_epoch)
         self.steps = len(self.rates.lr)
         self.method = build_dino(recipe, steps_per_epoch).to(device)
+        choose_training_attention(self.method, device, precision)
         self.optimizer = torch.optim.AdamW(self.method.parameter_groups(), lr=0.0, fused=device.type != "mps")
         self.probe = Probe(images, recipe.crops.global_size, precision, device)
 
@@ -234,7 +240,7 @@ def check(recipe: Recipe, pictures: int) -> None:
             raise ValueError(f"{name} is {value}, expected at least 1")
     if pictures < recipe.batch_size:
         raise ValueError(
-            f"{pictures} pictures are fewer than one batch of {recipe.batch_size}: pass --batch-size {pictures} or less"
+            f"{pictures} pictures are fewer than one batch of {recipe.batch_size}: lower --batch-size"
         )
     for name, epochs in (
         ("warmup_epochs", recipe.optimizer.warmup_epochs),
@@ -282,17 +288,20 @@ def parse(arguments: list[str]) -> Pretrain:
 
 def start(choice: Peek) -> Recipe:
     """The chosen recipe before single settings are changed."""
-    if choice.recipe == "official-default":
-        return recipes.official_default()
-    if choice.recipe == "paper":
-        return recipes.paper()
+    if choice.recipe != "small-data":
+        return announce(choice.recipe, recipes.PUBLISHED[choice.recipe]())
     images = open_images(choice.data, exclude=choice.exclude)
     sizes = [images.read(i).shape[:2] for i in range(0, len(images), max(1, len(images) // 20))]
     given = {"epochs": choice.epochs, "batch_size": choice.batch_size}
     advice = recipes.small_data(
         len(images), recipes.typical_short_side(sizes), **{k: v for k, v in given.items() if v is not None}
     )
-    print("recipe small-data:", *advice.reasons, sep="\n  ")
+    return announce(choice.recipe, advice)
+
+
+def announce(name: str, advice: recipes.Advice) -> Recipe:
+    """Print where the settings come from."""
+    print(f"recipe {name}:", *advice.reasons, sep="\n  ")
     return advice.recipe
 
 
@@ -309,6 +318,3 @@ def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> 
         elif before != after:
             found.append(f"{prefix}{key} was {before}, now {after}")
     return ", ".join(text for text in found if text)
-
-
-assert set(recipes.RECIPES) == set(get_args(RecipeName))

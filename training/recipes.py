@@ -51,26 +51,25 @@ class Advice:
     reasons: tuple[str, ...]
 
 
-def official_default() -> Recipe:
+def official_default() -> Advice:
     """The official code's defaults ("vanilla"), on its 8 GPUs of 64 pictures each.
 
     Command: python -m training pretrain --recipe official-default --data imagenet/train --output RUN
-    Published: ViT-S/16, 100 epochs on 8 V100 in 1.75 days, 69.3 % k-NN and 74.0 % linear on ImageNet (not
-    repeated by this project).
+    Published: ViT-S/16, 100 epochs on 8 V100 in 1.75 days, 69.3 % k-NN and 74.0 % linear on ImageNet
+    (not repeated by this project).
     """
-    return Recipe()
+    return Advice(
+        Recipe(), ("everything from the official code: ViT-S/16, 2 + 8 crops, batch 512, 100 epochs",)
+    )
 
 
-def paper() -> Recipe:
-    """The paper's best ViT-S/16 (section 3.2, "Implementation details", and the appendix on multi-crop).
+def paper() -> Advice:
+    """The paper's ViT-S/16 (section 3.2, "Implementation details", and the appendix on multi-crop).
 
     Command: python -m training pretrain --recipe paper --data imagenet/train --output RUN
-    Published: 300 epochs on 16 GPUs, 72.8 % k-NN and 76.1 % linear on ImageNet (not repeated by this project).
-
-    The paper leaves open, and the official code decides: stochastic depth 0.1, clipping 3.0, frozen prototypes
-    during the first epoch, final learning rate 1e-6, center momentum 0.9; trainable gain as its released ViT-S.
+    Published: 300 epochs on 16 GPUs, 72.8 % k-NN, 76.1 % linear on ImageNet (not repeated by this project).
     """
-    return Recipe(
+    recipe = Recipe(
         head=HeadConfig(train_gain=True),
         crops=CropConfig(local_crops=10, global_scale=(0.25, 1.0), local_scale=(0.05, 0.25)),
         dino=DINOConfig(
@@ -79,6 +78,19 @@ def paper() -> Recipe:
         epochs=300,
         batch_size=1024,
     )
+    reasons = (
+        "paper: ViT-S/16, 2 + 10 crops of scales (0.25, 1) and (0.05, 0.25), batch 1024, 300 epochs",
+        "paper: learning rate 0.0005 for 256 pictures, 10 epochs of warm-up, weight decay 0.04 to 0.4",
+        "paper: teacher momentum 0.996 to 1, teacher temperature 0.04 to 0.07 over 30 epochs",
+        "official code, left open by the paper: stochastic depth 0.1, clipping of each tensor at 3.0",
+        "official code, left open by the paper: last learning rate 1e-6, prototypes frozen in epoch 1",
+        "official code, left open by the paper: center momentum 0.9, strengths of the colour jitter",
+        "official code, left open by the paper: trainable gain of the prototypes, as in its released ViT-S",
+    )
+    return Advice(recipe, reasons)
+
+
+PUBLISHED = {"official-default": official_default, "paper": paper}
 
 
 def small_data(pictures: int, short_side: int, *, batch_size: int = 64, epochs: int = 100) -> Advice:
@@ -115,16 +127,12 @@ def small_data(pictures: int, short_side: int, *, batch_size: int = 64, epochs: 
     reasons = (
         f"K = {prototypes}: {pictures:,} pictures cannot fill more prototypes",
         f"crops of {side} and {local} pixels: the pictures are {short_side} pixels high or wide",
-        f"teacher momentum from {momentum:.5f}: {steps:,} steps let it average over at most a twentieth of the run",
-        f"teacher temperature constant at {recipe.dino.teacher_temperature}: a warm-up to 0.07 needs more pictures",
-        f"learning rate {lr:.3g} for 256 pictures, {lr * batch_size / 256:.3g} here: Adam's rate goes with the "
-        "root of the batch, not with the batch",
+        f"teacher momentum from {momentum:.5f}: it averages over at most a twentieth of the {steps:,} steps",
+        f"teacher temperature {recipe.dino.teacher_temperature} throughout: 0.07 needs more pictures",
+        f"learning rate {lr * batch_size / 256:.3g} ({lr:.3g} for 256): it goes with the batch's root",
         f"warm-up of {warmup} epochs: a tenth of the run, at most the official 10",
     )
     return Advice(recipe, reasons)
-
-
-RECIPES = ("official-default", "paper", "small-data")
 
 
 def typical_short_side(sizes: Sequence[tuple[int, int]]) -> int:

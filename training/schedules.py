@@ -1,4 +1,4 @@
-"""Per-step values of everything that changes over training (implementation details of the paper, section 3.2)."""
+"""Per-step values of everything that changes over training (section 3.2, "Implementation details")."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from dino_model.head import ProjectionHead
 from training import losses
 from training.crops import Crops
 from training.optim import ParameterGroup, decay_groups, move_average
@@ -58,7 +59,7 @@ class DINOSchedules:
 class Network(nn.Module):
     """g = h o f: a backbone with a projection head; crops of one size share a forward pass."""
 
-    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+    def __init__(self, backbone: nn.Module, head: ProjectionHead) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
 
@@ -81,7 +82,7 @@ class DINO(nn.Module):
         config: DINOConfig,
         schedules: DINOSchedules,
     ):
-        """`teacher` is built like `student` (but without stochastic depth); it starts as a copy of its weights."""
+        """`teacher` is built like `student`, but without stochastic depth; it starts with its weights."""
         super().__init__()
         self.student, self.teacher = student, teacher
         self.center = losses.Center(prototypes, config.center_momentum)
@@ -90,7 +91,7 @@ class DINO(nn.Module):
         teacher.requires_grad_(False)
 
     def training_loss(self, crops: Crops, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of one batch of normalised crops, and what to log: teacher entropy, KL and norm of the center."""
+        """Loss of a batch of normalised crops; to log: teacher entropy, KL and norm of the center."""
         self.student.head.freeze_last_layer(step < self.schedules.frozen_steps)
         with torch.no_grad():
             teacher_logits = self.teacher(crops.views)  # [2, batch, K]

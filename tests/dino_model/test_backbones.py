@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from dino_model.backbones import BackboneConfig, create_backbone, feature_width, forward_tokens, patch_grid
+
+
+@pytest.mark.parametrize(
+    ("architecture", "patch_size", "millions"),
+    [
+        ("vit_tiny", 16, 5.524),
+        ("vit_small", 16, 21.666),
+        ("vit_small", 8, 21.670),
+        ("vit_base", 16, 85.799),
+        ("vit_base", 8, 85.808),
+        ("resnet50", 16, 23.508),
+    ],
+)
+def test_parameters_are_as_many_as_published(architecture, patch_size, millions):
+    with torch.device("meta"):
+        backbone = create_backbone(BackboneConfig(architecture, patch_size))
+    assert sum(p.numel() for p in backbone.parameters()) / 1e6 == pytest.approx(millions, abs=6e-4)
+
+
+@pytest.mark.parametrize(("height", "width"), [(48, 48), (50, 33), (8, 100), (5, 5)])
+@pytest.mark.parametrize("channels", [1, 3, 5])
+def test_any_picture_size_and_channel_count_gives_a_feature(height, width, channels):
+    backbone = create_backbone(
+        BackboneConfig("vit_tiny", 8, 48, in_channels=channels, width=24, depth=2, heads=3)
+    )
+    images = torch.randn(2, channels, height, width)
+    rows, columns = patch_grid(backbone, height, width)
+    assert backbone(images).shape == (2, feature_width(backbone)) == (2, 24)
+    assert forward_tokens(backbone, images).shape == (2, 1 + rows * columns, 24)
+
+
+def test_a_picture_is_padded_with_zeros_at_the_bottom_and_the_right():
+    backbone = create_backbone(BackboneConfig("vit_tiny", 8, 48, width=24, depth=2, heads=3)).eval()
+    images = torch.randn(1, 3, 21, 30)
+    padded = torch.nn.functional.pad(images, (0, 2, 0, 3))
+    torch.testing.assert_close(backbone(images), backbone(padded))
+
+
+def test_patch_size_five_works():
+    backbone = create_backbone(BackboneConfig("vit_tiny", 5, 45, width=24, depth=1, heads=3))
+    assert forward_tokens(backbone, torch.randn(1, 3, 45, 50)).shape == (1, 1 + 9 * 10, 24)
+
+
+def test_resnet_gives_its_pooled_feature():
+    backbone = create_backbone(BackboneConfig("resnet50", in_channels=1)).eval()
+    assert backbone(torch.randn(1, 1, 64, 40)).shape == (1, feature_width(backbone)) == (1, 2048)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"architecture": "vit_huge"}, "vit_huge.*vit_tiny, vit_small"),
+        ({"heads": 5}, "width 384 cannot be split over 5 heads"),
+        ({"patch_size": 0}, "patch_size is 0"),
+        ({"image_size": 8}, "smaller than one patch"),
+        ({"drop_path": 1.0}, "drop_path"),
+        ({"in_channels": 0}, "in_channels is 0"),
+    ],
+)
+def test_backbones_that_cannot_be_are_named(settings, named):
+    with pytest.raises(ValueError, match=named):
+        create_backbone(BackboneConfig(**settings))

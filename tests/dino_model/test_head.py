@@ -1,0 +1,71 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dino_model.head import HeadConfig, ProjectionHead
+
+
+@given(
+    layers=st.integers(1, 4),
+    bottleneck=st.sampled_from([None, 4, 8]),
+    batch_norm=st.booleans(),
+    activation=st.sampled_from(["gelu", "relu"]),
+    train_gain=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_every_variant_of_the_appendix_gives_logits(layers, bottleneck, batch_norm, activation, train_gain):
+    head = ProjectionHead(6, HeadConfig(20, layers, 12, bottleneck, batch_norm, activation, train_gain))
+    assert head(torch.randn(5, 6)).shape == (5, 20)
+    linear = [m for m in head.mlp if isinstance(m, torch.nn.Linear)]
+    assert len(linear) == layers
+
+
+def test_logits_are_cosines_scaled_by_the_gain():
+    head = ProjectionHead(6, HeadConfig(20, 2, 12, 4, train_gain=True))
+    torch.nn.init.uniform_(head.last_layer.weight_g, 0.5, 2.0)
+    features = torch.randn(5, 6)
+    cosines = F.cosine_similarity(head.mlp(features)[:, None], head.last_layer.weight_v[None], dim=-1)
+    torch.testing.assert_close(head(features), cosines * head.last_layer.weight_g[:, 0])
+
+
+def test_gain_starts_at_one_and_trains_only_when_asked():
+    frozen, trained = (
+        ProjectionHead(6, HeadConfig(20, train_gain=train)).last_layer for train in (False, True)
+    )
+    assert torch.equal(frozen.weight_g, torch.ones(20, 1))
+    assert (frozen.weight_g.requires_grad, trained.weight_g.requires_grad) == (False, True)
+
+
+@pytest.mark.parametrize("bottleneck", [None, 4])
+@pytest.mark.parametrize("train_gain", [True, False])
+def test_freezing_withholds_the_gradient_of_the_last_layer_only(bottleneck, train_gain):
+    head = ProjectionHead(6, HeadConfig(20, 2, 12, bottleneck, train_gain=train_gain))
+    trainable = {name for name, p in head.named_parameters() if p.requires_grad}
+    head.freeze_last_layer(True)
+    head(torch.randn(5, 6)).sum().backward()
+    without = {name for name, p in head.named_parameters() if p.grad is None}
+    last = "last_layer" if bottleneck else "mlp.2"
+    assert without == {name for name, _ in head.named_parameters() if name.startswith(last)}
+    head.freeze_last_layer(False)
+    assert {name for name, p in head.named_parameters() if p.requires_grad} == trainable
+
+
+def test_logits_stay_in_fp32_under_autocast():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ProjectionHead(6, HeadConfig(20))(torch.randn(5, 6)).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (HeadConfig(layers=0), "0 MLP layers, expected 1 to 4"),
+        (HeadConfig(prototypes=1), "K is 1"),
+        (HeadConfig(bottleneck=0), "bottleneck is 0"),
+        (HeadConfig(activation="tanh"), "'gelu' or 'relu'"),
+    ],
+)
+def test_heads_that_cannot_be_are_named(config, named):
+    with pytest.raises(ValueError, match=named):
+        ProjectionHead(6, config)
