@@ -1,6 +1,7 @@
 """Region similarity J, contour accuracy F and the statistics that DAVIS makes of them.
 
-Pure functions on masks and on the scores of one object. The evaluation of whole folders is in `segmentation.davis`.
+Pure functions on masks and on the scores of one object. The evaluation of whole folders is in
+`segmentation.davis`.
 """
 
 from dataclasses import dataclass
@@ -81,7 +82,8 @@ def contour(mask: Mask) -> Mask:
         mask: Boolean [H, W].
 
     Returns:
-        Boolean [H, W]. The last row looks to the right only, the last column down only, and the bottom-right pixel is
+        Boolean [H, W]. The last row looks to the right only, the last column down only, and the bottom-right
+        pixel is
         never a boundary: a mask that fills the frame has no contour.
 
     Source: the boundary map of the Berkeley segmentation benchmark, as DAVIS uses it.
@@ -115,7 +117,8 @@ def trace(mask: Mask, radius: int) -> Contour:
     """
     height, width = mask.shape
     left, top, box_width, box_height = cv2.boundingRect(mask.view(np.uint8))
-    # A contour starts one pixel before its mask; what lies further away than the radius is empty and costs nothing.
+    # A contour starts one pixel before its mask; what lies further away than the radius is empty and costs
+    # nothing.
     margin = radius + 1
     rows = slice(max(top - margin, 0), min(top + box_height + margin, height))
     columns = slice(max(left - margin, 0), min(left + box_width + margin, width))
@@ -137,8 +140,8 @@ def _disk(radius: int) -> NDArray[np.uint8]:
 def contour_match(prediction: Contour, ground_truth: Contour) -> float:
     """Harmonic mean of contour precision and recall: F in [0, 1].
 
-    Two masks without contour match (1), one without does not (0). So a full frame against an empty one has F = 1 and
-    J = 0, as in the official evaluator.
+    Two masks without contour match (1), one without does not (0). So a full frame against an empty one has F
+    = 1 and J = 0, as in the official evaluator.
     """
     if not len(prediction.points) or not len(ground_truth.points):
         return float(len(prediction.points) == len(ground_truth.points))
@@ -154,7 +157,8 @@ def contour_accuracy(
 
     Args:
         prediction, ground_truth: Boolean [H, W].
-        void: Boolean [H, W], cleared in both masks before their contours are drawn (so its own edge may become one).
+        void: Boolean [H, W], cleared in both masks before their contours are drawn (so its own edge may
+            become one).
         tolerance: see `contour_radius`.
 
     Returns:
@@ -167,10 +171,13 @@ def contour_accuracy(
     """
     _check_masks(prediction, ground_truth, void)
     if prediction.ndim != 2:
-        raise ValueError(f"prediction has shape {prediction.shape}; contour_accuracy takes one [height, width] mask")
+        raise ValueError(
+            f"prediction has shape {prediction.shape}; contour_accuracy takes one [height, width] mask"
+        )
     if void is not None:
         prediction, ground_truth = prediction & ~void, ground_truth & ~void
-    radius = contour_radius(*prediction.shape, tolerance)
+    height, width = prediction.shape
+    radius = contour_radius(height, width, tolerance)
     return contour_match(trace(prediction, radius), trace(ground_truth, radius))
 
 
@@ -193,7 +200,9 @@ def statistics(values: Scores) -> Statistics:
         ValueError: no frame.
     """
     if values.ndim != 1 or not len(values):
-        raise ValueError(f"scores have shape {values.shape}; statistics need one score per frame, at least one frame")
+        raise ValueError(
+            f"scores have shape {values.shape}; statistics need one score per frame, at least one frame"
+        )
     return Statistics(float(values.mean()), recall(values), decay(values))
 
 
@@ -205,8 +214,9 @@ def recall(values: Scores, threshold: float = 0.5) -> float:
 def decay(values: Scores, bins: int = 4) -> float:
     """How much is lost over time: mean score of the first quarter of the frames minus that of the last.
 
-    Neighbouring quarters share the frame at which they meet. The official evaluator keeps the frame numbers in 8 bits
-    and so reports NaN or nonsense from 256 scored frames on; this function is right at any length, and equal below.
+    Neighbouring quarters share the frame at which they meet. The official evaluator keeps the frame numbers
+    in 8 bits and so reports NaN or nonsense from 256 scored frames on; this function is right at any length,
+    and equal below.
     """
     # the small addend sends halves upwards, where round() alone would send them to the even neighbour
     edges = np.round(np.linspace(1, len(values), bins + 1) + 1e-10).astype(np.int64) - 1

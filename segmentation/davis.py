@@ -1,0 +1,301 @@
+"""DAVIS and folders like it: where the files stand, what a mask file holds, where predictions are kept.
+
+Source: DAVIS 2016 and 2017; issue 3. The scores are in `segmentation.scoring`.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from dino_model import images
+from dino_model.predictor import Resize, fed_size
+from segmentation import export
+from segmentation.propagation import VOID, Labels, Picture, object_ids
+from segmentation.video import frame_files
+
+
+class DavisError(ValueError):
+    """Files that are missing, broken or do not fit together. The message is one sentence for people."""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A video to propagate labels through.
+
+    Attributes:
+        name: of the sequence.
+        frames: its pictures, in order.
+        first_mask: labels of the first frame, a PNG.
+        binary: every label but 0 is object 1 (DAVIS-2016).
+    """
+
+    name: str
+    frames: tuple[Path, ...]
+    first_mask: Path
+    binary: bool = False
+
+
+@dataclass(frozen=True)
+class Davis:
+    """The folders of a DAVIS data set and its sequences."""
+
+    pictures: Path
+    masks: Path
+    sequences: tuple[str, ...]
+    binary: bool
+
+    def clip(self, sequence: str, *, allow_gaps: bool = False) -> Clip:
+        """The frames of a sequence and its first mask.
+
+        Raises:
+            DavisError: no first mask, or a mask without frame.
+            VideoError: no frames, or a gap in their numbers.
+        """
+        frames = frame_files(self.pictures / sequence, allow_gaps=allow_gaps)
+        masks = self.masks / sequence
+        known = {frame.stem for frame in frames}
+        alone = sorted(mask.name for mask in masks.glob("*.png") if mask.stem not in known)
+        if alone:
+            raise DavisError(
+                f"{masks / alone[0]} has no frame in {self.pictures / sequence}; restore it "
+                "or remove the mask"
+            )
+        first_mask = masks / f"{frames[0].stem}.png"
+        if not first_mask.is_file():
+            raise DavisError(f"the first mask {first_mask} is missing; it says which objects to follow")
+        return Clip(sequence, frames, first_mask, self.binary)
+
+
+def open_davis(
+    root: Path,
+    *,
+    year: int = 2017,
+    split: str = "val",
+    resolution: str = "480p",
+    sequences: Sequence[str] = (),
+) -> Davis:
+    """Find the sequences of a DAVIS folder.
+
+    Args:
+        root: holds ImageSets, JPEGImages and Annotations.
+        year: 2017 (ImageSets/2017, labelled masks) or 2016 (ImageSets/480p, binary masks).
+        split: name of the list without .txt.
+        resolution: folder below JPEGImages and Annotations.
+        sequences: only these; all of the list when empty.
+
+    Raises:
+        DavisError: no list (naming the folder that looks right), or a sequence that is not in it.
+    """
+    if year not in (2016, 2017):
+        raise DavisError(f"there is no DAVIS-{year} here; choose 2016 or 2017")
+    place = Path("ImageSets", "2017" if year == 2017 else resolution, f"{split}.txt")
+    if not (root / place).is_file():
+        raise DavisError(f"the list {root / place} is missing; {_better_root(root, place, year)}")
+    listed = _sequence_list(root / place)
+    if unknown := [name for name in sequences if name not in listed]:
+        raise DavisError(
+            f"sequence {unknown[0]!r} is not in {root / place}; it has {', '.join(listed)[:300]}"
+        )
+    chosen = tuple(name for name in listed if name in sequences or not sequences)
+    return Davis(root / "JPEGImages" / resolution, root / "Annotations" / resolution, chosen, year == 2016)
+
+
+def _sequence_list(file: Path) -> tuple[str, ...]:
+    """Names of sequences: one a line (2017), or the folders of the frames that are listed (2016)."""
+    lines = [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    names = [Path(line).parent.name if "/" in line else line for line in lines]
+    if not names:
+        raise DavisError(f"the list {file} is empty")
+    return tuple(dict.fromkeys(names))
+
+
+def _better_root(root: Path, place: Path, year: int) -> str:
+    other = 2016 if year == 2017 else 2017
+    if (root / "ImageSets" / ("2017" if other == 2017 else "480p")).is_dir():
+        return f"the folder looks like DAVIS-{other}: pass --year {other}, or another --split"
+    around = [*root.resolve().parents[:2], *(sorted(root.glob("*/")) if root.is_dir() else [])]
+    right = next((folder for folder in around if (folder / place).is_file()), None)
+    return (
+        f"pass {right}, which has it"
+        if right
+        else "pass the folder that holds ImageSets, JPEGImages and Annotations"
+    )
+
+
+def read_labels(path: Path, *, binary: bool = False) -> Labels:
+    """Labels of a mask file: the palette indices of a PNG, or its grey values: uint8 [H, W].
+
+    Args:
+        path: a PNG of 8 bits or fewer.
+        binary: make every label but 0 object 1.
+
+    Raises:
+        DavisError: missing, unreadable or in colour; or, unless `binary`, only 0 and 255 (a DAVIS-2016 mask).
+    """
+    try:
+        with Image.open(path) as picture:
+            if picture.mode not in ("P", "L", "1"):
+                raise DavisError(
+                    f"{path} is a picture of mode {picture.mode}; expected a palette or 8-bit grey PNG "
+                    "whose values are the labels of the objects"
+                )
+            labels = np.array(picture, dtype=np.uint8)
+    except FileNotFoundError:
+        raise DavisError(f"the mask {path} is missing") from None
+    except (OSError, SyntaxError, UnidentifiedImageError) as error:  # what Pillow raises on damaged files
+        raise DavisError(f"the mask {path} cannot be read: {error}") from None
+    return (labels != 0).astype(np.uint8) if binary else labels
+
+
+def read_first_mask(clip: Clip) -> Labels:
+    """Labels of the first frame of a clip, checked against it: uint8 [H, W].
+
+    Raises:
+        DavisError: unreadable, without object, of another size than the frame, or binary without being
+        called so.
+    """
+    labels = read_labels(clip.first_mask, binary=clip.binary)
+    if not object_ids(labels):
+        binary = bool((labels == VOID).any())
+        remedy = (
+            "it has 255 only, as binary masks have: pass --year 2016 or --binary"
+            if binary
+            else "every pixel is 0"
+        )
+        raise DavisError(f"the mask {clip.first_mask} marks no object: {remedy}")
+    height, width = images.read(clip.frames[0]).shape[:2]
+    if labels.shape != (height, width):
+        raise DavisError(
+            f"the mask {clip.first_mask} is {labels.shape[1]}x{labels.shape[0]} pixels, "
+            f"the frame {clip.frames[0].name} {width}x{height}; they must be of one size"
+        )
+    return labels
+
+
+class Predictions:
+    """A folder of predicted masks, one folder per sequence, that knows how each was made.
+
+    A sequence appears whole or not at all, and is then recorded in `predictions.json` with the settings and
+    a checksum of its masks. So a wrong, changed or foreign mask is noticed before it is scored.
+    """
+
+    RECORD = "predictions.json"
+
+    def __init__(self, root: Path, settings: Mapping[str, Any], *, resume: bool = False) -> None:
+        """Open or make the folder.
+
+        Raises:
+            DavisError: it holds predictions and `resume` is not asked for, or they were made with other
+            settings.
+        """
+        self.root = root
+        self.settings = json.loads(json.dumps(settings))
+        self._finished: dict[str, dict[str, Any]] = {}
+        if (root / self.RECORD).is_file():
+            self._finished = self._recorded(resume)
+        root.mkdir(parents=True, exist_ok=True)
+
+    def _recorded(self, resume: bool) -> dict[str, dict[str, Any]]:
+        file = self.root / self.RECORD
+        try:
+            record = json.loads(file.read_text(encoding="utf-8"))
+            settings, finished = record["settings"], dict(record["sequences"])
+        except (ValueError, KeyError, TypeError):
+            raise DavisError(f"{file} is damaged; remove {self.root} or choose another output") from None
+        if not resume:
+            raise DavisError(
+                f"{self.root} holds predictions already ({', '.join(finished)[:200] or 'none finished'}); "
+                "pass --resume to keep them, or another --output"
+            )
+        different = [
+            key for key in sorted({*settings, *self.settings}) if settings.get(key) != self.settings.get(key)
+        ]
+        if different:
+            was, now = settings.get(different[0]), self.settings.get(different[0])
+            raise DavisError(
+                f"{self.root} was made with other settings ({different[0]} was {was!r}, now {now!r}); "
+                "choose another --output or the same settings"
+            )
+        return finished
+
+    def has(self, clip: Clip) -> bool:
+        """Whether a sequence is finished.
+
+        Raises:
+            DavisError: its masks are not those that were written, or are there without being recorded.
+        """
+        folder = self.root / clip.name
+        if clip.name not in self._finished:
+            if folder.exists():
+                raise DavisError(
+                    f"{folder} exists but was not written by this command; move it or choose another output"
+                )
+            return False
+        recorded = self._finished[clip.name]
+        if recorded != self._description(clip, folder):
+            raise DavisError(
+                f"masks or input of {folder} are not what they were when it was written; "
+                "remove it to compute it anew"
+            )
+        return True
+
+    def write(self, clip: Clip, masks: Iterable[Labels]) -> None:
+        """Write the masks of a clip, one per frame, under the names of the frames."""
+        partial = self.root / f".{clip.name}.partial"
+        if partial.exists():
+            shutil.rmtree(partial)
+        partial.mkdir()
+        for frame, labels in zip(clip.frames, masks, strict=True):
+            export.write_mask_png(partial / f"{frame.stem}.png", labels)
+        partial.replace(self.root / clip.name)
+        self._finished[clip.name] = self._description(clip, self.root / clip.name)
+        export.write_json(self.root / self.RECORD, {"settings": self.settings, "sequences": self._finished})
+
+    @staticmethod
+    def _description(clip: Clip, folder: Path) -> dict[str, Any]:
+        files = sorted(folder.glob("*.png"))
+        return {
+            "frames": [frame.stem for frame in clip.frames],
+            "first_mask": _checksum([clip.first_mask]),
+            "masks": [len(files), _checksum(files)],
+        }
+
+
+def _checksum(files: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+class ColourPatches:
+    """Colours of a patch as its feature: what propagation reaches without a network."""
+
+    def __init__(self, patch_size: int = 8, size: int = 480) -> None:
+        self.patch_size, self.size = patch_size, size
+        self.resize: Resize = "davis"
+
+    def features(self, images: Sequence[Picture]) -> Tensor:
+        """Pixels of each patch minus the frame's mean patch: float32 [frames, rows, columns, 3 *
+        patch_size**2]."""
+        height, width = images[0].shape[:2]
+        height, width = fed_size(height, width, self.size, self.resize, self.patch_size)
+        resized = np.stack(
+            [cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR) for image in images]
+        )
+        beyond = -height % self.patch_size, -width % self.patch_size
+        padded = np.pad(resized, ((0, 0), (0, beyond[0]), (0, beyond[1]), (0, 0)), mode="edge")
+        pixels = torch.from_numpy(padded).float() / 255
+        patches = pixels.unflatten(2, (-1, self.patch_size)).unflatten(1, (-1, self.patch_size))
+        vectors = patches.transpose(2, 3).flatten(3)  # [frames, rows, columns, D]
+        return vectors - vectors.mean((1, 2), keepdim=True)

@@ -1,0 +1,513 @@
+"""Labels of a first frame carried through a video by nearest neighbours of patch features.
+
+Every patch of the next frame takes the average label of the patches most like it in the frames before.
+Nothing is trained. The step is exact, ties included, and never holds the similarity of all patches with all
+patches.
+
+Source: DINO, section 4.2.2 and table 5; Jabri et al. 2020, appendix F. Issue 3.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import ceil
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from dino_model.predictor import Resize, fed_size
+
+Window = Literal["square", "disk"]
+Picture = NDArray[np.uint8]
+Labels = NDArray[np.uint8]
+
+VOID = 255
+"""Label of pixels that belong to nothing; background in a first mask."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One way to propagate labels.
+
+    Attributes:
+        name: what people call it.
+        previous: frames before the present one that give labels, beside the first frame.
+        radius: half side of the square window, or radius of the disk, in patches.
+        window: `square` keeps |dy|, |dx| <= radius; `disk` keeps distances strictly below the radius.
+        topk: neighbours per patch, over all context frames jointly; more where several are equal to the last.
+        temperature: of the softmax over the neighbours' cosine similarities.
+        first_unmasked: the first frame gives labels from anywhere, not from the window only.
+        repeat_first: while fewer than `previous` frames are known, the first stands in for those missing.
+        mask_resize: how the first mask becomes a grid of patches: its nearest pixel, or every channel
+            bilinearly.
+        min_max: stretch each channel to [0, 1] over the picture before the largest one wins.
+    """
+
+    name: str
+    previous: int
+    radius: int
+    window: Window
+    topk: int
+    temperature: float
+    first_unmasked: bool
+    repeat_first: bool
+    mask_resize: Literal["nearest", "bilinear"]
+    min_max: bool
+
+
+DINO = Preset(
+    name="dino",
+    previous=7,
+    radius=12,
+    window="square",
+    topk=5,
+    temperature=0.1,
+    first_unmasked=False,
+    repeat_first=False,
+    mask_resize="nearest",
+    min_max=True,
+)
+"""The official DINO evaluation of DAVIS-2017."""
+
+CRW = Preset(
+    name="crw",
+    previous=20,
+    radius=12,
+    window="disk",
+    topk=10,
+    temperature=0.05,
+    first_unmasked=True,
+    repeat_first=True,
+    mask_resize="bilinear",
+    min_max=False,
+)
+"""Contrastive random walk (Jabri et al. 2020). Unlike theirs, equals of the last neighbour are kept, as in
+`dino`."""
+
+PRESETS = {preset.name: preset for preset in (DINO, CRW)}
+
+
+def propagate_step(
+    target: Tensor,
+    contexts: Tensor,
+    labels: Tensor,
+    *,
+    radius: int = DINO.radius,
+    topk: int = DINO.topk,
+    temperature: float = DINO.temperature,
+    window: Window = DINO.window,
+    first_unmasked: bool = False,
+    normalized: bool = False,
+    tile: tuple[int, int] | None = None,
+) -> Tensor:
+    """Soft labels of one frame from those of its context frames.
+
+    Args:
+        target: patch features of the frame, float [h, w, D].
+        contexts: patch features of the context frames, the first frame first, float [n, h, w, D].
+        labels: soft labels of the context frames, float [n, C, h, w].
+        radius, topk, temperature, window, first_unmasked: see `Preset`.
+        normalized: the features have length 1 already; saves a copy of them.
+        tile: rows and columns of target patches worked on at a time; None chooses for the device. The result
+            does not depend on it but for rounding.
+
+    Returns:
+        float [C, h, w]: for each patch the mean label of the `topk` most similar patches over all contexts
+        jointly, weighted by softmax(cosine / temperature). All patches as similar as the last of them count
+        too. Not renormalised.
+
+    Raises:
+        ValueError: shapes that do not fit each other, or a setting outside its range.
+
+    Memory: one tile, about 20 MB for 8 contexts of 60 x 104 patches with D = 384 on a CPU.
+    """
+    _check_step(target, contexts, labels, radius, topk, temperature, window)
+    if not normalized:
+        target, contexts = F.normalize(target, dim=-1), F.normalize(contexts, dim=-1)
+    height, width, _ = target.shape
+    label_vectors = labels.permute(0, 2, 3, 1)  # [contexts, h, w, C]
+    result = target.new_empty(height, width, labels.shape[1])
+    for rows, columns in _tiles(height, width, tile or _tile_size(target.device)):
+        queries = target[rows, columns].flatten(0, 1)  # [queries, D]
+        sources = []
+        if first_unmasked:
+            sources.append(_source(queries, contexts[:1], label_vectors[:1], None))
+        windowed = slice(1 if first_unmasked else 0, len(contexts))
+        if contexts[windowed].shape[0]:
+            near_rows = slice(max(rows.start - radius, 0), min(rows.stop + radius, height))
+            near_columns = slice(max(columns.start - radius, 0), min(columns.stop + radius, width))
+            inside = _window(rows, columns, near_rows, near_columns, radius, window, target.device)
+            block = (windowed, near_rows, near_columns)
+            sources.append(_source(queries, contexts[block], label_vectors[block], inside))
+        result[rows, columns] = _average(sources, topk, temperature).unflatten(
+            0, (-1, columns.stop - columns.start)
+        )
+    return result.permute(2, 0, 1)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Patches that may give labels to the queries of one tile.
+
+    Attributes:
+        similarity: cosine, -inf outside the window: [contexts, queries, rows, columns].
+        labels: [contexts, rows * columns, C].
+    """
+
+    similarity: Tensor
+    labels: Tensor
+
+
+def _source(queries: Tensor, contexts: Tensor, labels: Tensor, inside: Tensor | None) -> _Source:
+    """Similarity of queries [q, D] with every patch of contexts [n, rows, columns, D]; `inside` is [q, rows,
+    columns]."""
+    count, rows, columns, _ = contexts.shape
+    similarity = queries.new_empty(count, len(queries), rows * columns)
+    for context, out in zip(contexts, similarity, strict=True):
+        # One product per frame, all of the same shape: equal frames then give equal bits, and ties stay ties.
+        torch.mm(queries, context.reshape(rows * columns, -1).T, out=out)
+    similarity = similarity.unflatten(-1, (rows, columns))
+    if inside is not None:
+        similarity.masked_fill_(~inside, -torch.inf)
+    return _Source(similarity, labels.flatten(1, 2))
+
+
+def _average(sources: list[_Source], topk: int, temperature: float) -> Tensor:
+    """Labels [queries, C] averaged over the neighbours that are as similar as the k-th, or more."""
+    best = torch.cat([_largest(source.similarity, topk) for source in sources], dim=1)  # [queries, <= 2k]
+    best = best.topk(min(topk, best.shape[1]), dim=1).values
+    strongest = best[:, 0]
+    # A window with fewer than k patches has -inf for its k-th; what lies outside it must stay out.
+    threshold = best[:, -1].clamp(min=torch.finfo(best.dtype).min)
+    total = best.new_zeros(len(best))
+    average = best.new_zeros(len(best), sources[0].labels.shape[-1])
+    for source in sources:
+        for context, query, patch, value in _neighbours(source.similarity, threshold):
+            weight = ((value - strongest[query]) / temperature).exp()
+            total.index_add_(0, query, weight)
+            average.index_add_(0, query, source.labels[context, patch] * weight[:, None])
+    return average / total[:, None]
+
+
+def _largest(similarity: Tensor, count: int) -> Tensor:
+    """The `count` largest similarities of each query: [contexts, queries, rows, columns] -> [queries, <=
+    count].
+
+    They lie in the `count` grid rows with the largest maxima, so only those are searched.
+    """
+    contexts, queries, rows, _ = similarity.shape
+    row_maxima = similarity.amax(-1).transpose(0, 1).flatten(1)  # [queries, contexts * rows]
+    best_rows = row_maxima.topk(min(count, contexts * rows), dim=1).indices
+    query = torch.arange(queries, device=similarity.device)[:, None]
+    candidates = similarity[best_rows // rows, query, best_rows % rows].flatten(
+        1
+    )  # [queries, <= count * columns]
+    return candidates.topk(min(count, candidates.shape[1]), dim=1).values
+
+
+_NEIGHBOURS_AT_A_TIME = 1 << 18
+
+
+def _neighbours(similarity: Tensor, threshold: Tensor) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+    """Context, query, patch and similarity of everything at or above the threshold of its query, in pieces.
+
+    Usually k for each query. Where everything is equal (a black border has no direction) it is the whole
+    window, so the list is handed out in pieces of bounded size.
+    """
+    flat = similarity.flatten(2)  # [contexts, queries, patches]
+    for context, values in enumerate(flat):
+        kept = (values >= threshold[:, None]).nonzero()
+        for query, patch in (piece.T for piece in kept.split(_NEIGHBOURS_AT_A_TIME)):
+            yield context, query, patch, values[query, patch]
+
+
+def _tiles(height: int, width: int, size: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
+    for top in range(0, height, size[0]):
+        for left in range(0, width, size[1]):
+            yield slice(top, min(top + size[0], height)), slice(left, min(left + size[1], width))
+
+
+def _tile_size(device: torch.device) -> tuple[int, int]:
+    # Small tiles waste least of the products outside the window; a GPU wants larger ones to be busy.
+    return (10, 13) if device.type == "cpu" else (20, 26)
+
+
+def _window(
+    rows: slice,
+    columns: slice,
+    near_rows: slice,
+    near_columns: slice,
+    radius: int,
+    window: Window,
+    device: torch.device,
+) -> Tensor:
+    """Which patches of the block lie in the window of which query: Boolean [queries, near rows, near
+    columns]."""
+    down = _offsets(rows, near_rows, device)[:, None, :, None]
+    right = _offsets(columns, near_columns, device)[None, :, None, :]
+    if window == "square":
+        inside = (down.abs() <= radius) & (right.abs() <= radius)
+    else:
+        inside = down**2 + right**2 < radius**2
+    return inside.flatten(0, 1)
+
+
+def _offsets(targets: slice, sources: slice, device: torch.device) -> Tensor:
+    source = torch.arange(sources.start, sources.stop, device=device)
+    return source[None, :] - torch.arange(targets.start, targets.stop, device=device)[:, None]
+
+
+def _check_step(
+    target: Tensor, contexts: Tensor, labels: Tensor, radius: int, topk: int, temperature: float, window: str
+) -> None:
+    if target.ndim != 3 or contexts.ndim != 4 or contexts.shape[1:] != target.shape or not len(contexts):
+        raise ValueError(
+            f"target features {tuple(target.shape)} and context features {tuple(contexts.shape)} do not fit: "
+            "expected [h, w, D] and [n, h, w, D] of one grid, n at least 1"
+        )
+    grid = tuple(target.shape[:2])
+    if labels.ndim != 4 or len(labels) != len(contexts) or tuple(labels.shape[2:]) != grid:
+        raise ValueError(
+            f"labels {tuple(labels.shape)} do not fit {len(contexts)} contexts on a grid of "
+            f"{grid[0]}x{grid[1]} patches: expected [n, C, h, w]"
+        )
+    if window not in ("square", "disk"):
+        raise ValueError(f"window is {window!r}; expected 'square' or 'disk'")
+    if topk < 1 or temperature <= 0 or radius < (1 if window == "disk" else 0):
+        raise ValueError(
+            f"topk {topk}, temperature {temperature}, radius {radius}: expected topk >= 1, temperature > 0, "
+            "radius >= 0 (>= 1 for the disk, which would be empty)"
+        )
+
+
+class Propagator:
+    """Carries labels through a video frame by frame; its memory does not grow with the video.
+
+    Keeps the normalised features and soft labels of the first frame and of the `preset.previous` latest ones.
+    """
+
+    def __init__(self, features: Tensor, labels: Tensor, preset: Preset = DINO) -> None:
+        """Start at the first frame.
+
+        Args:
+            features: patch features of the first frame, float [h, w, D].
+            labels: its labels, one channel per object after the background, float [C, h, w]; see
+                `grid_labels`.
+            preset: how to propagate.
+
+        Raises:
+            ValueError: shapes that do not fit, or features that are not finite.
+        """
+        height, width, dimension = features.shape
+        slots = 1 + preset.previous
+        self.preset = preset
+        self._features = features.new_empty(slots, height, width, dimension)
+        self._labels = features.new_empty(slots, len(labels), height, width)
+        self._frames = 1
+        self._features[0] = _normalize(features)
+        self._labels[0] = labels
+        if preset.repeat_first:
+            self._features[1:] = self._features[0]
+            self._labels[1:] = self._labels[0]
+
+    def step(self, features: Tensor) -> Tensor:
+        """Soft labels [C, h, w] of the next frame, given its patch features [h, w, D]."""
+        target = _normalize(features)
+        slots = len(self._features)
+        known = slots if self.preset.repeat_first else min(self._frames, slots)
+        labels = propagate_step(
+            target,
+            self._features[:known],
+            self._labels[:known],
+            radius=self.preset.radius,
+            topk=self.preset.topk,
+            temperature=self.preset.temperature,
+            window=self.preset.window,
+            first_unmasked=self.preset.first_unmasked,
+            normalized=True,
+        )
+        if slots > 1:
+            # Slot 0 is the first frame's for good; the others are written in turn, the oldest first.
+            slot = 1 + (self._frames - 1) % (slots - 1)
+            self._features[slot] = target
+            self._labels[slot] = labels
+        self._frames += 1
+        return labels
+
+
+def _normalize(features: Tensor) -> Tensor:
+    if not features.isfinite().all():
+        raise ValueError("patch features hold infinite or undefined numbers; compute them in fp32 instead")
+    return F.normalize(features.float(), dim=-1)
+
+
+def object_ids(mask: Labels) -> tuple[int, ...]:
+    """Labels of the objects of a mask [H, W] in rising order, without background (0) and void (255)."""
+    return tuple(int(label) for label in np.unique(mask) if label not in (0, VOID))
+
+
+def grid_labels(
+    mask: Labels, ids: Sequence[int], fed: tuple[int, int], patch_size: int, preset: Preset = DINO
+) -> Tensor:
+    """Labels of a picture as one channel per object on the grid of patches.
+
+    Args:
+        mask: labels [H, W]; void counts as background.
+        ids: the objects, in the order of their channels.
+        fed: height and width in pixels that the model saw; padded at the bottom and right to whole patches.
+        patch_size: in pixels.
+        preset: says how the mask is resized.
+
+    Returns:
+        float32 [1 + len(ids), rows, columns]; channel 0 is the background. An object too small for the grid
+        keeps its channel, empty: no other object takes its place.
+    """
+    grid = _grid(fed, patch_size)
+    # The grid may reach beyond the picture: give the mask the same share of background there.
+    beyond = [round(m * g * patch_size / f) - m for m, g, f in zip(mask.shape, grid, fed, strict=True)]
+    mask = np.pad(mask, ((0, beyond[0]), (0, beyond[1])))
+    if preset.mask_resize == "nearest":
+        small = resize_nearest(mask, grid)
+        channels = torch.from_numpy(np.stack([small == label for label in ids])).float()
+    else:
+        large = torch.from_numpy(np.stack([mask == label for label in ids])).float()
+        channels = F.interpolate(large[None], size=grid, mode="bilinear", align_corners=False)[0]
+    return torch.cat([1 - channels.sum(0, keepdim=True), channels])
+
+
+def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray[np.uint8]:
+    """Channel that wins at every pixel, one channel enlarged at a time.
+
+    Args:
+        soft: labels on the grid of patches, float [C, h, w], at most 256 channels.
+        patch_size: how many times the grid is enlarged, bilinearly.
+        preset: says whether each channel is stretched to [0, 1] first.
+
+    Returns:
+        uint8 [h * patch_size, w * patch_size]; of equal channels the first wins.
+    """
+    height, width = (side * patch_size for side in soft.shape[1:])
+    highest = soft.new_full((height, width), -torch.inf)
+    winner = torch.zeros(height, width, dtype=torch.uint8, device=soft.device)
+    for index, channel in enumerate(soft):
+        large = F.interpolate(
+            channel[None, None], size=(height, width), mode="bilinear", align_corners=False
+        )[0, 0]
+        if preset.min_max:
+            large = _stretched(large)
+        winner = torch.where(large > highest, index, winner)
+        highest = torch.maximum(highest, large)
+    return winner.to(torch.uint8).cpu().numpy()
+
+
+def _stretched(channel: Tensor) -> Tensor:
+    """From its minimum and maximum to 0 and 1; a constant channel stays as it is instead of becoming 0 /
+    0."""
+    low, high = channel.aminmax()
+    return (channel - low) / (high - low) if high > low else channel
+
+
+def _grid(fed: tuple[int, int], patch_size: int) -> tuple[int, int]:
+    return ceil(fed[0] / patch_size), ceil(fed[1] / patch_size)
+
+
+def resize_nearest(labels: Labels, size: tuple[int, int]) -> Labels:
+    """Labels [H, W] at another height and width, each pixel that of the nearest centre; invents no label."""
+    height, width = size
+    return np.asarray(Image.fromarray(labels).resize((width, height), Image.Resampling.NEAREST))
+
+
+class PatchFeatures(Protocol):
+    """What turns frames into patch features: an `AttentionPredictor`, or anything with its `features`."""
+
+    patch_size: int
+    size: int
+    resize: Resize
+
+    def features(self, images: Sequence[Picture]) -> Tensor:
+        """Patch features of pictures of one size: float32 [pictures, rows, columns, D]."""
+        ...
+
+
+def propagate_frames(
+    frames: Iterable[Picture],
+    first_mask: Labels,
+    source: PatchFeatures,
+    preset: Preset = DINO,
+    batch: int = 4,
+) -> Iterator[Labels]:
+    """Label every frame of a video from the labels of its first one.
+
+    Args:
+        frames: uint8 [H, W, 3] each, the first frame first; read as far as needed.
+        first_mask: labels of the first frame, uint8 [H, W]; 0 background, 255 void, which becomes background.
+        source: computes the patch features.
+        preset: how to propagate.
+        batch: frames whose features are computed at once.
+
+    Yields:
+        Labels of each frame, uint8 [H, W]: the first mask itself, then what was propagated.
+
+    Raises:
+        ValueError: a mask without object, or a frame of another size.
+
+    Memory does not grow with the video, see `memory_needed`.
+    """
+    ids = object_ids(first_mask)
+    if not ids:
+        raise ValueError("the first mask marks no object: every pixel is 0 (background) or 255 (void)")
+    size = (first_mask.shape[0], first_mask.shape[1])
+    fed = fed_size(size[0], size[1], source.size, source.resize, source.patch_size)
+    names = np.array([0, *ids], np.uint8)
+    propagator = None
+    for features in _features(frames, size, source, batch):
+        if propagator is None:
+            labels = grid_labels(first_mask, ids, fed, source.patch_size, preset)
+            propagator = Propagator(features, labels.to(features.device), preset)
+            yield np.where(first_mask == VOID, 0, first_mask).astype(np.uint8)
+        else:
+            winner = hard_labels(propagator.step(features), source.patch_size, preset)
+            yield resize_nearest(names[winner[: fed[0], : fed[1]]], size)
+
+
+def _features(
+    frames: Iterable[Picture], size: tuple[int, int], source: PatchFeatures, batch: int
+) -> Iterator[Tensor]:
+    """Patch features [rows, columns, D] of one frame after the other, computed in batches."""
+    numbered = enumerate(frames)
+    while pictures := [_checked(number, frame, size) for number, frame in islice(numbered, batch)]:
+        yield from source.features(pictures)
+
+
+def _checked(number: int, frame: Picture, size: tuple[int, int]) -> Picture:
+    if frame.shape[:2] != size:
+        raise ValueError(
+            f"frame {number} is {frame.shape[0]}x{frame.shape[1]} pixels (height x width), "
+            f"the first mask {size[0]}x{size[1]}: frames and mask of one video must be of one size"
+        )
+    return frame
+
+
+def step_memory(grid: tuple[int, int], dimension: int, channels: int, preset: Preset = DINO) -> int:
+    """Bytes that a `Propagator` needs at most: its kept frames, and one step, on a CPU.
+
+    Args:
+        grid: rows and columns of patches.
+        dimension: of a patch feature.
+        channels: objects and background.
+    """
+    rows, columns = grid
+    slots = 1 + preset.previous
+    kept = slots * rows * columns * (dimension + channels)
+    tile_rows, tile_columns = (min(a, b) for a, b in zip(_tile_size(torch.device("cpu")), grid, strict=True))
+    queries = tile_rows * tile_columns
+    near = min(tile_rows + 2 * preset.radius, rows) * min(tile_columns + 2 * preset.radius, columns)
+    patches = slots * near + (rows * columns if preset.first_unmasked else 0)
+    # similarities and their row maxima; a frame's gathered block; the pieces of a neighbour list
+    step = 2 * queries * patches + max(near, rows * columns) * dimension + 16 * _NEIGHBOURS_AT_A_TIME
+    return 4 * (kept + step + rows * columns * (3 * dimension + 2 * channels))

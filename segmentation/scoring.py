@@ -1,0 +1,332 @@
+"""Scores of anybody's predicted masks against ground truth: a stand-alone replacement of the DAVIS evaluator.
+
+Protocol (issue 3): objects are those of the first mask of a sequence. Semi-supervised, the first and last
+frame are not scored and label 255 is background. Unsupervised, every frame is scored, 255 counts neither way,
+and proposals are matched to objects. Figures are means over objects, not over sequences.
+
+Where this differs from the official evaluator (davis2017-evaluation), on purpose: decay is right from 256
+scored frames on; an id that the first mask skips is not scored as a perfectly empty object; unsupervised rows
+carry the name of the object, not of the proposal; nothing is read back from an earlier run.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from segmentation.davis import DavisError, read_labels
+from segmentation.metrics import (
+    Contour,
+    Mask,
+    Scores,
+    Statistics,
+    contour_match,
+    contour_radius,
+    jaccard,
+    statistics,
+    trace,
+)
+from segmentation.propagation import VOID, Labels, object_ids
+from segmentation.video import frame_files
+
+Task = Literal["semi-supervised", "unsupervised"]
+
+MAX_PROPOSALS = 20
+"""Most objects that an unsupervised method may propose in one sequence."""
+
+
+@dataclass(frozen=True)
+class ObjectScores:
+    """J and F of one object over the scored frames of its sequence: float64 [frames] each, in [0, 1]."""
+
+    sequence: str
+    label: int
+    J: Scores
+    F: Scores
+
+    @property
+    def name(self) -> str:
+        """Sequence and label, as the official evaluator writes them."""
+        return f"{self.sequence}_{self.label}"
+
+    @cached_property
+    def statistics(self) -> dict[str, float]:
+        """Mean, recall and decay of J and F."""
+        return _named(statistics(self.J), statistics(self.F))
+
+    def as_json(self) -> dict[str, Any]:
+        """Scores per frame and their statistics."""
+        return {"J": self.J.tolist(), "F": self.F.tolist(), **self.statistics}
+
+
+def _named(region: Statistics, boundary: Statistics) -> dict[str, float]:
+    return {
+        f"{letter}_{figure}": getattr(values, figure)
+        for letter, values in (("J", region), ("F", boundary))
+        for figure in ("mean", "recall", "decay")
+    }
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of every object of every sequence, and what follows from them."""
+
+    protocol: Mapping[str, Any]
+    objects: tuple[ObjectScores, ...]
+
+    @cached_property
+    def dataset(self) -> dict[str, float]:
+        """Means over all objects, and J&F."""
+        return _mean_over(self.objects)
+
+    @cached_property
+    def per_sequence(self) -> dict[str, dict[str, float]]:
+        """Means over the objects of each sequence, and J&F."""
+        names = dict.fromkeys(one.sequence for one in self.objects)
+        return {name: _mean_over([one for one in self.objects if one.sequence == name]) for name in names}
+
+    def as_json(self) -> dict[str, Any]:
+        """Keys `protocol`, `dataset`, `per_sequence`, `per_object`; figures are shares, not percent."""
+        return {
+            "protocol": dict(self.protocol),
+            "dataset": self.dataset,
+            "per_sequence": self.per_sequence,
+            "per_object": {one.name: one.as_json() for one in self.objects},
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per dataset, sequence and object, for a table: level, name and the figures."""
+        rows = [{"level": "dataset", "name": "all", **self.dataset}]
+        rows += [{"level": "sequence", "name": name, **row} for name, row in self.per_sequence.items()]
+        rows += [{"level": "object", "name": one.name, **_mean_over([one])} for one in self.objects]
+        return rows
+
+
+def _mean_over(objects: Sequence[ObjectScores]) -> dict[str, float]:
+    keys = objects[0].statistics
+    means = {key: float(np.mean([one.statistics[key] for one in objects])) for key in keys}
+    return {"J&F_mean": (means["J_mean"] + means["F_mean"]) / 2, **means}
+
+
+def score_frames(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int]) -> tuple[Scores, Scores]:
+    """J and F of the objects of one sequence, semi-supervised: the label in prediction and ground truth is
+    the same.
+
+    Args:
+        frames: prediction and ground truth of each scored frame, uint8 [H, W] each; one is held at a time.
+        labels: the objects.
+
+    Returns:
+        J and F, float64 [objects, frames].
+    """
+    region: list[list[float]] = []
+    boundary: list[list[float]] = []
+    for prediction, truth in frames:
+        radius = contour_radius(truth.shape[0], truth.shape[1])
+        masks = [(prediction == label, truth == label) for label in labels]
+        region.append([float(jaccard(ours, true)) for ours, true in masks])
+        boundary.append([contour_match(trace(ours, radius), trace(true, radius)) for ours, true in masks])
+    return np.array(region).T, np.array(boundary).T
+
+
+def score_proposals(
+    frames: Iterable[tuple[Labels, Labels]], proposals: Sequence[int], labels: Sequence[int]
+) -> tuple[Scores, Scores]:
+    """J and F of the objects of one sequence, unsupervised: each object with the proposal that fits it best.
+
+    Proposals and objects are matched one to one so that the mean of J and F is greatest; an object left over
+    is compared with an empty mask. Pixels of label 255 count neither way.
+
+    Args:
+        frames: prediction and ground truth of each frame, uint8 [H, W] each; one is held at a time.
+        proposals: labels in the predictions.
+        labels: the objects of the ground truth.
+
+    Returns:
+        J and F, float64 [objects, frames].
+    """
+    # Label 256 is in no uint8 mask: empty proposals, so that every object has a partner.
+    padded = [*proposals, *[256] * (len(labels) - len(proposals))]
+    scores = np.array([_pair_scores(prediction, truth, padded, labels) for prediction, truth in frames])
+    scores = scores.transpose(1, 2, 3, 0)  # [J and F, proposals, objects, frames]
+    rows, columns = linear_sum_assignment(-scores.mean((0, 3)))
+    matched = scores[:, rows[np.argsort(columns)], np.sort(columns)]
+    return matched[0], matched[1]
+
+
+def _pair_scores(
+    prediction: Labels, truth: Labels, proposals: Sequence[int], labels: Sequence[int]
+) -> NDArray[np.float64]:
+    """J and F of every proposal with every object in one frame: [2, proposals, objects]."""
+    counted = truth != VOID
+    radius = contour_radius(truth.shape[0], truth.shape[1])
+    proposed = [_Traced.of((prediction == label) & counted, radius) for label in proposals]
+    objects = [_Traced.of(truth == label, radius) for label in labels]
+    region = [[float(jaccard(ours.mask, true.mask)) for true in objects] for ours in proposed]
+    boundary = [[contour_match(ours.contour, true.contour) for true in objects] for ours in proposed]
+    return np.array([region, boundary])
+
+
+@dataclass(frozen=True)
+class _Traced:
+    mask: Mask
+    contour: Contour
+
+    @classmethod
+    def of(cls, mask: Mask, radius: int) -> "_Traced":
+        return cls(mask, trace(mask, radius))
+
+
+def score_folders(
+    ground_truth: Path,
+    predictions: Path,
+    *,
+    task: Task = "semi-supervised",
+    sequences: Sequence[str] = (),
+    binary: bool = False,
+    allow_gaps: bool = False,
+) -> Iterator[ObjectScores]:
+    """Scores of predicted masks, sequence by sequence; every sequence is checked before the first is scored.
+
+    Args:
+        ground_truth: folder of folders of PNGs, one per sequence, such as DAVIS/Annotations/480p.
+        predictions: folder of the same structure.
+        task: see the head of this module.
+        sequences: only these; all of the ground truth when empty.
+        binary: every label but 0 is object 1 (DAVIS-2016).
+        allow_gaps: let frame numbers of the ground truth jump.
+
+    Yields:
+        One `ObjectScores` per object of the first mask, in rising order of the labels.
+
+    Raises:
+        DavisError: a folder or mask that is missing, unreadable or of another size, or a label that cannot
+        be. VideoError: gaps in the numbering of the ground truth.
+    """
+    if task not in get_args(Task):
+        raise DavisError(f"there is no protocol {task!r}; choose {' or '.join(get_args(Task))}")
+    pairs = _all_pairs(ground_truth, predictions, task, sequences, allow_gaps)
+    for sequence, (first, files) in pairs.items():
+        labels = object_ids(read_labels(first, binary=binary))
+        if not labels:
+            raise DavisError(_no_object(first))
+        if task == "semi-supervised":
+            known = frozenset((0, *labels))
+            region, boundary = score_frames(_read_pairs(files, binary, known), labels)
+        else:
+            region, boundary = score_proposals(_read_pairs(files, binary), _proposals(files, binary), labels)
+        for label, J, F in zip(labels, region, boundary, strict=True):
+            yield ObjectScores(sequence, label, J, F)
+
+
+def _no_object(first: Path) -> str:
+    return (
+        f"the first mask {first} marks no object (only 0 and perhaps 255); "
+        "if its masks are binary, as in DAVIS-2016, pass --binary"
+    )
+
+
+Pair = tuple[Path, Path]
+"""Files of a prediction and of its ground truth."""
+
+
+def _all_pairs(
+    ground_truth: Path, predictions: Path, task: Task, sequences: Sequence[str], allow_gaps: bool
+) -> dict[str, tuple[Path, list[Pair]]]:
+    """First mask and scored frames of each sequence."""
+    there = _sequence_folders(ground_truth, "ground truth")
+    predicted = _sequence_folders(predictions, "predictions")
+    if unknown := [name for name in sequences if name not in there]:
+        raise DavisError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(there)[:300]}")
+    chosen = [name for name in there if name in sequences or not sequences]
+    if missing := [name for name in chosen if name not in predicted]:
+        raise DavisError(
+            f"{predictions} has no predictions of {', '.join(missing)[:300]}; add them, "
+            "or name the others with --sequences"
+        )
+    pairs = {}
+    for name in chosen:
+        masks = frame_files(ground_truth / name, allow_gaps=allow_gaps)
+        scored = masks[1:-1] if task == "semi-supervised" else masks
+        if not scored:
+            raise DavisError(
+                f"{ground_truth / name} has {len(masks)} masks; the first and last are not scored, "
+                "so at least 3 are needed"
+            )
+        files = [(predictions / name / f"{mask.stem}.png", mask) for mask in scored]
+        if absent := [prediction for prediction, _ in files if not prediction.is_file()]:
+            raise DavisError(
+                f"the prediction {absent[0]} is missing ({len(absent)} of {len(files)} frames of {name} are)"
+            )
+        pairs[name] = masks[0], files
+    return pairs
+
+
+def _sequence_folders(root: Path, what: str) -> list[str]:
+    """Names of the folders of PNGs in a folder.
+
+    Raises:
+        DavisError: there is none; names the folder that looks right, up to three levels away.
+    """
+    if not root.is_dir():
+        raise DavisError(f"the folder of {what} {root} does not exist")
+    if names := _folders_of_masks(root):
+        return names
+    near = [
+        *root.resolve().parents[:2],
+        *(folder for depth in ("*/", "*/*/", "*/*/*/") for folder in sorted(root.glob(depth))),
+    ]
+    right = next((folder for folder in near if _folders_of_masks(folder)), None)
+    remedy = f"{right} looks right" if right else "expected one folder of PNGs per sequence"
+    raise DavisError(f"{root} holds no sequences of {what}; {remedy}")
+
+
+def _folders_of_masks(root: Path) -> list[str]:
+    folders = (folder for folder in sorted(root.glob("*/")) if not folder.name.startswith("."))
+    return [folder.name for folder in folders if next(folder.glob("*.png"), None)]
+
+
+def _read_pairs(
+    files: Sequence[Pair], binary: bool, known: frozenset[int] | None = None
+) -> Iterator[tuple[Labels, Labels]]:
+    """Prediction and ground truth of each frame, of one size; in the prediction only `known` labels, if
+    given."""
+    for prediction_file, truth_file in files:
+        prediction, truth = (read_labels(file, binary=binary) for file in (prediction_file, truth_file))
+        if prediction.shape != truth.shape:
+            raise DavisError(
+                f"the prediction {prediction_file} is {prediction.shape[1]}x{prediction.shape[0]} pixels, "
+                f"its ground truth {truth.shape[1]}x{truth.shape[0]}; write masks at the size of the frames"
+            )
+        if known is not None and (unknown := _labels_in(prediction) - known):
+            raise DavisError(
+                f"the prediction {prediction_file} has label {min(unknown)}, but the first mask of its "
+                f"sequence only {sorted(known)}; use those labels"
+            )
+        yield prediction, truth
+
+
+def _labels_in(labels: Labels) -> set[int]:
+    return {int(label) for label in np.flatnonzero(np.bincount(labels.ravel(), minlength=256))}
+
+
+def _proposals(files: Sequence[Pair], binary: bool) -> list[int]:
+    """Labels that a sequence's predictions use anywhere, without the background."""
+    labels: set[int] = set()
+    for prediction, _ in files:
+        labels |= _labels_in(read_labels(prediction, binary=binary))
+        if VOID in labels:
+            raise DavisError(
+                f"the prediction {prediction} has label 255, which is void and no object; use 1 to 254"
+            )
+        if len(labels - {0}) > MAX_PROPOSALS:
+            raise DavisError(
+                f"predictions up to {prediction} propose {len(labels - {0})} objects; "
+                f"the protocol allows {MAX_PROPOSALS}"
+            )
+    return sorted(labels - {0})

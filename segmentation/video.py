@@ -1,0 +1,404 @@
+"""Frames of any video file or folder, attention as a video, and the writing of videos.
+
+Everything streams: a frame is read, used and written before the next, so memory does not grow with the
+length.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, sqrt
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from dino_model import images
+from dino_model.predictor import AttentionPredictor
+from segmentation import render
+from segmentation.masks import enlarge, keep_mass_of_maps
+
+Picture = NDArray[np.uint8]
+
+DEFAULT_FPS = 24.0
+"""Frames a second of a folder of frames, which does not say."""
+
+CODECS = {".webm": "VP80", ".mp4": "mp4v"}
+"""What is written into which kind of file. Browsers play VP8 in WebM; they refuse MPEG-4 Part 2 in MP4."""
+
+
+class VideoError(ValueError):
+    """A video or folder of frames that cannot be used. The message is one sentence for people."""
+
+
+class Frames(Protocol):
+    """Pictures of one video in order; every iteration starts anew.
+
+    Attributes:
+        name: of the video.
+        fps: frames a second.
+        expected: how many frames there should be; 0 where nobody knows.
+    """
+
+    name: str
+    fps: float
+    expected: int
+
+    def __iter__(self) -> Iterator[Picture]:
+        """Frames as uint8 [height, width, 3], RGB."""
+        ...
+
+    def sample(self, count: int) -> Iterator[Picture]:
+        """Up to `count` frames spread evenly over the video, in order."""
+        ...
+
+    def frame_name(self, number: int) -> str:
+        """Name of a frame, for the file of its mask; `number` counts from 0."""
+        ...
+
+
+def open_frames(path: Path, *, allow_gaps: bool = False) -> "VideoFile | FrameFolder":
+    """The frames of a video file, or of a folder of pictures numbered in their order.
+
+    Raises:
+        VideoError: no such file, no video, no frame, or a gap in the numbers (unless `allow_gaps`).
+    """
+    if path.is_dir():
+        return FrameFolder(path, allow_gaps=allow_gaps)
+    if not path.exists():
+        raise VideoError(f"{path} does not exist; pass a video file or a folder of frames")
+    return VideoFile(path)
+
+
+def frame_files(folder: Path, *, allow_gaps: bool = False) -> tuple[Path, ...]:
+    """Pictures of a folder in the order of the numbers that end their names; without numbers, by name.
+
+    A constant step between the numbers is no gap: some data sets keep every fifth frame.
+
+    Raises:
+        VideoError: no such folder, no picture in it, two frames of one number, or a gap (unless
+        `allow_gaps`).
+    """
+    if not folder.is_dir():
+        raise VideoError(f"{folder} is no folder; pass a folder of frames such as 00000.jpg, 00001.jpg")
+    entries = [entry for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
+    files = [entry for entry in entries if entry.suffix.lower() in images.SUFFIXES]
+    if not files:
+        inside = ", ".join(entry.name for entry in entries if entry.is_dir())
+        hint = f"; it has folders: {inside[:200]}. Pass one of them" if inside else ""
+        raise VideoError(f"{folder} holds no picture{hint}")
+    numbers = [_frame_number(file) for file in files]
+    if any(number is None for number in numbers):
+        return tuple(files)
+    numbered = sorted(
+        (number, file) for number, file in zip(numbers, files, strict=True) if number is not None
+    )
+    _check_numbers(numbered, folder, allow_gaps)
+    return tuple(file for _, file in numbered)
+
+
+def _frame_number(file: Path) -> int | None:
+    digits = re.search(r"(\d+)\D*$", file.stem)
+    return int(digits[1]) if digits else None
+
+
+def _check_numbers(numbered: Sequence[tuple[int, Path]], folder: Path, allow_gaps: bool) -> None:
+    steps = [(after[0] - before[0], before[1], after[1]) for before, after in pairwise(numbered)]
+    smallest = min((step for step, _, _ in steps), default=1)
+    for step, before, after in steps:
+        if step == 0:
+            raise VideoError(
+                f"{folder} holds {before.name} and {after.name}, two frames of one number; remove one"
+            )
+        if step != smallest and not allow_gaps:
+            raise VideoError(
+                f"frames of {folder} jump from {before.name} to {after.name}, a gap of {step - smallest}; "
+                "add what is missing, or pass --allow-gaps"
+            )
+
+
+class FrameFolder:
+    """A folder of pictures as a video."""
+
+    def __init__(self, folder: Path, *, allow_gaps: bool = False) -> None:
+        self.files = frame_files(folder, allow_gaps=allow_gaps)
+        self.name = folder.resolve().name
+        self.fps = DEFAULT_FPS
+        self.expected = len(self.files)
+
+    def __iter__(self) -> Iterator[Picture]:
+        """Frames in order; an unreadable one raises `ImageError` with its name."""
+        return (images.read(file) for file in self.files)
+
+    def sample(self, count: int) -> Iterator[Picture]:
+        """Up to `count` frames spread evenly."""
+        return (images.read(self.files[index]) for index in _spread(len(self.files), count))
+
+    def frame_name(self, number: int) -> str:
+        """Name of the picture file without its suffix."""
+        return self.files[number].stem
+
+
+class VideoFile:
+    """A video that OpenCV reads, turned upright as its metadata say."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, path.stem
+        with _capture(path) as capture:
+            fps = capture.get(cv2.CAP_PROP_FPS)
+            self.fps = fps if 0 < fps < 1000 else DEFAULT_FPS
+            self.expected = max(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT)))
+            if not capture.grab():
+                raise VideoError(
+                    f"no frame of {path} can be decoded; it is damaged, or of a kind OpenCV cannot read"
+                )
+
+    def __iter__(self) -> Iterator[Picture]:
+        """Frames in order, to the last that can be decoded."""
+        with _capture(self.path) as capture:
+            while True:
+                found, frame = capture.read()
+                if not found:
+                    return
+                yield _rgb(frame)
+
+    def sample(self, count: int) -> Iterator[Picture]:
+        """Up to `count` frames spread evenly. Decodes its way through: seeking is not reliable in every
+        format."""
+        chosen = set(_spread(self.expected or count, count))
+        with _capture(self.path) as capture:
+            for number in range(max(chosen) + 1):
+                if not capture.grab():
+                    return
+                if number in chosen:
+                    yield _rgb(capture.retrieve()[1])
+
+    def frame_name(self, number: int) -> str:
+        """Five digits, more where needed."""
+        return f"{number:05d}"
+
+
+@contextmanager
+def _capture(path: Path) -> Iterator[cv2.VideoCapture]:
+    with _silent_opencv():
+        capture = cv2.VideoCapture(str(path))
+    try:
+        if not capture.isOpened():
+            raise VideoError(
+                f"{path} cannot be opened as a video; it is damaged, or of a kind OpenCV cannot read"
+            )
+        yield capture
+    finally:
+        capture.release()
+
+
+def _rgb(frame: Any) -> Picture:
+    return np.asarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def _spread(length: int, count: int) -> list[int]:
+    """Up to `count` different indices below `length`, evenly apart."""
+    return sorted({int(index) for index in np.linspace(0, length - 1, min(count, length))})
+
+
+class VideoWriter:
+    """Writes pictures of one size into a video file, whole or not at all.
+
+    Use as a context: the file appears under its name when the block ends well; after an exception nothing of
+    it stays. Odd sides grow by one pixel, repeated from the edge, because video codecs halve the sides of
+    colour.
+
+    Raises:
+        VideoError: a suffix other than those of `CODECS`, no encoder for it, or pictures of different sizes.
+    """
+
+    def __init__(self, path: Path, fps: float) -> None:
+        if path.suffix.lower() not in CODECS:
+            raise VideoError(f"cannot write {path.name}: choose a name that ends in {' or '.join(CODECS)}")
+        self.path, self.fps = path, fps
+        self._beside = path.with_name(f".{path.stem}.partial{path.suffix}")
+        self._size: tuple[int, ...] | None = None
+        self._writer: cv2.VideoWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writer is None:
+            return
+        self._writer.release()
+        if kind is None:
+            self._beside.replace(self.path)
+        else:
+            self._beside.unlink(missing_ok=True)
+
+    def write(self, picture: Picture) -> None:
+        """Append one picture, uint8 [height, width, 3], RGB."""
+        if self._writer is None:
+            self._size = picture.shape
+            self._writer = self._open(
+                picture.shape[0] + picture.shape[0] % 2, picture.shape[1] + picture.shape[1] % 2
+            )
+        if picture.shape != self._size:
+            raise VideoError(f"a frame of {self.path.name} is {picture.shape}, the first was {self._size}")
+        even = np.pad(picture, ((0, picture.shape[0] % 2), (0, picture.shape[1] % 2), (0, 0)), mode="edge")
+        self._writer.write(cv2.cvtColor(even, cv2.COLOR_RGB2BGR))
+
+    def _open(self, height: int, width: int) -> cv2.VideoWriter:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        codec = CODECS[self.path.suffix.lower()]
+        with _silent_opencv():
+            writer = cv2.VideoWriter(
+                str(self._beside), cv2.VideoWriter.fourcc(*codec), self.fps, (width, height)
+            )
+        if not writer.isOpened():
+            others = " or ".join(suffix for suffix in CODECS if suffix != self.path.suffix.lower())
+            raise VideoError(
+                f"this build of OpenCV cannot encode {codec} for {self.path.name}; try a {others} file"
+            )
+        return writer
+
+
+@contextmanager
+def _silent_opencv() -> Iterator[None]:
+    """Keeps OpenCV's own lines off stderr while a file is opened: it remarks on VP8 in WebM, which works,
+    and repeats
+    in several lines what `VideoError` says in one. It prints from C, so the file descriptor itself has to
+    move.
+    """
+    try:
+        kept = os.dup(2)
+    except OSError:  # no stderr at all, as in a service
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+@dataclass(frozen=True)
+class ColourRange:
+    """Attention shown by the brightest colour, fixed for a whole video so that it does not flicker.
+
+    Attributes:
+        heads: one value per head, float32 [heads].
+        mean: the value for the mean over the heads.
+    """
+
+    heads: NDArray[np.float32]
+    mean: float
+
+
+def colour_range(
+    frames: Frames, predictor: AttentionPredictor, samples: int = 8, quantile: float = 0.995
+) -> ColourRange:
+    """The range that suits frames spread over the whole video: a quantile of their attention, 0 being black.
+
+    Args:
+        frames: the video.
+        predictor: computes the attention of its frames.
+        samples: how many frames to look at.
+        quantile: share of the patches that stay below the brightest colour.
+    """
+    maps = np.concatenate(
+        [_attention(predictor, frame).reshape(predictor.heads, -1) for frame in frames.sample(samples)], 1
+    )
+    return ColourRange(
+        np.quantile(maps, quantile, axis=1).astype(np.float32), float(np.quantile(maps.mean(0), quantile))
+    )
+
+
+def _attention(predictor: AttentionPredictor, frame: Picture) -> NDArray[np.float32]:
+    predictor.set_image(frame)
+    return predictor.cls_attention()
+
+
+@dataclass(frozen=True)
+class AttentionFrame:
+    """One frame of an attention video.
+
+    Attributes:
+        views: pictures uint8 [height, width, 3] by name: `heads` (every head beside the frame), `mean` (heat
+            map over the frame), `mask` (outline of the kept patches).
+        mask: patches that hold the kept share of the mean attention, enlarged to the frame: Boolean [H, W].
+    """
+
+    views: Mapping[str, Picture]
+    mask: NDArray[np.bool_]
+
+
+VIEWS = ("heads", "mean", "mask")
+
+
+def attention_video(
+    frames: Iterable[Picture],
+    predictor: AttentionPredictor,
+    colours: ColourRange,
+    *,
+    views: Sequence[str] = VIEWS,
+    mass: float = 0.6,
+    mosaic_width: int = 1280,
+) -> Iterator[AttentionFrame]:
+    """[CLS] attention of every frame of a video, drawn.
+
+    Args:
+        frames: uint8 [height, width, 3], all of one size.
+        predictor: computes the attention.
+        colours: what the brightest colour stands for, see `colour_range`.
+        views: which pictures to draw, of `VIEWS`.
+        mass: share of the mean attention that the mask keeps.
+        mosaic_width: width of the picture of all heads, in pixels, at most.
+
+    Raises:
+        ValueError: an unknown view, or a mass outside (0, 1].
+    """
+    if unknown := [view for view in views if view not in VIEWS]:
+        raise ValueError(f"unknown view {unknown[0]!r}; choose among {', '.join(VIEWS)}")
+    for frame in frames:
+        attention = _attention(predictor, frame)  # [heads, rows, columns]
+        mean = attention.mean(0)
+        mask = enlarge(keep_mass_of_maps(mean[None], mass), (frame.shape[0], frame.shape[1]))[0]
+        drawn = {}
+        if "heads" in views:
+            drawn["heads"] = _mosaic(frame, attention, colours.heads, mosaic_width)
+        if "mean" in views:
+            drawn["mean"] = render.overlay_heat(frame, mean, value_range=(0.0, colours.mean))
+        if "mask" in views:
+            drawn["mask"] = render.overlay_masks(frame, mask)
+        yield AttentionFrame(drawn, mask)
+
+
+def _mosaic(
+    frame: Picture, attention: NDArray[np.float32], brightest: NDArray[np.float32], width: int
+) -> Picture:
+    """The frame and the heat map of each head, in rows of about as many as there are rows."""
+    tiles = 1 + len(attention)
+    columns = ceil(sqrt(tiles))
+    tile_width = min(frame.shape[1], width // columns)
+    tile_height = max(1, round(frame.shape[0] * tile_width / frame.shape[1]))
+    small = cv2.resize(frame, (tile_width, tile_height), interpolation=cv2.INTER_AREA).astype(np.uint8)
+    heats = [
+        render.heat_map(
+            head, (tile_height, tile_width), value_range=(0.0, float(most)), interpolation="bilinear"
+        )
+        for head, most in zip(attention, brightest, strict=True)
+    ]
+    text_size = max(10, min(16, tile_height // 8))
+    named = [render.caption(small, "frame", text_size)]
+    named += [render.caption(heat, f"head {number}", text_size) for number, heat in enumerate(heats)]
+    named += [np.full_like(named[0], 255)] * (-tiles % columns)
+    rows = [np.concatenate(named[start : start + columns], 1) for start in range(0, len(named), columns)]
+    return np.concatenate(rows)
