@@ -129,7 +129,7 @@ def _stretch(values: np.ndarray) -> np.ndarray:
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
     if low == high:
         low, high = 0.0, 65535.0
-    scaled = (values.astype(np.float64) - low) * (255 / (high - low))
+    scaled = (values.astype(np.float64) - low) / (high - low) * 255
     return np.nan_to_num(scaled, nan=0.0).clip(0, 255).round().astype(np.uint8)
 
 

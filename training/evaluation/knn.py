@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dino_model.checkpoints import CheckpointKey
-from dino_model.device import Precision
+from dino_model.device import Precision, choose_device, choose_precision
 from dino_model.features import FeatureCache, cls_features
 from dino_model.images import Images, open_images
 from dino_model.weights import LoadedModel, load_model
@@ -22,6 +22,7 @@ from dino_model.weights import LoadedModel, load_model
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of pictures that belong to no class."""
 _AT_ONCE = 2**25  # similarities in memory: 128 MB
+_COLDEST = 0.012  # exp(1 / temperature) is a float32
 _NO_ANSWER = 2**31 - 1  # a rank behind every other
 
 
@@ -66,8 +67,8 @@ def knn_scores(
         float32 [test, classes]; 0 for a class without a vote.
 
     Raises:
-        ValueError: k below 1 or above the number of training features, a temperature not above 0, shapes
-            that do not fit, labels beyond `classes`, features that are not finite.
+        ValueError: k below 1 or above the number of training features, a temperature below 0.012 (votes
+            overflow), shapes that do not fit, labels beyond `classes`, features that are not finite.
 
     Source: section 4.1, after Wu et al. 2018; votes as in the official evaluation.
     """
@@ -124,8 +125,7 @@ def knn_accuracies(
     Raises:
         ValueError: as `knn_scores`; no test features.
     """
-    if not ks:
-        raise ValueError("no k: pass one or more numbers of neighbours")
+    _check_ks(ks, len(train_features))
     if not 0 < len(test_features) == len(test_labels):
         raise ValueError(f"{len(test_features)} test features with {len(test_labels)} labels")
     near, labels = nearest(train_features, train_labels, test_features, max(ks))
@@ -142,8 +142,7 @@ def nearest(train: Tensor, labels: Tensor, test: Tensor, k: int) -> tuple[Tensor
     Arguments and errors as in `knn_scores`. Never holds more than 128 MB of similarities.
     """
     _check_features(train, labels, test)
-    if not 1 <= k <= len(train):
-        raise ValueError(f"k is {k}: choose 1 to {len(train)}, the number of training pictures")
+    _check_ks([k], len(train))
     train = F.normalize(train.float(), dim=1)
     cosines, indices = [], []
     for chunk in test.split(max(1, _AT_ONCE // len(train))):
@@ -155,8 +154,7 @@ def nearest(train: Tensor, labels: Tensor, test: Tensor, k: int) -> tuple[Tensor
 
 def _votes(cosines: Tensor, labels: Tensor, temperature: float, classes: int) -> Tensor:
     """Cosines and labels of neighbours, [test, k] both -> [test, classes]."""
-    if not temperature > 0:
-        raise ValueError(f"temperature is {temperature}, expected above 0")
+    _check_temperature(temperature)
     votes = cosines.new_zeros(len(cosines), classes)
     return votes.scatter_add_(1, labels, (cosines / temperature).exp())
 
@@ -181,6 +179,17 @@ def _count_classes(labels: Tensor, classes: int | None = None) -> int:
     if classes is not None and classes < needed:
         raise ValueError(f"label {needed - 1} is none of {classes} classes")
     return needed if classes is None else classes
+
+
+def _check_ks(ks: Sequence[int], count: int) -> None:
+    if not ks or not 1 <= min(ks) <= max(ks) <= count:
+        found = ", ".join(map(str, ks)) or "missing"
+        raise ValueError(f"k is {found}: choose 1 to {count}, the number of training pictures")
+
+
+def _check_temperature(temperature: float) -> None:
+    if not temperature >= _COLDEST:
+        raise ValueError(f"temperature is {temperature}, expected at least {_COLDEST}: below, votes overflow")
 
 
 def _check_features(train: Tensor, labels: Tensor, test: Tensor) -> None:
@@ -210,6 +219,9 @@ class KnnProtocol:
     """Numbers of neighbours."""
     temperature: float = 0.07
     """Of the votes."""
+
+    def __post_init__(self) -> None:
+        _check_temperature(self.temperature)
 
     def __str__(self) -> str:
         view = f"short side {self.resize_to or self.size} (bicubic), centre crop {self.size}"
@@ -269,8 +281,7 @@ def evaluate_knn(
             training pictures.
     """
     train_labels, test_labels = _matched_labels(train, test)
-    if not max(protocol.k, default=0) <= len(train):  # before the long part
-        raise ValueError(f"k is {max(protocol.k)}, but there are only {len(train)} training pictures")
+    _check_ks(protocol.k, len(train))  # before the long part
     train_features, test_features = (
         cls_features(
             model.backbone,
@@ -311,10 +322,11 @@ def _matched_labels(train: Images, test: Images) -> tuple[Tensor, Tensor]:
 
 def _kept(images: Images, leave_out: Collection[str]) -> list[int]:
     """Indices of the pictures whose class is not left out."""
+    labels = _labels(images)
     unknown = sorted(set(leave_out).difference(images.classes, {BACKGROUND}))
     if unknown:
         raise ValueError(f"no class {unknown[0]!r} to leave out; classes look like {images.classes[0]!r}")
-    return [i for i, label in enumerate(_labels(images)) if images.classes[label] not in leave_out]
+    return [index for index, label in enumerate(labels) if images.classes[label] not in leave_out]
 
 
 def _labels(images: Images) -> tuple[int, ...]:
@@ -389,15 +401,17 @@ class Knn:
             if self.model == "pixels"
             else load_model(self.model, checkpoint_key=self.checkpoint_key)
         )
-        print(f"{model.name}: {model.source}", protocol, split, sep="\n")
+        device = choose_device(self.device)
+        precision = choose_precision(self.precision, device)
+        print(f"{model.name}: {model.source}; {precision} on {device}", protocol, split, sep="\n")
         results = evaluate_knn(
             model,
             train,
             test,
             protocol,
             batch_size=self.batch_size,
-            precision=self.precision,
-            device=self.device,
+            precision=precision,
+            device=device,
             cache=FeatureCache(self.cache) if self.cache else None,
         )
         print(*results, sep="\n")
@@ -410,7 +424,7 @@ class Knn:
                 "source": model.source,
                 **asdict(results[0]),
                 "results": [asdict(result) for result in results],
-                "protocol": asdict(protocol) | {"pictures": split},
+                "protocol": asdict(protocol) | {"pictures": split, "precision": precision},
             }
             _write(self.json, json.dumps(figures, indent=2) + "\n")
 

@@ -118,6 +118,13 @@ def test_a_class_without_a_vote_is_no_answer():
     assert knn_accuracy(train, labels, query, torch.tensor([7]), k=3).top5 == 0
 
 
+def test_the_coldest_vote_is_finite():
+    votes = knn_scores(
+        torch.ones(9, 2), torch.zeros(9, dtype=torch.long), torch.ones(1, 2), k=9, temperature=0.012
+    )
+    assert votes.isfinite().all()
+
+
 def test_duplicates_beyond_k_still_give_k_votes():
     train, labels = torch.ones(50, 2), torch.zeros(50, dtype=torch.long)
     votes = knn_scores(train, labels, torch.ones(1, 2), k=20, temperature=1.0, classes=3)
@@ -140,7 +147,7 @@ def test_the_mean_of_the_classes_counts_small_classes_as_much_as_large_ones():
     [
         ({"k": 21}, "k is 21: choose 1 to 20, the number of training pictures"),
         ({"k": 0}, "k is 0: choose 1 to 20"),
-        ({"temperature": 0.0}, r"temperature is 0\.0, expected above 0"),
+        ({"temperature": 0.01}, r"temperature is 0\.01, expected at least 0\.012: below, votes overflow"),
         ({"temperature": math.nan}, "temperature is nan"),
         ({"classes": 2}, "label 2 is none of 2 classes"),
         ({"train_labels": torch.zeros(19, dtype=torch.long)}, "20 training features with 19 labels"),
@@ -159,7 +166,7 @@ def test_no_test_pictures_and_no_k_are_one_sentence():
     train, labels, test, truth = drawn(0, 20, 5, 3)
     with pytest.raises(ValueError, match="0 test features with 0 labels"):
         knn_accuracy(train, labels, test[:0], truth[:0])
-    with pytest.raises(ValueError, match="no k"):
+    with pytest.raises(ValueError, match="k is missing: choose 1 to 20"):
         knn_accuracies(train, labels, test, truth, ks=[])
 
 
@@ -201,7 +208,7 @@ def test_splits_that_cannot_be_are_one_sentence(shapes: Path):
     ):
         split_every_fifth(pictures, leave_out=("ghost",))
     with pytest.raises(ValueError, match="have no classes: expected a folder for each class"):
-        split_every_fifth(open_images(shapes / "a"))
+        split_every_fifth(open_images(shapes / "a"), leave_out=("b",))
     with pytest.raises(ValueError, match="none of the 1 classes has five pictures"):
         split_every_fifth(pictures, leave_out=("BACKGROUND_Google", "a", "c"))
 
@@ -232,8 +239,10 @@ def test_too_many_neighbours_are_told_before_the_model_runs(tmp_path: Path):
             raise AssertionError("features were computed in vain")
 
     model = LoadedModel("untouched", Untouched(), (0.5,) * 3, (0.5,) * 3, source="test", config=None)
-    with pytest.raises(ValueError, match="k is 10, but there are only 9 training pictures"):
+    with pytest.raises(ValueError, match="k is 3, 10: choose 1 to 9, the number of training pictures"):
         evaluate_knn(model, *two_folders(tmp_path), KnnProtocol(k=(3, 10)), device="cpu")
+    with pytest.raises(ValueError, match=r"temperature is -1\.0, expected at least"):
+        KnnProtocol(temperature=-1.0)
 
 
 # --- the command
