@@ -1,0 +1,50 @@
+import pytest
+import torch
+
+from benchmarks import train_step
+from dino_model.backbones import BackboneConfig
+from dino_model.head import HeadConfig
+from training.crops import CropConfig
+from training.methods.dino import DINOConfig
+from training.optim import decay_groups
+from training.recipes import OptimizerConfig, Recipe
+
+
+@pytest.fixture(autouse=True)
+def _small_step(monkeypatch: pytest.MonkeyPatch):
+    small = Recipe(
+        backbone=BackboneConfig("vit_tiny", patch_size=8, image_size=32, width=24, depth=2, heads=3),
+        head=HeadConfig(prototypes=32, hidden=16, bottleneck=8),
+        crops=CropConfig(global_size=32, local_size=16, local_crops=2),
+        dino=DINOConfig(freeze_last_layer_epochs=0, teacher_momentum=0.9),
+        optimizer=OptimizerConfig(lr=0.1, clip_grad=0.02),
+        epochs=1,
+        batch_size=3,
+    )
+    monkeypatch.setattr(train_step, "RECIPE", small)
+
+
+def test_the_plain_step_and_the_loop_train_alike():
+    ours, plain, crops = train_step.OurStep("fp32"), train_step.PlainStep(), train_step.random_crops()
+    losses = [(ours(crops), plain(crops)) for _ in range(4)]
+    assert losses[0][0] - losses[-1][0] > 1e-3, "the steps learn nothing, so that nothing is compared"
+    for found, expected in losses:
+        assert found == pytest.approx(expected, abs=1e-5)
+    teacher = dict(plain.teacher.named_parameters())
+    for name, found in ours.method.teacher.named_parameters():
+        if not name.endswith(
+            "attn.qkv.bias"
+        ):  # the keys' bias has no gradient but noise, which Adam blows up
+            torch.testing.assert_close(found, teacher[name], atol=1e-4, rtol=0)
+
+
+def test_the_plain_step_decays_what_the_official_code_decays():
+    groups = [group["params"] for group in train_step.PlainStep().optimizer.param_groups]
+    expected = [group["params"] for group in decay_groups(train_step.fresh_method().student)]
+    assert [len(group) for group in groups] == [len(group) for group in expected]
+
+
+def test_losses_that_differ_end_the_benchmark(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(train_step, "AGREEMENT", -1.0)
+    with pytest.raises(SystemExit, match="after one step"):
+        train_step.compare()
