@@ -42,7 +42,7 @@ def fetch(address: str, name: str) -> Path:
     part = target.with_name(f"{name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _transfer(address, part)
+        _transfer(address, part, name)
         part.replace(target)
     except (OSError, HTTPException) as error:  # urllib's own errors are OSErrors
         raise DownloadError(
@@ -54,11 +54,11 @@ def fetch(address: str, name: str) -> Path:
     return target
 
 
-def _transfer(address: str, part: Path) -> None:
+def _transfer(address: str, part: Path, name: str) -> None:
     request = urllib.request.Request(address, headers={"User-Agent": "dino-attention-lab"})
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, part.open("wb") as file:
         announced = int(answer.headers.get("Content-Length") or 0)
-        progress = _Progress(part.name.split(".")[0], announced)
+        progress = _Progress(name, announced)
         while chunk := answer.read(CHUNK):
             file.write(chunk)
             progress.show(file.tell())

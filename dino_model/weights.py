@@ -153,35 +153,51 @@ def load_model(
         WeightsError: unknown name, or weights that are broken, refused or incomplete, or do not fit.
         DownloadError: weights that are not here and cannot be fetched.
     """
-    if name == "embedded" or name in OFFICIAL or name.startswith("random:"):
-        _expect_teacher(name, checkpoint_key)
-        if name.startswith("random:"):
-            model = _load_random(name, position_mode)
-        elif name == "embedded":
-            model = _load_file(name, _embedded_file(), "teacher", position_mode)
-        else:
-            model = _load_official(name, position_mode)
-    elif Path(name).exists() or Path(name).suffix in SUFFIXES:
+    if _is_path(name):
         model = _load_file(name, Path(name), checkpoint_key, position_mode)
-    elif timm.is_model(name):
-        _expect_teacher(name, checkpoint_key)
-        model = _load_timm(name, position_mode)
+    elif checkpoint_key != "teacher":
+        raise WeightsError(
+            f"{name} is a single network and has no {checkpoint_key}: leave the checkpoint key out"
+        )
     else:
-        raise WeightsError(_unknown(name))
+        model = _load_single(name, position_mode)
     _expect_patch_size(model, patch_size, checkpoint_key)
     model.backbone.eval().requires_grad_(False)
     return model
 
 
 def is_local(name: str) -> bool:
-    """Whether `load_model(name)` needs no network."""
+    """Whether `load_model(name)` needs no network.
+
+    Raises:
+        WeightsError: a timm name with a tag that timm does not have.
+    """
     if name in OFFICIAL:
         return (cache_folder() / OFFICIAL[name].file_name).is_file()
     if name in ("embedded", "random:embedded"):
         return EMBEDDED_FILE.is_file()
-    if name.startswith("random:") or Path(name).exists():
+    if name.startswith("random:") or _is_path(name):
         return True
     return timm.is_model(name) and _cached_timm_file(name) is not None
+
+
+def _is_path(name: str) -> bool:
+    """Whether a name means a file or folder, there or not."""
+    known = name in OFFICIAL or name == "embedded" or name.startswith("random:")
+    return not known and bool(name) and (Path(name).exists() or Path(name).suffix in SUFFIXES)
+
+
+def _load_single(name: str, position_mode: PositionMode | None) -> LoadedModel:
+    """A model that is told by its name alone."""
+    if name == "embedded":
+        return _load_file(name, _embedded_file(), "teacher", position_mode)
+    if name.startswith("random:"):
+        return _load_random(name, position_mode)
+    if name in OFFICIAL:
+        return _load_official(name, position_mode)
+    if timm.is_model(name):
+        return _load_timm(name, position_mode)
+    raise WeightsError(_unknown(name))
 
 
 def _load_random(name: str, position_mode: PositionMode | None) -> LoadedModel:
@@ -328,13 +344,6 @@ def _embedded_file() -> Path:
 
 def _with_mode(config: BackboneConfig, position_mode: PositionMode | None) -> BackboneConfig:
     return config if position_mode is None else replace(config, position_mode=position_mode)
-
-
-def _expect_teacher(name: str, checkpoint_key: CheckpointKey) -> None:
-    if checkpoint_key != "teacher":
-        raise WeightsError(
-            f"{name} is a single network and has no {checkpoint_key}: leave the checkpoint key out"
-        )
 
 
 def _expect_patch_size(model: LoadedModel, asked: int | None, checkpoint_key: CheckpointKey) -> None:

@@ -1,0 +1,69 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from dino_model import device
+from dino_model.device import autocast, choose_device, choose_precision, has_bf16
+
+CPU = torch.device("cpu")
+
+
+def test_auto_takes_the_first_device_there_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert choose_device("auto") == CPU
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert choose_device("auto").type == "mps"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device("auto").type == "cuda"
+    assert choose_device("cpu") == CPU
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(
+        ValueError, match=r"'cuda' is not available on this machine: choose 'auto' or one of .*cpu"
+    ):
+        choose_device("cuda")
+    with pytest.raises(ValueError, match="unknown device 'abacus'"):
+        choose_device("abacus")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match="'cuda:2' is not available: this machine has 2 CUDA devices"):
+        choose_device("cuda:2")
+    assert choose_device("cuda:1").index == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision"),
+    [
+        ("fpu sse avx512f avx512_bf16", "bf16"),
+        ("fpu amx_bf16", "bf16"),
+        ("fpu avx2 avx512f", "fp32"),
+        ("", "fp32"),
+    ],
+)
+def test_auto_precision_follows_the_processor(flags: str, precision: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Path, "read_text", lambda _: f"processor\t: 0\nflags\t\t: {flags}\n")
+    assert choose_precision("auto", CPU) == precision
+    assert choose_precision("fp32", CPU) == "fp32"
+    assert choose_precision("bf16", CPU) == "bf16"
+
+
+def test_nothing_is_claimed_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch):
+    def missing(_: Path) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert device._cpu_flags() == set()
+    assert not has_bf16(CPU)
+    assert not has_bf16(torch.device("mps"))
+
+
+def test_autocast_computes_products_in_the_asked_precision():
+    numbers = torch.randn(4, 4)
+    with autocast("bf16", CPU):
+        assert (numbers @ numbers).dtype == torch.bfloat16
+    with autocast("fp32", CPU):
+        assert (numbers @ numbers).dtype == torch.float32

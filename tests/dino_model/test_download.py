@@ -1,0 +1,103 @@
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from dino_model.download import DownloadError, cache_folder, fetch
+
+CONTENT = bytes(range(256)) * 5000
+
+
+class Handler(BaseHTTPRequestHandler):
+    """/whole answers, /cut breaks off in the middle, everything else is missing."""
+
+    def do_GET(self) -> None:
+        if self.path not in ("/whole", "/cut"):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        self.wfile.write(CONTENT if self.path == "/whole" else CONTENT[:1000])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """Address of a server in this process."""
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_file_is_fetched_once(server: str, cache: Path, capsys: pytest.CaptureFixture):
+    assert fetch(f"{server}/whole", "model.pth") == cache / "model.pth"
+    assert (cache / "model.pth").read_bytes() == CONTENT
+    assert "downloading model.pth (1.3 MB)" in capsys.readouterr().err
+    fetch("http://nowhere.invalid", "model.pth")
+    assert [file.name for file in cache.iterdir()] == ["model.pth"]
+
+
+def test_a_terminal_sees_progress(
+    server: str, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    fetch(f"{server}/whole", "model.pth")
+    assert "\rdownloading model.pth: 1.0 of 1.3 MB, 82%" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [("cut", "1,000 of 1,280,000 bytes|IncompleteRead"), ("gone", "HTTP Error 404|Not Found")],
+)
+def test_a_failed_download_leaves_nothing_and_says_what_to_do(
+    server: str, cache: Path, page: str, reason: str
+):
+    with pytest.raises(DownloadError, match=reason) as failure:
+        fetch(f"{server}/{page}", "model.pth")
+    assert f"put it at {cache / 'model.pth'}" in str(failure.value)
+    assert list(cache.iterdir()) == []
+
+
+def test_without_a_network_the_message_names_the_file_and_its_place(cache: Path):
+    with pytest.raises(
+        DownloadError, match=r"could not download model\.pth from http://127\.0\.0\.1:9/x"
+    ) as failure:
+        fetch("http://127.0.0.1:9/x", "model.pth")
+    assert str(cache / "model.pth") in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {"DINO_CACHE": "/somewhere"}, "/somewhere"),
+        ("linux", {"XDG_CACHE_HOME": "/xdg"}, "/xdg/dino-attention-lab"),
+        ("linux", {"HOME": "/home-of-one"}, "/home-of-one/.cache/dino-attention-lab"),
+        ("darwin", {"HOME": "/home-of-one"}, "/home-of-one/Library/Caches/dino-attention-lab"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/dino-attention-lab"),
+    ],
+)
+def test_the_cache_stands_where_the_platform_wants_it(
+    platform: str, variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("DINO_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert cache_folder() == Path(expected)

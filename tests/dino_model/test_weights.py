@@ -1,0 +1,481 @@
+import argparse
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors
+import safetensors.torch
+import timm
+import torch
+from torch import Tensor
+
+from dino_model import weights
+from dino_model.attention import attention_rows
+from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.checkpoints import WeightsError, infer_config, read_backbone, write_safetensors
+from dino_model.download import DownloadError
+from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.weights import OFFICIAL, LoadedModel, is_local, load_model
+
+# Heads of 64, as bare files must have: everything else as small as can be.
+SMALL = BackboneConfig("vit_small", patch_size=8, image_size=32, width=128, depth=2, heads=2)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and a network that nobody may touch."""
+    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(weights.huggingface_hub, "try_to_load_from_cache", lambda *_: None)
+
+    def refuse(*_: object) -> None:
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    return tmp_path / "cache"
+
+
+def network(seed: int, config: BackboneConfig = SMALL) -> dict[str, Tensor]:
+    torch.manual_seed(seed)
+    return create_backbone(config).state_dict()
+
+
+def head() -> dict[str, Tensor]:
+    return {"head.mlp.0.weight": torch.zeros(4, 128), "head.last_layer.weight_v": torch.zeros(8, 4)}
+
+
+def prefixed(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def official_full_checkpoint(path: Path, teacher_prefix: str = "") -> Path:
+    """As the official training code writes it: DDP student, pickled Namespace, optimizer and centre."""
+    payload = {
+        "student": prefixed(prefixed(network(1), "backbone.") | head(), "module."),
+        "teacher": prefixed(prefixed(network(2), "backbone.") | head(), teacher_prefix),
+        "optimizer": {
+            "state": {0: {"step": torch.tensor(3.0)}},
+            "param_groups": [{"lr": 0.1, "params": [0]}],
+        },
+        "epoch": 7,
+        "args": argparse.Namespace(
+            arch="vit_small", patch_size=8, use_fp16=True, local_crops_scale=(0.05, 0.4)
+        ),
+        "dino_loss": {"center": torch.zeros(1, 8)},
+        "fp16_scaler": {"scale": 65536.0},
+    }
+    torch.save(payload, path)
+    return path
+
+
+def run_folder(folder: Path, config: BackboneConfig = SMALL) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"backbone": asdict(config), "epochs": 1}))
+    method = {
+        **prefixed(network(1, config), "student.backbone."),
+        **prefixed(network(2, config), "teacher.backbone."),
+        **prefixed(head(), "student."),
+        "center": torch.zeros(8),
+    }
+    torch.save({"format": 1, "step": 5, "method": method}, folder / "checkpoint.pt")
+    return folder
+
+
+def assert_holds(model: LoadedModel, expected: dict[str, Tensor]) -> None:
+    found = model.backbone.state_dict()
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+
+
+# --- names
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "patch"),
+    [("random:vit_tiny/16", (192, 12, 3), 16), ("random:vit_small/5", (384, 12, 6), 5)],
+)
+def test_random_weights_are_the_same_each_time_and_leave_the_seed_alone(name: str, shape: tuple, patch: int):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first = load_model(name)
+    assert torch.equal(torch.rand(3), expected)
+    assert_holds(load_model(name), first.backbone.state_dict())
+    assert first.config is not None
+    assert (first.config.vit_shape(), first.config.patch_size, first.config.position_mode) == (
+        shape,
+        patch,
+        "size",
+    )
+    assert not first.backbone.training
+    assert not any(tensor.requires_grad for tensor in first.backbone.parameters())
+    assert (first.mean, first.std) == (IMAGENET_MEAN, IMAGENET_STD)
+    assert is_local(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("random:vit_tiny", "names no architecture: write random:vit_small/16"),
+        ("random:vit_tiny/x", "names no architecture"),
+        ("random:vit_huge/16", "unknown architecture 'vit_huge'"),
+        ("random:vit_tiny/0", "patch_size is 0|smaller"),
+        ("no such model", "unknown model 'no such model': give 'embedded', one of dino_vits16"),
+        ("dino_vits61", r"did you mean dino_vits16"),
+        ("", "unknown model ''"),
+        ("missing.pth", "no file or folder 'missing.pth'"),
+        ("vit_small_patch16_224.nonsense", "timm has no such weights: Invalid pretrained tag"),
+        ("vit_huge_patch14_gap_224.in1k_ijepa", "publishes no .safetensors weights"),
+    ],
+)
+def test_a_name_that_is_none_is_told_what_would_be(name: str, message: str):
+    with pytest.raises(WeightsError, match=message):
+        load_model(name)
+
+
+def test_the_table_tells_where_official_weights_are_and_what_they_scored():
+    assert set(OFFICIAL) == {
+        *("dino_vits16", "dino_vits8", "dino_vitb16", "dino_vitb8", "dino_vits8_300ep", "dino_resnet50")
+    }
+    entry = OFFICIAL["dino_vits16"]
+    assert entry.address.endswith("/dino_deitsmall16_pretrain/dino_deitsmall16_pretrain.pth")
+    assert (entry.scores.knn, entry.scores.linear, entry.scores.voc, entry.scores.davis) == (
+        74.5,
+        77.0,
+        45.9,
+        61.8,
+    )
+    assert len({entry.address for entry in OFFICIAL.values()}) == len(OFFICIAL)
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_official_weights_load_from_the_cache_in_official_mode(name: str, cache: Path, monkeypatch: Any):
+    assert not is_local(name)
+    small = SMALL if "vit" in name else BackboneConfig("resnet50")
+    small = BackboneConfig(**{**asdict(small), "position_mode": OFFICIAL[name].config.position_mode})
+    monkeypatch.setitem(OFFICIAL, name, weights.replace(OFFICIAL[name], config=small))
+    cache.mkdir()
+    torch.save(network(3, small), cache / OFFICIAL[name].file_name)
+    model = load_model(name)
+    assert_holds(model, network(3, small))
+    assert is_local(name)
+    if "vit" in name:
+        assert model.backbone.position_mode == "official"
+        assert load_model(name, position_mode="size").backbone.position_mode == "size"
+
+
+def test_without_a_network_official_and_timm_weights_say_where_to_put_the_file(cache: Path):
+    for name, file in {
+        "dino_vitb8": "dino_vitbase8_pretrain.pth",
+        "vit_small_patch14_reg4_dinov2.lvd142m": "vit_small_patch14_reg4_dinov2.lvd142m.safetensors",
+    }.items():
+        with pytest.raises(DownloadError, match="could not download") as failure:
+            load_model(name)
+        assert f"put it at {cache / file}" in str(failure.value)
+        assert "\n" not in str(failure.value)
+
+
+def test_the_embedded_model_is_missed_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(weights, "EMBEDDED_FILE", tmp_path / "model.safetensors")
+    for name in ("embedded", "random:embedded"):
+        assert not is_local(name)
+        with pytest.raises(WeightsError, match="has no embedded model"):
+            load_model(name)
+
+
+def test_the_embedded_model_and_its_architecture_with_random_weights(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(weights, "EMBEDDED_FILE", tmp_path / "model.safetensors")
+    backbone = create_backbone(SMALL)
+    write_safetensors(backbone, weights.EMBEDDED_FILE, config=SMALL, mean=(0.1,) * 3, std=(0.2,) * 3)
+    model = load_model()
+    assert_holds(model, backbone.state_dict())
+    assert (model.name, model.config, model.mean, model.std) == ("embedded", SMALL, (0.1,) * 3, (0.2,) * 3)
+    random = load_model("random:embedded")
+    assert (random.config, random.mean) == (SMALL, (0.1,) * 3)
+    assert not torch.equal(random.backbone.blocks[0].attn.qkv.weight, backbone.blocks[0].attn.qkv.weight)
+
+
+# --- timm
+
+
+def tiny_timm(monkeypatch: pytest.MonkeyPatch, name: str, **settings: Any) -> None:
+    """Makes timm build `name` small, as its own tests do."""
+    create = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda model, **rest: create(model, **settings, **rest))
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "mode"),
+    [
+        ("vit_small_patch14_reg4_dinov2.lvd142m", 5, "size"),
+        ("vit_small_patch16_224.dino", 1, "official"),
+        ("deit_small_patch16_224.fb_in1k", 1, "size"),
+    ],
+)
+def test_a_timm_vit_brings_its_own_prefix_tokens(
+    name: str, prefix: int, mode: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tiny_timm(monkeypatch, name, depth=2, embed_dim=24, num_heads=3, img_size=56)
+    source = timm.create_model(name, pretrained=False)
+    cache.mkdir()
+    safetensors.torch.save_file(source.state_dict(), cache / f"{name}.safetensors")
+    assert is_local(name)
+    model = load_model(name)
+    patch = model.backbone.patch_embed.patch_size[0]
+    assert model.backbone.num_prefix_tokens == prefix
+    assert model.backbone.position_mode == mode
+    assert model.config is None
+    assert torch.equal(model.backbone.blocks[1].mlp.fc2.weight, source.blocks[1].mlp.fc2.weight)
+    picture = torch.zeros(1, 3, 5 * patch - 3, 3 * patch)  # padded, not square
+    assert model.backbone(picture).shape == (1, 24), "the classifier is off"
+    assert attention_rows(model.backbone, picture, [0]).shape == (1, 3, 1, prefix + 15)
+    with pytest.raises(WeightsError, match=f"found teacher of a timm model with patch {patch}"):
+        load_model(name, patch_size=8)
+
+
+def test_timm_weights_with_a_tensor_missing_are_refused(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    name = "deit_small_patch16_224.fb_in1k"
+    tiny_timm(monkeypatch, name, depth=2, embed_dim=24, num_heads=3)
+    tensors = timm.create_model(name, pretrained=False).state_dict()
+    del tensors["blocks.1.mlp.fc2.weight"]
+    cache.mkdir()
+    safetensors.torch.save_file(tensors, cache / f"{name}.safetensors")
+    with pytest.raises(WeightsError, match=r"do not load \(.*\): delete the file to fetch it anew"):
+        load_model(name)
+
+
+def test_a_timm_network_without_dynamic_sizes_loads_too(cache: Path):
+    name = "resnet10t.c3_in1k"
+    cache.mkdir()
+    safetensors.torch.save_file(
+        timm.create_model(name, pretrained=False).state_dict(), cache / f"{name}.safetensors"
+    )
+    model = load_model(name)
+    assert model.backbone(torch.zeros(1, 3, 50, 70)).shape == (1, 512)
+    with pytest.raises(WeightsError, match="has no patches, asked for patch 16"):
+        load_model(name, patch_size=16)
+    with pytest.raises(WeightsError, match="no position embeddings that mode 'size' could resample"):
+        load_model(name, position_mode="size")
+
+
+# --- files and runs
+
+
+@pytest.mark.parametrize("teacher_prefix", ["", "module."])
+def test_an_official_full_checkpoint_gives_teacher_or_student(tmp_path: Path, teacher_prefix: str):
+    path = official_full_checkpoint(tmp_path / "checkpoint.pth", teacher_prefix)
+    teacher = load_model(str(path))
+    assert_holds(teacher, network(2))
+    assert_holds(load_model(str(path), checkpoint_key="student"), network(1))
+    assert teacher.config is not None
+    assert teacher.config.position_mode == "official"
+    assert teacher.source == "teacher of checkpoint.pth"
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda t: t, lambda t: {"state_dict": prefixed(t, "module.")}, lambda t: {"model": t}]
+)
+@pytest.mark.parametrize("suffix", [".pth", ".pt", ".safetensors"])
+def test_a_bare_backbone_is_recognised(tmp_path: Path, wrap: Any, suffix: str):
+    path, content = tmp_path / f"bare{suffix}", wrap(network(4))
+    if suffix == ".safetensors":
+        safetensors.torch.save_file(network(4), path)
+    else:
+        torch.save(content, path)
+    model = load_model(str(path), patch_size=8)
+    assert_holds(model, network(4))
+    assert model.config == SMALL
+    with pytest.raises(WeightsError, match="has no student: it holds a single network"):
+        load_model(str(path), checkpoint_key="student")
+
+
+def test_an_official_file_under_its_own_name_resamples_officially(tmp_path: Path):
+    path = tmp_path / "dino_deitsmall8_pretrain.pth"
+    torch.save(network(4), path)
+    model = load_model(str(path))
+    assert model.config is not None
+    assert model.config.position_mode == "official"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        BackboneConfig("vit_tiny", 16),
+        BackboneConfig("vit_base", 8, 96),
+        BackboneConfig("vit_small", 8, in_channels=1),
+        BackboneConfig("vit_small", 16, 32, width=256, depth=3, heads=4),
+        BackboneConfig("resnet50"),
+    ],
+)
+def test_the_architecture_is_told_from_the_tensors(config: BackboneConfig):
+    with torch.device("meta"):
+        shapes = create_backbone(config).state_dict()
+    assert infer_config(shapes, "here") == config
+
+
+def test_a_training_run_gives_teacher_or_student(tmp_path: Path):
+    odd = BackboneConfig(
+        "vit_tiny", 8, 24, width=24, depth=2, heads=6, in_channels=2, position_mode="official"
+    )
+    folder = run_folder(tmp_path / "run", odd)
+    for name in (folder, folder / "checkpoint.pt"):
+        teacher = load_model(str(name))
+        assert_holds(teacher, network(2, odd))
+        assert (teacher.config, teacher.mean, teacher.std) == (odd, (0.0, 0.0), (1.0, 1.0))
+        assert_holds(load_model(str(name), checkpoint_key="student"), network(1, odd))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_written_file_describes_itself_and_loads_to_fp32(tmp_path: Path, dtype: torch.dtype):
+    path, backbone = tmp_path / "model.safetensors", create_backbone(SMALL)
+    write_safetensors(backbone, path, config=SMALL, mean=(0.4, 0.5, 0.6), std=(0.1, 0.2, 0.3), dtype=dtype)
+    with safetensors.safe_open(path, "pt") as file:
+        assert file.metadata()["format"] == "dino-attention-lab/1"
+        assert file.get_tensor("cls_token").dtype == dtype
+    model = load_model(str(path))
+    assert (model.config, model.mean, model.std) == (SMALL, (0.4, 0.5, 0.6), (0.1, 0.2, 0.3))
+    assert_holds(model, {name: tensor.to(dtype).float() for name, tensor in backbone.state_dict().items()})
+    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["model.safetensors"]
+
+
+def test_figures_that_fp16_cannot_hold_are_not_written(tmp_path: Path):
+    backbone = create_backbone(SMALL)
+    backbone.cls_token.data[0, 0, 0] = 1e6
+    with pytest.raises(WeightsError, match=r"cls_token has figures that torch.float16 cannot hold"):
+        write_safetensors(
+            backbone, tmp_path / "m.safetensors", config=SMALL, mean=(0,), std=(1,), dtype=torch.float16
+        )
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+# --- what must be refused
+
+
+class Malicious:
+    def __reduce__(self) -> tuple:
+        return os.system, ("touch pwned",)
+
+
+def test_a_pickle_that_would_run_code_is_refused_unrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"teacher": network(2), "args": Malicious()}, "evil.pth")
+    with pytest.raises(
+        WeightsError, match=r"evil\.pth is refused: it holds (posix|os|nt)\.system.*could run code"
+    ):
+        load_model("evil.pth")
+    assert not Path("pwned").exists()
+
+
+def test_a_namespace_passes_only_as_plain_values(tmp_path: Path):
+    torch.save({"teacher": network(2), "args": argparse.Namespace(hook=Malicious())}, tmp_path / "evil.pth")
+    with pytest.raises(WeightsError, match="is refused"):
+        load_model(str(tmp_path / "evil.pth"))
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize("content", [b"", b"no checkpoint at all", None])
+def test_a_broken_file_is_named(tmp_path: Path, suffix: str, content: bytes | None):
+    path = tmp_path / f"broken{suffix}"
+    if content is None:  # cut in the middle
+        torch.save(network(1), path) if suffix == ".pth" else safetensors.torch.save_file(network(1), path)
+        content = path.read_bytes()[:5000]
+    path.write_bytes(content)
+    with pytest.raises(WeightsError, match=rf"broken\{suffix} is (refused|no readable)") as failure:
+        load_model(str(path))
+    assert "\n" not in str(failure.value)
+
+
+def damaged(change: str) -> dict[str, Any]:
+    tensors: dict[str, Any] = network(1)
+    if change == "missing":
+        del tensors["blocks.1.mlp.fc1.weight"], tensors["norm.bias"]
+    elif change == "left over":
+        tensors["blocks.1.attn.gate"] = torch.zeros(2)
+    elif change == "shape":
+        tensors["norm.bias"] = torch.zeros(7)
+    elif change == "registers":
+        tensors["reg_token"] = torch.zeros(1, 4, 128)
+    elif change == "odd":
+        tensors["pos_embed"] = torch.zeros(1, 16, 128)
+    elif change == "head only":
+        tensors = head()
+    elif change == "nothing":
+        tensors = {}
+    elif change == "other":
+        tensors = {"encoder.weight": torch.zeros(3)}
+    elif change == "student only":
+        tensors = {"student": network(1)}
+    return tensors
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("missing", r"of 30 tensors 2 missing \(blocks.1.mlp.fc1.weight, norm.bias\)"),
+        ("left over", r"1 not expected \(blocks.1.attn.gate\)"),
+        ("shape", r"1 of another shape \(norm.bias \(found \[7\], expected \[128\]\)\)"),
+        ("registers", "another kind of ViT .it has reg_token.: load it by its timm name"),
+        ("odd", "do not tell the architecture"),
+        ("head only", "holds no tensors of a backbone: found head.mlp.0.weight"),
+        ("nothing", "holds no tensors of a backbone: found nothing"),
+        ("other", r"holds no DINO backbone: found 1 tensors \(encoder.weight\)"),
+        ("student only", "has no teacher: found student"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(tmp_path: Path, change: str, message: str):
+    torch.save(damaged(change), tmp_path / "weights.pth")
+    with pytest.raises(WeightsError, match=message):
+        load_model(str(tmp_path / "weights.pth"))
+
+
+def test_another_patch_size_than_asked_is_refused(tmp_path: Path):
+    folder = run_folder(tmp_path / "run")
+    with pytest.raises(
+        WeightsError, match=r"no weights with patch 16 in .*run: found teacher of vit_small with patch 8"
+    ):
+        load_model(str(folder), patch_size=16)
+
+
+def test_a_single_network_has_no_student():
+    for name in ("dino_vits16", "random:vit_tiny/16", "embedded", "vit_small_patch16_224.dino"):
+        with pytest.raises(WeightsError, match="is a single network and has no student"):
+            load_model(name, checkpoint_key="student")
+    with pytest.raises(WeightsError, match="unknown checkpoint key 'ema'"):
+        read_backbone(Path("x.pth"), "ema")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", None, "is no training run: it has no config.json"),
+        ("checkpoint.pt", None, "is no training run: it has no checkpoint.pt"),
+        ("config.json", "{", "config.json does not describe a backbone"),
+        ("config.json", "[]", "config.json does not describe a backbone"),
+        ("config.json", '{"backbone": {"size": 3}}', "of another version: .*size"),
+        ("config.json", '{"backbone": {"width": "wide"}}', "cannot be: "),
+    ],
+)
+def test_a_folder_that_is_no_run_is_told_why(tmp_path: Path, file: str, content: str | None, message: str):
+    folder = run_folder(tmp_path / "run")
+    (folder / file).unlink()
+    if content is not None:
+        (folder / file).write_text(content)
+    with pytest.raises(WeightsError, match=message):
+        load_model(str(folder))
+
+
+def test_a_file_of_a_later_description_is_refused(tmp_path: Path):
+    path = tmp_path / "model.safetensors"
+    metadata = {"format": "dino-attention-lab/1", "backbone": '{"wings": 2}', "mean": "[0]", "std": "[1]"}
+    safetensors.torch.save_file(network(1), path, metadata)
+    with pytest.raises(WeightsError, match="of another version"):
+        load_model(str(path))
+    safetensors.torch.save_file(network(1), path, {"format": "dino-attention-lab/1"})
+    with pytest.raises(WeightsError, match=r"description in .* cannot be read"):
+        load_model(str(path))
