@@ -1,5 +1,6 @@
 """From pictures to batches of crops, in an order that depends on nothing but the seed and the step."""
 
+import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -91,6 +92,7 @@ def batches(
         collate_fn=_collate,
         generator=torch.Generator(),  # its own: the global one belongs to stochastic depth
         pin_memory=torch.cuda.is_available(),
+        worker_init_fn=_leave_signals_to_the_main_process,
         prefetch_factor=4 if workers else None,
     )
 
@@ -101,6 +103,12 @@ def _collate(samples: list[Batch]) -> Batch:
         torch.stack([sample.locals for sample, _ in samples], dim=1),
     )
     return Batch(crops, tuple(message for _, broken in samples for message in broken))
+
+
+def _leave_signals_to_the_main_process(_worker: int) -> None:
+    """Ctrl-C reaches every process of the terminal; only the main one may decide when to stop."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _mix(seed: int, position: int) -> int:

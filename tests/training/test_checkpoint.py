@@ -1,0 +1,93 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from training.checkpoint import Run, RunError, initialise
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(tmp_path / "run")
+
+
+def learner(value=0.0):
+    model = nn.Linear(2, 2)
+    nn.init.constant_(model.weight, value)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def test_a_state_comes_back_whole(run):
+    model, optimizer = learner()
+    run.create({"backbone": {}})
+    run.save(7, model, optimizer)
+    other, other_optimizer = learner(5.0)
+    assert run.load(other, other_optimizer) == 7
+    torch.testing.assert_close(other.state_dict(), model.state_dict())
+    assert str(other_optimizer.state_dict()) == str(optimizer.state_dict())
+
+
+def test_a_kill_while_writing_leaves_the_old_state(run, monkeypatch):
+    model, optimizer = learner()
+    run.create({})
+    run.save(1, model, optimizer)
+
+    def die(state, file):
+        file.write(b"half a che")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", die)
+    with pytest.raises(KeyboardInterrupt):
+        run.save(2, model, optimizer)
+    assert run.load(*learner()) == 1
+
+
+def test_log_lines_after_the_checkpoint_are_dropped(run):
+    run.create({})
+    run.save(3, *learner())
+    lines = [json.dumps({"step": step}) for step in range(5)]
+    run.log.write_text("\n".join(lines) + '\n{"step": 5, "lo')
+    run.load(*learner())
+    assert [json.loads(line)["step"] for line in run.log.read_text().splitlines()] == [0, 1, 2]
+
+
+def test_milestones_are_kept(run):
+    run.create({})
+    run.save(10, *learner(), milestone=True)
+    run.save(11, *learner())
+    assert sorted(path.name for path in run.folder.glob("*.pt")) == ["checkpoint.pt", "step-00000010.pt"]
+    assert initialise(nn.Linear(2, 2), run.folder / "step-00000010.pt") == 10
+
+
+def test_a_second_run_does_not_overwrite_the_first(run):
+    run.create({})
+    run.save(0, *learner())
+    with pytest.raises(RunError, match="already holds a run: pass --resume"):
+        run.create({})
+
+
+def test_weights_that_do_not_fit_are_named(run):
+    run.create({})
+    run.save(0, *learner())
+    with pytest.raises(RunError, match="size mismatch for weight"):
+        initialise(nn.Linear(3, 2), run.folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
+def test_files_that_are_no_checkpoint_are_named(run, content):
+    run.create({})
+    if content is not None:
+        run.checkpoint.write_bytes(content)
+    with pytest.raises(RunError, match=r"checkpoint\.pt"):
+        run.load(*learner())
+
+
+def test_a_checkpoint_of_something_else_is_refused(run):
+    run.create({})
+    torch.save({"teacher": {}}, run.checkpoint)
+    with pytest.raises(RunError, match="format None, expected 1"):
+        run.load(*learner())

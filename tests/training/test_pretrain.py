@@ -1,0 +1,208 @@
+"""The command on small real runs, and what it says when it cannot."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from training import __main__ as command
+from training import losses
+from training.checkpoint import Run
+
+REPOSITORY = Path(__file__).parents[2]
+TINY = [
+    *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "3", "--drop-path", "0.1"),
+    *("--patch-size", "8", "--image-size", "32", "--global-size", "32", "--local-size", "16"),
+    *("--prototypes", "64", "--hidden", "16", "--bottleneck", "8", "--local-crops", "2", "--batch-size", "4"),
+    *("--epochs", "3", "--warmup-epochs", "1", "--workers", "0", "--device", "cpu", "--precision", "fp32"),
+    *("--save-every", "2"),
+]
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    folder = tmp_path / "pictures"
+    generator = np.random.default_rng(0)
+    for i in range(10):
+        target = folder / f"class{i % 2}" / f"{i}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (40, 48, 3), np.uint8)).save(target)
+    return folder
+
+
+def pretrain(pictures, output, *more):
+    return command.main(
+        ["pretrain", "--data", str(pictures), "--output", str(output), *TINY, *map(str, more)]
+    )
+
+
+def logged(output):
+    return [json.loads(line) for line in Run(output).log.read_text().splitlines()]
+
+
+def weights(output):
+    return torch.load(Run(output).checkpoint, weights_only=True)["method"]
+
+
+def test_a_run_leaves_log_configuration_and_checkpoint(pictures, tmp_path):
+    output = tmp_path / "run"
+    assert pretrain(pictures, output, "--probe-every", 3) == 0
+    lines = logged(output)
+    assert [line["step"] for line in lines] == list(range(6))  # 10 pictures: 2 steps in each of 3 epochs
+    assert {"loss", "teacher_entropy", "kl", "ln_k", "center_norm", "lr"} <= lines[0].keys()
+    assert [line["step"] for line in lines if "knn_teacher" in line] == [2, 5]
+    assert lines[0]["loss"] == pytest.approx(lines[0]["teacher_entropy"] + lines[0]["kl"], abs=1e-5)
+    assert json.loads((output / "config.json").read_text())["backbone"]["width"] == 24
+    state = torch.load(Run(output).checkpoint, weights_only=True)
+    assert state["step"] == 6
+    assert "teacher.backbone.cls_token" in state["method"]
+
+
+def test_resuming_gives_the_very_run_that_was_not_interrupted(pictures, tmp_path, monkeypatch):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert pretrain(pictures, whole, "--drop-path", 0) == 0
+    calls = iter([False, False, True])
+    monkeypatch.setattr("training.pretrain.stop_signal", lambda: lambda: next(calls))
+    assert pretrain(pictures, parts, "--drop-path", 0) == 0
+    assert len(logged(parts)) == 3
+    monkeypatch.undo()
+    assert pretrain(pictures, parts, "--drop-path", 0, "--resume") == 0
+    assert logged(parts) == logged(whole)
+    torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
+
+
+def test_init_from_takes_weights_only_and_resamples_positions(pictures, tmp_path, capsys):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert pretrain(pictures, first) == 0
+    more = ("--init-from", first, "--image-size", 48, "--global-size", 48, "--epochs", 1)
+    assert pretrain(pictures, second, *more) == 0
+    assert f"weights of {first}, step 6" in capsys.readouterr().out
+    assert weights(second)["student.backbone.pos_embed"].shape == (1, 37, 24)
+    assert logged(second)[0]["step"] == 0
+
+
+def test_excluded_and_broken_pictures_are_left_out(pictures, tmp_path, capsys):
+    (pictures / "class0" / "0.png").write_bytes(b"broken")
+    (pictures / "notes.txt").write_text("no picture")
+    excluded = tmp_path / "exclude.txt"
+    excluded.write_text("class1/1.png\n")
+    assert pretrain(pictures, tmp_path / "run", "--exclude", excluded) == 0
+    captured = capsys.readouterr()
+    assert "9 pictures" in captured.out
+    assert "0.png" in captured.err
+
+
+def test_the_small_data_recipe_prints_its_reasons(pictures, tmp_path, capsys):
+    assert pretrain(pictures, tmp_path / "run", "--recipe", "small-data") == 0
+    assert "pictures cannot fill more prototypes" in capsys.readouterr().out
+
+
+def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
+    pictures, tmp_path, capsys, monkeypatch
+):
+    honest, calls = losses.multi_crop_cross_entropy, iter(range(100))
+
+    def fail_at_fourth(*arguments):
+        return honest(*arguments) * (float("nan") if next(calls) == 3 else 1.0)
+
+    monkeypatch.setattr(losses, "multi_crop_cross_entropy", fail_at_fourth)
+    output = tmp_path / "run"
+    assert pretrain(pictures, output) == 1
+    assert "the loss is nan at step 3" in capsys.readouterr().err
+    assert all(tensor.isfinite().all() for tensor in weights(output).values())
+    monkeypatch.undo()
+    assert pretrain(pictures, output, "--resume") == 0
+    assert len(logged(output)) == 6
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--batch-size", 11), "10 pictures are fewer than one batch of 11"),
+        (("--warmup-epochs", 9), "--warmup-epochs 9 is longer than training of 3 epochs"),
+        (("--teacher-temperature-warmup-epochs", 9), "--teacher-temperature-warmup-epochs 9 is longer"),
+        (("--prototypes", 1), "K is 1"),
+        (("--local-size", 4), "local_size is 4 pixels, less than one patch of 8"),
+        (("--global-scale", 0.5, 0.2), "global_scale"),
+        (("--exclude", "nowhere.txt"), "nowhere.txt"),
+        (("--init-from", "nowhere"), "nowhere"),
+        (("--resume",), "holds no run"),
+        (("--device", "cuda:77"), "cuda:77"),
+        (("--teacher-temperature", 0), "temperatures have to be above 0"),
+    ],
+)
+def test_settings_that_cannot_be_end_in_one_sentence(pictures, tmp_path, capsys, more, words):
+    assert pretrain(pictures, tmp_path / "run", *more) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("run/*"))
+
+
+def test_an_empty_folder_ends_in_one_sentence(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert pretrain(tmp_path / "empty", tmp_path / "run") == 1
+    assert "empty" in capsys.readouterr().err
+
+
+def test_resuming_with_other_settings_is_refused(pictures, tmp_path, capsys):
+    assert pretrain(pictures, tmp_path / "run") == 0
+    assert pretrain(pictures, tmp_path / "run", "--resume", "--lr", 0.1) == 1
+    assert "recipe.optimizer.lr was 0.0005, now 0.1" in capsys.readouterr().err
+    assert pretrain(pictures, tmp_path / "run") == 1
+    assert "already holds a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_run_can_be_loaded_and_goes_on(pictures, tmp_path, number):
+    output = tmp_path / "run"
+    arguments = [
+        "--data",
+        str(pictures),
+        "--output",
+        str(output),
+        *TINY,
+        "--epochs",
+        "400",
+        "--warmup-epochs",
+        "1",
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "training", "pretrain", *arguments],
+        cwd=REPOSITORY,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (Run(output).log.exists() and len(Run(output).log.read_text().splitlines()) > 5):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == (0 if number == signal.SIGTERM else -number)
+    state = torch.load(Run(output).checkpoint, weights_only=True)
+    assert state["step"] > 0
+    if number == signal.SIGTERM:
+        assert state["step"] == len(logged(output))
+
+
+def test_help_and_unknown_commands(capsys):
+    assert command.main(["--help"]) == 0
+    assert "pretrain" in capsys.readouterr().out
+    assert command.main(["dance"]) == 2
+    with pytest.raises(SystemExit) as exit_:
+        command.main(["pretrain", "--help"])
+    assert exit_.value.code == 0
+    assert "--teacher-momentum" in capsys.readouterr().out
