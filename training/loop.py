@@ -2,9 +2,7 @@
 
 import json
 import math
-import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -82,13 +80,14 @@ def train(
     precision: ComputePrecision,
     save_every: int,
     milestone_every: int,
-    observe: Callable[[int, dict[str, float]], dict[str, float]],
+    observe: Callable[[int, dict[str, float], Sequence[str]], dict[str, float]],
     interrupted: Callable[[], bool] = lambda: False,
 ) -> int:
     """Train from `first_step` to the end of the rates, with checkpoints and a log in `run`.
 
-    `observe(step, logs)` sees every step and may add to its line in the log. When `interrupted()` says so,
-    training ends after the step at hand, with a checkpoint. Returns the number of steps done.
+    `observe(step, logs, broken)` sees every step, with what was wrong with unreadable pictures, and may add
+    to its line in the log. When `interrupted()` says so, training ends after the step at hand, with a
+    checkpoint. Returns the number of steps done.
     """
     done, steps = first_step, len(rates.lr)
     if first_step == 0:
@@ -98,9 +97,7 @@ def train(
             crops = normalise(batch.crops, IMAGENET_MEAN, IMAGENET_STD, device)
             logs = train_step(method, optimizer, crops, step, rates, autocast(precision, device))
             done = step + 1
-            for message in batch.broken:
-                print(f"\nskipped: {message}", file=sys.stderr)
-            line = {"step": step, **logs, "lr": float(rates.lr[step])} | observe(step, logs)
+            line = {"step": step, **logs, "lr": float(rates.lr[step])} | observe(step, logs, batch.broken)
             log.write(json.dumps(line) + "\n")
             milestone, stop = done % milestone_every == 0 or done == steps, interrupted()
             if milestone or stop or done % save_every == 0:
@@ -108,26 +105,3 @@ def train(
             if stop:
                 break
     return done
-
-
-class Progress:
-    """One line on the terminal: step, loss, images per second and time left."""
-
-    def __init__(self, first_step: int, steps: int, batch_size: int) -> None:
-        self.first_step, self.steps, self.batch_size = first_step, steps, batch_size
-        self.start = self.shown = time.monotonic()
-
-    def show(self, step: int, line: dict[str, float], *, every: float = 2.0) -> None:
-        """Rewrite the line, at most once in `every` seconds (on a file: a new line each minute)."""
-        now = time.monotonic()
-        terminal = sys.stderr.isatty()
-        if now - self.shown < (every if terminal else 60) and step + 1 < self.steps:
-            return
-        self.shown = now
-        pace = (step + 1 - self.first_step) / (now - self.start)  # steps per second
-        left = time.strftime("%H:%M:%S", time.gmtime((self.steps - step - 1) / pace))
-        values = "  ".join(f"{name} {value:.4g}" for name, value in line.items())
-        text = f"{step + 1}/{self.steps}  {values}  {pace * self.batch_size:.0f} images/s  {left} left"
-        print(
-            f"\r\033[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True
-        )

@@ -1,4 +1,4 @@
-"""What tells, while it trains, whether a run learns: collapse in words, and a k-NN probe.
+"""What tells, while it trains, whether a run learns: progress, collapse in words, and a k-NN probe.
 
 The theory is the paper's collapse study (section 5.3): with H the entropy of the teacher's output and KL its
 divergence from the student's, a KL of zero means an output that no longer depends on the picture; H then
@@ -6,7 +6,10 @@ tells which of the two collapses it is, one prototype for all (H = 0) or all pro
 """
 
 import math
-from dataclasses import dataclass
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -80,3 +83,65 @@ class Probe:
         asked = torch.arange(len(images)) % 5 == 4
         k = min(20, int((~asked).sum()))
         return knn_accuracy(features[~asked], labels[~asked], features[asked], labels[asked], k=k).top1
+
+
+class Progress:
+    """One line on the terminal: step, loss, images per second and time left."""
+
+    def __init__(self, first_step: int, steps: int, batch_size: int) -> None:
+        self.first_step, self.steps, self.batch_size = first_step, steps, batch_size
+        self.start = self.shown = time.monotonic()
+
+    def show(self, step: int, line: dict[str, float], *, every: float = 2.0) -> None:
+        """Rewrite the line, at most once in `every` seconds (on a file: a new line each minute)."""
+        now = time.monotonic()
+        terminal = sys.stderr.isatty()
+        if now - self.shown < (every if terminal else 60) and step + 1 < self.steps:
+            return
+        self.shown = now
+        pace = (step + 1 - self.first_step) / (now - self.start)  # steps per second
+        left = time.strftime("%H:%M:%S", time.gmtime((self.steps - step - 1) / pace))
+        values = "  ".join(f"{name} {value:.4g}" for name, value in line.items())
+        text = f"{step + 1}/{self.steps}  {values}  {pace * self.batch_size:.0f} images/s  {left} left"
+        print(
+            f"\r\033[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True
+        )
+
+
+@dataclass
+class Monitor:
+    """Watches every step of a run; called with step, logs and what was wrong with unreadable pictures."""
+
+    progress: Progress
+    prototypes: int
+    """K: ln K is logged beside the entropy."""
+    networks: Mapping[str, nn.Module]
+    """Backbones to probe, by the name they have in the log."""
+    probe: Probe | None
+    probe_every: int
+    """Steps between probes."""
+    broken: set[str] = field(default_factory=set)
+    """What was wrong with each unreadable picture so far."""
+
+    def __call__(self, step: int, logs: dict[str, float], broken: Sequence[str]) -> dict[str, float]:
+        """Values to add to the step's line in the log."""
+        self.progress.show(step, logs)
+        for message in sorted({*broken} - self.broken):
+            say(f"skipped a picture: {message}")
+        self.broken.update(broken)
+        if (step + 1) % 100 == 0:
+            warning = collapse_warning(logs["teacher_entropy"], logs["kl"], self.prototypes)
+            if warning:
+                say(f"warning at step {step}: {warning}")
+        more = {"ln_k": math.log(self.prototypes)}
+        if self.probe and (step + 1) % self.probe_every == 0:
+            found = {name: self.probe.top1(network) for name, network in self.networks.items()}
+            figures = ", ".join(f"{name} {top1:.1f} %" for name, top1 in found.items())
+            say(f"step {step + 1}: k-NN top-1 on held-out training pictures: {figures}")
+            more |= {f"knn_{name}": top1 for name, top1 in found.items()}
+        return more
+
+
+def say(sentence: str) -> None:
+    """A line of its own, below the progress line."""
+    print(f"\n{sentence}", file=sys.stderr, flush=True)

@@ -1,9 +1,9 @@
 """`python -m training pretrain`: pictures in, a run's folder out."""
 
 import dataclasses
+import json
 import math
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,9 +24,9 @@ from dino_model.images import Images, open_images
 from training import crops, recipes
 from training.checkpoint import Run, RunError, initialise
 from training.data import batches
-from training.loop import Progress, Rates, train
+from training.loop import Diverged, Rates, train
 from training.methods.dino import DINO, DINOSchedules, Network
-from training.monitor import Probe, collapse_warning
+from training.monitor import Monitor, Probe, Progress
 from training.recipes import Recipe
 from training.schedules import cosine
 
@@ -112,7 +112,6 @@ class Session:
         self.method = build_dino(recipe, steps_per_epoch).to(device)
         choose_training_attention(self.method, device, precision)
         self.optimizer = torch.optim.AdamW(self.method.parameter_groups(), lr=0.0, fused=device.type != "mps")
-        self.probe = Probe(images, recipe.crops.global_size, precision, device)
 
     def start(self, run: Run) -> int:
         """Create or resume the run; returns the number of steps already done."""
@@ -139,7 +138,6 @@ class Session:
             "pictures": len(self.images),
             "seed": self.options.seed,
             "precision": self.precision,
-            "prototype_entropy": math.log(self.recipe.head.prototypes),
         }
         backbone = dataclasses.replace(self.recipe.backbone, drop_path=0.0)  # as the teacher is built
         return {
@@ -150,60 +148,61 @@ class Session:
         } | inputs
 
     def train(self, run: Run, first_step: int) -> None:
-        """Train to the end, or until told to stop."""
-        print(
-            f"{len(self.images):,} pictures, {self.steps:,} steps of {self.recipe.batch_size} in "
-            f"{self.recipe.epochs} epochs, {self.device.type}, {self.precision}; "
-            f"ln K = {math.log(self.recipe.head.prototypes):.3f}"
-        )
-        progress = Progress(first_step, self.steps, self.recipe.batch_size)
-        loader = batches(
-            self.images,
-            self.recipe.crops,
-            batch_size=self.recipe.batch_size,
-            seed=self.options.seed,
-            first_step=first_step,
-            steps=self.steps,
-            workers=self.options.workers,
-        )
-        done = train(
-            self.method,
-            self.optimizer,
-            loader,
-            self.rates,
-            run=run,
-            first_step=first_step,
-            device=self.device,
-            precision=self.precision,
-            save_every=self.options.save_every,
-            milestone_every=self.options.milestone_every,
-            observe=lambda step, logs: self.observe(progress, step, logs),
-            interrupted=stop_signal(),
-        )
-        print(
-            f"\n{run.folder}: {done} of {self.steps} steps done"
-            + (", --resume goes on" if done < self.steps else "")
-        )
+        """Train to the end, or until told to stop.
 
-    def observe(self, progress: Progress, step: int, logs: dict[str, float]) -> dict[str, float]:
-        """Show progress, warn of collapse, and probe at intervals: values to add to the log."""
-        progress.show(step, logs)
-        more = {"ln_k": math.log(self.recipe.head.prototypes)}
-        every = self.options.probe_every
-        if (step + 1) % 100 == 0:
-            warning = collapse_warning(logs["teacher_entropy"], logs["kl"], self.recipe.head.prototypes)
-            if warning:
-                print(f"\nwarning at step {step}: {warning}", file=sys.stderr)
-        if every and self.images.labels is not None and (step + 1) % every == 0:
-            teacher, student = (
-                self.probe.top1(network.backbone) for network in (self.method.teacher, self.method.student)
+        Raises:
+            RunError: the loss diverged; the newest checkpoint is from before.
+        """
+        options, recipe = self.options, self.recipe
+        print(
+            f"{len(self.images):,} pictures, {self.steps:,} steps of {recipe.batch_size} "
+            f"in {recipe.epochs} epochs, {self.device.type}, {self.precision}; "
+            f"ln K = {math.log(recipe.head.prototypes):.3f}"
+        )
+        monitor = self.monitor(first_step)
+        try:
+            done = train(
+                self.method,
+                self.optimizer,
+                batches(
+                    self.images,
+                    recipe.crops,
+                    batch_size=recipe.batch_size,
+                    seed=options.seed,
+                    first_step=first_step,
+                    steps=self.steps,
+                    workers=options.workers,
+                ),
+                self.rates,
+                run=run,
+                first_step=first_step,
+                device=self.device,
+                precision=self.precision,
+                save_every=options.save_every,
+                milestone_every=options.milestone_every,
+                observe=monitor,
+                interrupted=stop_signal(),
             )
-            print(
-                f"\nstep {step + 1}: k-NN top-1 of teacher {teacher:.1f} %, of student {student:.1f} %",
-                flush=True,
-            )
-            more |= {"knn_teacher": teacher, "knn_student": student}
-        return more
+        except Diverged as error:
+            raise RunError(
+                f"{error}: {run.checkpoint} is from before; lower --lr or pass --precision fp32"
+            ) from None
+        if monitor.broken:
+            print(f"{len(monitor.broken)} unreadable pictures were skipped")
+        goes_on = ", --resume goes on" if done < self.steps else ""
+        print(f"{run.folder}: {done:,} of {self.steps:,} steps done{goes_on}")
+
+    def monitor(self, first_step: int) -> Monitor:
+        """What watches the run."""
+        every, recipe = self.options.probe_every, self.recipe
+        probe = Probe(self.images, recipe.crops.global_size, self.precision, self.device)
+        return Monitor(
+            Progress(first_step, self.steps, recipe.batch_size),
+            recipe.head.prototypes,
+            {"teacher": self.method.teacher.backbone, "student": self.method.student.backbone},
+            probe if every and self.images.labels is not None else None,
+            every,
+        )
 
 
 def build_dino(recipe: Recipe, steps_per_epoch: int) -> DINO:
@@ -307,8 +306,6 @@ def announce(name: str, advice: recipes.Advice) -> Recipe:
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
     """Settings that differ, in words."""
-    import json
-
     found = []
     new = json.loads(json.dumps(new))
     for key in sorted({*old, *new}):
