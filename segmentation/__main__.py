@@ -7,9 +7,10 @@ from typing import Any
 import tyro
 
 from segmentation.commands.attention import Attention
+from segmentation.commands.discover import Discover
 from segmentation.commands.voc import Voc
 
-COMMANDS: dict[str, Callable[..., Any]] = {"attention": Attention, "voc": Voc}
+COMMANDS: dict[str, Callable[..., Any]] = {"attention": Attention, "voc": Voc, "discover": Discover}
 
 
 def main() -> None:

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
+from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from segmentation.masks import Mask, RunLengths, best_head, enlarge, keep_mass_of_maps, rle
+from segmentation.masks import Box, Mask, RunLengths, best_head, enlarge, keep_mass_of_maps, rle
 
 GroundTruth = Literal["class", "object", "foreground"]
 Void = Literal["union", "exclude"]
@@ -236,7 +237,11 @@ def _category(classes: NDArray[np.uint8], mask: Mask) -> int:
 
 
 def head_maps(attention: NDArray[np.floating], head: Literal["best", "mean"] | int) -> dict[int, NDArray]:
-    """The maps that may become masks, by head (-1: their mean): [heads, rows, columns] -> [rows, columns] each.
+    """The maps that may become masks, by head (-1 for the mean), each [rows, columns].
+
+    Args:
+        attention: [heads, rows, columns].
+        head: see `VocProtocol`.
 
     Raises:
         ValueError: no such head.
@@ -322,3 +327,21 @@ def _class_name(category: int) -> str:
     if category == 0:
         return "foreground"
     return CLASSES[category - 1] if category <= len(CLASSES) else f"label {category}"
+
+
+def read_boxes(path: Path) -> list[Box]:
+    """Boxes of all objects in a VOC annotation file, difficult and truncated ones too, counted from 0.
+
+    Raises:
+        ValueError: no such annotation, or one without boxes that can be read.
+    """
+    try:
+        found = ElementTree.parse(path).getroot().findall("object/bndbox")
+        corners = [
+            [round(float(box.findtext(side, ""))) for side in ("xmin", "ymin", "xmax", "ymax")]
+            for box in found
+        ]
+    except (OSError, ElementTree.ParseError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as a VOC annotation: {error}") from error
+    # VOC counts pixels from 1 and its last pixel is inside; a Box counts from 0 and ends outside
+    return [Box(left - 1, top - 1, right, bottom) for left, top, right, bottom in corners]

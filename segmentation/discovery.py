@@ -1,0 +1,328 @@
+"""Objects without labels or training: LOST, TokenCut, several objects; and the measures they are judged by.
+
+The algorithms see features on a patch grid and know no pictures; `Placement` brings their masks and boxes
+back to pixels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from dino_model.predictor import AttentionPredictor
+from segmentation.masks import Box, Mask, bounding_box, component_at, components, enlarge, keep_mass_of_maps
+from segmentation.metrics import jaccard
+from segmentation.spectral import affinity, second_eigenvector
+
+Features = NDArray[np.floating]
+FConvention = Literal["tokencut", "found"]
+
+
+class Discovery(NamedTuple):
+    """One object on the patch grid."""
+
+    mask: Mask  # [rows, columns]; empty where nothing stands out
+    seed: tuple[int, int]  # row and column of the patch it grew from
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a patch grid lies on a picture."""
+
+    picture: tuple[int, int]
+    """Height and width of the picture in pixels."""
+    covered: tuple[int, int]
+    """Height and width, in the picture's pixels, that the grid covers from the top left corner; more than the
+    picture where it was padded."""
+
+    def mask(self, on_grid: Mask) -> Mask:
+        """A mask [rows, columns] in pixels, by nearest: [height, width]."""
+        height, width = self.picture
+        return enlarge(on_grid, self.covered)[..., :height, :width]
+
+    def box(self, on_grid: Mask) -> Box | None:
+        """The box around a mask [rows, columns], in pixels, within the picture; None if empty."""
+        in_pixels = self.mask(on_grid)
+        return bounding_box(in_pixels) if in_pixels.any() else None
+
+
+def key_features(keys: NDArray[np.floating], prefix: int, grid: tuple[int, int]) -> Features:
+    """The patches' keys, heads side by side: [heads, tokens, d] -> float32 [rows, columns, heads * d]."""
+    patches = keys[:, prefix:].astype(np.float32).transpose(1, 0, 2)  # [patches, heads, d]
+    return patches.reshape(*grid, -1)
+
+
+def lost(features: Features, candidates: int = 100) -> Discovery:
+    """LOST: the object holds the patch that is similar to the fewest others.
+
+    That patch is the seed. Of the `candidates` patches with the fewest positive similarities, those similar
+    to the seed join it; a patch belongs to the object if its similarities to all of them sum to more than 0
+    and it hangs together with the seed.
+
+    Args:
+        features: keys of the last block: [rows, columns, D].
+        candidates: how many patches may join the seed.
+
+    Returns:
+        One object. Of patches with equally few similarities the first is taken.
+
+    Source: Siméoni et al. 2021, "Localizing objects with self-supervised transformers and no labels", sec. 3.
+    """
+    rows, columns, _ = features.shape
+    flat = np.asarray(features, dtype=np.float32).reshape(rows * columns, -1)
+    fewest = np.argsort(_positive_similarities(flat), kind="stable")[:candidates]
+    seed = int(fewest[0])
+    joined = fewest[flat[fewest] @ flat[seed] > 0]
+    summed = flat @ flat[joined].sum(axis=0)
+    return _grown(summed.reshape(rows, columns) > 0, divmod(seed, columns))
+
+
+def _positive_similarities(flat: Features, chunk: int = 2048) -> NDArray[np.int64]:
+    """How many others each patch has a positive product with: [patches]. In chunks, to bound memory."""
+    parts = (flat[start : start + chunk] for start in range(0, len(flat), chunk))
+    counts = [np.count_nonzero(part @ flat.T > 0, axis=1) for part in parts]
+    with_itself = (flat * flat).sum(axis=1) > 0
+    return np.concatenate(counts) - with_itself
+
+
+def tokencut(features: Features, tau: float = 0.2) -> Discovery:
+    """TokenCut: the graph of similar patches is cut in two where it is thinnest.
+
+    Args:
+        features: keys of the last block: [rows, columns, D].
+        tau: cosine similarity above which two patches are joined.
+
+    Returns:
+        One object: of the side with the most extreme patch, the part that hangs together with it.
+
+    Source: Wang et al. 2022, "Self-supervised transformers for unsupervised object discovery using normalized
+    cut", section 3.
+    """
+    rows, columns, _ = features.shape
+    cut = _cut(features.reshape(rows * columns, -1), tau).reshape(rows, columns)
+    return _grown(*_side_of_extreme(cut))
+
+
+def several(
+    features: Features, count: int = 3, tau: float = 0.15, least_area: float = 0.01, overlap: float = 0.5
+) -> list[Discovery]:
+    """Up to `count` objects: cut, set the object's patches aside, cut what is left.
+
+    The idea of MaskCut (Wang et al. 2023), on a grid of any shape; patches of an object leave the graph,
+    where MaskCut keeps them as nodes that are similar to none.
+
+    Args:
+        features: keys of the last block: [rows, columns, D].
+        count: the most objects to look for.
+        tau: cosine similarity above which two patches are joined.
+        least_area: share of the picture below which a piece is left out.
+        overlap: Jaccard similarity with an earlier object above which a piece is left out.
+
+    Returns:
+        The objects in the order in which they were found; possibly none.
+    """
+    rows, columns, _ = features.shape
+    flat = features.reshape(rows * columns, -1)
+    left, found = np.arange(len(flat)), list[Discovery]()
+    for _ in range(count):
+        if len(left) < 2:
+            break
+        cut = np.full(rows * columns, np.nan)
+        cut[left] = _cut(flat[left], tau)
+        mask, seed = _side_of_extreme(cut.reshape(rows, columns), background_in_corners=True)
+        piece = _grown(mask, seed)
+        if not piece.mask.any():
+            break
+        again = any(jaccard(piece.mask, earlier.mask) > overlap for earlier in found)
+        if piece.mask.mean() > least_area and not again:
+            found.append(piece)
+        left = np.setdiff1d(left, np.flatnonzero(piece.mask))
+    return found
+
+
+def attention_object(attention: NDArray[np.floating], mass: float = 0.6) -> Discovery:
+    """The baseline of the attention map alone: the largest component of one head's kept mass.
+
+    Args:
+        attention: of one head: [rows, columns].
+        mass: share kept, in (0, 1].
+
+    Raises:
+        ValueError: as `keep_mass`.
+    """
+    mask = components(keep_mass_of_maps(attention, mass)) == 1
+    strongest = int(np.where(mask, attention, -1).argmax())
+    return Discovery(mask, divmod(strongest, attention.shape[1]))
+
+
+def _cut(flat: Features, tau: float) -> NDArray[np.float64]:
+    """Cut vector of the patch graph less its mean, so that the sign tells the side: [patches].
+
+    All zero where every patch is joined to every other, or none to any: nothing stands out.
+    """
+    weights = affinity(flat, tau)
+    if weights.min() == weights.max():
+        return np.zeros(len(flat))
+    vector = second_eigenvector(weights)
+    return vector - vector.mean()
+
+
+def _side_of_extreme(
+    cut: NDArray[np.float64], background_in_corners: bool = False
+) -> tuple[Mask, tuple[int, int]]:
+    """The side of a cut that holds the object, and its most extreme patch; cells outside the graph are NaN.
+
+    The object's side is the one with the most extreme patch of the cut vector. With `background_in_corners`,
+    a side that holds three corners of the picture or more is the background, and the other side the object.
+    """
+    values = np.nan_to_num(cut)
+    strength = np.abs(values)
+    foreground = (values > 0) == (values.flat[strength.argmax()] > 0)
+    if background_in_corners and foreground[[0, 0, -1, -1], [0, -1, 0, -1]].sum() >= 3:
+        foreground = ~foreground
+    foreground &= strength > 0
+    seed = int(np.where(foreground, strength, -1).argmax())
+    return foreground, divmod(seed, cut.shape[1])
+
+
+def _grown(mask: Mask, seed: tuple[int, int]) -> Discovery:
+    return Discovery(component_at(mask, *seed), seed)
+
+
+def refine_edges(
+    mask: Mask, picture: NDArray[np.uint8], radius: int, smoothness: float = 1e-3
+) -> NDArray[np.float32]:
+    """A mask whose edges follow those of the picture: the guided filter, guided by colour.
+
+    Args:
+        mask: [height, width].
+        picture: [height, width, 3].
+        radius: how far, in pixels, an edge may move; about the side of a patch.
+        smoothness: variance of colour (on a scale of 0 to 1) below which a region counts as flat.
+
+    Returns:
+        Soft mask in [0, 1]: [height, width]; above 0.5 is inside.
+
+    Raises:
+        ValueError: mask and picture differ in size.
+
+    Source: He, Sun, Tang 2013, "Guided image filtering", equations 14-16.
+    """
+    if mask.shape != picture.shape[:2]:
+        raise ValueError(f"the mask is {mask.shape}, the picture {picture.shape[:2]}: enlarge the mask first")
+
+    def mean(values: NDArray[np.floating]) -> NDArray[np.float64]:
+        window = (2 * radius + 1, 2 * radius + 1)
+        plain = np.ascontiguousarray(values, dtype=np.float64)
+        return np.asarray(cv2.blur(plain, window, borderType=cv2.BORDER_REFLECT), dtype=np.float64)
+
+    guide, wanted = picture / 255.0, mask.astype(np.float64)
+    guide_mean, wanted_mean = mean(guide), mean(wanted)
+    pairs = (guide[..., :, None] * guide[..., None, :]).reshape(*mask.shape, 9)
+    covariance = np.stack([mean(pairs[..., pair]) for pair in range(9)], axis=-1).reshape(*mask.shape, 3, 3)
+    covariance -= guide_mean[..., :, None] * guide_mean[..., None, :]
+    joint = mean(guide * wanted[..., None]) - guide_mean * wanted_mean[..., None]
+    slope = np.linalg.solve(covariance + smoothness * np.eye(3), joint[..., None])[..., 0]
+    offset = wanted_mean - (slope * guide_mean).sum(axis=-1)
+    soft = (mean(slope) * guide).sum(axis=-1) + mean(offset)
+    return soft.clip(0, 1).astype(np.float32)
+
+
+def box_jaccard(box: Box, other: Box) -> float:
+    """Intersection over union of two boxes, in [0, 1]."""
+    width = min(box.right, other.right) - max(box.left, other.left)
+    height = min(box.bottom, other.bottom) - max(box.top, other.top)
+    shared = max(width, 0) * max(height, 0)
+    areas = sum((one.right - one.left) * (one.bottom - one.top) for one in (box, other))
+    return shared / (areas - shared) if areas > shared else 0.0
+
+
+def localised(box: Box | None, objects: Sequence[Box]) -> bool:
+    """Whether a box counts as right for CorLoc: Jaccard of at least 0.5 with any object, difficult or not."""
+    return box is not None and any(box_jaccard(box, one) >= 0.5 for one in objects)
+
+
+def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -> NDArray[np.float64]:
+    """F measure of one soft mask at 255 thresholds from 0 to 1: [255], in [0, 1].
+
+    Args:
+        score: in [0, 1]; a pixel at the threshold is inside: [height, width].
+        truth: [height, width].
+        convention: weight beta squared of recall, 0.3 (tokencut) or 0.09 (found, which squares it once more).
+    """
+    weight = {"tokencut": 0.3, "found": 0.3**2}[convention]
+    thresholds = np.linspace(0, 1 - 1e-10, 255)
+    passed = np.searchsorted(
+        thresholds, score.astype(np.float64), side="right"
+    )  # thresholds that a pixel reaches
+    inside, correct = (
+        np.bincount(passed[chosen], minlength=256)[::-1].cumsum()[::-1][1:]
+        for chosen in (np.ones_like(truth), truth)
+    )
+    precision = correct / np.maximum(inside, 1)
+    recall = correct / max(int(truth.sum()), 1)
+    return (1 + weight) * precision * recall / np.maximum(weight * precision + recall, 1e-20)
+
+
+def max_f(curves: NDArray[np.float64], convention: FConvention) -> float:
+    """maxF of a data set in [0, 1] from the F curves of its pictures: [pictures, 255].
+
+    `tokencut` averages the pictures first and takes the best common threshold; `found` gives every picture
+    its own. Published figures of the two cannot be compared.
+    """
+    return float(curves.mean(axis=0).max() if convention == "tokencut" else curves.max(axis=1).mean())
+
+
+def accuracy(prediction: Mask, truth: Mask) -> float:
+    """Share of pixels on which two masks agree."""
+    return float((prediction == truth).mean())
+
+
+PUBLISHED_CORLOC = {
+    "voc07": {"lost": 61.9, "tokencut": 68.8},
+    "voc12": {"lost": 64.0, "tokencut": 72.1},
+}
+"""Percent on trainval with DINO ViT-S/16, from the methods' own repositories."""
+
+
+def set_resized(predictor: AttentionPredictor, picture: NDArray[np.uint8]) -> Placement:
+    """Hand a picture to the predictor, which resizes it its way; the grid then covers just the picture."""
+    predictor.set_image(picture)
+    return Placement(predictor.image_size, predictor.image_size)
+
+
+def set_padded(predictor: AttentionPredictor, picture: NDArray[np.uint8]) -> Placement:
+    """Hand a picture over at its own size, padded at the right and bottom to whole patches.
+
+    The padding has the model's mean colour, which normalisation turns into 0: what LOST and TokenCut do.
+
+    Args:
+        predictor: one that resizes `native`, which leaves whole patches alone.
+        picture: [height, width, 3].
+
+    Raises:
+        ValueError: a predictor that resizes otherwise.
+    """
+    if predictor.resize != "native":
+        raise ValueError(
+            f"the predictor resizes {predictor.resize!r}; padding needs one with resize='native'"
+        )
+    height, width = picture.shape[:2]
+    patch = predictor.patch_size
+    padded = (-(-height // patch) * patch, -(-width // patch) * patch)
+    fed = np.empty((*padded, 3), dtype=np.uint8)
+    fed[:] = np.rint(255 * np.array(predictor.model.mean)).astype(np.uint8)
+    fed[:height, :width] = picture
+    predictor.set_image(fed)
+    return Placement((height, width), padded)
+
+
+def picture_features(predictor: AttentionPredictor, kind: Literal["keys", "tokens"] = "keys") -> Features:
+    """Keys or normed tokens of the last block, of the picture set last: float32 [rows, columns, D]."""
+    if kind == "tokens":
+        return predictor.token_features()
+    _, keys = predictor.queries_keys()
+    return key_features(keys, predictor.prefix_tokens, predictor.grid)

@@ -1,0 +1,162 @@
+"""`python -m segmentation discover`: photographs, VOC boxes, folders with masks, bad input."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools.coco import COCO
+from skimage import data
+
+from segmentation import discovery, voc
+from segmentation.__main__ import main
+from segmentation.commands.discover import Discover
+from segmentation.masks import Box
+
+MODEL = "random:vit_tiny/16"
+PICTURES = {"cat": data.cat()[:100, :150], "cup": data.coffee()[:90, :120]}
+BOX = """<annotation><object><name>cat</name><difficult>1</difficult><bndbox>
+<xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bndbox></object></annotation>"""
+
+
+@pytest.fixture
+def devkit(tmp_path) -> Path:
+    """Two photographs laid out as VOC 2007 trainval, the object of each filling it all but for one line."""
+    folder = tmp_path / "VOCdevkit" / "VOC2007"
+    for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (folder / name).mkdir(parents=True)
+    for name, picture in PICTURES.items():
+        height, width = picture.shape[:2]
+        Image.fromarray(picture).save(folder / "JPEGImages" / f"{name}.jpg")
+        (folder / "Annotations" / f"{name}.xml").write_text(BOX.format(1, 1, width, height - 1))
+    (folder / "ImageSets" / "Main" / "trainval.txt").write_text("cat\ncup\n")
+    return folder.parent
+
+
+@pytest.fixture
+def masked(tmp_path) -> Path:
+    """A folder of images and masks."""
+    for kind in ("images", "masks"):
+        (tmp_path / "set" / kind).mkdir(parents=True)
+    for name, picture in PICTURES.items():
+        Image.fromarray(picture).save(tmp_path / "set" / "images" / f"{name}.jpg")
+        mask = np.zeros(picture.shape[:2], dtype=np.uint8)
+        mask[20:70, 30:90] = 255
+        Image.fromarray(mask).save(tmp_path / "set" / "masks" / f"{name}.png")
+    return tmp_path / "set"
+
+
+def test_photographs_get_masks_overlays_and_run_lengths_that_agree(tmp_path, capsys):
+    photos = []
+    for name, picture in PICTURES.items():
+        photos.append(tmp_path / f"{name}.png")
+        Image.fromarray(picture).save(photos[-1])
+    out = tmp_path / "out"
+    Discover(photos=tuple(photos), model=MODEL, size=64, output=out, methods=("several", "lost")).run()
+    assert "resize short-side 64" in capsys.readouterr().out
+    assert (out / "contact_sheet.png").is_file()
+    for method in ("several", "lost"):
+        loaded = COCO(str(out / "images.json")).loadRes(str(out / f"{method}.json"))
+        for number, (name, picture) in enumerate(PICTURES.items(), start=1):
+            labels = np.array(Image.open(out / "masks" / method / f"{name}.png"))
+            found = loaded.loadAnns(loaded.getAnnIds(imgIds=[number]))
+            assert labels.shape == picture.shape[:2]
+            assert labels.max() == len(found)
+            union = np.any([loaded.annToMask(one) for one in found], axis=0)
+            np.testing.assert_array_equal(labels > 0, union)
+            assert (out / "overlays" / method / f"{name}.png").is_file()
+
+
+def test_corloc_counts_boxes_that_cover_the_object(devkit, tmp_path):
+    file = tmp_path / "figures.json"
+    common = {"dataset": "voc07", "root": devkit, "model": MODEL, "output": tmp_path / "out", "json": file}
+    Discover(**common, methods=("attention",), head=0).run()
+    figures = json.loads(file.read_text())
+    assert figures["protocol"]["resize"] == "pad"
+    with (tmp_path / "out" / "per_image.csv").open() as table:
+        rows = list(csv.DictReader(table))
+    right = [row["localised"] == "True" for row in rows]
+    assert figures["scores"]["attention"]["corloc"] == pytest.approx(100 * np.mean(right))
+    boxes = json.loads((tmp_path / "out" / "attention.json").read_text())
+    for found, row, picture in zip(boxes, rows, PICTURES.values(), strict=True):
+        left, top, width, height = found["bbox"]
+        box, whole = (
+            Box(left, top, left + width, top + height),
+            Box(0, 0, picture.shape[1], picture.shape[0] - 1),
+        )
+        assert (row["localised"] == "True") == (discovery.box_jaccard(box, whole) >= 0.5)
+
+
+def test_voc_boxes_are_read_from_pixel_one_and_difficult_ones_count(devkit):
+    assert voc.read_boxes(devkit / "VOC2007" / "Annotations" / "cat.xml") == [Box(0, 0, 150, 99)]
+    broken = devkit / "VOC2007" / "Annotations" / "cup.xml"
+    broken.write_text("<annotation><object><bndbox>")
+    with pytest.raises(ValueError, match=r"cup\.xml cannot be read as a VOC annotation"):
+        voc.read_boxes(broken)
+
+
+@pytest.mark.parametrize("refine", [False, True])
+def test_a_folder_with_masks_gets_saliency_measures(masked, tmp_path, refine):
+    file = tmp_path / "figures.json"
+    Discover(dataset=str(masked), model=MODEL, output=tmp_path / "out", json=file, refine=refine).run()
+    figures = json.loads(file.read_text())
+    assert figures["protocol"]["resize"] == "native"
+    with (tmp_path / "out" / "per_image.csv").open() as table:
+        rows = list(csv.DictReader(table))
+    assert len(rows) == 2 * 3
+    for method, scores in figures["scores"].items():
+        own = [row for row in rows if row["method"] == method]
+        assert scores["iou"] == pytest.approx(100 * np.mean([float(row["iou"]) for row in own]))
+        assert 0 < scores["max_f_tokencut"] <= 100
+        assert 0 <= scores["accuracy"] <= 100
+
+
+@pytest.mark.parametrize("refine", [False, True])
+def test_a_figure_is_what_its_masks_say(masked, tmp_path, refine):
+    out = tmp_path / "out"
+    Discover(dataset=str(masked), model=MODEL, output=out, methods=("tokencut",), refine=refine).run()
+    with (out / "per_image.csv").open() as table:
+        rows = {row["image"]: row for row in csv.DictReader(table)}
+    for name in PICTURES:
+        found = np.array(Image.open(out / "masks" / "tokencut" / f"{name}.png")) > 0
+        truth = np.array(Image.open(masked / "masks" / f"{name}.png")) > 0
+        assert float(rows[name]["iou"]) == pytest.approx((found & truth).sum() / (found | truth).sum())
+        assert float(rows[name]["accuracy"]) == pytest.approx((found == truth).mean())
+
+
+def test_bad_input_is_named(devkit, masked, tmp_path):
+    with pytest.raises(ValueError, match="one of the two"):
+        Discover(model=MODEL).run()
+    with pytest.raises(FileNotFoundError, match="expected voc07, voc12 or an existing folder"):
+        Discover(dataset="voc11", model=MODEL).run()
+    with pytest.raises(FileNotFoundError, match=r"holds no VOC2012/JPEGImages"):
+        Discover(dataset="voc12", root=devkit, model=MODEL).run()
+    with pytest.raises(FileNotFoundError, match=r"VOCdevkit looks right"):
+        Discover(dataset="voc07", root=devkit / "VOC2007", model=MODEL).run()
+    with pytest.raises(ValueError, match="--head is 9; this model has heads 0 to 2"):
+        Discover(
+            dataset=str(masked), model=MODEL, methods=("attention",), head=9, output=tmp_path / "out"
+        ).run()
+    Image.new("L", (5, 5)).save(masked / "masks" / "cat.png")
+    with pytest.raises(ValueError, match=r"cat\.png is \(5, 5\), its picture \(100, 150\)"):
+        Discover(dataset=str(masked), model=MODEL, output=tmp_path / "out").run()
+    (masked / "masks" / "cup.png").unlink()
+    with pytest.raises(FileNotFoundError, match=r"cup\.png is missing, though the data set lists cup"):
+        Discover(dataset=str(masked), model=MODEL).run()
+
+
+def test_a_broken_photograph_ends_the_command_in_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "broken.jpg").write_bytes(b"no picture")
+    arguments = [
+        "discover",
+        str(tmp_path / "broken.jpg"),
+        "--model",
+        MODEL,
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    monkeypatch.setattr("sys.argv", ["segmentation", *arguments])
+    with pytest.raises(SystemExit, match=r"^error: broken\.jpg is not a picture[^\n]*$"):
+        main()

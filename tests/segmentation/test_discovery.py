@@ -1,0 +1,196 @@
+"""Objects without labels: the algorithms against plain versions, the eigenproblem, the measures."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.ndimage import label
+from skimage import data
+
+from dino_model.predictor import AttentionPredictor
+from segmentation import discovery
+from segmentation.discovery import Placement
+from segmentation.masks import Box
+from segmentation.spectral import affinity, second_eigenvector, second_eigenvector_dense
+
+
+def scene(rows: int, columns: int, objects: list[tuple[slice, slice]], seed: int = 0) -> np.ndarray:
+    """Features of a noisy background and of objects, each similar within itself: [rows, columns, 16]."""
+    rng = np.random.default_rng(seed)
+    directions = np.linalg.qr(rng.standard_normal((16, 16)))[0]
+    features = np.tile(directions[0], (rows, columns, 1))
+    for number, place in enumerate(objects, start=1):
+        features[place] = directions[number] - 0.4 * directions[0]
+    return features + 0.05 * rng.standard_normal(features.shape)
+
+
+def box_mask(rows: int, columns: int, place: tuple[slice, slice]) -> np.ndarray:
+    mask = np.zeros((rows, columns), dtype=bool)
+    mask[place] = True
+    return mask
+
+
+def lost_in_full(features: np.ndarray, candidates: int) -> np.ndarray:
+    """LOST with the whole matrix of similarities, as its paper states it."""
+    rows, columns, _ = features.shape
+    flat = features.reshape(rows * columns, -1)
+    similar = flat @ flat.T
+    degree = np.array([sum(similar[p, q] > 0 for q in range(len(flat)) if q != p) for p in range(len(flat))])
+    order = sorted(range(len(flat)), key=lambda patch: (degree[patch], patch))[:candidates]
+    joined = [patch for patch in order if similar[patch, order[0]] > 0]
+    parts, _ = label((similar[joined].sum(axis=0) > 0).reshape(rows, columns))
+    return parts == parts[divmod(order[0], columns)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(3, 9), st.integers(3, 9), st.integers(1, 30), st.integers(0, 1000))
+def test_lost_equals_its_plain_version(rows, columns, candidates, seed):
+    features = np.random.default_rng(seed).standard_normal((rows, columns, 4))
+    expected = lost_in_full(features, candidates)
+    np.testing.assert_array_equal(discovery.lost(features, candidates).mask, expected)
+
+
+def test_an_object_on_a_wide_grid_is_found_by_every_method():
+    place = (slice(4, 9), slice(12, 18))
+    features, expected = scene(14, 23, [place]), box_mask(14, 23, place)
+    np.testing.assert_array_equal(discovery.lost(features).mask, expected)
+    np.testing.assert_array_equal(discovery.tokencut(features).mask, expected)
+    np.testing.assert_array_equal(discovery.several(features)[0].mask, expected)
+
+
+def test_several_objects_are_found_one_after_the_other():
+    places = [(slice(2, 7), slice(2, 8)), (slice(3, 9), slice(15, 20))]
+    found = discovery.several(scene(16, 24, places), count=3)
+    assert len(found) >= 2
+    for place in places:
+        expected = box_mask(16, 24, place)
+        assert any(np.array_equal(piece.mask, expected) for piece in found)
+    for number, piece in enumerate(found):
+        assert not any((piece.mask & earlier.mask).any() for earlier in found[:number])
+
+
+def test_a_tiny_piece_is_no_object():
+    speck = (slice(5, 6), slice(5, 6))
+    found = discovery.several(scene(20, 20, [speck]), count=1)
+    assert not found
+
+
+def test_a_blank_picture_holds_no_object():
+    blank = np.ones((6, 7, 8))
+    assert not discovery.tokencut(blank).mask.any()
+    assert discovery.several(blank) == []
+
+
+def test_the_attention_baseline_is_the_largest_part_of_the_kept_mass():
+    attention = np.full((5, 8), 0.001)
+    attention[1:4, 1:3], attention[4, 7] = 0.1, 0.2
+    found = discovery.attention_object(attention, mass=0.9)
+    np.testing.assert_array_equal(found.mask, box_mask(5, 8, (slice(1, 4), slice(1, 3))))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(200, 400), st.integers(0, 1000))
+def test_lanczos_cuts_as_the_dense_solver_does(nodes, seed):
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((nodes, 5)) + 2 * rng.integers(0, 2, (nodes, 1)) * rng.standard_normal(5)
+    weights = affinity(features, 0.2)
+    ours, dense = second_eigenvector(weights), second_eigenvector_dense(weights)
+    dense *= np.sign(ours @ dense)
+    np.testing.assert_allclose(ours, dense / np.linalg.norm(dense), atol=1e-7)
+    np.testing.assert_array_equal(ours > ours.mean(), dense > dense.mean())
+
+
+@pytest.mark.parametrize("cliques", [2, 3])
+def test_equal_cliques_are_cut_as_the_dense_solver_does(cliques):
+    weights = (
+        np.kron(np.eye(cliques), np.ones((90, 90))) * (1 - 1e-5) + 1e-5
+    )  # three: the eigenvalue is double
+    ours, dense = second_eigenvector(weights), second_eigenvector_dense(weights)
+    dense *= np.sign(ours @ dense)
+    np.testing.assert_array_equal(ours > ours.mean(), dense > dense.mean())
+
+
+def test_a_graph_of_one_node_cannot_be_cut():
+    with pytest.raises(ValueError, match="1 nodes cannot be cut"):
+        second_eigenvector(np.ones((1, 1)))
+
+
+def test_keys_of_all_heads_stand_side_by_side_without_prefix_tokens():
+    keys = np.arange(2 * 7 * 3).reshape(2, 7, 3).astype(np.float16)  # [heads, tokens, d]
+    features = discovery.key_features(keys, prefix=1, grid=(2, 3))
+    assert features.dtype == np.float32
+    assert features[1, 2].tolist() == [*keys[0, 6], *keys[1, 6]]
+
+
+def test_a_padded_grid_gives_masks_and_boxes_within_the_picture():
+    place = Placement(picture=(20, 30), covered=(24, 32))
+    on_grid = box_mask(3, 4, (slice(1, 3), slice(2, 4)))
+    assert place.mask(on_grid).shape == (20, 30)
+    assert place.box(on_grid) == Box(16, 8, 30, 20)
+    assert place.box(np.zeros((3, 4), dtype=bool)) is None
+
+
+def test_padding_keeps_the_picture_and_adds_the_mean_colour():
+    predictor = AttentionPredictor("random:vit_tiny/16", resize="native", precision="fp32")
+    placement = discovery.set_padded(predictor, data.cat()[:50, :70])
+    assert placement == Placement((50, 70), (64, 80))
+    assert predictor.grid == (4, 5)
+    assert discovery.picture_features(predictor).shape == (4, 5, 192)
+    assert discovery.picture_features(predictor, "tokens").shape == (4, 5, 192)
+    with pytest.raises(ValueError, match="padding needs one with resize='native'"):
+        discovery.set_padded(AttentionPredictor("random:vit_tiny/16"), data.cat())
+
+
+def test_refined_edges_move_to_those_of_the_picture():
+    picture = np.full((60, 60, 3), 40, dtype=np.uint8)
+    picture[10:43, 10:43] = (200, 120, 60)
+    coarse = box_mask(60, 60, (slice(8, 40), slice(8, 40)))  # of patches of 8, the object straddling them
+    truth = box_mask(60, 60, (slice(10, 43), slice(10, 43)))
+    soft = discovery.refine_edges(coarse, picture, radius=8)
+    assert soft.dtype == np.float32
+    assert 0 <= soft.min() <= soft.max() <= 1
+    assert ((soft > 0.5) != truth).mean() < 0.2 * (coarse != truth).mean()
+    with pytest.raises(ValueError, match="enlarge the mask first"):
+        discovery.refine_edges(coarse[:10], picture, radius=8)
+
+
+def test_box_jaccard_counts_pixels():
+    assert discovery.box_jaccard(Box(0, 0, 4, 4), Box(2, 0, 6, 4)) == pytest.approx(8 / 24)
+    assert discovery.box_jaccard(Box(0, 0, 4, 4), Box(4, 0, 6, 4)) == 0
+    assert discovery.localised(Box(0, 0, 4, 4), [Box(9, 9, 10, 10), Box(0, 0, 4, 8)])  # exactly one half
+    assert not discovery.localised(Box(0, 0, 4, 4), [Box(0, 0, 4, 9)])
+    assert not discovery.localised(None, [Box(0, 0, 4, 4)])
+
+
+def f_measure_plain(score: np.ndarray, truth: np.ndarray, weight: float) -> list[float]:
+    curve = []
+    for threshold in np.linspace(0, 1 - 1e-10, 255):
+        inside = score.astype(np.float64) >= threshold
+        correct = (inside & truth).sum()
+        precision, recall = correct / max(inside.sum(), 1), correct / max(truth.sum(), 1)
+        total = weight * precision + recall
+        curve.append((1 + weight) * precision * recall / total if total else 0.0)
+    return curve
+
+
+@pytest.mark.parametrize(("convention", "weight"), [("tokencut", 0.3), ("found", 0.09)])
+def test_f_curves_equal_their_plain_version(convention, weight):
+    rng = np.random.default_rng(3)
+    truth = rng.random((12, 9)) > 0.6
+    thresholds = np.linspace(0, 1 - 1e-10, 255)
+    for score in (rng.random((12, 9)), truth.astype(np.float32), thresholds[rng.integers(0, 255, (12, 9))]):
+        curve = discovery.f_curve(score, truth, convention)
+        np.testing.assert_allclose(curve, f_measure_plain(score, truth, weight), atol=1e-12)
+
+
+def test_the_two_conventions_of_max_f_differ_as_named():
+    curves = np.zeros((2, 255))
+    curves[0, 10], curves[1, 200] = 0.8, 0.6
+    assert discovery.max_f(curves, "tokencut") == pytest.approx(0.4)
+    assert discovery.max_f(curves, "found") == pytest.approx(0.7)
+
+
+def test_an_empty_ground_truth_gives_no_nan():
+    nothing = np.zeros((4, 4), dtype=bool)
+    assert (discovery.f_curve(np.ones((4, 4)), nothing, "tokencut") == 0).all()
+    assert discovery.accuracy(nothing, nothing) == 1.0
