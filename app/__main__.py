@@ -1,19 +1,60 @@
 """`python -m app`: the attention lab in the browser."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
 
 import tyro
 
+from app.limits import Limits
 
-def main() -> None:
-    """Parse, serve, and turn an error into one sentence."""
-    from app.server import Serve
 
-    command = tyro.cli(Serve, prog="python -m app")
+@dataclass(frozen=True)
+class Serve:
+    """Open the attention lab in the browser: a photograph, and where every head of a ViT looks."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Any other than this one shows the page to other machines."""
+    port: int = 7860
+    """Port to listen on; when it is taken, the next free one is, and said."""
+    model: str = "embedded"
+    """Model the page opens with; `python -m dino_model list` tells the names."""
+    models_dir: Path | None = None
+    """Folder of checkpoints and training runs that visitors may choose from, by name."""
+    size: int = 480
+    """Resolution the page opens with: pixels of the short side."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the model; auto is bf16 where the hardware has it."""
+    device: str = "auto"
+    """Where the model runs: auto, cpu, cuda or mps."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names, beside --host and localhost, under which visitors may reach the page."""
+    limits: Annotated[Limits, tyro.conf.arg(name="")] = field(default_factory=Limits)
+
+    def run(self) -> None:
+        """Load the model, say the address, and serve until interrupted."""
+        from app.catalogue import catalogue  # half of the start goes into importing what these need
+        from app.engine import Engine
+        from app.security import host_names
+        from app.server import serve
+        from app.tabs import Start
+
+        hosts = host_names(self.host, self.allowed_hosts)
+        models = catalogue(self.model, self.models_dir)
+        engine = Engine(models, self.limits, precision=self.precision, device=self.device)
+        serve(engine, Start(next(iter(models)), self.size), self.host, self.port, hosts)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse and serve; whatever was wrong with the options becomes one sentence and exit code 1."""
     try:
-        command.run()
-    except (OSError, ValueError) as error:
-        sys.exit(f"{error}")
+        tyro.cli(Serve, prog="python -m app", args=arguments).run()
+    except (OSError, TypeError, ValueError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("the attention lab is closed")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import secrets
 import sys
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 import numpy as np
@@ -37,7 +37,12 @@ class LabError(Exception):
 class Encoding:
     """A photograph that a model has looked at, and everything the page says about it."""
 
-    photo: Photo
+    name: str
+    """What its visitor calls the photograph; two visitors may bring the same one under different names."""
+    content: str
+    """The same for the same content."""
+    example: str | None
+    """Which of the examples it is; None for a visitor's own."""
     picture: NDArray[np.uint8]
     """[height, width, 3]"""
     model: str
@@ -58,7 +63,12 @@ class Encoding:
     @property
     def key(self) -> EncodingKey:
         """The same for the same photograph, model and size."""
-        return (self.photo.key, self.model, self.size)
+        return (self.content, self.model, self.size)
+
+    @property
+    def photo(self) -> Photo:
+        """The photograph, to be looked at in another way."""
+        return Photo(self.name, self.content, lambda: self.picture, self.example)
 
 
 class Engine:
@@ -83,7 +93,7 @@ class Engine:
         half = limits.max_memory_mb * MEGABYTE // 2
         self._encodings: BoundedCache[EncodingKey, Encoding] = BoundedCache(half)
         self._queries_keys: BoundedCache[tuple[EncodingKey, int], QueriesKeys] = BoundedCache(half)
-        self._tokens: BoundedCache[str, EncodingKey] = BoundedCache(TOKENS_KEPT)
+        self._tokens: BoundedCache[str, tuple[EncodingKey, str]] = BoundedCache(TOKENS_KEPT)
         self._predictors: BoundedCache[tuple[str, int], AttentionPredictor] = BoundedCache(PREDICTORS_KEPT)
         self._model_lock = Lock()  # a predictor holds one picture at a time
 
@@ -100,7 +110,7 @@ class Engine:
                 encoding = self._encode(photo, model, size)
             self._encodings.put(key, encoding, encoding.picture.nbytes)
         token = secrets.token_urlsafe(16)
-        self._tokens.put(token, key)
+        self._tokens.put(token, (key, photo.name))
         return token
 
     def encoding(self, token: str) -> Encoding:
@@ -109,11 +119,11 @@ class Engine:
         Raises:
             LabError: unknown token, or forgotten by now.
         """
-        key = self._tokens.get(token)
+        key, name = self._tokens.get(token) or (None, "")
         encoding = None if key is None else self._encodings.get(key)
         if encoding is None:
             raise LabError("This picture is no longer in the server's memory: open it again.")
-        return encoding
+        return replace(encoding, name=name)
 
     def queries_keys(self, encoding: Encoding, block: int) -> QueriesKeys:
         """Queries and keys of one block, from memory or computed again.
@@ -126,20 +136,39 @@ class Engine:
         found = self._queries_keys.get((encoding.key, block))
         if found is None:
             with self._model_lock:
-                predictor = self._predictor(encoding.model, encoding.size)
+                predictor = self.predictor(encoding.model, encoding.size)
                 predictor.set_image(encoding.picture)  # costs a hash when it is the one set last
                 found = self._take(predictor, encoding.key, block)
         return found
 
+    def predictor(self, model: str, size: int) -> AttentionPredictor:
+        """One of the models, loaded and ready.
+
+        Raises:
+            LabError: no model of that name.
+            OSError, TypeError, ValueError: as `load_model` and `AttentionPredictor`.
+        """
+        if model not in self.models:
+            raise LabError(f"There is no model of that name here; choose one of {', '.join(self.models)}.")
+        predictor = self._predictors.get((model, size))
+        if predictor is None:
+            predictor = AttentionPredictor(
+                self.models[model].source, size=size, precision=self._precision, device=self._device
+            )
+            self._predictors.put((model, size), predictor)
+        return predictor
+
     def _encode(self, photo: Photo, model: str, size: int) -> Encoding:
         try:
-            predictor = self._predictor(model, size)
+            predictor = self.predictor(model, size)
             started = time.perf_counter()
             picture = photo.read()
             self._check_patches(picture, size, predictor.patch_size)
             predictor.set_image(picture)
-        except (LabError, ImageError) as error:
-            raise LabError(_sentence(error)) from error
+        except LabError:
+            raise
+        except ImageError as error:
+            raise LabError(f"{error}.") from error
         except DownloadError as error:
             print(error, file=sys.stderr)
             raise LabError(
@@ -148,10 +177,12 @@ class Engine:
             ) from error
         except Exception as error:
             traceback.print_exc()
-            raise LabError(f"{model} could not look at {photo.name}; the terminal says why.") from error
+            raise LabError(f"{model} could not look at this picture; the terminal says why.") from error
         seconds = time.perf_counter() - started
         encoding = Encoding(
-            photo=photo,
+            name=photo.name,
+            content=photo.key,
+            example=photo.example,
             picture=picture,
             model=model,
             source=predictor.model.source,
@@ -169,17 +200,6 @@ class Engine:
         self._take(predictor, encoding.key, encoding.blocks - 1)
         return encoding
 
-    def _predictor(self, model: str, size: int) -> AttentionPredictor:
-        if model not in self.models:
-            raise LabError(f"There is no model of that name here; choose one of {', '.join(self.models)}.")
-        predictor = self._predictors.get((model, size))
-        if predictor is None:
-            predictor = AttentionPredictor(
-                self.models[model].source, size=size, precision=self._precision, device=self._device
-            )
-            self._predictors.put((model, size), predictor)
-        return predictor
-
     def _take(self, predictor: AttentionPredictor, key: EncodingKey, block: int) -> QueriesKeys:
         found = predictor.queries_keys(block)
         self._queries_keys.put((key, block), found, found[0].nbytes + found[1].nbytes)
@@ -192,11 +212,6 @@ class Engine:
         if patches > self.limits.max_patches:
             raise LabError(
                 f"At resolution {size} this picture of {width} × {height} pixels would make {patches:,} "
-                f"patches, more than the {self.limits.max_patches:,} allowed: choose a lower resolution or crop it."
+                f"patches, more than the {self.limits.max_patches:,} allowed: "
+                "choose a lower resolution or crop it."
             )
-
-
-def _sentence(error: Exception) -> str:
-    """The message of an error, begun with a capital and closed with a full stop."""
-    message = str(error).strip()
-    return f"{message[:1].upper()}{message[1:].rstrip('.')}."

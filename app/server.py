@@ -2,13 +2,10 @@
 
 import socket
 import tempfile
-from dataclasses import dataclass, field
 from os import environ, name
 from pathlib import Path
-from typing import Annotated, Literal
 
 import gradio as gr
-import tyro
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
@@ -16,11 +13,9 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.staticfiles import StaticFiles
 
 from app import photos
-from app.catalogue import catalogue
 from app.engine import Engine, LabError
-from app.limits import Limits
 from app.routes import encoding_routes
-from app.security import SecurityHeaders, host_names
+from app.security import SecurityHeaders
 from app.tabs import Start, explore
 
 STATIC = Path(__file__).parent / "static"
@@ -29,46 +24,22 @@ PORTS_TRIED = 100
 HEAD = '<link rel="stylesheet" href="lab/static/page.css">'
 
 
-@dataclass(frozen=True)
-class Serve:
-    """Open the attention lab in the browser: a photograph, and where every head of a ViT looks."""
+def serve(engine: Engine, start: Start, host: str, port: int, host_names: list[str]) -> None:
+    """Load the model, look at the first example, say the address, and serve until interrupted.
 
-    host: str = "127.0.0.1"
-    """Address to listen on. Any other than this one shows the page to other machines."""
-    port: int = 7860
-    """Port to listen on; when it is taken, the next free one is, and said."""
-    model: str = "embedded"
-    """Model the page opens with; `python -m dino_model list` tells the names."""
-    models_dir: Path | None = None
-    """Folder of checkpoints and training runs that visitors may choose from, by name."""
-    size: int = 480
-    """Resolution the page opens with: pixels of the short side."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the model; auto is bf16 where the hardware has it."""
-    device: str = "auto"
-    """Where the model runs: auto, cpu, cuda or mps."""
-    allowed_hosts: tuple[str, ...] = ()
-    """Names, beside --host and localhost, under which visitors may reach the page."""
-    limits: Annotated[Limits, tyro.conf.arg(name="")] = field(default_factory=Limits)
-
-    def run(self) -> None:
-        """Load the model, look at the first example, say the address, and serve until interrupted."""
-        hosts = host_names(self.host, self.allowed_hosts)
-        models = catalogue(self.model, self.models_dir)
-        engine = Engine(models, self.limits, precision=self.precision, device=self.device)
-        start = Start(model=next(iter(models)), size=self.size, example="cat")
-        with (
-            listen(self.host, self.port) as listening,
-            tempfile.TemporaryDirectory(prefix="dino-lab-") as uploads,
-        ):
-            environ["GRADIO_TEMP_DIR"] = uploads  # nobody else's, and gone when the server is
-            engine.encode(photos.example(start.example), start.model, start.size)
-            app = create_app(engine, start, hosts)
-            port = listening.getsockname()[1]
-            if port != self.port:
-                print(f"Port {self.port} is taken; {port} is the next free one.")
-            print(f"The attention lab is at http://{self.host}:{port} (Ctrl+C ends it)", flush=True)
-            uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+    Raises:
+        OSError, TypeError, ValueError: no free port, or a model that cannot be loaded.
+    """
+    with listen(host, port) as listening, tempfile.TemporaryDirectory(prefix="dino-lab-") as uploads:
+        environ["GRADIO_TEMP_DIR"] = uploads  # nobody else's, and gone when the server is
+        engine.predictor(start.model, start.size)  # whatever is wrong with the model is said now
+        engine.encode(photos.example(start.example), start.model, start.size)
+        app = create_app(engine, start, host_names)
+        found = listening.getsockname()[1]
+        if found != port:
+            print(f"Port {port} is taken; {found} is the next free one.")
+        print(f"The attention lab is at http://{host}:{found} (Ctrl+C ends it)", flush=True)
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -106,7 +77,7 @@ def create_page(engine: Engine, start: Start) -> gr.Blocks:
     return page.queue(max_size=engine.limits.max_waiting, api_open=False)
 
 
-def create_app(engine: Engine, start: Start, hosts: list[str]) -> FastAPI:
+def create_app(engine: Engine, start: Start, host_names: list[str]) -> FastAPI:
     """The whole server: our own routes and files under /lab, Gradio at the root, guarded on the outside."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.mount("/lab/static", StaticFiles(directory=STATIC))
@@ -131,7 +102,9 @@ def create_app(engine: Engine, start: Start, hosts: list[str]) -> FastAPI:
         mcp_server=False,
     )
     app.add_middleware(SecurityHeaders)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)  # outermost: foreign names get no further
+    app.add_middleware(
+        TrustedHostMiddleware, allowed_hosts=host_names
+    )  # outermost: foreign names get no further
     return app
 
 

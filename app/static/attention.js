@@ -87,6 +87,7 @@ export function range(map) {
 /**
  * Smallest set of patches that holds at least `mass` of the map: one byte per patch, 1 = kept.
  * The patch that crosses the threshold is kept; of equal patches the later ones are.
+ * Rounds where the library rounds, so that both keep the same patches.
  */
 export function keepMass(map, mass) {
   let total = 0;
@@ -94,8 +95,10 @@ export function keepMass(map, mass) {
   const ascending = Float32Array.from(map).sort();
   const limit = Math.fround(1 - mass);
   let first = 0; // rank of the least patch that is kept
-  let sum = 0;
-  while (first < map.length - 1 && (sum += ascending[first] / total) <= limit) first++;
+  for (let sum = 0; first < map.length - 1; first++) {
+    sum += Math.fround(ascending[first] / total);
+    if (Math.fround(sum) > limit) break;
+  }
   return keepFromRank(map, ascending, first);
 }
 

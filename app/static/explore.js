@@ -8,7 +8,7 @@ import { Tiles } from "./tiles.js";
 
 const MAX_PINS = 8;
 const BLOCKS_KEPT = 4;
-const SUMMARY_COLOR = "#8b5cf6"; // of "mean" and "max", which belong to no head
+const MASK_TINT = 0.6; // a mask covers its picture more lightly than a heat map does
 
 /**
  * Start the tab inside its component. Called once, by the line of script that Gradio runs when the component loads.
@@ -171,10 +171,11 @@ class Explorer {
 
   get settings() {
     const form = this.find(".lab-settings");
+    const masked = form.elements.layer.value === "mask" && this.show !== "heads";
     return {
       layer: form.elements.layer.value,
       mass: Number(form.elements.mass.value) / 100,
-      opacity: Number(form.elements.opacity.value) / 100,
+      opacity: (Number(form.elements.opacity.value) / 100) * (masked ? MASK_TINT : 1),
       colormap: form.elements.colormap.value,
       smooth: form.elements.smooth.checked,
       shared: form.elements.shared.checked,
@@ -187,8 +188,8 @@ class Explorer {
     const { encoding } = this;
     const shows = [
       { key: "heads", label: "All heads", color: "transparent" },
-      { key: "mean", label: "Mean", color: SUMMARY_COLOR },
-      { key: "max", label: "Max", color: SUMMARY_COLOR },
+      { key: "mean", label: "Mean", color: css(this.facts.summary) },
+      { key: "max", label: "Max", color: css(this.facts.summary) },
       ...Array.from({ length: encoding.heads }, (_, head) => ({
         key: String(head),
         label: `Head ${head}`,
@@ -225,6 +226,9 @@ class Explorer {
     const color = this.pins.find((pin) => same(pin, patch))?.color ?? "#fff";
     this.stage.draw(this.outlines(view), patch, color);
     this.stage.mark(this.pins);
+    this.find(".lab-legend").textContent =
+      (settings.shared ? "One colour scale for all heads" : "Colours from each map's own least to greatest") +
+      "; the figure is the strongest patch's share.";
     this.listQueries();
     this.describe(view);
   }

@@ -18,7 +18,7 @@ class Start:
 
     model: str
     size: int
-    example: str
+    example: str = "cat"
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,8 @@ def stage_value(token: str, encoding: Encoding) -> dict[str, Any]:
     rows, columns = encoding.grid
     return {
         "token": token,
-        "name": encoding.photo.name,
-        "example": encoding.photo.example,
+        "name": encoding.name,
+        "example": encoding.example,
         "width": width,
         "height": height,
         "rows": rows,

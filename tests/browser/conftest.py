@@ -1,0 +1,228 @@
+"""A page server of its own and Debian's Chromium for the browser tests."""
+
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+MODEL, SIZE = "random:vit_tiny/16", 224
+OUTPUT = Path(__file__).parent / "output"  # screenshots, for people
+CHROMIUM_OPTIONS = (
+    "--no-sandbox",  # tests run as root in containers
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def _missing() -> str:
+    """What keeps the browser tests from running; empty when nothing does."""
+    if importlib.util.find_spec("playwright") is None:
+        return "playwright is not installed (pip install -r requirements-dev.txt)"
+    if shutil.which("chromium") is None:
+        return "Chromium is not installed (make browser)"
+    return ""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium; without it the test is skipped, or fails when DINO_REQUIRE_BROWSER=1."""
+    if missing := _missing():
+        if os.environ.get("DINO_REQUIRE_BROWSER") == "1":
+            pytest.fail(f"DINO_REQUIRE_BROWSER=1, but {missing}")
+        pytest.skip(missing)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=list(CHROMIUM_OPTIONS)
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def address(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a page with an untrained model, in fp32 on the CPU, alive until the last test."""
+    log = tmp_path_factory.mktemp("server") / "log.txt"
+    command = [
+        sys.executable,
+        "-m",
+        "app",
+        "--model",
+        MODEL,
+        "--size",
+        str(SIZE),
+        "--port",
+        str(_free_port()),
+    ]
+    environment = os.environ | {"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            [*command, "--precision", "fp32", "--device", "cpu"],
+            cwd=Path(__file__).parents[2],
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield _announced(server, log)
+            assert server.poll() is None, f"the server died:\n{log.read_text()}"
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+@pytest.fixture
+def open_page(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
+    """Opens the page as a new visitor, with the example encoded; afterwards, nothing may have gone astray."""
+    contexts, faults = [], []
+
+    def open_one(width: int = 1280, height: int = 900, **settings: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
+        page = context.new_page()
+        own = (address, "data:", "blob:" + address.rstrip("/"))
+        page.on("request", lambda request: request.url.startswith(own) or faults.append(request.url))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(address)
+        page.wait_for_selector(".lab[data-token]", timeout=60_000)
+        contexts.append(context)
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert faults == [], "requests to other machines, or errors in a script"
+
+
+@pytest.fixture
+def page(open_page: Callable[..., Any]) -> Any:
+    """The page at desktop size."""
+    return open_page()
+
+
+@pytest.fixture(scope="session")
+def lab() -> SimpleNamespace:
+    """What tests do on the page, in words."""
+    return SimpleNamespace(
+        model=MODEL,
+        size=SIZE,
+        maps=_maps,
+        state=_state,
+        send=_send,
+        centre=_centre,
+        pick=_pick,
+        slide=_slide,
+        screenshot=_screenshot,
+    )
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a smooth random picture: `picture("a.png", width, height)`."""
+
+    def write(name: str, width: int = 240, height: int = 160, seed: int = 0, **options: Any) -> Path:
+        noise = np.random.default_rng(seed).integers(0, 256, (8, 12, 3), dtype=np.uint8)
+        Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC).save(
+            tmp_path / name, **options
+        )
+        return tmp_path / name
+
+    return write
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def _announced(server: subprocess.Popen, log: Path) -> str:
+    """The address that the server prints when it is ready."""
+    for _ in range(1200):
+        if found := re.search(r"http://\S+", log.read_text()):
+            return found.group() + "/"
+        assert server.poll() is None, f"the server did not start:\n{log.read_text()}"
+        time.sleep(0.1)
+    raise AssertionError(f"no address after two minutes:\n{log.read_text()}")
+
+
+def _maps(page: Any) -> np.ndarray:
+    """Attention of every head for what is asked now, as the browser computed it: [heads, rows, columns]."""
+    heads, rows, columns = page.evaluate(
+        """() => {
+          const { explorer } = document.querySelector(".lab");
+          const { rows, columns } = explorer.encoding;
+          return [explorer.view().heads.map((map) => [...map]), rows, columns];
+        }"""
+    )
+    return np.array(heads, dtype=np.float32).reshape(-1, rows, columns)
+
+
+def _state(page: Any) -> dict[str, Any]:
+    """The encoding on the stage, the patch asked about and the pins."""
+    return page.evaluate(
+        """() => {
+          const { encoding, patch, pins, show } = document.querySelector(".lab").explorer;
+          const { loaded, ...rest } = encoding;
+          return { ...rest, patch, pins, show };
+        }"""
+    )
+
+
+def _send(page: Any, path: Path) -> None:
+    """Upload a file and wait for what comes of it: another picture, or a sentence."""
+    before = page.locator(".lab").get_attribute("data-token")
+    page.evaluate("document.querySelector('.lab-alert').hidden = true")
+    page.set_input_files("#toolbar input[type=file]", path)
+    page.wait_for_function(
+        """(before) => document.querySelector(".lab").dataset.token !== before
+          || !document.querySelector(".lab-alert").hidden""",
+        arg=before,
+        timeout=60_000,
+    )
+
+
+def _centre(page: Any, row: int, column: int) -> dict[str, float]:
+    """Where on the stage the centre of a patch lies, in CSS pixels."""
+    state, box = _state(page), page.locator(".lab-stage").bounding_box()
+    return {
+        "x": (column + 0.5) / state["columns"] * box["width"],
+        "y": (row + 0.5) / state["rows"] * box["height"],
+    }
+
+
+def _pick(page: Any, name: str, option: str) -> None:
+    """Choose from one of Gradio's drop-down lists by its label, and wait for the new picture."""
+    before = page.locator(".lab").get_attribute("data-token")
+    page.get_by_role("combobox", name=name).click()
+    page.get_by_role("option", name=option).click()
+    page.wait_for_function(
+        "(before) => document.querySelector('.lab').dataset.token !== before", arg=before, timeout=60_000
+    )
+
+
+def _slide(page: Any, name: str, value: int) -> None:
+    """Bring a slider to a value."""
+    page.locator(f".lab input[name={name}]").fill(str(value))
+
+
+def _screenshot(page: Any, name: str) -> None:
+    """Keep a picture of the whole page for people."""
+    OUTPUT.mkdir(exist_ok=True)
+    page.screenshot(path=OUTPUT / f"{name}.png", full_page=True)

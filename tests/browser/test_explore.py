@@ -1,0 +1,225 @@
+"""Explore in a real browser: what is seen is what the library computes."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dino_model.predictor import AttentionPredictor
+from segmentation.masks import enlarge, keep_mass_of_maps
+from segmentation.render import overlay_heads
+
+
+@pytest.fixture(scope="module")
+def predictor(lab) -> AttentionPredictor:
+    """The library, looking at the example that the page opens with."""
+    from skimage import data
+
+    library = AttentionPredictor(lab.model, size=lab.size, precision="fp32", device="cpu")
+    library.set_image(data.cat())
+    return library
+
+
+def test_page_opens_with_an_example_encoded(page, lab, predictor):
+    assert page.locator(".lab-tile").count() == 3 + predictor.heads
+    assert lab.state(page)["name"] == "cat"
+    assert page.get_by_role("button", name="Cat").get_attribute("aria-pressed") == "true"
+    facts = page.locator(".lab-facts").inner_text()
+    assert lab.model in facts
+    assert "fp32 on cpu" in facts
+    lab.screenshot(page, "explore")
+
+
+def test_random_weights_are_said_to_be_random(page):
+    assert page.locator(".lab-banner").is_visible()
+
+
+def test_cls_attention_equals_the_library(page, lab, predictor):
+    np.testing.assert_allclose(lab.maps(page), predictor.cls_attention(), atol=1e-3)
+    assert np.ptp(lab.maps(page)) > 0
+
+
+def test_hover_equals_the_library(page, lab, predictor):
+    stage, (rows, columns) = page.locator(".lab-stage"), predictor.grid
+    height, width = predictor.image_size
+    for row, column in [(0, 0), (3, 7), (rows - 1, columns - 1), (rows // 2, 2)]:
+        stage.hover(position=lab.centre(page, row, column))
+        page.wait_for_function(
+            "([row, column]) => { const { patch } = document.querySelector('.lab').explorer;"
+            " return patch?.row === row && patch?.column === column; }",
+            arg=[row, column],
+        )
+        y, x = (2 * row + 1) * height // (2 * rows), (2 * column + 1) * width // (2 * columns)
+        assert predictor.patch_at(y, x) == (row, column)
+        np.testing.assert_allclose(lab.maps(page), predictor.point_attention(y, x), atol=1e-3)
+        assert f"row {row}, column {column}" in page.locator(".lab-where").inner_text()
+
+
+def test_other_blocks_come_on_demand_and_equal_the_library(page, lab, predictor):
+    lab.slide(page, "block", 3)
+    page.wait_for_function("() => document.querySelector('.lab').explorer.block.number === 2")
+    np.testing.assert_allclose(lab.maps(page), predictor.cls_attention(block=2), atol=1e-3)
+    assert page.locator(".lab-block output").inner_text() == "3 of 12"
+
+
+def test_leaving_the_picture_returns_to_cls(page, lab, predictor):
+    page.locator(".lab-stage").hover(position=lab.centre(page, 4, 4))
+    page.wait_for_function("() => document.querySelector('.lab').explorer.patch !== null")
+    page.locator("h1").hover()
+    page.wait_for_function("() => document.querySelector('.lab').explorer.patch === null")
+    np.testing.assert_allclose(lab.maps(page), predictor.cls_attention(), atol=1e-3)
+
+
+def test_rapid_clicks_end_on_the_last(page, lab):
+    stage = page.locator(".lab-stage")
+    box = stage.bounding_box()
+    patches = [(1, 1), (9, 2), (2, 15), (12, 12), (7, 5)]
+    for row, column in patches:
+        place = lab.centre(page, row, column)
+        page.mouse.click(box["x"] + place["x"], box["y"] + place["y"])
+    state = lab.state(page)
+    assert [(pin["row"], pin["column"]) for pin in state["pins"]] == patches
+    assert (state["patch"]["row"], state["patch"]["column"]) == patches[-1]
+    page.locator("h1").hover()  # the pin stays when the pointer leaves
+    assert "row 7, column 5" in page.locator(".lab-where").inner_text()
+    lab.screenshot(page, "pins")
+
+
+def test_ninth_pin_takes_the_place_of_the_oldest(page, lab):
+    for column in range(9):
+        page.locator(".lab-stage").click(position=lab.centre(page, 6, 2 * column))
+    pins = lab.state(page)["pins"]
+    assert [pin["column"] for pin in pins] == [2, 4, 6, 8, 10, 12, 14, 16]
+    assert len({pin["color"] for pin in pins}) == 8
+
+
+def test_keyboard_alone_points_pins_removes_and_takes_back(page, lab):
+    page.locator(".lab-stage").focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    state = lab.state(page)
+    middle = (state["rows"] // 2, state["columns"] // 2)
+    assert [(pin["row"], pin["column"]) for pin in state["pins"]] == [(middle[0] + 1, middle[1] + 2)]
+    page.keyboard.press("Delete")
+    assert lab.state(page)["pins"] == []
+    page.keyboard.press("Control+z")
+    assert len(lab.state(page)["pins"]) == 1
+    page.keyboard.press("Escape")
+    assert lab.state(page)["patch"] is None
+
+
+def test_arrow_keys_walk_through_the_gallery(page, lab):
+    page.locator(".lab-tile[tabindex='0']").focus()
+    before = lab.state(page)["show"]
+    page.keyboard.press("ArrowRight")
+    assert lab.state(page)["show"] != before
+    assert page.locator(".lab-tile:focus").get_attribute("aria-checked") == "true"
+
+
+def test_kept_masks_equal_the_librarys_to_the_patch(page, lab):
+    for mass in (10, 35, 60, 99, 100):
+        lab.slide(page, "mass", mass)
+        kept = page.evaluate(
+            """() => { const { kept, heads } = document.querySelector(".lab").explorer.view();
+              return heads.map((_, head) => [...kept.get(String(head))]); }"""
+        )
+        expected = keep_mass_of_maps(lab.maps(page), mass / 100)
+        np.testing.assert_array_equal(np.array(kept, bool).reshape(expected.shape), expected)
+        assert page.locator(".lab-mass output").inner_text() == f"{mass} %"
+
+
+def test_script_breaks_ties_as_the_library_does(page):
+    rng = np.random.default_rng(0)
+    maps = rng.integers(0, 4, (50, 6, 7)).astype(np.float32) / 64  # few values: many ties
+    maps[:, 0, 0] = 1 / 64  # no map sums to zero
+    for mass in (0.2, 0.5, 0.6, 0.9):
+        kept = page.evaluate(
+            """async ([maps, mass]) => {
+              const { keepMass } = await import("/lab/static/attention.js");
+              return maps.map((map) => [...keepMass(Float32Array.from(map), mass)]);
+            }""",
+            [maps.reshape(50, -1).tolist(), mass],
+        )
+        expected = keep_mass_of_maps(maps, mass)
+        np.testing.assert_array_equal(np.array(kept, bool).reshape(expected.shape), expected)
+
+
+def test_mask_on_the_stage_is_the_kept_mask(page, lab):
+    page.get_by_text("Mask", exact=True).click()
+    page.locator(".lab-tile").nth(3).click()  # head 0
+    alpha = page.evaluate(
+        """() => { const { canvas } = document.querySelector(".lab").explorer.stage;
+          const { data } = canvas.context.getImageData(0, 0, canvas.canvas.width, canvas.canvas.height);
+          return [...data].filter((_, index) => index % 4 === 3); }"""
+    )
+    expected = keep_mass_of_maps(lab.maps(page)[0], 0.6)
+    np.testing.assert_array_equal(np.array(alpha).reshape(expected.shape) == 255, expected)
+    lab.screenshot(page, "mask")
+
+
+def _download(page, file: str) -> tuple[str, bytes]:
+    with page.expect_download() as waiting:
+        page.locator(f"[data-download='{file}']").click()
+    download = waiting.value
+    return download.suggested_filename, Path(download.path()).read_bytes()
+
+
+def test_downloads_decode_to_what_was_shown(page, lab):
+    page.locator(".lab-stage").click(position=lab.centre(page, 5, 9))
+    page.locator(".lab-tile").nth(4).click()  # head 1
+    lab.slide(page, "mass", 45)
+    page.get_by_text("Mask", exact=True).click()
+    shown = keep_mass_of_maps(lab.maps(page), 0.45)
+
+    name, content = _download(page, "mask.png")
+    assert name == "cat-mask.png"
+    mask = np.array(Image.open(io.BytesIO(content)))
+    assert set(np.unique(mask)) == {0, 255}
+    np.testing.assert_array_equal(mask == 255, enlarge(shown[1], (300, 451)))
+
+    name, content = _download(page, "maps.npz")
+    assert name == "cat-maps.npz"
+    arrays = np.load(io.BytesIO(content), allow_pickle=False)
+    np.testing.assert_allclose(arrays["point_attention"], lab.maps(page), rtol=1e-4)
+    assert arrays["point"].tolist() == [5, 9]
+    assert str(arrays["model"]) == lab.model
+    page.get_by_role("button", name="[CLS]").click()
+    np.testing.assert_allclose(arrays["attention"], lab.maps(page), rtol=1e-4)
+
+
+def test_overlay_download_is_the_librarys_picture(page, lab):
+    from skimage import data
+
+    name, content = _download(page, "overlay.png")
+    assert name == "cat-overlay.png"
+    overlay = np.array(Image.open(io.BytesIO(content)))
+    expected = overlay_heads(data.cat(), lab.maps(page), mass=0.6, opacity=0.65)
+    assert np.abs(overlay.astype(int) - expected).max() <= 1
+
+
+def test_model_and_resolution_can_be_chosen(page, lab):
+    lab.pick(page, "Resolution, short side", "336 pixels")
+    state = lab.state(page)
+    assert (state["rows"], state["columns"]) == (21, 32)
+    assert state["name"] == "cat"  # the picture stays
+
+
+def test_phone_has_no_sideways_scroll(open_page, lab):
+    page = open_page(width=390, height=844, has_touch=True, is_mobile=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    stage = page.locator(".lab-stage")
+    stage.scroll_into_view_if_needed()
+    stage.tap(position=lab.centre(page, 3, 4))
+    assert [(pin["row"], pin["column"]) for pin in lab.state(page)["pins"]] == [(3, 4)]
+    lab.screenshot(page, "phone")
+
+
+def test_dark_page_is_dark(open_page, lab):
+    page = open_page(color_scheme="dark")
+    ground = page.evaluate("getComputedStyle(document.querySelector('.gradio-container')).backgroundColor")
+    ink = page.evaluate("getComputedStyle(document.querySelector('h1')).color")
+    assert max(map(int, ground[4:-1].split(","))) < 40
+    assert min(map(int, ink[4:-1].split(","))) > 200
+    lab.screenshot(page, "dark")
