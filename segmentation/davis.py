@@ -23,6 +23,9 @@ from segmentation import export
 from segmentation.propagation import VOID, Labels, Picture, object_ids
 from segmentation.video import frame_files
 
+OFFICIAL_STD = (0.228, 0.224, 0.225)
+"""The official evaluation of DINO on DAVIS divides red by 0.228, where ImageNet's figure is 0.229."""
+
 
 class DavisError(ValueError):
     """Files that are missing, broken or do not fit together. The message is one sentence for people."""
@@ -46,13 +49,17 @@ class Clip:
 
 
 @dataclass(frozen=True)
-class Davis:
+class DavisFolder:
     """The folders of a DAVIS data set and its sequences."""
 
     pictures: Path
     masks: Path
     sequences: tuple[str, ...]
     binary: bool
+
+    def has_ground_truth(self) -> bool:
+        """Whether every sequence has masks beyond its first; test sets have not."""
+        return all(len(list((self.masks / name).glob("*.png"))) > 1 for name in self.sequences)
 
     def clip(self, sequence: str, *, allow_gaps: bool = False) -> Clip:
         """The frames of a sequence and its first mask.
@@ -83,7 +90,7 @@ def open_davis(
     split: str = "val",
     resolution: str = "480p",
     sequences: Sequence[str] = (),
-) -> Davis:
+) -> DavisFolder:
     """Find the sequences of a DAVIS folder.
 
     Args:
@@ -107,7 +114,9 @@ def open_davis(
             f"sequence {unknown[0]!r} is not in {root / place}; it has {', '.join(listed)[:300]}"
         )
     chosen = tuple(name for name in listed if name in sequences or not sequences)
-    return Davis(root / "JPEGImages" / resolution, root / "Annotations" / resolution, chosen, year == 2016)
+    return DavisFolder(
+        root / "JPEGImages" / resolution, root / "Annotations" / resolution, chosen, year == 2016
+    )
 
 
 def _sequence_list(file: Path) -> tuple[str, ...]:

@@ -351,6 +351,11 @@ def object_ids(mask: Labels) -> tuple[int, ...]:
     return tuple(int(label) for label in np.unique(mask) if label not in (0, VOID))
 
 
+def without_void(mask: Labels) -> Labels:
+    """The mask with its void pixels (255) made background."""
+    return np.where(mask == VOID, 0, mask).astype(np.uint8)
+
+
 def grid_labels(
     mask: Labels, ids: Sequence[int], fed: tuple[int, int], patch_size: int, preset: Preset = DINO
 ) -> Tensor:
@@ -378,6 +383,15 @@ def grid_labels(
         large = torch.from_numpy(np.stack([mask == label for label in ids])).float()
         channels = F.interpolate(large[None], size=grid, mode="bilinear", align_corners=False)[0]
     return torch.cat([1 - channels.sum(0, keepdim=True), channels])
+
+
+def vanished_objects(
+    mask: Labels, fed: tuple[int, int], patch_size: int, preset: Preset = DINO
+) -> tuple[int, ...]:
+    """Objects of a first mask that cover no patch, and so cannot be followed; arguments as `grid_labels`."""
+    ids = object_ids(mask)
+    channels = grid_labels(mask, ids, fed, patch_size, preset)[1:]
+    return tuple(label for label, channel in zip(ids, channels, strict=True) if not channel.any())
 
 
 def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray[np.uint8]:
@@ -469,7 +483,7 @@ def propagate_frames(
         if propagator is None:
             labels = grid_labels(first_mask, ids, fed, source.patch_size, preset)
             propagator = Propagator(features, labels.to(features.device), preset)
-            yield np.where(first_mask == VOID, 0, first_mask).astype(np.uint8)
+            yield without_void(first_mask)
         else:
             winner = hard_labels(propagator.step(features), source.patch_size, preset)
             yield resize_nearest(names[winner[: fed[0], : fed[1]]], size)

@@ -190,8 +190,8 @@ def score_folders(
     sequences: Sequence[str] = (),
     binary: bool = False,
     allow_gaps: bool = False,
-) -> Iterator[ObjectScores]:
-    """Scores of predicted masks, sequence by sequence; every sequence is checked before the first is scored.
+) -> Evaluation:
+    """Scores of a folder of predicted masks against a folder of true ones.
 
     Args:
         ground_truth: folder of folders of PNGs, one per sequence, such as DAVIS/Annotations/480p.
@@ -201,44 +201,50 @@ def score_folders(
         binary: every label but 0 is object 1 (DAVIS-2016).
         allow_gaps: let frame numbers of the ground truth jump.
 
-    Yields:
-        One `ObjectScores` per object of the first mask, in rising order of the labels.
-
     Raises:
         DavisError: a folder or mask that is missing, unreadable or of another size, or a label that cannot
         be. VideoError: gaps in the numbering of the ground truth.
     """
-    if task not in get_args(Task):
-        raise DavisError(f"there is no protocol {task!r}; choose {' or '.join(get_args(Task))}")
-    pairs = _all_pairs(ground_truth, predictions, task, sequences, allow_gaps)
-    for sequence, (first, files) in pairs.items():
-        labels = object_ids(read_labels(first, binary=binary))
-        if not labels:
-            raise DavisError(_no_object(first))
-        if task == "semi-supervised":
-            known = frozenset((0, *labels))
-            region, boundary = score_frames(_read_pairs(files, binary, known), labels)
-        else:
-            region, boundary = score_proposals(_read_pairs(files, binary), _proposals(files, binary), labels)
-        for label, J, F in zip(labels, region, boundary, strict=True):
-            yield ObjectScores(sequence, label, J, F)
+    pairs = pair_masks(ground_truth, predictions, task, sequences, allow_gaps=allow_gaps)
+    objects = [one for sequence in pairs for one in score_sequence(sequence, task, binary=binary)]
+    return Evaluation(protocol(task, binary=binary), tuple(objects))
 
 
-def _no_object(first: Path) -> str:
-    return (
-        f"the first mask {first} marks no object (only 0 and perhaps 255); "
-        "if its masks are binary, as in DAVIS-2016, pass --binary"
-    )
+def protocol(task: Task, *, binary: bool = False) -> dict[str, Any]:
+    """What the figures mean, to be printed beside them."""
+    return {
+        "measure": "J and F of DAVIS, means over objects",
+        "task": task,
+        "frames": "all but the first and last" if task == "semi-supervised" else "all",
+        "label_255": "background" if task == "semi-supervised" else "void",
+        "objects": "one, every value but 0" if binary else "labels of the first mask",
+    }
 
 
 Pair = tuple[Path, Path]
 """Files of a prediction and of its ground truth."""
 
 
-def _all_pairs(
-    ground_truth: Path, predictions: Path, task: Task, sequences: Sequence[str], allow_gaps: bool
-) -> dict[str, tuple[Path, list[Pair]]]:
-    """First mask and scored frames of each sequence."""
+@dataclass(frozen=True)
+class MaskPairs:
+    """The masks of one sequence: the first of the ground truth, and the frames to score."""
+
+    sequence: str
+    first: Path
+    files: tuple[Pair, ...]
+
+
+def pair_masks(
+    ground_truth: Path,
+    predictions: Path,
+    task: Task = "semi-supervised",
+    sequences: Sequence[str] = (),
+    *,
+    allow_gaps: bool = False,
+) -> list[MaskPairs]:
+    """Find the masks of every sequence, before any is read; arguments and errors as `score_folders`."""
+    if task not in get_args(Task):
+        raise DavisError(f"there is no protocol {task!r}; choose {' or '.join(get_args(Task))}")
     there = _sequence_folders(ground_truth, "ground truth")
     predicted = _sequence_folders(predictions, "predictions")
     if unknown := [name for name in sequences if name not in there]:
@@ -249,22 +255,40 @@ def _all_pairs(
             f"{predictions} has no predictions of {', '.join(missing)[:300]}; add them, "
             "or name the others with --sequences"
         )
-    pairs = {}
-    for name in chosen:
-        masks = frame_files(ground_truth / name, allow_gaps=allow_gaps)
-        scored = masks[1:-1] if task == "semi-supervised" else masks
-        if not scored:
-            raise DavisError(
-                f"{ground_truth / name} has {len(masks)} masks; the first and last are not scored, "
-                "so at least 3 are needed"
-            )
-        files = [(predictions / name / f"{mask.stem}.png", mask) for mask in scored]
-        if absent := [prediction for prediction, _ in files if not prediction.is_file()]:
-            raise DavisError(
-                f"the prediction {absent[0]} is missing ({len(absent)} of {len(files)} frames of {name} are)"
-            )
-        pairs[name] = masks[0], files
-    return pairs
+    return [_pair(ground_truth / name, predictions / name, task, allow_gaps) for name in chosen]
+
+
+def _pair(ground_truth: Path, predictions: Path, task: Task, allow_gaps: bool) -> MaskPairs:
+    masks = frame_files(ground_truth, allow_gaps=allow_gaps)
+    scored = masks[1:-1] if task == "semi-supervised" else masks
+    if not scored:
+        raise DavisError(
+            f"{ground_truth} has {len(masks)} masks; the first and last are not scored, "
+            "so at least 3 are needed"
+        )
+    files = tuple((predictions / f"{mask.stem}.png", mask) for mask in scored)
+    if absent := [prediction for prediction, _ in files if not prediction.is_file()]:
+        raise DavisError(
+            f"the prediction {absent[0]} is missing, as are {len(absent) - 1} more of {len(files)} frames"
+        )
+    return MaskPairs(ground_truth.name, masks[0], files)
+
+
+def score_sequence(pairs: MaskPairs, task: Task, *, binary: bool = False) -> Iterator[ObjectScores]:
+    """Scores of each object of a sequence, in rising order of the labels; errors as `score_folders`."""
+    labels = object_ids(read_labels(pairs.first, binary=binary))
+    if not labels:
+        raise DavisError(
+            f"the first mask {pairs.first} marks no object (only 0 and perhaps 255); "
+            "if its masks are binary, as in DAVIS-2016, pass --binary"
+        )
+    if task == "semi-supervised":
+        region, boundary = score_frames(_read_pairs(pairs.files, binary, frozenset((0, *labels))), labels)
+    else:
+        proposals = _proposals(pairs.files, binary)
+        region, boundary = score_proposals(_read_pairs(pairs.files, binary), proposals, labels)
+    for label, J, F in zip(labels, region, boundary, strict=True):
+        yield ObjectScores(pairs.sequence, label, J, F)
 
 
 def _sequence_folders(root: Path, what: str) -> list[str]:

@@ -1,0 +1,188 @@
+"""`python -m segmentation davis`: labels of the first frame carried through DAVIS, or through any frames."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+
+from dino_model import images
+from dino_model.features import model_fingerprint
+from dino_model.predictor import AttentionPredictor, fed_size
+from dino_model.weights import load_model
+from segmentation import memory, propagation, scoring
+from segmentation.commands import score
+from segmentation.davis import (
+    OFFICIAL_STD,
+    Clip,
+    ColourPatches,
+    DavisError,
+    DavisFolder,
+    Predictions,
+    open_davis,
+    read_first_mask,
+)
+from segmentation.propagation import PRESETS, Labels
+from segmentation.video import frame_files
+
+Source = AttentionPredictor | ColourPatches
+
+
+@dataclass(frozen=True)
+class Davis:
+    """Carry the labels of the first frame through DAVIS by nearest neighbours of patch features, then score.
+
+    Writes OUTPUT/SEQUENCE/FRAME.png, palette PNGs whose values are the labels, and OUTPUT/predictions.json,
+    which says how they were made. With --frames and --mask any folder of frames takes the place of DAVIS.
+    """
+
+    output: Path
+    """Folder for the predicted masks; made if missing."""
+    root: Path | None = None
+    """DAVIS: the folder that holds ImageSets, JPEGImages and Annotations."""
+    model: str = "embedded"
+    """Name of a model, checkpoint file or run; `python -m dino_model list` tells the names."""
+    preset: Literal["dino", "crw"] = "dino"
+    """How labels travel: as in the official DINO code, or as in the contrastive random walk."""
+    features: Literal["model", "colour", "copy"] = "model"
+    """Patch features of the model; or a baseline: mean-subtracted 8x8 colour patches, or the first mask
+    copied."""
+    year: Literal[2016, 2017] = 2017
+    """Layout and masks of DAVIS: 2017 has labelled objects, 2016 binary masks."""
+    split: str = "val"
+    """List of sequences in ImageSets."""
+    resolution: str = "480p"
+    """Folder of pictures and masks within JPEGImages and Annotations."""
+    sequences: tuple[str, ...] = ()
+    """Only these sequences."""
+    frames: Path | None = None
+    """A folder of frames to use instead of DAVIS."""
+    mask: Path | None = None
+    """Labels of the first of these frames: a palette or grey PNG."""
+    binary: bool = False
+    """Every value but 0 of --mask is object 1."""
+    resume: bool = False
+    """Keep the finished sequences of an earlier run with the same settings."""
+    allow_gaps: bool = False
+    """Let the numbers of frames jump."""
+    size: int = 480
+    """Pixels of the short side that the model sees."""
+    batch: int = 4
+    """Frames that are encoded at once."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the model."""
+    device: str = "auto"
+    """Where model and propagation run: auto, cpu, cuda or mps."""
+    csv: Path | None = None
+    """File for the table of scores."""
+    json: Path | None = None
+    """File for the scores: `dataset`, `per_sequence`, `per_object`, `protocol`."""
+
+    def run(self) -> None:
+        """Check everything, propagate what is not finished, score."""
+        dataset, clips = self._clips()
+        masks = [read_first_mask(clip) for clip in clips]
+        source = self._source()
+        settings = self._settings(source)
+        print(score.described("settings", settings))
+        predictions = Predictions(self.output, settings, resume=self.resume)
+        finished = [predictions.has(clip) for clip in clips]
+        for number, (clip, mask, done) in enumerate(zip(clips, masks, finished, strict=True), start=1):
+            took = "finished before" if done else self._propagate(clip, mask, source, predictions)
+            print(f"{number}/{len(clips)} {clip.name}: {len(clip.frames)} frames, {took}", flush=True)
+        if dataset is None or not dataset.has_ground_truth():
+            print(f"written to {self.output}; not scored: no masks beyond the first to compare with")
+        else:
+            self._score(dataset, settings)
+
+    def _clips(self) -> tuple[DavisFolder | None, list[Clip]]:
+        if self.root is not None and self.frames is None and self.mask is None:
+            dataset = open_davis(
+                self.root,
+                year=self.year,
+                split=self.split,
+                resolution=self.resolution,
+                sequences=self.sequences,
+            )
+            return dataset, [dataset.clip(name, allow_gaps=self.allow_gaps) for name in dataset.sequences]
+        if self.root is None and self.frames is not None and self.mask is not None:
+            files = frame_files(self.frames, allow_gaps=self.allow_gaps)
+            return None, [Clip(self.frames.resolve().name, files, self.mask, self.binary)]
+        raise DavisError("pass either --root DAVIS, or --frames FOLDER with --mask FILE")
+
+    def _source(self) -> Source | None:
+        """What computes patch features; None copies the first mask."""
+        if self.features == "copy":
+            return None
+        if self.features == "colour":
+            return ColourPatches(size=self.size)
+        model = load_model(self.model)
+        # The official figure belongs to the official preset, and to models trained with the figure it
+        # misprints.
+        official = self.preset == "dino" and tuple(model.std) == images.IMAGENET_STD
+        return AttentionPredictor(
+            model,
+            size=self.size,
+            resize="davis",
+            precision=self.precision,
+            device=self.device,
+            std=OFFICIAL_STD if official else None,
+        )
+
+    def _settings(self, source: Source | None) -> dict[str, Any]:
+        """Everything the predictions depend on but the frames: what --resume compares."""
+        if source is None:
+            return {"features": "first mask copied"}
+        how = {"preset": self.preset, **asdict(PRESETS[self.preset])}
+        del how["name"]
+        settings = {**how, "size": self.size, "patch_size": source.patch_size}
+        if isinstance(source, ColourPatches):
+            return {"features": "colour patches, mean subtracted", **settings}
+        weights = model_fingerprint(source.model.backbone)
+        return {
+            "features": f"last block of {source.model.name}",
+            "weights": weights,
+            "precision": source.precision,
+            "device": source.device.type,
+            **settings,
+        }
+
+    def _propagate(self, clip: Clip, mask: Labels, source: Source | None, predictions: Predictions) -> str:
+        """Label one sequence and say how long it took."""
+        started = time.monotonic()
+        if source is None:
+            labels: Iterator[Labels] = repeat(propagation.without_void(mask), len(clip.frames))
+        else:
+            self._check(clip, mask, source)
+            frames = (images.read(frame) for frame in clip.frames)
+            labels = propagation.propagate_frames(frames, mask, source, PRESETS[self.preset], self.batch)
+        predictions.write(clip, labels)
+        seconds = time.monotonic() - started
+        return f"{seconds:.1f} s ({seconds / len(clip.frames):.2f} s a frame)"
+
+    def _check(self, clip: Clip, mask: Labels, source: Source) -> None:
+        """Say what a sequence will cost and what it cannot follow, before it starts."""
+        height, width = mask.shape
+        fed = fed_size(height, width, source.size, source.resize, source.patch_size)
+        dimension = 3 * source.patch_size**2
+        if isinstance(source, AttentionPredictor):
+            dimension = cast(int, source.model.backbone.embed_dim)
+        preset, ids = PRESETS[self.preset], propagation.object_ids(mask)
+        estimate = memory.propagation_memory(
+            (height, width), fed, source.patch_size, dimension, len(ids), preset, self.batch
+        )
+        print(f"{clip.name}: {width}x{height}, {len(ids)} objects, memory {estimate}")
+        memory.check(estimate, getattr(source, "device", torch.device("cpu")))
+        if lost := propagation.vanished_objects(mask, fed, source.patch_size, preset):
+            print(f"{clip.name}: objects {lost} are smaller than a patch and will not be found")
+
+    def _score(self, dataset: DavisFolder, settings: dict[str, Any]) -> None:
+        pairs = scoring.pair_masks(
+            dataset.masks, self.output, sequences=dataset.sequences, allow_gaps=self.allow_gaps
+        )
+        evaluation = score.evaluate(pairs, "semi-supervised", binary=dataset.binary, settings=settings)
+        print(score.table(evaluation))
+        score.write(evaluation, self.csv, self.json)
