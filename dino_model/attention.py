@@ -32,8 +32,8 @@ def attention_rows(vit: nn.Module, images: Tensor, queries: Sequence[int] | None
         float32 [batch, heads, queries, tokens]; every row sums to 1 over all tokens, prefix tokens included.
 
     Raises:
-        TypeError: a model whose attention cannot be read, naming what is unsupported.
-        ValueError: images of the wrong shape, a block or a query that does not exist.
+        ValueError: a model whose attention cannot be read (naming what is unsupported), images of the wrong
+            shape, a block or a query that does not exist.
     """
     model = checked_vit(vit)
     index = block_index(model, block)
@@ -45,20 +45,20 @@ def checked_vit(model: nn.Module) -> VisionTransformer:
     """`model` itself, if its attention can be read as a softmax of q·k in every block.
 
     Raises:
-        TypeError: naming the model or layer that is unsupported.
+        ValueError: naming the model or layer that is unsupported.
     """
     if not isinstance(model, VisionTransformer):
-        raise TypeError(
+        raise ValueError(
             f"attention maps need a timm VisionTransformer, found {type(model).__name__}, "
             "which has no plain [CLS] and patch self-attention: choose a ViT, such as 'dino_vits16'"
         )
     for number, block in enumerate(model.blocks):
         if not isinstance(block, Block) or type(block).forward is not Block.forward:
-            raise TypeError(
+            raise ValueError(
                 f"block {number} is a {type(block).__name__}; only the maps of timm's Block can be read"
             )
         if type(block.attn) is not Attention:
-            raise TypeError(
+            raise ValueError(
                 f"block {number} attends by {type(block.attn).__name__}, whose maps are not supported; "
                 "only timm's Attention (softmax of q·k, no rotation, no bias) is"
             )

@@ -40,6 +40,8 @@ class StoredBackbone:
     """None where the file does not describe itself."""
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    network: CheckpointKey | None = None
+    """Which of two networks this is; None where the file holds only one."""
     official: bool = False
     """Whether the official code wrote it (a full checkpoint with student and teacher)."""
 
@@ -66,7 +68,9 @@ def read_backbone(path: Path, checkpoint_key: CheckpointKey = "teacher") -> Stor
     if "method" in payload and (path.parent / "config.json").is_file():
         return _read_run(path.parent, checkpoint_key, path.name)
     tensors = _select_network(payload, checkpoint_key, str(path))
-    return StoredBackbone(tensors, None, official={"student", "teacher"} <= payload.keys())
+    if "method" in payload or checkpoint_key in payload:
+        return StoredBackbone(tensors, None, network=checkpoint_key, official="method" not in payload)
+    return StoredBackbone(tensors, None)
 
 
 def write_safetensors(
@@ -174,7 +178,7 @@ def _read_run(
         raise WeightsError(f"{folder / 'config.json'} does not describe a backbone: {error!r}") from error
     config = _config_from(described, str(folder / "config.json"))
     tensors = _select_network(_read_torch(folder / file_name), checkpoint_key, str(folder / file_name))
-    return StoredBackbone(tensors, config)
+    return StoredBackbone(tensors, config, network=checkpoint_key)
 
 
 def _read_safetensors(path: Path, checkpoint_key: CheckpointKey) -> StoredBackbone:

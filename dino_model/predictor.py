@@ -66,8 +66,7 @@ class AttentionPredictor:
         image_size, input_size, grid: of the picture set last, see `EncodedPicture`.
 
     Raises:
-        TypeError: a model without attention maps, such as ResNet-50.
-        ValueError: a setting that cannot be.
+        ValueError: a model without attention maps, such as ResNet-50, or a setting that cannot be.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class AttentionPredictor:
         self.blocks = len(self._vit.blocks)
         self.patch_size, patch_width = self._vit.patch_embed.patch_size
         if self.patch_size != patch_width:
-            raise TypeError(
+            raise ValueError(
                 f"{self.model.name} has patches of {self.patch_size} × {patch_width}, expected square ones"
             )
         self.prefix_tokens: int = self._vit.num_prefix_tokens

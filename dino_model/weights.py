@@ -153,7 +153,7 @@ def load_model(
         WeightsError: unknown name, or weights that are broken, refused or incomplete, or do not fit.
         DownloadError: weights that are not here and cannot be fetched.
     """
-    if _is_path(name):
+    if is_path(name):
         model = _load_file(name, Path(name), checkpoint_key, position_mode)
     elif checkpoint_key != "teacher":
         raise WeightsError(
@@ -161,7 +161,7 @@ def load_model(
         )
     else:
         model = _load_single(name, position_mode)
-    _expect_patch_size(model, patch_size, checkpoint_key)
+    _expect_patch_size(model, patch_size)
     model.backbone.eval().requires_grad_(False)
     return model
 
@@ -176,12 +176,12 @@ def is_local(name: str) -> bool:
         return (cache_folder() / OFFICIAL[name].file_name).is_file()
     if name in ("embedded", "random:embedded"):
         return EMBEDDED_FILE.is_file()
-    if name.startswith("random:") or _is_path(name):
+    if name.startswith("random:") or is_path(name):
         return True
     return timm.is_model(name) and _cached_timm_file(name) is not None
 
 
-def _is_path(name: str) -> bool:
+def is_path(name: str) -> bool:
     """Whether a name means a file or folder, there or not."""
     known = name in OFFICIAL or name == "embedded" or name.startswith("random:")
     return not known and bool(name) and (Path(name).exists() or Path(name).suffix in SUFFIXES)
@@ -238,8 +238,8 @@ def _load_file(
         config = infer_config(stored.tensors, str(path))
         official = stored.official or path.name in {entry.file_name for entry in OFFICIAL.values()}
         stored = replace(stored, config=replace(config, position_mode="official" if official else "size"))
-    network = "" if name == "embedded" else f"{checkpoint_key} of "
-    return _build(name, stored, position_mode, str(path), f"{network}{path.name}")
+    source = f"{stored.network} of {path.name}" if stored.network else path.name
+    return _build(name, stored, position_mode, str(path), source)
 
 
 def _build(
@@ -346,7 +346,7 @@ def _with_mode(config: BackboneConfig, position_mode: PositionMode | None) -> Ba
     return config if position_mode is None else replace(config, position_mode=position_mode)
 
 
-def _expect_patch_size(model: LoadedModel, asked: int | None, checkpoint_key: CheckpointKey) -> None:
+def _expect_patch_size(model: LoadedModel, asked: int | None) -> None:
     if asked is None:
         return
     embedding = getattr(model.backbone, "patch_embed", None)
@@ -356,8 +356,8 @@ def _expect_patch_size(model: LoadedModel, asked: int | None, checkpoint_key: Ch
     if found != asked:
         what = "a timm model" if model.config is None else model.config.architecture
         raise WeightsError(
-            f"no weights with patch {asked} in {model.name}: found {checkpoint_key} of {what} with patch "
-            f"{found}; ask for patch size {found} or choose other weights"
+            f"no weights with patch {asked} in {model.name}: found {what} with patch {found} "
+            f"({model.source}); ask for patch size {found} or choose other weights"
         )
 
 

@@ -149,21 +149,21 @@ def test_what_cannot_be_asked_is_told(arguments: dict, message: str):
 
 
 def test_a_resnet_has_no_attention_and_says_so():
-    with pytest.raises(TypeError, match="need a timm VisionTransformer, found ResNet"):
+    with pytest.raises(ValueError, match="need a timm VisionTransformer, found ResNet"):
         checked_vit(create_backbone(BackboneConfig("resnet50")))
 
 
 def test_rotated_and_other_attention_is_refused_by_name():
     eva = timm.create_model("eva02_tiny_patch14_224", num_classes=0, depth=1)
-    with pytest.raises(TypeError, match="found Eva"):
+    with pytest.raises(ValueError, match="found Eva"):
         checked_vit(eva)
     differential = tiny_vit(attn_layer="diff", depth=1)
-    with pytest.raises(TypeError, match="block 0 attends by DiffAttention"):
+    with pytest.raises(ValueError, match="block 0 attends by DiffAttention"):
         checked_vit(differential)
     parallel = timm.create_model(
         "vit_base_patch16_18x2_224", num_classes=0, depth=1, embed_dim=24, num_heads=3
     )
-    with pytest.raises(TypeError, match="block 0 is a ParallelThingsBlock"):
+    with pytest.raises(ValueError, match="block 0 is a ParallelThingsBlock"):
         checked_vit(parallel)
 
 

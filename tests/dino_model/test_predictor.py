@@ -348,7 +348,7 @@ def test_settings_that_cannot_be_are_told(settings: dict, message: str):
 
 def test_a_resnet_is_refused():
     resnet = create_backbone(BackboneConfig("resnet50"))
-    with pytest.raises(TypeError, match="found ResNet"):
+    with pytest.raises(ValueError, match="found ResNet"):
         tiny_predictor(model=LoadedModel("rn50", resnet, MEAN, STD, "made here", None))
 
 

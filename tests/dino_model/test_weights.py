@@ -235,7 +235,7 @@ def test_a_timm_vit_brings_its_own_prefix_tokens(
     picture = torch.zeros(1, 3, 5 * patch - 3, 3 * patch)  # padded, not square
     assert model.backbone(picture).shape == (1, 24), "the classifier is off"
     assert attention_rows(model.backbone, picture, [0]).shape == (1, 3, 1, prefix + 15)
-    with pytest.raises(WeightsError, match=f"found teacher of a timm model with patch {patch}"):
+    with pytest.raises(WeightsError, match=f"found a timm model with patch {patch}"):
         load_model(name, patch_size=8)
 
 
@@ -437,7 +437,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, change: str, message:
 def test_another_patch_size_than_asked_is_refused(tmp_path: Path):
     folder = run_folder(tmp_path / "run")
     with pytest.raises(
-        WeightsError, match=r"no weights with patch 16 in .*run: found teacher of vit_small with patch 8"
+        WeightsError, match=r"no weights with patch 16 in .*run: found vit_small with patch 8 .teacher of"
     ):
         load_model(str(folder), patch_size=16)
 

@@ -1,0 +1,6 @@
+"""`python -m dino_model list | show NAME | export NAME --output FILE`."""
+
+from dino_model.commands import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dino_model import catalogue, commands, weights
+from dino_model.attention import attention_rows
+from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.checkpoints import write_safetensors
+from dino_model.export import FeatureAndAttention
+from dino_model.weights import OFFICIAL, load_model
+
+SMALL = BackboneConfig("vit_small", patch_size=8, image_size=32, width=24, depth=2, heads=3)
+
+
+@pytest.fixture(autouse=True)
+def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(weights.huggingface_hub, "try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_: pytest.fail("touched the network"))
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> Path:
+    """A small model that describes itself."""
+    path = tmp_path / "model.safetensors"
+    write_safetensors(create_backbone(SMALL), path, config=SMALL, mean=(0.5,) * 3, std=(0.2,) * 3)
+    return path
+
+
+def sentence(arguments: list[Any]) -> str:
+    """What a failing command tells: one sentence, as exit text (exit code 1)."""
+    with pytest.raises(SystemExit) as end:
+        commands.main([str(argument) for argument in arguments])
+    assert isinstance(end.value.code, str)
+    assert end.value.code.startswith("error: ")
+    assert "\n" not in end.value.code
+    return end.value.code
+
+
+def test_list_shows_every_model_with_its_published_scores(tmp_path: Path, capsys: pytest.CaptureFixture):
+    commands.main(["list", "--json", str(tmp_path / "list.json")])
+    printed = capsys.readouterr().out
+    rows = {line.split()[0]: line.split() for line in printed.split("\n\n")[0].splitlines()[1:]}
+    assert set(OFFICIAL) <= set(rows)
+    assert rows["dino_vits16"] == [
+        "dino_vits16",
+        "ViT-S/16",
+        "21.7",
+        "M",
+        "74.5",
+        "77.0",
+        "45.9",
+        "61.8",
+        "no",
+    ]
+    assert rows["dino_resnet50"][-5:] == ["67.5", "75.3", "–", "–", "no"]
+    table = {row["name"]: row for row in json.loads((tmp_path / "list.json").read_text())}
+    assert table["dino_vitb8"]["scores"] == {"knn": 77.4, "linear": 80.1, "voc": None, "davis": 71.4}
+    assert table["dino_vitb8"]["parameters"] == 85_807_872
+    assert max(map(len, printed.splitlines())) <= 110
+
+
+def test_the_embedded_model_is_listed_with_its_card(
+    model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setattr(weights, "EMBEDDED_FILE", model_file)
+    monkeypatch.setattr(catalogue, "EMBEDDED_FILE", model_file)
+    monkeypatch.setattr(catalogue, "EMBEDDED_CARD", tmp_path / "card.md")
+    (tmp_path / "card.md").write_text("Trained on little.")
+    commands.main(["list"])
+    assert "embedded" in capsys.readouterr().out
+    commands.main(["show", "embedded"])
+    shown = capsys.readouterr().out
+    assert "2 blocks × 24, 3 heads" in shown
+    assert "Trained on little." in shown
+
+
+def test_show_tells_official_timm_and_own_models_without_fetching(
+    model_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    for name, expected in {
+        "dino_vits8": (
+            "patches of 8, 12 blocks × 384, 6 heads",
+            "21.7 M",
+            "k-NN 78.3",
+            "Apache-2.0",
+            OFFICIAL["dino_vits8"].address,
+        ),
+        "dino_resnet50": ("ResNet, features of 2048", "23.5 M", "linear 75.3"),
+        "vit_small_patch14_reg4_dinov2.lvd142m": (
+            "patches of 14",
+            "4 registers",
+            "apache-2.0",
+            "huggingface.co/timm/",
+        ),
+        "random:vit_tiny/5": ("patches of 5, 12 blocks × 192, 3 heads", "random weights, seed 0"),
+        str(model_file): ("patches of 8, 2 blocks × 24, 3 heads", "source       model.safetensors\n"),
+    }.items():
+        commands.main(["show", name])
+        shown = capsys.readouterr().out
+        assert all(words in shown for words in expected), shown
+    commands.main(["show", "dino_vits8", "--json", str(tmp_path / "show.json")])
+    assert json.loads((tmp_path / "show.json").read_text())["local"] is False
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_an_exported_file_loads_to_the_same_model(model_file: Path, tmp_path: Path, dtype: str):
+    copy = tmp_path / "copy.safetensors"
+    commands.main(["export", str(model_file), "--output", str(copy), "--dtype", dtype])
+    first, second = load_model(str(model_file)), load_model(str(copy))
+    assert (first.config, first.mean, first.std) == (second.config, second.mean, second.std)
+    stored = {"fp32": torch.float32, "fp16": torch.float16}[dtype]
+    for name, tensor in first.backbone.state_dict().items():
+        assert torch.equal(second.backbone.state_dict()[name], tensor.to(stored).float())
+    assert (copy.stat().st_size < 0.7 * model_file.stat().st_size) == (dtype == "fp16")
+
+
+def test_what_goes_into_onnx_answers_as_the_model_does():
+    vit = create_backbone(SMALL).eval()
+    images = torch.randn(2, 3, 36, 36)
+    feature, attention = FeatureAndAttention(vit, 36)(images)
+    torch.testing.assert_close(feature, vit(images))
+    rows = attention_rows(vit, images, [0])[:, :, 0, 1:].unflatten(-1, (5, 5))
+    torch.testing.assert_close(attention, rows)
+
+
+def test_onnx_answers_as_the_model_does(model_file: Path, tmp_path: Path):
+    pytest.importorskip("onnx", reason="ONNX is optional: pip install onnx onnxscript onnxruntime")
+    pytest.importorskip("onnxscript", reason="ONNX is optional: pip install onnx onnxscript onnxruntime")
+    runtime = pytest.importorskip("onnxruntime", reason="ONNX is optional: pip install onnxruntime")
+    path = tmp_path / "model.onnx"
+    commands.main(["export", str(model_file), "--format", "onnx", "--size", "36", "--output", str(path)])
+    images = torch.randn(3, 3, 36, 36)
+    feature, attention = runtime.InferenceSession(path).run(None, {"images": images.numpy()})
+    vit = load_model(str(model_file)).backbone
+    np.testing.assert_allclose(feature, vit(images).numpy(), atol=1e-4)
+    rows = attention_rows(vit, images, [0])[:, :, 0, 1:].unflatten(-1, (5, 5))
+    np.testing.assert_allclose(attention, rows.numpy(), atol=1e-5)
+
+
+def test_onnx_without_its_packages_names_them(
+    model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    told = sentence(["export", model_file, "--format", "onnx", "--output", tmp_path / "m.onnx"])
+    assert "pip install onnx onnxscript" in told
+    assert not (tmp_path / "m.onnx").exists()
+
+
+def test_wrong_arguments_become_one_sentence(model_file: Path, tmp_path: Path):
+    output = ["--output", tmp_path / "out.safetensors"]
+    assert "unknown model 'nope'" in sentence(["show", "nope"])
+    assert "no file or folder 'nope.pth'" in sentence(["export", "nope.pth", *output])
+    assert "has no student" in sentence(["export", model_file, "--checkpoint-key", "student", *output])
+    assert "no folder" in sentence(["export", model_file, "--output", tmp_path / "missing" / "m.safetensors"])
+    assert "leave --dtype out" in sentence(
+        ["export", model_file, "--format", "onnx", "--dtype", "fp16", *output]
+    )
+    assert "Invalid pretrained tag" in sentence(["show", "vit_small_patch16_224.nonsense"])
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(b"broken")
+    assert "no readable .safetensors" in sentence(["show", broken])
+    assert not (tmp_path / "out.safetensors").exists()
