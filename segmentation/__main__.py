@@ -7,10 +7,20 @@ from typing import Any
 import tyro
 
 from segmentation.commands.attention import Attention
+from segmentation.commands.davis import Davis
 from segmentation.commands.discover import Discover
+from segmentation.commands.score import Score
+from segmentation.commands.video import Video
 from segmentation.commands.voc import Voc
 
-COMMANDS: dict[str, Callable[..., Any]] = {"attention": Attention, "voc": Voc, "discover": Discover}
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "attention": Attention,
+    "voc": Voc,
+    "davis": Davis,
+    "score": Score,
+    "video": Video,
+    "discover": Discover,
+}
 
 
 def main() -> None:

@@ -9,7 +9,8 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import cv2
 import numpy as np
@@ -19,12 +20,18 @@ from torch import Tensor
 
 from dino_model import images
 from dino_model.predictor import Resize, fed_size
+from dino_model.weights import LoadedModel
 from segmentation import export
-from segmentation.propagation import VOID, Labels, Picture, object_ids
+from segmentation.propagation import VOID, Labels, Picture, Preset, object_ids
 from segmentation.video import frame_files
 
 OFFICIAL_STD = (0.228, 0.224, 0.225)
 """The official evaluation of DINO on DAVIS divides red by 0.228, where ImageNet's figure is 0.229."""
+
+
+def official_std(model: LoadedModel, preset: Preset) -> tuple[float, ...] | None:
+    """`OFFICIAL_STD` with the official preset, for a model trained with ImageNet's figures; else None."""
+    return OFFICIAL_STD if preset.name == "dino" and tuple(model.std) == images.IMAGENET_STD else None
 
 
 class DavisError(ValueError):
@@ -191,6 +198,85 @@ def read_first_mask(clip: Clip) -> Labels:
     return labels
 
 
+class MaskFolder:
+    """A folder of palette PNGs that appears, or replaces one of its name, when all of them are written.
+
+    Use as a context; after an exception nothing of it stays, and what was there before does.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._partial = path.with_name(f".{path.name}.partial")
+
+    def __enter__(self) -> Self:
+        shutil.rmtree(self._partial, ignore_errors=True)
+        self._partial.mkdir(parents=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._partial.replace(self.path)
+        else:
+            shutil.rmtree(self._partial, ignore_errors=True)
+
+    def write(self, name: str, labels: Labels) -> None:
+        """Add the mask of one frame, uint8 [H, W]; `name` without suffix."""
+        export.write_mask_png(self._partial / f"{name}.png", labels)
+
+
+def write_run_lengths(folder: Path, masks: Iterable[tuple[str, Path]]) -> None:
+    """Write masks.json and masks_images.json, COCO's results and pictures, one mask in memory at a time.
+
+    Args:
+        folder: where to write them.
+        masks: name of each frame and the PNG of its labels. A label is a category, its records have score 1.
+    """
+    labels_seen: set[int] = set()
+    results = _JsonList(folder / "masks.json")
+    pictures = _JsonList(folder / "masks_images.json", before='{"info": {}, "images": ')
+    with results, pictures:
+        for number, (name, file) in enumerate(masks, start=1):
+            labels = read_labels(file)
+            height, width = labels.shape
+            pictures.add({"id": number, "file_name": name, "height": height, "width": width})
+            for label in object_ids(labels):
+                labels_seen.add(label)
+                results.add(export.coco_record(number, label, labels == label))
+        categories = [{"id": label, "name": f"object {label}"} for label in sorted(labels_seen)]
+        pictures.after = f', "annotations": [], "categories": {json.dumps(categories)}}}'
+
+
+class _JsonList:
+    """A JSON file with a list that is written as it comes, whole or not at all."""
+
+    def __init__(self, path: Path, before: str = "", after: str = "") -> None:
+        self.path, self.before, self.after = path, before, after
+        self._beside = path.with_name(f".{path.name}.partial")
+        self._separator = "[\n"
+
+    def __enter__(self) -> Self:
+        self._file = self._beside.open("w", encoding="utf-8")
+        self._file.write(self.before)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.write((self._separator if self._separator == "[\n" else "\n") + "]" + self.after + "\n")
+        self._file.close()
+        if kind is None:
+            self._beside.replace(self.path)
+        else:
+            self._beside.unlink()
+
+    def add(self, item: Mapping[str, Any]) -> None:
+        self._file.write(self._separator + json.dumps(item))
+        self._separator = ",\n"
+
+
 class Predictions:
     """A folder of predicted masks, one folder per sequence, that knows how each was made.
 
@@ -260,13 +346,9 @@ class Predictions:
 
     def write(self, clip: Clip, masks: Iterable[Labels]) -> None:
         """Write the masks of a clip, one per frame, under the names of the frames."""
-        partial = self.root / f".{clip.name}.partial"
-        if partial.exists():
-            shutil.rmtree(partial)
-        partial.mkdir()
-        for frame, labels in zip(clip.frames, masks, strict=True):
-            export.write_mask_png(partial / f"{frame.stem}.png", labels)
-        partial.replace(self.root / clip.name)
+        with MaskFolder(self.root / clip.name) as folder:
+            for frame, labels in zip(clip.frames, masks, strict=True):
+                folder.write(frame.stem, labels)
         self._finished[clip.name] = self._description(clip, self.root / clip.name)
         export.write_json(self.root / self.RECORD, {"settings": self.settings, "sequences": self._finished})
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import ceil, sqrt
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import cv2
 import numpy as np
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from dino_model import images
 from dino_model.predictor import AttentionPredictor
-from segmentation import render
+from segmentation import export, render
 from segmentation.masks import enlarge, keep_mass_of_maps
 
 Picture = NDArray[np.uint8]
+View = Literal["heads", "mean", "mask"]
 
 DEFAULT_FPS = 24.0
 """Frames a second of a folder of frames, which does not say."""
@@ -336,11 +337,11 @@ class AttentionFrame:
         mask: patches that hold the kept share of the mean attention, enlarged to the frame: Boolean [H, W].
     """
 
-    views: Mapping[str, Picture]
+    views: Mapping[View, Picture]
     mask: NDArray[np.bool_]
 
 
-VIEWS = ("heads", "mean", "mask")
+VIEWS: tuple[View, ...] = ("heads", "mean", "mask")
 
 
 def attention_video(
@@ -348,9 +349,9 @@ def attention_video(
     predictor: AttentionPredictor,
     colours: ColourRange,
     *,
-    views: Sequence[str] = VIEWS,
+    views: Sequence[View] = VIEWS,
     mass: float = 0.6,
-    mosaic_width: int = 1280,
+    max_side: int = 1280,
 ) -> Iterator[AttentionFrame]:
     """[CLS] attention of every frame of a video, drawn.
 
@@ -360,7 +361,7 @@ def attention_video(
         colours: what the brightest colour stands for, see `colour_range`.
         views: which pictures to draw, of `VIEWS`.
         mass: share of the mean attention that the mask keeps.
-        mosaic_width: width of the picture of all heads, in pixels, at most.
+        max_side: longer side of the pictures at most, in pixels.
 
     Raises:
         ValueError: an unknown view, or a mass outside (0, 1].
@@ -370,35 +371,62 @@ def attention_video(
     for frame in frames:
         attention = _attention(predictor, frame)  # [heads, rows, columns]
         mean = attention.mean(0)
-        mask = enlarge(keep_mass_of_maps(mean[None], mass), (frame.shape[0], frame.shape[1]))[0]
-        drawn = {}
+        kept = keep_mass_of_maps(mean, mass)
+        small = shrunk(frame, max_side)
+        drawn: dict[View, Picture] = {}
         if "heads" in views:
-            drawn["heads"] = _mosaic(frame, attention, colours.heads, mosaic_width)
+            drawn["heads"] = _mosaic(small, attention, colours.heads)
         if "mean" in views:
-            drawn["mean"] = render.overlay_heat(frame, mean, value_range=(0.0, colours.mean))
+            drawn["mean"] = render.overlay_heat(small, mean, value_range=(0.0, colours.mean))
         if "mask" in views:
-            drawn["mask"] = render.overlay_masks(frame, mask)
-        yield AttentionFrame(drawn, mask)
+            drawn["mask"] = render.overlay_masks(small, enlarge(kept, small.shape[:2]))
+        yield AttentionFrame(drawn, enlarge(kept, frame.shape[:2]))
 
 
-def _mosaic(
-    frame: Picture, attention: NDArray[np.float32], brightest: NDArray[np.float32], width: int
+def shrunk(picture: Picture, max_side: int) -> Picture:
+    """The picture with its longer side at most `max_side` pixels."""
+    height, width = shown_size(picture.shape[:2], max_side)
+    if (height, width) == picture.shape[:2]:
+        return picture
+    return np.asarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA), dtype=np.uint8)
+
+
+def shown_size(size: tuple[int, int], max_side: int) -> tuple[int, int]:
+    """Height and width of a picture whose longer side is to be at most `max_side`."""
+    scale = min(1.0, max_side / max(size))
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+
+
+def draw_labels(
+    frame: Picture, labels: NDArray[np.uint8], ids: Sequence[int], max_side: int = 1280
 ) -> Picture:
-    """The frame and the heat map of each head, in rows of about as many as there are rows."""
+    """Objects of a frame, tinted and outlined in the colours of the mask files, with a legend below.
+
+    Args:
+        frame: uint8 [height, width, 3].
+        labels: uint8 [height, width].
+        ids: the objects, whether they are in this frame or not: the legend stays the same for a whole video.
+        max_side: longer side of the frame in the picture at most, in pixels.
+    """
+    small = shrunk(frame, max_side)
+    shown = enlarge(labels, small.shape[:2])
+    colours = export.palette()[list(ids)]
+    drawn = render.overlay_masks(small, np.stack([shown == label for label in ids]), colors=colours)
+    names = [(f"object {label}", colour) for label, colour in zip(ids, colours, strict=True)]
+    return render.stack([drawn, render.legend(names, drawn.shape[1])])
+
+
+def _mosaic(frame: Picture, attention: NDArray[np.float32], brightest: NDArray[np.float32]) -> Picture:
+    """The frame and the heat map of each head, together no wider than the frame."""
     tiles = 1 + len(attention)
     columns = ceil(sqrt(tiles))
-    tile_width = min(frame.shape[1], width // columns)
-    tile_height = max(1, round(frame.shape[0] * tile_width / frame.shape[1]))
-    small = cv2.resize(frame, (tile_width, tile_height), interpolation=cv2.INTER_AREA).astype(np.uint8)
-    heats = [
-        render.heat_map(
-            head, (tile_height, tile_width), value_range=(0.0, float(most)), interpolation="bilinear"
-        )
-        for head, most in zip(attention, brightest, strict=True)
-    ]
-    text_size = max(10, min(16, tile_height // 8))
+    small = shrunk(frame, max(frame.shape[:2]) // columns)
+    size = small.shape[:2]
+    text_size = max(10, min(16, size[1] // 12))
     named = [render.caption(small, "frame", text_size)]
-    named += [render.caption(heat, f"head {number}", text_size) for number, heat in enumerate(heats)]
+    for number, (head, most) in enumerate(zip(attention, brightest, strict=True)):
+        heat = render.heat_map(head, size, value_range=(0.0, float(most)), interpolation="bilinear")
+        named.append(render.caption(heat, f"head {number}", text_size))
     named += [np.full_like(named[0], 255)] * (-tiles % columns)
     rows = [np.concatenate(named[start : start + columns], 1) for start in range(0, len(named), columns)]
     return np.concatenate(rows)

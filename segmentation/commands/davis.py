@@ -1,7 +1,7 @@
 """`python -m segmentation davis`: labels of the first frame carried through DAVIS, or through any frames."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from pathlib import Path
@@ -13,20 +13,23 @@ from dino_model import images
 from dino_model.features import model_fingerprint
 from dino_model.predictor import AttentionPredictor, fed_size
 from dino_model.weights import load_model
-from segmentation import memory, propagation, scoring
+from segmentation import memory, propagation, render, scoring
 from segmentation.commands import score
 from segmentation.davis import (
-    OFFICIAL_STD,
     Clip,
     ColourPatches,
     DavisError,
     DavisFolder,
     Predictions,
+    official_std,
     open_davis,
     read_first_mask,
+    read_labels,
+    write_run_lengths,
 )
 from segmentation.propagation import PRESETS, Labels
-from segmentation.video import frame_files
+from segmentation.scoring import Evaluation
+from segmentation.video import Picture, draw_labels, frame_files
 
 Source = AttentionPredictor | ColourPatches
 
@@ -93,10 +96,14 @@ class Davis:
         for number, (clip, mask, done) in enumerate(zip(clips, masks, finished, strict=True), start=1):
             took = "finished before" if done else self._propagate(clip, mask, source, predictions)
             print(f"{number}/{len(clips)} {clip.name}: {len(clip.frames)} frames, {took}", flush=True)
-        if dataset is None or not dataset.has_ground_truth():
-            print(f"written to {self.output}; not scored: no masks beyond the first to compare with")
-        else:
-            self._score(dataset, settings)
+        evaluation = None
+        if dataset is not None and dataset.has_ground_truth():
+            evaluation = self._score(dataset, settings)
+        write_run_lengths(self.output, named_masks(clips, self.output))
+        render.save_png(self.output / "overview.png", overview(clips, masks, self.output, evaluation))
+        print(f"written to {self.output}: masks, masks.json, masks_images.json, overview.png")
+        if evaluation is None:
+            print("not scored: there are no masks beyond the first to compare with")
 
     def _clips(self) -> tuple[DavisFolder | None, list[Clip]]:
         if self.root is not None and self.frames is None and self.mask is None:
@@ -120,16 +127,13 @@ class Davis:
         if self.features == "colour":
             return ColourPatches(size=self.size)
         model = load_model(self.model)
-        # The official figure belongs to the official preset, and to models trained with the figure it
-        # misprints.
-        official = self.preset == "dino" and tuple(model.std) == images.IMAGENET_STD
         return AttentionPredictor(
             model,
             size=self.size,
             resize="davis",
             precision=self.precision,
             device=self.device,
-            std=OFFICIAL_STD if official else None,
+            std=official_std(model, PRESETS[self.preset]),
         )
 
     def _settings(self, source: Source | None) -> dict[str, Any]:
@@ -179,10 +183,38 @@ class Davis:
         if lost := propagation.vanished_objects(mask, fed, source.patch_size, preset):
             print(f"{clip.name}: objects {lost} are smaller than a patch and will not be found")
 
-    def _score(self, dataset: DavisFolder, settings: dict[str, Any]) -> None:
+    def _score(self, dataset: DavisFolder, settings: dict[str, Any]) -> Evaluation:
         pairs = scoring.pair_masks(
             dataset.masks, self.output, sequences=dataset.sequences, allow_gaps=self.allow_gaps
         )
         evaluation = score.evaluate(pairs, "semi-supervised", binary=dataset.binary, settings=settings)
         print(score.table(evaluation))
         score.write(evaluation, self.csv, self.json)
+        return evaluation
+
+
+def named_masks(clips: Sequence[Clip], output: Path) -> Iterator[tuple[str, Path]]:
+    """Every frame as SEQUENCE/FILE with the file of its predicted mask."""
+    for clip in clips:
+        for frame in clip.frames:
+            yield f"{clip.name}/{frame.name}", output / clip.name / f"{frame.stem}.png"
+
+
+def overview(
+    clips: Sequence[Clip], masks: Sequence[Labels], output: Path, evaluation: Evaluation | None
+) -> Picture:
+    """One row per sequence: five frames spread over it with their predicted masks, and its score."""
+    rows = []
+    for clip, mask in zip(clips, masks, strict=True):
+        title = clip.name
+        if evaluation is not None:
+            title += f", J&F {evaluation.per_sequence[clip.name]['J&F_mean'] * 100:.1f}"
+        chosen = sorted({round(place * (len(clip.frames) - 1)) for place in (0, 0.25, 0.5, 0.75, 1)})
+        cells = []
+        for index in chosen:
+            frame = clip.frames[index]
+            labels = read_labels(output / clip.name / f"{frame.stem}.png")
+            drawn = draw_labels(images.read(frame), labels, propagation.object_ids(mask), max_side=480)
+            cells.append((f"{title}, frame {frame.stem}" if index == chosen[0] else frame.stem, drawn))
+        rows.append(cells)
+    return render.contact_sheet(rows, height=200)
