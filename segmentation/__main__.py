@@ -1,7 +1,6 @@
 """`python -m segmentation COMMAND`: each command is a dataclass in `segmentation.commands`."""
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import tyro
@@ -13,7 +12,7 @@ from segmentation.commands.score import Score
 from segmentation.commands.video import Video
 from segmentation.commands.voc import Voc
 
-COMMANDS: dict[str, Callable[..., Any]] = {
+COMMANDS: dict[str, type[Any]] = {
     "attention": Attention,
     "voc": Voc,
     "davis": Davis,
@@ -23,16 +22,29 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 
+def usage() -> str:
+    """The commands, each with the first line of its description."""
+    lines = [f"  {name:<10} {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: python -m segmentation COMMAND [options]\n",
+            *lines,
+            "\n`python -m segmentation COMMAND --help` tells the options.",
+        ]
+    )
+
+
 def main() -> None:
     """Parse, run; whatever was wrong with the input becomes one sentence and exit code 1."""
+    name, *rest = sys.argv[1:] or [""]
+    if name in ("-h", "--help"):
+        print(usage())
+        return
+    if name not in COMMANDS:
+        sys.exit(f"unknown command {name!r}\n\n{usage()}" if name else usage())
     try:
-        command = tyro.extras.subcommand_cli_from_dict(
-            COMMANDS,
-            prog="python -m segmentation",
-            description="Attention maps and masks, VOC12 and DAVIS scores, video, object discovery.",
-        )
-        command.run()
-    except (ValueError, OSError) as error:
+        tyro.cli(COMMANDS[name], prog=f"python -m segmentation {name}", args=rest).run()
+    except (ValueError, RuntimeError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("interrupted; what is finished stays")

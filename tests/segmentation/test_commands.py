@@ -1,0 +1,29 @@
+"""`python -m segmentation`: every command is there, explains itself, and nothing else is."""
+
+import pytest
+
+from segmentation.__main__ import COMMANDS, main
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_explains_itself_offline(name, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["segmentation", name, "--help"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    assert f"python -m segmentation {name}" in capsys.readouterr().out
+
+
+def test_help_lists_every_command_on_a_line_of_its_own(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["segmentation", "--help"])
+    main()
+    lines = capsys.readouterr().out.splitlines()
+    for name in COMMANDS:
+        assert sum(line.startswith(f"  {name} ") for line in lines) == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["attend"]])
+def test_an_unknown_command_is_an_error_that_shows_those_there_are(arguments, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["segmentation", *arguments])
+    with pytest.raises(SystemExit, match="usage: python -m segmentation COMMAND"):
+        main()
