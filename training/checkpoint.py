@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from dino_model import files, position
+
 FORMAT = 1
 
 
@@ -51,7 +53,7 @@ class Run:
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log.unlink(missing_ok=True)
-        _write_text(self.folder / "config.json", json.dumps(config, indent=2) + "\n")
+        files.write_text(self.folder / "config.json", json.dumps(config, indent=2) + "\n")
 
     def config(self) -> dict[str, Any]:
         """The configuration it was created with."""
@@ -85,7 +87,7 @@ class Run:
     def _cut_log(self, step: int) -> None:
         """Drop what was logged after the checkpoint: those steps are taken again."""
         lines = self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
-        _write_text(self.log, "".join(f"{line}\n" for line in lines if _logged_step(line) < step))
+        files.write_text(self.log, "".join(f"{line}\n" for line in lines if _logged_step(line) < step))
 
 
 def initialise(method: nn.Module, path: Path) -> int:
@@ -96,8 +98,6 @@ def initialise(method: nn.Module, path: Path) -> int:
     Raises:
         RunError: nothing to load, or tensors that do not fit.
     """
-    from dino_model import position
-
     state = _read(path / "checkpoint.pt" if path.is_dir() else path)
     tensors, own = state["method"], method.state_dict()
     for name, tensor in tensors.items():
@@ -126,18 +126,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, state: Mapping[str, Any]) -> None:
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
+    with files.replacing(path) as beside, beside.open("wb") as file:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def _write_text(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def _logged_step(line: str) -> float:

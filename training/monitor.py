@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import nn
 
 from dino_model.device import ComputePrecision
 from dino_model.features import cls_features
-from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, Images
+from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, ImageError, Images
 from training.evaluation.knn import knn_accuracy
 
 COLLAPSED_KL = 0.01
@@ -64,12 +65,17 @@ class Probe:
     limit: int = 2500
     """At most so many pictures, taken evenly."""
 
+    @cached_property
+    def readable(self) -> Images:
+        """The pictures that are compared; a broken one must not end a run."""
+        step = max(1, math.ceil(len(self.images) / self.limit))
+        return self.images.subset(i for i in range(0, len(self.images), step) if _can_be_read(self.images, i))
+
     def top1(self, backbone: nn.Module) -> float:
         """Top-1 in percent, k = 20 and temperature 0.07."""
         if self.images.labels is None:
             raise ValueError("the probe needs labelled pictures: one folder for each class")
-        step = max(1, math.ceil(len(self.images) / self.limit))
-        images = self.images.subset(range(0, len(self.images), step))
+        images = self.readable
         labels = torch.tensor(images.labels)
         features = cls_features(
             backbone,
@@ -83,6 +89,14 @@ class Probe:
         asked = torch.arange(len(images)) % 5 == 4
         k = min(20, int((~asked).sum()))
         return knn_accuracy(features[~asked], labels[~asked], features[asked], labels[asked], k=k).top1
+
+
+def _can_be_read(images: Images, index: int) -> bool:
+    try:
+        images.read(index)
+    except ImageError:
+        return False
+    return True
 
 
 class Progress:

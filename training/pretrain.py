@@ -200,7 +200,7 @@ class Session:
             Progress(first_step, self.steps, recipe.batch_size),
             recipe.head.prototypes,
             {"teacher": self.method.teacher.backbone, "student": self.method.student.backbone},
-            probe if every and self.images.labels is not None else None,
+            probe if every and self.images.labels is not None and len(self.images) >= 10 else None,
             every,
         )
 

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dino_model import files
 from dino_model.checkpoints import CheckpointKey
 from dino_model.device import Precision, choose_device, choose_precision
 from dino_model.features import FeatureCache, cls_features
@@ -416,7 +417,7 @@ class Knn:
         )
         print(*results, sep="\n")
         if self.test_list:
-            _write(self.test_list, "".join(f"{name}\n" for name in test.names))
+            files.write_text(self.test_list, "".join(f"{name}\n" for name in test.names))
         if self.json:
             figures = {
                 "name": "knn",
@@ -426,7 +427,7 @@ class Knn:
                 "results": [asdict(result) for result in results],
                 "protocol": asdict(protocol) | {"pictures": split, "precision": precision},
             }
-            _write(self.json, json.dumps(figures, indent=2) + "\n")
+            files.write_text(self.json, json.dumps(figures, indent=2) + "\n")
 
     def _pictures(self) -> tuple[Images, Images, str]:
         """Those that vote, those that are tested, and how they were told apart."""
@@ -443,10 +444,3 @@ class Knn:
         left_out = sorted({*self.leave_out}.intersection(data.classes))
         without = f", without {', '.join(left_out)}" if left_out else ""
         return train, test, f"{self.data.name}{without}: {len(test):,} tested ({how}), {len(train):,} vote"
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.partial")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)

@@ -1,0 +1,28 @@
+"""Files that are written whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to; `path` is replaced when the block ends, left alone when it fails.
+
+    The folder is made where it is missing. Whoever reads `path` finds the old file or the new one, whatever
+    interrupts the writing.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")  # the suffix tells writers the format
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file (UTF-8) whole or not at all."""
+    with replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8")

@@ -1,0 +1,25 @@
+import pytest
+
+from dino_model.files import replacing, write_text
+
+
+def test_a_file_appears_whole_in_a_new_folder(tmp_path):
+    path = tmp_path / "new" / "note.txt"
+    write_text(path, "grüße")
+    assert path.read_text(encoding="utf-8") == "grüße"
+    assert [entry.name for entry in path.parent.iterdir()] == ["note.txt"]
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "note.txt"
+    path.write_text("old")
+
+    def fail():
+        with replacing(path) as beside:
+            beside.write_text("ne")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["note.txt"]
