@@ -24,8 +24,9 @@ def _small_step(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(train_step, "RECIPE", small)
 
 
-def test_the_plain_step_and_the_loop_train_alike():
-    ours, plain, crops = train_step.OurStep("fp32"), train_step.PlainStep(), train_step.random_crops()
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_plain_step_and_the_loop_train_alike(grouped: bool):
+    ours, plain, crops = train_step.OurStep("fp32"), train_step.PlainStep(grouped), train_step.random_crops()
     losses = [(ours(crops), plain(crops)) for _ in range(4)]
     assert losses[0][0] - losses[-1][0] > 1e-3, "the steps learn nothing, so that nothing is compared"
     for found, expected in losses:
