@@ -17,13 +17,14 @@ from segmentation.masks import Box, Interpolation, Mask, enlarge, keep_mass_of_m
 
 Picture = NDArray[np.uint8]
 
-# The first seven are Okabe and Ito's; each further one is the colour of an 18-step RGB cube, neither dark nor
-# pale, that lies farthest in CIELAB from those before it, to normal, deuteranope and protanope eyes alike.
+# The first eight are Okabe and Ito's seven and a violet; each further one is the colour of an 18-step RGB cube,
+# neither dark, pale nor grey, that lies farthest (CIEDE2000) from those before it, to normal, deuteranope and
+# protanope eyes alike.
 _HEAD_COLORS = (
-    (213, 94, 0), (86, 180, 233), (240, 228, 66), (0, 158, 115), (204, 121, 167), (0, 114, 178),
-    (230, 159, 0), (105, 0, 255), (0, 255, 150), (120, 105, 255), (210, 0, 60), (0, 255, 255),
-    (225, 150, 90), (120, 150, 255), (180, 0, 120), (150, 240, 195), (165, 240, 105), (210, 0, 180),
-    (45, 105, 45), (255, 105, 135), (165, 15, 210), (30, 195, 210), (150, 60, 90), (90, 150, 30),
+    (213, 94, 0), (86, 180, 233), (240, 228, 66), (0, 158, 115), (204, 121, 167), (140, 60, 255),
+    (230, 159, 0), (0, 114, 178), (150, 0, 45), (90, 255, 240), (90, 60, 105), (255, 180, 165),
+    (15, 60, 180), (255, 75, 105), (195, 15, 0), (0, 90, 60), (120, 135, 255), (165, 75, 120),
+    (45, 225, 255), (105, 135, 75), (150, 210, 105), (255, 165, 195), (30, 150, 150), (255, 225, 165),
 )  # fmt: skip
 
 

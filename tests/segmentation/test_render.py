@@ -20,8 +20,8 @@ def test_head_colors_are_fixed_and_far_apart():
     np.testing.assert_array_equal(colors[:6], render.head_colors(6))
     lab = rgb2lab(colors[None] / 255)[0]
     apart = deltaE_ciede2000(lab[:, None], lab[None])
-    assert apart[~np.eye(24, dtype=bool)].min() > 8
-    assert apart[:6, :6][~np.eye(6, dtype=bool)].min() > 20
+    assert apart[~np.eye(24, dtype=bool)].min() > 12
+    assert apart[:12, :12][~np.eye(12, dtype=bool)].min() > 20
     assert render.head_colors(26)[25].tolist() == colors[1].tolist()
 
 
