@@ -104,10 +104,9 @@ class Engine:
             LabError: it cannot be read or is too large, or the model cannot be had.
         """
         key = (photo.key, model, size)
-        encoding = self._encodings.get(key)
-        if encoding is None:
-            with self._model_lock:
-                encoding = self._encode(photo, model, size)
+        if self._encodings.get(key) is None:
+            with self._model_lock:  # and look again: another visitor may have brought the same meanwhile
+                encoding = self._encodings.get(key) or self._encode(photo, model, size)
             self._encodings.put(key, encoding, encoding.picture.nbytes)
         token = secrets.token_urlsafe(16)
         self._tokens.put(token, (key, photo.name))

@@ -1,8 +1,8 @@
 """The page and its server: Gradio inside a plain FastAPI application, on a port that is free."""
 
+import os
 import socket
 import tempfile
-from os import environ, name
 from pathlib import Path
 
 import gradio as gr
@@ -15,12 +15,13 @@ from starlette.staticfiles import StaticFiles
 from app import photos
 from app.engine import Engine, LabError
 from app.routes import encoding_routes
-from app.security import SecurityHeaders
+from app.security import EVERY_ADDRESS, SecurityHeaders
 from app.tabs import Start, explore
 
 STATIC = Path(__file__).parent / "static"
 TABS = (explore.TAB,)
 PORTS_TRIED = 100
+LAST_PORT = 65535
 HEAD = '<link rel="stylesheet" href="lab/static/page.css">'
 
 
@@ -31,14 +32,14 @@ def serve(engine: Engine, start: Start, host: str, port: int, host_names: list[s
         OSError, TypeError, ValueError: no free port, or a model that cannot be loaded.
     """
     with listen(host, port) as listening, tempfile.TemporaryDirectory(prefix="dino-lab-") as uploads:
-        environ["GRADIO_TEMP_DIR"] = uploads  # nobody else's, and gone when the server is
+        os.environ["GRADIO_TEMP_DIR"] = uploads  # nobody else's, and gone when the server is
         engine.predictor(start.model, start.size)  # whatever is wrong with the model is said now
         engine.encode(photos.example(start.example), start.model, start.size)
         app = create_app(engine, start, host_names)
         found = listening.getsockname()[1]
-        if found != port:
+        if port and found != port:
             print(f"Port {port} is taken; {found} is the next free one.")
-        print(f"The attention lab is at http://{host}:{found} (Ctrl+C ends it)", flush=True)
+        print(f"The attention lab is at {address(host, found)} (Ctrl+C ends it)", flush=True)
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
 
@@ -47,12 +48,15 @@ def listen(host: str, port: int) -> socket.socket:
 
     Raises:
         OSError: none of a hundred ports is free, or no such address.
+        ValueError: no such port.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for candidate in range(port, port + PORTS_TRIED):
+    if not 0 <= port <= LAST_PORT:
+        raise ValueError(f"--port is {port}, expected 0 to {LAST_PORT}")
+    for candidate in range(port, min(port + PORTS_TRIED, LAST_PORT + 1)):
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
-            if name == "posix":  # elsewhere the option would let two servers share a port
+            if os.name == "posix":  # elsewhere the option would let two servers share a port
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((host, candidate))
             listening.listen()
@@ -60,7 +64,13 @@ def listen(host: str, port: int) -> socket.socket:
         except OSError as error:
             listening.close()
             refused = error
-    raise OSError(f"no free port from {port} to {port + PORTS_TRIED - 1} on {host}: {refused}")
+    raise OSError(f"no free port from {port} to {candidate} on {host}: {refused}")
+
+
+def address(host: str, port: int) -> str:
+    """What to type into a browser on this machine."""
+    name = "localhost" if host in EVERY_ADDRESS else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}"
 
 
 def create_page(engine: Engine, start: Start) -> gr.Blocks:
@@ -93,6 +103,7 @@ def create_app(engine: Engine, start: Start, host_names: list[str]) -> FastAPI:
         path="/",
         theme=theme(),
         head=HEAD,
+        favicon_path=str(STATIC / "favicon.png"),
         footer_links=[],
         run_history=False,
         show_error=False,
@@ -102,9 +113,8 @@ def create_app(engine: Engine, start: Start, host_names: list[str]) -> FastAPI:
         mcp_server=False,
     )
     app.add_middleware(SecurityHeaders)
-    app.add_middleware(
-        TrustedHostMiddleware, allowed_hosts=host_names
-    )  # outermost: foreign names get no further
+    # The one added last is the outermost: foreign names get no further.
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=host_names)
     return app
 
 

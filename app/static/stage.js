@@ -22,12 +22,12 @@ export class Stage {
     this.listen();
   }
 
-  /** A new picture: its address, its name for people, its size in pixels and its patch grid. */
-  open({ url, name, width, height, rows, columns }) {
+  /** Another picture: its address, its name for people, its size in pixels and its patch grid. */
+  open({ picture, name, width, height, rows, columns }) {
     this.rows = rows;
     this.columns = columns;
     this.cursor = null;
-    this.photo.src = url;
+    this.photo.src = picture;
     this.photo.alt = `The photograph ${name}`;
     this.element.style.setProperty("--ratio", width / height);
     this.canvas.resize(rows, columns);
@@ -63,7 +63,7 @@ export class Stage {
   }
 
   listen() {
-    const { element, on } = this;
+    const { element } = this;
     const move = (event) => {
       const patch = this.patchAt(event);
       cancelAnimationFrame(this.frame); // one map per frame: the newest
@@ -80,14 +80,13 @@ export class Stage {
     element.addEventListener("keydown", (event) => {
       if (this.rows && this.key(event)) event.preventDefault();
     });
-    const undo = (event) => (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z";
-    element.addEventListener("keydown", (event) => undo(event) && on.undo());
   }
 
   /** Whether the key meant something here. */
   key({ key, ctrlKey, metaKey, altKey }) {
-    if (ctrlKey || metaKey || altKey) return false;
-    if (STEPS[key]) this.step(...STEPS[key]);
+    if ((ctrlKey || metaKey) && key.toLowerCase() === "z") this.on.undo();
+    else if (ctrlKey || metaKey || altKey) return false;
+    else if (STEPS[key]) this.step(...STEPS[key]);
     else if (key === "Enter" || key === " ") this.pin(this.cursor ?? this.centre());
     else if (key === "Delete" || key === "Backspace") this.on.remove();
     else if (key === "Escape") this.on.rest();

@@ -12,7 +12,7 @@ export class Tiles {
   constructor(element, onChoose) {
     this.element = element;
     this.onChoose = onChoose;
-    this.tiles = new Map(); // key -> {button, canvas, note, swatch}
+    this.tiles = new Map(); // key -> {button, canvas, note}
     element.addEventListener("keydown", (event) => {
       const step = STEPS[event.key];
       if (step === undefined) return;
@@ -21,12 +21,12 @@ export class Tiles {
     });
   }
 
-  /** One tile for each of `shows` ([{key, label, color}]) over the picture at `url`. */
-  open({ url, width, height, rows, columns, shows }) {
+  /** One tile for each of `shows` ([{key, label, color}]) over the picture of an encoding. */
+  open({ picture, width, height, rows, columns }, shows) {
     this.tiles.clear();
     this.element.style.setProperty("--ratio", width / height);
     const buttons = shows.map((show) => {
-      const tile = this.build(show, url);
+      const tile = this.build(show, picture);
       tile.canvas.resize(rows, columns);
       this.tiles.set(show.key, tile);
       return tile.button;
@@ -34,19 +34,18 @@ export class Tiles {
     this.element.replaceChildren(...buttons);
   }
 
-  build({ key, label, color }, url) {
+  build({ key, label, color }, picture) {
     const button = node("button", "lab-tile", { type: "button", role: "radio", "aria-checked": "false" });
-    const picture = node("span", "lab-tile-picture");
-    const photo = node("img", "", { src: url, alt: "", draggable: "false" });
+    const frame = node("span", "lab-tile-picture");
     const canvas = node("canvas");
-    picture.append(photo, canvas);
+    frame.append(node("img", "", { src: picture, alt: "", draggable: "false" }), canvas);
     const caption = node("span", "lab-tile-caption");
     const name = node("span", "lab-tile-name");
     name.textContent = label;
     name.style.setProperty("--head", color);
     const note = node("span", "lab-tile-note");
     caption.append(name, note);
-    button.append(picture, caption);
+    button.append(frame, caption);
     button.addEventListener("click", () => this.onChoose(key));
     return { button, canvas: new PatchCanvas(canvas), note };
   }

@@ -57,35 +57,33 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def address(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a page with an untrained model, in fp32 on the CPU, alive until the last test."""
+def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """A page with an untrained model, in fp32 on the CPU, asked for at a port that is taken."""
     log = tmp_path_factory.mktemp("server") / "log.txt"
-    command = [
-        sys.executable,
-        "-m",
-        "app",
-        "--model",
-        MODEL,
-        "--size",
-        str(SIZE),
-        "--port",
-        str(_free_port()),
-    ]
-    environment = os.environ | {"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}
-    with log.open("w") as output:
-        server = subprocess.Popen(
-            [*command, "--precision", "fp32", "--device", "cpu"],
+    with socket.socket() as taken, log.open("w") as output:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        options = f"--model {MODEL} --size {SIZE} --port {port} --precision fp32 --device cpu".split()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app", *options],
             cwd=Path(__file__).parents[2],
-            env=environment,
+            env=os.environ | {"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"},
             stdout=output,
             stderr=subprocess.STDOUT,
         )
         try:
-            yield _announced(server, log)
-            assert server.poll() is None, f"the server died:\n{log.read_text()}"
+            yield SimpleNamespace(address=_announced(process, log), port_asked_for=port, log=log)
+            assert process.poll() is None, f"the server died:\n{log.read_text()}"
         finally:
-            server.terminate()
-            server.wait(20)
+            process.terminate()
+            process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def address(server: SimpleNamespace) -> str:
+    """Where the page is, with a slash at the end."""
+    return server.address
 
 
 @pytest.fixture
@@ -146,12 +144,6 @@ def picture(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 def _announced(server: subprocess.Popen, log: Path) -> str:
     """The address that the server prints when it is ready."""
     for _ in range(1200):
@@ -179,8 +171,8 @@ def _state(page: Any) -> dict[str, Any]:
     return page.evaluate(
         """() => {
           const { encoding, patch, pins, show } = document.querySelector(".lab").explorer;
-          const { loaded, ...rest } = encoding;
-          return { ...rest, patch, pins, show };
+          const { loaded, ...told } = encoding;
+          return { ...told, patch, pins: pins.list, show };
         }"""
     )
 

@@ -32,6 +32,13 @@ def test_page_opens_with_an_example_encoded(page, lab, predictor):
     lab.screenshot(page, "explore")
 
 
+def test_taken_port_and_the_one_used_instead_are_said(server):
+    log = server.log.read_text()
+    assert f"Port {server.port_asked_for} is taken" in log
+    assert f":{server.port_asked_for}/" not in server.address
+    assert server.address.rstrip("/") in log
+
+
 def test_random_weights_are_said_to_be_random(page):
     assert page.locator(".lab-banner").is_visible()
 

@@ -164,7 +164,7 @@ def test_pixel_bomb_and_ribbon_are_refused_in_words(page, lab, tmp_path):
 
 
 def test_too_large_a_file_is_refused_in_words(page, lab, tmp_path):
-    (tmp_path / "heavy.png").write_bytes(bytes(26_000_000))
+    (tmp_path / "heavy.png").write_bytes(bytes(27_000_000))
     page.set_input_files("#toolbar input[type=file]", tmp_path / "heavy.png")
     page.get_by_text("exceed the maximum allowed size").first.wait_for(timeout=20_000)
     assert lab.state(page)["name"] == "cat"
