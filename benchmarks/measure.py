@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from dino_model.files import write_text
+
 PROCESS = Path("/proc/self")  # Linux tells and resets a process's peak memory here
 
 Computation = Callable[[], object]
@@ -78,7 +80,7 @@ def report(result: Result, file: Path | None = None) -> None:
     """Print the result and, where a file is named, write its figures there as JSON."""
     print(result.as_text())
     if file is not None:
-        file.write_text(json.dumps(result.as_json(), indent=2) + "\n")
+        write_text(file, json.dumps(result.as_json(), indent=2) + "\n")
 
 
 def median_seconds(ours: Computation, reference: Computation, repeats: int = 3) -> tuple[float, float]:
