@@ -1,7 +1,7 @@
 """Backbones over timm: ViTs of any patch size for pictures of any size, and ResNet-50.
 
-Every backbone maps images [batch, channels, height, width] to one feature per image [batch, width]: the [CLS] token
-after the final norm for a ViT (section 3.2 of the paper), the pooled feature map for a ResNet.
+Every backbone maps images [batch, channels, height, width] to one feature per image [batch, width]: the [CLS]
+token after the final norm for a ViT (section 3.2 of the paper), the pooled feature map for a ResNet.
 """
 
 from dataclasses import dataclass
@@ -53,9 +53,9 @@ class BackboneConfig:
 def create_backbone(config: BackboneConfig) -> nn.Module:
     """Backbone with fresh weights.
 
-    A ViT takes pictures of any height and width: what is missing to a multiple of the patch size is padded with
-    zeros (the mean colour, after normalisation) at the bottom and the right, and the position embeddings are
-    resampled to the grid. Its parameter names equal those of the official DINO checkpoints.
+    A ViT takes pictures of any height and width: what is missing to a multiple of the patch size is padded
+    with zeros (the mean colour, after normalisation) at the bottom and the right, and the position embeddings
+    are resampled to the grid. Its parameter names equal those of the official DINO checkpoints.
 
     Raises:
         ValueError: unknown architecture, or sizes that cannot be.

@@ -19,7 +19,7 @@ class HeadConfig:
     hidden: int = 2048
     """Width of the MLP's hidden layers."""
     bottleneck: int | None = 256
-    """Width of the l2-normalised bottleneck before the prototypes; None: the MLP's last layer gives the K outputs."""
+    """Width of the l2-normalised bottleneck before the prototypes; None: the MLP's last layer gives the K."""
     batch_norm: bool = False
     """Batch normalisation after every hidden layer."""
     activation: Literal["gelu", "relu"] = "gelu"
@@ -51,7 +51,8 @@ class Prototypes(nn.Module):
         self.weight_g.requires_grad_(self.train_gain and not frozen)
 
     def forward(self, features: Tensor) -> Tensor:
-        # fp32 even under autocast: logits near 1 are divided by a temperature of 0.04, where bf16 loses 0.1 nat.
+        """Similarity to every prototype: [..., width] -> fp32 [..., K]."""
+        # Even under autocast: logits near 1 are divided by a temperature of 0.04, where bf16 loses 0.1 nat.
         with torch.autocast(features.device.type, enabled=False):
             return F.linear(features.float(), self.weight())
 
@@ -72,6 +73,7 @@ class ProjectionHead(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
+        """Logits of features: [..., in_width] -> [..., K]."""
         projected = self.mlp(features)
         if self.normalise:
             projected = F.normalize(projected.float(), dim=-1)

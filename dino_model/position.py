@@ -1,8 +1,8 @@
 """Position embeddings on any grid.
 
-A ViT learns one embedding per patch of the grid it was trained on. Another picture size needs another grid, and
-there are two ways to get there that differ by up to 11 % (relative L2, 14 -> 6 patches): the exact target size,
-and the official DINO code's scale factor with 0.1 added, which shifts the sampling points.
+A ViT learns one embedding per patch of the grid it was trained on. Another picture size needs another grid,
+and there are two ways to get there that differ by up to 11 % (relative L2, 14 -> 6 patches): the exact target
+size, and the official DINO code's scale factor with 0.1 added, which shifts the sampling points.
 """
 
 from types import MethodType
@@ -29,7 +29,7 @@ def resample(
         embedding: [1, prefix + rows * columns, width] of the learned grid.
         learned: rows and columns of the learned grid.
         grid: rows and columns wanted.
-        prefix: leading tokens ([CLS], registers) that carry an embedding of their own; they are not resampled.
+        prefix: leading tokens ([CLS], registers) with an embedding of their own; they are not resampled.
         mode: `size` samples exactly `grid`; `official` uses the scale factors (rows + 0.1) / learned rows and
             (columns + 0.1) / learned columns, as the official DINO code does, and leaves the embedding alone
             only for a square grid of the learned number of patches.
@@ -44,7 +44,8 @@ def resample(
         raise ValueError(f"unknown position mode {mode!r}: choose 'size' or 'official'")
     if embedding.shape[1] != prefix + learned[0] * learned[1]:
         raise ValueError(
-            f"position embedding has {embedding.shape[1]} tokens, expected {prefix} + {learned[0]}x{learned[1]}"
+            f"position embedding has {embedding.shape[1]} tokens, "
+            f"expected {prefix} + {learned[0]}x{learned[1]}"
         )
     if grid == learned and (mode == "size" or grid[0] == grid[1]):
         return embedding
@@ -62,7 +63,7 @@ def install(vit: VisionTransformer, mode: PositionMode) -> None:
     """Make a timm ViT resample its position embeddings with `resample` in the given mode.
 
     Raises:
-        ValueError: the model is no timm VisionTransformer with learned position embeddings, or an unknown mode.
+        ValueError: no timm VisionTransformer with learned position embeddings, or an unknown mode.
     """
     if not isinstance(vit, VisionTransformer) or vit.pos_embed is None:
         raise ValueError(f"{type(vit).__name__} has no learned position embeddings to resample")

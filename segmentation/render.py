@@ -18,8 +18,8 @@ from segmentation.masks import Box, Interpolation, Mask, enlarge, keep_mass_of_m
 Picture = NDArray[np.uint8]
 
 # The first eight are Okabe and Ito's seven and a violet; each further one is the colour of an 18-step RGB
-# cube, neither dark, pale nor grey, that lies farthest (CIEDE2000) from those before it, to normal, deuteranope
-# and protanope eyes alike.
+# cube, neither dark, pale nor grey, that lies farthest (CIEDE2000) from those before it, to normal,
+# deuteranope and protanope eyes alike.
 _HEAD_COLORS = (
     (213, 94, 0), (86, 180, 233), (240, 228, 66), (0, 158, 115), (204, 121, 167), (140, 60, 255),
     (230, 159, 0), (0, 114, 178), (150, 0, 45), (90, 255, 240), (90, 60, 105), (255, 180, 165),
