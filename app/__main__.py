@@ -23,7 +23,7 @@ class Serve:
     """Model the page opens with; `python -m dino_model list` tells the names."""
     models_dir: Path | None = None
     """Folder of checkpoints and training runs that visitors may choose from, by name."""
-    size: int = 480
+    size: int = 224
     """Resolution the page opens with: pixels of the short side."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the model; auto is bf16 where the hardware has it."""

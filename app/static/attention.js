@@ -87,26 +87,38 @@ export function range(map) {
 /**
  * Smallest set of patches that holds at least `mass` of the map: one byte per patch, 1 = kept.
  * The patch that crosses the threshold is kept; of equal patches the later ones are.
- * Rounds where the library rounds, so that both keep the same patches.
+ *
+ * Sums up from the least value, as the library does and rounding where it rounds, but sorts only the values near the
+ * threshold: the others are counted by their leading bits, whose order is the order of the values.
  */
 export function keepMass(map, mass) {
   let total = 0;
   for (const value of map) total += value;
-  const ascending = Float32Array.from(map).sort();
   const limit = Math.fround(1 - mass);
-  let first = 0; // rank of the least patch that is kept
-  for (let sum = 0; first < map.length - 1; first++) {
-    sum += Math.fround(ascending[first] / total);
+  const bits = new Uint32Array(map.buffer, map.byteOffset, map.length);
+  SUMS.fill(0);
+  let last = 0; // the bucket of the greatest value
+  for (let patch = 0; patch < map.length; patch++) {
+    const bucket = bits[patch] >>> 16;
+    SUMS[bucket] += Math.fround(map[patch] / total);
+    if (bucket > last) last = bucket;
+  }
+  let bucket = 0;
+  let sum = 0;
+  while (bucket < last && Math.fround(sum + SUMS[bucket]) <= limit) sum += SUMS[bucket++];
+  const near = map.filter((_, patch) => bits[patch] >>> 16 === bucket).sort();
+  let first = 0; // rank, within the bucket, of the least patch that is kept
+  for (; first < near.length - 1; first++) {
+    sum += Math.fround(near[first] / total);
     if (Math.fround(sum) > limit) break;
   }
-  return keepFromRank(map, ascending, first);
+  return keepFrom(map, near[first], first - near.indexOf(near[first]));
 }
 
-/** The patches of rank `first` and above, where equal patches rank in reading order. */
-function keepFromRank(map, ascending, first) {
-  const least = ascending[first];
-  let dropped = 0; // patches of this very value that rank below `first`
-  for (let rank = first; rank > 0 && ascending[rank - 1] === least; rank--) dropped++;
+const SUMS = new Float64Array(1 << 15); // one per leading 16 bits of a float that is not negative
+
+/** The patches above `least`, and those equal to it but for the first `dropped` in reading order. */
+function keepFrom(map, least, dropped) {
   const kept = new Uint8Array(map.length);
   for (let patch = 0; patch < map.length; patch++) {
     kept[patch] = map[patch] > least || (map[patch] === least && dropped-- <= 0) ? 1 : 0;

@@ -105,6 +105,7 @@ def stage_value(token: str, encoding: Encoding) -> dict[str, Any]:
         "facts": [
             ["Model", encoding.model],
             ["Weights", encoding.source],
+            ["Network", f"{encoding.blocks} blocks of {encoding.heads} heads"],
             [
                 "Picture",
                 f"{width} × {height} pixels, seen at {encoding.input_size[1]} × {encoding.input_size[0]}",
