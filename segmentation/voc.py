@@ -251,7 +251,7 @@ def head_maps(attention: NDArray[np.floating], head: Literal["best", "mean"] | i
     if head == "mean":
         return {-1: attention.mean(axis=0)}
     if not 0 <= head < len(attention):
-        raise ValueError(f"--head is {head}; this model has heads 0 to {len(attention) - 1}")
+        raise ValueError(f"head is {head}; this model has heads 0 to {len(attention) - 1}")
     return {head: attention[head]}
 
 

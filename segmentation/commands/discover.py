@@ -13,6 +13,7 @@ import tyro
 from numpy.typing import NDArray
 
 from dino_model import images
+from dino_model.device import choose_device, choose_precision
 from dino_model.predictor import AttentionPredictor
 from segmentation import discovery, export, render, voc
 from segmentation.commands.progress import progress
@@ -181,6 +182,7 @@ class Discover:
         return {
             "data": self.dataset or "photographs",
             "model": self.model,
+            "precision": choose_precision(self.precision, choose_device(self.device)),
             "features": self.features,
             "resize": resize if resize in ("pad", "native") else f"{resize} {self.size}",
             "candidates": self.candidates,
@@ -297,7 +299,8 @@ def _report(
     lines = ["protocol  " + ", ".join(f"{key} {value}" for key, value in protocol.items())]
     names = list(next(iter(scores.values())))
     published = discovery.PUBLISHED_CORLOC.get(dataset or "", {})
-    lines.append(f"{count} pictures" + " " * 8 + "".join(f"{name.replace('_', ' '):>22}" for name in names))
+    counted = f"{count} picture{'s' * (count != 1)}"
+    lines.append(f"{counted:<18}" + "".join(f"{name.replace('_', ' '):>22}" for name in names))
     for method, figures in scores.items():
         beside = f"   published CorLoc, DINO ViT-S/16: {published[method]}" if method in published else ""
         lines.append(f"{method:<18}" + "".join(f"{figures[name]:>22.1f}" for name in names) + beside)

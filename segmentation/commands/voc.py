@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dino_model import images
+from dino_model.device import choose_device, choose_precision
 from dino_model.predictor import AttentionPredictor
 from segmentation import export, render, voc
 from segmentation.commands.progress import progress
@@ -68,7 +69,7 @@ class Voc:
         samples = voc.list_samples(self.root, self.split)
         cells = [protocol, *(_grid_around(protocol) if self.grid else ())]
         scores = self._score(samples, list(dict.fromkeys(cells)))
-        figures = _figures(samples, scores, protocol, self._scored())
+        figures = _figures(samples, scores, protocol) | self._scored()
         print(_report(figures, scores, protocol))
         _write(self.output, samples, scores[protocol])
         print(f"\nwritten to {self.output}: per_image.csv, contact_sheet.png, masks, masks.json")
@@ -87,8 +88,14 @@ class Voc:
             split=self.split,
         )
 
-    def _scored(self) -> str:
-        return self.model if self.baseline == "none" else f"baseline {self.baseline}"
+    def _scored(self) -> dict[str, str]:
+        """What is scored, for the figures."""
+        if self.baseline != "none":
+            return {"model": f"baseline {self.baseline}", "precision": "no model"}
+        return {
+            "model": self.model,
+            "precision": choose_precision(self.precision, choose_device(self.device)),
+        }
 
     def _score(self, samples: list[VocSample], protocols: list[VocProtocol]) -> Cells:
         """Every picture under every protocol; the model sees each picture once."""
@@ -128,13 +135,12 @@ def _grid_around(protocol: VocProtocol) -> Iterator[VocProtocol]:
         yield replace(protocol, mass=mass, ground_truth=kind, void=void)
 
 
-def _figures(samples: list[VocSample], scores: Cells, protocol: VocProtocol, scored: str) -> dict[str, Any]:
+def _figures(samples: list[VocSample], scores: Cells, protocol: VocProtocol) -> dict[str, Any]:
     """What --json writes."""
     own = scores[protocol]
     figures: dict[str, Any] = {
         "jaccard": voc.mean_jaccard(own),
         "protocol": asdict(protocol),
-        "model": scored,
         "voc12_val": voc.is_voc12_val(samples),
         "pictures": sum(bool(score.targets) for score in own),
         "pictures_without_target": sum(not score.targets for score in own),
@@ -154,7 +160,7 @@ def _report(figures: dict[str, Any], scores: Cells, protocol: VocProtocol) -> st
     """The figures as text."""
     data = "VOC12 val" if figures["voc12_val"] else "pictures laid out as VOC 2012 (not VOC12 val)"
     lines = [
-        f"protocol  {protocol}",
+        f"protocol  {protocol}; {figures['precision']}",
         f"Jaccard   {figures['jaccard']:.1f} %   {figures['model']} on {figures['pictures']} {data}",
     ]
     if figures["pictures_without_target"]:

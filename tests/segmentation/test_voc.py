@@ -112,7 +112,7 @@ def test_attention_on_the_object_alone_scores_full_marks():
     assert fixed.jaccard < 0.2
     mean = voc.score_attention("x", attention, annotation, VocProtocol(mass=0.9, head="mean"))
     assert (mean.jaccard, mean.targets[0].head) == (1.0, -1)
-    with pytest.raises(ValueError, match="--head is 2; this model has heads 0 to 1"):
+    with pytest.raises(ValueError, match="head is 2; this model has heads 0 to 1"):
         voc.score_attention("x", attention, annotation, VocProtocol(head=2))
 
 
