@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
@@ -336,7 +337,8 @@ def _read_pairs(
 
 
 def _labels_in(labels: Labels) -> set[int]:
-    return {int(label) for label in np.flatnonzero(np.bincount(labels.ravel(), minlength=256))}
+    counts = cv2.calcHist([labels], [0], None, [256], [0, 256])  # several times faster than np.unique
+    return {int(label) for label in np.flatnonzero(counts)}
 
 
 def _proposals(files: Sequence[Pair], binary: bool) -> list[int]:

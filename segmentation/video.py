@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dino_model import images
 from dino_model.predictor import AttentionPredictor
-from segmentation import export, render
+from segmentation import render
 from segmentation.masks import enlarge, keep_mass_of_maps
 
 Picture = NDArray[np.uint8]
@@ -400,7 +400,7 @@ def shown_size(size: tuple[int, int], max_side: int) -> tuple[int, int]:
 def draw_labels(
     frame: Picture, labels: NDArray[np.uint8], ids: Sequence[int], max_side: int = 1280
 ) -> Picture:
-    """Objects of a frame, tinted and outlined in the colours of the mask files, with a legend below.
+    """Objects of a frame, tinted and outlined, with a legend below.
 
     Args:
         frame: uint8 [height, width, 3].
@@ -410,7 +410,7 @@ def draw_labels(
     """
     small = shrunk(frame, max_side)
     shown = enlarge(labels, small.shape[:2])
-    colours = export.palette()[list(ids)]
+    colours = render.head_colors(max(ids))[np.array(ids) - 1]
     drawn = render.overlay_masks(small, np.stack([shown == label for label in ids]), colors=colours)
     names = [(f"object {label}", colour) for label, colour in zip(ids, colours, strict=True)]
     return render.stack([drawn, render.legend(names, drawn.shape[1])])

@@ -1,0 +1,174 @@
+"""J and F of 20 synthetic 480p sequences, against an evaluator that holds a whole sequence as arrays.
+
+python -m benchmarks.score [--json FILE]
+"""
+
+import tempfile
+from dataclasses import dataclass
+from functools import partial
+from math import ceil, hypot
+from pathlib import Path
+
+import cv2
+import numpy as np
+import tyro
+from numpy.typing import NDArray
+from PIL import Image
+
+from benchmarks.measure import Computation, Result, extra_memory, median_seconds, report
+from segmentation.export import write_mask_png
+from segmentation.scoring import score_folders
+
+HEIGHT, WIDTH = 480, 854
+OBJECTS = 2
+AGREEMENT = 1e-9
+
+Figures = dict[str, NDArray[np.float64]]  # J and F of each object: [2, frames]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Region similarity and contour accuracy of palette PNGs: frame by frame against whole arrays."""
+
+    sequences: int = 20
+    """How many sequences of two objects."""
+    frames: int = 40
+    """Length of each."""
+    repeats: int = 1
+    """Timed turns of each side, after one to warm up."""
+    json: Path | None = None
+    """Write the figures to this file."""
+
+    def run(self) -> None:
+        """Draw the masks, compare both results, measure, print."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            draw(root, self.sequences, self.frames)
+            difference = compare(ours(root), plain(root))
+            seconds, reference_seconds = median_seconds(
+                partial(ours, root), partial(plain, root), self.repeats
+            )
+            memory = extra_memory(partial(build_ours, root))
+            reference_memory = extra_memory(partial(build_reference, root))
+        remarks = (
+            f"{self.sequences} sequences of {self.frames} frames at {WIDTH} × {HEIGHT}, {OBJECTS} objects each, "
+            "one process",
+            f"largest difference of a J or F: {difference:.1e} (allowed {AGREEMENT:.0e})",
+        )
+        report(Result("score", seconds, reference_seconds, "s", memory, reference_memory, remarks), self.json)
+
+
+def draw(root: Path, sequences: int, frames: int) -> None:
+    """Write `truth` and `guess`: ellipses with a wavy outline that wander, the guess a few pixels off."""
+    rng = np.random.default_rng(0)
+    for sequence in range(sequences):
+        starts = rng.uniform((120, 200), (360, 650), (OBJECTS, 2))
+        steps = rng.uniform(-3, 3, (OBJECTS, 2))
+        radii = rng.uniform(40, 110, (OBJECTS, 2))
+        for frame in range(frames):
+            centres = starts + frame * steps
+            for name, jitter in (("truth", 0.0), ("guess", 4.0)):
+                folder = root / name / f"{sequence:02d}"
+                folder.mkdir(parents=True, exist_ok=True)
+                labels = np.zeros((HEIGHT, WIDTH), np.uint8)
+                for label, (centre, radius) in enumerate(zip(centres, radii, strict=True), start=1):
+                    outline = wavy_outline(
+                        centre + rng.normal(0, jitter or 1e-9, 2), radius, label + sequence
+                    )
+                    cv2.fillPoly(labels, [outline], label)
+                write_mask_png(folder / f"{frame:05d}.png", labels)
+
+
+def wavy_outline(centre: NDArray[np.float64], radius: NDArray[np.float64], waves: int) -> NDArray[np.int32]:
+    """Corners of a polygon (x, y), int32 [360, 2]."""
+    angle = np.linspace(0, 2 * np.pi, 360, endpoint=False)
+    length = 1 + 0.15 * np.sin((3 + waves % 9) * angle)
+    y, x = centre[0] + radius[0] * length * np.sin(angle), centre[1] + radius[1] * length * np.cos(angle)
+    return np.stack([x, y], axis=1).round().astype(np.int32)
+
+
+def ours(root: Path) -> Figures:
+    """Scores as the command computes them."""
+    evaluation = score_folders(root / "truth", root / "guess")
+    return {one.name: np.stack([one.J, one.F]) for one in evaluation.objects}
+
+
+def plain(root: Path) -> Figures:
+    """Scores from whole sequences: a float64 mask of every pixel for every object and frame, at once."""
+    figures = {}
+    for folder in sorted((root / "truth").iterdir()):
+        truth, guess = (read_masks(root / kind / folder.name) for kind in ("truth", "guess"))
+        for index in range(OBJECTS):
+            region = region_similarity(truth[index], guess[index])
+            boundary = [contour_accuracy(*pair) for pair in zip(guess[index], truth[index], strict=True)]
+            figures[f"{folder.name}_{index + 1}"] = np.stack([region, boundary])
+    return figures
+
+
+def read_masks(folder: Path) -> NDArray[np.float64]:
+    """One mask per object and scored frame, of zeros and ones: float64 [objects, frames, H, W]."""
+    files = sorted(folder.glob("*.png"))[1:-1]
+    labels = np.stack([np.array(Image.open(file)) for file in files]).astype(np.float64)
+    return np.stack([labels == label for label in range(1, OBJECTS + 1)]).astype(np.float64)
+
+
+def region_similarity(truth: NDArray[np.float64], guess: NDArray[np.float64]) -> NDArray[np.float64]:
+    """J of every frame."""
+    a, b = truth.astype(bool), guess.astype(bool)
+    intersection, union = (a & b).sum((1, 2)), (a | b).sum((1, 2))
+    return np.where(union == 0, 1.0, intersection / np.maximum(union, 1))
+
+
+def contour_accuracy(guess: NDArray[np.float64], truth: NDArray[np.float64]) -> float:
+    """F of one frame, both contours widened over the whole picture."""
+    radius = ceil(0.008 * hypot(*truth.shape))
+    y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]
+    disk = (x**2 + y**2 <= radius**2).astype(np.uint8)
+    lines = [boundary(mask.astype(bool)) for mask in (guess, truth)]
+    wide = [cv2.dilate(line.astype(np.uint8), disk).astype(bool) for line in lines]
+    counts = [int(line.sum()) for line in lines]
+    if not all(counts):
+        return float(counts[0] == counts[1])
+    precision, recall = (lines[0] & wide[1]).sum() / counts[0], (lines[1] & wide[0]).sum() / counts[1]
+    return float(2 * precision * recall / (precision + recall)) if precision + recall else 0.0
+
+
+def boundary(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Pixels unlike their right, lower or lower-right neighbour; beyond the frame all is as at its edge."""
+    east, south, diagonal = (np.zeros_like(mask) for _ in range(3))
+    east[:, :-1] = mask[:, 1:]
+    south[:-1] = mask[1:]
+    diagonal[:-1, :-1] = mask[1:, 1:]
+    line = (mask ^ east) | (mask ^ south) | (mask ^ diagonal)
+    line[-1] = mask[-1] ^ east[-1]
+    line[:, -1] = mask[:, -1] ^ south[:, -1]
+    line[-1, -1] = False
+    return line
+
+
+def compare(ours: Figures, plain: Figures) -> float:
+    """The largest difference of a score.
+
+    Raises:
+        SystemExit: other objects, or a difference above what is allowed.
+    """
+    if ours.keys() != plain.keys():
+        raise SystemExit(f"scored {sorted(ours)}, expected {sorted(plain)}")
+    difference = max(float(np.abs(ours[name] - plain[name]).max()) for name in plain)
+    if difference > AGREEMENT:
+        raise SystemExit(f"scores differ by {difference:.1e}, expected at most {AGREEMENT:.0e}")
+    return difference
+
+
+def build_ours(root: Path) -> Computation:
+    """For measuring memory in a fresh process."""
+    return partial(ours, root)
+
+
+def build_reference(root: Path) -> Computation:
+    """For measuring memory in a fresh process."""
+    return partial(plain, root)
+
+
+if __name__ == "__main__":
+    tyro.cli(Score).run()
