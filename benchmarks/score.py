@@ -51,8 +51,8 @@ class Score:
             memory = extra_memory(partial(build_ours, root))
             reference_memory = extra_memory(partial(build_reference, root))
         remarks = (
-            f"{self.sequences} sequences of {self.frames} frames at {WIDTH} × {HEIGHT}, {OBJECTS} objects each, "
-            "one process",
+            f"{self.sequences} sequences of {self.frames} frames at {WIDTH} × {HEIGHT}, {OBJECTS} objects "
+            "each, one process",
             f"largest difference of a J or F: {difference:.1e} (allowed {AGREEMENT:.0e})",
         )
         report(Result("score", seconds, reference_seconds, "s", memory, reference_memory, remarks), self.json)

@@ -1,0 +1,155 @@
+"""J, F and their statistics, judged by whole-frame versions written from their definitions."""
+
+from math import ceil, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.ndimage import binary_dilation
+
+from segmentation import metrics
+from segmentation.metrics import contour, contour_accuracy, contour_radius, decay, jaccard, recall, statistics
+
+
+def plain_contour(mask: np.ndarray) -> np.ndarray:
+    """Pixel by pixel, straight from the definition."""
+    height, width = mask.shape
+    found = np.zeros_like(mask)
+    for y in range(height):
+        for x in range(width):
+            neighbours = []
+            if x + 1 < width:
+                neighbours.append((y, x + 1))
+            if y + 1 < height:
+                neighbours.append((y + 1, x))
+            if x + 1 < width and y + 1 < height:
+                neighbours.append((y + 1, x + 1))
+            found[y, x] = any(mask[place] != mask[y, x] for place in neighbours)
+    return found
+
+
+def plain_contour_accuracy(prediction: np.ndarray, truth: np.ndarray, radius: int) -> float:
+    """F with both contours widened over the whole frame."""
+    y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]
+    disk = x**2 + y**2 <= radius**2
+    lines = [plain_contour(mask) for mask in (prediction, truth)]
+    wide = [binary_dilation(line, disk) for line in lines]
+    if not lines[0].any() or not lines[1].any():
+        return float(lines[0].any() == lines[1].any())
+    precision = (lines[0] & wide[1]).sum() / lines[0].sum()
+    recalled = (lines[1] & wide[0]).sum() / lines[1].sum()
+    return 2 * precision * recalled / (precision + recalled) if precision + recalled else 0.0
+
+
+@st.composite
+def three_masks(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Prediction, ground truth and void of one size: noise, boxes, full or empty."""
+    shape = draw(st.tuples(st.integers(1, 18), st.integers(1, 18)))
+
+    def mask() -> np.ndarray:
+        kind = draw(st.sampled_from(["noise", "box", "full", "empty"]))
+        if kind == "noise":
+            return draw(arrays(bool, shape))
+        filled = np.zeros(shape, bool)
+        if kind == "box":
+            top, left = draw(st.integers(0, shape[0])), draw(st.integers(0, shape[1]))
+            filled[top : top + draw(st.integers(1, 9)), left : left + draw(st.integers(1, 9))] = True
+        return ~filled if kind == "full" else filled
+
+    return mask(), mask(), mask()
+
+
+@given(three_masks(), st.integers(1, 4))
+def test_contour_accuracy_is_that_of_whole_frames(masks: tuple[np.ndarray, ...], radius: int):
+    prediction, truth, void = masks
+    assert contour_accuracy(prediction, truth, tolerance=radius) == pytest.approx(
+        plain_contour_accuracy(prediction, truth, radius), abs=1e-12
+    )
+    assert contour_accuracy(prediction, truth, void, radius) == pytest.approx(
+        plain_contour_accuracy(prediction & ~void, truth & ~void, radius), abs=1e-12
+    )
+
+
+@given(three_masks())
+def test_jaccard_counts_pixels(masks: tuple[np.ndarray, ...]):
+    prediction, truth, void = masks
+    counted = [(a, b) for a, b, c in zip(*(mask.ravel().tolist() for mask in masks), strict=True) if not c]
+    union = sum(a or b for a, b in counted)
+    expected = sum(a and b for a, b in counted) / union if union else 1.0
+    assert jaccard(prediction, truth, void) == pytest.approx(expected, abs=1e-12)
+
+
+def test_jaccard_of_many_masks_is_that_of_each():
+    masks = np.random.default_rng(0).random((2, 3, 5, 7)) > 0.5
+    together = jaccard(masks, masks[0, 0])
+    assert together.shape == (2, 3)
+    assert together.dtype == np.float64
+    assert together[1, 2] == jaccard(masks[1, 2], masks[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("place", "count"), [((3, 3), 4), ((0, 0), 1), ((6, 6), 3), ((0, 3), 2), ((6, 0), 2)]
+)
+def test_a_single_pixel_has_the_official_number_of_contour_pixels(place: tuple[int, int], count: int):
+    mask = np.zeros((7, 7), bool)
+    mask[place] = True
+    assert contour(mask).sum() == count
+
+
+def test_a_full_frame_has_no_contour_and_so_matches_an_empty_one():
+    full, empty = np.ones((5, 6), bool), np.zeros((5, 6), bool)
+    assert not contour(full).any()
+    assert contour_accuracy(full, empty) == 1.0
+    assert jaccard(full, empty) == 0.0
+
+
+def test_the_edge_of_void_becomes_a_contour():
+    void = np.zeros((9, 9), bool)
+    void[:, 5:] = True
+    full = np.ones((9, 9), bool)
+    assert contour_accuracy(full, np.zeros((9, 9), bool), void, tolerance=1) == 0.0
+
+
+def test_the_radius_is_a_share_of_the_diagonal_rounded_up():
+    assert contour_radius(480, 854) == 8 == ceil(0.008 * sqrt(480**2 + 854**2))
+    assert contour_radius(480, 854, tolerance=3) == 3
+
+
+def test_recall_is_strict():
+    assert recall(np.array([0.5, 0.5, 0.51, 0.49])) == 0.25
+
+
+def plain_decay(values: np.ndarray) -> float:
+    edges = [int(np.floor(1 + k * (len(values) - 1) / 4 + 0.5 + 1e-10)) - 1 for k in range(5)]
+    first, last = values[edges[0] : edges[1] + 1], values[edges[3] : edges[4] + 1]
+    return float(first.mean() - last.mean())
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3, 4, 5, 8, 38, 102, 255, 256, 257, 300, 1000])
+def test_decay_compares_the_first_quarter_with_the_last_at_any_length(frames: int):
+    values = np.random.default_rng(frames).random(frames)
+    assert decay(values) == pytest.approx(plain_decay(values), abs=1e-12)
+    assert decay(np.linspace(1, 0, max(frames, 2))) > 0.4
+
+
+def test_neighbouring_quarters_share_their_end_frames():
+    assert decay(np.array([1.0, 0, 0, 0, 0])) == 0.5
+
+
+def test_statistics_name_mean_recall_and_decay():
+    found = statistics(np.array([1.0, 0.8, 0.2, 0.4, 0.0]))
+    assert (found.mean, found.recall, found.decay) == pytest.approx((0.48, 0.4, 0.7))
+    with pytest.raises(ValueError, match="at least one frame"):
+        statistics(np.zeros(0))
+
+
+def test_wrong_masks_are_refused_in_words():
+    mask = np.zeros((4, 5), bool)
+    with pytest.raises(ValueError, match="type uint8"):
+        jaccard(mask.astype(np.uint8), mask)
+    with pytest.raises(ValueError, match="same height and width"):
+        jaccard(mask, mask.T)
+    with pytest.raises(ValueError, match="one \\[height, width\\] mask"):
+        metrics.contour_accuracy(mask[None], mask[None])
