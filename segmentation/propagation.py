@@ -412,18 +412,13 @@ def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray
         large = F.interpolate(
             channel[None, None], size=(height, width), mode="bilinear", align_corners=False
         )[0, 0]
-        if preset.min_max:
-            large = _stretched(large)
+        low, high = channel.aminmax()
+        # A constant channel stays as it is: stretched, it would be 0 / 0, or rounding errors blown up.
+        if preset.min_max and high > low:
+            large = (large - large.min()) / (large.max() - large.min())
         winner = torch.where(large > highest, index, winner)
         highest = torch.maximum(highest, large)
     return winner.to(torch.uint8).cpu().numpy()
-
-
-def _stretched(channel: Tensor) -> Tensor:
-    """From its minimum and maximum to 0 and 1; a constant channel stays as it is instead of becoming 0 /
-    0."""
-    low, high = channel.aminmax()
-    return (channel - low) / (high - low) if high > low else channel
 
 
 def _grid(fed: tuple[int, int], patch_size: int) -> tuple[int, int]:
