@@ -4,6 +4,8 @@ import secrets
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
 
@@ -14,6 +16,7 @@ from app.cache import BoundedCache
 from app.catalogue import Catalogue
 from app.limits import MEGABYTE, Limits
 from app.photos import Photo
+from dino_model.checkpoints import WeightsError
 from dino_model.device import Precision
 from dino_model.download import DownloadError
 from dino_model.images import ImageError
@@ -134,7 +137,7 @@ class Engine:
             raise LabError(f"There is no block {block}: this model has blocks 0 to {encoding.blocks - 1}.")
         found = self._queries_keys.get((encoding.key, block))
         if found is None:
-            with self._model_lock:
+            with self._model_lock, _in_words(encoding.model):
                 predictor = self.predictor(encoding.model, encoding.size)
                 predictor.set_image(encoding.picture)  # costs a hash when it is the one set last
                 found = self._take(predictor, encoding.key, block)
@@ -158,27 +161,15 @@ class Engine:
         return predictor
 
     def _encode(self, photo: Photo, model: str, size: int) -> Encoding:
-        try:
+        with _in_words(model):
             predictor = self.predictor(model, size)
             started = time.perf_counter()
             picture = photo.read()
             self._check_patches(picture, size, predictor.patch_size)
             predictor.set_image(picture)
-        except LabError:
-            raise
-        except ImageError as error:
-            raise LabError(f"{error}.") from error
-        except DownloadError as error:
-            print(error, file=sys.stderr)
-            raise LabError(
-                f"{model} is not on this machine and could not be downloaded: connect to the internet and "
-                "choose it again, or put its file in place by hand, as the terminal says."
-            ) from error
-        except Exception as error:
-            traceback.print_exc()
-            raise LabError(f"{model} could not look at this picture; the terminal says why.") from error
-        seconds = time.perf_counter() - started
-        encoding = Encoding(
+            seconds = time.perf_counter() - started
+            self._take(predictor, (photo.key, model, size), predictor.blocks - 1)
+        return Encoding(
             name=photo.name,
             content=photo.key,
             example=photo.example,
@@ -196,8 +187,6 @@ class Engine:
             device=str(predictor.device),
             seconds=seconds,
         )
-        self._take(predictor, encoding.key, encoding.blocks - 1)
-        return encoding
 
     def _take(self, predictor: AttentionPredictor, key: EncodingKey, block: int) -> QueriesKeys:
         found = predictor.queries_keys(block)
@@ -214,3 +203,26 @@ class Engine:
                 f"patches, more than the {self.limits.max_patches:,} allowed: "
                 "choose a lower resolution or crop it."
             )
+
+
+@contextmanager
+def _in_words(model: str) -> Iterator[None]:
+    """Whatever goes wrong inside becomes a `LabError`; what a visitor need not know goes to the terminal."""
+    try:
+        yield
+    except LabError:
+        raise
+    except ImageError as error:
+        raise LabError(f"{error}.") from error
+    except DownloadError as error:
+        print(error, file=sys.stderr)
+        raise LabError(
+            f"{model} is not on this machine and could not be downloaded: connect to the internet and "
+            "choose it again, or put its file in place by hand, as the terminal says."
+        ) from error
+    except WeightsError as error:
+        print(error, file=sys.stderr)
+        raise LabError(f"{model} cannot be loaded; the terminal says why.") from error
+    except Exception as error:
+        traceback.print_exc()
+        raise LabError(f"{model} could not look at this picture; the terminal says why.") from error

@@ -9,6 +9,7 @@ from app.catalogue import catalogue
 from app.engine import Engine, LabError
 from app.limits import Limits
 from app.photos import Photo
+from dino_model.checkpoints import WeightsError
 from dino_model.download import DownloadError
 from dino_model.images import ImageError
 from dino_model.predictor import AttentionPredictor
@@ -99,6 +100,7 @@ def test_unknown_model_is_answered_with_the_known_ones(engine, photo):
     ("error", "sentence"),
     [
         (DownloadError("could not download x from y: put it at /home/me/x"), "could not be downloaded"),
+        (WeightsError("/srv/models/x.pth is no readable checkpoint"), "cannot be loaded"),
         (RuntimeError("cannot allocate /dev/secret"), "the terminal says why"),
         (FileNotFoundError("/srv/models/x.pth"), "the terminal says why"),
     ],
