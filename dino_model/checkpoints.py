@@ -7,7 +7,6 @@ full checkpoints, and bare state dicts.
 import argparse
 import json
 import math
-import os
 import pickle
 import re
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from dino_model import files
 from dino_model.backbones import VIT_SHAPES, BackboneConfig
 
 CheckpointKey = Literal["teacher", "student"]
@@ -103,12 +103,8 @@ def write_safetensors(
         "mean": json.dumps(mean),
         "std": json.dumps(std),
     }
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(safetensors.torch.save(tensors, metadata))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with files.replacing(path) as beside:
+        beside.write_bytes(safetensors.torch.save(tensors, metadata))
 
 
 def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:

@@ -7,6 +7,8 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 
+from dino_model import files
+
 CHUNK = 1 << 20  # bytes read at a time
 TIMEOUT = 30  # seconds without an answer
 
@@ -39,24 +41,20 @@ def fetch(address: str, name: str) -> Path:
     target = cache_folder() / name
     if target.is_file():
         return target
-    part = target.with_name(f"{name}.{os.getpid()}.part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _transfer(address, part, name)
-        part.replace(target)
+        with files.replacing(target) as beside:
+            _transfer(address, beside, name)
     except (OSError, HTTPException) as error:  # urllib's own errors are OSErrors
         raise DownloadError(
             f"could not download {name} from {address} ({_reason(error)}): "
             f"connect and try again, or fetch it elsewhere and put it at {target}"
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
     return target
 
 
-def _transfer(address: str, part: Path, name: str) -> None:
+def _transfer(address: str, target: Path, name: str) -> None:
     request = urllib.request.Request(address, headers={"User-Agent": "dino-attention-lab"})
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, part.open("wb") as file:
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, target.open("wb") as file:
         announced = int(answer.headers.get("Content-Length") or 0)
         progress = _Progress(name, announced)
         while chunk := answer.read(CHUNK):

@@ -1,13 +1,13 @@
 """Models for other programs: one .onnx file that gives the feature and the maps of [CLS]."""
 
 import importlib.util
-import os
 import warnings
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from dino_model import files
 from dino_model.attention import checked_vit, embed, rows_from_tokens, run_blocks
 from dino_model.backbones import patch_grid
 from dino_model.checkpoints import WeightsError
@@ -51,20 +51,15 @@ def write_onnx(backbone: nn.Module, path: Path, *, size: int, channels: int = 3)
         raise ValueError(f"size is {size}, expected at least 1")
     is_vit = hasattr(backbone, "blocks")
     model = FeatureAndAttention(backbone, size).eval() if is_vit else backbone.eval()
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the exporter, on its own workings
-            torch.onnx.export(
-                model,
-                (torch.zeros(2, channels, size, size),),
-                part,
-                input_names=["images"],
-                output_names=["feature", "cls_attention"][: 1 + is_vit],
-                dynamic_shapes=({0: torch.export.Dim("batch")},),
-                external_data=False,
-                verbose=False,
-            )
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with files.replacing(path) as beside, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter, on its own workings
+        torch.onnx.export(
+            model,
+            (torch.zeros(2, channels, size, size),),
+            beside,
+            input_names=["images"],
+            output_names=["feature", "cls_attention"][: 1 + is_vit],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            external_data=False,
+            verbose=False,
+        )

@@ -7,7 +7,6 @@ answer; `patch_tokens` and `last_blocks` are other functions to hand it, `gem` p
 import hashlib
 import json
 import os
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from dino_model import files
 from dino_model.backbones import forward_tokens, patch_grid
 from dino_model.device import Precision, autocast, choose_device, choose_precision
 from dino_model.images import Images
@@ -232,10 +232,8 @@ class FeatureCache:
             except (SafetensorError, KeyError) as error:
                 raise ValueError(f"{path} is no feature file of this program: delete it") from error
         tensor = compute()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
-            save_file({"features": tensor.contiguous()}, Path(scratch) / path.name, metadata=dict(key))
-            (Path(scratch) / path.name).replace(path)
+        with files.replacing(path) as beside:
+            save_file({"features": tensor.contiguous()}, beside, metadata=dict(key))
         return tensor
 
 

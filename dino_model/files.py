@@ -1,6 +1,6 @@
 """Files that are written whole or not at all."""
 
-import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +14,8 @@ def replacing(path: Path) -> Iterator[Path]:
     interrupts the writing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")  # the suffix tells writers the format
+    # A name of its own for every writer, thread or process; the suffix tells some writers the format.
+    beside = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
     try:
         yield beside
         beside.replace(path)
@@ -23,6 +24,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file (UTF-8) whole or not at all."""
+    """Write a text file (UTF-8, line ends as they are in `text`) whole or not at all."""
     with replacing(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_text(text, encoding="utf-8", newline="")

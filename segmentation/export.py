@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from dino_model.files import replacing, write_text
 from segmentation.masks import Mask, bounding_box, rle
 
 __all__ = [
@@ -51,9 +52,8 @@ def write_mask_png(path: Path, labels: NDArray[np.uint8]) -> None:
         )
     picture = Image.fromarray(labels, mode="P")
     picture.putpalette(palette().tobytes())
-    beside = path.with_name(f".{path.name}.partial")
-    picture.save(beside, format="PNG")
-    beside.replace(path)
+    with replacing(path) as beside:
+        picture.save(beside, format="PNG")
 
 
 def coco_record(image_id: int, category_id: int, mask: Mask, score: float = 1.0) -> dict[str, Any]:
@@ -100,23 +100,13 @@ def write_coco_images(
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON, whole or not at all; not-a-number and infinity become null, which every reader accepts."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(_finite(content), indent=2) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write text as UTF-8, whole or not at all."""
-    beside = path.with_name(f".{path.name}.partial")
-    beside.write_text(text, encoding="utf-8", newline="")
-    beside.replace(path)
 
 
 def write_npz(path: Path, **arrays: NDArray[Any]) -> None:
     """Write named arrays as .npz, compressed, whole or not at all; `np.load` reads them without pickle."""
-    beside = path.with_name(f".{path.name}.partial")
-    with beside.open("wb") as file:
+    with replacing(path) as beside, beside.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
-    beside.replace(path)
 
 
 def _finite(content: Any) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from dino_model.files import replacing
 from segmentation.masks import Box, Interpolation, Mask, enlarge, keep_mass_of_maps
 
 Picture = NDArray[np.uint8]
@@ -298,9 +299,8 @@ def contact_sheet(
 
 def save_png(path: Path, picture: Picture) -> None:
     """Write a picture [height, width, 3] or a grey one [height, width] as PNG, whole or not at all."""
-    beside = path.with_name(f".{path.name}.partial")
-    Image.fromarray(np.ascontiguousarray(picture)).save(beside, format="PNG")
-    beside.replace(path)
+    with replacing(path) as beside:
+        Image.fromarray(np.ascontiguousarray(picture)).save(beside, format="PNG")
 
 
 def _to_unit(values: NDArray[Any], value_range: tuple[float, float] | None) -> NDArray[np.float32]:
