@@ -1,4 +1,4 @@
-"""`python -m dino_model list | show NAME | export NAME --output FILE`."""
+"""`python -m dino_model list | show NAME | export NAME`."""
 
 from dino_model.commands import main
 

@@ -1,6 +1,7 @@
 """The commands of `python -m dino_model`."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,10 +11,10 @@ from typing import Literal
 import torch
 import tyro
 
-from dino_model import catalogue, export
+from dino_model import catalogue, export, files
 from dino_model.catalogue import Facts
 from dino_model.checkpoints import CheckpointKey, WeightsError, write_safetensors
-from dino_model.weights import load_model
+from dino_model.weights import is_path, load_model
 
 COLUMNS = ("name", "model", "parameters", "k-NN", "linear", "VOC12", "DAVIS", "here")
 LEGEND = """\
@@ -75,8 +76,8 @@ class Export:
 
     name: tyro.conf.Positional[str]
     """Any name of a model, file or training run."""
-    output: Path
-    """File to write."""
+    output: Path | None = None
+    """File to write; left out: one here that is called after the model and the format."""
     format: Literal["safetensors", "onnx"] = "safetensors"
     """onnx answers with the [CLS] feature and the last block's attention of [CLS]."""
     dtype: Literal["fp32", "fp16"] = "fp32"
@@ -88,13 +89,14 @@ class Export:
 
     def run(self) -> None:
         """Load, write, say how large it became."""
-        if not self.output.parent.is_dir():
-            raise WeightsError(f"no folder {str(self.output.parent)!r} to write {self.output.name} to")
+        output = self.output or _file_called_after(self.name, self.format)
+        if not output.parent.is_dir():
+            raise WeightsError(f"no folder {str(output.parent)!r} to write {output.name} to")
         if self.format == "onnx" and self.dtype == "fp16":
             raise WeightsError("ONNX is written in fp32: leave --dtype out")
         model = load_model(self.name, checkpoint_key=self.checkpoint_key)
         if self.format == "onnx":
-            export.write_onnx(model.backbone, self.output, size=self.size, channels=len(model.mean))
+            export.write_onnx(model.backbone, output, size=self.size, channels=len(model.mean))
         elif model.config is None:
             raise WeightsError(
                 f"{self.name} is timm's, whose files describe it already: choose --format onnx"
@@ -102,9 +104,9 @@ class Export:
         else:
             dtype = {"fp32": torch.float32, "fp16": torch.float16}[self.dtype]
             write_safetensors(
-                model.backbone, self.output, config=model.config, mean=model.mean, std=model.std, dtype=dtype
+                model.backbone, output, config=model.config, mean=model.mean, std=model.std, dtype=dtype
             )
-        print(f"wrote {self.output}: {model.source}, {self.output.stat().st_size / 1e6:.1f} MB")
+        print(f"wrote {output}: {model.source}, {output.stat().st_size / 1e6:.1f} MB")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -121,6 +123,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"error: {error}")
 
 
+def _file_called_after(name: str, suffix: str) -> Path:
+    """random:vit_small/16 -> random_vit_small_16.safetensors, runs/first -> first.safetensors."""
+    if is_path(name):
+        name = Path(name).stem if Path(name).is_file() else Path(name).resolve().name
+    path = Path(f"{re.sub(r'[^0-9A-Za-z._-]', '_', name)}.{suffix}")
+    if path.exists():
+        raise WeightsError(f"{path} is there already: name the file to write with --output")
+    return path
+
+
 def _row(model: Facts) -> tuple[str, ...]:
     scores = (model.scores.knn, model.scores.linear, model.scores.voc, model.scores.davis)
     published = ("–" if score is None else f"{score:.1f}" for score in scores)
@@ -135,4 +147,4 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _write_json(path: Path | None, content: object) -> None:
     if path is not None:
-        path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        files.write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

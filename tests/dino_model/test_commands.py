@@ -120,6 +120,20 @@ def test_an_exported_file_loads_to_the_same_model(model_file: Path, tmp_path: Pa
     assert (copy.stat().st_size < 0.7 * model_file.stat().st_size) == (dtype == "fp16")
 
 
+def test_an_export_without_output_is_called_after_the_model(
+    model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    commands.main(["export", str(model_file)])
+    commands.main(["export", "random:vit_tiny/16"])
+    names = ["model.safetensors", "random_vit_tiny_16.safetensors"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    assert f"wrote {names[0]}" in capsys.readouterr().out
+    assert "is there already" in sentence(["export", model_file])
+
+
 def test_what_goes_into_onnx_answers_as_the_model_does():
     vit = create_backbone(SMALL).eval()
     images = torch.randn(2, 3, 36, 36)
