@@ -5,7 +5,6 @@ token after the final norm for a ViT (section 3.2 of the paper), the pooled feat
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import timm
 import torch
@@ -47,7 +46,11 @@ class BackboneConfig:
     def vit_shape(self) -> tuple[int, int, int]:
         """Width, depth and heads with the overrides applied."""
         width, depth, heads = VIT_SHAPES[self.architecture]
-        return self.width or width, self.depth or depth, self.heads or heads
+        return (
+            width if self.width is None else self.width,
+            depth if self.depth is None else self.depth,
+            heads if self.heads is None else self.heads,
+        )
 
 
 def create_backbone(config: BackboneConfig) -> nn.Module:
@@ -115,10 +118,15 @@ def _check(config: BackboneConfig) -> None:
         raise ValueError(
             f"unknown architecture {config.architecture!r}: choose one of {', '.join(ARCHITECTURES)}"
         )
-    found: dict[str, Any] = {"in_channels": config.in_channels}
-    if config.architecture != "resnet50":
+    found = {"in_channels": config.in_channels}
+    is_vit = config.architecture in VIT_SHAPES
+    if is_vit:
         width, depth, heads = config.vit_shape()
         found |= {"patch_size": config.patch_size, "width": width, "depth": depth, "heads": heads}
+    for name, value in found.items():
+        if value < 1:
+            raise ValueError(f"{name} is {value}, expected at least 1")
+    if is_vit:
         if config.image_size < config.patch_size:
             raise ValueError(
                 f"image_size {config.image_size} is smaller than one patch of {config.patch_size} pixels"
@@ -127,8 +135,5 @@ def _check(config: BackboneConfig) -> None:
             raise ValueError(
                 f"width {width} cannot be split over {heads} heads: choose a multiple of {heads}"
             )
-    for name, value in found.items():
-        if value < 1:
-            raise ValueError(f"{name} is {value}, expected at least 1")
     if not 0 <= config.drop_path < 1:
         raise ValueError(f"drop_path is {config.drop_path}, expected at least 0 and below 1")

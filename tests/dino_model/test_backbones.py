@@ -56,6 +56,7 @@ def test_resnet_gives_its_pooled_feature():
         ({"architecture": "vit_huge"}, "vit_huge.*vit_tiny, vit_small"),
         ({"heads": 5}, "width 384 cannot be split over 5 heads"),
         ({"patch_size": 0}, "patch_size is 0"),
+        ({"heads": 0}, "heads is 0"),
         ({"image_size": 8}, "smaller than one patch"),
         ({"drop_path": 1.0}, "drop_path"),
         ({"in_channels": 0}, "in_channels is 0"),
