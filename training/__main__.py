@@ -5,6 +5,7 @@ import sys
 import tyro
 
 from training import pretrain
+from training.evaluation.knn import Knn
 
 USAGE = """usage: python -m training COMMAND [options]
 
@@ -17,24 +18,23 @@ commands:
 
 def main(arguments: list[str]) -> int:
     """Run the command; errors become one sentence and exit code 1."""
-    match arguments:
-        case ["pretrain", *rest]:
-            command = lambda: pretrain.parse(rest).run()  # noqa: E731
-        case ["evaluate", "knn", *rest]:
-            from training.evaluation.knn import Knn
-
-            command = lambda: tyro.cli(Knn, args=rest, prog="python -m training evaluate knn").run()  # noqa: E731
-        case ["-h" | "--help"]:
-            print(USAGE)
-            return 0
-        case _:
-            print(USAGE, file=sys.stderr)
-            return 2
     try:
-        command()
+        match arguments:
+            case ["pretrain", *rest]:
+                pretrain.parse(rest).run()
+            case ["evaluate", "knn", *rest]:
+                tyro.cli(Knn, args=rest, prog="python -m training evaluate knn").run()
+            case ["-h" | "--help"]:
+                print(USAGE)
+            case _:
+                print(USAGE, file=sys.stderr)
+                return 2
     except (ValueError, RuntimeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

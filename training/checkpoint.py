@@ -56,11 +56,18 @@ class Run:
         files.write_text(self.folder / "config.json", json.dumps(config, indent=2) + "\n")
 
     def config(self) -> dict[str, Any]:
-        """The configuration it was created with."""
+        """The configuration it was created with.
+
+        Raises:
+            RunError: there is none, or it cannot be read.
+        """
         path = self.folder / "config.json"
         if not path.is_file():
             raise RunError(f"{self.folder} holds no run: expected config.json and checkpoint.pt in it")
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunError(f"{path} is no configuration of a run: {error}") from None
         return config
 
     def save(
@@ -73,7 +80,11 @@ class Run:
         _write(self.checkpoint, state | {"optimizer": optimizer.state_dict()})
 
     def load(self, method: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-        """Put the newest state into method and optimizer, cut the log there; returns the steps done."""
+        """Put the newest state into method and optimizer, cut the log there; returns the steps done.
+
+        Raises:
+            RunError: no readable checkpoint, or one that does not fit.
+        """
         state = _read(self.checkpoint)
         try:
             method.load_state_dict(state["method"])
@@ -115,14 +126,13 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise RunError(f"no checkpoint {path}: expected a file written by `python -m training pretrain`")
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a file that is not its own
         raise RunError(f"{path} is no readable checkpoint ({type(error).__name__})") from None
-    if state.get("format") != FORMAT or "method" not in state:
-        raise RunError(
-            f"{path} is no checkpoint of this program: format {state.get('format')!r}, expected {FORMAT}"
-        )
-    return state
+    found = state.get("format") if isinstance(state, dict) else None
+    if found != FORMAT or "method" not in state:
+        raise RunError(f"{path} is no checkpoint of this program: format {found!r}, expected {FORMAT}")
+    return dict(state)
 
 
 def _write(path: Path, state: Mapping[str, Any]) -> None:

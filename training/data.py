@@ -50,17 +50,23 @@ class Order(Sampler[list[tuple[int, int]]]):
             yield list(zip(positions, order[start : start + self.batch_size], strict=True))
 
 
-class CropDataset(Dataset[Batch]):
-    """Crops of one picture; the crops depend on the seed and the position in training only."""
+class CropDataset(Dataset[Batch | ImageError]):
+    """Crops of one picture; the crops depend on the seed and the position in training only.
+
+    An error is handed on as a value: raised in a worker, it would reach the user as a traceback.
+    """
 
     def __init__(self, images: Images, config: CropConfig, seed: int) -> None:
         self.images, self.cut, self.seed = images, MultiCrop(config), seed
 
-    def __getitem__(self, item: tuple[int, int]) -> Batch:
+    def __getitem__(self, item: tuple[int, int]) -> Batch | ImageError:
         position, index = item
-        picture, broken = self._read(index)
+        try:
+            picture, broken = self._read(index)
+        except ImageError as error:
+            return error
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(_mix(self.seed, position))
+            torch.default_generator.manual_seed(_mix(self.seed, position))  # the devices' generators stay
             return Batch(self.cut(picture), broken)
 
     def _read(self, index: int) -> tuple[Image.Image, tuple[str, ...]]:
@@ -83,9 +89,14 @@ def batches(
     first_step: int,
     steps: int,
     workers: int,
-) -> DataLoader[Batch]:
-    """Batches of training steps `first_step` to `steps`, made by `workers` processes (0: by this one)."""
-    return DataLoader(
+) -> Iterator[Batch]:
+    """Batches of training steps `first_step` to `steps`, made by `workers` processes (0: by this one).
+
+    Raises:
+        ImageError: `MAX_BROKEN_RUN` pictures in a row, or all there are, cannot be read.
+        ValueError: fewer pictures than a batch.
+    """
+    loader = DataLoader(
         CropDataset(images, config, seed),
         batch_sampler=Order(len(images), batch_size, seed, first_step, steps),
         num_workers=workers,
@@ -95,14 +106,24 @@ def batches(
         worker_init_fn=_leave_signals_to_the_main_process,
         prefetch_factor=4 if workers else None,
     )
+    for batch in loader:
+        if isinstance(batch, ImageError):
+            raise batch
+        yield batch
 
 
-def _collate(samples: list[Batch]) -> Batch:
+def _collate(samples: list[Batch | ImageError]) -> Batch | ImageError:
+    """Samples, whose crops have no batch axis, as a batch; or the first error among them."""
+    cut: list[Batch] = []
+    for sample in samples:
+        if isinstance(sample, ImageError):
+            return sample
+        cut.append(sample)
     crops = Crops(
-        torch.stack([sample.views for sample, _ in samples], dim=1),
-        torch.stack([sample.locals for sample, _ in samples], dim=1),
+        torch.stack([sample.crops.views for sample in cut], dim=1),
+        torch.stack([sample.crops.locals for sample in cut], dim=1),
     )
-    return Batch(crops, tuple(message for _, broken in samples for message in broken))
+    return Batch(crops, tuple(message for sample in cut for message in sample.broken))
 
 
 def _leave_signals_to_the_main_process(_worker: int) -> None:

@@ -3,11 +3,12 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dino_model.device import ComputePrecision, autocast
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
@@ -42,11 +43,16 @@ class Rates:
 
 
 class Diverged(RuntimeError):
-    """The loss is not a number any more; the newest checkpoint is from before."""
+    """Loss or weights are not numbers any more; the newest checkpoint is from before."""
 
 
 def train_step(
-    method: Method, optimizer: torch.optim.Optimizer, crops: Crops, step: int, rates: Rates, autocast_to: Any
+    method: Method,
+    optimizer: torch.optim.Optimizer,
+    crops: Crops,
+    step: int,
+    rates: Rates,
+    autocast_to: AbstractContextManager,
 ) -> dict[str, float]:
     """One step: loss in the context `autocast_to`, gradients, clipping, update; returns what to log.
 
@@ -88,6 +94,9 @@ def train(
     `observe(step, logs, broken)` sees every step, with what was wrong with unreadable pictures, and may add
     to its line in the log. When `interrupted()` says so, training ends after the step at hand, with a
     checkpoint. Returns the number of steps done.
+
+    Raises:
+        Diverged: the loss is no number, or the weights that a checkpoint was to hold are none.
     """
     done, steps = first_step, len(rates.lr)
     if first_step == 0:
@@ -101,7 +110,15 @@ def train(
             log.write(json.dumps(line) + "\n")
             milestone, stop = done % milestone_every == 0 or done == steps, interrupted()
             if milestone or stop or done % save_every == 0:
+                _check_finite(method, step)
                 run.save(done, method, optimizer, milestone=milestone)
             if stop:
                 break
     return done
+
+
+def _check_finite(method: nn.Module, step: int) -> None:
+    """A gradient can overflow under a finite loss; the loss would tell only after the checkpoint."""
+    broken = [name for name, tensor in method.state_dict().items() if not tensor.isfinite().all()]
+    if broken:
+        raise Diverged(f"{len(broken)} tensors, such as {broken[0]}, hold NaN or infinity after step {step}")

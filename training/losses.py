@@ -50,10 +50,8 @@ def multi_crop_cross_entropy(student_logits: Tensor, targets: Tensor, temperatur
         raise ValueError(
             f"{crops} student crops for {views} teacher views: no pair of different crops is left"
         )
-    teachers = torch.full(
-        (crops, 1), views, device=student_logits.device
-    )  # of each crop: all views but itself
-    teachers[:views] -= 1
+    teachers = torch.full((crops, 1), views, device=student_logits.device)  # that a crop has: all views …
+    teachers[:views] -= 1  # … but itself
     logits = student_logits.float() / temperature
     log_partition = torch.logsumexp(logits, dim=-1)  # [crops, batch]
     agreement = (logits.sum(0) * targets.sum(0)).sum(-1) - (logits[:views] * targets).sum((0, -1))  # [batch]

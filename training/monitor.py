@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 
 import torch
@@ -100,7 +101,7 @@ def _can_be_read(images: Images, index: int) -> bool:
 
 
 class Progress:
-    """One line on the terminal: step, loss, images per second and time left."""
+    """One line on stderr: step, loss, images per second and time left."""
 
     def __init__(self, first_step: int, steps: int, batch_size: int) -> None:
         self.first_step, self.steps, self.batch_size = first_step, steps, batch_size
@@ -113,13 +114,18 @@ class Progress:
         if now - self.shown < (every if terminal else 60) and step + 1 < self.steps:
             return
         self.shown = now
-        pace = (step + 1 - self.first_step) / (now - self.start)  # steps per second
-        left = time.strftime("%H:%M:%S", time.gmtime((self.steps - step - 1) / pace))
+        pace = (step + 1 - self.first_step) / max(now - self.start, 1e-9)  # steps per second
+        left = timedelta(seconds=round((self.steps - step - 1) / pace))
         values = "  ".join(f"{name} {value:.4g}" for name, value in line.items())
         text = f"{step + 1}/{self.steps}  {values}  {pace * self.batch_size:.0f} images/s  {left} left"
         print(
             f"\r\033[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True
         )
+
+    def end(self) -> None:
+        """Leave the line, so that what is printed next stands below it."""
+        if sys.stderr.isatty():
+            print(file=sys.stderr, flush=True)
 
 
 @dataclass

@@ -13,7 +13,7 @@ def decay_groups(*modules: nn.Module) -> list[ParameterGroup]:
     """The official code's two groups: matrices are weight-decayed, biases and vectors are not.
 
     Everything with more than one axis that is not a bias is decayed, position embeddings and [CLS] included.
-    Each group holds `params`, `names` and `decayed`; a tensor that never trains is in neither.
+    Each group holds `params`, `param_names` and `decayed`; a tensor that never trains is in neither.
     """
     groups: list[ParameterGroup] = [
         {"params": [], "param_names": [], "decayed": True},

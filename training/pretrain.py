@@ -4,7 +4,8 @@ import dataclasses
 import json
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from dino_model.backbones import (
 )
 from dino_model.device import ComputePrecision, Precision, choose_device, choose_precision
 from dino_model.head import ProjectionHead
-from dino_model.images import Images, open_images
+from dino_model.images import ImageError, Images, open_images
 from training import crops, recipes
 from training.checkpoint import Run, RunError, initialise
 from training.data import batches
@@ -82,6 +83,7 @@ class Pretrain(Choice):
 
     def run(self) -> None:
         """Check, build, train."""
+        check_options(self)
         device = choose_device(self.device)
         precision = choose_precision(self.precision, device)
         images = open_images(self.data, exclude=self.exclude)
@@ -160,33 +162,37 @@ class Session:
             f"ln K = {math.log(recipe.head.prototypes):.3f}"
         )
         monitor = self.monitor(first_step)
+        pictures = batches(
+            self.images,
+            recipe.crops,
+            batch_size=recipe.batch_size,
+            seed=options.seed,
+            first_step=first_step,
+            steps=self.steps,
+            workers=options.workers,
+        )
         try:
-            done = train(
-                self.method,
-                self.optimizer,
-                batches(
-                    self.images,
-                    recipe.crops,
-                    batch_size=recipe.batch_size,
-                    seed=options.seed,
+            with stop_signal() as interrupted:
+                done = train(
+                    self.method,
+                    self.optimizer,
+                    pictures,
+                    self.rates,
+                    run=run,
                     first_step=first_step,
-                    steps=self.steps,
-                    workers=options.workers,
-                ),
-                self.rates,
-                run=run,
-                first_step=first_step,
-                device=self.device,
-                precision=self.precision,
-                save_every=options.save_every,
-                milestone_every=options.milestone_every,
-                observe=monitor,
-                interrupted=stop_signal(),
-            )
+                    device=self.device,
+                    precision=self.precision,
+                    save_every=options.save_every,
+                    milestone_every=options.milestone_every,
+                    observe=monitor,
+                    interrupted=interrupted,
+                )
         except Diverged as error:
             raise RunError(
                 f"{error}: {run.checkpoint} is from before; lower --lr or pass --precision fp32"
             ) from None
+        finally:
+            monitor.progress.end()
         if monitor.broken:
             print(f"{len(monitor.broken)} unreadable pictures were skipped")
         goes_on = ", --resume goes on" if done < self.steps else ""
@@ -230,8 +236,21 @@ def rates(recipe: Recipe, steps_per_epoch: int) -> Rates:
     )
 
 
+def check_options(options: Pretrain) -> None:
+    """Raise ValueError for options that cannot be, naming the option."""
+    least = {"save_every": 1, "milestone_every": 1, "probe_every": 0, "workers": 0}
+    for name, smallest in least.items():
+        value = getattr(options, name)
+        if value < smallest:
+            raise ValueError(f"--{name.replace('_', '-')} is {value}, expected at least {smallest}")
+
+
 def check(recipe: Recipe, pictures: int) -> None:
     """Raise ValueError for a recipe that cannot be trained on so many pictures, naming the setting."""
+    if recipe.backbone.in_channels != 3:
+        raise ValueError(
+            f"in_channels is {recipe.backbone.in_channels}, but pictures are read as RGB: expected 3"
+        )
     patch_size = 1 if recipe.backbone.architecture == "resnet50" else recipe.backbone.patch_size
     crops.check(recipe.crops, patch_size)
     for name, value in (("epochs", recipe.epochs), ("batch_size", recipe.batch_size)):
@@ -246,25 +265,37 @@ def check(recipe: Recipe, pictures: int) -> None:
         ("teacher_temperature_warmup_epochs", recipe.dino.teacher_temperature_warmup_epochs),
         ("freeze_last_layer_epochs", recipe.dino.freeze_last_layer_epochs),
     ):
-        if not 0 <= epochs <= recipe.epochs:
-            flag = "--" + name.replace("_", "-")
+        flag = "--" + name.replace("_", "-")
+        if epochs < 0:
+            raise ValueError(f"{flag} is {epochs}, expected at least 0")
+        if epochs > recipe.epochs:
             raise ValueError(f"{flag} {epochs} is longer than training of {recipe.epochs} epochs: shorten it")
     temperatures = (recipe.dino.student_temperature, recipe.dino.teacher_temperature)
     if min(*temperatures, recipe.dino.teacher_temperature_start) <= 0:
         raise ValueError("temperatures have to be above 0")
+    for name, momentum in (
+        ("teacher_momentum", recipe.dino.teacher_momentum),
+        ("center_momentum", recipe.dino.center_momentum),
+    ):
+        if not 0 <= momentum <= 1:
+            raise ValueError(f"{name} is {momentum}, expected 0 to 1")
 
 
-def stop_signal() -> Callable[[], bool]:
-    """Ask to stop after the step at hand on Ctrl-C or SIGTERM; a second Ctrl-C stops at once."""
+@contextmanager
+def stop_signal() -> Iterator[Callable[[], bool]]:
+    """Tells whether to stop after the step at hand: on Ctrl-C or SIGTERM; a second Ctrl-C stops at once."""
     received: list[int] = []
 
     def note(number: int, _frame: object) -> None:
         received.append(number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, note)
-    return lambda: bool(received)
+    former = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def parse(arguments: list[str]) -> Pretrain:
@@ -290,12 +321,28 @@ def start(choice: Peek) -> Recipe:
     if choice.recipe != "small-data":
         return announce(choice.recipe, recipes.PUBLISHED[choice.recipe]())
     images = open_images(choice.data, exclude=choice.exclude)
-    sizes = [images.read(i).shape[:2] for i in range(0, len(images), max(1, len(images) // 20))]
+    short_side = recipes.typical_short_side(sampled_sizes(images))
     given = {"epochs": choice.epochs, "batch_size": choice.batch_size}
     advice = recipes.small_data(
-        len(images), recipes.typical_short_side(sizes), **{k: v for k, v in given.items() if v is not None}
+        len(images), short_side, **{name: value for name, value in given.items() if value is not None}
     )
     return announce(choice.recipe, advice)
+
+
+def sampled_sizes(images: Images) -> list[tuple[int, int]]:
+    """Height and width of some twenty pictures, taken evenly; broken ones are passed over.
+
+    Raises:
+        ImageError: all of them are broken.
+    """
+    sizes = []
+    for index in range(0, len(images), max(1, len(images) // 20)):
+        with suppress(ImageError):
+            height, width, _ = images.read(index).shape
+            sizes.append((height, width))
+    if not sizes:
+        images.read(0)  # says what is wrong with it
+    return sizes
 
 
 def announce(name: str, advice: recipes.Advice) -> Recipe:

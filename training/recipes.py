@@ -103,7 +103,13 @@ def small_data(pictures: int, short_side: int, *, batch_size: int = 64, epochs: 
         short_side: of a typical picture, in pixels.
         batch_size: pictures per step.
         epochs: passes over them.
+
+    Raises:
+        ValueError: no epochs, or batches of nothing.
     """
+    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+        if value < 1:
+            raise ValueError(f"{name} is {value}, expected at least 1")
     steps = epochs * (pictures // batch_size)
     prototypes = next(
         (k for limit, k in ((20_000, 1024), (100_000, 4096), (500_000, 16384)) if pictures < limit), 65536

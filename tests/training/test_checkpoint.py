@@ -86,8 +86,16 @@ def test_files_that_are_no_checkpoint_are_named(run, content):
         run.load(*learner())
 
 
-def test_a_checkpoint_of_something_else_is_refused(run):
+@pytest.mark.parametrize("content", [{"teacher": {}}, torch.zeros(2)])
+def test_a_checkpoint_of_something_else_is_refused(run, content):
     run.create({})
-    torch.save({"teacher": {}}, run.checkpoint)
+    torch.save(content, run.checkpoint)
     with pytest.raises(RunError, match="format None, expected 1"):
         run.load(*learner())
+
+
+def test_a_broken_configuration_is_named(run):
+    run.create({})
+    (run.folder / "config.json").write_text("{half")
+    with pytest.raises(RunError, match=r"config\.json is no configuration of a run"):
+        run.config()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_resuming_gives_the_very_run_that_was_not_interrupted(pictures, tmp_path
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert pretrain(pictures, whole, "--drop-path", 0) == 0
     calls = iter([False, False, True])
-    monkeypatch.setattr("training.pretrain.stop_signal", lambda: lambda: next(calls))
+    monkeypatch.setattr("training.pretrain.stop_signal", lambda: nullcontext(lambda: next(calls)))
     assert pretrain(pictures, parts, "--drop-path", 0) == 0
     assert len(logged(parts)) == 3
     monkeypatch.undo()
@@ -102,6 +103,7 @@ def test_excluded_and_broken_pictures_are_left_out(pictures, tmp_path, capsys):
 
 
 def test_the_small_data_recipe_prints_its_reasons(pictures, tmp_path, capsys):
+    (pictures / "class0" / "0.png").write_bytes(b"broken")
     assert pretrain(pictures, tmp_path / "run", "--recipe", "small-data") == 0
     assert "pictures cannot fill more prototypes" in capsys.readouterr().out
 
@@ -124,6 +126,34 @@ def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
     assert len(logged(output)) == 6
 
 
+def test_weights_that_are_no_numbers_are_never_saved(pictures, tmp_path, capsys, monkeypatch):
+    def poison(parameters, _):
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.fill_(float("inf"))
+
+    monkeypatch.setattr("training.loop.clip_each", poison)
+    output = tmp_path / "run"
+    assert pretrain(pictures, output, "--save-every", 1) == 1
+    assert "hold NaN or infinity after step 0" in capsys.readouterr().err
+    assert all(tensor.isfinite().all() for tensor in weights(output).values())
+
+
+def test_signals_are_the_callers_again_after_a_run(pictures, tmp_path):
+    former = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert pretrain(pictures, tmp_path / "run") == 0
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == former
+
+
+def test_pictures_that_are_all_broken_end_in_one_sentence(pictures, tmp_path, capsys):
+    for path in pictures.rglob("*.png"):
+        path.write_bytes(b"broken")
+    assert pretrain(pictures, tmp_path / "run", "--workers", 1) == 1
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("error: 10 pictures in a row cannot be read")
+    assert len(error.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -138,6 +168,13 @@ def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
         (("--resume",), "holds no run"),
         (("--device", "cuda:77"), "cuda:77"),
         (("--teacher-temperature", 0), "temperatures have to be above 0"),
+        (("--teacher-momentum", 1.5), "teacher_momentum is 1.5"),
+        (("--freeze-last-layer-epochs", -1), "--freeze-last-layer-epochs is -1, expected at least 0"),
+        (("--save-every", 0), "--save-every is 0"),
+        (("--workers", -1), "--workers is -1"),
+        (("--heads", 0), "heads is 0"),
+        (("--in-channels", 4), "in_channels is 4"),
+        (("--recipe", "small-data", "--batch-size", 0), "batch_size is 0"),
     ],
 )
 def test_settings_that_cannot_be_end_in_one_sentence(pictures, tmp_path, capsys, more, words):
