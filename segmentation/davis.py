@@ -313,7 +313,7 @@ class Predictions:
                 "pass --resume to keep them, or another --output"
             )
         different = [
-            key for key in sorted({*settings, *self.settings}) if settings.get(key) != self.settings.get(key)
+            key for key in {**self.settings, **settings} if settings.get(key) != self.settings.get(key)
         ]
         if different:
             was, now = settings.get(different[0]), self.settings.get(different[0])

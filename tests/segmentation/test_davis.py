@@ -1,0 +1,331 @@
+"""DAVIS folders, what is kept of predictions, and the command from frames to scores."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools.coco import COCO
+
+from dino_model.images import ImageError
+from dino_model.predictor import AttentionPredictor
+from segmentation.commands.davis import Davis
+from segmentation.davis import (
+    OFFICIAL_STD,
+    Clip,
+    DavisError,
+    MaskFolder,
+    Predictions,
+    open_davis,
+    read_first_mask,
+    read_labels,
+    write_run_lengths,
+)
+from segmentation.export import write_mask_png
+from segmentation.video import VideoError
+
+FRAMES = 5
+SIZE = (64, 128)
+
+
+@pytest.fixture
+def davis(tmp_path: Path) -> Path:
+    """A DAVIS-2017 folder of two sequences: a textured box that moves over a textured ground."""
+    root = tmp_path / "DAVIS"
+    (root / "ImageSets" / "2017").mkdir(parents=True)
+    (root / "ImageSets" / "2017" / "val.txt").write_text("bear\ncows\n")
+    rng = np.random.default_rng(0)
+    for name in ("bear", "cows"):
+        ground, thing = (rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in (SIZE, (24, 24)))
+        for number in range(FRAMES):
+            frame, mask = ground.copy(), np.zeros(SIZE, np.uint8)
+            place = slice(16, 40), slice(16 + 8 * number, 40 + 8 * number)
+            frame[place], mask[place] = thing, 1
+            folder = root / "JPEGImages" / "480p" / name
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(frame).save(folder / f"{number:05d}.jpg", quality=95)
+            (root / "Annotations" / "480p" / name).mkdir(parents=True, exist_ok=True)
+            write_mask_png(root / "Annotations" / "480p" / name / f"{number:05d}.png", mask)
+    return root
+
+
+def command(davis: Path, output: Path, **options: object) -> Davis:
+    settings = {"features": "colour", "size": 64, **options}
+    return Davis(output=output, root=davis, **settings)  # type: ignore[arg-type]
+
+
+# --- folders
+
+
+def test_sequences_are_those_of_the_list(davis: Path):
+    assert open_davis(davis).sequences == ("bear", "cows")
+    assert open_davis(davis, sequences=["cows"]).sequences == ("cows",)
+    clip = open_davis(davis).clip("bear")
+    assert [frame.name for frame in clip.frames] == [f"{number:05d}.jpg" for number in range(FRAMES)]
+    assert clip.first_mask.name == "00000.png"
+
+
+def test_the_lists_of_davis_2016_name_frames(davis: Path):
+    (davis / "ImageSets" / "480p").mkdir()
+    (davis / "ImageSets" / "480p" / "val.txt").write_text(
+        "/JPEGImages/480p/cows/00000.jpg /Annotations/480p/cows/00000.png\n"
+        "/JPEGImages/480p/cows/00001.jpg /Annotations/480p/cows/00001.png\n"
+    )
+    found = open_davis(davis, year=2016)
+    assert found.sequences == ("cows",)
+    assert found.binary
+    (davis / "ImageSets" / "2017" / "val.txt").unlink()
+    (davis / "ImageSets" / "2017").rmdir()
+    with pytest.raises(DavisError, match="--year 2016"):
+        open_davis(davis)
+
+
+def test_a_wrong_root_names_the_right_one(davis: Path):
+    for wrong in (davis.parent, davis / "ImageSets", davis / "JPEGImages" / "480p"):
+        with pytest.raises(DavisError, match=rf"2017.val\.txt is missing; pass {davis}, which has it"):
+            open_davis(wrong)
+    with pytest.raises(DavisError, match="holds ImageSets, JPEGImages and Annotations"):
+        open_davis(davis / "nowhere" / "else" / "far")
+
+
+def test_what_does_not_fit_in_a_sequence_is_named(davis: Path):
+    with pytest.raises(DavisError, match=r"'horse' is not in .*val\.txt; it has bear, cows"):
+        open_davis(davis, sequences=["horse"])
+    masks, frames = davis / "Annotations" / "480p" / "bear", davis / "JPEGImages" / "480p" / "bear"
+    (frames / "00004.jpg").rename(frames / "00003a.txt")
+    with pytest.raises(DavisError, match=r"00004\.png has no frame in"):
+        open_davis(davis).clip("bear")
+    (frames / "00003a.txt").rename(frames / "00004.jpg")
+    (frames / "00002.jpg").unlink()
+    (masks / "00002.png").unlink()
+    with pytest.raises(VideoError, match=r"jump from 00001\.jpg to 00003\.jpg"):
+        open_davis(davis).clip("bear")
+    assert len(open_davis(davis).clip("bear", allow_gaps=True).frames) == FRAMES - 1
+    (masks / "00000.png").unlink()
+    with pytest.raises(DavisError, match=r"first mask .*00000\.png is missing"):
+        open_davis(davis).clip("bear", allow_gaps=True)
+
+
+def test_labels_are_palette_indices_or_grey_values(tmp_path: Path):
+    labels = np.random.default_rng(0).integers(0, 4, (9, 7), dtype=np.uint8)
+    write_mask_png(tmp_path / "palette.png", labels)
+    Image.fromarray(labels).save(tmp_path / "grey.png")
+    for name in ("palette.png", "grey.png"):
+        np.testing.assert_array_equal(read_labels(tmp_path / name), labels)
+    np.testing.assert_array_equal(read_labels(tmp_path / "grey.png", binary=True), labels > 0)
+    Image.new("RGB", (4, 4)).save(tmp_path / "colour.png")
+    with pytest.raises(DavisError, match=r"colour\.png is a picture of mode RGB"):
+        read_labels(tmp_path / "colour.png")
+    with pytest.raises(DavisError, match="is missing"):
+        read_labels(tmp_path / "none.png")
+
+
+def test_a_first_mask_must_fit_its_frame(davis: Path):
+    clip = open_davis(davis).clip("bear")
+    write_mask_png(clip.first_mask, np.ones((64, 100), np.uint8))
+    with pytest.raises(DavisError, match=r"00000\.png is 100x64 pixels, the frame 00000\.jpg 128x64"):
+        read_first_mask(clip)
+    write_mask_png(clip.first_mask, np.full(SIZE, 255, np.uint8))
+    with pytest.raises(DavisError, match="--year 2016 or --binary"):
+        read_first_mask(clip)
+    write_mask_png(clip.first_mask, np.zeros(SIZE, np.uint8))
+    with pytest.raises(DavisError, match="every pixel is 0"):
+        read_first_mask(clip)
+
+
+# --- what is kept
+
+
+def two_masks() -> Iterator[np.ndarray]:
+    yield np.zeros((4, 4), np.uint8)
+    yield np.ones((4, 4), np.uint8)
+
+
+def failing() -> Iterator[np.ndarray]:
+    yield np.zeros((4, 4), np.uint8)
+    raise RuntimeError("interrupted")
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Clip:
+    write_mask_png(tmp_path / "first.png", np.ones((4, 4), np.uint8))
+    return Clip("bear", (tmp_path / "00000.jpg", tmp_path / "00001.jpg"), tmp_path / "first.png")
+
+
+def test_interrupted_predictions_leave_nothing(clip: Clip, tmp_path: Path):
+    predictions = Predictions(tmp_path / "out", {"size": 1})
+    with pytest.raises(RuntimeError, match="interrupted"):
+        predictions.write(clip, failing())
+    assert list((tmp_path / "out").iterdir()) == []
+    assert not predictions.has(clip)
+
+
+def test_finished_predictions_are_known_again_and_only_those(clip: Clip, tmp_path: Path):
+    out = tmp_path / "out"
+    Predictions(out, {"size": 1}).write(clip, two_masks())
+    assert Predictions(out, {"size": 1}, resume=True).has(clip)
+    with pytest.raises(DavisError, match="--resume"):
+        Predictions(out, {"size": 1})
+    with pytest.raises(DavisError, match="size was 1, now 2"):
+        Predictions(out, {"size": 2}, resume=True)
+    write_mask_png(out / "bear" / "00001.png", np.zeros((4, 4), np.uint8))
+    with pytest.raises(DavisError, match="not what they were"):
+        Predictions(out, {"size": 1}, resume=True).has(clip)
+    (out / Predictions.RECORD).write_text("{")
+    with pytest.raises(DavisError, match="damaged"):
+        Predictions(out, {"size": 1}, resume=True)
+
+
+def test_masks_of_somebody_else_are_never_taken_for_ours(clip: Clip, tmp_path: Path):
+    (tmp_path / "out" / "bear").mkdir(parents=True)
+    with pytest.raises(DavisError, match="was not written by this command"):
+        Predictions(tmp_path / "out", {}).has(clip)
+
+
+def write_half(path: Path) -> None:
+    with MaskFolder(path) as folder:
+        folder.write("b", np.zeros((2, 2), np.uint8))
+        raise RuntimeError("interrupted")
+
+
+def test_a_mask_folder_replaces_the_old_one_only_when_it_is_whole(tmp_path: Path):
+    with MaskFolder(tmp_path / "masks") as folder:
+        folder.write("a", np.zeros((2, 2), np.uint8))
+    with pytest.raises(RuntimeError, match="interrupted"):
+        write_half(tmp_path / "masks")
+    assert [entry.name for entry in tmp_path.rglob("*")] == ["masks", "a.png"]
+    with MaskFolder(tmp_path / "masks") as folder:
+        folder.write("b", np.zeros((2, 2), np.uint8))
+    assert [entry.name for entry in tmp_path.rglob("*")] == ["masks", "b.png"]
+
+
+def test_run_lengths_are_read_by_coco(tmp_path: Path):
+    labels = np.zeros((6, 8), np.uint8)
+    labels[1:3, 2:5], labels[4, 4] = 2, 9
+    write_mask_png(tmp_path / "a.png", labels)
+    write_mask_png(tmp_path / "empty.png", labels * 0)
+    write_run_lengths(tmp_path, [("x/a.jpg", tmp_path / "a.png"), ("x/b.jpg", tmp_path / "empty.png")])
+    pictures = COCO(tmp_path / "masks_images.json")
+    results = pictures.loadRes(str(tmp_path / "masks.json"))
+    assert [image["file_name"] for image in pictures.dataset["images"]] == ["x/a.jpg", "x/b.jpg"]
+    for record in results.loadAnns(results.getAnnIds()):
+        np.testing.assert_array_equal(results.annToMask(record), labels == record["category_id"])
+    assert len(results.dataset["annotations"]) == 2
+    write_run_lengths(tmp_path, [])
+    assert json.loads((tmp_path / "masks.json").read_text()) == []
+
+
+# --- the command
+
+
+def test_the_command_propagates_writes_and_scores(
+    davis: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    output = tmp_path / "out"
+    command(davis, output, json=tmp_path / "scores.json", csv=tmp_path / "scores.csv").run()
+    printed = capsys.readouterr().out
+    assert "preset dino" in printed
+    assert "memory about" in printed
+    assert "2/2 cows" in printed
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert set(scores["per_object"]) == {"bear_1", "cows_1"}
+    assert scores["dataset"]["J_mean"] > 0.7
+    assert scores["protocol"]["topk"] == 5
+    assert len(list((output / "bear").glob("*.png"))) == FRAMES
+    with Image.open(output / "bear" / "00002.png") as mask:
+        assert mask.mode == "P"
+        assert mask.size == (128, 64)
+    assert (output / "overview.png").is_file()
+    COCO(output / "masks_images.json").loadRes(str(output / "masks.json"))
+
+
+def test_copied_masks_are_the_first_one_in_every_frame(davis: Path, tmp_path: Path):
+    command(davis, tmp_path / "out", features="copy").run()
+    first = read_labels(davis / "Annotations" / "480p" / "bear" / "00000.png")
+    for number in range(FRAMES):
+        np.testing.assert_array_equal(read_labels(tmp_path / "out" / "bear" / f"{number:05d}.png"), first)
+
+
+def test_a_broken_frame_is_named_and_the_finished_sequence_stays(
+    davis: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    frame = davis / "JPEGImages" / "480p" / "cows" / "00003.jpg"
+    whole = frame.read_bytes()
+    frame.write_bytes(whole[:200])
+    with pytest.raises(ImageError, match=r"00003\.jpg is damaged or cut short"):
+        command(davis, tmp_path / "out").run()
+    assert sorted(entry.name for entry in (tmp_path / "out").iterdir()) == ["bear", "predictions.json"]
+    written = (tmp_path / "out" / "bear" / "00001.png").stat().st_mtime_ns
+    frame.write_bytes(whole)
+    with pytest.raises(DavisError, match="pass --resume"):
+        command(davis, tmp_path / "out").run()
+    command(davis, tmp_path / "out", resume=True).run()
+    assert "1/2 bear: 5 frames, finished before" in capsys.readouterr().out
+    assert (tmp_path / "out" / "bear" / "00001.png").stat().st_mtime_ns == written
+
+
+def test_predictions_of_other_settings_are_not_scored(davis: Path, tmp_path: Path):
+    command(davis, tmp_path / "out").run()
+    with pytest.raises(DavisError, match="preset was 'dino', now 'crw'"):
+        command(davis, tmp_path / "out", preset="crw", resume=True).run()
+    with pytest.raises(DavisError, match="features was 'colour patches"):
+        command(davis, tmp_path / "out", features="copy", resume=True).run()
+
+
+def test_everything_is_checked_before_the_first_sequence_is_computed(davis: Path, tmp_path: Path):
+    write_mask_png(davis / "Annotations" / "480p" / "cows" / "00000.png", np.ones((3, 3), np.uint8))
+    with pytest.raises(DavisError, match="must be of one size"):
+        command(davis, tmp_path / "out").run()
+    assert not (tmp_path / "out").exists()
+
+
+def test_any_frames_with_a_first_mask_will_do(
+    davis: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    white = tmp_path / "white.png"
+    labels = read_labels(davis / "Annotations" / "480p" / "bear" / "00000.png")
+    Image.fromarray(labels * 255).save(white)
+    settings = {
+        "frames": davis / "JPEGImages" / "480p" / "bear",
+        "mask": white,
+        "features": "colour",
+        "size": 64,
+    }
+    with pytest.raises(DavisError, match="--binary"):
+        Davis(output=tmp_path / "out", **settings).run()
+    Davis(output=tmp_path / "out", binary=True, **settings).run()
+    assert "not scored" in capsys.readouterr().out
+    assert set(np.unique(read_labels(tmp_path / "out" / "bear" / "00004.png"))) == {0, 1}
+    with pytest.raises(DavisError, match="either --root DAVIS, or --frames FOLDER with --mask FILE"):
+        Davis(output=tmp_path / "out").run()
+
+
+def test_a_test_set_without_truth_is_propagated_and_not_scored(
+    davis: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for mask in (davis / "Annotations" / "480p").glob("*/0000[1-9].png"):
+        mask.unlink()
+    command(davis, tmp_path / "out").run()
+    assert "not scored" in capsys.readouterr().out
+
+
+def test_a_model_follows_too(davis: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    seen: list[object] = []
+    initialise = AttentionPredictor.__init__
+
+    def spy(self: AttentionPredictor, *arguments: object, **options: object) -> None:
+        seen.append(options["std"])
+        initialise(self, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(AttentionPredictor, "__init__", spy)
+    for preset in ("dino", "crw"):
+        command(davis, tmp_path / preset, features="model", model="random:vit_tiny/16", preset=preset).run()
+    assert seen == [OFFICIAL_STD, None]
+
+
+def test_the_first_mask_copied_scores_40_on_the_development_frames(data_root: Path, tmp_path: Path):
+    scores = tmp_path / "scores.json"
+    Davis(output=tmp_path / "out", root=data_root / "DAVIS2016", features="copy", json=scores).run()
+    assert json.loads(scores.read_text())["dataset"]["J&F_mean"] == pytest.approx(0.400, abs=5e-4)
