@@ -13,7 +13,7 @@ import torch
 import tyro
 from timm.models.vision_transformer import Block
 
-from benchmarks.measure import Computation, Result, extra_memory, median_seconds, report
+from benchmarks.measure import Computation, measure, report
 from dino_model.attention import checked_vit, embed
 from dino_model.device import Precision
 from dino_model.predictor import AttentionPredictor
@@ -40,9 +40,7 @@ class Attention:
     def run(self) -> None:
         """Compare both results, measure, print."""
         remarks = compare()
-        seconds, reference_seconds = median_seconds(build_ours(), build_reference(), self.repeats)
-        memory, reference_memory = extra_memory(build_ours), extra_memory(build_reference)
-        result = Result("attention", seconds, reference_seconds, "s", memory, reference_memory, remarks)
+        result = measure("attention", build_ours, build_reference, repeats=self.repeats, remarks=remarks)
         report(result, self.json)
 
 
@@ -140,4 +138,4 @@ def in_turn(maps: Maps) -> Computation:
 
 
 if __name__ == "__main__":
-    tyro.cli(Attention).run()
+    tyro.cli(Attention, prog="python -m benchmarks.attention").run()

@@ -11,7 +11,7 @@ import numpy as np
 import tyro
 from skimage import data
 
-from benchmarks.measure import Computation, Result, extra_memory, median_seconds, report
+from benchmarks.measure import Computation, measure, report
 from segmentation.spectral import affinity, second_eigenvector, second_eigenvector_dense
 
 PATCH = 8
@@ -31,9 +31,7 @@ class Eigenproblem:
     def run(self) -> None:
         """Compare both cuts, measure, print."""
         remarks = compare()
-        seconds, reference_seconds = median_seconds(build_ours(), build_reference(), self.repeats)
-        memory, reference_memory = extra_memory(build_ours), extra_memory(build_reference)
-        result = Result("eigenproblem", seconds, reference_seconds, "s", memory, reference_memory, remarks)
+        result = measure("eigenproblem", build_ours, build_reference, repeats=self.repeats, remarks=remarks)
         report(result, self.json)
 
 

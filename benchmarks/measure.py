@@ -83,6 +83,27 @@ def report(result: Result, file: Path | None = None) -> None:
         write_text(file, json.dumps(result.as_json(), indent=2) + "\n")
 
 
+def measure(
+    name: str,
+    build_ours: Callable[[], Computation],
+    build_reference: Callable[[], Computation],
+    *,
+    repeats: int,
+    remarks: tuple[str, ...],
+) -> Result:
+    """Seconds and extra memory of both computations.
+
+    Args:
+        name: of the benchmark's module.
+        build_ours, build_reference: see `extra_memory`.
+        repeats: timed turns of each, at least 1.
+        remarks: see `Result`.
+    """
+    ours, reference = median_seconds(build_ours(), build_reference(), repeats)
+    memory, reference_memory = extra_memory(build_ours), extra_memory(build_reference)
+    return Result(name, ours, reference, "s", memory, reference_memory, remarks)
+
+
 def median_seconds(ours: Computation, reference: Computation, repeats: int = 3) -> tuple[float, float]:
     """Median wall time of both in seconds, after one warm-up each.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.measure import PROCESS, Result, extra_memory, median_seconds, report
+from benchmarks.measure import PROCESS, Result, extra_memory, measure, median_seconds, report
 
 MEGABYTE = 10**6
 
@@ -21,6 +21,19 @@ def test_memory_counts_what_a_computation_adds_and_not_what_was_loaded():
     extra = extra_memory(build_a_large_array)
     assert extra is not None
     assert 49 * MEGABYTE < extra < 100 * MEGABYTE
+
+
+def build_a_small_array() -> Callable[[], object]:
+    return lambda: np.ones(5 * MEGABYTE, np.uint8).sum()
+
+
+def test_a_measurement_holds_seconds_and_memory_of_both_sides():
+    result = measure("example", build_a_small_array, build_a_large_array, repeats=1, remarks=("said",))
+    assert (result.name, result.unit, result.remarks) == ("example", "s", ("said",))
+    assert min(result.ours, result.reference) > 0
+    if (PROCESS / "clear_refs").exists():
+        assert result.memory_ratio is not None
+        assert result.memory_ratio < 0.5
 
 
 def test_both_sides_take_turns_after_a_warm_up():
