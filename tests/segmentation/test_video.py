@@ -1,0 +1,358 @@
+"""Videos in and out, attention as a video, and how much memory it takes."""
+
+import gc
+import json
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pycocotools.coco import COCO
+
+from dino_model.images import ImageError
+from dino_model.predictor import AttentionPredictor, fed_size
+from segmentation import memory
+from segmentation.commands.video import Video
+from segmentation.davis import ColourPatches, DavisError, read_labels
+from segmentation.export import write_mask_png
+from segmentation.propagation import CRW, DINO, Preset, propagate_frames
+from segmentation.video import (
+    ColourRange,
+    FrameFolder,
+    VideoError,
+    VideoFile,
+    VideoWriter,
+    attention_video,
+    colour_range,
+    draw_labels,
+    frame_files,
+    open_frames,
+    shown_size,
+    shrunk,
+)
+
+MODEL = "random:vit_tiny/16"
+
+
+def pictures(count: int, size: tuple[int, int] = (48, 64)) -> list[np.ndarray]:
+    """Smooth pictures, each with its own brightness."""
+    y, x = np.mgrid[: size[0], : size[1]]
+    one = np.stack([x * 255 // size[1], y * 255 // size[0], (x + y) % 256], axis=-1)
+    return [np.clip(one // 2 + 10 * number, 0, 255).astype(np.uint8) for number in range(count)]
+
+
+def write_folder(folder: Path, names: list[str], size: tuple[int, int] = (48, 64)) -> Path:
+    folder.mkdir(parents=True)
+    for name, picture in zip(names, pictures(len(names), size), strict=True):
+        Image.fromarray(picture).save(folder / name)
+    return folder
+
+
+def write_video(path: Path, count: int, size: tuple[int, int] = (48, 64), fps: float = 12.5) -> Path:
+    with VideoWriter(path, fps) as writer:
+        for picture in pictures(count, size):
+            writer.write(picture)
+    return path
+
+
+# --- folders of frames
+
+
+def test_frames_come_in_the_order_of_their_numbers(tmp_path: Path):
+    folder = write_folder(tmp_path / "a", [f"frame-{number}.png" for number in range(8, 13)])
+    (folder / "notes.txt").write_text("not a frame")
+    (folder / ".hidden.png").write_bytes(b"")
+    assert [file.name for file in frame_files(folder)] == [f"frame-{number}.png" for number in range(8, 13)]
+    named = write_folder(tmp_path / "b", ["b.png", "a.png"])
+    assert [file.name for file in frame_files(named)] == ["a.png", "b.png"]
+
+
+def test_a_constant_step_is_no_gap_but_a_missing_frame_is(tmp_path: Path):
+    folder = write_folder(tmp_path / "a", [f"{number:05d}.jpg" for number in (0, 5, 10, 15)])
+    assert len(frame_files(folder)) == 4
+    (folder / "00010.jpg").unlink()
+    with pytest.raises(VideoError, match=r"from 00005\.jpg to 00015\.jpg, a gap"):
+        frame_files(folder)
+    assert len(frame_files(folder, allow_gaps=True)) == 3
+
+
+def test_what_is_no_folder_of_frames_is_named(tmp_path: Path):
+    with pytest.raises(VideoError, match="is no folder"):
+        frame_files(tmp_path / "none")
+    folder = write_folder(tmp_path / "up" / "down", ["00001.png"]).parent
+    with pytest.raises(VideoError, match=r"holds no picture; it has folders: down"):
+        frame_files(folder)
+    write_folder(tmp_path / "twice", ["1.png", "01.png", "2.png"])
+    with pytest.raises(VideoError, match=r"two frames of one number"):
+        frame_files(tmp_path / "twice")
+
+
+def test_an_unreadable_frame_is_named(tmp_path: Path):
+    folder = write_folder(tmp_path / "a", ["00000.png", "00001.png"])
+    (folder / "00001.png").write_bytes(b"\x89PNG")
+    frames = iter(FrameFolder(folder))
+    next(frames)
+    with pytest.raises(ImageError, match=r"00001\.png"):
+        next(frames)
+
+
+# --- video files
+
+
+@pytest.mark.parametrize("suffix", [".webm", ".mp4"])
+@pytest.mark.parametrize(
+    "size", [(48, 64), (64, 48), (48, 48), (51, 33)], ids=["wide", "tall", "square", "odd"]
+)
+def test_a_written_video_is_read_again(tmp_path: Path, suffix: str, size: tuple[int, int]):
+    path = write_video(tmp_path / f"clip{suffix}", 7, size)
+    frames = open_frames(path)
+    found = list(frames)
+    assert len(found) == 7 == frames.expected
+    assert frames.fps == pytest.approx(12.5)
+    assert found[0].shape == (size[0] + size[0] % 2, size[1] + size[1] % 2, 3)
+    for frame, picture in zip(found, pictures(7, size), strict=True):
+        assert frame.dtype == np.uint8
+        assert np.abs(frame[: size[0], : size[1]].astype(int) - picture).mean() < 12  # lossy
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_an_interrupted_video_leaves_nothing_and_spares_the_old_one(tmp_path: Path):
+    path = write_video(tmp_path / "clip.webm", 3)
+    before = path.read_bytes()
+    with pytest.raises(VideoError, match="the first was"):
+        write_two_sizes(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["clip.webm"]
+
+
+def write_two_sizes(path: Path) -> None:
+    with VideoWriter(path, 10) as writer:
+        writer.write(pictures(1)[0])
+        writer.write(pictures(1, (32, 32))[0])
+
+
+def test_what_is_no_video_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    (tmp_path / "text.mp4").write_text("no video")
+    with pytest.raises(VideoError, match=r"text\.mp4 cannot be opened as a video"):
+        open_frames(tmp_path / "text.mp4")
+    with pytest.raises(VideoError, match="does not exist"):
+        open_frames(tmp_path / "none.mp4")
+    with pytest.raises(VideoError, match=r"ends in \.webm or \.mp4"):
+        VideoWriter(tmp_path / "clip.gif", 10)
+    write_video(tmp_path / "clip.webm", 2)
+    assert capfd.readouterr().err == ""
+
+
+def test_samples_are_spread_over_the_whole_video(tmp_path: Path):
+    video = VideoFile(write_video(tmp_path / "clip.mp4", 21))
+    folder = FrameFolder(write_folder(tmp_path / "a", [f"{number}.png" for number in range(21)]))
+    for frames in (video, folder):
+        brightness = [frame.mean() for frame in frames.sample(3)]
+        everything = [frame.mean() for frame in frames]
+        np.testing.assert_allclose(brightness, [everything[0], everything[10], everything[20]], atol=1e-9)
+        assert len(list(frames.sample(50))) == 21
+
+
+# --- attention
+
+
+@pytest.fixture(scope="module")
+def predictor() -> AttentionPredictor:
+    return AttentionPredictor(MODEL, size=64, precision="fp32", device="cpu")
+
+
+class StillFrames(FrameFolder):
+    """A given list of pictures."""
+
+    def __init__(self, frames: list[np.ndarray]) -> None:
+        self.frames, self.expected = frames, len(frames)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(self.frames)
+
+    def sample(self, count: int) -> Iterator[np.ndarray]:
+        return iter(self.frames[:count])
+
+
+def test_the_colour_range_is_one_for_the_whole_video(predictor: AttentionPredictor):
+    first, *others = pictures(5)
+    colours = colour_range(StillFrames([first, *others]), predictor)
+    assert colours.heads.shape == (predictor.heads,)
+    alone = next(attention_video([first], predictor, colours))
+    among = list(attention_video([*others, first], predictor, colours))[-1]
+    for view in ("heads", "mean", "mask"):
+        np.testing.assert_array_equal(alone.views[view], among.views[view])
+    brighter = ColourRange(colours.heads / 2, colours.mean / 2)
+    drawn = next(attention_video([first], predictor, brighter))
+    assert (drawn.views["mean"] != alone.views["mean"]).any()
+
+
+@pytest.mark.parametrize("size", [(48, 64), (120, 50), (64, 64)], ids=["wide", "tall", "square"])
+def test_views_have_the_shape_of_the_video(predictor: AttentionPredictor, size: tuple[int, int]):
+    colours = ColourRange(np.full(predictor.heads, 0.1, np.float32), 0.1)
+    frame = next(attention_video(pictures(1, size), predictor, colours, max_side=60))
+    assert frame.mask.shape == size
+    assert 0 < frame.mask.mean() < 1
+    shown = shown_size(size, 60)
+    assert max(shown) <= 60
+    assert frame.views["mean"].shape == frame.views["mask"].shape == (*shown, 3)
+    assert frame.views["heads"].shape[1] <= shown[1]
+    only = next(attention_video(pictures(1, size), predictor, colours, views=["mean"]))
+    assert list(only.views) == ["mean"]
+    with pytest.raises(ValueError, match="unknown view 'heat'"):
+        next(attention_video(pictures(1), predictor, colours, views=["heat"]))  # type: ignore[list-item]
+
+
+def test_a_legend_names_every_object_in_every_frame():
+    frame, labels = pictures(1, (60, 200))[0], np.zeros((60, 200), np.uint8)
+    empty = draw_labels(frame, labels, (1, 3))
+    labels[5:30, 5:90] = 3
+    drawn = draw_labels(frame, labels, (1, 3))
+    assert drawn.shape == empty.shape
+    assert (drawn[:60] != empty[:60]).any(-1).mean() > 0.1
+    np.testing.assert_array_equal(drawn[60:], empty[60:])
+    assert shrunk(frame, 100).shape == (30, 100, 3)
+
+
+# --- the command
+
+
+def test_the_command_draws_attention_of_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    clip = write_video(tmp_path / "clip.mp4", 4, (50, 34))
+    Video(clip, tmp_path / "out", model=MODEL, size=64).run()
+    printed = capsys.readouterr().out
+    assert "memory about" in printed
+    assert "4 frames written" in printed
+    for view in ("heads", "mean", "mask"):
+        assert len(list(VideoFile(tmp_path / "out" / f"{view}.webm"))) == 4
+    masks = sorted((tmp_path / "out" / "masks").iterdir())
+    assert [mask.name for mask in masks] == [f"{number:05d}.png" for number in range(4)]
+    assert read_labels(masks[0]).shape == (50, 34)
+    COCO(tmp_path / "out" / "masks_images.json").loadRes(str(tmp_path / "out" / "masks.json"))
+    with pytest.raises(VideoError, match="--overwrite"):
+        Video(clip, tmp_path / "out", model=MODEL, size=64).run()
+    Video(clip, tmp_path / "out", model=MODEL, size=64, views=("mean",), overwrite=True, format="mp4").run()
+    assert VideoFile(tmp_path / "out" / "mean.mp4").fps == pytest.approx(12.5)
+
+
+def test_the_command_carries_labels_through_a_folder(tmp_path: Path):
+    frames = write_folder(tmp_path / "frames", [f"{number:05d}.png" for number in range(10, 16)], (64, 64))
+    mask = np.zeros((64, 64), np.uint8)
+    mask[10:40, 10:40] = 4
+    write_mask_png(tmp_path / "mask.png", mask)
+    Video(frames, tmp_path / "out", mask=tmp_path / "mask.png", model=MODEL, size=64, fps=5).run()
+    masks = sorted((tmp_path / "out" / "masks").iterdir())
+    assert [file.name for file in masks] == [f"{number:05d}.png" for number in range(10, 16)]
+    np.testing.assert_array_equal(read_labels(masks[0]), mask)
+    assert set(np.unique(read_labels(masks[-1]))) <= {0, 4}
+    video = VideoFile(tmp_path / "out" / "labels.webm")
+    assert len(list(video)) == 6
+    assert video.fps == pytest.approx(5)
+    records = json.loads((tmp_path / "out" / "masks.json").read_text())
+    assert {record["category_id"] for record in records} == {4}
+
+
+def test_the_command_names_what_does_not_fit_and_leaves_nothing(tmp_path: Path):
+    frames = write_folder(tmp_path / "frames", ["0.png", "1.png", "2.png"])
+    write_mask_png(tmp_path / "small.png", np.ones((10, 10), np.uint8))
+    with pytest.raises(DavisError, match=r"small\.png is 10x10 pixels, the frames of frames 64x48"):
+        Video(frames, tmp_path / "out", mask=tmp_path / "small.png", model=MODEL).run()
+    write_mask_png(tmp_path / "white.png", np.full((48, 64), 255, np.uint8))
+    with pytest.raises(DavisError, match="--binary"):
+        Video(frames, tmp_path / "out", mask=tmp_path / "white.png", model=MODEL).run()
+    (frames / "2.png").write_bytes(b"broken")
+    with pytest.raises(ImageError, match=r"2\.png"):
+        Video(frames, tmp_path / "out", model=MODEL, size=64).run()
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+# --- memory
+
+
+def peak_of(compute: Callable[[], object]) -> int:
+    """Most memory that a computation adds to the process, in bytes."""
+    reset = Path("/proc/self/clear_refs")
+    if not reset.exists():
+        pytest.skip("this system does not tell a process its peak memory")
+
+    def status(field: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(dict(line.split(":", 1) for line in lines)[field].split()[0]) * 1024
+
+    gc.collect()
+    reset.write_text("5")
+    before = status("VmRSS")
+    compute()
+    return status("VmHWM") - before
+
+
+def exhaust(items: Iterator[object]) -> None:
+    for _ in items:
+        pass
+
+
+@pytest.mark.parametrize("preset", [DINO, CRW], ids=lambda preset: preset.name)
+def test_labels_of_4k_frames_stay_within_the_estimate(preset: Preset):
+    size, source = (2160, 3840), ColourPatches(size=128)
+    mask = np.zeros(size, np.uint8)
+    mask[200:900, 300:2000], mask[1200:2000, 300:2000] = 1, 2
+    fed = fed_size(*size, source.size, source.resize, source.patch_size)
+    estimate = memory.propagation_memory(size, fed, 8, 192, 2, preset, batch=2)
+    frames = (np.full((*size, 3), number, np.uint8) for number in range(8))
+    measured = peak_of(lambda: exhaust(propagate_frames(frames, mask, source, preset, batch=2)))
+    assert measured < estimate.total
+
+
+def test_attention_of_4k_frames_stays_within_the_estimate(predictor: AttentionPredictor):
+    size = (2160, 3840)
+    colours = ColourRange(np.full(predictor.heads, 0.1, np.float32), 0.1)
+    shown, fed = shown_size(size, 1280), fed_size(*size, 64, "short-side", 16)
+    estimate = memory.attention_memory(size, shown, fed, 16, 192, predictor.blocks, predictor.heads)
+    frames = (np.full((*size, 3), number, np.uint8) for number in range(4))
+    measured = peak_of(lambda: exhaust(attention_video(frames, predictor, colours)))
+    assert measured < estimate.total
+
+
+def test_memory_does_not_grow_with_the_length(tmp_path: Path):
+    mask = np.zeros((64, 64), np.uint8)
+    mask[8:40, 8:40] = 1
+    frame = pictures(1, (64, 64))[0]
+
+    def label(count: int) -> None:
+        exhaust(propagate_frames(repeat(frame, count), mask, ColourPatches(size=64)))
+
+    label(10)
+    assert peak_of(lambda: label(1000)) < 8e6
+
+
+def test_what_cannot_fit_is_refused_before_it_is_spent(monkeypatch: pytest.MonkeyPatch):
+    estimate = memory.propagation_memory((480, 854), (480, 832), 8, 384, 1, DINO, batch=4)
+    assert "at any length" in str(estimate)
+    memory.check(estimate, torch.device("cpu"))
+    monkeypatch.setattr(memory, "available_memory", lambda device: estimate.total - 1)
+    with pytest.raises(memory.MemoryShortage, match="choose a smaller --size or --batch"):
+        memory.check(estimate, torch.device("cpu"))
+
+
+def test_a_broken_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    clip = write_video(tmp_path / "clip.mp4", 3)
+
+    class Promising(VideoFile):
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            self.expected = 9
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(Video.run.__globals__, "open_frames", lambda path, allow_gaps: Promising(path))
+        Video(clip, tmp_path / "out", model=MODEL, size=64, views=("mean",)).run()
+    assert "promises 9 frames, 3 could be decoded" in capsys.readouterr().out
+
+
+def test_opencv_reads_what_is_written(tmp_path: Path):
+    capture = cv2.VideoCapture(str(write_video(tmp_path / "clip.webm", 2)))
+    code = int(capture.get(cv2.CAP_PROP_FOURCC))
+    assert "".join(chr(code >> 8 * place & 255) for place in range(4)) == "VP80"
