@@ -52,6 +52,7 @@ class Run:
                 f"{self.folder} already holds a run: pass --resume to go on with it, or another --output"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._sweep()
         self.log.unlink(missing_ok=True)
         files.write_text(self.folder / "config.json", json.dumps(config, indent=2) + "\n")
 
@@ -92,8 +93,15 @@ class Run:
         except (RuntimeError, ValueError) as error:
             raise RunError(f"{self.checkpoint} does not fit the configuration: {error}") from None
         step = int(state["step"])
+        self._sweep()
         self._cut_log(step)
         return step
+
+    def _sweep(self) -> None:
+        """Remove what a kill left of a checkpoint that was being written."""
+        for pattern in (".checkpoint.*.pt", ".step-*.pt"):
+            for left in self.folder.glob(pattern):
+                left.unlink()
 
     def _cut_log(self, step: int) -> None:
         """Drop what was logged after the checkpoint: those steps are taken again."""

@@ -201,12 +201,16 @@ class Session:
     def monitor(self, first_step: int) -> Monitor:
         """What watches the run."""
         every, recipe = self.options.probe_every, self.recipe
-        probe = Probe(self.images, recipe.crops.global_size, self.precision, self.device)
+        probe = None
+        if every and (self.images.labels is None or len(self.images) < 10):
+            print("no k-NN probe: it needs 10 pictures or more, in a folder for each class")
+        elif every:
+            probe = Probe(self.images, recipe.crops.global_size, self.precision, self.device)
         return Monitor(
             Progress(first_step, self.steps, recipe.batch_size),
             recipe.head.prototypes,
             {"teacher": self.method.teacher.backbone, "student": self.method.student.backbone},
-            probe if every and self.images.labels is not None and len(self.images) >= 10 else None,
+            probe,
             every,
         )
 

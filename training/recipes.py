@@ -117,12 +117,11 @@ def small_data(pictures: int, short_side: int, *, batch_size: int = 64, epochs: 
     momentum = max(0.9, min(0.996 ** (batch_size / 1024), 1 - 20 / max(steps, 1)))
     warmup = max(1, min(10, epochs // 10)) if epochs > 1 else 0
     side = max(32, min(224, short_side // 16 * 16))
-    local = max(16, side * 3 // 7 // 8 * 8)
+    patch_size = 16 if side >= 96 else 8
+    local = max(16, side * 3 // 7 // patch_size * patch_size)  # 96 of 224, in whole patches
     lr = 0.0005 * math.sqrt(256 / batch_size)
     recipe = Recipe(
-        backbone=BackboneConfig(
-            "vit_tiny", patch_size=16 if side >= 96 else 8, image_size=side, depth=6, heads=6
-        ),
+        backbone=BackboneConfig("vit_tiny", patch_size, image_size=side, depth=6, heads=6),
         head=HeadConfig(prototypes=prototypes, hidden=1024, bottleneck=128),
         crops=CropConfig(global_size=side, local_size=local, local_crops=6),
         dino=DINOConfig(teacher_momentum=round(momentum, 5), freeze_last_layer_epochs=min(1, epochs - 1)),

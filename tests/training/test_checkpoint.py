@@ -46,6 +46,14 @@ def test_a_kill_while_writing_leaves_the_old_state(run, monkeypatch):
     assert run.load(*learner()) == 1
 
 
+def test_what_a_kill_left_half_written_is_removed(run):
+    run.create({})
+    run.save(1, *learner())
+    (run.folder / ".checkpoint.0123abcd.pt").write_bytes(b"half a che")
+    assert run.load(*learner()) == 1
+    assert sorted(path.name for path in run.folder.glob(".*")) == []
+
+
 def test_log_lines_after_the_checkpoint_are_dropped(run):
     run.create({})
     run.save(3, *learner())

@@ -185,6 +185,11 @@ def test_settings_that_cannot_be_end_in_one_sentence(pictures, tmp_path, capsys,
     assert not list(tmp_path.glob("run/*"))
 
 
+def test_a_run_without_classes_says_that_it_is_not_probed(pictures, tmp_path, capsys):
+    assert pretrain(pictures / "class0", tmp_path / "run") == 0
+    assert "no k-NN probe" in capsys.readouterr().out
+
+
 def test_an_empty_folder_ends_in_one_sentence(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert pretrain(tmp_path / "empty", tmp_path / "run") == 1

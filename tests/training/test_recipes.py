@@ -52,3 +52,10 @@ def test_every_recipe_says_where_it_comes_from():
     for make in recipes.PUBLISHED.values():
         assert make().reasons
         assert "Command: python -m training pretrain" in (make.__doc__ or "")
+
+
+@pytest.mark.parametrize("short_side", [32, 96, 112, 144, 208, 500])
+def test_small_data_crops_are_whole_patches(short_side):
+    recipe = recipes.small_data(5_000, short_side).recipe
+    assert recipe.crops.global_size % recipe.backbone.patch_size == 0
+    assert recipe.crops.local_size % recipe.backbone.patch_size == 0
