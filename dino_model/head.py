@@ -78,7 +78,7 @@ class ProjectionHead(nn.Module):
         if self.normalise:
             projected = F.normalize(projected.float(), dim=-1)
         logits: Tensor = self.last_layer(projected)
-        return logits
+        return logits.float()
 
     def freeze_last_layer(self, frozen: bool) -> None:
         """Withhold the gradient from the layer that gives the logits, or give it back."""

@@ -149,10 +149,10 @@ class Monitor:
         for message in sorted({*broken} - self.broken):
             say(f"skipped a picture: {message}")
         self.broken.update(broken)
-        if (step + 1) % 100 == 0:
+        if (step + 1) % 100 == 0 or step + 1 == self.progress.steps:
             warning = collapse_warning(logs["teacher_entropy"], logs["kl"], self.prototypes)
             if warning:
-                say(f"warning at step {step}: {warning}")
+                say(f"warning at step {step + 1}: {warning}")
         more = {"ln_k": math.log(self.prototypes)}
         if self.probe and (step + 1) % self.probe_every == 0:
             found = {name: self.probe.top1(network) for name, network in self.networks.items()}
