@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 import tyro
 from timm.models.vision_transformer import Attention
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.measure import Computation, Result, extra_memory, median_seconds, report
 from dino_model.backbones import BackboneConfig, choose_training_attention
 from dino_model.device import ComputePrecision, autocast, choose_precision
-from dino_model.head import HeadConfig
+from dino_model.head import HeadConfig, ProjectionHead, Prototypes
 from training.crops import CropConfig, Crops
 from training.loop import Rates, train_step
 from training.methods.dino import DINO, DINOConfig, Network
@@ -181,9 +181,9 @@ class PlainStep:
     def logits(self, network: Network, *groups: Tensor) -> list[Tensor]:
         """Logits [batch, K] of every crop."""
         if not self.grouped:
-            return [network.head(network.backbone(crop)) for group in groups for crop in group]
+            return [plain_head(network.head, network.backbone(crop)) for group in groups for crop in group]
         features = torch.cat([network.backbone(group.flatten(0, 1)) for group in groups])
-        return list(network.head(features).split(RECIPE.batch_size))
+        return list(plain_head(network.head, features).split(RECIPE.batch_size))
 
     def clip(self) -> None:
         """Clip every gradient to its own norm."""
@@ -198,6 +198,13 @@ class PlainStep:
         """The teacher's moving average."""
         for teacher, student in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
             teacher.mul_(momentum).add_((1 - momentum) * student)
+
+
+def plain_head(head: nn.Module, features: Tensor) -> Tensor:
+    """Logits [n, K] of features [n, width]: MLP, l2 norm, product with the weight-normalised prototypes."""
+    assert isinstance(head, ProjectionHead)
+    assert isinstance(head.last_layer, Prototypes)
+    return F.linear(F.normalize(head.mlp(features), dim=-1), head.last_layer.weight())
 
 
 def plain_loss(student_logits: list[Tensor], teacher_logits: list[Tensor], center: Tensor) -> Tensor:

@@ -152,6 +152,7 @@ def answer_to_help(command: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     return int(end.value.code or 0)
 
 
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules after import:RuntimeWarning")
 @pytest.mark.parametrize("line", readme_commands())
 def test_every_command_in_the_readme_exists_with_its_options(
     line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -189,3 +190,10 @@ def test_help_answers_from_a_cold_start_without_data_or_network(module: str, tmp
     )
     assert answer.returncode == 0, answer.stderr
     assert "usage" in answer.stdout.lower()
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_every_link_in_a_page_leads_somewhere(page: str):
+    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text())
+    gone = [link for link in links if "://" not in link and not (ROOT / link).exists()]
+    assert not gone, f"{page} links to what is not there: {gone}"
