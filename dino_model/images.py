@@ -88,11 +88,11 @@ def _decode(stream: BinaryIO, max_pixels: int, name: str) -> np.ndarray:
         with Image.open(stream, formats=FORMATS) as image:
             width, height = image.size
             if width * height > max_pixels:
-                raise Image.DecompressionBombError(f"{width} × {height}")
+                raise Image.DecompressionBombError
             image.load()
             return _to_rgb(image)
     except Image.DecompressionBombError as error:
-        raise ImageError(f"{name} is too large: at most {max_pixels:,} pixels are read ({error})") from error
+        raise ImageError(f"{name} is too large: at most {max_pixels:,} pixels are read") from error
     except UnidentifiedImageError as error:
         if stream.seek(0, io.SEEK_END) == 0:
             raise ImageError(f"{name} is empty (0 bytes)") from error

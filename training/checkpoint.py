@@ -69,6 +69,8 @@ class Run:
             config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise RunError(f"{path} is no configuration of a run: {error}") from None
+        if not isinstance(config, dict):
+            raise RunError(f"{path} is no configuration of a run: it holds a {type(config).__name__}")
         return config
 
     def save(
@@ -87,11 +89,17 @@ class Run:
             RunError: no readable checkpoint, or one that does not fit.
         """
         state = _read(self.checkpoint)
+        if "optimizer" not in state:
+            raise RunError(
+                f"{self.checkpoint} holds weights only, as milestones do: pass --init-from to start from them"
+            )
         try:
             method.load_state_dict(state["method"])
             optimizer.load_state_dict(state["optimizer"])
         except (RuntimeError, ValueError) as error:
-            raise RunError(f"{self.checkpoint} does not fit the configuration: {error}") from None
+            raise RunError(
+                f"{self.checkpoint} does not fit the configuration: {_first_misfit(error)}"
+            ) from None
         step = int(state["step"])
         self._sweep()
         self._cut_log(step)
@@ -126,8 +134,14 @@ def initialise(method: nn.Module, path: Path) -> int:
     try:
         method.load_state_dict(tensors)
     except RuntimeError as error:
-        raise RunError(f"weights in {path} do not fit the model to train: {error}") from None
+        raise RunError(f"weights in {path} do not fit the model to train: {_first_misfit(error)}") from None
     return int(state["step"])
+
+
+def _first_misfit(error: Exception) -> str:
+    """The first of the lines, one a tensor, of which torch makes its message."""
+    first, *more = str(error).splitlines()[1:] or [str(error)]
+    return first.strip() + (f" ({len(more)} more like it)" if more else "")
 
 
 def _read(path: Path) -> dict[str, Any]:

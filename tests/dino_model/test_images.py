@@ -230,7 +230,7 @@ def png_header(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("side", [12_000, 30_000, 2_000_000])
 def test_a_pixel_bomb_is_refused_from_its_header(side: int):
-    with pytest.raises(ImageError, match=r"bomb\.png is too large: at most 100,000,000 pixels"):
+    with pytest.raises(ImageError, match=r"^bomb\.png is too large: at most 100,000,000 pixels are read$"):
         images.read(png_header(side, side), name="bomb.png")
 
 

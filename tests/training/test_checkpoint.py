@@ -81,8 +81,18 @@ def test_a_second_run_does_not_overwrite_the_first(run):
 def test_weights_that_do_not_fit_are_named(run):
     run.create({})
     run.save(0, *learner())
-    with pytest.raises(RunError, match="size mismatch for weight"):
-        initialise(nn.Linear(3, 2), run.folder)
+    with pytest.raises(RunError, match="size mismatch for weight") as caught:
+        initialise(nn.Linear(3, 3), run.folder)  # neither weight nor bias fits
+    assert str(caught.value).endswith("(1 more like it)")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_milestone_is_nothing_to_resume_from(run):
+    run.create({})
+    run.save(3, *learner(), milestone=True)
+    (run.folder / "step-00000003.pt").replace(run.checkpoint)
+    with pytest.raises(RunError, match=r"holds weights only.*--init-from"):
+        run.load(*learner())
 
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
@@ -102,8 +112,9 @@ def test_a_checkpoint_of_something_else_is_refused(run, content):
         run.load(*learner())
 
 
-def test_a_broken_configuration_is_named(run):
+@pytest.mark.parametrize("content", ["{half", "[1, 2]"])
+def test_a_broken_configuration_is_named(run, content):
     run.create({})
-    (run.folder / "config.json").write_text("{half")
+    (run.folder / "config.json").write_text(content)
     with pytest.raises(RunError, match=r"config\.json is no configuration of a run"):
         run.config()
