@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from app.limits import Limits
+from dino_model.errors import EXPECTED, sentence
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Parse and serve; whatever was wrong with the options becomes one sentence and exit code 1."""
     try:
         tyro.cli(Serve, prog="python -m app", args=arguments).run()
-    except (OSError, TypeError, ValueError) as error:
-        sys.exit(f"error: {error}")
+    except (*EXPECTED, TypeError) as error:
+        sys.exit(f"error: {sentence(error)}")
     except KeyboardInterrupt:
         sys.exit("the attention lab is closed")
 

@@ -14,6 +14,7 @@ import tyro
 from dino_model import catalogue, export, files
 from dino_model.catalogue import Facts
 from dino_model.checkpoints import CheckpointKey, WeightsError, write_safetensors
+from dino_model.errors import EXPECTED, sentence
 from dino_model.weights import is_path, load_model
 
 COLUMNS = ("name", "model", "parameters", "k-NN", "linear", "VOC12", "DAVIS", "here")
@@ -119,8 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             description="Models by name: what there is, what it is, and export.",
         )
         command.run()
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+    except EXPECTED as error:
+        sys.exit(f"error: {sentence(error)}")
 
 
 def _file_called_after(name: str, suffix: str) -> Path:

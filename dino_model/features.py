@@ -100,6 +100,8 @@ def features(
     """
     if not len(images):
         raise ValueError("no pictures to compute features of")
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}, expected at least 1")
     where = choose_device(str(device))
     rows = []
     with torch.no_grad(), autocast(choose_precision(precision, where), where):

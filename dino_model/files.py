@@ -1,5 +1,7 @@
 """Files that are written whole or not at all."""
 
+import errno
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,3 +29,16 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file (UTF-8, line ends as they are in `text`) whole or not at all."""
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8", newline="")
+
+
+def make_room(*paths: Path | None) -> None:
+    """Make the folders of files that are written at the end: what cannot be written is known before the work.
+
+    Raises:
+        OSError: a folder that cannot be, or a file that is a folder.
+    """
+    for path in paths:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))

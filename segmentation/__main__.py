@@ -5,6 +5,7 @@ from typing import Any
 
 import tyro
 
+from dino_model.errors import EXPECTED, sentence
 from segmentation.commands.attention import Attention
 from segmentation.commands.davis import Davis
 from segmentation.commands.discover import Discover
@@ -44,8 +45,8 @@ def main() -> None:
         sys.exit(f"unknown command {name!r}\n\n{usage()}" if name else usage())
     try:
         tyro.cli(COMMANDS[name], prog=f"python -m segmentation {name}", args=rest).run()
-    except (ValueError, RuntimeError, OSError) as error:
-        sys.exit(f"error: {error}")
+    except EXPECTED as error:
+        sys.exit(f"error: {sentence(error)}")
     except KeyboardInterrupt:
         sys.exit("interrupted; what is finished stays")
 

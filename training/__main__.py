@@ -4,6 +4,7 @@ import sys
 
 import tyro
 
+from dino_model.errors import EXPECTED, sentence
 from training import pretrain
 from training.evaluation.knn import Knn
 
@@ -29,8 +30,8 @@ def main(arguments: list[str]) -> int:
             case _:
                 print(USAGE, file=sys.stderr)
                 return 2
-    except (ValueError, RuntimeError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except EXPECTED as error:
+        print(f"error: {sentence(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

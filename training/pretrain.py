@@ -355,7 +355,7 @@ def sampled_sizes(images: Images) -> list[tuple[int, int]]:
 
 def announce(name: str, advice: recipes.Advice) -> Recipe:
     """Print where the settings come from."""
-    print(f"recipe {name}:", *advice.reasons, sep="\n  ")
+    print(f"recipe {name}, before other options change it:", *advice.reasons, sep="\n  ")
     return advice.recipe
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from dino_model.files import replacing, write_text
+from dino_model.files import make_room, replacing, write_text
 
 
 def test_a_file_appears_whole_in_a_new_folder(tmp_path):
@@ -38,3 +38,12 @@ def test_writers_of_the_same_file_do_not_meet(tmp_path):
             second.write_text("second")
         assert path.read_text() == "second"
     assert path.read_text() == "first"
+
+
+def test_what_cannot_be_written_is_known_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    make_room(None, tmp_path / "new" / "figures.json")
+    assert (tmp_path / "new").is_dir()
+    for path in (tmp_path / "file" / "figures.json", tmp_path):
+        with pytest.raises(OSError, match=r"\[Errno"):
+            make_room(path)

@@ -395,6 +395,7 @@ class Knn:
 
     def run(self) -> None:
         """Read, compute, print."""
+        files.make_room(self.json, self.test_list)
         protocol = KnnProtocol(self.size, self.resize_to, self.k, self.temperature)
         train, test, split = self._pictures()
         model = (
