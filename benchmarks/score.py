@@ -15,7 +15,7 @@ import tyro
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.measure import Computation, Result, extra_memory, median_seconds, report
+from benchmarks.measure import Computation, measure, report
 from segmentation.export import write_mask_png
 from segmentation.scoring import score_folders
 
@@ -32,7 +32,7 @@ class Score:
 
     sequences: int = 20
     """How many sequences of two objects."""
-    frames: int = 40
+    frames: int = 20
     """Length of each."""
     repeats: int = 1
     """Timed turns of each side, after one to warm up."""
@@ -45,17 +45,14 @@ class Score:
             root = Path(folder)
             draw(root, self.sequences, self.frames)
             difference = compare(ours(root), plain(root))
-            seconds, reference_seconds = median_seconds(
-                partial(ours, root), partial(plain, root), self.repeats
+            remarks = (
+                f"{self.sequences} sequences of {self.frames} frames at {WIDTH} × {HEIGHT}, {OBJECTS} "
+                "objects each, one process",
+                f"largest difference of a J or F: {difference:.1e} (allowed {AGREEMENT:.0e})",
             )
-            memory = extra_memory(partial(build_ours, root))
-            reference_memory = extra_memory(partial(build_reference, root))
-        remarks = (
-            f"{self.sequences} sequences of {self.frames} frames at {WIDTH} × {HEIGHT}, {OBJECTS} objects "
-            "each, one process",
-            f"largest difference of a J or F: {difference:.1e} (allowed {AGREEMENT:.0e})",
-        )
-        report(Result("score", seconds, reference_seconds, "s", memory, reference_memory, remarks), self.json)
+            build = partial(build_ours, root), partial(build_reference, root)
+            result = measure("score", *build, repeats=self.repeats, remarks=remarks)
+        report(result, self.json)
 
 
 def draw(root: Path, sequences: int, frames: int) -> None:
@@ -161,12 +158,12 @@ def compare(ours: Figures, plain: Figures) -> float:
 
 
 def build_ours(root: Path) -> Computation:
-    """For measuring memory in a fresh process."""
+    """Scores of a folder, our way."""
     return partial(ours, root)
 
 
 def build_reference(root: Path) -> Computation:
-    """For measuring memory in a fresh process."""
+    """Scores of a folder, the plain way."""
     return partial(plain, root)
 
 

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
+from dino_model import images
 from dino_model.images import ImageError
 from dino_model.predictor import AttentionPredictor
 from segmentation.commands.davis import Davis
@@ -24,6 +25,7 @@ from segmentation.davis import (
     write_run_lengths,
 )
 from segmentation.export import write_mask_png
+from segmentation.propagation import propagate_frames
 from segmentation.video import VideoError
 
 FRAMES = 5
@@ -323,6 +325,17 @@ def test_a_model_follows_too(davis: Path, tmp_path: Path, monkeypatch: pytest.Mo
     for preset in ("dino", "crw"):
         command(davis, tmp_path / preset, features="model", model="random:vit_tiny/16", preset=preset).run()
     assert seen == [OFFICIAL_STD, None]
+
+
+def test_bf16_changes_hardly_a_label(data_root: Path):
+    clip = open_davis(data_root / "DAVIS2016").clip("goat")
+    mask, found = read_first_mask(clip), {}
+    for precision in ("fp32", "bf16"):
+        model = AttentionPredictor(size=192, resize="davis", precision=precision, device="cpu")
+        frames = (images.read(frame) for frame in clip.frames[:4])
+        found[precision] = np.stack(list(propagate_frames(frames, mask, model)))
+    assert (found["fp32"][-1] != mask).mean() > 0.01  # the goat walks
+    assert (found["fp32"] != found["bf16"]).mean((1, 2)).max() < 0.001
 
 
 def test_the_first_mask_copied_scores_40_on_the_development_frames(data_root: Path, tmp_path: Path):
