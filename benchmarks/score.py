@@ -3,6 +3,7 @@
 python -m benchmarks.score [--json FILE]
 """
 
+import os
 import tempfile
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from PIL import Image
 
 from benchmarks.measure import Computation, measure, report
 from segmentation.export import write_mask_png
-from segmentation.scoring import score_folders
+from segmentation.scoring import MAX_THREADS, score_folders
 
 HEIGHT, WIDTH = 480, 854
 OBJECTS = 2
@@ -47,7 +48,7 @@ class Score:
             difference = compare(ours(root), plain(root))
             remarks = (
                 f"{self.sequences} sequences of {self.frames} frames at {WIDTH} × {HEIGHT}, {OBJECTS} "
-                "objects each, one process",
+                f"objects each, {min(os.cpu_count() or 1, MAX_THREADS)} threads",
                 f"largest difference of a J or F: {difference:.1e} (allowed {AGREEMENT:.0e})",
             )
             build = partial(build_ours, root), partial(build_reference, root)

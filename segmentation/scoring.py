@@ -9,9 +9,11 @@ scored frames on; an id that the first mask skips is not scored as a perfectly e
 carry the name of the object, not of the proposal; nothing is read back from an earlier run.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -36,6 +38,9 @@ from segmentation.propagation import VOID, Labels, object_ids
 from segmentation.video import frame_files
 
 Task = Literal["semi-supervised", "unsupervised"]
+
+MAX_THREADS = 4
+"""Sequences that are scored side by side: more gain little and hold more frames."""
 
 MAX_PROPOSALS = 20
 """Most objects that an unsupervised method may propose in one sequence."""
@@ -207,7 +212,7 @@ def score_folders(
         be. VideoError: gaps in the numbering of the ground truth.
     """
     pairs = pair_masks(ground_truth, predictions, task, sequences, allow_gaps=allow_gaps)
-    objects = [one for sequence in pairs for one in score_sequence(sequence, task, binary=binary)]
+    objects = [one for scored in score_sequences(pairs, task, binary=binary) for one in scored]
     return Evaluation(protocol(task, binary=binary), tuple(objects))
 
 
@@ -275,7 +280,18 @@ def _pair(ground_truth: Path, predictions: Path, task: Task, allow_gaps: bool) -
     return MaskPairs(ground_truth.name, masks[0], files)
 
 
-def score_sequence(pairs: MaskPairs, task: Task, *, binary: bool = False) -> Iterator[ObjectScores]:
+def score_sequences(
+    pairs: Sequence[MaskPairs], task: Task, *, binary: bool = False
+) -> Iterator[list[ObjectScores]]:
+    """Scores of one sequence after the other, computed side by side; errors as `score_folders`.
+
+    Threads suffice: decoding and counting happen outside Python. Each holds a frame or two.
+    """
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as pool:
+        yield from pool.map(partial(score_sequence, task=task, binary=binary), pairs)
+
+
+def score_sequence(pairs: MaskPairs, task: Task, *, binary: bool = False) -> list[ObjectScores]:
     """Scores of each object of a sequence, in rising order of the labels; errors as `score_folders`."""
     labels = object_ids(read_labels(pairs.first, binary=binary))
     if not labels:
@@ -288,8 +304,8 @@ def score_sequence(pairs: MaskPairs, task: Task, *, binary: bool = False) -> Ite
     else:
         proposals = _proposals(pairs.files, binary)
         region, boundary = score_proposals(_read_pairs(pairs.files, binary), proposals, labels)
-    for label, J, F in zip(labels, region, boundary, strict=True):
-        yield ObjectScores(pairs.sequence, label, J, F)
+    scores = zip(labels, region, boundary, strict=True)
+    return [ObjectScores(pairs.sequence, label, J, F) for label, J, F in scores]
 
 
 def _sequence_folders(root: Path, what: str) -> list[str]:

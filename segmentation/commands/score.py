@@ -10,7 +10,7 @@ from typing import Any
 
 from segmentation import export
 from segmentation.commands.progress import progress
-from segmentation.scoring import Evaluation, MaskPairs, Task, pair_masks, protocol, score_sequence
+from segmentation.scoring import Evaluation, MaskPairs, Task, pair_masks, protocol, score_sequences
 
 COLUMNS = ("J&F_mean", "J_mean", "J_recall", "J_decay", "F_mean", "F_recall", "F_decay")
 
@@ -54,7 +54,8 @@ def evaluate(
 ) -> Evaluation:
     """Score one sequence after the other, with a line of progress; `settings` tell how the masks were
     made."""
-    objects = [one for each in progress(pairs, "score") for one in score_sequence(each, task, binary=binary)]
+    scored = zip(progress(pairs, "score"), score_sequences(pairs, task, binary=binary), strict=True)
+    objects = [one for _, found in scored for one in found]
     return Evaluation({**protocol(task, binary=binary), **(settings or {})}, tuple(objects))
 
 
