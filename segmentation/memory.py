@@ -49,6 +49,7 @@ def propagation_memory(
     objects: int,
     preset: Preset,
     batch: int,
+    shown: tuple[int, int] = (0, 0),
 ) -> MemoryEstimate:
     """What propagating labels needs.
 
@@ -60,6 +61,7 @@ def propagation_memory(
         objects: in the first mask.
         preset: how labels are propagated.
         batch: frames that are encoded at once.
+        shown: height and width of the pictures that are drawn, if any are.
     """
     grid = -(-fed[0] // patch_size), -(-fed[1] // patch_size)
     return MemoryEstimate(
@@ -68,8 +70,8 @@ def propagation_memory(
             "frames": prod(size) * 3 * (batch + 3),
             "model": _forward_memory(prod(grid), dimension, fed, batch),
             "propagation": step_memory(grid, dimension, 1 + objects, preset),
-            "masks": prod(fed) * FLOAT * 4
-            + prod(size) * (1 + objects if preset.mask_resize == "nearest" else 5 * objects),
+            "masks": prod(fed) * FLOAT * 4 + prod(size) * 8,
+            "pictures": _drawing_memory(shown, objects),
         }
     )
 
@@ -98,9 +100,14 @@ def attention_memory(
         {
             "frames": prod(size) * 3 * 4,
             "model": _forward_memory(tokens, width, fed, 1) + (blocks + 1) * tokens * width * FLOAT,
-            "pictures": prod(shown) * 3 * FLOAT * 5 + prod(shown) * 3 * (heads + 4),
+            "pictures": _drawing_memory(shown, 3 * (heads + 4)),
         }
     )
+
+
+def _drawing_memory(shown: tuple[int, int], layers: int) -> int:
+    """Blending a picture in floats, and `layers` maps or masks of its size in bytes."""
+    return prod(shown) * (3 * FLOAT * 5 + layers)
 
 
 def _forward_memory(tokens: int, width: int, fed: tuple[int, int], batch: int) -> int:

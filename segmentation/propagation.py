@@ -86,8 +86,7 @@ CRW = Preset(
     mask_resize="bilinear",
     min_max=False,
 )
-"""Contrastive random walk (Jabri et al. 2020). Unlike theirs, equals of the last neighbour are kept, as in
-`dino`."""
+"""Contrastive random walk (Jabri et al. 2020). Unlike theirs, equals of the last neighbour are kept."""
 
 PRESETS = {preset.name: preset for preset in (DINO, CRW)}
 
@@ -144,9 +143,8 @@ def propagate_step(
             inside = _window(rows, columns, near_rows, near_columns, radius, window, target.device)
             block = (windowed, near_rows, near_columns)
             sources.append(_source(queries, contexts[block], label_vectors[block], inside))
-        result[rows, columns] = _average(sources, topk, temperature).unflatten(
-            0, (-1, columns.stop - columns.start)
-        )
+        averages = _average(sources, topk, temperature)  # [queries, C]
+        result[rows, columns] = averages.unflatten(0, (-1, columns.stop - columns.start))
     return result.permute(2, 0, 1)
 
 
@@ -164,8 +162,14 @@ class _Source:
 
 
 def _source(queries: Tensor, contexts: Tensor, labels: Tensor, inside: Tensor | None) -> _Source:
-    """Similarity of queries [q, D] with every patch of contexts [n, rows, columns, D]; `inside` is [q, rows,
-    columns]."""
+    """Similarity of queries with every patch of the contexts.
+
+    Args:
+        queries: [queries, D].
+        contexts: [contexts, rows, columns, D].
+        labels: [contexts, rows, columns, C].
+        inside: the window of each query, Boolean [queries, rows, columns]; None for everywhere.
+    """
     count, rows, columns, _ = contexts.shape
     similarity = queries.new_empty(count, len(queries), rows * columns)
     for context, out in zip(contexts, similarity, strict=True):
@@ -195,8 +199,7 @@ def _average(sources: list[_Source], topk: int, temperature: float) -> Tensor:
 
 
 def _largest(similarity: Tensor, count: int) -> Tensor:
-    """The `count` largest similarities of each query: [contexts, queries, rows, columns] -> [queries, <=
-    count].
+    """The largest similarities of each query: [contexts, queries, rows, columns] -> [queries, up to count].
 
     They lie in the `count` grid rows with the largest maxima, so only those are searched.
     """
@@ -204,9 +207,7 @@ def _largest(similarity: Tensor, count: int) -> Tensor:
     row_maxima = similarity.amax(-1).transpose(0, 1).flatten(1)  # [queries, contexts * rows]
     best_rows = row_maxima.topk(min(count, contexts * rows), dim=1).indices
     query = torch.arange(queries, device=similarity.device)[:, None]
-    candidates = similarity[best_rows // rows, query, best_rows % rows].flatten(
-        1
-    )  # [queries, <= count * columns]
+    candidates = similarity[best_rows // rows, query, best_rows % rows].flatten(1)  # [queries, many]
     return candidates.topk(min(count, candidates.shape[1]), dim=1).values
 
 
@@ -246,8 +247,7 @@ def _window(
     window: Window,
     device: torch.device,
 ) -> Tensor:
-    """Which patches of the block lie in the window of which query: Boolean [queries, near rows, near
-    columns]."""
+    """Which patches of the block lie in the window of which query: Boolean [queries, rows, columns]."""
     down = _offsets(rows, near_rows, device)[:, None, :, None]
     right = _offsets(columns, near_columns, device)[None, :, None, :]
     if window == "square":
@@ -380,9 +380,12 @@ def grid_labels(
         small = resize_nearest(mask, grid)
         channels = torch.from_numpy(np.stack([small == label for label in ids])).float()
     else:
-        large = torch.from_numpy(np.stack([mask == label for label in ids])).float()
-        channels = F.interpolate(large[None], size=grid, mode="bilinear", align_corners=False)[0]
+        channels = torch.stack([_bilinear(torch.from_numpy(mask == label), grid) for label in ids])
     return torch.cat([1 - channels.sum(0, keepdim=True), channels])
+
+
+def _bilinear(channel: Tensor, size: tuple[int, int]) -> Tensor:
+    return F.interpolate(channel[None, None].float(), size=size, mode="bilinear", align_corners=False)[0, 0]
 
 
 def vanished_objects(
@@ -409,9 +412,7 @@ def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray
     highest = soft.new_full((height, width), -torch.inf)
     winner = torch.zeros(height, width, dtype=torch.uint8, device=soft.device)
     for index, channel in enumerate(soft):
-        large = F.interpolate(
-            channel[None, None], size=(height, width), mode="bilinear", align_corners=False
-        )[0, 0]
+        large = _bilinear(channel, (height, width))
         low, high = channel.aminmax()
         # A constant channel stays as it is: stretched, it would be 0 / 0, or rounding errors blown up.
         if preset.min_max and high > low:
@@ -465,7 +466,7 @@ def propagate_frames(
     Raises:
         ValueError: a mask without object, or a frame of another size.
 
-    Memory does not grow with the video, see `memory_needed`.
+    Memory does not grow with the video, see `segmentation.memory`.
     """
     ids = object_ids(first_mask)
     if not ids:

@@ -128,12 +128,12 @@ class Video:
     ) -> MemoryEstimate:
         width = cast(int, predictor.model.backbone.embed_dim)
         fed = fed_size(size[0], size[1], predictor.size, predictor.resize, predictor.patch_size)
+        shown = shown_size(size, self.max_side)
         if mask is not None:
             objects, preset = len(propagation.object_ids(mask)), PRESETS[self.preset]
             return memory.propagation_memory(
-                size, fed, predictor.patch_size, width, objects, preset, self.batch
+                size, fed, predictor.patch_size, width, objects, preset, self.batch, shown
             )
-        shown = shown_size(size, self.max_side)
         return memory.attention_memory(
             size, shown, fed, predictor.patch_size, width, predictor.blocks, predictor.heads
         )
