@@ -318,9 +318,9 @@ def _sequence_folders(root: Path, what: str) -> list[str]:
         raise DavisError(f"the folder of {what} {root} does not exist")
     if names := _folders_of_masks(root):
         return names
-    near = [
-        *root.resolve().parents[:2],
+    near = [  # below first: what lies above may be anybody's
         *(folder for depth in ("*/", "*/*/", "*/*/*/") for folder in sorted(root.glob(depth))),
+        *root.resolve().parents[:2],
     ]
     right = next((folder for folder in near if _folders_of_masks(folder)), None)
     remedy = f"{right} looks right" if right else "expected one folder of PNGs per sequence"

@@ -327,7 +327,12 @@ def test_a_model_follows_too(davis: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert seen == [OFFICIAL_STD, None]
 
 
-def test_bf16_changes_hardly_a_label(data_root: Path):
+def test_the_default_precision_is_the_one_that_changes_no_label(tmp_path: Path):
+    assert Davis(output=tmp_path).precision == "fp32"
+
+
+def test_bf16_changes_few_labels(data_root: Path):
+    """More than the 0.1 % of a frame's pixels that would make it the default, and never many."""
     clip = open_davis(data_root / "DAVIS2016").clip("goat")
     mask, found = read_first_mask(clip), {}
     for precision in ("fp32", "bf16"):
@@ -335,7 +340,7 @@ def test_bf16_changes_hardly_a_label(data_root: Path):
         frames = (images.read(frame) for frame in clip.frames[:4])
         found[precision] = np.stack(list(propagate_frames(frames, mask, model)))
     assert (found["fp32"][-1] != mask).mean() > 0.01  # the goat walks
-    assert (found["fp32"] != found["bf16"]).mean((1, 2)).max() < 0.001
+    assert (found["fp32"] != found["bf16"]).mean((1, 2)).max() < 0.005
 
 
 def test_the_first_mask_copied_scores_40_on_the_development_frames(data_root: Path, tmp_path: Path):
