@@ -334,7 +334,7 @@ class AttentionFrame:
     Attributes:
         views: pictures uint8 [height, width, 3] by name: `heads` (every head beside the frame), `mean` (heat
             map over the frame), `mask` (outline of the kept patches).
-        mask: patches that hold the kept share of the mean attention, enlarged to the frame: Boolean [H, W].
+        mask: patches that hold the kept share of the attention, enlarged to the frame: Boolean [H, W].
     """
 
     views: Mapping[View, Picture]
@@ -351,6 +351,7 @@ def attention_video(
     *,
     views: Sequence[View] = VIEWS,
     mass: float = 0.6,
+    head: int | None = None,
     max_side: int = 1280,
 ) -> Iterator[AttentionFrame]:
     """[CLS] attention of every frame of a video, drawn.
@@ -360,22 +361,27 @@ def attention_video(
         predictor: computes the attention.
         colours: what the brightest colour stands for, see `colour_range`.
         views: which pictures to draw, of `VIEWS`.
-        mass: share of the mean attention that the mask keeps.
+        mass: share of the attention that the mask keeps.
+        head: whose attention that is; None takes the mean over the heads.
         max_side: longer side of the pictures at most, in pixels.
 
     Raises:
-        ValueError: an unknown view, or a mass outside (0, 1].
+        ValueError: an unknown view or head, or a mass outside (0, 1].
     """
     if unknown := [view for view in views if view not in VIEWS]:
         raise ValueError(f"unknown view {unknown[0]!r}; choose among {', '.join(VIEWS)}")
+    if head is not None and not 0 <= head < predictor.heads:
+        raise ValueError(
+            f"there is no head {head}; {predictor.model.name} has heads 0 to {predictor.heads - 1}"
+        )
     for frame in frames:
         attention = _attention(predictor, frame)  # [heads, rows, columns]
         mean = attention.mean(0)
-        kept = keep_mass_of_maps(mean, mass)
+        kept = keep_mass_of_maps(mean if head is None else attention[head], mass)
         small = shrunk(frame, max_side)
         drawn: dict[View, Picture] = {}
         if "heads" in views:
-            drawn["heads"] = _mosaic(small, attention, colours.heads)
+            drawn["heads"] = _mosaic(frame, attention, colours.heads, max_side)
         if "mean" in views:
             drawn["mean"] = render.overlay_heat(small, mean, value_range=(0.0, colours.mean))
         if "mask" in views:
@@ -416,11 +422,13 @@ def draw_labels(
     return render.stack([drawn, render.legend(names, drawn.shape[1])])
 
 
-def _mosaic(frame: Picture, attention: NDArray[np.float32], brightest: NDArray[np.float32]) -> Picture:
-    """The frame and the heat map of each head, together no wider than the frame."""
+def _mosaic(
+    frame: Picture, attention: NDArray[np.float32], brightest: NDArray[np.float32], max_side: int
+) -> Picture:
+    """The frame and the heat map of each head in a square of tiles, about `max_side` wide or high."""
     tiles = 1 + len(attention)
     columns = ceil(sqrt(tiles))
-    small = shrunk(frame, max(frame.shape[:2]) // columns)
+    small = shrunk(frame, max_side // columns)
     size = small.shape[:2]
     text_size = max(10, min(16, size[1] // 12))
     named = [render.caption(small, "frame", text_size)]

@@ -54,7 +54,9 @@ class Video:
     views: tuple[View, ...] = VIEWS
     """What to draw of the attention."""
     mass: float = 0.6
-    """Share of the mean attention that a mask keeps, above 0 and up to 1."""
+    """Share of the attention that a mask keeps, above 0 and up to 1."""
+    head: int | None = None
+    """Head whose attention the mask keeps; by default the mean over all heads."""
     preset: Literal["dino", "crw"] = "dino"
     """How labels travel, with --mask."""
     model: str = "embedded"
@@ -144,7 +146,13 @@ class Video:
         """Draw the attention of every frame; how many there were."""
         colours = colour_range(frames, predictor)
         drawn = attention_video(
-            counted(frames), predictor, colours, views=self.views, mass=self.mass, max_side=self.max_side
+            counted(frames),
+            predictor,
+            colours,
+            views=self.views,
+            mass=self.mass,
+            head=self.head,
+            max_side=self.max_side,
         )
         count = 0
         with ExitStack() as stack:

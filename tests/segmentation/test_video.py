@@ -200,9 +200,13 @@ def test_views_have_the_shape_of_the_video(predictor: AttentionPredictor, size: 
     shown = shown_size(size, 60)
     assert max(shown) <= 60
     assert frame.views["mean"].shape == frame.views["mask"].shape == (*shown, 3)
-    assert frame.views["heads"].shape[1] <= shown[1]
+    assert frame.views["heads"].shape[1] <= 60
     only = next(attention_video(pictures(1, size), predictor, colours, views=["mean"]))
     assert list(only.views) == ["mean"]
+    masks = [next(attention_video(pictures(1, size), predictor, colours, head=head)).mask for head in (0, 1)]
+    assert (masks[0] != masks[1]).any()
+    with pytest.raises(ValueError, match=r"no head 3; .* has heads 0 to 2"):
+        next(attention_video(pictures(1), predictor, colours, head=3))
     with pytest.raises(ValueError, match="unknown view 'heat'"):
         next(attention_video(pictures(1), predictor, colours, views=["heat"]))  # type: ignore[list-item]
 
