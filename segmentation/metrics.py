@@ -1,7 +1,7 @@
 """Region similarity J, contour accuracy F and the statistics that DAVIS makes of them.
 
-Pure functions on masks and on the scores of one object. The evaluation of whole folders is in
-`segmentation.davis`.
+Pure functions on masks and on the scores of one object. Whole folders are scored
+in `segmentation.scoring`.
 """
 
 from dataclasses import dataclass
@@ -83,8 +83,7 @@ def contour(mask: Mask) -> Mask:
 
     Returns:
         Boolean [H, W]. The last row looks to the right only, the last column down only, and the bottom-right
-        pixel is
-        never a boundary: a mask that fills the frame has no contour.
+        pixel is never a boundary: a mask that fills the frame has no contour.
 
     Source: the boundary map of the Berkeley segmentation benchmark, as DAVIS uses it.
     """
@@ -117,8 +116,7 @@ def trace(mask: Mask, radius: int) -> Contour:
     """
     height, width = mask.shape
     left, top, box_width, box_height = cv2.boundingRect(mask.view(np.uint8))
-    # A contour starts one pixel before its mask; what lies further away than the radius is empty and costs
-    # nothing.
+    # A contour starts one pixel before its mask, and nothing is within reach beyond the radius.
     margin = radius + 1
     rows = slice(max(top - margin, 0), min(top + box_height + margin, height))
     columns = slice(max(left - margin, 0), min(left + box_width + margin, width))

@@ -170,8 +170,7 @@ class VideoFile:
                 yield _rgb(frame)
 
     def sample(self, count: int) -> Iterator[Picture]:
-        """Up to `count` frames spread evenly. Decodes its way through: seeking is not reliable in every
-        format."""
+        """Up to `count` frames spread evenly, found without seeking, which not every format does right."""
         chosen = set(_spread(self.expected or count, count))
         with _capture(self.path) as capture:
             for number in range(max(chosen) + 1):
@@ -270,10 +269,10 @@ class VideoWriter:
 
 @contextmanager
 def _silent_opencv() -> Iterator[None]:
-    """Keeps OpenCV's own lines off stderr while a file is opened: it remarks on VP8 in WebM, which works,
-    and repeats
-    in several lines what `VideoError` says in one. It prints from C, so the file descriptor itself has to
-    move.
+    """Keep OpenCV's own lines off stderr while a file is opened.
+
+    It remarks on VP8 in WebM, which works, and tells at length what `VideoError` says in a sentence. It prints
+    from C, so the file descriptor itself has to move.
     """
     try:
         kept = os.dup(2)
