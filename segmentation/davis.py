@@ -73,7 +73,7 @@ class DavisFolder:
 
         Raises:
             DavisError: no first mask, or a mask without frame.
-            VideoError: no frames, or a gap in their numbers.
+            VideoError: no frames, or a gap in the numbers of frames or masks.
         """
         frames = frame_files(self.pictures / sequence, allow_gaps=allow_gaps)
         masks = self.masks / sequence
@@ -87,6 +87,8 @@ class DavisFolder:
         first_mask = masks / f"{frames[0].stem}.png"
         if not first_mask.is_file():
             raise DavisError(f"the first mask {first_mask} is missing; it says which objects to follow")
+        if len(list(masks.glob("*.png"))) > 1:  # to be scored later: a gap is better found now
+            frame_files(masks, allow_gaps=allow_gaps)
         return Clip(sequence, frames, first_mask, self.binary)
 
 

@@ -271,8 +271,8 @@ class VideoWriter:
 def _silent_opencv() -> Iterator[None]:
     """Keep OpenCV's own lines off stderr while a file is opened.
 
-    It remarks on VP8 in WebM, which works, and tells at length what `VideoError` says in a sentence. It prints
-    from C, so the file descriptor itself has to move.
+    It remarks on VP8 in WebM, which works, and tells at length what `VideoError` says in a sentence. It
+    prints from C, so the file descriptor itself has to move.
     """
     try:
         kept = os.dup(2)
