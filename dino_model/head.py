@@ -1,7 +1,7 @@
 """Projection head h of g = h o f (section 3.2 and the appendix "Projection Head" of the paper)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -54,7 +54,38 @@ class Prototypes(nn.Module):
         """Similarity to every prototype: [..., width] -> fp32 [..., K]."""
         # Even under autocast: logits near 1 are divided by a temperature of 0.04, where bf16 loses 0.1 nat.
         with torch.autocast(features.device.type, enabled=False):
-            return F.linear(features.float(), self.weight())
+            flat = features.float().flatten(0, -2)
+            logits: Tensor = NormalisedProduct.apply(flat, self.weight_v, self.weight_g.squeeze(1))
+        return logits.unflatten(0, features.shape[:-1])
+
+
+class NormalisedProduct(torch.autograd.Function):
+    """features @ (gain * v / |v|).T that scales the product instead of the weights.
+
+    With K = 65,536 the weights are the largest tensor of a step; they are never copied, forward or backward.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, v: Tensor, gain: Tensor) -> Tensor:
+        """Features [n, width], rows v [K, width] and gain [K] -> logits [n, K]."""
+        norm = torch.linalg.vector_norm(v, dim=1)  # [K]
+        product = features @ v.T  # [n, K]
+        ctx.save_for_backward(features, v, gain, norm, product)
+        return product * (gain / norm)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of what asks for one; that of v lies across v, whose length does not matter."""
+        features, v, gain, norm, product = ctx.saved_tensors
+        along = (gradients[0] * product).sum(0) / norm  # [K], the gain's
+        scaled = gradients[0] * (gain / norm)  # [n, K]
+        across = (along * gain / norm.square())[:, None]  # [K, 1]
+        of_features, of_v, of_gain = ctx.needs_input_grad
+        return (
+            scaled @ v if of_features else None,
+            (scaled.T @ features).addcmul_(v, across, value=-1) if of_v else None,
+            along if of_gain else None,
+        )
 
 
 class ProjectionHead(nn.Module):

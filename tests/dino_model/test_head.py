@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dino_model.head import HeadConfig, ProjectionHead
+from dino_model.head import HeadConfig, NormalisedProduct, ProjectionHead
 
 
 @given(
@@ -69,3 +69,17 @@ def test_logits_stay_in_fp32_under_autocast():
 def test_heads_that_cannot_be_are_named(config, named):
     with pytest.raises(ValueError, match=named):
         ProjectionHead(6, config)
+
+
+def test_product_with_prototypes_has_the_gradients_of_the_plain_formula():
+    torch.manual_seed(0)
+    features, v = (torch.randn(n, 3, dtype=torch.float64, requires_grad=True) for n in (4, 5))
+    gain = torch.rand(5, dtype=torch.float64, requires_grad=True)
+    product = NormalisedProduct.apply(features, v, gain)
+    plain = features @ (gain[:, None] * v / v.norm(dim=1, keepdim=True)).T
+    torch.testing.assert_close(product, plain)
+    weights = torch.randn_like(plain)
+    ours, theirs = (
+        torch.autograd.grad((out * weights).sum(), (features, v, gain)) for out in (product, plain)
+    )
+    torch.testing.assert_close(ours, theirs)
