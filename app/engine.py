@@ -137,11 +137,26 @@ class Engine:
             raise LabError(f"There is no block {block}: this model has blocks 0 to {encoding.blocks - 1}.")
         found = self._queries_keys.get((encoding.key, block))
         if found is None:
-            with self._model_lock, _in_words(encoding.model):
-                predictor = self.predictor(encoding.model, encoding.size)
-                predictor.set_image(encoding.picture)  # costs a hash when it is the one set last
+            with self.looking_at(encoding) as predictor:
                 found = self._take(predictor, encoding.key, block)
         return found
+
+    @contextmanager
+    def borrow(self, model: str, size: int) -> Iterator[AttentionPredictor]:
+        """A predictor that is nobody else's until the block ends; what goes wrong inside is said in words.
+
+        Raises:
+            LabError: no such model, or whatever went wrong.
+        """
+        with self._model_lock, _in_words(model):
+            yield self.predictor(model, size)
+
+    @contextmanager
+    def looking_at(self, encoding: Encoding) -> Iterator[AttentionPredictor]:
+        """`borrow`, with the encoding's photograph set; that costs a hash when it is the one set last."""
+        with self.borrow(encoding.model, encoding.size) as predictor:
+            predictor.set_image(encoding.picture)
+            yield predictor
 
     def predictor(self, model: str, size: int) -> AttentionPredictor:
         """One of the models, loaded and ready.

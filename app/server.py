@@ -22,7 +22,8 @@ STATIC = Path(__file__).parent / "static"
 TABS = (explore.TAB,)
 PORTS_TRIED = 100
 LAST_PORT = 65535
-HEAD = '<link rel="stylesheet" href="lab/static/page.css">'
+STYLES = ("page.css", *(tab.style for tab in TABS if tab.style))
+HEAD = "".join(f'<link rel="stylesheet" href="lab/static/{name}">' for name in STYLES)
 
 
 def serve(engine: Engine, start: Start, host: str, port: int, host_names: list[str]) -> None:
@@ -92,6 +93,9 @@ def create_app(engine: Engine, start: Start, host_names: list[str]) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.mount("/lab/static", StaticFiles(directory=STATIC))
     app.include_router(encoding_routes(engine))
+    for tab in TABS:
+        if tab.routes:
+            app.include_router(tab.routes(engine))
 
     @app.exception_handler(LabError)
     def tell(request: Request, error: Exception) -> JSONResponse:

@@ -1,13 +1,15 @@
 """The tabs of the page, one module each.
 
 A tab has a title and a function that draws it. Its script and style stand in `app/static`; bytes it serves
-beside Gradio's events are routes of its own. To add one, write the module and name it in `app.server.TABS`.
+beside Gradio's events are routes of its own, and what programs may call are named endpoints. To add one, write the
+module and name it in `app.server.TABS`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import gradio as gr
+from fastapi import APIRouter
 
 from app.engine import Engine
 
@@ -27,3 +29,7 @@ class Tab:
 
     title: str
     build: Callable[[gr.Blocks, Engine, Start], None]
+    style: str | None = None
+    """Style sheet in `app/static` that only this tab needs, beside the page's own."""
+    routes: Callable[[Engine], APIRouter] | None = None
+    """Addresses under /lab that only this tab needs."""
