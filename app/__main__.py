@@ -23,7 +23,7 @@ class Serve:
     model: str = "embedded"
     """Model the page opens with; `python -m dino_model list` tells the names."""
     models_dir: Path | None = None
-    """Folder of checkpoints and training runs that visitors may choose from, by name."""
+    """Folder of checkpoints, training runs and class maps that visitors may choose from, by name."""
     size: int = 224
     """Resolution the page opens with: pixels of the short side."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -44,7 +44,13 @@ class Serve:
 
         hosts = host_names(self.host, self.allowed_hosts)
         models = catalogue(self.model, self.models_dir)
-        engine = Engine(models, self.limits, precision=self.precision, device=self.device)
+        engine = Engine(
+            models,
+            self.limits,
+            precision=self.precision,
+            device=self.device,
+            models_dir=self.models_dir,
+        )
         serve(engine, Start(next(iter(models)), self.size), self.host, self.port, hosts)
 
 

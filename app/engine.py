@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Lock
 
 import numpy as np
@@ -84,13 +85,21 @@ class Engine:
         models: what visitors may choose from.
         limits: what they may ask.
         precision, device: as in `AttentionPredictor`.
+        models_dir: where visitors' further choices lie: training runs, class maps.
     """
 
     def __init__(
-        self, models: Catalogue, limits: Limits, *, precision: Precision = "auto", device: str = "auto"
+        self,
+        models: Catalogue,
+        limits: Limits,
+        *,
+        precision: Precision = "auto",
+        device: str = "auto",
+        models_dir: Path | None = None,
     ) -> None:
         self.models = models
         self.limits = limits
+        self.models_dir = models_dir
         self._precision: Precision = precision
         self._device = device
         half = limits.max_memory_mb * MEGABYTE // 2
