@@ -29,6 +29,9 @@ TOKENS_KEPT = 10_000
 QueriesKeys = tuple[NDArray[np.float16], NDArray[np.float16]]
 """Queries and keys of one block: each [heads, tokens, d], prefix tokens first."""
 
+Features = NDArray[np.float16]
+"""Tokens after one block and the final norm: [tokens, width], prefix tokens first."""
+
 EncodingKey = tuple[str, str, int]
 """Content of the photograph, model, size: what an encoding follows from."""
 
@@ -102,9 +105,10 @@ class Engine:
         self.models_dir = models_dir
         self._precision: Precision = precision
         self._device = device
-        half = limits.max_memory_mb * MEGABYTE // 2
-        self._encodings: BoundedCache[EncodingKey, Encoding] = BoundedCache(half)
-        self._queries_keys: BoundedCache[tuple[EncodingKey, int], QueriesKeys] = BoundedCache(half)
+        third = limits.max_memory_mb * MEGABYTE // 3
+        self._encodings: BoundedCache[EncodingKey, Encoding] = BoundedCache(third)
+        self._queries_keys: BoundedCache[tuple[EncodingKey, int], QueriesKeys] = BoundedCache(third)
+        self._features: BoundedCache[tuple[EncodingKey, int], Features] = BoundedCache(third)
         self._tokens: BoundedCache[str, tuple[EncodingKey, str]] = BoundedCache(TOKENS_KEPT)
         self._predictors: BoundedCache[tuple[str, int], AttentionPredictor] = BoundedCache(PREDICTORS_KEPT)
         self._model_lock = Lock()  # a predictor holds one picture at a time
@@ -142,12 +146,28 @@ class Engine:
         Raises:
             LabError: no such block.
         """
-        if not 0 <= block < encoding.blocks:
-            raise LabError(f"There is no block {block}: this model has blocks 0 to {encoding.blocks - 1}.")
+        _check_block(encoding, block)
         found = self._queries_keys.get((encoding.key, block))
         if found is None:
             with self.looking_at(encoding) as predictor:
                 found = self._take(predictor, encoding.key, block)
+        return found
+
+    def features(self, encoding: Encoding, block: int) -> Features:
+        """Every token after one block and the final norm, from memory or computed again.
+
+        Raises:
+            LabError: no such block, or features beyond float16.
+        """
+        _check_block(encoding, block)
+        found = self._features.get((encoding.key, block))
+        if found is None:
+            with self.looking_at(encoding) as predictor:
+                tokens = predictor.tokens(block)
+            if np.abs(tokens).max() > np.finfo(np.float16).max:
+                raise LabError(f"The features of block {block} are too large for 16 bits: try another block.")
+            found = tokens.astype(np.float16)
+            self._features.put((encoding.key, block), found, found.nbytes)
         return found
 
     @contextmanager
@@ -227,6 +247,11 @@ class Engine:
                 f"patches, more than the {self.limits.max_patches:,} allowed: "
                 "choose a lower resolution or crop it."
             )
+
+
+def _check_block(encoding: Encoding, block: int) -> None:
+    if not 0 <= block < encoding.blocks:
+        raise LabError(f"There is no block {block}: this model has blocks 0 to {encoding.blocks - 1}.")
 
 
 @contextmanager

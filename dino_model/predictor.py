@@ -210,16 +210,23 @@ class AttentionPredictor:
             )
         return query.cpu().numpy(), key.cpu().numpy()
 
-    def token_features(self, block: int = -1) -> np.ndarray:
-        """Patch tokens after a block and the final norm: float32 [rows, columns, width].
+    def tokens(self, block: int = -1) -> np.ndarray:
+        """Every token after a block and the final norm, prefix tokens first: float32 [tokens, width].
 
         Raises:
             ValueError: no picture set, or no such block.
         """
         index = block_index(self._vit, block)
         with torch.no_grad():
-            tokens = self._finite(self._vit.norm(self._tokens_before(index + 1)))[0, self.prefix_tokens :]
-        return tokens.float().unflatten(0, self.grid).cpu().numpy()
+            return self._finite(self._vit.norm(self._tokens_before(index + 1)))[0].float().cpu().numpy()
+
+    def token_features(self, block: int = -1) -> np.ndarray:
+        """`tokens` of the patches, where they lie: float32 [rows, columns, width].
+
+        Raises:
+            ValueError: as `tokens`.
+        """
+        return self.tokens(block)[self.prefix_tokens :].reshape(*self.grid, -1)
 
     def features(self, images: Sequence[np.ndarray]) -> Tensor:
         """Patch tokens after the last block and the final norm, of several pictures in one batch.

@@ -1,0 +1,85 @@
+"""What there is to see in a block: what one token has to do with the others, principal components as colours.
+
+Pure functions of the arrays that `AttentionPredictor.queries_keys` and `tokens` hand out, in which the prefix
+tokens ([CLS], registers) come first. Issue 4.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.floating[Any]]
+
+
+def logits(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32]:
+    """q · k / √d of one token's query with every key, before the softmax: float32 [heads, tokens].
+
+    Args:
+        queries, keys: [heads, tokens, d].
+        token: whose query; 0 is [CLS].
+    """
+    query = queries[:, token].astype(np.float32)
+    products = np.einsum("hd,htd->ht", query, keys.astype(np.float32))
+    return products / np.float32(np.sqrt(keys.shape[-1]))
+
+
+def attention(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32]:
+    """Softmax of `logits` over all tokens: [heads, tokens], each head sums to 1.
+
+    Source: Vaswani et al. 2017, equation 1; arguments as `logits`.
+    """
+    scores = logits(queries, keys, token)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def cosines(vectors: Vectors, token: int) -> NDArray[np.float32]:
+    """Cosine of one token's vector with every token's: [..., tokens, d] -> float32 [..., tokens], in [-1, 1].
+
+    Keys give one row per head, tokens [tokens, width] a single one. A vector of zeros has cosine 0 with all.
+    """
+    vectors = vectors.astype(np.float32)
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    units = vectors / np.where(lengths > 0, lengths, 1)
+    return np.einsum("...td,...d->...t", units, units[..., token, :])
+
+
+def above_least(maps: Vectors) -> NDArray[np.float32]:
+    """Maps of any sign as weights, a share of which can be kept: how far each value lies above the least.
+
+    Adding a constant to a map changes nothing, as it changes nothing of a softmax. A constant map weighs all
+    patches alike.
+
+    Args:
+        maps: [..., rows, columns].
+    """
+    above = maps - maps.min(axis=(-2, -1), keepdims=True)
+    constant = above.max(axis=(-2, -1), keepdims=True) == 0
+    return np.where(constant, 1, above).astype(np.float32)
+
+
+def principal_colors(features: Vectors) -> NDArray[np.float32]:
+    """The first three principal components as red, green and blue.
+
+    Each component runs from 0, its least value in the picture, to 1. The sign of a component is free: here its
+    largest coefficient is positive, so that the same features always have the same colours.
+
+    Args:
+        features: one vector per patch: [rows, columns, d].
+
+    Returns:
+        float32 [rows, columns, 3].
+
+    Raises:
+        ValueError: fewer than three dimensions.
+    """
+    if features.shape[-1] < 3:
+        raise ValueError(f"features have {features.shape[-1]} dimensions, expected at least 3")
+    centred = features.astype(np.float64) - features.mean(axis=(0, 1), dtype=np.float64)
+    _, axes = np.linalg.eigh(np.einsum("rcd,rce->de", centred, centred, optimize=True))
+    axes = axes[:, :-4:-1]  # [d, 3], the greatest eigenvalue first
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(3)])
+    components = centred @ axes
+    low, high = components.min(axis=(0, 1)), components.max(axis=(0, 1))
+    return ((components - low) / np.where(high > low, high - low, 1)).astype(np.float32)

@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dino_model import quantities
+from dino_model.predictor import AttentionPredictor
+
+
+@pytest.fixture(scope="module")
+def predictor() -> AttentionPredictor:
+    library = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32", device="cpu")
+    library.set_image(np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8))
+    return library
+
+
+def _vectors(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float16)
+
+
+def test_attention_equals_the_predictors(predictor):
+    rows = quantities.attention(*predictor.queries_keys(3), token=0)
+    np.testing.assert_allclose(rows.sum(axis=-1), 1, rtol=1e-5)
+    patches = rows[:, predictor.prefix_tokens :].reshape(-1, *predictor.grid)
+    np.testing.assert_allclose(patches, predictor.cls_attention(3), atol=1e-4)
+
+
+def test_logits_are_scaled_products_with_every_key():
+    queries, keys = _vectors(0, 2, 5, 7), _vectors(1, 2, 5, 7)
+    for head in range(2):
+        expected = keys[head].astype(float) @ queries[head, 3].astype(float) / 7**0.5
+        np.testing.assert_allclose(quantities.logits(queries, keys, 3)[head], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_cosines_lie_between_minus_one_and_one_and_with_oneself_are_one():
+    keys = _vectors(2, 3, 9, 4)
+    found = quantities.cosines(keys, 5)
+    assert found.shape == (3, 9)
+    assert np.abs(found).max() <= 1 + 1e-6
+    np.testing.assert_allclose(found[:, 5], 1, rtol=1e-5)
+    one, other = keys[1, 5].astype(float), keys[1, 2].astype(float)
+    expected = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+    assert found[1, 2] == pytest.approx(expected, rel=1e-5)
+
+
+def test_vector_of_zeros_has_cosine_zero():
+    tokens = np.concatenate([np.zeros((1, 4)), np.ones((2, 4))])
+    np.testing.assert_array_equal(quantities.cosines(tokens, 0), [0, 0, 0])
+
+
+@given(st.integers(0, 10_000), st.integers(-3, 3))
+def test_weights_do_not_mind_a_constant(seed, constant):
+    maps = np.random.default_rng(seed).integers(-8, 8, (2, 3, 4)).astype(np.float32)
+    weights = quantities.above_least(maps)
+    assert weights.min() >= 0
+    np.testing.assert_array_equal(weights, quantities.above_least(maps + constant))
+
+
+def test_constant_map_weighs_all_patches_alike():
+    np.testing.assert_array_equal(quantities.above_least(np.full((1, 2, 2), -0.5)), np.ones((1, 2, 2)))
+
+
+def test_principal_colors_are_the_components_of_a_plain_decomposition():
+    features = _vectors(3, 6, 5, 8).astype(np.float32) * np.arange(8, 0, -1)
+    colors = quantities.principal_colors(features)
+    flat = features.reshape(30, 8) - features.reshape(30, 8).mean(axis=0)
+    left, sizes, _ = np.linalg.svd(flat, full_matrices=False)
+    for channel in range(3):
+        expected = (left * sizes)[:, channel]
+        correlation = np.corrcoef(expected, colors[..., channel].ravel())[0, 1]
+        assert abs(correlation) == pytest.approx(1, abs=1e-5)
+    assert (colors.min(axis=(0, 1)) == 0).all()
+    assert (colors.max(axis=(0, 1)) == 1).all()
+
+
+def test_principal_colors_keep_their_sign_when_the_picture_is_turned_around():
+    features = _vectors(4, 6, 5, 8).astype(np.float32) * np.arange(8, 0, -1)
+    turned = quantities.principal_colors(features[::-1, ::-1])
+    np.testing.assert_allclose(turned[::-1, ::-1], quantities.principal_colors(features), atol=1e-5)
+
+
+def test_single_patch_has_a_color_and_flat_features_are_refused():
+    np.testing.assert_array_equal(quantities.principal_colors(np.ones((1, 1, 8))), np.zeros((1, 1, 3)))
+    with pytest.raises(ValueError, match="2 dimensions, expected at least 3"):
+        quantities.principal_colors(np.ones((2, 2, 2)))
