@@ -36,13 +36,15 @@ def usage() -> str:
 
 
 def main() -> None:
-    """Parse, run; whatever was wrong with the input becomes one sentence and exit code 1."""
+    """Parse, run; what was wrong with the input is told in one sentence with exit code 1, with the command
+    line in 2."""
     name, *rest = sys.argv[1:] or [""]
     if name in ("-h", "--help"):
         print(usage())
         return
     if name not in COMMANDS:
-        sys.exit(f"unknown command {name!r}\n\n{usage()}" if name else usage())
+        print(f"unknown command {name!r}\n\n{usage()}" if name else usage(), file=sys.stderr)
+        sys.exit(2)
     try:
         tyro.cli(COMMANDS[name], prog=f"python -m segmentation {name}", args=rest).run()
     except EXPECTED as error:

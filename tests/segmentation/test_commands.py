@@ -23,7 +23,9 @@ def test_help_lists_every_command_on_a_line_of_its_own(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("arguments", [[], ["attend"]])
-def test_an_unknown_command_is_an_error_that_shows_those_there_are(arguments, monkeypatch):
+def test_an_unknown_command_is_an_error_that_shows_those_there_are(arguments, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["segmentation", *arguments])
-    with pytest.raises(SystemExit, match="usage: python -m segmentation COMMAND"):
+    with pytest.raises(SystemExit) as end:
         main()
+    assert end.value.code == 2
+    assert "usage: python -m segmentation COMMAND" in capsys.readouterr().err
