@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from dino_model import files, position
+from training.optim import Optimizer
 
 FORMAT = 1
 
@@ -73,16 +74,14 @@ class Run:
             raise RunError(f"{path} is no configuration of a run: it holds a {type(config).__name__}")
         return config
 
-    def save(
-        self, step: int, method: nn.Module, optimizer: torch.optim.Optimizer, *, milestone: bool = False
-    ) -> None:
+    def save(self, step: int, method: nn.Module, optimizer: Optimizer, *, milestone: bool = False) -> None:
         """Write the state after `step` steps; a reader finds the old one or the new one, never half of it."""
         state = {"format": FORMAT, "step": step, "method": method.state_dict()}
         if milestone:
             _write(self.folder / f"step-{step:08d}.pt", state)
         _write(self.checkpoint, state | {"optimizer": optimizer.state_dict()})
 
-    def load(self, method: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    def load(self, method: nn.Module, optimizer: Optimizer) -> int:
         """Put the newest state into method and optimizer, cut the log there; returns the steps done.
 
         Raises:

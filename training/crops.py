@@ -27,6 +27,8 @@ class CropConfig:
     """Share of the picture's area that a global crop covers, from and to."""
     local_scale: tuple[float, float] = (0.05, 0.4)
     """Share of the picture's area that a local crop covers, from and to."""
+    blur: tuple[float, float] = (0.1, 2.0)
+    """Radius of the Gaussian blur in pixels of a crop, from and to."""
 
 
 class Crops(NamedTuple):
@@ -44,6 +46,8 @@ def check(config: CropConfig, patch_size: int = 1) -> None:
     for name, side in (("global_size", config.global_size), ("local_size", config.local_size)):
         if side < patch_size:
             raise ValueError(f"{name} is {side} pixels, less than one patch of {patch_size}")
+    if not 0 <= config.blur[0] <= config.blur[1]:
+        raise ValueError(f"blur is {config.blur}, expected 0 <= from <= to, in pixels")
     if config.local_crops < 0:
         raise ValueError(f"local_crops is {config.local_crops}, expected 0 or more")
 
@@ -58,9 +62,10 @@ class MultiCrop:
     def __init__(self, config: CropConfig) -> None:
         check(config)
         self.config = config
-        self.first = crop(config.global_size, config.global_scale, blur=1.0)
-        self.second = crop(config.global_size, config.global_scale, blur=0.1, solarise=0.2)
-        self.local = crop(config.local_size, config.local_scale, blur=0.5)
+        side, scale, radius = config.global_size, config.global_scale, config.blur
+        self.first = crop(side, scale, blur=1.0, radius=radius)
+        self.second = crop(side, scale, blur=0.1, radius=radius, solarise=0.2)
+        self.local = crop(config.local_size, config.local_scale, blur=0.5, radius=radius)
 
     def __call__(self, picture: Picture) -> Crops:
         """Cut one picture."""
@@ -77,8 +82,18 @@ def normalise(crops: Crops, mean: Sequence[float], std: Sequence[float], device:
     return Crops(*(crop.to(device, non_blocking=True).float().mul_(scale).sub_(shift) for crop in crops))
 
 
-def crop(size: int, scale: tuple[float, float], blur: float, solarise: float = 0.0) -> transforms.Compose:
-    """One augmented crop: a random box resized to `size`, flip, colour jitter, grey, blur, solarisation."""
+def crop(
+    size: int,
+    scale: tuple[float, float],
+    *,
+    blur: float,
+    radius: tuple[float, float] = CropConfig.blur,
+    solarise: float = 0.0,
+) -> transforms.Compose:
+    """One augmented crop: a random box resized to `size`, flip, colour jitter, grey, blur, solarisation.
+
+    `blur` and `solarise` are how often; `radius` is the blur's, from and to, in pixels of the crop.
+    """
     jitter = transforms.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
     return transforms.Compose(
         [
@@ -86,13 +101,22 @@ def crop(size: int, scale: tuple[float, float], blur: float, solarise: float = 0
             transforms.RandomHorizontalFlip(0.5),
             transforms.RandomApply([jitter], 0.8),
             transforms.RandomGrayscale(0.2),
-            transforms.RandomApply([transforms.Lambda(gaussian_blur)], blur),
+            transforms.RandomApply([GaussianBlur(radius)], blur),
             transforms.RandomSolarize(threshold=128, p=solarise),
             transforms.PILToTensor(),
         ]
     )
 
 
-def gaussian_blur(picture: Picture) -> Picture:
-    """Gaussian blur with a radius drawn from 0.1 to 2 pixels."""
-    return picture.filter(ImageFilter.GaussianBlur(0.1 + 1.9 * torch.rand(()).item()))
+class GaussianBlur(torch.nn.Module):
+    """Gaussian blur with a radius drawn between two, in pixels."""
+
+    def __init__(self, radius: tuple[float, float]) -> None:
+        super().__init__()
+        self.low, self.high = radius
+
+    def forward(self, picture: Picture) -> Picture:
+        """Blur one picture."""
+        return picture.filter(
+            ImageFilter.GaussianBlur(self.low + (self.high - self.low) * torch.rand(()).item())
+        )

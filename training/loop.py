@@ -15,7 +15,7 @@ from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from training.checkpoint import Run
 from training.crops import Crops, normalise
 from training.data import Batch
-from training.optim import ParameterGroup, clip_each, set_rates
+from training.optim import Optimizer, ParameterGroup, clip_each, set_rates
 from training.schedules import Schedule
 
 
@@ -48,7 +48,7 @@ class Diverged(RuntimeError):
 
 def train_step(
     method: Method,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     crops: Crops,
     step: int,
     rates: Rates,
@@ -76,7 +76,7 @@ def train_step(
 
 def train(
     method: Any,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     batches: Iterable[Batch],
     rates: Rates,
     *,

@@ -28,6 +28,7 @@ from training.data import batches
 from training.loop import Diverged, Rates, train
 from training.methods.dino import DINO, DINOSchedules, Network
 from training.monitor import Monitor, Probe, Progress
+from training.optim import create_optimizer
 from training.recipes import Recipe
 from training.schedules import cosine
 
@@ -113,7 +114,7 @@ class Session:
         self.steps = len(self.rates.lr)
         self.method = build_dino(recipe, steps_per_epoch).to(device)
         choose_training_attention(self.method, device, precision)
-        self.optimizer = torch.optim.AdamW(self.method.parameter_groups(), lr=0.0, fused=device.type != "mps")
+        self.optimizer = create_optimizer(recipe.optimizer.name, self.method.parameter_groups(), device)
 
     def start(self, run: Run) -> int:
         """Create or resume the run; returns the number of steps already done."""

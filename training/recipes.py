@@ -8,12 +8,15 @@ from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from training.crops import CropConfig
 from training.methods.dino import DINOConfig
+from training.optim import OptimizerName
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW and its schedules; the defaults are the official code's."""
+    """Optimizer and its schedules; the defaults are the official code's."""
 
+    name: OptimizerName = "adamw"
+    """adamw, or muon for the matrices inside a ViT's blocks with adamw for the rest."""
     lr: float = 0.0005
     """Peak learning rate for a batch of 256; it is scaled linearly with the batch."""
     min_lr: float = 1e-6

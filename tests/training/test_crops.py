@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
-from training.crops import CropConfig, Crops, MultiCrop, check, crop, gaussian_blur, normalise
+from training.crops import CropConfig, Crops, GaussianBlur, MultiCrop, check, crop, normalise
 
 
 @pytest.fixture
@@ -66,12 +66,27 @@ def test_operations_happen_as_often_as_they_should():
 
 
 def test_blur_keeps_a_flat_picture_and_smooths_an_edge():
-    torch.manual_seed(0)
+    blur = GaussianBlur((1.0, 2.0))
     flat = Image.new("RGB", (16, 16), (10, 20, 30))
-    assert np.array_equal(np.asarray(gaussian_blur(flat)), np.asarray(flat))
+    assert np.array_equal(np.asarray(blur(flat)), np.asarray(flat))
     edge = np.zeros((16, 16, 3), np.uint8)
     edge[:, 8:] = 255
-    assert len(np.unique(np.asarray(gaussian_blur(Image.fromarray(edge))))) > 2
+    assert len(np.unique(np.asarray(blur(Image.fromarray(edge))))) > 2
+
+
+def test_the_radius_of_the_blur_is_the_configured_one():
+    edge = np.zeros((64, 64, 3), np.uint8)
+    edge[:, 32:] = 255
+    widths = []
+    for radius in (0.0, 1.0, 4.0):
+        row = np.asarray(GaussianBlur((radius, radius))(Image.fromarray(edge)))[32, :, 0]
+        widths.append(int(((row > 0) & (row < 255)).sum()))
+    assert widths[0] == 0
+    assert 2 <= widths[1] < 10 < widths[2]
+    cut = MultiCrop(CropConfig(blur=(0.25, 0.75)))
+    for view in (cut.first, cut.second, cut.local):
+        found = view.transforms[4].transforms[0]
+        assert (found.low, found.high) == (0.25, 0.75)
 
 
 def test_normalise_is_the_formula():

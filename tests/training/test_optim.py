@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from training.optim import clip_each, decay_groups, move_average, set_rates
+from dino_model.backbones import BackboneConfig, create_backbone
+from training.optim import Together, clip_each, create_optimizer, decay_groups, move_average, set_rates
 
 
 def test_every_tensor_is_clipped_to_its_own_norm():
@@ -45,3 +46,72 @@ def test_weight_decay_reaches_the_decayed_group_only():
 def test_frozen_tensors_are_in_no_group():
     layer = nn.Linear(3, 2).requires_grad_(False)
     assert sum(len(group["params"]) for group in decay_groups(layer)) == pytest.approx(0)
+
+
+@pytest.fixture
+def vit():
+    torch.manual_seed(0)
+    return create_backbone(BackboneConfig("vit_tiny", 8, image_size=16, width=12, depth=2, heads=2))
+
+
+def stepped(vit, name, steps=1):
+    """Parameters by name after steps along fixed gradients, and the optimizer."""
+    optimizer = create_optimizer(name, decay_groups(vit), torch.device("cpu"))
+    set_rates(optimizer, 0.01, 0.0)
+    for step in range(steps):
+        torch.manual_seed(step)
+        for parameter in vit.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+    return {name: p.detach().clone() for name, p in vit.named_parameters()}, optimizer
+
+
+def test_muon_moves_the_matrices_of_the_blocks_and_adamw_the_rest(vit):
+    before = {name: p.detach().clone() for name, p in vit.named_parameters()}
+    start = {name: tensor.clone() for name, tensor in vit.state_dict().items()}
+    with_muon, _ = stepped(vit, "muon")
+    vit.load_state_dict(start)
+    with_adamw, _ = stepped(vit, "adamw")
+    for name, parameter in before.items():
+        inside = name.startswith("blocks.") and parameter.ndim == 2
+        assert torch.equal(with_muon[name], with_adamw[name]) != inside, name
+
+
+def test_muons_update_is_nearly_orthogonal_and_as_long_as_adamws(vit):
+    """All singular values alike; root mean square 0.2 times the rate (arXiv:2502.16982, section 2.2)."""
+    name = "blocks.0.mlp.fc1.weight"
+    before = dict(vit.named_parameters())[name].detach().clone()
+    after, _ = stepped(vit, "muon")
+    update = (after[name] - before) / 0.01
+    values = torch.linalg.svdvals(update)
+    assert values.max() / values.min() < 2
+    assert update.square().mean().sqrt() == pytest.approx(0.2, rel=0.2)
+
+
+def test_a_resumed_muon_goes_on_as_if_never_stopped(vit):
+    straight, _ = stepped(vit, "muon", steps=3)
+    torch.manual_seed(0)
+    again = create_backbone(BackboneConfig("vit_tiny", 8, image_size=16, width=12, depth=2, heads=2))
+    _, first = stepped(again, "muon", steps=2)
+    second = create_optimizer("muon", decay_groups(again), torch.device("cpu"))
+    second.load_state_dict(first.state_dict())
+    set_rates(second, 0.01, 0.0)
+    torch.manual_seed(2)
+    for parameter in again.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    second.step()
+    for name, parameter in again.named_parameters():
+        assert torch.equal(parameter, straight[name]), name
+
+
+def test_state_of_another_optimizer_is_refused(vit):
+    _, adamw = stepped(vit, "adamw")
+    _, muon = stepped(vit, "muon")
+    assert isinstance(muon, Together)
+    with pytest.raises(ValueError, match="2 optimizers"):
+        muon.load_state_dict(adamw.state_dict())
+
+
+def test_muon_needs_blocks():
+    with pytest.raises(ValueError, match="no blocks"):
+        create_optimizer("muon", decay_groups(nn.Linear(3, 2)), torch.device("cpu"))
