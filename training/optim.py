@@ -62,7 +62,7 @@ def create_optimizer(name: OptimizerName, groups: list[ParameterGroup], device: 
         return torch.optim.AdamW(groups, lr=0.0, fused=fused)
     inside, outside = split_groups(groups)
     if not inside["params"]:
-        raise ValueError("--optimizer.name muon is for ViTs: this backbone has no blocks. Choose adamw")
+        raise ValueError("--optimizer muon is for ViTs: this backbone has no blocks. Choose adamw")
     return Together(
         torch.optim.Muon([inside], lr=0.0, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW([outside, *groups[1:]], lr=0.0, fused=fused),

@@ -3,6 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
+
+import tyro
 
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
@@ -15,7 +18,7 @@ from training.optim import OptimizerName
 class OptimizerConfig:
     """Optimizer and its schedules; the defaults are the official code's."""
 
-    name: OptimizerName = "adamw"
+    name: Annotated[OptimizerName, tyro.conf.arg(name="optimizer")] = "adamw"
     """adamw, or muon for the matrices inside a ViT's blocks with adamw for the rest."""
     lr: float = 0.0005
     """Peak learning rate for a batch of 256; it is scaled linearly with the batch."""
