@@ -285,7 +285,7 @@ def check(recipe: Recipe, pictures: int) -> None:
         if not 0 <= momentum <= 1:
             raise ValueError(f"{name} is {momentum}, expected 0 to 1")
     for name, rate in asdict(recipe.optimizer).items():
-        if not 0 <= rate < math.inf:  # refuses NaN too
+        if name != "name" and not 0 <= rate < math.inf:  # refuses NaN too
             flag = "--" + name.replace("_", "-")
             raise ValueError(f"{flag} is {rate}, expected a number of at least 0")
 
