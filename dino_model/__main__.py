@@ -1,4 +1,4 @@
-"""`python -m dino_model list | show NAME | export NAME`."""
+"""`python -m dino_model list | show NAME | export NAME | class-map`."""
 
 from dino_model.commands import main
 

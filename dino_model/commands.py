@@ -14,6 +14,7 @@ import tyro
 from dino_model import catalogue, export, files
 from dino_model.catalogue import Facts
 from dino_model.checkpoints import CheckpointKey, WeightsError, write_safetensors
+from dino_model.class_map_command import DrawClassMap
 from dino_model.errors import EXPECTED, sentence
 from dino_model.weights import is_path, load_model
 
@@ -114,10 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Parse and run; an error becomes one sentence and exit code 1."""
     try:
         command = tyro.extras.subcommand_cli_from_dict(
-            {"list": List, "show": Show, "export": Export},
+            {"list": List, "show": Show, "export": Export, "class-map": DrawClassMap},
             args=arguments,
             prog="python -m dino_model",
-            description="Models by name: what there is, what it is, and export.",
+            description="Models by name: what there is, what it is, export; and maps of classes.",
         )
         command.run()
     except EXPECTED as error:

@@ -1,0 +1,90 @@
+"""Names and coarse groups of classes that are known: ImageNet's WordNet ids and the folders of Caltech-101.
+
+Names of WordNet ids are timm's (the first lemma of 21,841 synsets). Groups of ImageNet-1k's 1,000 stand in
+`tables/imagenet1k_groups.csv`: of the following WordNet 3.0 synsets, the first that is the class or above it.
+dog: dog; bird: bird; other mammal: mammal; fish, reptile, amphibian: these three; invertebrate: animal;
+vehicle: vehicle, public transport; food: food in either sense; plant, fungus: plant, fungus, plant part;
+clothing: clothing, footwear; building, landscape: structure, geological formation; household: furniture,
+container, durables, appliance, fabric; tool, device: artifact; other: none. WordNet 3.0 is copyright 2006 by
+Princeton University, https://wordnet.princeton.edu. Those of Caltech-101 were given by hand.
+"""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from timm.data import ImageNetInfo
+
+TABLES = Path(__file__).parent / "tables"
+WORDNET_ID = re.compile(r"n\d{8}")
+OTHER = "other"
+"""The group of what is known and in no other group, and of what is not known."""
+GROUPS = (
+    "dog",
+    "other mammal",
+    "bird",
+    "fish, reptile, amphibian",
+    "invertebrate",
+    "plant, fungus",
+    "food",
+    "vehicle",
+    "clothing",
+    "building, landscape",
+    "household",
+    "tool, device",
+    OTHER,
+)
+"""In the order of legends."""
+
+
+@dataclass(frozen=True)
+class ClassName:
+    """What people are told of a class."""
+
+    name: str
+    """In words, different for every class of a collection."""
+    group: str
+    """One of `GROUPS`."""
+
+
+def describe(classes: Sequence[str]) -> tuple[ClassName, ...]:
+    """Name and group of every class, in their order.
+
+    Known are collections whose folders are all called by WordNet ids, or all as in Caltech-101. Others keep
+    the names of their folders: one folder called `bass` says nothing of whether it holds fish or guitars.
+
+    Args:
+        classes: folder names, each different.
+    """
+    if all(map(WORDNET_ID.fullmatch, classes)):
+        return _wordnet(classes)
+    caltech = {row["class"]: ClassName(row["name"], row["group"]) for row in _rows("caltech101.csv")}
+    if caltech.keys() >= set(classes):
+        return tuple(caltech[name] for name in classes)
+    return tuple(ClassName(name, OTHER) for name in classes)
+
+
+def _wordnet(ids: Sequence[str]) -> tuple[ClassName, ...]:
+    groups = {row["class"]: row["group"] for row in _rows("imagenet1k_groups.csv")}
+    info = ImageNetInfo()
+    names = [_first_lemma(info, id_) for id_ in ids]
+    times = Counter(names)
+    return tuple(
+        ClassName(name if times[name] == 1 else f"{name} ({id_})", groups.get(id_, OTHER))
+        for id_, name in zip(ids, names, strict=True)
+    )
+
+
+def _first_lemma(info: ImageNetInfo, id_: str) -> str:
+    try:
+        return info.label_name_to_description(id_).split(",")[0]
+    except KeyError:  # a synset that ImageNet does not have
+        return id_
+
+
+def _rows(table: str) -> list[dict[str, str]]:
+    with (TABLES / table).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
