@@ -1,27 +1,31 @@
-"""What a visitor sees, as a description, and the files that show the same: overlay, mask, raw maps.
+"""What a visitor sees, as a description, and the numbers and pictures that follow from it.
 
-The browser and this module compute from the same queries and keys: a download holds what was on the screen.
+The browser and this module compute from the same queries, keys and features: a download holds what was on the
+screen.
 """
 
-import io
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from app.engine import Encoding, LabError, QueriesKeys
+from app.engine import Encoding, Engine, LabError, QueriesKeys
+from dino_model import quantities
 from segmentation import render
+from segmentation.discovery import key_features
 from segmentation.masks import Interpolation, Mask, enlarge, keep_mass_of_maps
 
-COLORMAPS = ("inferno", "viridis", "gray")
+COLORMAPS = ("inferno", "viridis", "gray", "coolwarm")
+DIVERGING = ("coolwarm",)  # colour maps whose middle is zero
 SUMMARY_COLOR = (139, 92, 246)  # of the mean and the maximum, which belong to no head
 PIN_COLORS = ("#f97316", "#38bdf8", "#facc15", "#34d399", "#f472b6", "#a3e635", "#c084fc", "#fb7185")
 
 Maps = NDArray[np.float32]
+Quantity = Literal["attention", "logits", "key-cosine", "token-cosine", "key-pca", "token-pca"]
+PCA: tuple[Quantity, ...] = ("key-pca", "token-pca")
+"""Quantities that are colours, of all patches at once: they have neither query, heads nor masks."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class View:
     """Counted from 0."""
     query: str = "cls"
     """"cls", or row and column of a patch as "12,20"."""
+    quantity: Quantity = "attention"
+    """The softmax, what it is taken of (q · k / √d), cosines, or principal components as colours."""
     show: str = "heads"
     """"heads": all in their colours; "mean", "max", or the number of a head, counted from 0."""
     layer: Literal["heat", "mask"] = "heat"
@@ -45,7 +51,7 @@ class View:
     smooth: bool = True
     """Bilinear between patches, else nearest. Masks keep the borders of patches."""
     shared: bool = False
-    """One colour scale for all heads, else each map's own least to greatest."""
+    """One colour scale for all heads, else each map's own range. A diverging one has zero in the middle."""
     outline: bool = True
     """Draw the border of the kept attention."""
 
@@ -75,25 +81,67 @@ class View:
         return "bilinear" if self.smooth else "nearest"
 
 
+def maps_of(engine: Engine, encoding: Encoding, view: View) -> Maps:
+    """What the view is about, of every head: float32 [heads, rows, columns].
+
+    A quantity of whole tokens has one map; a PCA has three: red, green and blue.
+
+    Raises:
+        LabError: no such block or patch.
+    """
+    if view.quantity in PCA:
+        return np.moveaxis(principal_colors(engine, encoding, view.block, view.quantity), -1, 0)
+    token = token_of(encoding, view.patch)
+    if view.quantity == "token-cosine":
+        return _on_grid(encoding, quantities.cosines(engine.features(encoding, view.block)[None], token))
+    queries, keys = engine.queries_keys(encoding, view.block)
+    if view.quantity == "key-cosine":
+        return _on_grid(encoding, quantities.cosines(keys, token))
+    relate = quantities.logits if view.quantity == "logits" else quantities.attention
+    return _on_grid(encoding, relate(queries, keys, token))
+
+
 def attention(encoding: Encoding, queries_keys: QueriesKeys, patch: tuple[int, int] | None) -> Maps:
     """Where one patch, or [CLS], looks: float32 [heads, rows, columns]; each head sums to less than 1.
 
     Raises:
         LabError: no such patch.
     """
+    return _on_grid(encoding, quantities.attention(*queries_keys, token_of(encoding, patch)))
+
+
+def principal_colors(engine: Engine, encoding: Encoding, block: int, quantity: Quantity) -> Maps:
+    """One of the PCAs: [rows, columns, 3], each channel from 0 to 1.
+
+    Raises:
+        LabError: no such block.
+    """
+    if quantity == "token-pca":
+        patches = engine.features(encoding, block)[encoding.prefix_tokens :]
+        return quantities.principal_colors(patches.reshape(*encoding.grid, -1))
+    _, keys = engine.queries_keys(encoding, block)
+    return quantities.principal_colors(key_features(keys, encoding.prefix_tokens, encoding.grid))
+
+
+def token_of(encoding: Encoding, patch: tuple[int, int] | None) -> int:
+    """The number of a patch's token; that of [CLS] for None.
+
+    Raises:
+        LabError: no such patch.
+    """
+    if patch is None:
+        return 0
     rows, columns = encoding.grid
-    token = 0
-    if patch is not None:
-        if not (patch[0] < rows and patch[1] < columns):
-            raise LabError(
-                f"There is no patch {patch[0]},{patch[1]}: the grid has {rows} rows and {columns} columns."
-            )
-        token = encoding.prefix_tokens + patch[0] * columns + patch[1]
-    queries, keys = (part.astype(np.float32) for part in queries_keys)
-    logits = np.einsum("hd,htd->ht", queries[:, token], keys) / np.float32(np.sqrt(keys.shape[-1]))
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)  # [heads, tokens]
-    return weights[:, encoding.prefix_tokens :].reshape(-1, rows, columns)
+    if not (patch[0] < rows and patch[1] < columns):
+        raise LabError(
+            f"There is no patch {patch[0]},{patch[1]}: the grid has {rows} rows and {columns} columns."
+        )
+    return encoding.prefix_tokens + patch[0] * columns + patch[1]
+
+
+def weights(maps: Maps, view: View) -> Maps:
+    """What masks keep a share of: attention itself; of quantities with a sign, what lies above the least."""
+    return maps if view.quantity == "attention" else quantities.above_least(maps)
 
 
 def shown_map(maps: Maps, view: View) -> Maps:
@@ -112,88 +160,72 @@ def shown_map(maps: Maps, view: View) -> Maps:
 
 
 def shown_mask(maps: Maps, view: View) -> Mask:
-    """The kept patches of what is shown: [rows, columns]. Of "heads", all patches that any head keeps."""
+    """The kept patches of what is shown: [rows, columns]. Of "heads", all patches that any head keeps.
+
+    Raises:
+        LabError: no such head, or a PCA, which has no mask.
+    """
+    if view.quantity in PCA:
+        raise LabError("A PCA has no mask: choose another quantity.")
     if view.show == "heads":
-        return np.logical_or.reduce(keep_mass_of_maps(maps, view.mass), axis=0)
-    return keep_mass_of_maps(shown_map(maps, view), view.mass)
+        return np.logical_or.reduce(keep_mass_of_maps(weights(maps, view), view.mass), axis=0)
+    return keep_mass_of_maps(weights(shown_map(maps, view), view), view.mass)
 
 
 def overlay(encoding: Encoding, maps: Maps, view: View) -> render.Picture:
     """The stage at the photograph's own size: [height, width, 3]."""
     picture = encoding.picture
+    if view.quantity in PCA:
+        layer = np.moveaxis(enlarge(maps, picture.shape[:2], view.interpolation), 0, -1)
+        return render.blend(picture, np.rint(255 * layer).astype(np.uint8), view.opacity)
     if view.show == "heads":
         return render.overlay_heads(
-            picture, maps, mass=view.mass, opacity=view.opacity, interpolation=view.interpolation
+            picture,
+            weights(maps, view),
+            mass=view.mass,
+            opacity=view.opacity,
+            interpolation=view.interpolation,
         )
     mask = enlarge(shown_mask(maps, view), picture.shape[:2])
-    contour = max(2, min(picture.shape[:2]) // 200) if view.outline else 0
+    contour = contour_width(picture) if view.outline else 0
     if view.layer == "mask":
-        color = np.array([_color(view.show, len(maps))], np.uint8)
+        color = np.array([mask_color(view.show, len(maps))], np.uint8)
         return render.overlay_masks(picture, mask, colors=color, opacity=view.opacity, contour=contour)
     heat = render.overlay_heat(
         picture,
         shown_map(maps, view),
         opacity=view.opacity,
         colormap=view.colormap,
-        value_range=(float(maps.min()), float(maps.max())) if view.shared else None,
+        value_range=value_range(maps, view),
         interpolation=view.interpolation,
     )
     white = np.full((1, 3), 255, np.uint8)
     return render.overlay_masks(heat, mask, colors=white, opacity=0, contour=contour)
 
 
-def _color(show: str, heads: int) -> tuple[int, int, int]:
+def value_range(maps: Maps, view: View) -> tuple[float, float]:
+    """The values that the first and the last colour stand for."""
+    spread = maps if view.shared else shown_map(maps, view)
+    low, high = float(spread.min()), float(spread.max())
+    if view.colormap in DIVERGING:
+        high = max(-low, high)
+        low = -high
+    return low, high
+
+
+def contour_width(picture: render.Picture) -> int:
+    """Pixels of a mask's outline."""
+    return max(2, min(picture.shape[:2]) // 200)
+
+
+def mask_color(show: str, heads: int) -> tuple[int, int, int]:
+    """Red, green and blue of what is shown: a head's own, or the one of mean and maximum."""
     if show in ("mean", "max"):
         return SUMMARY_COLOR
     red, green, blue = render.head_colors(heads)[int(show)].tolist()
     return red, green, blue
 
 
-def overlay_png(encoding: Encoding, queries_keys: QueriesKeys, view: View) -> bytes:
-    """`overlay` as a PNG file."""
-    maps = attention(encoding, queries_keys, view.patch)
-    return _png(Image.fromarray(overlay(encoding, maps, view)))
-
-
-def mask_png(encoding: Encoding, queries_keys: QueriesKeys, view: View) -> bytes:
-    """`shown_mask` at the photograph's own size as a black and white PNG file: 0 and 255."""
-    maps = attention(encoding, queries_keys, view.patch)
-    mask = enlarge(shown_mask(maps, view), encoding.picture.shape[:2])
-    return _png(Image.fromarray(mask.astype(np.uint8) * 255))
-
-
-def maps_npz(encoding: Encoding, queries_keys: QueriesKeys, view: View) -> bytes:
-    """Raw maps as a NumPy archive, under the names that `python -m segmentation attention` gives them.
-
-    `attention` and `mask` [heads, rows, columns] are of [CLS]; with a patch asked about, `point_attention` is
-    of that patch and `point` its row and column.
-    """
-    of_cls = attention(encoding, queries_keys, None)
-    arrays: dict[str, Any] = {
-        "attention": of_cls,
-        "mask": keep_mass_of_maps(of_cls, view.mass),
-        "grid": np.array(encoding.grid),
-        "model": np.array(encoding.model),
-        "block": np.array(view.block),
-        "mass": np.array(view.mass),
-    }
-    if view.patch is not None:
-        arrays["point_attention"] = attention(encoding, queries_keys, view.patch)
-        arrays["point"] = np.array(view.patch)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
-
-
-def _png(picture: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    picture.save(buffer, format="PNG", compress_level=6)
-    return buffer.getvalue()
-
-
-FILES: Mapping[str, tuple[str, Callable[[Encoding, QueriesKeys, View], bytes]]] = {
-    "overlay.png": ("image/png", overlay_png),
-    "mask.png": ("image/png", mask_png),
-    "maps.npz": ("application/zip", maps_npz),
-}
-"""What can be downloaded of a view: by name, its media type and who makes it."""
+def _on_grid(encoding: Encoding, rows: NDArray[np.float32]) -> Maps:
+    """Rows of values per token, without the prefix tokens': [heads, tokens] -> [heads, rows, columns]."""
+    return rows[:, encoding.prefix_tokens :].reshape(-1, *encoding.grid)

@@ -62,8 +62,8 @@ def above_least(maps: Vectors) -> NDArray[np.float32]:
 def principal_colors(features: Vectors) -> NDArray[np.float32]:
     """The first three principal components as red, green and blue.
 
-    Each component runs from 0, its least value in the picture, to 1. The sign of a component is free: here its
-    largest coefficient is positive, so that the same features always have the same colours.
+    Each component runs from 0, its least value in the picture, to 1. The sign of a component is free: the
+    largest coefficient is made positive, so that the same features always have the same colours.
 
     Args:
         features: one vector per patch: [rows, columns, d].

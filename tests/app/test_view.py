@@ -1,22 +1,29 @@
 import io
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
+from pycocotools import mask as coco_mask
 
+from app.downloads import FILES
 from app.engine import LabError
-from app.view import FILES, View, attention, shown_mask
+from app.view import PCA, View, attention, maps_of, shown_map, shown_mask
+from dino_model import quantities
 from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, keep_mass_of_maps
 
 MODEL = "random:vit_tiny/16"
+RELATIONS = ("attention", "logits", "key-cosine", "token-cosine")
+SIZE = (60, 90)
 
 
 @pytest.fixture(scope="module")
 def seen(engine, photo):
-    """An encoding with the queries and keys of its last block."""
+    """An encoding and a function that computes the maps of a view of it."""
     encoding = engine.encoding(engine.encode(photo, MODEL, 64))
-    return encoding, engine.queries_keys(encoding, 11)
+    return encoding, lambda view: maps_of(engine, encoding, view)
 
 
 @pytest.fixture(scope="module")
@@ -27,54 +34,173 @@ def predictor(photo) -> AttentionPredictor:
 
 
 def _file(seen, name: str, view: View) -> bytes:
-    return FILES[name][1](*seen, view)
+    encoding, maps_of_view = seen
+    return FILES[name][1](encoding, maps_of_view(view), view)
 
 
-def test_attention_equals_the_predictors(seen, predictor):
-    encoding, queries_keys = seen
+def _picture(content: bytes) -> np.ndarray:
+    return np.array(Image.open(io.BytesIO(content)))
+
+
+def _expected(predictor: AttentionPredictor, quantity: str, token: int, block: int) -> np.ndarray:
+    """The library's maps, straight from its arrays: [heads, rows, columns]."""
+    queries, keys = (part.astype(float) for part in predictor.queries_keys(block))
+    vectors = predictor.tokens(block)[None].astype(float) if quantity == "token-cosine" else keys
+    if quantity.endswith("cosine"):
+        vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
+        values = np.stack([one @ one[token] for one in vectors])
+    else:
+        values = np.stack([key @ query[token] for query, key in zip(queries, keys, strict=True)])
+        values /= keys.shape[-1] ** 0.5
+    if quantity == "attention":
+        values = np.exp(values) / np.exp(values).sum(axis=-1, keepdims=True)
+    return values[:, predictor.prefix_tokens :].reshape(-1, *predictor.grid)
+
+
+@pytest.mark.parametrize("quantity", RELATIONS)
+@pytest.mark.parametrize(("query", "token"), [("cls", 0), ("1,2", 1 + 6 + 2)])
+def test_every_quantity_is_the_librarys(seen, predictor, quantity, query, token):
+    for block in (0, 11):
+        view = View(block=block, query=query, quantity=quantity)
+        expected = _expected(predictor, quantity, token, block)
+        assert np.ptp(expected) > 0
+        np.testing.assert_allclose(seen[1](view), expected, atol=1e-3)
+
+
+def test_attention_equals_the_predictors(engine, seen, predictor):
+    encoding, _ = seen
+    queries_keys = engine.queries_keys(encoding, 11)
     np.testing.assert_allclose(attention(encoding, queries_keys, None), predictor.cls_attention(), atol=1e-3)
     y, x = 25, 70
     of_point = attention(encoding, queries_keys, predictor.patch_at(y, x))
     np.testing.assert_allclose(of_point, predictor.point_attention(y, x), atol=1e-3)
 
 
-def test_mask_file_is_the_kept_mask_at_the_photographs_size(seen):
-    maps = attention(*seen, (1, 2))
+def test_principal_components_are_the_librarys_colors(seen, predictor):
+    of_tokens = quantities.principal_colors(predictor.token_features(5))
+    keys = predictor.queries_keys(5)[1][:, 1:].transpose(1, 0, 2).reshape(*predictor.grid, -1)
+    for quantity, expected in (("token-pca", of_tokens), ("key-pca", quantities.principal_colors(keys))):
+        found = seen[1](View(block=5, quantity=quantity))
+        np.testing.assert_allclose(np.moveaxis(found, 0, -1), expected, atol=5e-3)
+
+
+def test_mask_files_are_the_kept_mask_at_the_photographs_size(seen):
+    view = View(block=11, query="1,2", mass=0.4)
+    maps = seen[1](view)
     for show, expected in (("0", maps[0]), ("mean", maps.mean(axis=0)), ("max", maps.max(axis=0))):
-        view = View(block=11, query="1,2", show=show, mass=0.4)
-        mask = np.array(Image.open(io.BytesIO(_file(seen, "mask.png", view))))
-        np.testing.assert_array_equal(mask == 255, enlarge(keep_mass_of_maps(expected, 0.4), (60, 90)))
+        shown = replace(view, show=show)
+        mask = enlarge(keep_mass_of_maps(expected, 0.4), SIZE)
+        np.testing.assert_array_equal(_picture(_file(seen, "mask.png", shown)), 255 * mask)
+        run_lengths = json.loads(_file(seen, "mask.json", shown))
+        np.testing.assert_array_equal(coco_mask.decode(run_lengths), mask)
 
 
 def test_mask_of_all_heads_is_their_union(seen):
-    maps = attention(*seen, None)
+    view = View(block=11, mass=0.3)
+    maps = seen[1](view)
     union = keep_mass_of_maps(maps, 0.3).any(axis=0)
-    np.testing.assert_array_equal(shown_mask(maps, View(block=11, mass=0.3)), union)
+    np.testing.assert_array_equal(shown_mask(maps, view), union)
     assert union.sum() > keep_mass_of_maps(maps, 0.3)[0].sum()
 
 
-def test_raw_maps_carry_the_names_of_the_command(seen, predictor):
-    arrays = np.load(io.BytesIO(_file(seen, "maps.npz", View(block=11, query="1,2"))), allow_pickle=False)
-    np.testing.assert_allclose(arrays["attention"], predictor.cls_attention(), atol=1e-3)
-    assert arrays["attention"].dtype == np.float32
-    np.testing.assert_array_equal(arrays["mask"], keep_mass_of_maps(arrays["attention"], 0.6))
-    assert arrays["point_attention"].shape == arrays["attention"].shape
-    assert (arrays["grid"].tolist(), str(arrays["model"])) == ([4, 6], MODEL)
+@pytest.mark.parametrize("quantity", ["logits", "key-cosine", "token-cosine"])
+def test_mask_of_a_signed_quantity_keeps_mass_above_the_least(seen, quantity):
+    view = View(block=3, quantity=quantity, query="0,1", show="mean", mass=0.5)
+    maps = seen[1](view)
+    shown = shown_map(maps, view)
+    kept = shown_mask(maps, view)
+    assert kept.any()
+    assert not kept.all()
+    assert shown[kept].min() >= shown[~kept].max()
+    above = shown - shown.min()
+    assert above[kept].sum() >= 0.5 * above.sum() > above[kept].sum() - above[kept].min()
 
 
+@pytest.mark.parametrize("quantity", RELATIONS)
+def test_raw_maps_carry_what_they_are_of(seen, quantity):
+    view = View(block=7, query="1,2", quantity=quantity, mass=0.45)
+    arrays = np.load(io.BytesIO(_file(seen, "maps.npz", view)), allow_pickle=False)
+    np.testing.assert_array_equal(arrays["maps"], seen[1](view))
+    assert arrays["maps"].dtype == np.float32
+    assert arrays["mask"].shape == arrays["maps"].shape
+    told = {name: arrays[name].tolist() for name in ("quantity", "query", "block", "model", "grid", "mass")}
+    assert told == {
+        "quantity": quantity, "query": "1,2", "block": 7, "model": MODEL, "grid": [4, 6], "mass": 0.45,
+    }  # fmt: skip
+
+
+def test_principal_components_have_colors_but_no_mask(seen):
+    view = View(block=7, quantity="token-pca", opacity=1, smooth=False)
+    arrays = np.load(io.BytesIO(_file(seen, "maps.npz", view)), allow_pickle=False)
+    assert "mask" not in arrays
+    colors = np.moveaxis(enlarge(arrays["maps"], SIZE), 0, -1)
+    np.testing.assert_array_equal(_picture(_file(seen, "overlay.png", view)), np.rint(255 * colors))
+    for name in ("mask.png", "mask.json"):
+        with pytest.raises(LabError, match="no mask"):
+            _file(seen, name, view)
+
+
+@pytest.mark.parametrize("quantity", ["attention", "logits"])
 @pytest.mark.parametrize("layer", ["heat", "mask"])
 @pytest.mark.parametrize("show", ["heads", "mean", "max", "2"])
-def test_overlay_has_the_photographs_size_and_follows_the_opacity(seen, layer, show):
+def test_overlay_has_the_photographs_size_and_follows_the_opacity(seen, quantity, layer, show):
     encoding, _ = seen
-    clear = View(block=11, show=show, layer=layer, opacity=0, outline=False)
+    clear = View(block=11, quantity=quantity, show=show, layer=layer, opacity=0, outline=False)
     faint, strong = (
-        np.array(Image.open(io.BytesIO(_file(seen, "overlay.png", view))))
-        for view in (clear, View(block=11, show=show, layer=layer, opacity=0.9))
+        _picture(_file(seen, "overlay.png", view)) for view in (clear, replace(clear, opacity=0.9))
     )
     assert faint.shape == strong.shape == encoding.picture.shape
     assert not np.array_equal(faint, strong)
     if show != "heads":  # coloured heads lie on a grey picture
         np.testing.assert_array_equal(faint, encoding.picture)
+
+
+def test_diverging_colors_have_zero_in_the_middle(seen):
+    view = View(
+        block=11, quantity="logits", show="1", colormap="coolwarm", opacity=1, smooth=False, outline=False
+    )
+    values = enlarge(shown_map(seen[1](view), view), SIZE)
+    assert values.min() < 0 < values.max()
+    red, _, blue = np.moveaxis(_picture(_file(seen, "overlay.png", view)).astype(int), -1, 0)
+    near_zero = np.abs(values) < 0.02 * np.abs(values).max()
+    np.testing.assert_array_equal((red > blue)[~near_zero], (values > 0)[~near_zero])
+
+
+PYTHON_VIEWS = (
+    View(block=11),
+    View(block=4, query="2,5", show="1", mass=0.35, opacity=0.5, colormap="viridis", shared=True),
+    View(block=11, query="0,0", show="mean", layer="mask", outline=False),
+    View(block=2, quantity="logits", show="max", colormap="coolwarm", query="3,1"),
+    View(block=11, quantity="key-cosine", show="heads", smooth=False),
+    View(block=9, quantity="token-cosine", show="mean", query="1,1"),
+    View(block=9, quantity="token-pca"),
+    View(block=9, quantity="key-pca", smooth=False),
+)
+
+
+@pytest.mark.parametrize("view", PYTHON_VIEWS, ids=lambda view: f"{view.quantity}-{view.show}")
+def test_copied_python_reproduces_the_view(seen, photo, view, tmp_path, monkeypatch):
+    maps_of_view = seen[1]
+    Image.fromarray(photo.read()).save(tmp_path / photo.name)
+    monkeypatch.chdir(tmp_path)
+    found: dict = {}
+    exec(compile(_file(seen, "view.py", view), "view.py", "exec"), found)
+    maps = maps_of_view(view)
+    if view.quantity in PCA:
+        np.testing.assert_allclose(np.moveaxis(found["colors"], -1, 0), maps, atol=5e-3)
+    else:
+        np.testing.assert_allclose(found["maps"], maps, atol=1e-3)
+        np.testing.assert_array_equal(found["mask"], shown_mask(maps, view))
+    written = _picture((tmp_path / "noise-overlay.png").read_bytes())
+    shown = _picture(_file(seen, "overlay.png", view))
+    assert np.abs(written.astype(int) - shown).mean() < 0.5
+    np.testing.assert_array_equal(written, found["overlay"])
+
+
+def test_copied_python_reads_the_photograph_by_its_name_and_fits_a_screen(seen):
+    text = _file(seen, "view.py", PYTHON_VIEWS[1]).decode()
+    assert "images.read('noise.png')" in text
+    assert max(map(len, text.splitlines())) <= 120
 
 
 @pytest.mark.parametrize(
@@ -98,8 +224,11 @@ def test_impossible_settings_are_refused_in_words(settings):
         View(block=0, **settings)
 
 
-def test_heads_and_patches_that_are_not_there_are_refused(seen):
+def test_heads_patches_and_blocks_that_are_not_there_are_refused(seen):
     with pytest.raises(LabError, match="4 rows and 6 columns"):
         _file(seen, "mask.png", View(block=11, query="4,0"))
     with pytest.raises(LabError, match="heads 0 to 2"):
         _file(seen, "overlay.png", View(block=11, show="3"))
+    for quantity in ("attention", "token-cosine", "key-pca"):
+        with pytest.raises(LabError, match="blocks 0 to 11"):
+            _file(seen, "maps.npz", View(block=12, quantity=quantity))

@@ -1,0 +1,120 @@
+"""A view as a few lines of Python that compute the same through the library."""
+
+from app.engine import Encoding
+from app.view import DIVERGING, PCA, View, contour_width, mask_color
+
+IMPORTS = {
+    "Path(": "from pathlib import Path\n",
+    "np.": "import numpy as np",
+    "data.": "from skimage import data\n",
+    "images.": "from dino_model import images",
+    "quantities.": "from dino_model import quantities",
+    "AttentionPredictor(": "from dino_model.predictor import AttentionPredictor",
+    "masks.": "from segmentation import masks",
+    "render.": "from segmentation import render",
+}
+"""What a script begins with that uses the first."""
+
+
+def snippet(encoding: Encoding, view: View) -> str:
+    """A script: computes `maps`, `shown` and `mask`, or the `colors` of a PCA, and writes the overlay."""
+    numbers = _colors(view) if view.quantity in PCA else [*_maps(encoding, view), "", *_shown(view)]
+    run = f"size={encoding.size}, precision={encoding.precision!r}, device={encoding.device!r}"
+    body = [
+        f"picture = {_picture(encoding)}  # uint8 [height, width, 3]",
+        f"predictor = AttentionPredictor({encoding.model!r}, {run})",
+        "predictor.set_image(picture)",
+        "",
+        *numbers,
+        "",
+        *_overlay(encoding, view),
+        f'render.save_png(Path("{encoding.photo.stem}-overlay.png"), overlay)',
+    ]
+    script = "\n".join(body)
+    return "\n".join([line for word, line in IMPORTS.items() if word in script]) + f"\n\n{script}\n"
+
+
+def _picture(encoding: Encoding) -> str:
+    return f"data.{encoding.example}()" if encoding.example else f"images.read({encoding.name!r})"
+
+
+def _maps(encoding: Encoding, view: View) -> list[str]:
+    token = "0  # [CLS]"
+    if view.patch is not None:
+        row, column = view.patch
+        token = f"predictor.prefix_tokens + {row} * predictor.grid[1] + {column}  # row, column"
+    values = {
+        "attention": f"attention(*predictor.queries_keys({view.block}), token)",
+        "logits": f"logits(*predictor.queries_keys({view.block}), token)",
+        "key-cosine": f"cosines(predictor.queries_keys({view.block})[1], token)",
+        "token-cosine": f"cosines(predictor.tokens({view.block})[None], token)",
+    }[view.quantity]
+    return [
+        f"token = {token}",
+        f"values = quantities.{values}  # [heads, tokens]; the block is counted from 0",
+        "maps = values[:, predictor.prefix_tokens :].reshape(-1, *predictor.grid)  # [heads, rows, columns]",
+    ]
+
+
+def _shown(view: View) -> list[str]:
+    """What is on the stage, and its mask, on the grid of patches."""
+    shown = {"heads": "maps", "mean": "maps.mean(axis=0)", "max": "maps.max(axis=0)"}
+    weights = "shown" if view.quantity == "attention" else "quantities.above_least(shown)"
+    union = ".any(axis=0)" if view.show == "heads" else ""
+    return [
+        f"shown = {shown.get(view.show, f'maps[{view.show}]')}",
+        f"weights = {weights}",
+        f"mask = masks.keep_mass_of_maps(weights, mass={view.mass}){union}  # bool [rows, columns]",
+    ]
+
+
+def _colors(view: View) -> list[str]:
+    features = [f"features = predictor.token_features({view.block})"]
+    if view.quantity == "key-pca":
+        features = [
+            f"keys = predictor.queries_keys({view.block})[1][:, predictor.prefix_tokens :]",
+            "features = np.concatenate(keys, axis=-1).reshape(*predictor.grid, -1)  # heads side by side",
+        ]
+    return [*features, "colors = quantities.principal_colors(features)  # [rows, columns, 3]"]
+
+
+def _overlay(encoding: Encoding, view: View) -> list[str]:
+    """The overlay at the picture's own size."""
+    blend = f"opacity={view.opacity}, interpolation={view.interpolation!r}"
+    if view.quantity in PCA:
+        return [
+            f"layer = masks.enlarge(colors.transpose(2, 0, 1), picture.shape[:2], {view.interpolation!r})",
+            "layer = np.rint(255 * layer.transpose(1, 2, 0)).astype(np.uint8)",
+            f"overlay = render.blend(picture, layer, {view.opacity})",
+        ]
+    if view.show == "heads":
+        return [f"overlay = render.overlay_heads(picture, weights, mass={view.mass}, {blend})"]
+    if view.layer == "mask":
+        return _masked("picture", encoding, view, mask_color(view.show, encoding.heads), view.opacity)
+    return [
+        *_range(view),
+        f"ranged = dict(colormap={view.colormap!r}, value_range=(low, high))",
+        f"overlay = render.overlay_heat(picture, shown, **ranged, {blend})",
+        *_masked("overlay", encoding, view, (255, 255, 255), 0),
+    ]
+
+
+def _masked(
+    ground: str, encoding: Encoding, view: View, color: tuple[int, int, int], opacity: float
+) -> list[str]:
+    """The mask's tint and outline over a picture."""
+    contour = contour_width(encoding.picture) if view.outline else 0
+    return [
+        "pixels = masks.enlarge(mask, picture.shape[:2])",
+        f"color = np.array([{list(color)}], np.uint8)",
+        f"overlay = render.overlay_masks("
+        f"{ground}, pixels, colors=color, opacity={opacity}, contour={contour})",
+    ]
+
+
+def _range(view: View) -> list[str]:
+    spread = "maps" if view.shared else "shown"
+    lines = [f"low, high = {spread}.min(), {spread}.max()"]
+    if view.colormap in DIVERGING:
+        lines += ["high = max(-low, high)", "low = -high"]
+    return lines
