@@ -33,6 +33,11 @@ export class Encoding {
     return this.loaded.get(number);
   }
 
+  /** What the server tells about a view, as data. Throws a Refusal. */
+  async tell(file, view) {
+    return (await ask(`${this.url}/${file}?${new URLSearchParams(view)}`)).json();
+  }
+
   /** Fetch a file of a view and hand it to the browser to keep. Throws a Refusal. */
   async download(file, view) {
     const answer = await ask(`${this.url}/${file}?${new URLSearchParams(view)}`);

@@ -46,6 +46,13 @@ export class PatchCanvas {
     this.show();
   }
 
+  /** Objects in their colours [[red, green, blue], …]: 0 stays clear, 1 takes the first. */
+  labels(values, colors) {
+    const fills = [0, ...colors.map((color) => packed(...color))];
+    for (let cell = 0; cell < values.length; cell++) this.pixels[cell] = fills[values[cell]];
+    this.show();
+  }
+
   /**
    * Every head in its colour: a patch takes the head that attends to it most, each head measured against its own
    * strongest patch; the stronger, the more opaque. Only kept patches are coloured.

@@ -1,13 +1,25 @@
-// A photograph dropped or pasted anywhere on the page goes the way of a chosen file: into the upload button.
+// A photograph dropped or pasted anywhere on the page goes the way of a chosen file: into the
+// upload button of the tab that is shown.
 
-/** @param {() => HTMLInputElement | null} findInput  the file input of the upload button */
+const finders = [];
+
+/** @param {() => HTMLInputElement | null} findInput  the file input of a tab's upload button */
 export function receivePhotos(findInput) {
+  if (finders.push(findInput) === 1) listen();
+}
+
+/** The file input of the tab that is shown. */
+function shownInput() {
+  return finders.map((find) => find()).find((input) => input?.closest(".lab-toolbar, #toolbar").checkVisibility());
+}
+
+function listen() {
   let depth = 0; // dragenter and dragleave come in pairs, once per element crossed
   const hover = (on) => document.body.classList.toggle("lab-dropping", on);
   const carriesFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
 
   const give = (files) => {
-    const input = findInput();
+    const input = shownInput();
     if (!input || !files?.length) return false;
     const one = new DataTransfer();
     one.items.add(files[0]);
