@@ -8,7 +8,7 @@ RUN/log.jsonl          one line per step
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from dino_model import files, position
+from dino_model.weights import load_model
 from training.optim import Optimizer
 
 FORMAT = 1
@@ -125,16 +126,32 @@ def initialise(method: nn.Module, path: Path) -> int:
         RunError: nothing to load, or tensors that do not fit.
     """
     state = _read(path / "checkpoint.pt" if path.is_dir() else path)
-    tensors, own = state["method"], method.state_dict()
+    _load_resampled(method, state["method"], str(path))
+    return int(state["step"])
+
+
+def initialise_backbones(backbones: Sequence[nn.Module], name: str) -> None:
+    """Load the weights of any model into each backbone, with position embeddings resampled as needed.
+
+    Raises:
+        RunError: a model of another architecture.
+        WeightsError, DownloadError: as `dino_model.weights.load_model`.
+    """
+    tensors = load_model(name).backbone.state_dict()
+    for backbone in backbones:
+        _load_resampled(backbone, dict(tensors), name)
+
+
+def _load_resampled(module: nn.Module, tensors: dict[str, Any], where: str) -> None:
+    own = module.state_dict()
     for name, tensor in tensors.items():
         if name.endswith("pos_embed") and name in own and own[name].shape != tensor.shape:
             old, new = (round((t.shape[1] - 1) ** 0.5) for t in (tensor, own[name]))
             tensors[name] = position.resample(tensor, (old, old), (new, new))
     try:
-        method.load_state_dict(tensors)
+        module.load_state_dict(tensors)
     except RuntimeError as error:
-        raise RunError(f"weights in {path} do not fit the model to train: {_first_misfit(error)}") from None
-    return int(state["step"])
+        raise RunError(f"weights in {where} do not fit the model to train: {_first_misfit(error)}") from None
 
 
 def _first_misfit(error: Exception) -> str:

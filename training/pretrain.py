@@ -23,7 +23,7 @@ from dino_model.device import ComputePrecision, Precision, choose_device, choose
 from dino_model.head import ProjectionHead
 from dino_model.images import ImageError, Images, open_images
 from training import crops, recipes
-from training.checkpoint import Run, RunError, initialise
+from training.checkpoint import Run, RunError, initialise, initialise_backbones
 from training.data import batches
 from training.loop import Diverged, Rates, train
 from training.methods.dino import DINO, DINOSchedules, Network
@@ -65,6 +65,8 @@ class Pretrain(Choice):
     """Go on with the run in --output: weights, optimizer, center, schedules and data order."""
     init_from: Path | None = None
     """Start from the weights of another run or checkpoint; nothing else of it is taken."""
+    init_backbone: str | None = None
+    """Start from the backbone of any model, by the names that --model takes elsewhere; the head is fresh."""
     seed: int = 0
     """Of weights, data order and crops."""
     workers: int = 2
@@ -131,6 +133,10 @@ class Session:
         if options.init_from:
             step = initialise(self.method, options.init_from)
             print(f"weights of {options.init_from}, step {step}")
+        if options.init_backbone:
+            networks = (self.method.student, self.method.teacher)
+            initialise_backbones([network.backbone for network in networks], options.init_backbone)
+            print(f"backbone of {options.init_backbone}, a fresh head")
         run.create(config)
         return 0
 
@@ -243,6 +249,8 @@ def rates(recipe: Recipe, steps_per_epoch: int) -> Rates:
 
 def check_options(options: Pretrain) -> None:
     """Raise ValueError for options that cannot be, naming the option."""
+    if options.init_from and options.init_backbone:
+        raise ValueError("--init-from and --init-backbone both name where to start: choose one")
     least = {"save_every": 1, "milestone_every": 1, "probe_every": 0, "workers": 0}
     for name, smallest in least.items():
         value = getattr(options, name)
