@@ -100,7 +100,7 @@ def train(
     """
     done, steps = first_step, len(rates.lr)
     if first_step == 0:
-        run.save(0, method, optimizer)
+        run.save(0, method, optimizer, milestone=True)
     with run.log.open("a", encoding="utf-8", buffering=1) as log:
         for step, batch in enumerate(batches, first_step):
             crops = normalise(batch.crops, IMAGENET_MEAN, IMAGENET_STD, device)

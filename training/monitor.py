@@ -105,7 +105,12 @@ class Progress:
 
     def __init__(self, first_step: int, steps: int, batch_size: int) -> None:
         self.first_step, self.steps, self.batch_size = first_step, steps, batch_size
-        self.start = self.shown = time.monotonic()
+        self.start = self.shown = self.stepped = time.monotonic()
+
+    def throughput(self) -> float:
+        """Pictures a second since this was asked last, or since the start."""
+        before, self.stepped = self.stepped, time.monotonic()
+        return self.batch_size / max(self.stepped - before, 1e-9)
 
     def show(self, step: int, line: dict[str, float], *, every: float = 2.0) -> None:
         """Rewrite the line, at most once in `every` seconds (on a file: a new line each minute)."""
@@ -153,7 +158,7 @@ class Monitor:
             warning = collapse_warning(logs["teacher_entropy"], logs["kl"], self.prototypes)
             if warning:
                 say(f"warning at step {step + 1}: {warning}")
-        more = {"ln_k": math.log(self.prototypes)}
+        more = {"ln_k": math.log(self.prototypes), "images_per_second": self.progress.throughput()}
         if self.probe and (step + 1) % self.probe_every == 0:
             found = {name: self.probe.top1(network) for name, network in self.networks.items()}
             figures = ", ".join(f"{name} {top1:.1f} %" for name, top1 in found.items())

@@ -58,7 +58,9 @@ def test_a_run_leaves_log_configuration_and_checkpoint(pictures, tmp_path):
     assert pretrain(pictures, output, "--probe-every", 3) == 0
     lines = logged(output)
     assert [line["step"] for line in lines] == list(range(6))  # 10 pictures: 2 steps in each of 3 epochs
-    assert {"loss", "teacher_entropy", "kl", "ln_k", "center_norm", "lr"} <= lines[0].keys()
+    assert {"loss", "teacher_entropy", "kl", "ln_k", "images_per_second", "center_norm", "lr"} <= lines[
+        0
+    ].keys()
     assert [line["step"] for line in lines if "knn_teacher" in line] == [2, 5]
     assert lines[0]["loss"] == pytest.approx(lines[0]["teacher_entropy"] + lines[0]["kl"], abs=1e-5)
     assert json.loads((output / "config.json").read_text())["backbone"]["width"] == 24
