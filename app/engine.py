@@ -17,6 +17,7 @@ from app.cache import BoundedCache
 from app.catalogue import Catalogue
 from app.limits import MEGABYTE, Limits
 from app.photos import Photo
+from app.runs import checkpoint_file
 from dino_model.checkpoints import WeightsError
 from dino_model.device import Precision
 from dino_model.download import DownloadError
@@ -188,21 +189,28 @@ class Engine:
             yield predictor
 
     def predictor(self, model: str, size: int) -> AttentionPredictor:
-        """One of the models, loaded and ready.
+        """One of the models, or a checkpoint of a run (see `runs.checkpoint_file`), loaded and ready.
 
         Raises:
             LabError: no model of that name.
             OSError, TypeError, ValueError: as `load_model` and `AttentionPredictor`.
         """
-        if model not in self.models:
-            raise LabError(f"There is no model of that name here; choose one of {', '.join(self.models)}.")
         predictor = self._predictors.get((model, size))
         if predictor is None:
             predictor = AttentionPredictor(
-                self.models[model].source, size=size, precision=self._precision, device=self._device
+                self._source(model), size=size, precision=self._precision, device=self._device
             )
             self._predictors.put((model, size), predictor)
         return predictor
+
+    def _source(self, model: str) -> str:
+        """What `load_model` takes; visitors choose from what is here by name, and only by name."""
+        if model in self.models:
+            return self.models[model].source
+        checkpoint = checkpoint_file(model, self.models_dir)
+        if checkpoint is None:
+            raise LabError(f"There is no model of that name here; choose one of {', '.join(self.models)}.")
+        return str(checkpoint)
 
     def _encode(self, photo: Photo, model: str, size: int) -> Encoding:
         with _in_words(model):

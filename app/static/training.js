@@ -1,0 +1,228 @@
+// The tab Training: a run's log as charts that grow with it, and its checkpoints over one photograph.
+
+import { LineChart } from "./chart.js";
+import { Refusal } from "./encoding.js";
+import { Asking, Viewer } from "./viewer.js";
+
+const EVERY = 4000; // milliseconds between looks at a log that may grow
+
+const CHARTS = [
+  { title: "Loss", unit: "nats", curves: [{ key: "loss", label: "Loss" }] },
+  {
+    title: "Teacher entropy and KL", unit: "nats",
+    curves: [
+      { key: "teacher_entropy", label: "Entropy of the teacher" },
+      { key: "kl", label: "KL, teacher to student" },
+      { key: "ln_k", label: "ln K", dashed: true },
+    ],
+  },
+  {
+    title: "k-NN on labelled training pictures", unit: "top-1, %", none: "No k-NN probe was logged yet",
+    curves: [{ key: "knn_teacher", label: "Teacher" }, { key: "knn_student", label: "Student" }],
+  },
+  {
+    title: "Throughput", unit: "pictures a second", none: "This log holds no times",
+    curves: [{ key: "images_per_second", label: "Pictures a second" }],
+  },
+];
+
+/** Start the tab inside its component; called once, by the line of script that Gradio runs. */
+export function mount({ element, props, watch, look }) {
+  const tab = new TrainingTab(element.querySelector(".run"), props.facts, look);
+  watch("value", () => props.value && tab.answer(props.value));
+  tab.start();
+}
+
+class TrainingTab {
+  constructor(root, facts, look) {
+    this.root = root;
+    this.find = (selector) => root.querySelector(selector);
+    this.asking = new Asking(look);
+    this.viewer = new Viewer(root, facts, (view) => this.describe(view));
+    this.charts = CHARTS.map((words) => new LineChart(this.find(".run-charts"), words, (step) => this.point(step)));
+    this.told = null; // what the server last said of the chosen run
+    this.chosen = null; // the checkpoint on the stage
+    this.example = facts.examples[0].name;
+    this.listExamples(facts.examples);
+    this.find("select").addEventListener("change", () => this.choose());
+    this.find(".run-scales").addEventListener("change", () => this.draw());
+    this.slider.addEventListener("input", () => this.seek());
+    root.training = this; // for the browser's console, and for tests
+  }
+
+  get slider() {
+    return this.find("[name=checkpoint]");
+  }
+
+  /** List the runs, show the first, and go on looking while somebody looks at the tab. */
+  async start() {
+    await this.listRuns();
+    await this.choose();
+    setInterval(() => {
+      if (this.root.offsetParent && !document.hidden) this.refresh();
+    }, EVERY);
+  }
+
+  // ---- what the server says
+
+  async listRuns() {
+    const runs = (await this.fetch("lab/runs")) ?? [];
+    const options = runs.map(({ name, title }) => new Option(title, name, false, name === this.find("select").value));
+    this.find("select").replaceChildren(...options);
+    if (!runs.length) this.say("There is no training run here: start the page with --models-dir FOLDER.");
+  }
+
+  async choose() {
+    this.told = this.chosen = null;
+    await this.refresh();
+  }
+
+  /** Fetch what is new of the chosen run, if anything is. */
+  async refresh() {
+    const name = this.find("select").value;
+    if (!name) return this.listRuns();
+    const version = this.told?.version ?? "";
+    const told = await this.fetch(`lab/runs/${encodeURIComponent(name)}?${new URLSearchParams({ version })}`);
+    if (name !== this.find("select").value) return; // another was chosen meanwhile
+    if (told) {
+      const first = !this.told;
+      this.told = { ...told, heard: Date.now() };
+      this.draw();
+      this.listCheckpoints(first);
+    }
+    if (this.told) this.tellState();
+  }
+
+  /** An answer's JSON; null where there is nothing new, or after saying what is wrong. */
+  async fetch(address) {
+    const answer = await fetch(address).catch(() => null);
+    if (answer?.status === 204) return null;
+    if (answer?.ok) {
+      this.say("");
+      return answer.json();
+    }
+    const { detail } = (await answer?.json().catch(() => ({}))) ?? { detail: "The server cannot be reached: is it still running?" };
+    this.say(detail ?? "The run cannot be read: choose another.");
+    return null;
+  }
+
+  say(sentence) {
+    const alert = this.find(".lab-alert");
+    alert.textContent = sentence;
+    alert.hidden = !sentence;
+  }
+
+  // ---- charts
+
+  draw() {
+    const { curves, phases, steps } = this.told;
+    const checked = (name) => this.find(`[name=${name}]`).checked;
+    const marks = phases.slice(1).map(({ name, start }) => ({ step: start, label: `phase ${name}` }));
+    const first = Math.min(...Object.values(curves).map((curve) => curve.steps[0] ?? Infinity));
+    const span = steps ? [Number.isFinite(first) ? first : 0, steps - 1] : [];
+    const options = { logSteps: checked("log-steps"), logValues: checked("log-values"), marks, span };
+    for (const chart of this.charts) chart.draw(curves, options);
+  }
+
+  /** All charts read the same step. */
+  point(step) {
+    for (const chart of this.charts) chart.point(step);
+  }
+
+  tellState() {
+    const { steps, planned, live, age, heard, warning, broken, notFinite } = this.told;
+    const of = planned ? ` of ${planned.toLocaleString("en")}` : "";
+    const since = age === null ? 0 : Math.round(age + (Date.now() - heard) / 1000);
+    const state = age === null ? "Ended" : live ? `Live, last line ${since} s ago` : planned && steps >= planned ? "Ended" : `No line for ${duration(since)}`;
+    this.find(".run-state").textContent = `${state} · ${steps.toLocaleString("en")}${of} steps`;
+    this.root.classList.toggle("run-live", live);
+    const progress = this.find(".run-progress");
+    progress.hidden = !planned;
+    progress.value = planned ? Math.min(1, steps / planned) : 0;
+    const faults = Object.entries(notFinite).map(([name, count]) => `${name} was not a number ${times(count)}`);
+    if (broken) faults.push(`${broken} ${broken === 1 ? "line" : "lines"} could not be read`);
+    const words = [warning, faults.length ? `In this log ${faults.join(", ")}.` : ""].filter(Boolean).join(" · ");
+    this.find(".lab-banner").textContent = words;
+    this.find(".lab-banner").hidden = !words;
+  }
+
+  // ---- checkpoints
+
+  /** Bring the slider up to date; it stays where it is unless it stood at the newest. */
+  listCheckpoints(first) {
+    const { checkpoints } = this.told;
+    const last = checkpoints.length - 1;
+    const here = checkpoints.findIndex(({ model }) => model === this.chosen?.model);
+    this.find(".run-growth").hidden = last < 0;
+    if (last < 0) return;
+    this.slider.max = last;
+    this.slider.value = first || here < 0 ? last : here;
+    this.slider.disabled = last === 0;
+    if (this.chosen?.model !== checkpoints[Number(this.slider.value)].model) this.seek();
+    else this.label();
+  }
+
+  /** Put the slider's checkpoint on the stage. */
+  seek() {
+    this.chosen = this.told.checkpoints[Number(this.slider.value)];
+    this.label();
+    this.asking.ask({ model: this.chosen.model, example: this.example });
+    if (this.chosen.step !== null) this.point(this.chosen.step);
+  }
+
+  label() {
+    const { label } = this.chosen;
+    this.find(".run-slider output").value = label;
+    this.slider.setAttribute("aria-valuetext", label);
+  }
+
+  async answer(value) {
+    if (!this.asking.answered()) return;
+    this.say(value.error ?? "");
+    if (value.error) return;
+    try {
+      await this.viewer.open(value);
+      this.root.dataset.model = value.facts.find(([term]) => term === "Model")[1]; // says what is on the screen
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      this.say(error.message);
+    }
+  }
+
+  describe(view) {
+    const { entropy, flat, area } = this.viewer.measure(view);
+    const who = view.patch ? `Patch row ${view.patch.row}, column ${view.patch.column}` : "[CLS]";
+    this.find(".run-seen").textContent =
+      `${who}: entropy ${entropy.toFixed(2)} of ${flat.toFixed(2)} nats, 60 % of the attention on ${Math.round(100 * area)} % of the picture`;
+  }
+
+  listExamples(examples) {
+    for (const { name, title, thumbnail } of examples) {
+      const made = document.createElement("button");
+      made.type = "button";
+      made.className = "lab-example";
+      made.title = title;
+      made.setAttribute("aria-pressed", String(name === this.example));
+      const picture = document.createElement("img");
+      picture.src = thumbnail;
+      picture.alt = title;
+      made.append(picture);
+      made.addEventListener("click", () => {
+        this.example = name;
+        for (const other of this.find(".lab-examples").children) other.setAttribute("aria-pressed", String(other === made));
+        if (this.chosen) this.seek();
+      });
+      this.find(".lab-examples").append(made);
+    }
+  }
+}
+
+function times(count) {
+  return count === 1 ? "once" : `${count} times`;
+}
+
+function duration(seconds) {
+  if (seconds < 120) return `${seconds} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172_800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} days`;
+}
