@@ -6,11 +6,12 @@ Source: DAVIS 2016 and 2017; issue 3. The scores are in `segmentation.scoring`.
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import cv2
 import numpy as np
@@ -19,6 +20,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from dino_model import images
+from dino_model.files import replacing
 from dino_model.predictor import Resize, fed_size
 from dino_model.weights import LoadedModel
 from segmentation import export
@@ -236,47 +238,29 @@ def write_run_lengths(folder: Path, masks: Iterable[tuple[str, Path]]) -> None:
         folder: where to write them.
         masks: name of each frame and the PNG of its labels. A label is a category, its records have score 1.
     """
-    labels_seen: set[int] = set()
-    results = _JsonList(folder / "masks.json")
-    pictures = _JsonList(folder / "masks_images.json", before='{"info": {}, "images": ')
-    with results, pictures:
+    seen: set[int] = set()
+    with _new_text(folder / "masks.json") as results, _new_text(folder / "masks_images.json") as pictures:
+        results.write("[")
+        pictures.write('{"info": {}, "annotations": [], "images": [')
         for number, (name, file) in enumerate(masks, start=1):
             labels = read_labels(file)
             height, width = labels.shape
-            pictures.add({"id": number, "file_name": name, "height": height, "width": width})
+            picture = {"id": number, "file_name": name, "height": height, "width": width}
+            pictures.write((",\n" if number > 1 else "\n") + json.dumps(picture))
             for label in object_ids(labels):
-                labels_seen.add(label)
-                results.add(export.coco_record(number, label, labels == label))
-        categories = [{"id": label, "name": f"object {label}"} for label in sorted(labels_seen)]
-        pictures.after = f', "annotations": [], "categories": {json.dumps(categories)}}}'
+                record = export.coco_record(number, label, labels == label)
+                results.write((",\n" if seen else "\n") + json.dumps(record))
+                seen.add(label)
+        categories = [{"id": label, "name": f"object {label}"} for label in sorted(seen)]
+        results.write("\n]\n")
+        pictures.write(f'\n], "categories": {json.dumps(categories)}}}\n')
 
 
-class _JsonList:
-    """A JSON file with a list that is written as it comes, whole or not at all."""
-
-    def __init__(self, path: Path, before: str = "", after: str = "") -> None:
-        self.path, self.before, self.after = path, before, after
-        self._beside = path.with_name(f".{path.name}.partial")
-        self._separator = "[\n"
-
-    def __enter__(self) -> Self:
-        self._file = self._beside.open("w", encoding="utf-8")
-        self._file.write(self.before)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.write((self._separator if self._separator == "[\n" else "\n") + "]" + self.after + "\n")
-        self._file.close()
-        if kind is None:
-            self._beside.replace(self.path)
-        else:
-            self._beside.unlink()
-
-    def add(self, item: Mapping[str, Any]) -> None:
-        self._file.write(self._separator + json.dumps(item))
-        self._separator = ",\n"
+@contextmanager
+def _new_text(path: Path) -> Iterator[TextIO]:
+    """A text file to write that appears when it is whole, or not at all."""
+    with replacing(path) as beside, beside.open("w", encoding="utf-8") as file:
+        yield file
 
 
 class Predictions:

@@ -1,8 +1,7 @@
 """How much memory a video will need, told before it is spent.
 
-An estimate is what comes on top of the loaded model and program, at its highest moment. It does not depend
-on the
-length of the video: nothing that is kept grows with it.
+An estimate is what comes on top of the loaded model and program, at its highest moment. It does not depend on
+the length of the video: nothing that is kept grows with it.
 """
 
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+import cv2
 import torch
 
 from segmentation.propagation import Preset, step_memory
@@ -19,6 +19,10 @@ FLOAT = 4  # bytes
 # channel, and what libraries set aside at their first use.
 _FLOATS_PER_CHANNEL = 20
 _LIBRARIES = 64 * 2**20
+# Measured on VP8 and MPEG-4, in pictures of 12 bits a pixel: what an encoder looks ahead, and what a decoder
+# keeps beside one for each processor.
+_ENCODER_PICTURES = 32
+_DECODER_PICTURES = 10
 
 
 class MemoryShortage(ValueError):
@@ -50,6 +54,7 @@ def propagation_memory(
     preset: Preset,
     batch: int,
     shown: tuple[int, int] = (0, 0),
+    videos: int = 0,
 ) -> MemoryEstimate:
     """What propagating labels needs.
 
@@ -62,6 +67,7 @@ def propagation_memory(
         preset: how labels are propagated.
         batch: frames that are encoded at once.
         shown: height and width of the pictures that are drawn, if any are.
+        videos: files that are written at once from frames of another.
     """
     grid = -(-fed[0] // patch_size), -(-fed[1] // patch_size)
     return MemoryEstimate(
@@ -72,6 +78,7 @@ def propagation_memory(
             "propagation": step_memory(grid, dimension, 1 + objects, preset),
             "masks": prod(fed) * FLOAT * 4 + prod(size) * 8,
             "pictures": _drawing_memory(shown, objects),
+            "codecs": _codec_memory(size, shown, videos),
         }
     )
 
@@ -84,6 +91,7 @@ def attention_memory(
     width: int,
     blocks: int,
     heads: int,
+    videos: int = 0,
 ) -> MemoryEstimate:
     """What a video of attention maps needs.
 
@@ -94,6 +102,7 @@ def attention_memory(
         patch_size: in pixels.
         width: channels of a token.
         blocks, heads: of the model.
+        videos: files that are written at once from frames of another.
     """
     tokens = -(-fed[0] // patch_size) * -(-fed[1] // patch_size)
     return MemoryEstimate(
@@ -101,6 +110,7 @@ def attention_memory(
             "frames": prod(size) * 3 * 4,
             "model": _forward_memory(tokens, width, fed, 1) + (blocks + 1) * tokens * width * FLOAT,
             "pictures": _drawing_memory(shown, 3 * (heads + 4)),
+            "codecs": _codec_memory(size, shown, videos),
         }
     )
 
@@ -108,6 +118,15 @@ def attention_memory(
 def _drawing_memory(shown: tuple[int, int], layers: int) -> int:
     """Blending a picture in floats, and `layers` maps or masks of its size in bytes."""
     return prod(shown) * (3 * FLOAT * 5 + layers)
+
+
+def _codec_memory(size: tuple[int, int], shown: tuple[int, int], videos: int) -> int:
+    """Reading one video of frames of `size` and writing `videos` of frames of `shown`, pictures of both kept
+    by the codecs."""
+    if not videos:
+        return 0
+    read = prod(size) * (_DECODER_PICTURES + cv2.getNumberOfCPUs())
+    return (read + videos * prod(shown) * _ENCODER_PICTURES) * 3 // 2
 
 
 def _forward_memory(tokens: int, width: int, fed: tuple[int, int], batch: int) -> int:

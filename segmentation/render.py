@@ -207,6 +207,11 @@ def legend(entries: Sequence[tuple[str, Sequence[int]]], width: int, text_size: 
     return np.array(strip)
 
 
+def with_legend(picture: Picture, entries: Sequence[tuple[str, Sequence[int]]]) -> Picture:
+    """The picture over its `legend`."""
+    return stack([picture, legend(entries, picture.shape[1])])
+
+
 def caption(picture: Picture, text: str, text_size: int = 16) -> Picture:
     """The picture under a white strip with a line of text, cut with an ellipsis where it does not fit."""
     font, width = ImageFont.load_default(text_size), picture.shape[1]

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dino_model import images
+from dino_model.files import replacing
 from dino_model.predictor import AttentionPredictor
 from segmentation import render
 from segmentation.masks import enlarge, keep_mass_of_maps
@@ -222,23 +223,20 @@ class VideoWriter:
         if path.suffix.lower() not in CODECS:
             raise VideoError(f"cannot write {path.name}: choose a name that ends in {' or '.join(CODECS)}")
         self.path, self.fps = path, fps
-        self._beside = path.with_name(f".{path.stem}.partial{path.suffix}")
+        self._replacing = replacing(path)
         self._size: tuple[int, ...] | None = None
         self._writer: cv2.VideoWriter | None = None
 
     def __enter__(self) -> Self:
+        self._beside = self._replacing.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer is None:
-            return
-        self._writer.release()
-        if kind is None:
-            self._beside.replace(self.path)
-        else:
-            self._beside.unlink(missing_ok=True)
+        if self._writer is not None:
+            self._writer.release()
+        self._replacing.__exit__(kind, error, trace)
 
     def write(self, picture: Picture) -> None:
         """Append one picture, uint8 [height, width, 3], RGB."""
@@ -253,7 +251,6 @@ class VideoWriter:
         self._writer.write(cv2.cvtColor(even, cv2.COLOR_RGB2BGR))
 
     def _open(self, height: int, width: int) -> cv2.VideoWriter:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         codec = CODECS[self.path.suffix.lower()]
         with _silent_opencv():
             writer = cv2.VideoWriter(
@@ -403,7 +400,11 @@ def shown_size(size: tuple[int, int], max_side: int) -> tuple[int, int]:
 
 
 def draw_labels(
-    frame: Picture, labels: NDArray[np.uint8], ids: Sequence[int], max_side: int = 1280
+    frame: Picture,
+    labels: NDArray[np.uint8],
+    ids: Sequence[int],
+    max_side: int = 1280,
+    names: Sequence[str] = (),
 ) -> Picture:
     """Objects of a frame, tinted and outlined, with a legend below.
 
@@ -412,13 +413,14 @@ def draw_labels(
         labels: uint8 [height, width].
         ids: the objects, whether they are in this frame or not: the legend stays the same for a whole video.
         max_side: longer side of the frame in the picture at most, in pixels.
+        names: of the objects in the legend; by default their numbers.
     """
     small = shrunk(frame, max_side)
     shown = enlarge(labels, small.shape[:2])
     colours = render.head_colors(max(ids))[np.array(ids) - 1]
     drawn = render.overlay_masks(small, np.stack([shown == label for label in ids]), colors=colours)
-    names = [(f"object {label}", colour) for label, colour in zip(ids, colours, strict=True)]
-    return render.stack([drawn, render.legend(names, drawn.shape[1])])
+    names = names or [f"object {label}" for label in ids]
+    return render.with_legend(drawn, list(zip(names, colours, strict=True)))
 
 
 def _mosaic(

@@ -318,12 +318,13 @@ def per_class(scores: Iterable[PictureScore]) -> dict[str, tuple[float, int]]:
         for target in score.targets:
             values.setdefault(target.category, []).append(target.jaccard)
     return {
-        _class_name(label): (100 * float(np.mean(values[label])), len(values[label]))
+        class_name(label): (100 * float(np.mean(values[label])), len(values[label]))
         for label in sorted(values)
     }
 
 
-def _class_name(category: int) -> str:
+def class_name(category: int) -> str:
+    """Name of a `Target`'s category: 0 is the foreground, and labels that VOC has not keep their number."""
     if category == 0:
         return "foreground"
     return CLASSES[category - 1] if category <= len(CLASSES) else f"label {category}"

@@ -110,7 +110,7 @@ def _write_maps(
     colors = render.head_colors(len(masks))
     named = [(f"head {head}", color) for head, color in enumerate(colors)]
     coloured = render.overlay_heads(picture, attention, mass=mass)
-    render.save_png(folder / "heads.png", render.stack([coloured, render.legend(named, size[1])]))
+    render.save_png(folder / "heads.png", render.with_legend(coloured, named))
     for head, (values, one) in enumerate(zip(attention, masks, strict=True)):
         render.save_png(folder / f"attention_head_{head}.png", render.heat_map(values, size))
         export.write_mask_png(folder / f"mask_head_{head}.png", one.astype(np.uint8))

@@ -1,7 +1,7 @@
 """`python -m segmentation davis`: labels of the first frame carried through DAVIS, or through any frames."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from pathlib import Path
@@ -29,7 +29,7 @@ from segmentation.davis import (
 )
 from segmentation.propagation import PRESETS, Labels
 from segmentation.scoring import Evaluation
-from segmentation.video import Picture, draw_labels, frame_files
+from segmentation.video import DEFAULT_FPS, Picture, VideoWriter, draw_labels, frame_files
 
 Source = AttentionPredictor | ColourPatches
 
@@ -39,7 +39,8 @@ class Davis:
     """Carry the labels of the first frame through DAVIS by nearest neighbours of patch features, then score.
 
     Writes OUTPUT/SEQUENCE/FRAME.png, palette PNGs whose values are the labels, and OUTPUT/predictions.json,
-    which says how they were made. With --frames and --mask any folder of frames takes the place of DAVIS.
+    which says how they were made; with --overlays also overlays/SEQUENCE.webm. With --frames and --mask any
+    folder of frames takes the place of DAVIS.
     """
 
     output: Path
@@ -71,6 +72,8 @@ class Davis:
     """Keep the finished sequences of an earlier run with the same settings."""
     allow_gaps: bool = False
     """Let the numbers of frames jump."""
+    overlays: bool = False
+    """Draw every sequence as a video: masks tinted and outlined, objects with their scores."""
     size: int = 480
     """Pixels of the short side that the model sees."""
     batch: int = 4
@@ -102,6 +105,9 @@ class Davis:
             evaluation = self._score(dataset, settings)
         write_run_lengths(self.output, named_masks(clips, self.output))
         render.save_png(self.output / "overview.png", overview(clips, masks, self.output, evaluation))
+        if self.overlays:
+            for clip, mask in zip(clips, masks, strict=True):
+                draw_sequence(clip, mask, self.output, evaluation)
         print(f"written to {self.output}: masks, masks.json, masks_images.json, overview.png")
         if evaluation is None:
             print("not scored: there are no masks beyond the first to compare with")
@@ -219,3 +225,19 @@ def overview(
             cells.append((f"{title}, frame {frame.stem}" if index == chosen[0] else frame.stem, drawn))
         rows.append(cells)
     return render.contact_sheet(rows, height=200)
+
+
+def draw_sequence(clip: Clip, mask: Labels, output: Path, evaluation: Evaluation | None) -> None:
+    """Write OUTPUT/overlays/SEQUENCE.webm: predicted masks over the frames, objects with their scores."""
+    scored = () if evaluation is None else evaluation.objects
+    figures = {one.label: one.statistics for one in scored if one.sequence == clip.name}
+    ids = propagation.object_ids(mask)
+    names = [f"object {label}" + _described(figures.get(label)) for label in ids]
+    with VideoWriter(output / "overlays" / f"{clip.name}.webm", DEFAULT_FPS) as video:
+        for frame in clip.frames:
+            labels = read_labels(output / clip.name / f"{frame.stem}.png")
+            video.write(draw_labels(images.read(frame), labels, ids, names=names))
+
+
+def _described(figures: Mapping[str, float] | None) -> str:
+    return f": J {figures['J_mean'] * 100:.1f}, F {figures['F_mean'] * 100:.1f}" if figures else ""

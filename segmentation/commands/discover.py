@@ -59,9 +59,9 @@ class Discover:
     """Objects without labels or training: LOST, TokenCut and several objects, from the features of one pass.
 
     Writes contact_sheet.png, masks/METHOD/NAME.png (labels 1, 2, …), METHOD.json with images.json (COCO run
-    lengths and boxes), for photographs overlays/METHOD/NAME.png, for data sets per_image.csv. Scores are
-    CorLoc (first object) where the data set has boxes, and maxF, IoU and accuracy (all objects as one) where
-    it has masks.
+    lengths and boxes), for data sets per_image.csv, for photographs (and data sets with --overlays)
+    overlays/METHOD/NAME.png. Scores are CorLoc (first object) where the data set has boxes, and maxF, IoU and
+    accuracy (all objects as one) where it has masks.
     """
 
     photos: tyro.conf.Positional[tuple[Path, ...]] = ()
@@ -97,6 +97,8 @@ class Discover:
     """Head of the attention baseline; its mask keeps 60 % of the mass."""
     refine: bool = False
     """Let the edges of masks follow those of the picture (guided filter)."""
+    overlays: bool = False
+    """Draw every picture of a data set too: objects with their boxes, names and scores."""
     output: Path = Path("output/discover")
     """Folder to write to; made if missing."""
     json: Path | None = None
@@ -117,16 +119,15 @@ class Discover:
             precision=self.precision,
             device=self.device,
         )
-        writer = _Writer(self.output, self.methods, overlays=bool(self.photos), expected=len(samples))
+        overlays = self.overlays or bool(self.photos)
+        writer = _Writer(self.output, self.methods, overlays=overlays, expected=len(samples))
         rows: list[dict[str, Any]] = []
         for sample in progress(samples, "discover"):
             picture = images.read(sample.picture)
             found = dict(self._find(predictor, picture, resize))
-            rows += [
-                {"image": sample.name, "method": method, **_score(sample, one)}
-                for method, one in found.items()
-            ]
-            writer.add(sample, picture, found)
+            scored = {method: _score(sample, one) for method, one in found.items()}
+            rows += [{"image": sample.name, "method": method, **row} for method, row in scored.items()]
+            writer.add(sample, picture, found, scored)
         protocol = self._protocol(resize)
         scores: dict[str, dict[str, float]] = {
             method: _summary([row for row in rows if row["method"] == method]) for method in self.methods
@@ -317,8 +318,10 @@ class _Writer:
         self._sheet: list[list[tuple[str, Picture]]] = []
         self._every = max(1, -(-expected // _SHEET))  # pictures on the sheet are spread over the data set
 
-    def add(self, sample: Sample, picture: Picture, found: dict[str, Found]) -> None:
-        """One picture and what every method found in it."""
+    def add(
+        self, sample: Sample, picture: Picture, found: dict[str, Found], scored: dict[str, dict[str, Any]]
+    ) -> None:
+        """One picture, what every method found in it, and how right that is."""
         number = len(self._listed) + 1
         self._listed[number] = (sample.picture.name, (picture.shape[0], picture.shape[1]))
         on_sheet = (number - 1) % self._every == 0
@@ -327,17 +330,14 @@ class _Writer:
             labels = np.zeros(picture.shape[:2], dtype=np.uint8)
             for label, mask in reversed(list(enumerate(one.masks, start=1))):  # the first object lies on top
                 labels[mask] = label
-            path = self._folder / "masks" / method / f"{sample.name}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            export.write_mask_png(path, labels)
+            export.write_mask_png(self._folder / "masks" / method / f"{sample.name}.png", labels)
             self._records[method] += [export.coco_record(number, 1, mask) for mask in one.masks]
             if self._overlays or on_sheet:
                 drawn = _drawn(picture, one)
                 cells.append((f"{method}: {len(one.masks)}", drawn))
             if self._overlays:
-                overlay = self._folder / "overlays" / method / f"{sample.name}.png"
-                overlay.parent.mkdir(parents=True, exist_ok=True)
-                render.save_png(overlay, drawn)
+                overlay = _explained(drawn, f"{method}: {_judged(scored[method])}", len(one.masks))
+                render.save_png(self._folder / "overlays" / method / f"{sample.name}.png", overlay)
         if on_sheet:
             self._sheet.append(cells)
 
@@ -356,3 +356,20 @@ def _drawn(picture: Picture, found: Found) -> Picture:
         return picture
     tinted = render.overlay_masks(picture, np.stack(found.masks))
     return render.draw_boxes(tinted, [bounding_box(mask) for mask in found.masks])
+
+
+def _explained(drawn: Picture, title: str, objects: int) -> Picture:
+    """A drawn picture with its title above and the colours of its objects below."""
+    names = [f"object {number}" for number in range(1, objects + 1)]
+    entries = list(zip(names, render.head_colors(objects), strict=True))
+    return render.caption(render.with_legend(drawn, entries) if entries else drawn, title)
+
+
+def _judged(scores: dict[str, Any]) -> str:
+    """What is known of one picture, for its title."""
+    parts = [f"{scores['objects']} object{'s' * (scores['objects'] != 1)}"]
+    if "localised" in scores:
+        parts.append(f"box {'right' if scores['localised'] else 'wrong'}")
+    named = {"iou": "IoU", "accuracy": "accuracy"}
+    parts += [f"{name} {100 * scores[key]:.1f}" for key, name in named.items() if key in scores]
+    return ", ".join(parts)

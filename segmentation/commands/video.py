@@ -134,10 +134,17 @@ class Video:
         if mask is not None:
             objects, preset = len(propagation.object_ids(mask)), PRESETS[self.preset]
             return memory.propagation_memory(
-                size, fed, predictor.patch_size, width, objects, preset, self.batch, shown
+                size, fed, predictor.patch_size, width, objects, preset, self.batch, shown, videos=1
             )
         return memory.attention_memory(
-            size, shown, fed, predictor.patch_size, width, predictor.blocks, predictor.heads
+            size,
+            shown,
+            fed,
+            predictor.patch_size,
+            width,
+            predictor.blocks,
+            predictor.heads,
+            videos=len(self.views),
         )
 
     def _attention(

@@ -16,7 +16,15 @@ from dino_model.predictor import AttentionPredictor
 from segmentation import export, render, voc
 from segmentation.commands.progress import progress
 from segmentation.masks import decode
-from segmentation.voc import Annotation, GroundTruth, PictureScore, VocProtocol, VocSample, Void
+from segmentation.voc import (
+    Annotation,
+    GroundTruth,
+    PictureScore,
+    TargetScore,
+    VocProtocol,
+    VocSample,
+    Void,
+)
 
 Cells = dict[VocProtocol, list[PictureScore]]
 
@@ -27,7 +35,7 @@ class Voc:
 
     Prints the score with its protocol, a table of classes and the paper's figures; writes per_image.csv,
     contact_sheet.png (the best and worst pictures), masks/NAME.png, masks.json and masks_images.json (COCO
-    run lengths; `score` is the mask's Jaccard).
+    run lengths; `score` is the mask's Jaccard); with --overlays also overlays/NAME.png.
     """
 
     root: Path
@@ -54,6 +62,8 @@ class Voc:
     """Score a box of half the sides in the middle of every picture instead of a model."""
     grid: bool = False
     """Score every combination of mass (0.6, 0.8 and --mass), ground truth and void in one pass."""
+    overlays: bool = False
+    """Draw every picture: masks tinted, the ground truth outlined, classes with their heads and scores."""
     output: Path = Path("output/voc")
     """Folder to write to; made if missing."""
     json: Path | None = None
@@ -72,6 +82,8 @@ class Voc:
         figures = _figures(samples, scores, protocol) | self._scored()
         print(_report(figures, scores, protocol))
         _write(self.output, samples, scores[protocol])
+        if self.overlays:
+            _write_overlays(self.output / "overlays", samples, scores[protocol])
         print(f"\nwritten to {self.output}: per_image.csv, contact_sheet.png, masks, masks.json")
         if self.json:
             export.write_json(self.json, figures)
@@ -248,8 +260,22 @@ def _contact_sheet(
         ]
         rows += [cells[start : start + per_row] for start in range(0, len(cells), per_row)]
     sheet = render.contact_sheet(rows, height=200)
-    entries = [("ground truth", (255, 255, 255)), ("mask", render.head_colors(1)[0])]
-    return render.stack([sheet, render.legend(entries, sheet.shape[1])])
+    return render.with_legend(sheet, [("ground truth", (255, 255, 255)), ("mask", render.head_colors(1)[0])])
+
+
+def _write_overlays(folder: Path, samples: list[VocSample], scores: list[PictureScore]) -> None:
+    for sample, score in progress(list(zip(samples, scores, strict=True)), "overlays"):
+        if score.targets:
+            names = [_described(target) for target in score.targets]
+            colours = render.head_colors(len(names))
+            entries = [("ground truth", (255, 255, 255)), *zip(names, colours, strict=True)]
+            overlay = render.with_legend(_drawn(sample, score), entries)
+            render.save_png(folder / f"{sample.name}.png", overlay)
+
+
+def _described(target: TargetScore) -> str:
+    head = f", head {target.head}" if target.head >= 0 else ""
+    return f"{voc.class_name(target.category)}: {100 * target.jaccard:.1f}{head}"
 
 
 def _drawn(sample: VocSample, score: PictureScore) -> render.Picture:

@@ -26,7 +26,7 @@ from segmentation.davis import (
 )
 from segmentation.export import write_mask_png
 from segmentation.propagation import propagate_frames
-from segmentation.video import VideoError
+from segmentation.video import VideoError, VideoFile
 
 FRAMES = 5
 SIZE = (64, 128)
@@ -228,7 +228,8 @@ def test_the_command_propagates_writes_and_scores(
     davis: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     output = tmp_path / "out"
-    command(davis, output, json=tmp_path / "scores.json", csv=tmp_path / "scores.csv").run()
+    options = {"json": tmp_path / "scores.json", "csv": tmp_path / "scores.csv", "overlays": True}
+    command(davis, output, **options).run()
     printed = capsys.readouterr().out
     assert "preset dino" in printed
     assert "memory about" in printed
@@ -242,6 +243,9 @@ def test_the_command_propagates_writes_and_scores(
         assert mask.mode == "P"
         assert mask.size == (128, 64)
     assert (output / "overview.png").is_file()
+    drawn = list(VideoFile(output / "overlays" / "bear.webm"))
+    assert len(drawn) == FRAMES
+    assert drawn[0].shape[0] > SIZE[0]  # a legend stands below the frame
     COCO(output / "masks_images.json").loadRes(str(output / "masks.json"))
 
 

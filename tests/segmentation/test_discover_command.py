@@ -100,7 +100,9 @@ def test_voc_boxes_are_read_from_pixel_one_and_difficult_ones_count(devkit):
 @pytest.mark.parametrize("refine", [False, True])
 def test_a_folder_with_masks_gets_saliency_measures(masked, tmp_path, refine):
     file = tmp_path / "figures.json"
-    Discover(dataset=str(masked), model=MODEL, output=tmp_path / "out", json=file, refine=refine).run()
+    options = {"model": MODEL, "output": tmp_path / "out", "json": file, "refine": refine}
+    Discover(dataset=str(masked), **options, overlays=refine).run()
+    assert len(list((tmp_path / "out" / "overlays").rglob("*.png"))) == (2 * 3 if refine else 0)
     figures = json.loads(file.read_text())
     assert figures["protocol"]["resize"] == "native"
     with (tmp_path / "out" / "per_image.csv").open() as table:

@@ -189,6 +189,15 @@ def test_the_command_writes_figures_that_agree_with_each_other(devkit, tmp_path,
     assert (out / "contact_sheet.png").is_file()
 
 
+def test_overlays_are_drawn_of_every_picture_with_an_object(devkit, tmp_path):
+    out = tmp_path / "out"
+    Voc(root=devkit, model=MODEL, size=64, output=out, overlays=True).run()
+    assert sorted(file.stem for file in (out / "overlays").iterdir()) == ["cat", "cup"]
+    overlay = np.array(Image.open(out / "overlays" / "cat.png"))
+    assert overlay.shape[0] > 120  # a legend stands below the picture
+    assert (overlay[20:80, 30] == 255).all(axis=1).mean() > 0.9  # the truth's left edge, in white
+
+
 def test_the_grid_holds_what_each_protocol_scores_alone(devkit, tmp_path):
     together, alone = tmp_path / "grid.json", tmp_path / "alone.json"
     common = {"root": devkit, "model": MODEL, "size": 64, "output": tmp_path / "out"}
