@@ -19,6 +19,14 @@ class Limits:
     """Memory for photographs, their queries and keys, in MB; what was used least recently is forgotten."""
     max_waiting: int = 64
     """Most photographs that wait for the model; further ones are turned away."""
+    max_frames: int = 120
+    """Most frames of a clip that are used; what follows them is left out, and that is said."""
+    max_clip_seconds: int = 10
+    """Most seconds of a clip that are used."""
+    max_frame_megapixels: int = 9
+    """Largest frame of a clip that is decoded, in millions of pixels; 4K has 8.3."""
+    max_clips_mb: int = 400
+    """Memory for clips and the masks followed through them, in MB; the clip used longest ago is forgotten."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -1,8 +1,8 @@
 // A picture that the server has encoded: what it told of it, and what it hands out on request.
 
-import { decodeBlock } from "./attention.js";
+import { decodeBlock, decodeTokens } from "./attention.js";
 
-const BLOCKS_KEPT = 4;
+const ARRAYS_KEPT = 6;
 
 /** The server's refusal, in words for people. */
 export class Refusal extends Error {}
@@ -13,7 +13,7 @@ export class Encoding {
     Object.assign(this, value);
     this.url = `lab/encodings/${value.token}`;
     this.picture = `${this.url}/picture.jpg`;
-    this.loaded = new Map(); // block number -> queries and keys
+    this.loaded = new Map(); // address -> the arrays of a block
   }
 
   /** The token of a patch, or of [CLS] for null. */
@@ -21,16 +21,34 @@ export class Encoding {
     return patch ? this.prefix + patch.row * this.columns + patch.column : 0;
   }
 
-  /** Queries and keys of a block, counted from 0. Throws a Refusal. */
-  async block(number) {
-    if (!this.loaded.has(number)) {
-      const answer = await ask(`${this.url}/blocks/${number}`);
-      const tokens = this.prefix + this.rows * this.columns;
-      const { heads, prefix } = this;
-      this.loaded.set(number, { ...decodeBlock(await answer.arrayBuffer(), { heads, tokens, prefix }), number });
-      if (this.loaded.size > BLOCKS_KEPT) this.loaded.delete(this.loaded.keys().next().value);
+  /** Queries and keys of a block, counted from 0, as attention.js takes them. Throws a Refusal. */
+  block(number) {
+    return this.arrays(number, `blocks/${number}`, (bytes) => decodeBlock(bytes, this.shape));
+  }
+
+  /** Features of every token after a block and the final norm, as attention.js takes them. Throws a Refusal. */
+  tokens(number) {
+    return this.arrays(number, `tokens/${number}`, (bytes) => decodeTokens(bytes, this.shape));
+  }
+
+  /** Principal components of "key-pca" or "token-pca" as colours from 0 to 1: [patches, 3]. Throws a Refusal. */
+  colors(number, quantity) {
+    const address = `colors/${number}?quantity=${quantity}`;
+    return this.arrays(number, address, (bytes) => ({ colors: new Float32Array(bytes) }));
+  }
+
+  get shape() {
+    return { heads: this.heads, tokens: this.prefix + this.rows * this.columns, prefix: this.prefix };
+  }
+
+  /** What `decode` makes of the bytes at an address, fetched once, with the number of its block. */
+  async arrays(number, address, decode) {
+    if (!this.loaded.has(address)) {
+      const answer = await ask(`${this.url}/${address}`);
+      this.loaded.set(address, { ...decode(await answer.arrayBuffer()), number });
+      if (this.loaded.size > ARRAYS_KEPT) this.loaded.delete(this.loaded.keys().next().value);
     }
-    return this.loaded.get(number);
+    return this.loaded.get(address);
   }
 
   /** What the server tells about a view, as data. Throws a Refusal. */
@@ -38,19 +56,29 @@ export class Encoding {
     return (await ask(`${this.url}/${file}?${new URLSearchParams(view)}`)).json();
   }
 
+  /** A file of a view, as text. Throws a Refusal. */
+  async text(file, view) {
+    return (await ask(`${this.url}/${file}?${new URLSearchParams(view)}`)).text();
+  }
+
   /** Fetch a file of a view and hand it to the browser to keep. Throws a Refusal. */
   async download(file, view) {
-    const answer = await ask(`${this.url}/${file}?${new URLSearchParams(view)}`);
-    const name = /filename="([^"]+)"/.exec(answer.headers.get("Content-Disposition"))?.[1] ?? file;
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(await answer.blob());
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+    await keep(`${this.url}/${file}?${new URLSearchParams(view)}`, file);
   }
 }
 
-async function ask(address) {
+/** Fetch a file and hand it to the browser to keep, under the server's name for it. Throws a Refusal. */
+export async function keep(address, file) {
+  const answer = await ask(address);
+  const name = /filename="([^"]+)"/.exec(answer.headers.get("Content-Disposition"))?.[1] ?? file;
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await answer.blob());
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+export async function ask(address) {
   const answer = await fetch(address).catch(() => {
     throw new Refusal("The server cannot be reached: is it still running?");
   });
