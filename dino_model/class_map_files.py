@@ -28,8 +28,8 @@ FORMAT = "DINO class map 1"
 JSON, CSV, FIGURE, THUMBNAILS = "map.json", "map.csv", "map.png", "thumbnails.webp"
 THUMBNAIL_SIDE = 64
 COLORS = (
-    *("#c2410c", "#b98a00", "#0284c7", "#0f8f80", "#a21caf", "#3f8f29"),
-    *("#dc2668", "#4f46e5", "#9333c8", "#8a6d4f", "#5f7d95", "#c0562f", "#7b7b86"),
+    *("#c2410c", "#b08300", "#0284c7", "#0f8f80", "#b832c6", "#3f8f29"),
+    *("#dc2668", "#6366f1", "#9a4ff0", "#8a6d4f", "#5f7d95", "#71802a", "#7b7b86"),
 )
 """One for each of `GROUPS`; each at least 3 : 1 against white and against the page's dark ground."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "h", "d", "*")
