@@ -6,7 +6,7 @@ import os
 import posixpath
 import tarfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -184,6 +184,17 @@ class Images:
             extents=None if self.extents is None else tuple(self.extents[i] for i in chosen),
         )
 
+    def named(self, names: str | Path) -> "Images":
+        """The pictures that a text file names, one a line, as in `names`.
+
+        Raises:
+            ImageError: a name that is not there, or none at all.
+        """
+        wanted = _known(self.names, names)
+        if not wanted:
+            raise ImageError(f"{names} names no picture: expected one name a line, such as {self.names[0]}")
+        return self.subset(i for i, name in enumerate(self.names) if name in wanted)
+
 
 def open_images(path: str | Path, *, exclude: str | Path | None = None) -> Images:
     """The pictures of a folder, an uncompressed tar, or a list. Nothing is decoded yet.
@@ -281,17 +292,23 @@ def _is_picture(name: str) -> bool:
 def _without(names: list[str], exclude: str | Path | None) -> list[str]:
     if exclude is None:
         return names
-    unwanted = set(_lines(Path(exclude)))
-    unknown = sorted(unwanted.difference(names))
-    if unknown:
-        raise ImageError(
-            f"{exclude} names {len(unknown)} pictures that are not there, the first is {unknown[0]};"
-            f" names look like {names[0]}"
-        )
+    unwanted = _known(names, exclude)
     kept = [name for name in names if name not in unwanted]
     if not kept:
         raise ImageError(f"{exclude} leaves no picture: it names all {len(names)}")
     return kept
+
+
+def _known(names: Sequence[str], file: str | Path) -> set[str]:
+    """The lines of a text file, all of which must be among the names."""
+    lines = set(_lines(Path(file)))
+    unknown = sorted(lines.difference(names))
+    if unknown:
+        raise ImageError(
+            f"{file} names {len(unknown)} pictures that are not there, the first is {unknown[0]};"
+            f" names look like {names[0]}"
+        )
+    return lines
 
 
 def _labels(names: list[str]) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:

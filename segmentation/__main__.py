@@ -9,12 +9,14 @@ from dino_model.errors import EXPECTED, sentence
 from segmentation.commands.attention import Attention
 from segmentation.commands.davis import Davis
 from segmentation.commands.discover import Discover
+from segmentation.commands.gallery import Gallery
 from segmentation.commands.score import Score
 from segmentation.commands.video import Video
 from segmentation.commands.voc import Voc
 
 COMMANDS: dict[str, type[Any]] = {
     "attention": Attention,
+    "gallery": Gallery,
     "voc": Voc,
     "davis": Davis,
     "score": Score,

@@ -107,6 +107,20 @@ def best_head(masks: Mask, ground_truth: Mask, void: Mask | None = None) -> tupl
     return head, float(scores[head])
 
 
+def agreeing_head(masks: Mask) -> int:
+    """The head whose mask the others' masks resemble most, by mean Jaccard: a choice without ground truth.
+
+    Args:
+        masks: [heads, height, width]. Of equals the first is taken; a single head is its own choice.
+    """
+    flat = masks.reshape(len(masks), -1).astype(np.float32)
+    intersection = flat @ flat.T  # [heads, heads]
+    area = np.diag(intersection)
+    union = area[:, None] + area[None] - intersection
+    similarity = np.divide(intersection, union, out=np.ones_like(union), where=union > 0)
+    return int(similarity.sum(axis=1).argmax())
+
+
 def components(mask: Mask, connectivity: Literal[4, 8] = 4) -> NDArray[np.int32]:
     """Connected parts of a mask, numbered from 1 by falling area (0 outside): [height, width].
 

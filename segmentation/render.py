@@ -302,6 +302,19 @@ def contact_sheet(
     return np.pad(sheet, ((gap, gap), (gap, 0), (0, 0)), constant_values=255)
 
 
+def save_picture(path: Path, picture: Picture) -> None:
+    """Write a picture [height, width, 3] as PNG or JPEG, as its suffix says, whole or not at all.
+
+    Raises:
+        ValueError: another suffix.
+    """
+    format_name = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}.get(path.suffix.lower())
+    if format_name is None:
+        raise ValueError(f"{path} is no name for a picture: expected a .png or .jpg file")
+    with replacing(path) as beside:
+        Image.fromarray(np.ascontiguousarray(picture)).save(beside, format=format_name, quality=88)
+
+
 def save_png(path: Path, picture: Picture) -> None:
     """Write a picture [height, width, 3] or a grey one [height, width] as PNG, whole or not at all."""
     with replacing(path) as beside:

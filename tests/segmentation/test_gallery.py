@@ -1,0 +1,77 @@
+"""The contact sheet, on pictures that a small untrained model looks at."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from PIL import Image
+
+from dino_model.images import open_images
+from segmentation.commands.gallery import Gallery, cells_of, evenly
+from segmentation.masks import agreeing_head
+from segmentation.metrics import jaccard
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    for i in range(7):
+        Image.fromarray(generator.integers(0, 256, (40, 48 + i, 3), np.uint8)).save(folder / f"{i}.png")
+    return folder
+
+
+def gallery(photos, output, **options):
+    return Gallery(
+        photos, output, model="random:vit_tiny/16", size=48, precision="fp32", device="cpu", **options
+    )
+
+
+def test_sheet_shows_the_pictures_asked_for(photos, tmp_path, capsys):
+    gallery(photos, tmp_path / "sheet.png", count=4, columns=2).run()
+    assert "4 pictures" in capsys.readouterr().out
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.height > 2 * 128
+        assert sheet.width > 8 * 128
+
+
+def test_a_jpeg_is_written_where_the_name_says_so(photos, tmp_path):
+    gallery(photos, tmp_path / "sheet.jpg", count=1).run()
+    with Image.open(tmp_path / "sheet.jpg") as sheet:
+        assert sheet.format == "JPEG"
+
+
+def test_another_suffix_is_refused_and_nothing_is_written(photos, tmp_path):
+    with pytest.raises(ValueError, match=r"expected a \.png or \.jpg"):
+        gallery(photos, tmp_path / "sheet.txt").run()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["photos"]
+
+
+def test_pictures_are_taken_evenly_from_those_named(photos, tmp_path):
+    names = tmp_path / "names.txt"
+    names.write_text("1.png\n3.png\n4.png\n5.png\n6.png\n")
+    assert evenly(open_images(photos), names, 3).names == ("1.png", "4.png", "6.png")
+    assert evenly(open_images(photos), None, 100).names == open_images(photos).names
+    names.write_text("9.png\n")
+    with pytest.raises(ValueError, match=r"the first is 9\.png"):
+        evenly(open_images(photos), names, 3)
+
+
+def test_a_count_below_one_is_refused(photos, tmp_path):
+    with pytest.raises(ValueError, match="--count is 0"):
+        gallery(photos, tmp_path / "sheet.png", count=0).run()
+
+
+@given(arrays.arrays(bool, st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4))))
+def test_agreeing_head_has_the_greatest_mean_jaccard(masks):
+    mean = [jaccard(masks, np.broadcast_to(mask, masks.shape)).sum() for mask in masks]
+    assert mean[agreeing_head(masks)] == pytest.approx(max(mean), abs=1e-5)
+
+
+def test_mask_on_the_sheet_is_the_agreeing_heads():
+    attention = np.full((3, 2, 2), 0.01)
+    attention[0, 0, 0] = attention[1, 1, 1] = attention[2, 1, 1] = 1
+    titles = [title for title, _ in cells_of("cat", np.zeros((8, 8, 3), np.uint8), attention, 0.6)]
+    assert titles == ["cat", "head 1", "all heads", "mask 25%"]
