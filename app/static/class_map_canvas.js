@@ -3,7 +3,7 @@
 const FARTHEST = 40; // how many times nearer than "all" the map comes
 const REACH = 16; // pixels around a mark that belong to it
 const MARK = 5; // its radius
-const PICTURE = 36; // side of a thumbnail that stands for a mark
+const PICTURES = [14, 72]; // least and greatest side of a thumbnail that stands for a mark
 const LINE = 15; // height of a name
 const MARGIN = 48;
 const STEPS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
@@ -41,6 +41,7 @@ export class Scatter {
     this.shown = { hidden: new Set(), found: null, chosen: null, neighbours: [], placed: null, pictures: false };
     this.sprite = null; // {image, side, columns}
     this.hovered = null;
+    this.whole = true;
     this.touches = new Map();
     this.moved = false;
     this.widths = new Map();
@@ -102,6 +103,7 @@ export class Scatter {
     const room = { x: width - 2 * MARGIN, y: height - 2 * MARGIN };
     const scale = Math.min(room.x / (high.x - low.x || 1), room.y / (high.y - low.y || 1));
     this.least = scale;
+    this.whole = true; // nobody has moved it
     this.view = {
       scale,
       left: width / 2 - ((low.x + high.x) / 2) * scale,
@@ -115,6 +117,7 @@ export class Scatter {
     const { scale, left, top } = this.view;
     const wanted = Math.min(FARTHEST * this.least, Math.max(this.least / 2, scale * factor));
     const by = wanted / scale;
+    this.whole = false;
     this.view = { scale: wanted, left: place.x + (left - place.x) * by, top: place.y + (top - place.y) * by };
     this.draw();
   }
@@ -122,6 +125,7 @@ export class Scatter {
   pan(right, down) {
     this.view.left += right;
     this.view.top += down;
+    this.whole = false;
     this.draw();
   }
 
@@ -135,12 +139,12 @@ export class Scatter {
 
   resize() {
     const { width, height } = this.size;
-    const before = this.canvas.width;
+    if (!width) return; // another tab is shown
     const ratio = devicePixelRatio || 1;
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);
-    if (before !== this.canvas.width) this.fit();
-    this.draw();
+    if (this.whole) this.fit();
+    this.paint(); // at once: a resized canvas is empty
   }
 
   // ---- pointing
@@ -263,9 +267,18 @@ export class Scatter {
     this.threads();
     const order = this.points.map((_, index) => index).filter((index) => this.visible(index));
     order.sort((one, other) => this.weight(one) - this.weight(other)); // what matters lies on top
-    for (const index of order) this.mark(index, shown.pictures && this.sprite !== null);
+    const { half } = this;
+    for (const index of order) this.mark(index, half);
     if (shown.placed) this.star(shown.placed);
     this.names(order.reverse());
+  }
+
+  /** Half the side of a mark: a thumbnail takes the room that points have on average. */
+  get half() {
+    if (!this.shown.pictures || !this.sprite) return MARK;
+    const { width, height } = this.size;
+    const room = Math.sqrt((width * height) / this.points.length) * (this.view.scale / this.least);
+    return Math.min(PICTURES[1], Math.max(PICTURES[0], room)) / 2;
   }
 
   /** How much a point matters now. */
@@ -302,18 +315,19 @@ export class Scatter {
     this.context.globalAlpha = 1;
   }
 
-  mark(index, asPicture) {
-    const { context, points, sprite } = this;
+  mark(index, half) {
+    const { context, points } = this;
+    const sprite = this.shown.pictures ? this.sprite : null;
     const point = points[index];
     const { x, y } = this.at(point);
     context.globalAlpha = this.faint(index) ? 0.22 : 1;
-    if (asPicture) {
-      const [row, column] = [Math.floor(index / sprite.columns), index % sprite.columns];
-      const [from, side] = [sprite.side, PICTURE];
-      context.drawImage(sprite.image, column * from, row * from, from, from, x - side / 2, y - side / 2, side, side);
+    if (sprite) {
+      const from = [(index % sprite.columns) * sprite.side, Math.floor(index / sprite.columns) * sprite.side];
+      const to = [x - half, y - half, 2 * half, 2 * half];
+      context.drawImage(sprite.image, ...from, sprite.side, sprite.side, ...to);
       context.strokeStyle = point.color;
       context.lineWidth = 2;
-      context.strokeRect(x - side / 2, y - side / 2, side, side);
+      context.strokeRect(...to);
     } else {
       context.save();
       context.translate(x, y);
@@ -322,7 +336,7 @@ export class Scatter {
       context.fill(this.paths[point.group]);
       context.restore();
     }
-    if (index === this.shown.chosen || index === this.hovered) this.ring(x, y, asPicture ? PICTURE * 0.75 : MARK * 2.2);
+    if (index === this.shown.chosen || index === this.hovered) this.ring(x, y, half * 1.5 + 4);
     context.globalAlpha = 1;
   }
 
@@ -353,7 +367,7 @@ export class Scatter {
   /** Names beside their points, the weightiest first, over no other name and no mark that stands out. */
   names(order) {
     const { context, shown } = this;
-    const half = shown.pictures && this.sprite ? PICTURE / 2 : MARK;
+    const { half } = this;
     Object.assign(context, { textBaseline: "middle", lineJoin: "round", lineWidth: 3, strokeStyle: this.ground });
     const taken = [];
     const entries = order.filter((index) => !this.faint(index)).map((index) => {
