@@ -1,7 +1,8 @@
 // The arithmetic of attention, in plain arrays: no page, no canvas.
 //
 // A block is what the server sends of one transformer block: queries and keys of every token, prefix tokens
-// ([CLS], registers) first. A map is one Float32Array with a value per patch, in reading order.
+// ([CLS], registers) first. A map is one Float32Array with a value per patch, in reading order. Attention is never
+// negative; logits and cosines are, and masks keep a share of how far they lie above their least (`aboveLeast`).
 
 const HALF = halfTable();
 
@@ -17,14 +18,21 @@ function halfTable() {
   return table;
 }
 
+/** Float32 values of the bytes of 16-bit floats. */
+function decodeHalves(bytes) {
+  const halves = new Uint16Array(bytes);
+  const values = new Float32Array(halves.length);
+  for (let at = 0; at < halves.length; at++) values[at] = HALF[halves[at]];
+  return values;
+}
+
 /**
  * Queries and keys from the bytes of one block: float16 [2, heads, tokens, dim], queries first.
  * @param {ArrayBuffer} bytes
  * @param {{heads: number, tokens: number, prefix: number}} shape
  */
 export function decodeBlock(bytes, { heads, tokens, prefix }) {
-  const halves = new Uint16Array(bytes);
-  const values = Float32Array.from(halves, (bits) => HALF[bits]);
+  const values = decodeHalves(bytes);
   const half = values.length / 2;
   const dim = half / (heads * tokens);
   if (!Number.isInteger(dim)) throw new Error(`${bytes.byteLength} bytes are no block of ${heads} heads`);
@@ -32,30 +40,106 @@ export function decodeBlock(bytes, { heads, tokens, prefix }) {
 }
 
 /**
+ * Token features from the bytes of one block: float16 [tokens, dim].
+ * @param {ArrayBuffer} bytes
+ * @param {{tokens: number, prefix: number}} shape
+ */
+export function decodeTokens(bytes, { tokens, prefix }) {
+  const features = decodeHalves(bytes);
+  return { features, tokens, dim: features.length / tokens, prefix };
+}
+
+/** Inner product of two vectors of `dim` values that start at `at` and at `to`; four sums, so that none waits. */
+function inner(one, at, other, to, dim) {
+  let first = 0;
+  let second = 0;
+  let third = 0;
+  let fourth = 0;
+  let axis = 0;
+  for (; axis + 3 < dim; axis += 4) {
+    first += one[at + axis] * other[to + axis];
+    second += one[at + axis + 1] * other[to + axis + 1];
+    third += one[at + axis + 2] * other[to + axis + 2];
+    fourth += one[at + axis + 3] * other[to + axis + 3];
+  }
+  for (; axis < dim; axis++) first += one[at + axis] * other[to + axis];
+  return first + second + (third + fourth);
+}
+
+/** q · k / √d of one token's query with the key of every token, for one head: [tokens]. */
+function logits({ queries, keys, tokens, dim }, token, head) {
+  const start = head * tokens * dim;
+  const row = new Float32Array(tokens);
+  const scale = 1 / Math.sqrt(dim);
+  for (let other = 0; other < tokens; other++) {
+    row[other] = scale * inner(queries, start + token * dim, keys, start + other * dim, dim);
+  }
+  return row;
+}
+
+/**
  * Where one token looks, for one head: softmax over all tokens, of which the patches are returned.
  * @returns {Float32Array} [patches]; sums to less than 1, the prefix tokens hold the rest
  */
-export function attentionRow({ queries, keys, tokens, dim, prefix }, token, head) {
-  const start = head * tokens * dim;
-  const query = queries.subarray(start + token * dim, start + (token + 1) * dim);
-  const row = new Float32Array(tokens);
-  const scale = 1 / Math.sqrt(dim);
-  let peak = -Infinity;
-  for (let other = 0, at = start; other < tokens; other++) {
-    let product = 0;
-    for (let axis = 0; axis < dim; axis++, at++) product += query[axis] * keys[at];
-    row[other] = product * scale;
-    if (row[other] > peak) peak = row[other];
-  }
+export function attentionRow(block, token, head) {
+  const row = logits(block, token, head);
+  const [, peak] = range(row);
   let total = 0;
-  for (let other = 0; other < tokens; other++) total += row[other] = Math.exp(row[other] - peak);
-  for (let other = 0; other < tokens; other++) row[other] /= total;
-  return row.subarray(prefix);
+  for (let other = 0; other < row.length; other++) total += row[other] = Math.exp(row[other] - peak);
+  for (let other = 0; other < row.length; other++) row[other] /= total;
+  return row.subarray(block.prefix);
 }
 
-/** Maps of every head for one token. */
+/** Attention of every head for one token. */
 export function attentionMaps(block, token) {
-  return Array.from({ length: block.heads }, (_, head) => attentionRow(block, token, head));
+  return eachHead(block, (head) => attentionRow(block, token, head));
+}
+
+/** What the softmax of attention is taken of, q · k / √d, of every head for one token. */
+export function logitMaps(block, token) {
+  return eachHead(block, (head) => logits(block, token, head).subarray(block.prefix));
+}
+
+/** Cosine of one token's key with the key of every patch, of every head. */
+export function keyCosineMaps(block, token) {
+  return eachHead(block, (head) => cosines(block.keys, head, token, block));
+}
+
+/** Cosine of one token's feature with that of every patch: a single map. */
+export function tokenCosineMaps(block, token) {
+  return [cosines(block.features, 0, token, block)];
+}
+
+function eachHead({ heads }, compute) {
+  return Array.from({ length: heads }, (_, head) => compute(head));
+}
+
+/** Cosines of one token's vector with those of the patches, in one head's part of `vectors` [heads, tokens, dim]. */
+function cosines(vectors, head, token, { tokens, dim, prefix }) {
+  const lengths = lengthsOf(vectors, dim);
+  const first = head * tokens;
+  const row = new Float32Array(tokens - prefix);
+  for (let patch = 0; patch < row.length; patch++) {
+    const other = first + prefix + patch;
+    const product = inner(vectors, (first + token) * dim, vectors, other * dim, dim);
+    row[patch] = product / (lengths[first + token] * lengths[other]);
+  }
+  return row;
+}
+
+const LENGTHS = new WeakMap(); // computed once for the vectors of a block
+
+/** The length of every vector; 1 for a vector of zeros, which has cosine 0 with all. */
+function lengthsOf(vectors, dim) {
+  let lengths = LENGTHS.get(vectors);
+  if (!lengths) {
+    lengths = new Float64Array(vectors.length / dim);
+    for (let at = 0; at < lengths.length; at++) {
+      lengths[at] = Math.sqrt(inner(vectors, at * dim, vectors, at * dim, dim)) || 1;
+    }
+    LENGTHS.set(vectors, lengths);
+  }
+  return lengths;
 }
 
 /** Mean over maps, patch by patch. */
@@ -77,11 +161,18 @@ export function maxMap(maps) {
 export function range(map) {
   let low = Infinity;
   let high = -Infinity;
-  for (const value of map) {
+  for (let patch = 0; patch < map.length; patch++) {
+    const value = map[patch];
     if (value < low) low = value;
     if (value > high) high = value;
   }
   return [low, high];
+}
+
+/** How far each value lies above the map's least: weights of which a share can be kept. All 1 where all are equal. */
+export function aboveLeast(map) {
+  const [low, high] = range(map);
+  return high > low ? map.map((value) => value - low) : new Float32Array(map.length).fill(1);
 }
 
 /**
@@ -106,7 +197,7 @@ export function keepMass(map, mass) {
   let bucket = 0;
   let sum = 0;
   while (bucket < last && Math.fround(sum + SUMS[bucket]) <= limit) sum += SUMS[bucket++];
-  const near = map.filter((_, patch) => bits[patch] >>> 16 === bucket).sort();
+  const near = map.filter((_, patch) => bits[patch] >>> 16 === bucket).sort(); // numerically, as typed arrays do
   let first = 0; // rank, within the bucket, of the least patch that is kept
   for (; first < near.length - 1; first++) {
     sum += Math.fround(near[first] / total);

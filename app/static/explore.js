@@ -1,10 +1,13 @@
-// The tab Explore: one answer of the server per picture and block, everything else happens here.
+// The tab Explore: one answer of the server per picture, block and quantity, everything else happens here.
 
-import { attentionMaps, entropy, keepMass, keptShares, maxMap, meanMap, range } from "./attention.js";
+import { entropy, keptShares } from "./attention.js";
 import { Encoding, Refusal } from "./encoding.js";
+import { Maps } from "./maps.js";
 import { colormap, outlinePath } from "./paint.js";
 import { Pins, samePatch } from "./pins.js";
-import { receivePhotos } from "./receive.js";
+import { QUANTITIES } from "./quantities.js";
+import { Queries } from "./queries.js";
+import { receivePhotos, refuseLargeFiles } from "./receive.js";
 import { Stage } from "./stage.js";
 import { Tiles } from "./tiles.js";
 
@@ -14,7 +17,7 @@ const SPEAK_AFTER = 500; // milliseconds of rest before the readout is spoken
 /**
  * Start the tab inside its component. Called once, by the line of script that Gradio runs when the component loads.
  * @param {HTMLElement} element  the component
- * @param {object} props  value: the encoding shown, or an error; facts: colours and examples, given once
+ * @param {object} props  value: the encoding shown, or an error; facts: colours, examples and limits, given once
  * @param {Function} watch  calls back when the server sends another value
  * @param {(example: string) => void} openExample
  */
@@ -25,7 +28,9 @@ export function mount({ element, props, watch, openExample }) {
   };
   watch("value", load);
   load();
-  receivePhotos(() => document.querySelector("#toolbar input[type=file]"));
+  const findInput = () => document.querySelector("#toolbar input[type=file]");
+  receivePhotos(findInput);
+  refuseLargeFiles(findInput, props.facts.maxBytes, (sentence) => explorer.say(sentence));
 }
 
 class Explorer {
@@ -38,7 +43,9 @@ class Explorer {
     this.colormaps = Object.fromEntries(tables);
     this.turn = 0; // counts answers asked for, so that a late one is dropped
     this.encoding = null;
-    this.block = null;
+    this.block = null; // the arrays of one block that the quantity is computed from
+    this.quantity = "attention"; // a key of QUANTITIES
+    this.chosenColors = {}; // colour map by quantity
     this.hovered = null;
     this.pins = new Pins(facts.pins);
     this.show = "heads"; // or "mean", "max", the number of a head
@@ -54,6 +61,10 @@ class Explorer {
       this.show = key;
       this.render();
     });
+    this.queries = new Queries(this.find(".lab-compared"), {
+      choose: (pin) => this.change(() => (this.pins.active = pin)),
+      remove: (pin) => this.change(() => this.pins.remove(pin)),
+    });
     this.listExamples(openExample);
     this.listen();
     root.explorer = this; // for the browser's console, and for tests
@@ -62,11 +73,13 @@ class Explorer {
   listen() {
     this.form.addEventListener("submit", (event) => event.preventDefault());
     this.form.addEventListener("input", ({ target }) => {
-      for (const name of ["mass", "opacity"]) {
-        this.find(`.lab-${name} output`).value = `${this.form.elements[name].value} %`;
+      const { block, quantity } = this.form.elements;
+      if (target.name === "block") this.openBlock(Number(block.value) - 1);
+      else if (target.name === "quantity") this.openQuantity(quantity.value);
+      else {
+        if (target.name === "colormap") this.chosenColors[this.quantity] = target.value;
+        this.render();
       }
-      if (target.name === "block") this.openBlock(Number(target.value) - 1);
-      else this.render();
     });
     this.find(".lab-undo").addEventListener("click", () => this.change(() => this.pins.undo()));
     for (const link of this.root.querySelectorAll("[data-download]")) {
@@ -74,6 +87,7 @@ class Explorer {
         if (this.encoding) this.attempt(() => this.encoding.download(link.dataset.download, this.request));
       });
     }
+    this.find(".lab-copy").addEventListener("click", () => this.copyPython());
   }
 
   // ---- what the server sends
@@ -83,7 +97,7 @@ class Explorer {
     this.say(value.error ?? "");
     if (value.error) return;
     const encoding = new Encoding(value);
-    const block = await this.newest(() => encoding.block(encoding.blocks - 1));
+    const block = await this.newest(() => QUANTITIES[this.quantity].load(encoding, encoding.blocks - 1));
     if (!block) return;
     Object.assign(this, { encoding, block, hovered: null });
     this.pins.clear();
@@ -92,12 +106,21 @@ class Explorer {
     this.root.dataset.token = encoding.token; // says that everything is on the screen
   }
 
+  /** Look at another block, counted from 0. */
   async openBlock(number) {
-    if (!this.encoding) return;
+    if (this.encoding) await this.load(this.quantity, number);
+  }
+
+  /** Look at another quantity of the same block. */
+  async openQuantity(quantity) {
+    if (this.encoding) await this.load(quantity, Number(this.form.elements.block.value) - 1);
+  }
+
+  async load(quantity, number) {
     this.labelBlock(number);
-    const block = await this.newest(() => this.encoding.block(number));
-    if (!block) return;
-    this.block = block;
+    const block = await this.newest(() => QUANTITIES[quantity].load(this.encoding, number));
+    if (block) Object.assign(this, { quantity, block });
+    this.showControls();
     this.render();
   }
 
@@ -128,6 +151,17 @@ class Explorer {
     alert.hidden = !sentence;
   }
 
+  /** Put the view's Python on the clipboard; where the browser forbids that, show it. */
+  async copyPython() {
+    const code = this.encoding && (await this.attempt(() => this.encoding.text("view.py", this.request)));
+    if (!code) return;
+    const refused = await navigator.clipboard?.writeText(code).then(() => false, () => true);
+    this.find(".lab-code code").textContent = code;
+    this.find(".lab-code").open = refused ?? true;
+    this.find(".lab-code").hidden = false;
+    this.find(".lab-copied").textContent = refused === false ? "Copied." : "Copy this by hand: the browser keeps the clipboard shut.";
+  }
+
   // ---- pointing
 
   hover(patch) {
@@ -150,9 +184,19 @@ class Explorer {
 
   // ---- numbers
 
+  /** What is asked for, by its name in QUANTITIES. */
+  get asked() {
+    return QUANTITIES[this.quantity];
+  }
+
+  /** The map on the stage: as chosen, but the only one there is where heads have none of their own. */
+  get shown() {
+    return this.asked.heads ? this.show : "mean";
+  }
+
   get settings() {
     const { layer, mass, opacity, colormap: colors, smooth, shared, outline } = this.form.elements;
-    const masked = layer.value === "mask" && this.show !== "heads";
+    const masked = layer.value === "mask" && this.shown !== "heads" && !this.asked.colors;
     return {
       layer: layer.value,
       mass: Number(mass.value) / 100,
@@ -166,20 +210,16 @@ class Explorer {
 
   /** What is on the stage, in the server's words. */
   get request() {
-    const { patch, show, settings } = this;
-    const query = patch ? `${patch.row},${patch.column}` : "cls";
-    return { ...settings, block: this.block.number, query, show };
+    const { patch, shown, settings, quantity } = this;
+    const query = patch && !this.asked.colors ? `${patch.row},${patch.column}` : "cls";
+    return { ...settings, quantity, block: this.block.number, query, show: shown };
   }
 
-  /** A map, its kept patches and its range for every entry of the gallery but "heads", which has all of them. */
-  view() {
-    const { block, patch, encoding, settings } = this;
-    const heads = attentionMaps(block, encoding.tokenOf(patch));
-    const maps = new Map(heads.map((map, head) => [String(head), map]));
-    maps.set("mean", meanMap(heads)).set("max", maxMap(heads));
-    const kept = new Map([...maps].map(([key, map]) => [key, keepMass(map, settings.mass)]));
-    const own = new Map([...maps].map(([key, map]) => [key, range(map)]));
-    return { patch, settings, heads, maps, kept, own, drawn: settings.shared ? shareRange(own, heads.length) : own };
+  /** The maps of one patch, or of [CLS] for null, under the settings. Not for colours. */
+  mapsOf(patch, { mass, shared, colormap: colors } = this.settings) {
+    const heads = this.asked.maps(this.block, this.encoding.tokenOf(patch));
+    const diverging = this.facts.diverging.includes(colors);
+    return new Maps(heads, { mass, shared, diverging, signed: this.asked.signed });
   }
 
   // ---- what is seen
@@ -198,15 +238,31 @@ class Explorer {
       })),
     ];
     if (!shows.some(({ key }) => key === this.show)) this.show = "heads";
+    this.dressed = ""; // new tiles are not dressed yet
     this.stage.open(encoding);
     this.tiles.open(encoding, shows);
+    this.queries.open(encoding);
     this.find(".lab-banner").hidden = !encoding.random;
     this.form.elements.block.max = encoding.blocks;
-    this.form.elements.block.value = this.block.number + 1;
-    this.labelBlock(this.block.number);
+    this.showControls();
     listFacts(this.find(".lab-facts"), encoding.facts);
     for (const example of this.root.querySelectorAll(".lab-example")) {
       example.setAttribute("aria-pressed", String(example.dataset.example === encoding.example));
+    }
+  }
+
+  /** Controls and words that follow from the quantity and the block. */
+  showControls() {
+    const { asked, quantity, form, chosenColors } = this;
+    form.elements.quantity.value = quantity;
+    form.elements.block.value = this.block.number + 1;
+    this.labelBlock(this.block.number);
+    if (asked.colormap) form.elements.colormap.value = chosenColors[quantity] ?? asked.colormap;
+    this.find(".lab-title").textContent = asked.title;
+    this.find(".lab-tiles").hidden = !asked.heads;
+    for (const part of this.root.querySelectorAll("[data-needs]")) {
+      const needs = part.dataset.needs; // maps, or heads of their own
+      part.hidden = needs === "heads" ? !asked.heads : Boolean(asked.colors);
     }
   }
 
@@ -217,37 +273,91 @@ class Explorer {
   /** Draw stage, gallery and readout for the patch asked about. */
   render() {
     if (!this.encoding) return;
-    const view = this.view();
-    const { settings, patch } = view;
-    this.root.dataset.layer = settings.layer;
-    this.root.dataset.show = this.show;
-    this.root.classList.toggle("lab-smooth", settings.smooth);
-    this.root.style.setProperty("--opacity", settings.opacity);
-    this.paint(this.stage.canvas, this.show, view);
-    for (const [key, { canvas, note }] of this.tiles.tiles) {
-      this.paint(canvas, key, view);
-      note.textContent = key === "heads" ? "" : percent(view.own.get(key)[1]);
-    }
-    this.tiles.choose(this.show);
-    this.stage.draw(this.outlines(view), patch, this.pins.at(patch)?.color ?? "#fff");
+    const { settings, patch } = this;
+    this.dress(settings);
     this.stage.mark(this.pins.list);
-    this.listQueries();
-    this.describe(view);
+    this.queries.show(this.pins.list, this.pins.active);
+    this.find(".lab-undo").disabled = this.pins.history.length === 0;
+    this.find(".lab-hint").hidden = this.pins.list.length > 0;
+    if (this.asked.colors) this.drawColors(patch);
+    else this.drawMaps(patch, settings);
   }
 
-  paint(canvas, key, { settings, heads, maps, kept, drawn }) {
+  /** Settings that the style sheet draws, touched only when they change: every hover would lay out the page anew. */
+  dress(settings) {
+    const { quantity, shown } = this;
+    const state = JSON.stringify([settings, quantity, shown]);
+    if (this.dressed === state) return;
+    this.dressed = state;
+    const colored = this.asked.colors;
+    Object.assign(this.root.dataset, { layer: colored ? "heat" : settings.layer, show: colored ? "colors" : shown });
+    this.root.classList.toggle("lab-smooth", settings.smooth);
+    this.root.style.setProperty("--opacity", settings.opacity);
+    this.tiles.choose(shown);
+    for (const name of ["mass", "opacity"]) {
+      this.find(`.lab-${name} output`).value = `${this.form.elements[name].value} %`;
+    }
+    const scale = settings.shared ? " One colour scale for all heads." : " Colours from each map's least to greatest.";
+    this.find(".lab-legend").textContent = this.asked.legend + (this.asked.heads ? scale : "");
+  }
+
+  drawColors(patch) {
+    this.stage.canvas.colors(this.block.colors);
+    this.stage.draw([], patch, this.pins.at(patch)?.color ?? "#fff");
+    const at = patch && 3 * (patch.row * this.encoding.columns + patch.column);
+    const [red, green, blue] = patch ? this.block.colors.subarray(at, at + 3) : [];
+    const what = patch ? `Components: red ${red.toFixed(2)}, green ${green.toFixed(2)}, blue ${blue.toFixed(2)}` : "";
+    this.tell(patch ? this.place(patch) : "All patches at once: none is asked", what);
+  }
+
+  drawMaps(patch, settings) {
+    const { shown } = this;
+    const maps = this.mapsOf(patch, settings);
+    this.paint(this.stage.canvas, shown, maps, settings);
+    if (this.asked.heads) {
+      for (const [key, { canvas, note }] of this.tiles.tiles) {
+        this.paint(canvas, key, maps, settings);
+        note.textContent = key === "heads" ? "" : this.asked.figure(maps.range(key));
+      }
+    }
+    this.stage.draw(this.outlines(maps, settings), patch, this.pins.at(patch)?.color ?? "#fff");
+    this.compare(settings);
+    this.tell(...this.describe(patch, maps));
+  }
+
+  /** One map per pin, drawn again only when another pin, block, quantity, head or setting changes them. */
+  compare(settings) {
+    const { quantity, shown, block, pins } = this;
+    const state = JSON.stringify([settings, quantity, shown, block.number, pins.list, this.encoding.token]);
+    if (this.compared === state) return;
+    this.compared = state;
+    this.queries.paint((canvas, pin) => {
+      const maps = this.mapsOf(pin, settings);
+      this.paint(canvas, shown, maps, settings);
+      return `${percent(this.keptArea(maps))} kept`;
+    });
+  }
+
+  /** Share of the picture within the mask. */
+  keptArea(maps) {
+    const key = this.shown === "heads" ? "mean" : this.shown;
+    return keptShares(maps.weights(key), maps.kept(key)).area;
+  }
+
+  paint(canvas, key, maps, settings) {
     if (key === "heads") {
-      const keys = heads.map((_, head) => String(head));
-      canvas.heads(heads, keys.map((head) => kept.get(head)), keys.map((head) => this.colorOf(head)));
-    } else if (settings.layer === "mask") canvas.mask(kept.get(key), this.colorOf(key));
-    else canvas.heat(maps.get(key), this.colormaps[settings.colormap], drawn.get(key));
+      const keys = maps.heads.map((_, head) => String(head));
+      const [weights, kept] = [keys.map((head) => maps.weights(head)), keys.map((head) => maps.kept(head))];
+      canvas.heads(weights, kept, keys.map((head) => this.colorOf(head)));
+    } else if (settings.layer === "mask") canvas.mask(maps.kept(key), this.colorOf(key));
+    else canvas.heat(maps.map(key), this.colormaps[settings.colormap], maps.scale(key));
   }
 
   /** Outline of the kept patches of the map on the stage. */
-  outlines({ settings, kept }) {
-    if (this.show === "heads" || !settings.outline) return [];
-    const path = outlinePath(kept.get(this.show), this.encoding.rows, this.encoding.columns);
-    return [{ path, color: settings.layer === "mask" ? css(this.colorOf(this.show)) : "#fff" }];
+  outlines(maps, settings) {
+    if (this.shown === "heads" || !settings.outline) return [];
+    const path = outlinePath(maps.kept(this.shown), this.encoding.rows, this.encoding.columns);
+    return [{ path, color: settings.layer === "mask" ? css(this.colorOf(this.shown)) : "#fff" }];
   }
 
   /** [red, green, blue] of a head; the mean and the maximum share one. */
@@ -256,22 +366,28 @@ class Explorer {
     return key === "mean" || key === "max" ? summary : heads[Number(key) % heads.length];
   }
 
-  /** Patch, attention kept and entropy, in words and numbers. */
-  describe({ patch, maps, kept, settings }) {
-    const key = this.show === "heads" ? "mean" : this.show;
-    const map = maps.get(key);
-    const shares = keptShares(map, kept.get(key));
-    const where = patch ? this.place(patch) : "[CLS], the token that stands for the whole picture";
-    const name = { mean: "Mean of the heads", max: "Max of the heads" }[key] ?? `Head ${key}`;
-    const what =
-      `${name}: ${percent(shares.mass)} of the attention on ${percent(shares.area)} of the picture · ` +
-      `entropy ${entropy(map).toFixed(2)} of ${Math.log(map.length).toFixed(2)} nats`;
+  /** Patch, mass and area kept, and entropy or range, in words and numbers. */
+  describe(patch, maps) {
+    const key = this.shown === "heads" ? "mean" : this.shown;
+    const shares = keptShares(maps.weights(key), maps.kept(key));
+    const names = { mean: this.asked.heads ? "Mean of the heads" : "Tokens", max: "Max of the heads" };
+    const [low, high] = maps.range(key);
+    const map = maps.map(key);
+    const figures = this.asked.signed
+      ? `values from ${low.toFixed(2)} to ${high.toFixed(2)}`
+      : `entropy ${entropy(map).toFixed(2)} of ${Math.log(map.length).toFixed(2)} nats`;
+    const mass = this.asked.signed ? "what lies above the least" : "the attention";
+    return [
+      patch ? this.place(patch) : "[CLS], the token that stands for the whole picture",
+      `${names[key] ?? `Head ${key}`}: ${percent(shares.mass)} of ${mass} on ${percent(shares.area)} of the picture · ${figures}`,
+    ];
+  }
+
+  /** The readout; spoken only after a rest, not for every patch crossed. */
+  tell(where, what) {
     this.find(".lab-where").textContent = where;
     this.find(".lab-what").textContent = what;
-    this.find(".lab-legend").textContent =
-      (settings.shared ? "One colour scale for all heads" : "Colours from each map's own least to greatest") +
-      "; the figure is the strongest patch's share.";
-    clearTimeout(this.speaking); // not for every patch crossed
+    clearTimeout(this.speaking);
     this.speaking = setTimeout(() => (this.find(".lab-spoken").textContent = `${where}. ${what}.`), SPEAK_AFTER);
   }
 
@@ -282,37 +398,11 @@ class Explorer {
     return `Patch row ${row}, column ${column} · pixels x ${x}, y ${y}`;
   }
 
-  // ---- lists
-
-  /** [CLS] and the pins as chips. */
-  listQueries() {
-    const { list, active, history } = this.pins;
-    const state = JSON.stringify([list, list.indexOf(active), history.length > 0]);
-    if (this.listed === state) return; // so that the focus stays where it is
-    this.listed = state;
-    const chips = list.map((pin, index) => this.chip(`${index + 1} · row ${pin.row}, column ${pin.column}`, pin));
-    this.find(".lab-queries").replaceChildren(this.chip("[CLS]", null), ...chips);
-    this.find(".lab-undo").disabled = history.length === 0;
-  }
-
-  chip(label, pin) {
-    const item = document.createElement("li");
-    item.className = "lab-chip";
-    item.style.setProperty("--pin", pin?.color ?? "var(--lab-ink)");
-    const choose = button(label, () => this.change(() => (this.pins.active = pin)));
-    choose.setAttribute("aria-pressed", String(this.pins.active === pin));
-    item.append(choose);
-    if (pin) {
-      const remove = button("×", () => this.change(() => this.pins.remove(pin)));
-      remove.setAttribute("aria-label", `Remove ${label}`);
-      item.append(remove);
-    }
-    return item;
-  }
-
   listExamples(openExample) {
     for (const { name, title, thumbnail } of this.facts.examples) {
-      const made = button("", () => openExample(name));
+      const made = document.createElement("button");
+      made.type = "button";
+      made.addEventListener("click", () => openExample(name));
       made.className = "lab-example";
       made.dataset.example = name;
       made.title = title;
@@ -323,13 +413,6 @@ class Explorer {
       this.find(".lab-examples").append(made);
     }
   }
-}
-
-/** One range for every map: the least and greatest value of any head. */
-function shareRange(own, heads) {
-  const all = Array.from({ length: heads }, (_, head) => own.get(String(head)));
-  const common = [Math.min(...all.map(([low]) => low)), Math.max(...all.map(([, high]) => high))];
-  return new Map([...own.keys()].map((key) => [key, common]));
 }
 
 function css(color) {
@@ -345,14 +428,6 @@ function percent(share) {
 function pixels(index, count, length) {
   const first = Math.floor((index * length) / count);
   return `${first}–${Math.max(Math.ceil(((index + 1) * length) / count) - 1, first)}`;
-}
-
-function button(label, onClick) {
-  const made = document.createElement("button");
-  made.type = "button";
-  made.textContent = label;
-  made.addEventListener("click", onClick);
-  return made;
 }
 
 /** Terms and their descriptions, as text. */

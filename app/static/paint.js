@@ -46,6 +46,15 @@ export class PatchCanvas {
     this.show();
   }
 
+  /** Colours of their own: red, green and blue from 0 to 1 for every patch. */
+  colors(values) {
+    for (let patch = 0; patch < this.pixels.length; patch++) {
+      const [red, green, blue] = [0, 1, 2].map((channel) => Math.round(255 * values[3 * patch + channel]));
+      this.pixels[patch] = packed(red, green, blue);
+    }
+    this.show();
+  }
+
   /** Objects in their colours [[red, green, blue], …]: 0 stays clear, 1 takes the first. */
   labels(values, colors) {
     const fills = [0, ...colors.map((color) => packed(...color))];
@@ -77,29 +86,32 @@ export class PatchCanvas {
 
 function peakOf(map) {
   let peak = 0;
-  for (const value of map) if (value > peak) peak = value;
+  for (let patch = 0; patch < map.length; patch++) if (map[patch] > peak) peak = map[patch];
   return peak || 1;
 }
 
 /** The border of kept patches as an SVG path, in units of patches. */
 export function outlinePath(kept, rows, columns) {
-  const inside = (row, column) =>
-    row >= 0 && row < rows && column >= 0 && column < columns && kept[row * columns + column] === 1;
+  const width = columns + 2; // framed by patches that are not kept, so that no edge of the grid is special
+  const framed = new Uint8Array((rows + 2) * width);
+  for (let row = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++) {
+      framed[(row + 1) * width + column + 1] = kept[row * columns + column];
+    }
+  }
   const parts = [];
   for (let row = 0; row <= rows; row++) {
-    for (let column = 0; column < columns; column++) {
-      if (inside(row - 1, column) === inside(row, column)) continue;
+    for (let column = 0, at = row * width + 1; column < columns; column++, at++) {
       const start = column;
-      while (column + 1 < columns && inside(row - 1, column + 1) !== inside(row, column + 1)) column++;
-      parts.push(`M${start} ${row}H${column + 1}`);
+      for (; framed[at] !== framed[at + width]; at++) column++;
+      if (column > start) parts.push(`M${start} ${row}H${column}`);
     }
   }
   for (let column = 0; column <= columns; column++) {
-    for (let row = 0; row < rows; row++) {
-      if (inside(row, column - 1) === inside(row, column)) continue;
+    for (let row = 0, at = width + column; row < rows; row++, at += width) {
       const start = row;
-      while (row + 1 < rows && inside(row + 1, column - 1) !== inside(row + 1, column)) row++;
-      parts.push(`M${column} ${start}V${row + 1}`);
+      for (; framed[at] !== framed[at + 1]; at += width) row++;
+      if (row > start) parts.push(`M${column} ${start}V${row}`);
     }
   }
   return parts.join("");

@@ -8,6 +8,24 @@ export function receivePhotos(findInput) {
   if (finders.push(findInput) === 1) listen();
 }
 
+/**
+ * Refuse a file that the server would not take, before it is sent.
+ * @param {() => HTMLInputElement | null} findInput  the file input of a tab's upload button
+ * @param {number} maxBytes
+ * @param {(sentence: string) => void} say
+ */
+export function refuseLargeFiles(findInput, maxBytes, say) {
+  const refuse = (event) => {
+    const [file] = event.target === findInput() ? event.target.files : [];
+    if (!file || file.size <= maxBytes) return;
+    event.stopImmediatePropagation();
+    event.target.value = ""; // so that the same file can be chosen again
+    const megabytes = (bytes) => (bytes / 1e6).toFixed(bytes % 1e6 ? 1 : 0);
+    say(`${file.name} has ${megabytes(file.size)} MB, more than the ${megabytes(maxBytes)} MB allowed: choose a smaller file.`);
+  };
+  document.addEventListener("change", refuse, { capture: true }); // before Gradio hears of it
+}
+
 /** The file input of the tab that is shown. */
 function shownInput() {
   return finders.map((find) => find()).find((input) => input?.closest(".lab-toolbar, #toolbar").checkVisibility());

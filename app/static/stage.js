@@ -27,6 +27,7 @@ export class Stage {
     this.rows = rows;
     this.columns = columns;
     this.cursor = null;
+    this.marked = null;
     this.photo.src = picture;
     this.photo.alt = `The photograph ${name}`;
     this.element.style.setProperty("--ratio", width / height);
@@ -48,8 +49,10 @@ export class Stage {
     this.ink.replaceChildren(...lines);
   }
 
-  /** Numbered markers of the pins. */
+  /** Numbered markers of the pins; the same list again costs nothing. */
   mark(pins) {
+    if (pins === this.marked) return;
+    this.marked = pins;
     const markers = pins.map((pin, index) => {
       const marker = document.createElement("span");
       marker.className = "lab-marker";

@@ -16,7 +16,7 @@ from app.engine import Encoding, Engine, LabError
 from app.limits import MEGABYTE
 from app.photos import EXAMPLES, Photo
 from app.tabs import Start, Tab
-from app.view import COLORMAPS, PIN_COLORS, SUMMARY_COLOR
+from app.view import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLOR
 from segmentation.render import head_colors
 
 STATIC = Path(__file__).parents[1] / "static"
@@ -41,7 +41,7 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
         js_on_load=SCRIPT,
         apply_default_css=False,
         elem_id="explore",
-        facts=stage_facts(),
+        facts=stage_facts() | {"maxBytes": engine.limits.max_upload_mb * MEGABYTE},
     )
     held = gr.State(None, time_to_live=3600)  # token of what this visitor looks at
     first = photos.example(start.example)
@@ -123,6 +123,7 @@ def stage_facts() -> dict[str, Any]:
         "colormaps": {name: base64.b64encode(_colors(name)).decode() for name in COLORMAPS},
         "heads": head_colors(24).tolist(),
         "summary": list(SUMMARY_COLOR),
+        "diverging": list(DIVERGING),
         "pins": list(PIN_COLORS),
         "examples": [
             {"name": name, "title": title, "thumbnail": _thumbnail(photos.example(name))}
@@ -186,4 +187,4 @@ def _thumbnail(photo: Photo) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-TAB = Tab("Explore", build)
+TAB = Tab("Explore", build, style="explore.css")
