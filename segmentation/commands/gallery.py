@@ -24,6 +24,7 @@ HEIGHT = 128  # pixels of a picture on the sheet
 class Gallery:
     """A contact sheet: each photograph, its best head, all heads in colours, and the best head's mask.
 
+    Photographs are cut to their central square and titled by their class, where folders tell one.
     There is no ground truth to name the best head, so it is the one whose mask the other heads' masks
     resemble most.
     """
@@ -66,9 +67,12 @@ class Gallery:
 
     def _cells(self, predictor: AttentionPredictor, chosen: Images) -> Iterator[list[tuple[str, Picture]]]:
         for index in progress(range(len(chosen)), "looking"):
-            picture = chosen.read(index)
+            picture = central_square(chosen.read(index))
             predictor.set_image(picture)
-            yield cells_of(Path(chosen.names[index]).stem, picture, predictor.cls_attention(), self.mass)
+            title = Path(chosen.names[index]).stem
+            if chosen.labels is not None:
+                title = chosen.classes[chosen.labels[index]]
+            yield cells_of(title, picture, predictor.cls_attention(), self.mass)
 
 
 def evenly(pictures: Images, only: Path | None, count: int) -> Images:
@@ -80,6 +84,14 @@ def evenly(pictures: Images, only: Path | None, count: int) -> Images:
     chosen = pictures if only is None else pictures.named(only)
     positions = np.linspace(0, len(chosen) - 1, min(count, len(chosen))).round().astype(int)
     return chosen.subset(positions.tolist())
+
+
+def central_square(picture: Picture) -> Picture:
+    """The middle of a picture: [height, width, 3] -> [side, side, 3]."""
+    height, width = picture.shape[:2]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return picture[top : top + side, left : left + side]
 
 
 def cells_of(title: str, picture: Picture, attention: np.ndarray, mass: float) -> list[tuple[str, Picture]]:
