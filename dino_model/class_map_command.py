@@ -132,7 +132,7 @@ class DrawClassMap:
 
     def _report(self, drawn: ClassMap, pictures: int, broken: int, seconds: dict[str, float]) -> None:
         alone = sum(point.pictures == 1 for point in drawn.classes)
-        print(f"{len(drawn.classes):,} classes, {pictures:,} pictures; {alone:,} classes have one picture")
+        print(f"{len(drawn.classes):,} classes, {pictures:,} pictures; with one picture: {alone:,}")
         print(drawn.protocol, drawn.overlap, sep="\n")
         print(f"features in {seconds['features']:.1f} s, map in {seconds['map']:.1f} s: {self.output}")
         if self.json:
@@ -191,7 +191,7 @@ def tell_broken(broken: Sequence[str]) -> None:
     """Say which pictures are left out."""
     if broken:
         more = f"; and {len(broken) - TOLD} more" if len(broken) > TOLD else ""
-        print(f"{len(broken)} pictures left out: {'; '.join(broken[:TOLD])}{more}", file=sys.stderr)
+        print(f"left out ({len(broken)}): {'; '.join(broken[:TOLD])}{more}", file=sys.stderr)
 
 
 def classes_of(images: Images) -> tuple[list[str], list[int]]:
