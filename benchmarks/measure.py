@@ -83,27 +83,6 @@ def report(result: Result, file: Path | None = None) -> None:
         write_text(file, json.dumps(result.as_json(), indent=2) + "\n")
 
 
-def measure(
-    name: str,
-    build_ours: Callable[[], Computation],
-    build_reference: Callable[[], Computation],
-    *,
-    repeats: int,
-    remarks: tuple[str, ...],
-) -> Result:
-    """Seconds and extra memory of both computations.
-
-    Args:
-        name: of the benchmark's module.
-        build_ours, build_reference: see `extra_memory`.
-        repeats: timed turns of each, at least 1.
-        remarks: see `Result`.
-    """
-    ours, reference = median_seconds(build_ours(), build_reference(), repeats)
-    memory, reference_memory = extra_memory(build_ours), extra_memory(build_reference)
-    return Result(name, ours, reference, "s", memory, reference_memory, remarks)
-
-
 def median_seconds(ours: Computation, reference: Computation, repeats: int = 3) -> tuple[float, float]:
     """Median wall time of both in seconds, after one warm-up each.
 
@@ -134,6 +113,29 @@ def extra_memory(build: Callable[[], Computation]) -> int | None:
         return None
     with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as process:
         return process.submit(_extra_memory_here, build).result()
+
+
+def measure(
+    name: str,
+    build_ours: Callable[[], Computation],
+    build_reference: Callable[[], Computation],
+    *,
+    repeats: int,
+    remarks: tuple[str, ...],
+    memory_of: Callable[[Callable[[], Computation]], int | None] = extra_memory,
+) -> Result:
+    """Seconds and extra memory of both computations.
+
+    Args:
+        name: of the benchmark's module.
+        build_ours, build_reference: see `extra_memory`.
+        repeats: timed turns of each, at least 1.
+        remarks: see `Result`.
+        memory_of: measures what one computation adds, in bytes; another is needed off the CPU.
+    """
+    ours, reference = median_seconds(build_ours(), build_reference(), repeats)
+    memory, reference_memory = (memory_of(build) for build in (build_ours, build_reference))
+    return Result(name, ours, reference, "s", memory, reference_memory, remarks)
 
 
 def _extra_memory_here(build: Callable[[], Computation]) -> int:

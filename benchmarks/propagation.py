@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import tyro
 from torch import Tensor
 
-from benchmarks.measure import Computation, Result, extra_memory, median_seconds, report
+from benchmarks.measure import Computation, extra_memory, measure, report
 from segmentation.propagation import DINO, propagate_step
 
 ROWS, COLUMNS, CHANNELS = 60, 104, 384  # 854 × 480 at patch 8, features of a ViT-S
@@ -37,13 +37,14 @@ class Propagation:
 
     def run(self) -> None:
         """Compare both results, measure, print."""
-        remarks = compare(self.device)
-        ours = finished(build_ours(self.device), self.device)
-        reference = finished(build_reference(self.device), self.device)
-        seconds, reference_seconds = median_seconds(ours, reference, self.repeats)
-        memory = extra(partial(build_ours, self.device), self.device)
-        reference_memory = extra(partial(build_reference, self.device), self.device)
-        result = Result("propagation", seconds, reference_seconds, "s", memory, reference_memory, remarks)
+        result = measure(
+            "propagation",
+            partial(build_ours, self.device),
+            partial(build_reference, self.device),
+            repeats=self.repeats,
+            remarks=compare(self.device),
+            memory_of=extra_memory if self.device == "cpu" else extra_gpu_memory,
+        )
         report(result, self.json)
 
 
@@ -131,12 +132,12 @@ def near_ties(queries: Tensor, contexts: Tensor, places: Tensor) -> int:
 def build_ours(device: str) -> Computation:
     """The next frame's soft labels, our way."""
     target, contexts, labels = frames(device)
-    return partial(tiled, target, F.normalize(contexts, dim=-1), labels)
+    return finished(partial(tiled, target, F.normalize(contexts, dim=-1), labels), device)
 
 
 def build_reference(device: str) -> Computation:
     """The next frame's soft labels, the plain way; the window is made once for a video."""
-    return partial(dense, *frames(device), square_window().to(device))
+    return finished(partial(dense, *frames(device), square_window().to(device)), device)
 
 
 def finished(compute: Computation, device: str) -> Computation:
@@ -151,10 +152,8 @@ def finished(compute: Computation, device: str) -> Computation:
     return until_done
 
 
-def extra(build: Callable[[], Computation], device: str) -> int | None:
-    """Peak memory of one computation on a device, above what stands before it."""
-    if device == "cpu":
-        return extra_memory(build)
+def extra_gpu_memory(build: Callable[[], Computation]) -> int:
+    """Peak memory of one computation on the GPU in bytes, above what stands there before it."""
     compute = build()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

@@ -13,7 +13,7 @@ import tyro
 from timm.models.vision_transformer import Attention
 from torch import Tensor, nn
 
-from benchmarks.measure import Computation, Result, extra_memory, median_seconds, report
+from benchmarks.measure import Computation, measure, median_seconds, report
 from dino_model.backbones import BackboneConfig, choose_training_attention
 from dino_model.device import ComputePrecision, autocast, choose_precision
 from dino_model.head import HeadConfig, ProjectionHead, Prototypes
@@ -49,14 +49,12 @@ class TrainStep:
     def run(self) -> None:
         """Compare the losses, measure, print."""
         remarks = compare()
-        seconds, reference_seconds = median_seconds(build_ours(), build_reference(), self.repeats)
         again, grouped = median_seconds(build_ours(), build_official(), self.repeats)
         remarks += (
             f"against the official code's step, which passes crops of one size together: "
             f"ours {again:.3f} s, that {grouped:.3f} s: {grouped / again:.2f} times faster",
         )
-        memory, reference_memory = extra_memory(build_ours), extra_memory(build_reference)
-        result = Result("train_step", seconds, reference_seconds, "s", memory, reference_memory, remarks)
+        result = measure("train_step", build_ours, build_reference, repeats=self.repeats, remarks=remarks)
         report(result, self.json)
 
 

@@ -74,9 +74,12 @@ class DavisFolder:
         """The frames of a sequence and its first mask.
 
         Raises:
-            DavisError: no first mask, or a mask without frame.
+            DavisError: no such folder, no first mask, or a mask without frame.
             VideoError: no frames, or a gap in the numbers of frames or masks.
         """
+        for kind in (self.pictures, self.masks):
+            if not (kind / sequence).is_dir():
+                raise DavisError(_missing_folder(kind, sequence))
         frames = frame_files(self.pictures / sequence, allow_gaps=allow_gaps)
         masks = self.masks / sequence
         known = {frame.stem for frame in frames}
@@ -130,9 +133,21 @@ def open_davis(
     )
 
 
+def _missing_folder(kind: Path, sequence: str) -> str:
+    """What to say of frames or masks that are not there: a wrong --resolution, or one folder missing."""
+    if not kind.is_dir():
+        there = ", ".join(folder.name for folder in sorted(kind.parent.glob("*/"))) or "none"
+        return f"the folder {kind} is missing; folders there: {there}"
+    return f"the folder {kind / sequence} is missing; restore it, or name the others with --sequences"
+
+
 def _sequence_list(file: Path) -> tuple[str, ...]:
     """Names of sequences: one a line (2017), or the folders of the frames that are listed (2016)."""
-    lines = [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DavisError(f"the list {file} is no text with one sequence a line") from None
+    lines = [line.split()[0] for line in text.splitlines() if line.strip()]
     names = [Path(line).parent.name if "/" in line else line for line in lines]
     if not names:
         raise DavisError(f"the list {file} is empty")
@@ -143,7 +158,10 @@ def _better_root(root: Path, place: Path, year: int) -> str:
     other = 2016 if year == 2017 else 2017
     if (root / "ImageSets" / ("2017" if other == 2017 else "480p")).is_dir():
         return f"the folder looks like DAVIS-{other}: pass --year {other}, or another --split"
-    around = [*root.resolve().parents[:2], *(sorted(root.glob("*/")) if root.is_dir() else [])]
+    if (root / place.parent).is_dir():
+        lists = ", ".join(sorted(file.stem for file in (root / place.parent).glob("*.txt"))) or "none"
+        return f"lists there, for --split: {lists}"
+    around = [*root.resolve().parents[:3], *(sorted(root.glob("*/")) if root.is_dir() else [])]
     right = next((folder for folder in around if (folder / place).is_file()), None)
     return (
         f"pass {right}, which has it"
@@ -172,7 +190,9 @@ def read_labels(path: Path, *, binary: bool = False) -> Labels:
             labels = np.array(picture, dtype=np.uint8)
     except FileNotFoundError:
         raise DavisError(f"the mask {path} is missing") from None
-    except (OSError, SyntaxError, UnidentifiedImageError) as error:  # what Pillow raises on damaged files
+    except UnidentifiedImageError:
+        raise DavisError(f"the mask {path} is no picture, or damaged from its beginning") from None
+    except (OSError, SyntaxError) as error:  # what Pillow raises on damaged files
         raise DavisError(f"the mask {path} cannot be read: {error}") from None
     return (labels != 0).astype(np.uint8) if binary else labels
 
@@ -193,13 +213,29 @@ def read_first_mask(clip: Clip) -> Labels:
             else "every pixel is 0"
         )
         raise DavisError(f"the mask {clip.first_mask} marks no object: {remedy}")
-    height, width = images.read(clip.frames[0]).shape[:2]
+    height, width = images.read(clip.frames[0], name=str(clip.frames[0])).shape[:2]
     if labels.shape != (height, width):
         raise DavisError(
             f"the mask {clip.first_mask} is {labels.shape[1]}x{labels.shape[0]} pixels, "
             f"the frame {clip.frames[0].name} {width}x{height}; they must be of one size"
         )
     return labels
+
+
+def read_frames(clip: Clip, size: tuple[int, int]) -> Iterator[Picture]:
+    """Frames of a clip as uint8 [H, W, 3], each of the given height and width.
+
+    Raises:
+        DavisError, ImageError: a frame of another size, or one that cannot be read; both name its file.
+    """
+    for file in clip.frames:
+        frame = images.read(file, name=str(file))
+        if frame.shape[:2] != size:
+            raise DavisError(
+                f"the frame {file} is {frame.shape[1]}x{frame.shape[0]} pixels, "
+                f"the first mask {size[1]}x{size[0]}; they must be of one size"
+            )
+        yield frame
 
 
 class MaskFolder:

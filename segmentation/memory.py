@@ -41,7 +41,7 @@ class MemoryEstimate:
         return sum(self.parts.values())
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{name} {_megabytes(size)}" for name, size in self.parts.items())
+        parts = ", ".join(f"{name} {_megabytes(size)}" for name, size in self.parts.items() if size)
         return f"about {_megabytes(self.total)} beside the loaded model, at any length ({parts})"
 
 

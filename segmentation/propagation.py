@@ -464,10 +464,12 @@ def propagate_frames(
         Labels of each frame, uint8 [H, W]: the first mask itself, then what was propagated.
 
     Raises:
-        ValueError: a mask without object, or a frame of another size.
+        ValueError: a mask without object, a frame of another size, or a batch below 1.
 
     Memory does not grow with the video, see `segmentation.memory`.
     """
+    if batch < 1:
+        raise ValueError(f"batch is {batch}; expected at least 1")
     ids = object_ids(first_mask)
     if not ids:
         raise ValueError("the first mask marks no object: every pixel is 0 (background) or 255 (void)")

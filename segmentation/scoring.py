@@ -252,7 +252,7 @@ def pair_masks(
     if task not in get_args(Task):
         raise DavisError(f"there is no protocol {task!r}; choose {' or '.join(get_args(Task))}")
     there = _sequence_folders(ground_truth, "ground truth")
-    predicted = _sequence_folders(predictions, "predictions")
+    predicted = _sequence_folders(predictions, "predictions", frozenset(there))
     if unknown := [name for name in sequences if name not in there]:
         raise DavisError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(there)[:300]}")
     chosen = [name for name in there if name in sequences or not sequences]
@@ -275,7 +275,8 @@ def _pair(ground_truth: Path, predictions: Path, task: Task, allow_gaps: bool) -
     files = tuple((predictions / f"{mask.stem}.png", mask) for mask in scored)
     if absent := [prediction for prediction, _ in files if not prediction.is_file()]:
         raise DavisError(
-            f"the prediction {absent[0]} is missing, as are {len(absent) - 1} more of {len(files)} frames"
+            f"{len(absent)} of {len(files)} predictions of {ground_truth.name} are missing, "
+            f"the first is {absent[0]}"
         )
     return MaskPairs(ground_truth.name, masks[0], files)
 
@@ -308,28 +309,30 @@ def score_sequence(pairs: MaskPairs, task: Task, *, binary: bool = False) -> lis
     return [ObjectScores(pairs.sequence, label, J, F) for label, J, F in scores]
 
 
-def _sequence_folders(root: Path, what: str) -> list[str]:
-    """Names of the folders of PNGs in a folder.
+def _sequence_folders(root: Path, what: str, wanted: frozenset[str] = frozenset()) -> list[str]:
+    """Names of the folders of PNGs in a folder; only those `wanted`, if any are named.
 
     Raises:
         DavisError: there is none; names the folder that looks right, up to three levels away.
     """
     if not root.is_dir():
         raise DavisError(f"the folder of {what} {root} does not exist")
-    if names := _folders_of_masks(root):
+    if names := _folders_of_masks(root, wanted):
         return names
     near = [  # below first: what lies above may be anybody's
         *(folder for depth in ("*/", "*/*/", "*/*/*/") for folder in sorted(root.glob(depth))),
         *root.resolve().parents[:2],
     ]
-    right = next((folder for folder in near if _folders_of_masks(folder)), None)
-    remedy = f"{right} looks right" if right else "expected one folder of PNGs per sequence"
+    right = next((folder for folder in near if _folders_of_masks(folder, wanted)), None)
+    named = f", named as in the ground truth: {', '.join(sorted(wanted))[:200]}" if wanted else ""
+    remedy = f"{right} looks right" if right else f"expected one folder of PNGs per sequence{named}"
     raise DavisError(f"{root} holds no sequences of {what}; {remedy}")
 
 
-def _folders_of_masks(root: Path) -> list[str]:
+def _folders_of_masks(root: Path, wanted: frozenset[str]) -> list[str]:
     folders = (folder for folder in sorted(root.glob("*/")) if not folder.name.startswith("."))
-    return [folder.name for folder in folders if next(folder.glob("*.png"), None)]
+    named = (folder for folder in folders if not wanted or folder.name in wanted)
+    return [folder.name for folder in named if next(folder.glob("*.png"), None)]
 
 
 def _read_pairs(

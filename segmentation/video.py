@@ -136,11 +136,14 @@ class FrameFolder:
 
     def __iter__(self) -> Iterator[Picture]:
         """Frames in order; an unreadable one raises `ImageError` with its name."""
-        return (images.read(file) for file in self.files)
+        return (images.read(file, name=str(file)) for file in self.files)
 
     def sample(self, count: int) -> Iterator[Picture]:
         """Up to `count` frames spread evenly."""
-        return (images.read(self.files[index]) for index in _spread(len(self.files), count))
+        return (
+            images.read(self.files[index], name=str(self.files[index]))
+            for index in _spread(len(self.files), count)
+        )
 
     def frame_name(self, number: int) -> str:
         """Name of the picture file without its suffix."""

@@ -11,6 +11,7 @@ import torch
 
 from dino_model import images
 from dino_model.features import model_fingerprint
+from dino_model.files import make_room
 from dino_model.predictor import AttentionPredictor, fed_size
 from dino_model.weights import load_model
 from segmentation import memory, propagation, render, scoring
@@ -24,6 +25,7 @@ from segmentation.davis import (
     official_std,
     open_davis,
     read_first_mask,
+    read_frames,
     read_labels,
     write_run_lengths,
 )
@@ -90,6 +92,7 @@ class Davis:
 
     def run(self) -> None:
         """Check everything, propagate what is not finished, score."""
+        make_room(self.csv, self.json)
         dataset, clips = self._clips()
         masks = [read_first_mask(clip) for clip in clips]
         source = self._source()
@@ -168,7 +171,7 @@ class Davis:
             labels: Iterator[Labels] = repeat(propagation.without_void(mask), len(clip.frames))
         else:
             self._check(clip, mask, source)
-            frames = (images.read(frame) for frame in clip.frames)
+            frames = read_frames(clip, (mask.shape[0], mask.shape[1]))
             labels = propagation.propagate_frames(frames, mask, source, PRESETS[self.preset], self.batch)
         predictions.write(clip, labels)
         seconds = time.monotonic() - started

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dino_model import images
 from dino_model.device import choose_device, choose_precision
+from dino_model.files import make_room
 from dino_model.predictor import AttentionPredictor
 from segmentation import discovery, export, render, voc
 from segmentation.commands.progress import progress
@@ -110,6 +111,7 @@ class Discover:
 
     def run(self) -> None:
         """Find, score, write."""
+        make_room(self.json)
         samples = self._samples()
         resize = self.resize or _published_resize(self.dataset, samples)
         predictor = AttentionPredictor(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dino_model.files import make_room
 from segmentation import export
 from segmentation.commands.progress import progress
 from segmentation.scoring import Evaluation, MaskPairs, Task, pair_masks, protocol, score_sequences
@@ -41,6 +42,7 @@ class Score:
 
     def run(self) -> None:
         """Score, print, write."""
+        make_room(self.csv, self.json)
         pairs = pair_masks(
             self.ground_truth, self.predictions, self.protocol, self.sequences, allow_gaps=self.allow_gaps
         )

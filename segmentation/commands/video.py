@@ -82,6 +82,10 @@ class Video:
 
     def run(self) -> None:
         """Check, read, draw, write: one frame at a time."""
+        if self.max_side < 16:
+            raise VideoError(f"--max-side is {self.max_side}; expected at least 16 pixels")
+        if self.fps is not None and not 0 < self.fps < 1000:
+            raise VideoError(f"--fps is {self.fps:g}; expected more than 0 and less than 1000")
         if (self.output / "masks").exists() and not self.overwrite:
             raise VideoError(f"{self.output} holds masks already; pass --overwrite or another --output")
         frames = open_frames(self.input, allow_gaps=self.allow_gaps)

@@ -12,6 +12,7 @@ import numpy as np
 
 from dino_model import images
 from dino_model.device import choose_device, choose_precision
+from dino_model.files import make_room
 from dino_model.predictor import AttentionPredictor
 from segmentation import export, render, voc
 from segmentation.commands.progress import progress
@@ -75,6 +76,7 @@ class Voc:
 
     def run(self) -> None:
         """Score, print, write."""
+        make_room(self.json)
         protocol = self._protocol()
         samples = voc.list_samples(self.root, self.split)
         cells = [protocol, *(_grid_around(protocol) if self.grid else ())]

@@ -85,11 +85,28 @@ def test_the_lists_of_davis_2016_name_frames(davis: Path):
 
 
 def test_a_wrong_root_names_the_right_one(davis: Path):
-    for wrong in (davis.parent, davis / "ImageSets", davis / "JPEGImages" / "480p"):
+    sequence = davis / "Annotations" / "480p" / "bear"
+    for wrong in (davis.parent, davis / "ImageSets", davis / "JPEGImages" / "480p", sequence):
         with pytest.raises(DavisError, match=rf"2017.val\.txt is missing; pass {davis}, which has it"):
             open_davis(wrong)
     with pytest.raises(DavisError, match="holds ImageSets, JPEGImages and Annotations"):
-        open_davis(davis / "nowhere" / "else" / "far")
+        open_davis(davis / "nowhere" / "near" / "it" / "all")
+
+
+def test_what_is_wrong_with_a_list_is_told(davis: Path):
+    with pytest.raises(DavisError, match=r"test-dev\.txt is missing; lists there, for --split: val"):
+        open_davis(davis, split="test-dev")
+    with pytest.raises(DavisError, match=r"480p.horse is missing; restore it, or name the others"):
+        open_davis(davis).clip("horse")
+    with pytest.raises(DavisError, match=r"JPEGImages.1080p is missing; folders there: 480p"):
+        open_davis(davis, resolution="1080p").clip("bear")
+    listed = davis / "ImageSets" / "2017" / "val.txt"
+    listed.write_bytes(b"\xff\xfe\x00bear")
+    with pytest.raises(DavisError, match=r"val\.txt is no text"):
+        open_davis(davis)
+    listed.write_text("\n")
+    with pytest.raises(DavisError, match=r"val\.txt is empty"):
+        open_davis(davis)
 
 
 def test_what_does_not_fit_in_a_sequence_is_named(davis: Path):
@@ -124,6 +141,12 @@ def test_labels_are_palette_indices_or_grey_values(tmp_path: Path):
         read_labels(tmp_path / "colour.png")
     with pytest.raises(DavisError, match="is missing"):
         read_labels(tmp_path / "none.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "grey.png").read_bytes()[:60])
+    with pytest.raises(DavisError, match=r"cut\.png cannot be read"):
+        read_labels(tmp_path / "cut.png")
+    (tmp_path / "text.png").write_text("no picture")
+    with pytest.raises(DavisError, match=r"text\.png is no picture"):
+        read_labels(tmp_path / "text.png")
 
 
 def test_a_first_mask_must_fit_its_frame(davis: Path):
@@ -262,7 +285,7 @@ def test_a_broken_frame_is_named_and_the_finished_sequence_stays(
     frame = davis / "JPEGImages" / "480p" / "cows" / "00003.jpg"
     whole = frame.read_bytes()
     frame.write_bytes(whole[:200])
-    with pytest.raises(ImageError, match=r"00003\.jpg is damaged or cut short"):
+    with pytest.raises(ImageError, match=r"cows.00003\.jpg is damaged or cut short"):
         command(davis, tmp_path / "out").run()
     assert sorted(entry.name for entry in (tmp_path / "out").iterdir()) == ["bear", "predictions.json"]
     written = (tmp_path / "out" / "bear" / "00001.png").stat().st_mtime_ns
@@ -272,6 +295,14 @@ def test_a_broken_frame_is_named_and_the_finished_sequence_stays(
     command(davis, tmp_path / "out", resume=True).run()
     assert "1/2 bear: 5 frames, finished before" in capsys.readouterr().out
     assert (tmp_path / "out" / "bear" / "00001.png").stat().st_mtime_ns == written
+
+
+def test_a_frame_of_another_size_is_named_and_the_finished_sequence_stays(davis: Path, tmp_path: Path):
+    frame = davis / "JPEGImages" / "480p" / "cows" / "00003.jpg"
+    Image.new("RGB", (100, 64)).save(frame)
+    with pytest.raises(DavisError, match=r"cows.00003\.jpg is 100x64 pixels, the first mask 128x64"):
+        command(davis, tmp_path / "out").run()
+    assert sorted(entry.name for entry in (tmp_path / "out").iterdir()) == ["bear", "predictions.json"]
 
 
 def test_predictions_of_other_settings_are_not_scored(davis: Path, tmp_path: Path):
@@ -286,6 +317,8 @@ def test_everything_is_checked_before_the_first_sequence_is_computed(davis: Path
     write_mask_png(davis / "Annotations" / "480p" / "cows" / "00000.png", np.ones((3, 3), np.uint8))
     with pytest.raises(DavisError, match="must be of one size"):
         command(davis, tmp_path / "out").run()
+    with pytest.raises(IsADirectoryError):
+        command(davis, tmp_path / "out", json=davis).run()
     assert not (tmp_path / "out").exists()
 
 

@@ -202,7 +202,7 @@ def test_nothing_wrong_is_scored_silently(write: Write, tmp_path: Path):
         score_folders(truth, guess, sequences=["c"])
     assert score_folders(truth, guess, sequences=["a"]).dataset["J_mean"] == 1
     (guess / "a" / "00003.png").unlink()
-    with pytest.raises(DavisError, match=r"00003\.png is missing"):
+    with pytest.raises(DavisError, match=r"1 of 4 predictions of a are missing, the first is .*00003\.png"):
         score_folders(truth, guess, sequences=["a"])
     write_mask_png(guess / "a" / "00003.png", np.zeros((40, 61), np.uint8))
     with pytest.raises(DavisError, match=r"00003\.png is 61x40 pixels, its ground truth 60x40"):
@@ -240,6 +240,14 @@ def test_a_folder_one_level_up_or_down_names_the_right_one(write: Write, tmp_pat
             score_folders(wrong, guess)
     with pytest.raises(DavisError, match="does not exist"):
         score_folders(truth, tmp_path / "nothing")
+    write_mask_png(
+        guess / "overview.png", np.zeros((4, 4), np.uint8)
+    )  # so that tmp_path looks right but is not
+    for wrong in (tmp_path, guess / "a"):
+        with pytest.raises(DavisError, match=rf"holds no sequences of predictions; {guess} looks right"):
+            score_folders(truth, wrong)
+    with pytest.raises(DavisError, match="one folder of PNGs per sequence, named as in the ground truth: a"):
+        score_folders(truth, write("DAVIS/other/b", boxes(5)).parent / "other" / "b")
 
 
 def test_the_command_writes_a_table_and_figures(

@@ -268,6 +268,11 @@ def test_the_command_names_what_does_not_fit_and_leaves_nothing(tmp_path: Path):
     write_mask_png(tmp_path / "white.png", np.full((48, 64), 255, np.uint8))
     with pytest.raises(DavisError, match="--binary"):
         Video(frames, tmp_path / "out", mask=tmp_path / "white.png", model=MODEL).run()
+    for wrong in ({"fps": 0.0}, {"fps": -1.0}, {"max_side": 0}):
+        with pytest.raises(VideoError, match="expected"):
+            Video(frames, tmp_path / "out", model=MODEL, **wrong).run()  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="batch is 0"):
+        next(propagate_frames(pictures(1), np.ones((48, 64), np.uint8), ColourPatches(size=64), batch=0))
     (frames / "2.png").write_bytes(b"broken")
     with pytest.raises(ImageError, match=r"2\.png"):
         Video(frames, tmp_path / "out", model=MODEL, size=64).run()
