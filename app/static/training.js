@@ -2,7 +2,7 @@
 
 import { LineChart } from "./chart.js";
 import { Refusal } from "./encoding.js";
-import { Asking, Viewer } from "./viewer.js";
+import { Questions, Viewer } from "./viewer.js";
 
 const EVERY = 4000; // milliseconds between looks at a log that may grow
 
@@ -29,7 +29,7 @@ const CHARTS = [
 /** Start the tab inside its component; called once, by the line of script that Gradio runs. */
 export function mount({ element, props, watch, look }) {
   const tab = new TrainingTab(element.querySelector(".run"), props.facts, look);
-  watch("value", () => props.value && tab.answer(props.value));
+  watch("value", () => tab.questions.answered(props.value));
   tab.start();
 }
 
@@ -37,7 +37,8 @@ class TrainingTab {
   constructor(root, facts, look) {
     this.root = root;
     this.find = (selector) => root.querySelector(selector);
-    this.asking = new Asking(look);
+    this.questions = new Questions(look);
+    this.looking = false;
     this.viewer = new Viewer(root, facts, (view) => this.describe(view));
     this.charts = CHARTS.map((words) => new LineChart(this.find(".run-charts"), words, (step) => this.point(step)));
     this.told = null; // what the server last said of the chosen run
@@ -73,7 +74,7 @@ class TrainingTab {
   }
 
   async choose() {
-    this.told = this.chosen = null;
+    this.told = null;
     await this.refresh();
   }
 
@@ -166,8 +167,20 @@ class TrainingTab {
   seek() {
     this.chosen = this.told.checkpoints[Number(this.slider.value)];
     this.label();
-    this.asking.ask({ model: this.chosen.model, example: this.example });
     if (this.chosen.step !== null) this.point(this.chosen.step);
+    this.look();
+  }
+
+  /** Show what is chosen; of what is chosen while the model is busy, only the newest. */
+  async look() {
+    if (this.looking) return;
+    this.looking = true;
+    let shown;
+    do {
+      shown = { model: this.chosen.model, example: this.example };
+      await this.open(await this.questions.ask(shown), shown.model);
+    } while (this.chosen && (shown.model !== this.chosen.model || shown.example !== this.example));
+    this.looking = false;
   }
 
   label() {
@@ -176,13 +189,12 @@ class TrainingTab {
     this.slider.setAttribute("aria-valuetext", label);
   }
 
-  async answer(value) {
-    if (!this.asking.answered()) return;
-    this.say(value.error ?? "");
-    if (value.error) return;
+  async open(value, model) {
     try {
+      if (value.error) throw new Refusal(value.error);
       await this.viewer.open(value);
-      this.root.dataset.model = value.facts.find(([term]) => term === "Model")[1]; // says what is on the screen
+      this.say("");
+      this.root.dataset.model = model; // says what is on the screen
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       this.say(error.message);
@@ -210,7 +222,7 @@ class TrainingTab {
       made.addEventListener("click", () => {
         this.example = name;
         for (const other of this.find(".lab-examples").children) other.setAttribute("aria-pressed", String(other === made));
-        if (this.chosen) this.seek();
+        if (this.chosen) this.look();
       });
       this.find(".lab-examples").append(made);
     }

@@ -43,6 +43,7 @@ export class Viewer {
     if (before?.example !== encoding.example || before.rows !== encoding.rows || before.heads !== encoding.heads) {
       this.hovered = this.settings.patch = null;
       this.stage.open(encoding);
+      for (const side of ["rows", "columns"]) this.root.style.setProperty(`--${side}`, encoding[side]);
       this.tiles.open(encoding, this.shows());
     }
     this.set({});
@@ -140,29 +141,30 @@ export class Viewer {
 }
 
 const PATIENCE = 60_000; // milliseconds after which a question counts as lost, as where the queue turned it away
+const LOST = { error: "The model is busy with other visitors: try again in a while." };
 
-/** Asks the server for encodings one at a time: what is asked for meanwhile waits, and of that only the newest. */
-export class Asking {
-  /** @param {(asked: {model: string, example: string}) => void} send */
+/** Questions to the server whose answers come as the component's value: one at a time, in order. */
+export class Questions {
+  /** @param {(question: {model: string, example: string}) => void} send */
   constructor(send) {
     this.send = send;
-    this.wanted = this.sent = null;
-    this.at = 0;
+    this.last = Promise.resolve();
+    this.resolve = null;
   }
 
-  ask(wanted) {
-    this.wanted = wanted;
-    if (this.sent && performance.now() - this.at < PATIENCE) return;
-    this.sent = wanted;
-    this.at = performance.now();
-    this.send(wanted);
+  /** The answer: an encoding, or {error}. */
+  ask(question) {
+    const answer = this.last.then(() => new Promise((resolve) => {
+      this.resolve = resolve;
+      setTimeout(() => resolve(LOST), PATIENCE);
+      this.send(question);
+    }));
+    this.last = answer;
+    return answer;
   }
 
-  /** Call with every answer; says whether it is to the newest question. */
-  answered() {
-    const newest = this.sent === this.wanted;
-    this.sent = null;
-    if (!newest) this.ask(this.wanted);
-    return newest;
+  /** To be called with every value that comes. */
+  answered(value) {
+    this.resolve?.(value);
   }
 }

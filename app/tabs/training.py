@@ -53,7 +53,7 @@ def answer_looks(stage: gr.HTML, engine: Engine, start: Start) -> None:
         concurrency_limit=1,
         trigger_mode="multiple",
         api_visibility="private",
-        show_progress="hidden",
+        show_progress="minimal",  # says how many wait; the picture stays
     )
 
 
