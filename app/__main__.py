@@ -32,17 +32,24 @@ class Serve:
     """Where the model runs: auto, cpu, cuda or mps."""
     allowed_hosts: tuple[str, ...] = ()
     """Names, beside --host and localhost, under which visitors may reach the page."""
+    auth: Path | None = None
+    """File with a line USER:PASSWORD for each who may see the page; or set DINO_LAB_AUTH to such a line. No
+    option takes the password itself: every user of this machine could read it in the list of processes.
+    Passwords travel as they are: beyond this machine, put a proxy with TLS in front."""
+    root_path: str = ""
+    """Path under which a proxy shows the page, such as /lab."""
     limits: Annotated[Limits, tyro.conf.arg(name="")] = field(default_factory=Limits)
 
     def run(self) -> None:
         """Load the model, say the address, and serve until interrupted."""
         from app.catalogue import catalogue  # half of the start goes into importing what these need
         from app.engine import Engine
-        from app.security import host_names
+        from app.security import host_names, read_users, root_path_of
         from app.server import serve
         from app.tabs import Start
 
         hosts = host_names(self.host, self.allowed_hosts)
+        users, root_path = read_users(self.auth), root_path_of(self.root_path)
         models = catalogue(self.model, self.models_dir)
         engine = Engine(
             models,
@@ -51,7 +58,8 @@ class Serve:
             device=self.device,
             models_dir=self.models_dir,
         )
-        serve(engine, Start(next(iter(models)), self.size), self.host, self.port, hosts)
+        start = Start(next(iter(models)), self.size)
+        serve(engine, start, self.host, self.port, hosts, users=users, root_path=root_path)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

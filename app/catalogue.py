@@ -4,8 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dino_model.download import cache_folder
-from dino_model.weights import OFFICIAL
+from dino_model.weights import OFFICIAL, is_local
+
+SUPERVISED = {
+    "deit_small_patch16_224.fb_in1k": "ViT-S/16, supervised on ImageNet-1k (DeiT)",
+    "deit_base_patch16_224.fb_in1k": "ViT-B/16, supervised on ImageNet-1k (DeiT)",
+}
+"""What the paper compares its maps with, by timm's names."""
 
 CHECKPOINT_SUFFIXES = frozenset({".safetensors", ".pth", ".pt"})
 
@@ -42,9 +47,12 @@ def catalogue(first: str = "embedded", models_dir: Path | None = None) -> Catalo
     }
     found = {} if models_dir is None else _local(models_dir)
     official = {
-        name: _official(name) for name, model in OFFICIAL.items() if model.config.architecture != "resnet50"
+        name: _choice(name, model.title)
+        for name, model in OFFICIAL.items()
+        if model.config.architecture != "resnet50"
     }
-    everything = known | found | official
+    supervised = {name: _choice(name, title) for name, title in SUPERVISED.items()}
+    everything = known | found | official | supervised
     if first in everything:
         return {first: everything[first]} | everything
     name = Path(first).name if Path(first).exists() else first  # a visitor sees no path of the server
@@ -62,9 +70,6 @@ def _local(folder: Path) -> dict[str, Choice]:
     return {entry.name: Choice(f"{entry.name} · from this server's folder", str(entry)) for entry in files}
 
 
-def _official(name: str) -> Choice:
-    model = OFFICIAL[name]
-    here = (cache_folder() / model.file_name).is_file()
-    return Choice(
-        f"{name} · {model.title}{'' if here else ' · downloads when chosen'}", name, remote=not here
-    )
+def _choice(name: str, title: str) -> Choice:
+    here = is_local(name)
+    return Choice(f"{name} · {title}{'' if here else ' · downloads when chosen'}", name, remote=not here)

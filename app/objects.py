@@ -148,9 +148,9 @@ def in_pixels(labels: Labels, picture: NDArray[np.uint8], refined: bool) -> Labe
     return refine(labels, picture, size) if refined else enlarge(labels, size)
 
 
-def masks_of(labels: Labels) -> Mask:
-    """One mask per object: [objects, height, width]."""
-    return labels[None] == np.arange(1, int(labels.max(initial=0)) + 1)[:, None, None]
+def masks_of(labels: Labels, count: int) -> Mask:
+    """The masks of the first `count` objects: [count, height, width]."""
+    return labels[None] == np.arange(1, count + 1)[:, None, None]
 
 
 def labels_png(labels: Labels) -> bytes:
@@ -162,7 +162,7 @@ def labels_png(labels: Labels) -> bytes:
 
 def overlay_png(picture: NDArray[np.uint8], labels: Labels) -> bytes:
     """Objects [height, width], tinted and outlined over the photograph [height, width, 3]."""
-    masks = masks_of(labels)
+    masks = masks_of(labels, int(labels.max(initial=0)))
     contour = max(2, min(labels.shape) // 200)
     drawn = render.overlay_masks(picture, masks, colors=COLORS[: len(masks)], contour=contour)
     return _png(Image.fromarray(drawn))
@@ -170,7 +170,8 @@ def overlay_png(picture: NDArray[np.uint8], labels: Labels) -> bytes:
 
 def masks_json(labels: Labels) -> bytes:
     """COCO results, one record per object of labels [height, width], as `COCO.loadRes` reads them."""
-    return json.dumps([coco_record(1, 1, mask) for mask in masks_of(labels)], indent=2).encode()
+    masks = masks_of(labels, int(labels.max(initial=0)))
+    return json.dumps([coco_record(1, 1, mask) for mask in masks], indent=2).encode()
 
 
 def _png(picture: Image.Image) -> bytes:

@@ -1,6 +1,7 @@
 // A mask that the visitor draws over a picture, with pointer or keys, or brings as a file. It never leaves the browser.
 
 import { Refusal } from "./encoding.js";
+import { outlinePath } from "./paint.js";
 
 const LONGEST = 1024; // cells of the long side: finer than a brush
 const MAX_HISTORY = 20;
@@ -132,6 +133,19 @@ export class DrawnMask {
     ring.style.left = `${100 * x}%`;
     ring.style.top = `${100 * y}%`;
     ring.style.width = `${(100 * size * Math.max(rows, columns)) / columns}%`;
+  }
+
+  /** Draw the border of the mask into an svg: dashed, so that it is told from others without colour. */
+  outline(ink) {
+    ink.setAttribute("viewBox", `0 0 ${this.columns} ${this.rows}`);
+    const path = this.values ? outlinePath(this.values, this.rows, this.columns) : "";
+    const lines = ["lab-drawn-edge", "lab-drawn-line"].map((name) => {
+      const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      line.setAttribute("d", path);
+      line.setAttribute("class", name);
+      return line;
+    });
+    ink.replaceChildren(...lines);
   }
 
   // ---- a file

@@ -232,7 +232,7 @@ class Segmenter {
     this.showTiles(this.methods, view.methods, this.method);
     this.showTiles(this.heads, view.masks, this.head);
     this.showObjects(view.labels);
-    this.showDrawn();
+    this.drawn.outline(this.find(".lab-drawn"));
     this.showScores(view.labels);
     this.explain(view);
   }
@@ -272,15 +272,6 @@ class Segmenter {
     stage.draw(outlines, null);
     const seeds = labels.seeds ?? [];
     stage.mark(seeds.map(([row, column], index) => ({ row, column, color: css(colors[index]) })));
-  }
-
-  /** Outline of the drawn mask: dashed, so that it is told from the others without colour. */
-  showDrawn() {
-    const ink = this.find(".lab-drawn");
-    const { rows, columns, values } = this.drawn;
-    ink.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
-    const path = values ? outlinePath(values, rows, columns) : "";
-    ink.replaceChildren(...["lab-drawn-edge", "lab-drawn-line"].map((name) => line(path, name)));
   }
 
   /** One line per object; of several also one for all of them. */
@@ -327,13 +318,6 @@ function scoreLine([color, ...cells]) {
     row.append(cell);
   });
   return row;
-}
-
-function line(path, name) {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  node.setAttribute("d", path);
-  node.setAttribute("class", name);
-  return node;
 }
 
 function bytes(base64) {
