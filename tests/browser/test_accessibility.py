@@ -1,0 +1,97 @@
+"""WCAG A and AA by axe-core on every tab, light and dark; and the keyboard alone reaches everything."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.server import TABS
+
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
+TITLES = tuple(tab.title for tab in TABS)
+LEFTOVERS: dict[str, str] = {}
+"""What Gradio itself leaves, by rule, each with why it cannot be mended here."""
+MOST_STOPS = 250  # of the keyboard on one tab
+
+# An element counts as Gradio's own when it lies outside everything that this project draws.
+FIND = """async ([rules]) => {
+  const { violations } = await axe.run(document, { runOnly: rules, resultTypes: ["violations"] });
+  return violations.flatMap(({ id, help, nodes }) => nodes.map(({ target, html, any }) => ({
+    rule: id, help, html: html.slice(0, 200), why: any.map(({ message }) => message).join("; "),
+    ours: Boolean(document.querySelector(String(target[0]))?.closest(".html-container, #heading, .lab")),
+  })));
+}"""
+QUIET = """() => new Promise((resolve) => {
+  let timer = setTimeout(resolve, 700);
+  new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(resolve, 700); })
+    .observe(document.body, { subtree: true, childList: true, attributes: true });
+})"""
+# What can be operated on the tab: of radio buttons and galleries one is a stop, arrow keys go on from there.
+OPERABLE = """() => {
+  const all = "a[href], button, input, select, textarea, summary, [tabindex]:not([tabindex='-1'])";
+  const chosen = ({ name }) => document.querySelector(`input[name="${name}"]:checked`);
+  const shown = (one) => one.checkVisibility({ visibilityProperty: true });
+  const stop = (one) => !one.disabled && one.tabIndex >= 0 && (one.type !== "radio" || chosen(one) === one);
+  const panel = [...document.querySelectorAll("[role=tabpanel]")].find(shown);
+  window.missed = [...panel.querySelectorAll(all)].filter((one) => shown(one) && stop(one));
+  document.addEventListener("focusin", ({ target }) => {
+    window.missed = window.missed.filter((one) => one !== target);
+  });
+  document.activeElement?.blur();
+  return window.missed.length;
+}"""
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def page(request: pytest.FixtureRequest, browser: Any, address: str) -> Iterator[Any]:
+    """The page with axe-core in it, one for all tabs of a colour scheme."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=request.param)
+    opened = context.new_page()
+    opened.goto(address)
+    opened.wait_for_selector(".lab[data-token]", timeout=60_000)
+    opened.evaluate(AXE.read_text(encoding="utf-8"))
+    opened.scheme = request.param
+    yield opened
+    context.close()
+
+
+def _open(page: Any, title: str) -> None:
+    page.get_by_role("tab", name=title, exact=True).click()
+    page.wait_for_function(
+        """() => [...document.querySelectorAll("[role=tabpanel]")].some(
+          (one) => one.checkVisibility() && one.querySelector(".html-container > *"))""",
+        timeout=60_000,
+    )
+    page.evaluate(QUIET)
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_no_violation_of_wcag_a_or_aa(page: Any, title: str, lab: Any, capsys: pytest.CaptureFixture[str]):
+    _open(page, title)
+    lab.screenshot(page, f"tab-{title.lower().replace(' ', '-')}-{page.scheme}")
+    found = page.evaluate(FIND, [list(RULES)])
+    left = {one["rule"] for one in found if not one["ours"] and one["rule"] in LEFTOVERS}
+    with capsys.disabled():
+        for rule in sorted(left):
+            print(f"\n{title}: Gradio's own {rule}: {LEFTOVERS[rule]}")
+    wrong = [one for one in found if one["ours"] or one["rule"] not in LEFTOVERS]
+    assert not wrong, "\n".join(
+        f"{one['rule']}: {one['help']}: {one['html']} ({one['why']})" for one in wrong
+    )
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_keyboard_alone_reaches_everything(page: Any, title: str):
+    if page.scheme == "dark":
+        pytest.skip("the keyboard's way does not depend on the colours")
+    _open(page, title)
+    operable = page.evaluate(OPERABLE)
+    assert operable > 3
+    for _ in range(MOST_STOPS):
+        page.keyboard.press("Tab")
+        if page.evaluate("window.missed.length") == 0:
+            break
+    missed = page.evaluate("window.missed.map((one) => one.outerHTML.slice(0, 160))")
+    assert not missed, f"of {operable} the keyboard never came to:\n" + "\n".join(missed)
