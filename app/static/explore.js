@@ -72,7 +72,7 @@ class Explorer {
 
   listen() {
     this.form.addEventListener("submit", (event) => event.preventDefault());
-    this.form.addEventListener("input", ({ target }) => {
+    this.root.addEventListener("input", ({ target }) => {
       const { block, quantity } = this.form.elements;
       if (target.name === "block") this.openBlock(Number(block.value) - 1);
       else if (target.name === "quantity") this.openQuantity(quantity.value);
@@ -119,16 +119,17 @@ class Explorer {
   async load(quantity, number) {
     this.labelBlock(number);
     const block = await this.newest(() => QUANTITIES[quantity].load(this.encoding, number));
+    if (block === undefined) return; // another was chosen meanwhile
     if (block) Object.assign(this, { quantity, block });
     this.showControls();
     this.render();
   }
 
-  /** What `action` brings, unless another was asked for meanwhile. */
+  /** What `action` brings, null where it is refused, undefined where another was asked for meanwhile. */
   async newest(action) {
     const turn = ++this.turn;
     const brought = await this.attempt(action);
-    return turn === this.turn ? brought : null;
+    return turn === this.turn ? brought : undefined;
   }
 
   /** What `action` brings, or null after saying why there is nothing. */
@@ -159,7 +160,8 @@ class Explorer {
     this.find(".lab-code code").textContent = code;
     this.find(".lab-code").open = refused ?? true;
     this.find(".lab-code").hidden = false;
-    this.find(".lab-copied").textContent = refused === false ? "Copied." : "Copy this by hand: the browser keeps the clipboard shut.";
+    this.find(".lab-copied").textContent =
+      refused === false ? "Copied." : "Copy this by hand: the browser keeps its clipboard shut.";
   }
 
   // ---- pointing
@@ -297,7 +299,9 @@ class Explorer {
     for (const name of ["mass", "opacity"]) {
       this.find(`.lab-${name} output`).value = `${this.form.elements[name].value} %`;
     }
-    const scale = settings.shared ? " One colour scale for all heads." : " Colours from each map's least to greatest.";
+    const centred = this.facts.diverging.includes(settings.colormap);
+    const ends = centred ? ", with zero in the middle." : ".";
+    const scale = (settings.shared ? " One colour scale for all heads" : " Colours from each map's least to greatest") + ends;
     this.find(".lab-legend").textContent = this.asked.legend + (this.asked.heads ? scale : "");
   }
 
@@ -377,9 +381,10 @@ class Explorer {
       ? `values from ${low.toFixed(2)} to ${high.toFixed(2)}`
       : `entropy ${entropy(map).toFixed(2)} of ${Math.log(map.length).toFixed(2)} nats`;
     const mass = this.asked.signed ? "what lies above the least" : "the attention";
+    const kept = `${percent(shares.mass)} of ${mass} on ${percent(shares.area)} of the picture`;
     return [
       patch ? this.place(patch) : "[CLS], the token that stands for the whole picture",
-      `${names[key] ?? `Head ${key}`}: ${percent(shares.mass)} of ${mass} on ${percent(shares.area)} of the picture · ${figures}`,
+      `${names[key] ?? `Head ${key}`}: ${kept} · ${figures}`,
     ];
   }
 

@@ -45,9 +45,11 @@ export class Queries {
 
   /** Pins are numbered as they stand; removing one renumbers the rest. */
   name(pin, index) {
-    const { label, remove } = this.items.get(pin);
-    label.textContent = pin ? `${index} · row ${pin.row}, column ${pin.column}` : "[CLS]";
-    remove?.setAttribute("aria-label", `Remove pin ${label.textContent}`);
+    const { number, label, remove } = this.items.get(pin);
+    label.textContent = pin ? `row ${pin.row}, column ${pin.column}` : "[CLS]";
+    if (!pin) return;
+    number.textContent = index;
+    remove.setAttribute("aria-label", `Remove pin ${index}, ${label.textContent}`);
   }
 
   build(pin) {
@@ -57,6 +59,8 @@ export class Queries {
     const frame = node("span", "lab-tile-picture");
     const canvas = node("canvas");
     frame.append(node("img", "", { src: this.picture, alt: "", draggable: "false" }), canvas);
+    const number = pin && node("span", "lab-marker");
+    if (pin) frame.append(number);
     const label = node("span", "lab-query-name");
     const note = node("span", "lab-tile-note");
     pick.append(frame, label, note);
@@ -70,7 +74,7 @@ export class Queries {
     }
     const patches = new PatchCanvas(canvas);
     patches.resize(...this.grid);
-    return { item, pick, label, note, remove, canvas: patches };
+    return { item, pick, number, label, note, remove, canvas: patches };
   }
 }
 

@@ -34,6 +34,32 @@ def test_queries_and_keys_are_the_predictors(engine, photo):
     assert (encoding.grid, encoding.heads, encoding.blocks) == (predictor.grid, 3, 12)
 
 
+def test_features_are_the_predictors_tokens(engine, photo):
+    encoding = engine.encoding(engine.encode(photo, MODEL, 64))
+    predictor = AttentionPredictor(MODEL, size=64, precision="fp32", device="cpu")
+    predictor.set_image(photo.read())
+    for block in (0, 11):
+        found = engine.features(encoding, block)
+        assert found.dtype == np.float16
+        np.testing.assert_allclose(found, predictor.tokens(block), atol=5e-3)
+        assert engine.features(encoding, block) is found  # from memory
+
+
+def test_blocks_that_are_not_there_are_refused(engine, photo):
+    encoding = engine.encoding(engine.encode(photo, MODEL, 64))
+    for arrays in (engine.queries_keys, engine.features):
+        for block in (-1, 12):
+            with pytest.raises(LabError, match="blocks 0 to 11"):
+                arrays(encoding, block)
+
+
+def test_features_beyond_sixteen_bits_are_refused(engine, photo, monkeypatch):
+    encoding = engine.encoding(engine.encode(photo, MODEL, 64))
+    monkeypatch.setattr(AttentionPredictor, "tokens", lambda *_: np.full((25, 192), 1e6, np.float32))
+    with pytest.raises(LabError, match="too large for 16 bits"):
+        engine.features(encoding, 6)
+
+
 def test_same_content_is_encoded_once_under_two_tokens(engine, photo):
     first, second = (engine.encode(photo, MODEL, 64) for _ in range(2))
     assert first != second
@@ -69,7 +95,7 @@ def test_many_visitors_at_once_each_get_their_own(engine):
 
 def test_forgotten_picture_says_so():
     engine = Engine(catalogue(MODEL), Limits(max_memory_mb=1), precision="fp32", device="cpu")
-    first = engine.encode(_noise(1, 400, 400), MODEL, 32)  # 0.48 of the 0.5 MB for pictures
+    first = engine.encode(_noise(1, 400, 400), MODEL, 32)  # 0.48 MB; pictures have a third of 1 MB
     engine.encode(_noise(2, 400, 400), MODEL, 32)
     with pytest.raises(LabError, match="open it again"):
         engine.encoding(first)

@@ -126,6 +126,7 @@ def lab() -> SimpleNamespace:
         centre=_centre,
         pick=_pick,
         slide=_slide,
+        choose_quantity=_choose_quantity,
         screenshot=_screenshot,
     )
 
@@ -155,12 +156,12 @@ def _announced(server: subprocess.Popen, log: Path) -> str:
 
 
 def _maps(page: Any) -> np.ndarray:
-    """Attention of every head for what is asked now, as the browser computed it: [heads, rows, columns]."""
+    """Maps of what is asked for now, as the browser computed them: [heads, rows, columns]."""
     heads, rows, columns = page.evaluate(
         """() => {
           const { explorer } = document.querySelector(".lab");
           const { rows, columns } = explorer.encoding;
-          return [explorer.view().heads.map((map) => [...map]), rows, columns];
+          return [explorer.mapsOf(explorer.patch).heads.map((map) => [...map]), rows, columns];
         }"""
     )
     return np.array(heads, dtype=np.float32).reshape(-1, rows, columns)
@@ -212,6 +213,17 @@ def _pick(page: Any, name: str, option: str) -> None:
 def _slide(page: Any, name: str, value: int) -> None:
     """Bring a slider to a value."""
     page.locator(f".lab input[name={name}]").fill(str(value))
+
+
+def _choose_quantity(page: Any, quantity: str, block: int = 11) -> None:
+    """Choose a quantity of Explore and a block counted from 0, and wait until they are on the screen."""
+    page.locator(f"#explore label:has(input[value={quantity}])").click()
+    _slide(page, "block", block + 1)
+    page.wait_for_function(
+        """([quantity, block]) => { const { explorer } = document.querySelector(".lab");
+          return explorer.quantity === quantity && explorer.block.number === block; }""",
+        arg=[quantity, block],
+    )
 
 
 def _screenshot(page: Any, name: str) -> None:

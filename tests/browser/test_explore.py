@@ -1,12 +1,15 @@
 """Explore in a real browser: what is seen is what the library computes."""
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from pycocotools import mask as coco_mask
 
+from dino_model import quantities
 from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, keep_mass_of_maps
 from segmentation.render import overlay_heads
@@ -62,6 +65,56 @@ def test_hover_equals_the_library(page, lab, predictor):
         assert predictor.patch_at(y, x) == (row, column)
         np.testing.assert_allclose(lab.maps(page), predictor.point_attention(y, x), atol=1e-3)
         assert f"row {row}, column {column}" in page.locator(".lab-where").inner_text()
+
+
+def _expected(predictor: AttentionPredictor, quantity: str, token: int, block: int) -> np.ndarray:
+    """The library's maps of one token: [heads, rows, columns]."""
+    queries, keys = predictor.queries_keys(block)
+    values = {
+        "attention": lambda: quantities.attention(queries, keys, token),
+        "logits": lambda: quantities.logits(queries, keys, token),
+        "key-cosine": lambda: quantities.cosines(keys, token),
+        "token-cosine": lambda: quantities.cosines(predictor.tokens(block)[None], token),
+    }[quantity]()
+    return values[:, predictor.prefix_tokens :].reshape(-1, *predictor.grid)
+
+
+@pytest.mark.parametrize("quantity", ["attention", "logits", "key-cosine", "token-cosine"])
+def test_every_quantity_under_the_pointer_equals_the_library(page, lab, predictor, quantity):
+    for block, (row, column) in ((11, (4, 6)), (5, (12, 0))):
+        lab.choose_quantity(page, quantity, block)
+        assert page.evaluate("() => document.querySelector('.lab').explorer.patch") is None
+        expected = _expected(predictor, quantity, 0, block)
+        np.testing.assert_allclose(lab.maps(page), expected, atol=1e-3)
+        page.locator(".lab-stage").hover(position=lab.centre(page, row, column))
+        page.wait_for_function("() => document.querySelector('.lab').explorer.patch !== null")
+        token = predictor.prefix_tokens + row * predictor.grid[1] + column
+        expected = _expected(predictor, quantity, token, block)
+        assert np.ptp(expected) > 0.001
+        np.testing.assert_allclose(lab.maps(page), expected, atol=1e-3)
+        page.locator("h1").hover()
+
+
+@pytest.mark.parametrize("quantity", ["key-pca", "token-pca"])
+def test_principal_components_on_the_screen_are_the_librarys_colors(page, lab, predictor, quantity):
+    lab.choose_quantity(page, quantity, 7)
+    features = predictor.token_features(7)
+    if quantity == "key-pca":
+        keys = predictor.queries_keys(7)[1][:, predictor.prefix_tokens :]
+        features = keys.transpose(1, 0, 2).reshape(*predictor.grid, -1)
+    expected = quantities.principal_colors(features)
+    found = page.evaluate("() => [...document.querySelector('.lab').explorer.block.colors]")
+    np.testing.assert_allclose(np.reshape(found, expected.shape), expected, atol=1e-3)
+    pixels = page.evaluate(
+        """() => { const { context, canvas } = document.querySelector(".lab").explorer.stage.canvas;
+          return [...context.getImageData(0, 0, canvas.width, canvas.height).data]; }"""
+    )
+    shown = np.reshape(pixels, (*predictor.grid, 4))[..., :3]
+    assert np.abs(shown - 255 * expected).max() <= 1
+    assert not page.locator("[data-download='mask.png']").is_visible()
+    page.locator(".lab-stage").hover(position=lab.centre(page, 2, 3))
+    page.get_by_text(f"red {expected[2, 3, 0]:.2f}").wait_for()
+    lab.screenshot(page, quantity)
 
 
 def test_other_blocks_come_on_demand_and_equal_the_library(page, lab, predictor):
@@ -129,12 +182,27 @@ def test_kept_masks_equal_the_librarys_to_the_patch(page, lab):
     for mass in (10, 35, 60, 99, 100):
         lab.slide(page, "mass", mass)
         kept = page.evaluate(
-            """() => { const { kept, heads } = document.querySelector(".lab").explorer.view();
-              return heads.map((_, head) => [...kept.get(String(head))]); }"""
+            """() => { const { explorer } = document.querySelector(".lab");
+              const maps = explorer.mapsOf(explorer.patch);
+              return maps.heads.map((_, head) => [...maps.kept(String(head))]); }"""
         )
         expected = keep_mass_of_maps(lab.maps(page), mass / 100)
         np.testing.assert_array_equal(np.array(kept, bool).reshape(expected.shape), expected)
         assert page.locator(".lab-mass output").inner_text() == f"{mass} %"
+
+
+@pytest.mark.parametrize("quantity", ["logits", "token-cosine"])
+def test_masks_of_signed_quantities_equal_the_librarys(page, lab, quantity):
+    lab.choose_quantity(page, quantity)
+    for mass in (20, 60):
+        lab.slide(page, "mass", mass)
+        kept = page.evaluate("() => { const e = document.querySelector('.lab').explorer;"
+                             " return [...e.mapsOf(null).kept('mean')]; }")  # fmt: skip
+        mean = page.evaluate("() => { const e = document.querySelector('.lab').explorer;"
+                             " return [...e.mapsOf(null).map('mean')]; }")  # fmt: skip
+        shape = lab.maps(page).shape[1:]
+        weights = quantities.above_least(np.array(mean, np.float32).reshape(shape))
+        np.testing.assert_array_equal(np.reshape(kept, shape), keep_mass_of_maps(weights, mass / 100))
 
 
 def test_script_breaks_ties_as_the_library_does(page):
@@ -173,27 +241,111 @@ def _download(page, file: str) -> tuple[str, bytes]:
     return download.suggested_filename, Path(download.path()).read_bytes()
 
 
-def test_downloads_decode_to_what_was_shown(page, lab):
+@pytest.mark.parametrize("quantity", ["attention", "logits", "key-cosine", "token-cosine"])
+def test_downloads_decode_to_what_was_shown(page, lab, quantity):
+    lab.choose_quantity(page, quantity, 8)
     page.locator(".lab-stage").click(position=lab.centre(page, 5, 9))
-    page.locator(".lab-tile").nth(4).click()  # head 1
+    head = 0 if quantity == "token-cosine" else 1
+    if quantity != "token-cosine":
+        page.locator(".lab-tile").nth(4).click()
     lab.slide(page, "mass", 45)
-    page.get_by_text("Mask", exact=True).click()
-    shown = keep_mass_of_maps(lab.maps(page), 0.45)
+    page.get_by_text("Mask", exact=True).first.click()
+    shown = page.evaluate(
+        """() => { const { explorer } = document.querySelector(".lab");
+          return [...explorer.mapsOf(explorer.patch).kept(explorer.shown)]; }"""
+    )
+    shown = np.array(shown, bool).reshape(lab.maps(page).shape[1:])
 
     name, content = _download(page, "mask.png")
     assert name == "cat-mask.png"
     mask = np.array(Image.open(io.BytesIO(content)))
     assert set(np.unique(mask)) == {0, 255}
-    np.testing.assert_array_equal(mask == 255, enlarge(shown[1], (300, 451)))
+    np.testing.assert_array_equal(mask == 255, enlarge(shown, (300, 451)))
+
+    name, content = _download(page, "mask.json")
+    assert name == "cat-mask.json"
+    np.testing.assert_array_equal(coco_mask.decode(json.loads(content)), mask == 255)
 
     name, content = _download(page, "maps.npz")
     assert name == "cat-maps.npz"
     arrays = np.load(io.BytesIO(content), allow_pickle=False)
-    np.testing.assert_allclose(arrays["point_attention"], lab.maps(page), rtol=1e-4)
-    assert arrays["point"].tolist() == [5, 9]
-    assert str(arrays["model"]) == lab.model
+    np.testing.assert_allclose(arrays["maps"], lab.maps(page), atol=1e-3)
+    np.testing.assert_array_equal(arrays["mask"][head], shown)
+    told = {name: str(arrays[name]) for name in ("quantity", "query", "block", "model")}
+    assert told == {"quantity": quantity, "query": "5,9", "block": "8", "model": lab.model}
+
+
+def test_copied_python_computes_what_is_on_the_screen(open_page, address, lab, tmp_path, monkeypatch):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    monkeypatch.chdir(tmp_path)
+    for quantity, show in (("attention", 5), ("logits", 1), ("token-cosine", 0)):
+        lab.choose_quantity(page, quantity, 3)
+        if quantity != "token-cosine":
+            page.locator(".lab-tile").nth(show).click()
+        page.locator(".lab-stage").click(position=lab.centre(page, 3, 2))
+        page.locator(".lab-copied").evaluate("(copied) => (copied.textContent = '')")
+        page.get_by_role("button", name="Copy Python").click()
+        page.get_by_text("Copied.").wait_for()
+        found: dict = {}
+        exec(compile(page.evaluate("() => navigator.clipboard.readText()"), "view.py", "exec"), found)
+        np.testing.assert_allclose(found["maps"], lab.maps(page), atol=1e-3)
+        _, content = _download(page, "overlay.png")
+        overlay = np.array(Image.open(io.BytesIO(content))).astype(int)
+        assert np.abs(overlay - found["overlay"]).max() <= 2
+        assert (tmp_path / "cat-overlay.png").exists()
+
+
+def test_python_is_shown_where_the_clipboard_is_closed(page):
+    page.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.get_by_role("button", name="Copy Python").click()
+    code = page.locator(".lab-code code")
+    code.wait_for()
+    assert "AttentionPredictor(" in code.inner_text()
+    assert "by hand" in page.locator(".lab-copied").inner_text()
+
+
+def test_pins_stand_side_by_side_each_with_its_own_map(page, lab, predictor):
+    places = [(2, 3), (10, 15)]
+    for row, column in places:
+        page.locator(".lab-stage").click(position=lab.centre(page, row, column))
+    page.locator(".lab-tile").nth(3).click()  # head 0
+    entries = page.locator(".lab-query")
+    assert entries.count() == 3  # [CLS] first
+    tokens = [0, *(predictor.prefix_tokens + row * predictor.grid[1] + column for row, column in places)]
+    for index, token in enumerate(tokens):
+        kept = keep_mass_of_maps(_expected(predictor, "attention", token, 11)[0], 0.6).mean()
+        note = entries.nth(index).locator(".lab-tile-note").inner_text()
+        assert float(note.split()[0]) == pytest.approx(100 * kept, abs=1)
+    painted = entries.locator("canvas").evaluate_all("(all) => all.map((one) => one.toDataURL())")
+    assert len(set(painted)) == 3
+    page.get_by_role("button", name="Remove pin 1").click()
+    assert [(pin["row"], pin["column"]) for pin in lab.state(page)["pins"]] == places[1:]
+    page.get_by_role("button", name="Undo").first.click()
+    assert len(lab.state(page)["pins"]) == 2
     page.get_by_role("button", name="[CLS]").click()
-    np.testing.assert_allclose(arrays["attention"], lab.maps(page), rtol=1e-4)
+    assert lab.state(page)["patch"] is None
+
+
+def test_keyboard_chooses_quantities(page, lab):
+    page.locator("input[value=attention]").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.querySelector('.lab').explorer.quantity === 'logits'")
+    assert page.locator(".lab-title").inner_text() == "What the softmax is taken of"
+    assert page.locator("[name=colormap]").input_value() == "coolwarm"
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function("() => document.querySelector('.lab').explorer.quantity === 'attention'")
+    assert page.locator("[name=colormap]").input_value() == "inferno"
+
+
+def test_quantity_chosen_last_is_the_one_shown(page):
+    page.evaluate(
+        """() => { const { explorer } = document.querySelector(".lab");
+          const chosen = ["token-cosine", "key-pca", "logits", "token-pca", "key-cosine"];
+          return Promise.all(chosen.map((quantity) => explorer.openQuantity(quantity))); }"""
+    )
+    shown = "() => { const { explorer } = document.querySelector('.lab'); return explorer.quantity; }"
+    assert page.evaluate(shown) == "key-cosine"
+    assert page.locator("input[value=key-cosine]").is_checked()
 
 
 def test_overlay_download_is_the_librarys_picture(page, lab):
