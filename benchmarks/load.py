@@ -18,7 +18,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -59,11 +59,11 @@ class Load:
         """Serve, visit, look again, print; ends with an error where something was not as it should be."""
         with page() as (address, process):
             visits, memory, position = visit(address, process.pid, self.users, self.seconds)
-        figures = summary(visits, memory, position, self.seconds) | {"users": self.users}
+        figures = summary(visits, memory, position, self)
         print(as_text(figures))
         if self.json is not None:
-            write_text(self.json, json.dumps(figures, indent=2) + "\n")
-        if found := faults(figures):
+            write_text(self.json, json.dumps(asdict(figures), indent=2) + "\n")
+        if found := figures.faults():
             sys.exit("error: " + "; ".join(found))
 
 
@@ -84,8 +84,46 @@ class Visits:
 
     times: list[float] = field(default_factory=list)
     kept: list[Answer] = field(default_factory=list)
+    """Some of the answers, to be computed again."""
     errors: list[str] = field(default_factory=list)
     mixed_up: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a run found; times in seconds, memory in MB."""
+
+    users: int
+    seconds: float
+    pictures: int
+    errors: int
+    first_error: str | None
+    mixed_up: int
+    computed_again: int
+    """Answers that the library computed again, and their largest difference from what came back."""
+    largest_difference: float
+    median_seconds: float
+    p95_seconds: float
+    memory_early: float
+    memory_late: float
+    queue_position: str | None
+
+    @property
+    def memory_growth(self) -> float:
+        """As a share of the early one."""
+        return self.memory_late / self.memory_early - 1
+
+    def faults(self) -> list[str]:
+        """What was not as it should be, in words."""
+        checks = {
+            f"{self.errors} errors, the first: {self.first_error}": self.errors > 0,
+            "no picture was answered": self.computed_again == 0,
+            "somebody got what belongs to another picture": self.mixed_up > 0
+            or self.largest_difference > SAME_MAPS,
+            f"memory changed by {self.memory_growth:+.0%}": abs(self.memory_growth) > STEADY,
+            "no queue position was seen in the page": self.queue_position is None,
+        }
+        return [fault for fault, found in checks.items() if found]
 
 
 @contextmanager
@@ -124,7 +162,8 @@ def visit(
     address: str, process: int, users: int, seconds: float
 ) -> tuple[Visits, list[tuple[float, int]], str | None]:
     """Let all visitors in for a while; what they saw, the page's memory by second, a queue position seen."""
-    visits, memory, done = Visits(), [], threading.Event()
+    memory: list[tuple[float, int]] = []
+    visits, done = Visits(), threading.Event()
     clients = [Client(address, verbose=False) for _ in range(users)]
     start = time.monotonic()
     with ThreadPoolExecutor(users) as pool:
@@ -160,7 +199,7 @@ def visitor(client: Client, user: int, until: float, address: str, visits: Visit
         visits.times.append(answer.seconds)
         if shown.shape != picture.shape or np.abs(shown.astype(int) - picture).mean() > SAME_PICTURE:
             visits.mixed_up.append(f"visitor {user} sent picture {turn} and was shown another")
-        if len(visits.kept) < CHECKED * 50 and turn % 5 == 1:
+        if turn == 1 + user % 4 or turn % 20 == 0:  # not only early ones, and not all: they stay in memory
             visits.kept.append(answer)
 
 
@@ -194,29 +233,25 @@ def watch_memory(process: int, start: float, memory: list[tuple[float, int]], do
             memory.append((time.monotonic() - start, int(resident[1]) * 1024))
 
 
-def summary(
-    visits: Visits, memory: list[tuple[float, int]], position: str | None, seconds: float
-) -> dict[str, object]:
+def summary(visits: Visits, memory: list[tuple[float, int]], position: str | None, load: Load) -> Figures:
     """The figures, with a sample of the answers computed again by the library."""
-    early, late = (around(memory, second) for second in (seconds / 4, seconds))
     times = sorted(visits.times)
-    every = max(1, len(visits.kept) // CHECKED)
-    sample = visits.kept[::every][:CHECKED]
-    return {
-        "seconds": seconds,
-        "pictures": len(times),
-        "errors": len(visits.errors),
-        "first_error": visits.errors[0] if visits.errors else None,
-        "mixed_up": len(visits.mixed_up),
-        "computed_again": len(sample),
-        "largest_difference": largest_difference(sample),
-        "median_seconds": median(times) if times else None,
-        "p95_seconds": times[int(0.95 * (len(times) - 1))] if times else None,
-        "memory_early_mb": early / 1e6,
-        "memory_late_mb": late / 1e6,
-        "memory_growth": late / early - 1,
-        "queue_position": position,
-    }
+    sample = visits.kept[:: max(1, len(visits.kept) // CHECKED)][:CHECKED]
+    return Figures(
+        users=load.users,
+        seconds=load.seconds,
+        pictures=len(times),
+        errors=len(visits.errors),
+        first_error=visits.errors[0] if visits.errors else None,
+        mixed_up=len(visits.mixed_up),
+        computed_again=len(sample),
+        largest_difference=largest_difference(sample),
+        median_seconds=median(times or [0.0]),
+        p95_seconds=times[int(0.95 * (len(times) - 1))] if times else 0.0,
+        memory_early=around(memory, load.seconds / 4) / 1e6,
+        memory_late=around(memory, load.seconds) / 1e6,
+        queue_position=position,
+    )
 
 
 def around(memory: list[tuple[float, int]], second: float) -> float:
@@ -241,33 +276,19 @@ def largest_difference(answers: list[Answer]) -> float:
     return largest
 
 
-def faults(figures: dict[str, object]) -> list[str]:
-    """What was not as it should be, in words."""
-    found = []
-    if not figures["pictures"] or not figures["computed_again"]:
-        found.append("no picture was answered")
-    if figures["errors"]:
-        found.append(f"{figures['errors']} errors, the first: {figures['first_error']}")
-    if figures["mixed_up"] or float(str(figures["largest_difference"])) > SAME_MAPS:
-        found.append("somebody got what belongs to another picture")
-    if abs(float(str(figures["memory_growth"]))) > STEADY:
-        found.append(f"memory changed by more than {STEADY:.0%}")
-    if figures["queue_position"] is None:
-        found.append("no queue position was seen in the page")
-    return found
-
-
-def as_text(figures: dict[str, object]) -> str:
+def as_text(of: Figures) -> str:
     """The lines a person reads."""
-    return (
-        "load: {users} visitors for {seconds:.0f} s: {pictures} pictures, {errors} errors, "
-        "{mixed_up} mixed up\n"
-        "  picture to maps: median {median_seconds:.2f} s, 95 % within {p95_seconds:.2f} s\n"
-        "  {computed_again} answers computed again: largest difference {largest_difference:.1e}\n"
-        "  memory: {memory_early_mb:.0f} MB after a quarter, {memory_late_mb:.0f} MB at the end "
-        "({memory_growth:+.1%})\n"
-        "  a visitor of the page meanwhile reads: {queue_position}"
-    ).format(**figures)
+    return "\n".join(
+        (
+            f"load: {of.users} visitors for {of.seconds:.0f} s: {of.pictures} pictures, {of.errors} errors, "
+            f"{of.mixed_up} mixed up",
+            f"  picture to maps: median {of.median_seconds:.2f} s, 95 % within {of.p95_seconds:.2f} s",
+            f"  {of.computed_again} answers computed again: largest difference {of.largest_difference:.1e}",
+            f"  memory: {of.memory_early:.0f} MB after a quarter, {of.memory_late:.0f} MB at the end "
+            f"({of.memory_growth:+.1%})",
+            f"  a visitor of the page meanwhile reads: {of.queue_position}",
+        )
+    )
 
 
 if __name__ == "__main__":

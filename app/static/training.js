@@ -97,10 +97,9 @@ class TrainingTab {
   /** An answer's JSON; null where there is nothing new, or after saying what is wrong. */
   async fetch(address) {
     const answer = await fetch(address).catch(() => null);
-    if (answer?.status === 204) return null;
     if (answer?.ok) {
       this.say("");
-      return answer.json();
+      return answer.status === 204 ? null : answer.json();
     }
     const { detail } = (await answer?.json().catch(() => ({}))) ?? { detail: "The server cannot be reached: is it still running?" };
     this.say(detail ?? "The run cannot be read: choose another.");

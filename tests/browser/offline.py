@@ -1,4 +1,4 @@
-"""Run by test_offline.py in a namespace of its own: brings up the loopback, serves the page, walks its tabs."""
+"""Run by test_offline.py in an empty network namespace: serves the page and opens each tab."""
 
 import json
 import re
