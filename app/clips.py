@@ -192,6 +192,7 @@ def _animation(path: Path, name: str, limits: Limits) -> Film:
         image = Image.open(path, formats=("GIF", "PNG", "WEBP"))
         _check_pixels(name, *image.size, limits)
         total = getattr(image, "n_frames", 1)
+        image.load()  # WebP tells how long a frame lasts when it is decoded
     except (OSError, ValueError, SyntaxError, EOFError) as error:  # what Pillow raises on damaged files
         raise LabError(f"{name} is damaged or cut short.") from error
     if total < 2:
