@@ -2,32 +2,48 @@
 
 import os
 import socket
+import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.staticfiles import StaticFiles
 
-from app import photos
+from app import api, photos
 from app.engine import Engine, LabError
+from app.limits import MEGABYTE
 from app.routes import encoding_routes
-from app.security import EVERY_ADDRESS, SecurityHeaders
-from app.tabs import Start, explore
+from app.security import EVERY_ADDRESS, LOCAL_NAMES, BodyLimit, PasswordGate, SecurityHeaders
+from app.tabs import Start, class_map, compare, explore, learn, segment, training, video
 
 STATIC = Path(__file__).parent / "static"
-TABS = (explore.TAB,)
+TABS = (explore.TAB, segment.TAB, compare.TAB, class_map.TAB, video.TAB, training.TAB, learn.TAB)
 PORTS_TRIED = 100
 LAST_PORT = 65535
+BASE64 = 4 / 3  # of what it encodes
 STYLES = ("page.css", *(tab.style for tab in TABS if tab.style))
 HEAD = "".join(f'<link rel="stylesheet" href="lab/static/{name}">' for name in STYLES)
 
 
-def serve(engine: Engine, start: Start, host: str, port: int, host_names: list[str]) -> None:
+def serve(
+    engine: Engine,
+    start: Start,
+    host: str,
+    port: int,
+    host_names: list[str],
+    *,
+    users: Mapping[str, str],
+    root_path: str = "",
+) -> None:
     """Load the model, look at the first example, say the address, and serve until interrupted.
+
+    Arguments as `create_app`.
 
     Raises:
         OSError, TypeError, ValueError: no free port, or a model that cannot be loaded.
@@ -36,10 +52,14 @@ def serve(engine: Engine, start: Start, host: str, port: int, host_names: list[s
         os.environ["GRADIO_TEMP_DIR"] = uploads  # nobody else's, and gone when the server is
         engine.predictor(start.model, start.size)  # whatever is wrong with the model is said now
         engine.encode(photos.example(start.example), start.model, start.size)
-        app = create_app(engine, start, host_names)
+        app = create_app(engine, start, host_names, users=users, root_path=root_path)
         found = listening.getsockname()[1]
         if port and found != port:
             print(f"Port {port} is taken; {found} is the next free one.")
+        if not users and host not in LOCAL_NAMES:
+            print(
+                f"No password is asked of whoever reaches {host}: --auth FILE asks for one.", file=sys.stderr
+            )
         print(f"The attention lab is at {address(host, found)} (Ctrl+C ends it)", flush=True)
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
@@ -85,12 +105,27 @@ def create_page(engine: Engine, start: Start) -> gr.Blocks:
             for tab in TABS:
                 with gr.Tab(tab.title):
                     tab.build(page, engine, start)
+        api.publish(engine)
     return page.queue(max_size=engine.limits.max_waiting, api_open=False)
 
 
-def create_app(engine: Engine, start: Start, host_names: list[str]) -> FastAPI:
-    """The whole server: our own routes and files under /lab, Gradio at the root, guarded on the outside."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+def create_app(
+    engine: Engine,
+    start: Start,
+    host_names: list[str],
+    *,
+    users: Mapping[str, str] | None = None,
+    root_path: str = "",
+) -> FastAPI:
+    """The whole server: our own routes and files under /lab, Gradio at the root, guarded on the outside.
+
+    Args:
+        engine, start: what the page shows.
+        host_names: under which it may be addressed.
+        users: passwords by user; without any, none is asked.
+        root_path: where a proxy shows the page, such as /lab; whether it strips that from paths or not.
+    """
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, root_path=root_path)
     app.mount("/lab/static", StaticFiles(directory=STATIC))
     app.include_router(encoding_routes(engine))
     for tab in TABS:
@@ -100,6 +135,10 @@ def create_app(engine: Engine, start: Start, host_names: list[str]) -> FastAPI:
     @app.exception_handler(LabError)
     def tell(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, status_code=422)
+
+    @app.exception_handler(RequestValidationError)
+    def correct(request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"detail": "This address does not take what was asked of it."}, status_code=422)
 
     gr.mount_gradio_app(
         app,
@@ -115,7 +154,11 @@ def create_app(engine: Engine, start: Start, host_names: list[str]) -> FastAPI:
         ssr_mode=False,
         enable_monitoring=False,
         mcp_server=False,
+        root_path=root_path or None,
     )
+    if users:
+        app.add_middleware(PasswordGate, users=users)
+    app.add_middleware(BodyLimit, most=int(engine.limits.max_upload_mb * MEGABYTE * BASE64) + MEGABYTE)
     app.add_middleware(SecurityHeaders)
     # The one added last is the outermost: foreign names get no further.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=host_names)
