@@ -1,7 +1,6 @@
 // Line charts as SVG: a handful of curves over steps, linear or logarithmic, with a readout for pointer and arrow keys
 // and the same numbers as a table.
 
-const WIDTH = 520;
 const HEIGHT = 230;
 const MARGIN = { left: 54, right: 14, top: 12, bottom: 28 };
 const TABLE_ROWS = 12;
@@ -20,9 +19,9 @@ export function scale(values, logarithmic, air = 0) {
   return { low, high, place, ticks: logarithmic ? decades(low, high) : steps(low, high) };
 }
 
-/** Four to eight round numbers from low to high. */
+/** Three to eight round numbers from low to high. */
 function steps(low, high) {
-  const rough = (high - low) / 5;
+  const rough = (high - low) / 7;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
   const found = [];
@@ -55,8 +54,10 @@ export class LineChart {
    * @param {(step: number | null) => void} pointed  called with the step under the pointer
    */
   constructor(element, words, pointed = () => {}) {
-    Object.assign(this, { element, words, pointed, data: {}, options: {}, at: null });
+    Object.assign(this, { element, words, pointed, data: {}, options: {}, at: null, width: 520 });
     this.build();
+    // One unit of the drawing is one pixel of the screen, so that its words are as large as those beside it.
+    new ResizeObserver(() => this.fit()).observe(this.plot);
     this.plot.addEventListener("pointermove", (event) => this.pointed(this.stepAt(event)));
     this.plot.addEventListener("pointerleave", () => this.pointed(null));
     this.plot.addEventListener("blur", () => this.pointed(null));
@@ -69,7 +70,7 @@ export class LineChart {
     const caption = html("figcaption", "chart-title", title);
     caption.append(html("small", "", unit));
     this.plot = svg("svg", {
-      viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart-plot", tabindex: 0, role: "img",
+      class: "chart-plot", height: HEIGHT, tabindex: 0, role: "img",
       "aria-label": `${title}, ${unit}: left and right arrow read the values, the table below has them in full`,
     });
     this.legend = html("ul", "chart-legend");
@@ -88,6 +89,13 @@ export class LineChart {
     this.element.append(this.figure);
   }
 
+  fit() {
+    const { width } = this.plot.getBoundingClientRect();
+    if (!width || width === this.width) return;
+    this.width = width;
+    this.draw(this.data, this.options);
+  }
+
   /**
    * @param {Object<string, {steps: number[], values: number[]}>} data  by the curves' keys
    * @param {{logSteps?: boolean, logValues?: boolean, marks?: Array<{step: number, label: string}>}} options
@@ -102,12 +110,12 @@ export class LineChart {
     // The longest curve of all charts sets the width, so that they stand above one another.
     const x = scale([...steps, ...(options.span ?? [])].map((step) => step + (options.logSteps ? 1 : 0)), options.logSteps);
     const y = scale(drawn.flatMap((curve) => curve.values), options.logValues, AIR);
-    const across = (step) => MARGIN.left + x.place(step + (options.logSteps ? 1 : 0)) * (WIDTH - MARGIN.left - MARGIN.right);
+    const across = (step) => MARGIN.left + x.place(step + (options.logSteps ? 1 : 0)) * (this.width - MARGIN.left - MARGIN.right);
     const down = (value) => HEIGHT - MARGIN.bottom - y.place(value) * (HEIGHT - MARGIN.top - MARGIN.bottom);
     Object.assign(this, { x, across, down, drawn });
     this.cursor = svg("line", { class: "chart-cursor", y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom, visibility: "hidden" });
     this.plot.replaceChildren(
-      ...(empty ? [svg("text", { x: WIDTH / 2, y: HEIGHT / 2, class: "chart-none" }, this.words.none ?? "Nothing was logged yet")]
+      ...(empty ? [svg("text", { x: this.width / 2, y: HEIGHT / 2, class: "chart-none" }, this.words.none ?? "Nothing was logged yet")]
         : [...this.axes(y), ...this.marks(), ...this.paths(), this.cursor]),
     );
     this.point(this.at);
@@ -118,7 +126,7 @@ export class LineChart {
     const { logSteps } = this.options;
     const bottom = HEIGHT - MARGIN.bottom;
     const rows = y.ticks.flatMap((value) => [
-      svg("line", { class: "chart-grid", x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: this.down(value), y2: this.down(value) }),
+      svg("line", { class: "chart-grid", x1: MARGIN.left, x2: this.width - MARGIN.right, y1: this.down(value), y2: this.down(value) }),
       svg("text", { class: "chart-tick", x: MARGIN.left - 8, y: this.down(value) + 4, "text-anchor": "end" }, figure(value)),
     ]);
     const columns = this.x.ticks.map((value) => {
@@ -161,7 +169,7 @@ export class LineChart {
   /** The drawn step that is nearest to a pointer. */
   stepAt({ clientX }) {
     const box = this.plot.getBoundingClientRect();
-    const at = ((clientX - box.left) / box.width) * WIDTH;
+    const at = ((clientX - box.left) / box.width) * this.width;
     return this.grid().reduce((best, step) => (Math.abs(this.across(step) - at) < Math.abs(this.across(best) - at) ? step : best), this.grid()[0] ?? null);
   }
 
