@@ -15,8 +15,9 @@ import tyro
 from benchmarks.measure import Result, median_seconds, report
 from dino_model import images
 from dino_model.predictor import AttentionPredictor
-from segmentation.davis import Clip, open_davis, read_first_mask
-from segmentation.propagation import Labels, Picture, propagate_frames
+from dino_model.weights import load_model
+from segmentation.davis import Clip, official_std, open_davis, read_first_mask
+from segmentation.propagation import DINO, Labels, Picture, propagate_frames
 
 ALLOWED = 0.001  # share of a frame's pixels whose label may differ
 
@@ -38,8 +39,11 @@ class Precision:
 
     def run(self) -> None:
         """Label with both, count what differs, measure, print."""
+        model = load_model(self.model)
         fast, exact = (
-            AttentionPredictor(self.model, resize="davis", precision=precision, device="cpu")
+            AttentionPredictor(
+                model, resize="davis", precision=precision, device="cpu", std=official_std(model, DINO)
+            )
             for precision in ("bf16", "fp32")
         )
         davis = open_davis(self.data)

@@ -75,8 +75,8 @@ class Video:
     """Replace the masks of an earlier run."""
     allow_gaps: bool = False
     """Let the numbers of frames in a folder jump."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the model."""
+    precision: Literal["auto", "fp32", "bf16"] = "fp32"
+    """Arithmetic of the model; fp32 by default, as in the command davis, which says why."""
     device: str = "auto"
     """Where the model runs: auto, cpu, cuda or mps."""
 

@@ -338,6 +338,22 @@ def test_memory_does_not_grow_with_the_length(tmp_path: Path):
     assert peak_of(lambda: label(1000)) < 8e6
 
 
+def test_the_command_keeps_no_frame_of_a_long_video(tmp_path: Path):
+    frame = pictures(1, (240, 320))[0]
+    for name, count in (("short", 20), ("long", 220)):
+        with VideoWriter(tmp_path / f"{name}.mp4", 25) as writer:
+            for _ in range(count):
+                writer.write(frame)
+
+    def draw(name: str) -> None:
+        options = {"model": MODEL, "size": 32, "views": ("mean",), "overwrite": True}
+        Video(tmp_path / f"{name}.mp4", tmp_path / name, **options).run()  # type: ignore[arg-type]
+
+    draw("short")
+    short = peak_of(lambda: draw("short"))
+    assert peak_of(lambda: draw("long")) - short < 200 * frame.nbytes / 3
+
+
 def test_what_cannot_fit_is_refused_before_it_is_spent(monkeypatch: pytest.MonkeyPatch):
     estimate = memory.propagation_memory((480, 854), (480, 832), 8, 384, 1, DINO, batch=4)
     assert "at any length" in str(estimate)
