@@ -37,7 +37,7 @@ class Serve:
     option takes the password itself: every user of this machine could read it in the list of processes.
     Passwords travel as they are: beyond this machine, put a proxy with TLS in front."""
     root_path: str = ""
-    """Path under which a proxy shows the page, such as /lab."""
+    """Path under which a proxy shows the page, such as /dino; it may strip that from paths or not."""
     limits: Annotated[Limits, tyro.conf.arg(name="")] = field(default_factory=Limits)
 
     def run(self) -> None:

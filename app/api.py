@@ -169,9 +169,7 @@ class Api:
         recipe = Recipe(method, count=count, refined=switch("refined", refined))
         return {"objects": self._records(encoding, recipe)}
 
-    def propagate(
-        self, clip: str, masks: list[dict], model: str = "embedded", size: int = 224
-    ) -> Answer:
+    def propagate(self, clip: str, masks: list[dict], model: str = "embedded", size: int = 224) -> Answer:
         """Follow objects through a clip: their masks in every frame, in COCO's format.
 
         Args:

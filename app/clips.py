@@ -174,9 +174,9 @@ def _video(path: Path, name: str, limits: Limits) -> Film:
         "it is damaged, cut short, sound alone, or of a kind that OpenCV cannot read."
     )
     capture = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)  # tells the size before a frame is decoded
-    sides = [int(capture.get(side)) for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)]
+    width, height = capture.get(cv2.CAP_PROP_FRAME_WIDTH), capture.get(cv2.CAP_PROP_FRAME_HEIGHT)
     capture.release()
-    _check_pixels(name, *sides, limits)
+    _check_pixels(name, int(width), int(height), limits)
     try:
         video = VideoFile(path)
     except VideoError as error:

@@ -109,7 +109,7 @@ def shelf_of(engine: Engine) -> Shelf:
     return Shelf(engine.limits)
 
 
-@dataclass(frozen=True)
+@dataclass
 class SharedFeatures:
     """Patch features from a model that others use between two frames: nobody waits for a whole clip."""
 

@@ -34,6 +34,7 @@ HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"x-frame-options", b"DENY"),
 )
+OWN_FOLDERS = ("lab", "gradio_api", "assets", "static")  # a root path of that name is no sign of its own
 LOCAL_NAMES = ("127.0.0.1", "localhost")
 USERS_VARIABLE = "DINO_LAB_AUTH"
 EVERY_ADDRESS = ("0.0.0.0", "::", "")
@@ -89,6 +90,27 @@ class PasswordGate:
         # Compared with something in any case, so that the time taken tells nobody which users there are.
         right = hmac.compare_digest(self._users.get(user, b""), password)
         return right and user in self._users and scheme.lower() == "basic"
+
+
+class RootPath:
+    """Tells the application where a proxy shows it, whether the proxy strips that from paths or not.
+
+    Args:
+        app: what is shown there.
+        root_path: see `root_path_of`.
+    """
+
+    def __init__(self, app: ASGIApp, root_path: str) -> None:
+        self.app = app
+        self._root_path = root_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as the application does at the path as a browser sees it."""
+        if scope["type"] != "lifespan":
+            path: str = scope["path"]
+            whole = path if f"{path}/".startswith(f"{self._root_path}/") else self._root_path + path
+            scope = {**scope, "path": whole, "root_path": self._root_path}
+        await self.app(scope, receive, send)
 
 
 class BodyLimit:
@@ -159,7 +181,9 @@ def root_path_of(text: str) -> str:
     """
     path = text.rstrip("/")
     if path and not (path.startswith("/") and all(part.strip(".") for part in path[1:].split("/"))):
-        raise ValueError(f"--root-path is {text!r}, expected a path such as /lab")
+        raise ValueError(f"--root-path is {text!r}, expected a path such as /dino")
+    if path.partition("/")[2].partition("/")[0] in OWN_FOLDERS:
+        raise ValueError(f"--root-path is {text!r}, but the page has a folder of that name: choose another")
     return path
 
 

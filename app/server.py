@@ -19,7 +19,7 @@ from app import api, photos
 from app.engine import Engine, LabError
 from app.limits import MEGABYTE
 from app.routes import encoding_routes
-from app.security import EVERY_ADDRESS, LOCAL_NAMES, BodyLimit, PasswordGate, SecurityHeaders
+from app.security import EVERY_ADDRESS, LOCAL_NAMES, BodyLimit, PasswordGate, RootPath, SecurityHeaders
 from app.tabs import Start, class_map, compare, explore, learn, segment, training, video
 
 STATIC = Path(__file__).parent / "static"
@@ -123,9 +123,9 @@ def create_app(
         engine, start: what the page shows.
         host_names: under which it may be addressed.
         users: passwords by user; without any, none is asked.
-        root_path: where a proxy shows the page, such as /lab; whether it strips that from paths or not.
+        root_path: where a proxy shows the page, such as /dino; whether it strips that from paths or not.
     """
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, root_path=root_path)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.mount("/lab/static", StaticFiles(directory=STATIC))
     app.include_router(encoding_routes(engine))
     for tab in TABS:
@@ -156,6 +156,8 @@ def create_app(
         mcp_server=False,
         root_path=root_path or None,
     )
+    if root_path:
+        app.add_middleware(RootPath, root_path=root_path)
     if users:
         app.add_middleware(PasswordGate, users=users)
     app.add_middleware(BodyLimit, most=int(engine.limits.max_upload_mb * MEGABYTE * BASE64) + MEGABYTE)

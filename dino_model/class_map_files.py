@@ -117,8 +117,8 @@ def figure_png(drawn: ClassMap) -> bytes:
     for group, color, marker in zip(GROUPS, COLORS, MARKERS, strict=True):
         points = [point for point in drawn.classes if point.group == group]
         if points:
-            places = np.array([(point.x, point.y) for point in points])
-            axes.scatter(*places.T, s=30, c=color, marker=marker, linewidths=0, label=group)
+            x, y = zip(*((point.x, point.y) for point in points), strict=True)
+            axes.scatter(x, y, s=30, c=color, marker=marker, linewidths=0, label=group)
         for point in points:
             _write_name(axes, point, color, 6 if many else 8)
     axes.set(xticks=[], yticks=[], aspect="equal")
@@ -147,7 +147,7 @@ def _thumbnail(picture: NDArray[np.uint8]) -> Image.Image:
 
 def _from_json(content: dict[str, Any]) -> ClassMap:
     origin, thumbnails = content["origin"], content["thumbnails"]
-    view = {
+    view: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in origin["view"].items()
     }
     classes = tuple(_class_from_json(point, len(content["classes"])) for point in content["classes"])

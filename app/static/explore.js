@@ -108,15 +108,19 @@ class Explorer {
 
   /** Look at another block, counted from 0. */
   async openBlock(number) {
-    if (this.encoding) await this.load(this.quantity, number);
+    await this.load(this.form.elements.quantity.value, number);
   }
 
   /** Look at another quantity of the same block. */
   async openQuantity(quantity) {
-    if (this.encoding) await this.load(quantity, Number(this.form.elements.block.value) - 1);
+    await this.load(quantity, Number(this.form.elements.block.value) - 1);
   }
 
+  /** What was chosen last counts, even while what was chosen before is still on its way. */
   async load(quantity, number) {
+    if (!this.encoding) return;
+    Object.assign(this.form.elements.quantity, { value: quantity });
+    Object.assign(this.form.elements.block, { value: number + 1 });
     this.labelBlock(number);
     const block = await this.newest(() => QUANTITIES[quantity].load(this.encoding, number));
     if (block === undefined) return; // another was chosen meanwhile

@@ -100,6 +100,20 @@ def test_documented_snippet_runs_as_it_stands(address, tmp_path, monkeypatch, ca
     assert "agrees best" in capsys.readouterr().out
 
 
+def test_objects_are_followed_through_a_clip(ask):
+    buffer = io.BytesIO()
+    noise = np.random.default_rng(2).integers(0, 256, (3, 48, 64, 3), dtype=np.uint8)
+    first, *others = (Image.fromarray(frame) for frame in noise)
+    first.save(buffer, "PNG", save_all=True, append_images=others)
+    mask = np.zeros((48, 64), bool)
+    mask[:, 32:] = True
+    clip = base64.b64encode(buffer.getvalue()).decode()
+    answer = ask("propagate", clip, [rle(mask)], model=MODEL, size=48)
+    assert [image["id"] for image in answer["images"]] == [1, 2, 3]
+    np.testing.assert_array_equal(decode(answer["annotations"][0]["segmentation"]), mask)
+    assert "no film" in refused(ask, "propagate", "AAAA", [rle(mask)], model=MODEL, size=48)
+
+
 def test_every_endpoint_is_documented(address):
     named = Client(address, verbose=False).view_api(return_format="dict")["named_endpoints"]
     documented = set(re.findall(r"^\| `(/\w+)` \|", (ROOT / "docs/api.md").read_text(), re.MULTILINE))

@@ -195,8 +195,10 @@ def test_table_is_the_map(board, drawn):
 
 
 def test_two_fingers_zoom_on_a_phone(open_page, lab):
-    page = show(open_page(390, 844, has_touch=True))
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page = show(open_page(has_touch=True))
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_function("document.documentElement.scrollWidth <= 390")
+    page.locator(".map canvas").scroll_into_view_if_needed()
     box = page.locator(".map canvas").bounding_box()
     before = state(page, "scatter.view.scale")
     session = page.context.new_cdp_session(page)

@@ -36,7 +36,11 @@ def predictor(lab) -> AttentionPredictor:
 
 
 def _open(page):
-    page.get_by_role("tab", name="Learn").click()
+    if not page.get_by_role("tab", name="Learn").is_visible():  # on a phone, behind Gradio's three dots
+        page.locator(".overflow-menu > button").click()
+        page.locator(".overflow-dropdown").get_by_text("Learn").click()
+    else:
+        page.get_by_role("tab", name="Learn").click()
     expect(page.locator(".tour")).to_have_attribute("data-step", STEPS[0], timeout=60_000)
     return page
 

@@ -1,0 +1,114 @@
+"""The options of `python -m app` that stand between it and other machines, in a server of its own."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+PASSWORD = "correct-horse"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """Address and process of a server with a password, under a root path, with small limits."""
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "users").write_text(f"ada:{PASSWORD}\n")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = (
+        f"--model random:vit_tiny/16 --size 64 --precision fp32 --device cpu --port {port} --max-upload-mb 1"
+    )
+    log = folder / "log.txt"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "app",
+                *options.split(),
+                "--auth",
+                str(folder / "users"),
+                "--root-path",
+                "/dino",
+            ],
+            cwd=ROOT,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        for _ in range(1200):
+            if found := re.search(r"http://\S+", log.read_text()):
+                break
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.1)
+        yield found.group(), process.pid
+        assert process.poll() is None, log.read_text()
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def test_password_is_asked_for_page_routes_and_files(guarded):
+    address, _ = guarded
+    for path in ("/", "/dino/", "/lab/static/page.css", "/config", "/lab/encodings/x/picture.jpg"):
+        assert httpx.get(address + path).status_code == 401
+        assert httpx.get(address + path, auth=("ada", "wrong")).status_code == 401
+        assert httpx.get(address + path, auth=("ada", PASSWORD)).status_code in (200, 404)
+
+
+def test_page_knows_where_the_proxy_shows_it(guarded):
+    address, _ = guarded
+    for prefix in ("", "/dino"):
+        told = httpx.get(f"{address}{prefix}/config", auth=("ada", PASSWORD)).json()
+        assert told["root"].endswith("/dino")
+
+
+def test_limits_of_the_options_hold(guarded):
+    address, _ = guarded
+    answer = httpx.post(f"{address}/gradio_api/call/encode", content=bytes(3_000_000), auth=("ada", PASSWORD))
+    assert answer.status_code == 413
+
+
+def test_list_of_processes_does_not_tell_the_password(guarded):
+    _, process = guarded
+    listed = Path(f"/proc/{process}/cmdline")
+    if not listed.exists():
+        pytest.skip("this system has no /proc to look into")
+    assert b"--auth" in listed.read_bytes()
+    assert PASSWORD.encode() not in listed.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--auth", "ada:engine"], "--auth names no file"),
+        (["--root-path", "dino"], "--root-path"),
+        (["--root-path", "/lab"], "--root-path"),
+        (["--max-upload-mb", "0"], "--max-upload-mb"),
+        (["--max-waiting", "-1"], "--max-waiting"),
+    ],
+)
+def test_wrong_options_end_in_one_sentence(arguments, message):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert str(end.value).startswith("error: ")
+    assert message in str(end.value)
+    assert "engine" not in str(end.value)  # what may be a password is not repeated
+
+
+def test_empty_file_of_users_is_refused(tmp_path):
+    (tmp_path / "users").write_text("\n")
+    with pytest.raises(SystemExit, match="empty"):
+        main(["--auth", str(tmp_path / "users")])
