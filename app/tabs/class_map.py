@@ -73,7 +73,7 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
     }
     photo.upload(open_file, [photo, chosen], **queued)
     board.open(open_asked, chosen, **queued)
-    chosen.input(lambda name: {"map": name}, chosen, board, queue=False, api_visibility="private")
+    chosen.change(lambda name: {"map": name}, chosen, board, queue=False, api_visibility="private")
 
 
 def available(models_dir: Path | None) -> Mapping[str, Path]:

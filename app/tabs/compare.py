@@ -66,7 +66,7 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
     chosen = [left, right, size, held]
     stage.open(open_asked, chosen, **queued)
     photo.upload(open_file, [photo, *chosen], **queued)
-    gr.on([left.input, right.input, size.input], look_again, chosen, **queued)
+    gr.on([left.change, right.change, size.change], look_again, chosen, **queued)
 
 
 def look(engine: Engine, photo: Photo, models: tuple[str, str], size: int, held: str | None) -> Answer:

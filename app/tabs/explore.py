@@ -74,7 +74,7 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
     page.load(open_first, [model, size], **queued)
     photo.upload(open_file, [photo, model, size, held], **queued)
     stage.example(open_example, [model, size, held], **queued)
-    gr.on([model.input, size.input], look_again, [model, size, held], **queued)
+    gr.on([model.change, size.change], look_again, [model, size, held], **queued)
 
 
 def look(engine: Engine, photo: Photo, model: str, size: int, held: str | None) -> Answer:

@@ -62,7 +62,7 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
     }
     stage.open(open_asked, [model, size, held], **queued)
     photo.upload(open_file, [photo, model, size, held], **queued)
-    gr.on([model.input, size.input], look_again, [model, size, held], **queued)
+    gr.on([model.change, size.change], look_again, [model, size, held], **queued)
 
 
 def asked_photo(engine: Engine, asked: dict[str, Any], first: Photo) -> Photo:

@@ -94,7 +94,7 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
     )
     stage.cancel(cancel, None, stage, cancels=[following], queue=False, show_progress="hidden", **shared)
     gr.on(
-        [model.input, size.input],
+        [model.change, size.change],
         look_again,
         [model, size, held],
         stage,

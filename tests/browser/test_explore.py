@@ -170,6 +170,18 @@ def test_keyboard_alone_points_pins_removes_and_takes_back(page, lab):
     assert lab.state(page)["patch"] is None
 
 
+def test_lists_passed_by_keyboard_change_nothing(page, lab):
+    page.locator(".lab-stage").click(position=lab.centre(page, 2, 3))
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.locator("#photo").focus()
+    for _ in range(4):  # through both lists and out of them
+        page.keyboard.press("Tab")
+        page.evaluate("() => new Promise((done) => setTimeout(done, 100))")  # what follows has been asked for
+    assert asked == []
+    assert len(lab.state(page)["pins"]) == 1
+
+
 def test_arrow_keys_walk_through_the_gallery(page, lab):
     page.locator(".lab-tile[tabindex='0']").focus()
     before = lab.state(page)["show"]
