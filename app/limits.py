@@ -28,6 +28,11 @@ class Limits:
     max_clips_mb: int = 400
     """Memory for clips and the masks followed through them, in MB; the clip used longest ago is forgotten."""
 
+    @property
+    def max_upload_bytes(self) -> int:
+        """Largest file that may be uploaded."""
+        return self.max_upload_mb * MEGABYTE
+
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value < 1:

@@ -160,7 +160,7 @@ def create_app(
         app.add_middleware(RootPath, root_path=root_path)
     if users:
         app.add_middleware(PasswordGate, users=users)
-    app.add_middleware(BodyLimit, most=int(engine.limits.max_upload_mb * MEGABYTE * BASE64) + MEGABYTE)
+    app.add_middleware(BodyLimit, most=int(engine.limits.max_upload_bytes * BASE64) + MEGABYTE)
     app.add_middleware(SecurityHeaders)
     # The one added last is the outermost: foreign names get no further.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=host_names)

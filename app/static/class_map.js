@@ -21,7 +21,8 @@ export function mount({ element, props, watch, open }) {
   const load = () => board.take(props.value);
   watch("value", load);
   load();
-  receivePhotos(() => document.querySelector("#map-toolbar input[type=file]"));
+  const findInput = () => document.querySelector("#map-toolbar input[type=file]");
+  receivePhotos(findInput, props.facts.maxBytes, (sentence) => board.say(sentence));
 }
 
 class Board {

@@ -24,7 +24,8 @@ export function mount({ element, props, watch, open }) {
     if (props.value?.token || props.value?.error) comparison.open(props.value);
   };
   watch("value", load);
-  receivePhotos(() => document.querySelector("#compare-toolbar input[type=file]"));
+  const findInput = () => document.querySelector("#compare-toolbar input[type=file]");
+  receivePhotos(findInput, props.facts.maxBytes, (sentence) => comparison.say(sentence));
   open({ token: tokenInExplore() });
 }
 

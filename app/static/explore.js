@@ -7,7 +7,7 @@ import { colormap, outlinePath } from "./paint.js";
 import { Pins, samePatch } from "./pins.js";
 import { QUANTITIES } from "./quantities.js";
 import { Queries } from "./queries.js";
-import { receivePhotos, refuseLargeFiles } from "./receive.js";
+import { receivePhotos } from "./receive.js";
 import { Stage } from "./stage.js";
 import { Tiles } from "./tiles.js";
 
@@ -29,8 +29,7 @@ export function mount({ element, props, watch, openExample }) {
   watch("value", load);
   load();
   const findInput = () => document.querySelector("#toolbar input[type=file]");
-  receivePhotos(findInput);
-  refuseLargeFiles(findInput, props.facts.maxBytes, (sentence) => explorer.say(sentence));
+  receivePhotos(findInput, props.facts.maxBytes, (sentence) => explorer.say(sentence));
 }
 
 class Explorer {

@@ -1,20 +1,20 @@
 // A photograph dropped or pasted anywhere on the page goes the way of a chosen file: into the
-// upload button of the tab that is shown.
+// upload button of the tab that is shown. What the server would not take is refused before it is sent.
 
 const finders = [];
 
-/** @param {() => HTMLInputElement | null} findInput  the file input of a tab's upload button */
-export function receivePhotos(findInput) {
+/**
+ * Let a tab receive files.
+ * @param {() => HTMLInputElement | null} findInput  the file input of the tab's upload button
+ * @param {number} maxBytes  size of the largest file that is sent
+ * @param {(sentence: string) => void} say  tells why a file is not
+ */
+export function receivePhotos(findInput, maxBytes, say) {
   if (finders.push(findInput) === 1) listen();
+  refuseLargeFiles(findInput, maxBytes, say);
 }
 
-/**
- * Refuse a file that the server would not take, before it is sent.
- * @param {() => HTMLInputElement | null} findInput  the file input of a tab's upload button
- * @param {number} maxBytes
- * @param {(sentence: string) => void} say
- */
-export function refuseLargeFiles(findInput, maxBytes, say) {
+function refuseLargeFiles(findInput, maxBytes, say) {
   const refuse = (event) => {
     const [file] = event.target === findInput() ? event.target.files : [];
     if (!file || file.size <= maxBytes) return;

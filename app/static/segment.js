@@ -30,7 +30,8 @@ export function mount({ element, props, watch, open }) {
     if (props.value?.token || props.value?.error) segmenter.open(props.value);
   };
   watch("value", load);
-  receivePhotos(() => document.querySelector("#segment-toolbar input[type=file]"));
+  const findInput = () => document.querySelector("#segment-toolbar input[type=file]");
+  receivePhotos(findInput, props.facts.maxBytes, (sentence) => segmenter.say(sentence));
   open({ token: tokenInExplore() });
 }
 

@@ -23,7 +23,8 @@ export function mount({ element, props, watch, send }) {
   const load = () => props.value && film.receive(props.value);
   watch("value", load);
   load();
-  receivePhotos(() => document.querySelector("#video-toolbar input[type=file]"));
+  const findInput = () => document.querySelector("#video-toolbar input[type=file]");
+  receivePhotos(findInput, props.facts.maxBytes, (sentence) => film.say(sentence));
   if (!props.value) send.example(props.facts.first);
 }
 

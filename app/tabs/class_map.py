@@ -51,7 +51,7 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
         apply_default_css=False,
         elem_id="class-map",
         elem_classes="lab-busy",
-        facts=board_facts(),
+        facts=board_facts() | {"maxBytes": engine.limits.max_upload_bytes},
     )
 
     def open_file(path: Path, name: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
         apply_default_css=False,
         elem_id="compare",
         elem_classes="lab-busy",
-        facts=stage_facts(),
+        facts=stage_facts() | {"maxBytes": engine.limits.max_upload_bytes},
     )
     held = gr.State(None, time_to_live=3600)  # token of what this visitor looks at with the left model
     first = photos.example(start.example)

@@ -41,7 +41,7 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
         js_on_load=SCRIPT,
         apply_default_css=False,
         elem_id="explore",
-        facts=stage_facts() | {"maxBytes": engine.limits.max_upload_mb * MEGABYTE},
+        facts=stage_facts() | {"maxBytes": engine.limits.max_upload_bytes},
     )
     held = gr.State(None, time_to_live=3600)  # token of what this visitor looks at
     first = photos.example(start.example)

@@ -38,7 +38,8 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
         apply_default_css=False,
         elem_id="segment",
         elem_classes="lab-busy",
-        facts=stage_facts() | {"objects": objects.COLORS.tolist()},
+        facts=stage_facts()
+        | {"objects": objects.COLORS.tolist(), "maxBytes": engine.limits.max_upload_bytes},
     )
     held = gr.State(None, time_to_live=3600)  # token of what this visitor looks at
     first = photos.example(start.example)

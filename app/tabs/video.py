@@ -193,6 +193,7 @@ def stage_facts(limits: Limits) -> dict[str, Any]:
     """What the browser is told once: limits, colours, and the examples with their thumbnails."""
     return {
         "limits": limits_in_words(limits),
+        "maxBytes": limits.max_upload_bytes,
         "objects": MAX_OBJECTS,
         "colors": COLORS.tolist(),
         "palette": palette()[: MAX_OBJECTS + 1].tolist(),
