@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.runs import Runs, checkpoint_file
 from dino_model.weights import OFFICIAL, is_local
 
 SUPERVISED = {
@@ -36,7 +37,8 @@ def catalogue(first: str = "embedded", models_dir: Path | None = None) -> Catalo
 
     Args:
         first: any name that `load_model` takes, or a path.
-        models_dir: checkpoint files and folders of training runs directly inside are offered by their names.
+        models_dir: checkpoint files and training runs directly inside are offered by their names, and of each
+            run the checkpoints that it kept on its way, as RUN@STEP.
 
     Raises:
         FileNotFoundError: `models_dir` is no folder.
@@ -45,7 +47,7 @@ def catalogue(first: str = "embedded", models_dir: Path | None = None) -> Catalo
         "embedded": Choice("embedded · trained by this project", "embedded"),
         "random:embedded": Choice("random:embedded · the same network, untrained", "random:embedded"),
     }
-    found = {} if models_dir is None else _local(models_dir)
+    found = {} if models_dir is None else _local(models_dir) | _on_the_way(models_dir)
     official = {
         name: _choice(name, model.title)
         for name, model in OFFICIAL.items()
@@ -68,6 +70,16 @@ def _local(folder: Path) -> dict[str, Choice]:
         if entry.suffix in CHECKPOINT_SUFFIXES or (entry / "checkpoint.pt").is_file()
     ]
     return {entry.name: Choice(f"{entry.name} · from this server's folder", str(entry)) for entry in files}
+
+
+def _on_the_way(folder: Path) -> dict[str, Choice]:
+    """What the runs in a folder kept of their steps, by the names that the tab Training gives them too."""
+    runs = [run for run in Runs(folder).all().values() if run.folder]
+    kept = [(run, one) for run in runs for one in run.checkpoints() if one["step"] is not None]
+    return {
+        one["model"]: Choice(f"{run.name} · {one['label']}", str(checkpoint_file(one["model"], folder)))
+        for run, one in kept
+    }
 
 
 def _choice(name: str, title: str) -> Choice:

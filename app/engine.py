@@ -37,7 +37,7 @@ EncodingKey = tuple[str, str, int]
 """Content of the photograph, model, size: what an encoding follows from."""
 
 
-class LabError(Exception):
+class LabError(RuntimeError):
     """Something a visitor can understand and mend; the message is one sentence and names no path here."""
 
 

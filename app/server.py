@@ -1,6 +1,7 @@
 """The page and its server: Gradio inside a plain FastAPI application, on a port that is free."""
 
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -48,6 +49,7 @@ def serve(
     Raises:
         OSError, TypeError, ValueError: no free port, or a model that cannot be loaded.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended in either way, uploads are removed
     with listen(host, port) as listening, tempfile.TemporaryDirectory(prefix="dino-lab-") as uploads:
         os.environ["GRADIO_TEMP_DIR"] = uploads  # nobody else's, and gone when the server is
         engine.predictor(start.model, start.size)  # whatever is wrong with the model is said now

@@ -27,6 +27,16 @@ def test_folder_offers_checkpoints_and_runs_by_name_only(tmp_path):
     assert not any(str(tmp_path) in name + choice.label for name, choice in models.items())
 
 
+def test_runs_offer_every_step_that_they_kept(tmp_path):
+    for file in ("log.jsonl", "checkpoint.pt", "step-00000500.pt", "step-00001000.pt", "step-of-mine.pt"):
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / "run" / file).touch()
+    models = catalogue("embedded", tmp_path)
+    assert [name for name in models if name.startswith("run")] == ["run", "run@500", "run@1000"]
+    assert models["run@1000"].label == "run · step 1,000"
+    assert models["run@1000"].source == str(tmp_path / "run" / "step-00001000.pt")
+
+
 def test_path_of_the_first_model_stays_on_the_server(tmp_path):
     (tmp_path / "mine.pth").touch()
     name, choice = next(iter(catalogue(str(tmp_path / "mine.pth")).items()))

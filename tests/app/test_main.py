@@ -19,8 +19,8 @@ PASSWORD = "correct-horse"
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """Address and process of a server with a password, under a root path, with small limits."""
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int, Path]]:
+    """Address, process and temporary folder of a server with password, root path and small limits."""
     folder = tmp_path_factory.mktemp("guarded")
     (folder / "users").write_text(f"ada:{PASSWORD}\n")
     with socket.socket() as probe:
@@ -43,7 +43,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
                 "/dino",
             ],
             cwd=ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)},
             stdout=output,
             stderr=subprocess.STDOUT,
         )
@@ -53,15 +53,25 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
                 break
             assert process.poll() is None, log.read_text()
             time.sleep(0.1)
-        yield found.group(), process.pid
+        yield found.group(), process.pid, folder
         assert process.poll() is None, log.read_text()
     finally:
         process.terminate()
         process.wait(20)
+    assert not list(folder.glob("dino-lab-*")), "what visitors sent stays behind when the server is ended"
+
+
+def test_what_visitors_send_lies_in_a_folder_of_the_servers_own(guarded):
+    address, _, folder = guarded
+    file = {"files": ("mine.png", b"somebody's", "image/png")}
+    sent = httpx.post(f"{address}/gradio_api/upload", files=file, auth=("ada", PASSWORD))
+    (own,) = folder.glob("dino-lab-*")
+    assert sent.json()[0].startswith(str(own))
+    assert own.stat().st_mode & 0o077 == 0
 
 
 def test_password_is_asked_for_page_routes_and_files(guarded):
-    address, _ = guarded
+    address, _, _ = guarded
     for path in ("/", "/dino/", "/lab/static/page.css", "/config", "/lab/encodings/x/picture.jpg"):
         assert httpx.get(address + path).status_code == 401
         assert httpx.get(address + path, auth=("ada", "wrong")).status_code == 401
@@ -69,20 +79,20 @@ def test_password_is_asked_for_page_routes_and_files(guarded):
 
 
 def test_page_knows_where_the_proxy_shows_it(guarded):
-    address, _ = guarded
+    address, _, _ = guarded
     for prefix in ("", "/dino"):
         told = httpx.get(f"{address}{prefix}/config", auth=("ada", PASSWORD)).json()
         assert told["root"].endswith("/dino")
 
 
 def test_limits_of_the_options_hold(guarded):
-    address, _ = guarded
+    address, _, _ = guarded
     answer = httpx.post(f"{address}/gradio_api/call/encode", content=bytes(3_000_000), auth=("ada", PASSWORD))
     assert answer.status_code == 413
 
 
 def test_list_of_processes_does_not_tell_the_password(guarded):
-    _, process = guarded
+    _, process, _ = guarded
     listed = Path(f"/proc/{process}/cmdline")
     if not listed.exists():
         pytest.skip("this system has no /proc to look into")

@@ -133,6 +133,8 @@ def test_listening_everywhere_wants_the_names_of_the_host():
         (["--host", "0.0.0.0"], "--allowed-hosts"),
         (["--max-patches", "0"], "--max-patches"),
         (["--port", "70000"], "--port"),
+        (["--size", "0"], "size is 0"),
+        (["--size", "9999"], "choose a lower resolution"),
     ],
 )
 def test_wrong_options_end_in_one_sentence(arguments, message, monkeypatch):
