@@ -59,7 +59,9 @@ export class LineChart {
     // One unit of the drawing is one pixel of the screen, so that its words are as large as those beside it.
     new ResizeObserver(() => this.fit()).observe(this.plot);
     this.plot.addEventListener("pointermove", (event) => this.pointed(this.stepAt(event)));
-    this.plot.addEventListener("pointerleave", () => this.pointed(null));
+    this.plot.addEventListener("pointerleave", () => {
+      if (document.activeElement !== this.plot) this.pointed(null); // a page that scrolls takes no step from the keys
+    });
     this.plot.addEventListener("blur", () => this.pointed(null));
     this.plot.addEventListener("keydown", (event) => this.key(event));
   }

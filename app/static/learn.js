@@ -9,7 +9,7 @@ import { Questions, Viewer } from "./viewer.js";
 const EXAMPLE = "cat";
 const TRAINED = "embedded";
 const RANDOM = "random:embedded";
-const PAPER = "https://arxiv.org/abs/2104.14294";
+const PAPER = "https://arxiv.org/pdf/2104.14294v2"; // whose sections can be linked to, as #subsection.3.2
 
 /** How each step sets the stage; `tiles` offers the heads, `controls` names what else can be moved. */
 const STEPS = {
@@ -58,10 +58,8 @@ class Tour {
       item.append(button);
       this.find(".tour-steps ol").append(item);
     });
-    for (const line of this.root.querySelectorAll(".tour-paper")) {
-      const link = document.createElement("a");
-      Object.assign(link, { href: PAPER, target: "_blank", rel: "noopener noreferrer", textContent: "In the paper" });
-      line.prepend(link, ": ");
+    for (const link of this.root.querySelectorAll("[data-section]")) {
+      Object.assign(link, { href: `${PAPER}#${link.dataset.section}`, target: "_blank", rel: "noopener noreferrer" });
     }
   }
 

@@ -4,6 +4,7 @@ import { LineChart } from "./chart.js";
 import { Refusal } from "./encoding.js";
 import { Questions, Viewer } from "./viewer.js";
 
+const EMBEDDED = "embedded"; // the run whose log comes with the package
 const EVERY = 4000; // milliseconds between looks at a log that may grow
 
 const CHARTS = [
@@ -46,6 +47,7 @@ class TrainingTab {
     this.example = facts.examples[0].name;
     this.listExamples(facts.examples);
     this.find("select").addEventListener("change", () => this.choose());
+    for (const reach of ["pointerenter", "focus"]) this.find("select").addEventListener(reach, () => this.listRuns());
     this.find(".run-scales").addEventListener("change", () => this.draw());
     this.slider.addEventListener("input", () => this.seek());
     root.training = this; // for the browser's console, and for tests
@@ -66,11 +68,13 @@ class TrainingTab {
 
   // ---- what the server says
 
+  /** List the runs, the newest first; those listed already stay where they are. */
   async listRuns() {
+    const list = this.find("select");
     const runs = (await this.fetch("lab/runs")) ?? [];
-    const options = runs.map(({ name, title }) => new Option(title, name, false, name === this.find("select").value));
-    this.find("select").replaceChildren(...options);
-    if (!runs.length) this.say("There is no training run here: start the page with --models-dir FOLDER.");
+    const listed = new Set([...list.options].map(({ value }) => value));
+    list.prepend(...runs.filter(({ name }) => !listed.has(name)).map(({ name, title }) => new Option(title, name)));
+    this.find(".run-hint").hidden = runs.some(({ name }) => name !== EMBEDDED);
   }
 
   async choose() {

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,8 +129,11 @@ def test_pulling_the_slider_fast_ends_on_the_last(tab):
 def test_arrow_keys_read_all_charts_at_one_step(tab):
     plot = tab.run.locator(".chart-plot").first
     plot.focus()
-    for key in ("Home", "ArrowRight", "ArrowRight"):
+    plot.hover()
+    for key in ("Home", "ArrowRight"):
         tab.page.keyboard.press(key)
+    tab.page.mouse.move(0, 0)  # as happens when the page scrolls below a pointer at rest
+    tab.page.keyboard.press("ArrowRight")
     expect(tab.run.locator(".chart [aria-live]").first).to_have_text("Step 2: Loss 5.96")
     assert tab.run.locator(".chart-cursor[visibility=visible]").count() == 3  # nothing is drawn in the fourth
     assert tab.run.locator(".chart table tr").first.locator("th").all_text_contents() == ["Step", "Loss"]
@@ -161,6 +165,15 @@ def test_new_checkpoint_joins_the_slider(tab, run: Path):
     expect(tab.run.locator("[name=checkpoint]")).to_have_attribute("max", "3", timeout=20_000)
 
 
+def test_run_that_begins_meanwhile_joins_the_list(tab, run: Path):
+    shutil.copytree(run, run.with_name("second"))
+    tab.page.get_by_label("Training run").focus()
+    expect(tab.page.get_by_label("Training run").locator("option")).to_have_text(
+        ["second", "first", "The embedded model, as it was trained"]
+    )
+    assert tab.page.get_by_label("Training run").input_value() == "first"
+
+
 def test_resumed_run_is_drawn_anew_and_a_collapse_is_said(tab, run: Path):
     beside = run.parent / "beside"
     beside.write_text("".join(_line(step, kl=0.001) for step in range(60)))
@@ -175,6 +188,12 @@ def test_embedded_models_log_is_there_without_any_run(tab, lab):
     assert tab.run.locator(".run-state").inner_text().startswith("Ended")
     assert len(_values(tab, 0, "loss")["steps"]) > 100
     lab.screenshot(tab.page, "training-embedded")
+
+
+def test_page_without_runs_says_how_to_show_ones_own(page, tab):
+    page.get_by_role("tab", name="Training").click()
+    expect(page.locator(".run-hint")).to_contain_text("python -m app --models-dir")
+    expect(tab.run.locator(".run-hint")).to_be_hidden()
 
 
 def test_log_that_goes_away_is_said_in_one_sentence(tab, run: Path):
