@@ -1,9 +1,6 @@
-r"""`python -m dino_model class-map`: from labelled pictures to a class map on disk.
+"""`python -m dino_model class-map`: from labelled pictures to a class map on disk.
 
-The map that ships with the page is made by
-
-    python -m dino_model class-map --model embedded --data caltech101_112px.tar --size 112 --no-thumbnails \
-        --output app/static/maps/caltech101
+How the map that ships with the page is made stands in docs/embedded-model.md.
 """
 
 import json

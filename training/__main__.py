@@ -1,4 +1,4 @@
-"""`python -m training pretrain|evaluate`."""
+"""`python -m training pretrain|evaluate|thin-log`."""
 
 import sys
 
@@ -7,12 +7,14 @@ import tyro
 from dino_model.errors import EXPECTED, sentence
 from training import pretrain
 from training.evaluation.knn import Knn
+from training.thin_log import ThinLog
 
 USAGE = """usage: python -m training COMMAND [options]
 
 commands:
   pretrain       train a backbone without labels (DINO)
   evaluate knn   accuracy of a k-nearest-neighbour vote on frozen features
+  thin-log       one short log from those of a training's phases
 
 `python -m training COMMAND --help` tells the options."""
 
@@ -25,6 +27,8 @@ def main(arguments: list[str]) -> int:
                 pretrain.parse(rest).run()
             case ["evaluate", "knn", *rest]:
                 tyro.cli(Knn, args=rest, prog="python -m training evaluate knn").run()
+            case ["thin-log", *rest]:
+                tyro.cli(ThinLog, args=rest, prog="python -m training thin-log").run()
             case ["-h" | "--help"]:
                 print(USAGE)
             case _:

@@ -30,7 +30,7 @@ def other_map(tmp_path: Path):
 
 
 def test_shipped_map_is_of_the_embedded_model_as_it_is_now():
-    """When this fails: draw the map again, by the command in dino_model/class_map_command.py."""
+    """When this fails: draw the map again, by the command in docs/embedded-model.md."""
     assert opened(SHIPPED / NAME).origin.weights == weights_fingerprint(load_model("embedded").backbone)
 
 

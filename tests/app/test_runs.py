@@ -175,7 +175,7 @@ def test_embedded_models_log_ships_and_draws_every_quantity_of_the_paper():
     told = Runs(None).told("embedded")
     assert told["broken"] == 0
     assert told["notFinite"] == {}
-    assert {"loss", "teacher_entropy", "kl", "knn_teacher", "knn_student"} <= {
+    assert {"loss", "teacher_entropy", "kl", "ln_k", "knn_teacher", "knn_student"} <= {
         name for name, curve in told["curves"].items() if curve["steps"]
     }
     assert EMBEDDED_LOG.stat().st_size < 1_000_000
