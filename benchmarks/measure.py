@@ -65,7 +65,7 @@ class Result:
         return "\n".join(lines + [f"  {remark}" for remark in self.remarks])
 
     def as_json(self) -> dict[str, str | float | None]:
-        """The figures a program reads."""
+        """The figures a program reads; memory in bytes, null where not measured."""
         return {
             "name": self.name,
             "ratio": self.ratio,
@@ -73,6 +73,8 @@ class Result:
             "reference": self.reference,
             "unit": self.unit,
             "memory_ratio": self.memory_ratio,
+            "ours_memory": self.ours_memory,
+            "reference_memory": self.reference_memory,
         }
 
 

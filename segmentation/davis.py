@@ -16,7 +16,6 @@ from typing import Any, Self, TextIO
 import cv2
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from dino_model import images
@@ -24,7 +23,8 @@ from dino_model.files import replacing
 from dino_model.predictor import Resize, fed_size
 from dino_model.weights import LoadedModel
 from segmentation import export
-from segmentation.propagation import VOID, Labels, Picture, Preset, object_ids
+from segmentation.labels import VOID, Labels, object_ids, read_labels
+from segmentation.propagation import Picture, Preset
 from segmentation.video import frame_files
 
 OFFICIAL_STD = (0.228, 0.224, 0.225)
@@ -170,39 +170,12 @@ def _better_root(root: Path, place: Path, year: int) -> str:
     )
 
 
-def read_labels(path: Path, *, binary: bool = False) -> Labels:
-    """Labels of a mask file: the palette indices of a PNG, or its grey values: uint8 [H, W].
-
-    Args:
-        path: a PNG of 8 bits or fewer.
-        binary: make every label but 0 object 1.
-
-    Raises:
-        DavisError: missing, unreadable or in colour; or, unless `binary`, only 0 and 255 (a DAVIS-2016 mask).
-    """
-    try:
-        with Image.open(path) as picture:
-            if picture.mode not in ("P", "L", "1"):
-                raise DavisError(
-                    f"{path} is a picture of mode {picture.mode}; expected a palette or 8-bit grey PNG "
-                    "whose values are the labels of the objects"
-                )
-            labels = np.array(picture, dtype=np.uint8)
-    except FileNotFoundError:
-        raise DavisError(f"the mask {path} is missing") from None
-    except UnidentifiedImageError:
-        raise DavisError(f"the mask {path} is no picture, or damaged from its beginning") from None
-    except (OSError, SyntaxError) as error:  # what Pillow raises on damaged files
-        raise DavisError(f"the mask {path} cannot be read: {error}") from None
-    return (labels != 0).astype(np.uint8) if binary else labels
-
-
 def read_first_mask(clip: Clip) -> Labels:
     """Labels of the first frame of a clip, checked against it: uint8 [H, W].
 
     Raises:
-        DavisError: unreadable, without object, of another size than the frame, or binary without being
-        called so.
+        DavisError, LabelError: unreadable, without object, of another size than the frame, or binary without
+        being called so.
     """
     labels = read_labels(clip.first_mask, binary=clip.binary)
     if not object_ids(labels):

@@ -17,17 +17,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from dino_model.predictor import Resize, fed_size
+from segmentation.labels import Labels, object_ids, resize_nearest, without_void
 
 Window = Literal["square", "disk"]
 Picture = NDArray[np.uint8]
-Labels = NDArray[np.uint8]
-
-VOID = 255
-"""Label of pixels that belong to nothing; background in a first mask."""
 
 
 @dataclass(frozen=True)
@@ -346,16 +342,6 @@ def _normalize(features: Tensor) -> Tensor:
     return F.normalize(features.float(), dim=-1)
 
 
-def object_ids(mask: Labels) -> tuple[int, ...]:
-    """Labels of the objects of a mask [H, W] in rising order, without background (0) and void (255)."""
-    return tuple(int(label) for label in np.unique(mask) if label not in (0, VOID))
-
-
-def without_void(mask: Labels) -> Labels:
-    """The mask with its void pixels (255) made background."""
-    return np.where(mask == VOID, 0, mask).astype(np.uint8)
-
-
 def grid_labels(
     mask: Labels, ids: Sequence[int], fed: tuple[int, int], patch_size: int, preset: Preset = DINO
 ) -> Tensor:
@@ -424,12 +410,6 @@ def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray
 
 def _grid(fed: tuple[int, int], patch_size: int) -> tuple[int, int]:
     return ceil(fed[0] / patch_size), ceil(fed[1] / patch_size)
-
-
-def resize_nearest(labels: Labels, size: tuple[int, int]) -> Labels:
-    """Labels [H, W] at another height and width, each pixel that of the nearest centre; invents no label."""
-    height, width = size
-    return np.asarray(Image.fromarray(labels).resize((width, height), Image.Resampling.NEAREST))
 
 
 class PatchFeatures(Protocol):

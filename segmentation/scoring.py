@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from segmentation.davis import DavisError, read_labels
+from segmentation.davis import DavisError
+from segmentation.labels import VOID, Labels, object_ids, read_labels
 from segmentation.metrics import (
     Contour,
     Mask,
@@ -34,7 +35,6 @@ from segmentation.metrics import (
     statistics,
     trace,
 )
-from segmentation.propagation import VOID, Labels, object_ids
 from segmentation.video import frame_files
 
 Task = Literal["semi-supervised", "unsupervised"]
@@ -208,8 +208,8 @@ def score_folders(
         allow_gaps: let frame numbers of the ground truth jump.
 
     Raises:
-        DavisError: a folder or mask that is missing, unreadable or of another size, or a label that cannot
-        be. VideoError: gaps in the numbering of the ground truth.
+        DavisError, LabelError: a folder or mask that is missing, unreadable or of another size, or a label
+        that cannot be. VideoError: gaps in the numbering of the ground truth.
     """
     pairs = pair_masks(ground_truth, predictions, task, sequences, allow_gaps=allow_gaps)
     objects = [one for scored in score_sequences(pairs, task, binary=binary) for one in scored]

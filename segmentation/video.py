@@ -23,9 +23,10 @@ from dino_model import images
 from dino_model.files import replacing
 from dino_model.predictor import AttentionPredictor
 from segmentation import render
+from segmentation.labels import Labels
 from segmentation.masks import enlarge, keep_mass_of_maps
+from segmentation.render import Picture
 
-Picture = NDArray[np.uint8]
 View = Literal["heads", "mean", "mask"]
 
 DEFAULT_FPS = 24.0
@@ -404,7 +405,7 @@ def shown_size(size: tuple[int, int], max_side: int) -> tuple[int, int]:
 
 def draw_labels(
     frame: Picture,
-    labels: NDArray[np.uint8],
+    labels: Labels,
     ids: Sequence[int],
     max_side: int = 1280,
     names: Sequence[str] = (),

@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 
+from segmentation.labels import VOID, Labels, object_ids, read_labels
 from segmentation.masks import Box, Mask, RunLengths, best_head, enlarge, keep_mass_of_maps, rle
 
 GroundTruth = Literal["class", "object", "foreground"]
@@ -36,9 +36,6 @@ CLASSES = (
     ),
 )
 """Name of label 1, 2, …, 20."""
-
-VOID = 255
-"""Label of pixels that were left unannotated: a band around objects, and what is hard to tell."""
 
 PAPER = {
     "ViT-S/16": {"random": 22.0, "supervised": 27.3, "DINO": 45.9},
@@ -88,10 +85,11 @@ class VocSample(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """Labels per pixel, uint8 [height, width]; 0 is background, 255 void."""
+    """Classes and objects per pixel, [height, width] each; void is a band around objects, and what is hard
+    to tell."""
 
-    classes: NDArray[np.uint8]
-    objects: NDArray[np.uint8]
+    classes: Labels
+    objects: Labels
 
 
 class Target(NamedTuple):
@@ -188,21 +186,6 @@ def is_voc12_val(samples: Sequence[VocSample]) -> bool:
     return len(samples) == 1449 and all(re.fullmatch(r"20\d\d_\d{6}", sample.name) for sample in samples)
 
 
-def read_labels(path: Path) -> NDArray[np.uint8]:
-    """Labels of a palette (or grey) PNG: uint8 [height, width].
-
-    Raises:
-        ValueError: no picture, or one in true colour, whose colours are no labels.
-    """
-    try:
-        with Image.open(path) as picture:
-            if picture.mode not in ("P", "L", "1"):
-                raise ValueError(f"{path} is a {picture.mode} picture; expected a palette PNG of labels")
-            return np.array(picture, dtype=np.uint8)
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
-        raise ValueError(f"{path} cannot be read as a mask: {error}") from error
-
-
 def read_annotation(sample: VocSample, size: tuple[int, int]) -> Annotation:
     """Both annotations of a picture of `size` (height, width).
 
@@ -223,13 +206,13 @@ def targets(annotation: Annotation, ground_truth: GroundTruth) -> tuple[list[Tar
         foreground = (classes != 0) & (classes != VOID)
         return ([Target(1, 0, foreground)] if foreground.any() else []), classes == VOID
     labels = classes if ground_truth == "class" else objects
-    found = [int(label) for label in np.unique(labels) if label not in (0, VOID)]
-    return [
-        Target(label, _category(classes, labels == label), labels == label) for label in found
-    ], labels == VOID
+    found = [
+        Target(label, _category(classes, labels == label), labels == label) for label in object_ids(labels)
+    ]
+    return found, labels == VOID
 
 
-def _category(classes: NDArray[np.uint8], mask: Mask) -> int:
+def _category(classes: Labels, mask: Mask) -> int:
     """The class that most pixels of a mask have; 0 if none has one."""
     counts = np.bincount(classes[mask], minlength=256)
     counts[[0, VOID]] = 0

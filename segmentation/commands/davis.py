@@ -26,12 +26,13 @@ from segmentation.davis import (
     open_davis,
     read_first_mask,
     read_frames,
-    read_labels,
     write_run_lengths,
 )
-from segmentation.propagation import PRESETS, Labels
+from segmentation.labels import Labels, object_ids, read_labels, without_void
+from segmentation.propagation import PRESETS
+from segmentation.render import Picture
 from segmentation.scoring import Evaluation
-from segmentation.video import DEFAULT_FPS, Picture, VideoWriter, draw_labels, frame_files
+from segmentation.video import DEFAULT_FPS, VideoWriter, draw_labels, frame_files
 
 Source = AttentionPredictor | ColourPatches
 
@@ -170,7 +171,7 @@ class Davis:
         """Label one sequence and say how long it took."""
         started = time.monotonic()
         if source is None:
-            labels: Iterator[Labels] = repeat(propagation.without_void(mask), len(clip.frames))
+            labels: Iterator[Labels] = repeat(without_void(mask), len(clip.frames))
         else:
             self._check(clip, mask, source)
             frames = read_frames(clip, (mask.shape[0], mask.shape[1]))
@@ -186,7 +187,7 @@ class Davis:
         dimension = 3 * source.patch_size**2
         if isinstance(source, AttentionPredictor):
             dimension = cast(int, source.model.backbone.embed_dim)
-        preset, ids = PRESETS[self.preset], propagation.object_ids(mask)
+        preset, ids = PRESETS[self.preset], object_ids(mask)
         estimate = memory.propagation_memory(
             (height, width), fed, source.patch_size, dimension, len(ids), preset, self.batch
         )
@@ -226,7 +227,7 @@ def overview(
         for index in chosen:
             frame = clip.frames[index]
             labels = read_labels(output / clip.name / f"{frame.stem}.png")
-            drawn = draw_labels(images.read(frame), labels, propagation.object_ids(mask), max_side=480)
+            drawn = draw_labels(images.read(frame), labels, object_ids(mask), max_side=480)
             cells.append((f"{title}, frame {frame.stem}" if index == chosen[0] else frame.stem, drawn))
         rows.append(cells)
     return render.contact_sheet(rows, height=200)
@@ -236,7 +237,7 @@ def draw_sequence(clip: Clip, mask: Labels, output: Path, evaluation: Evaluation
     """Write OUTPUT/overlays/SEQUENCE.webm: predicted masks over the frames, objects with their scores."""
     scored = () if evaluation is None else evaluation.objects
     figures = {one.label: one.statistics for one in scored if one.sequence == clip.name}
-    ids = propagation.object_ids(mask)
+    ids = object_ids(mask)
     names = [f"object {label}" + _described(figures.get(label)) for label in ids]
     with VideoWriter(output / "overlays" / f"{clip.name}.webm", DEFAULT_FPS) as video:
         for frame in clip.frames:

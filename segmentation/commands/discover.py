@@ -19,6 +19,7 @@ from dino_model.predictor import AttentionPredictor
 from segmentation import discovery, export, render, voc
 from segmentation.commands.progress import progress
 from segmentation.discovery import Discovery
+from segmentation.labels import read_labels
 from segmentation.masks import Box, Mask, bounding_box, components
 from segmentation.metrics import jaccard
 from segmentation.render import Picture
@@ -125,7 +126,7 @@ class Discover:
         writer = _Writer(self.output, self.methods, overlays=overlays, expected=len(samples))
         rows: list[dict[str, Any]] = []
         for sample in progress(samples, "discover"):
-            picture = images.read(sample.picture)
+            picture = images.read(sample.picture, name=str(sample.picture))
             found = dict(self._find(predictor, picture, resize))
             scored = {method: _score(sample, one) for method, one in found.items()}
             rows += [{"image": sample.name, "method": method, **row} for method, row in scored.items()]
@@ -259,7 +260,7 @@ def _score(sample: Sample, found: Found) -> dict[str, Any]:
     if sample.boxes:
         scores["localised"] = discovery.localised(found.box, voc.read_boxes(sample.boxes))
     if sample.mask:
-        truth = voc.read_labels(sample.mask) > 0
+        truth = read_labels(sample.mask) > 0
         if truth.shape != found.soft.shape:
             raise ValueError(
                 f"{sample.mask} is {truth.shape}, its picture {found.soft.shape} (height, width)"

@@ -16,12 +16,13 @@ from dino_model.predictor import AttentionPredictor, fed_size
 from dino_model.weights import load_model
 from segmentation import davis, memory, propagation
 from segmentation.davis import MaskFolder
+from segmentation.labels import LabelError, Labels, object_ids, read_labels
 from segmentation.memory import MemoryEstimate
-from segmentation.propagation import PRESETS, Labels
+from segmentation.propagation import PRESETS
+from segmentation.render import Picture
 from segmentation.video import (
     VIEWS,
     FrameFolder,
-    Picture,
     VideoError,
     VideoFile,
     VideoWriter,
@@ -119,11 +120,11 @@ class Video:
         )
 
     def _first_mask(self, file: Path, size: tuple[int, int]) -> Labels:
-        mask = davis.read_labels(file, binary=self.binary)
-        if not propagation.object_ids(mask):
-            raise davis.DavisError(f"the mask {file} marks no object; if its object is 255, pass --binary")
+        mask = read_labels(file, binary=self.binary)
+        if not object_ids(mask):
+            raise LabelError(f"the mask {file} marks no object; if its object is 255, pass --binary")
         if mask.shape != size:
-            raise davis.DavisError(
+            raise LabelError(
                 f"the mask {file} is {mask.shape[1]}x{mask.shape[0]} pixels, "
                 f"the frames of {self.input.name} {size[1]}x{size[0]}; they must be of one size"
             )
@@ -136,7 +137,7 @@ class Video:
         fed = fed_size(size[0], size[1], predictor.size, predictor.resize, predictor.patch_size)
         shown = shown_size(size, self.max_side)
         if mask is not None:
-            objects, preset = len(propagation.object_ids(mask)), PRESETS[self.preset]
+            objects, preset = len(object_ids(mask)), PRESETS[self.preset]
             return memory.propagation_memory(
                 size, fed, predictor.patch_size, width, objects, preset, self.batch, shown, videos=1
             )
@@ -178,7 +179,7 @@ class Video:
         self, frames: VideoFile | FrameFolder, predictor: AttentionPredictor, mask: Labels, masks: MaskFolder
     ) -> int:
         """Carry the labels through the video; how many frames there were."""
-        ids = propagation.object_ids(mask)
+        ids = object_ids(mask)
         # The second of the twins runs at most a batch of frames behind the first.
         ahead, behind = tee(counted(frames))
         labelled = propagation.propagate_frames(ahead, mask, predictor, PRESETS[self.preset], self.batch)

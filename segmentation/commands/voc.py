@@ -16,6 +16,7 @@ from dino_model.files import make_room
 from dino_model.predictor import AttentionPredictor
 from segmentation import export, render, voc
 from segmentation.commands.progress import progress
+from segmentation.labels import VOID
 from segmentation.masks import decode
 from segmentation.voc import (
     Annotation,
@@ -28,6 +29,8 @@ from segmentation.voc import (
 )
 
 Cells = dict[VocProtocol, list[PictureScore]]
+
+_TRUTH = ("ground truth", (255, 255, 255))  # its name and colour in legends
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ class Voc:
             )
         scores: Cells = {protocol: [] for protocol in protocols}
         for sample in progress(samples, "voc"):
-            picture = images.read(sample.picture)
+            picture = images.read(sample.picture, name=str(sample.picture))
             annotation = voc.read_annotation(sample, (picture.shape[0], picture.shape[1]))
             attention = None
             if predictor is not None:
@@ -251,18 +254,20 @@ def _label_map(score: PictureScore) -> np.ndarray:
 def _contact_sheet(
     pairs: list[tuple[VocSample, PictureScore]], count: int = 8, per_row: int = 4
 ) -> render.Picture:
-    """The pictures with the highest and lowest Jaccard: masks tinted, the ground truth outlined in white."""
+    """Pictures with the highest and lowest Jaccard, none twice: masks tinted, the ground truth outlined."""
     ordered = sorted(pairs, key=lambda pair: -pair[1].jaccard)
-    best, worst = ordered[:count], ordered[-count:][::-1]
+    best, worst = ordered[:count], ordered[max(count, len(ordered) - count) :][::-1]
     rows: list[list[tuple[str, render.Picture]]] = []
     for word, chosen in (("best", best), ("worst", worst)):
         cells = [
-            (f"{word} {rank}: {sample.name} {100 * score.jaccard:.1f}", _drawn(sample, score))
+            (f"{word} {rank}: {sample.name}, Jaccard {100 * score.jaccard:.1f} %", _drawn(sample, score))
             for rank, (sample, score) in enumerate(chosen, start=1)
         ]
         rows += [cells[start : start + per_row] for start in range(0, len(cells), per_row)]
     sheet = render.contact_sheet(rows, height=200)
-    return render.with_legend(sheet, [("ground truth", (255, 255, 255)), ("mask", render.head_colors(1)[0])])
+    most = max(len(score.targets) for _, score in (*best, *worst))
+    names = ["mask"] if most == 1 else [f"mask of region {number}" for number in range(1, most + 1)]
+    return render.with_legend(sheet, [_TRUTH, *zip(names, render.head_colors(most), strict=True)])
 
 
 def _write_overlays(folder: Path, samples: list[VocSample], scores: list[PictureScore]) -> None:
@@ -270,7 +275,7 @@ def _write_overlays(folder: Path, samples: list[VocSample], scores: list[Picture
         if score.targets:
             names = [_described(target) for target in score.targets]
             colours = render.head_colors(len(names))
-            entries = [("ground truth", (255, 255, 255)), *zip(names, colours, strict=True)]
+            entries = [_TRUTH, *zip(names, colours, strict=True)]
             overlay = render.with_legend(_drawn(sample, score), entries)
             render.save_png(folder / f"{sample.name}.png", overlay)
 
@@ -285,6 +290,6 @@ def _drawn(sample: VocSample, score: PictureScore) -> render.Picture:
     masks = np.stack([decode(target.mask) for target in score.targets])
     annotation = voc.read_annotation(sample, masks.shape[1:])
     tinted = render.overlay_masks(picture, masks, contour=0)
-    truth = (annotation.classes != 0) & (annotation.classes != voc.VOID)
-    white = np.full((1, 3), 255, dtype=np.uint8)
+    truth = (annotation.classes != 0) & (annotation.classes != VOID)
+    white = np.array([_TRUTH[1]], dtype=np.uint8)
     return render.overlay_masks(tinted, truth, colors=white, opacity=0, contour=2)

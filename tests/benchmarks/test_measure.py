@@ -58,6 +58,8 @@ def test_ratio_says_how_many_times_faster_ours_is(tmp_path: Path, capsys: pytest
         "reference": 8.0,
         "unit": "s",
         "memory_ratio": 0.25,
+        "ours_memory": MEGABYTE,
+        "reference_memory": 4 * MEGABYTE,
     }
 
 

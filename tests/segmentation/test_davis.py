@@ -24,10 +24,10 @@ from segmentation.davis import (
     official_std,
     open_davis,
     read_first_mask,
-    read_labels,
     write_run_lengths,
 )
 from segmentation.export import write_mask_png
+from segmentation.labels import read_labels
 from segmentation.propagation import DINO, propagate_frames
 from segmentation.video import VideoError, VideoFile
 
@@ -130,26 +130,6 @@ def test_what_does_not_fit_in_a_sequence_is_named(davis: Path):
     (masks / "00000.png").unlink()
     with pytest.raises(DavisError, match=r"first mask .*00000\.png is missing"):
         open_davis(davis).clip("bear", allow_gaps=True)
-
-
-def test_labels_are_palette_indices_or_grey_values(tmp_path: Path):
-    labels = np.random.default_rng(0).integers(0, 4, (9, 7), dtype=np.uint8)
-    write_mask_png(tmp_path / "palette.png", labels)
-    Image.fromarray(labels).save(tmp_path / "grey.png")
-    for name in ("palette.png", "grey.png"):
-        np.testing.assert_array_equal(read_labels(tmp_path / name), labels)
-    np.testing.assert_array_equal(read_labels(tmp_path / "grey.png", binary=True), labels > 0)
-    Image.new("RGB", (4, 4)).save(tmp_path / "colour.png")
-    with pytest.raises(DavisError, match=r"colour\.png is a picture of mode RGB"):
-        read_labels(tmp_path / "colour.png")
-    with pytest.raises(DavisError, match="is missing"):
-        read_labels(tmp_path / "none.png")
-    (tmp_path / "cut.png").write_bytes((tmp_path / "grey.png").read_bytes()[:60])
-    with pytest.raises(DavisError, match=r"cut\.png cannot be read"):
-        read_labels(tmp_path / "cut.png")
-    (tmp_path / "text.png").write_text("no picture")
-    with pytest.raises(DavisError, match=r"text\.png is no picture"):
-        read_labels(tmp_path / "text.png")
 
 
 def test_a_first_mask_must_fit_its_frame(davis: Path):

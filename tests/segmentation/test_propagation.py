@@ -16,6 +16,7 @@ from torch import Tensor
 from dino_model.predictor import fed_size
 from segmentation import propagation
 from segmentation.davis import ColourPatches
+from segmentation.labels import object_ids, resize_nearest
 from segmentation.propagation import (
     CRW,
     DINO,
@@ -23,10 +24,8 @@ from segmentation.propagation import (
     Propagator,
     grid_labels,
     hard_labels,
-    object_ids,
     propagate_frames,
     propagate_step,
-    resize_nearest,
     step_memory,
     vanished_objects,
 )

@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks.score import contour_accuracy as plain_contour_accuracy
 from benchmarks.score import region_similarity as plain_region_similarity
-from segmentation import scoring
 from segmentation.__main__ import main
 from segmentation.commands.score import Score
 from segmentation.davis import DavisError
 from segmentation.export import write_mask_png
+from segmentation.labels import LabelError, read_labels
 from segmentation.metrics import contour_accuracy, jaccard
 from segmentation.scoring import score_folders
 from segmentation.video import VideoError
@@ -69,7 +69,7 @@ def test_scores_are_those_of_whole_arrays(write: Write):
     for name, one in found.items():
         sequence, label = name.rsplit("_", 1)
         truth, guess = (
-            np.stack([scoring.read_labels(file) for file in sorted((folder / sequence).iterdir())][1:-1])
+            np.stack([read_labels(file) for file in sorted((folder / sequence).iterdir())][1:-1])
             == int(label)
             for folder in (truth_folder, guess_folder)
         )
@@ -211,7 +211,7 @@ def test_nothing_wrong_is_scored_silently(write: Write, tmp_path: Path):
     with pytest.raises(DavisError, match=r"00003\.png has label 4.*\[0, 1, 2\]"):
         score_folders(truth, guess, sequences=["a"])
     (guess / "a" / "00003.png").write_bytes((guess / "a" / "00002.png").read_bytes()[:60])
-    with pytest.raises(DavisError, match=r"00003\.png cannot be read"):
+    with pytest.raises(LabelError, match=r"00003\.png cannot be read"):
         score_folders(truth, guess, sequences=["a"])
     (truth / "a" / "00003.png").unlink()
     with pytest.raises(VideoError, match=r"from 00002\.png to 00004\.png"):

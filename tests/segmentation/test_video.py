@@ -17,8 +17,9 @@ from dino_model.images import ImageError
 from dino_model.predictor import AttentionPredictor, fed_size
 from segmentation import memory
 from segmentation.commands.video import Video
-from segmentation.davis import ColourPatches, DavisError, read_labels
+from segmentation.davis import ColourPatches
 from segmentation.export import write_mask_png
+from segmentation.labels import LabelError, read_labels
 from segmentation.propagation import CRW, DINO, Preset, propagate_frames
 from segmentation.video import (
     ColourRange,
@@ -263,10 +264,10 @@ def test_the_command_carries_labels_through_a_folder(tmp_path: Path):
 def test_the_command_names_what_does_not_fit_and_leaves_nothing(tmp_path: Path):
     frames = write_folder(tmp_path / "frames", ["0.png", "1.png", "2.png"])
     write_mask_png(tmp_path / "small.png", np.ones((10, 10), np.uint8))
-    with pytest.raises(DavisError, match=r"small\.png is 10x10 pixels, the frames of frames 64x48"):
+    with pytest.raises(LabelError, match=r"small\.png is 10x10 pixels, the frames of frames 64x48"):
         Video(frames, tmp_path / "out", mask=tmp_path / "small.png", model=MODEL).run()
     write_mask_png(tmp_path / "white.png", np.full((48, 64), 255, np.uint8))
-    with pytest.raises(DavisError, match="--binary"):
+    with pytest.raises(LabelError, match="--binary"):
         Video(frames, tmp_path / "out", mask=tmp_path / "white.png", model=MODEL).run()
     for wrong in ({"fps": 0.0}, {"fps": -1.0}, {"max_side": 0}):
         with pytest.raises(VideoError, match="expected"):

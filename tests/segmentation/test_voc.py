@@ -156,11 +156,11 @@ def test_a_mask_in_colours_or_of_another_size_is_refused(devkit):
     with pytest.raises(ValueError, match=r"cat\.png is \(120, 160\), its picture \(90, 160\)"):
         voc.read_annotation(sample, (90, 160))
     Image.new("RGB", (160, 120)).save(sample.classes)
-    with pytest.raises(ValueError, match=r"cat\.png is a RGB picture; expected a palette PNG"):
-        voc.read_labels(sample.classes)
+    with pytest.raises(ValueError, match=r"cat\.png is a picture of mode RGB; expected a palette"):
+        voc.read_annotation(sample, (120, 160))
     sample.classes.write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"cat\.png cannot be read as a mask"):
-        voc.read_labels(sample.classes)
+    with pytest.raises(ValueError, match=r"cat\.png is no picture"):
+        voc.read_annotation(sample, (120, 160))
 
 
 def test_the_command_writes_figures_that_agree_with_each_other(devkit, tmp_path, capsys):

@@ -1,0 +1,42 @@
+"""Labels per pixel: mask files, ids, sizes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from segmentation.export import write_mask_png
+from segmentation.labels import LabelError, object_ids, read_labels, resize_nearest, without_void
+
+
+def test_labels_are_palette_indices_or_grey_values(tmp_path: Path):
+    labels = np.random.default_rng(0).integers(0, 4, (9, 7), dtype=np.uint8)
+    write_mask_png(tmp_path / "palette.png", labels)
+    Image.fromarray(labels).save(tmp_path / "grey.png")
+    for name in ("palette.png", "grey.png"):
+        np.testing.assert_array_equal(read_labels(tmp_path / name), labels)
+    np.testing.assert_array_equal(read_labels(tmp_path / "grey.png", binary=True), labels > 0)
+    Image.new("RGB", (4, 4)).save(tmp_path / "colour.png")
+    with pytest.raises(LabelError, match=r"colour\.png is a picture of mode RGB"):
+        read_labels(tmp_path / "colour.png")
+    with pytest.raises(LabelError, match="is missing"):
+        read_labels(tmp_path / "none.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "grey.png").read_bytes()[:60])
+    with pytest.raises(LabelError, match=r"cut\.png cannot be read"):
+        read_labels(tmp_path / "cut.png")
+    (tmp_path / "text.png").write_text("no picture")
+    with pytest.raises(LabelError, match=r"text\.png is no picture"):
+        read_labels(tmp_path / "text.png")
+
+
+def test_ids_are_neither_background_nor_void_and_void_becomes_background():
+    labels = np.array([[0, 7, 255], [7, 2, 0]], np.uint8)
+    assert object_ids(labels) == (2, 7)
+    np.testing.assert_array_equal(without_void(labels), [[0, 7, 0], [7, 2, 0]])
+
+
+def test_resizing_labels_invents_none():
+    labels = np.array([[1, 200], [3, 4]], np.uint8)
+    assert set(np.unique(resize_nearest(labels, (7, 5)))) == {1, 3, 4, 200}
+    assert resize_nearest(labels, (7, 5)).shape == (7, 5)
