@@ -303,8 +303,9 @@ def _report(
     lines = ["protocol  " + ", ".join(f"{key} {value}" for key, value in protocol.items())]
     names = list(next(iter(scores.values())))
     published = discovery.PUBLISHED_CORLOC.get(dataset or "", {})
-    counted = f"{count} picture{'s' * (count != 1)}"
-    lines.append(f"{counted:<18}" + "".join(f"{name.replace('_', ' '):>22}" for name in names))
+    lines.append(
+        f"{_counted(count, 'picture'):<18}" + "".join(f"{name.replace('_', ' '):>22}" for name in names)
+    )
     for method, figures in scores.items():
         beside = f"   published CorLoc, DINO ViT-S/16: {published[method]}" if method in published else ""
         lines.append(f"{method:<18}" + "".join(f"{figures[name]:>22.1f}" for name in names) + beside)
@@ -319,6 +320,7 @@ class _Writer:
         self._records: dict[str, list[dict[str, Any]]] = {method: [] for method in methods}
         self._listed: dict[int, tuple[str, tuple[int, int]]] = {}
         self._sheet: list[list[tuple[str, Picture]]] = []
+        self._most = 0  # objects by one method in one picture of the sheet
         self._every = max(1, -(-expected // _SHEET))  # pictures on the sheet are spread over the data set
 
     def add(
@@ -337,19 +339,21 @@ class _Writer:
             self._records[method] += [export.coco_record(number, 1, mask) for mask in one.masks]
             if self._overlays or on_sheet:
                 drawn = _drawn(picture, one)
-                cells.append((f"{method}: {len(one.masks)}", drawn))
+                cells.append((f"{method}: {_counted(len(one.masks), 'object')}", drawn))
             if self._overlays:
                 overlay = _explained(drawn, f"{method}: {_judged(scored[method])}", len(one.masks))
                 render.save_png(self._folder / "overlays" / method / f"{sample.name}.png", overlay)
         if on_sheet:
             self._sheet.append(cells)
+            self._most = max(self._most, *(len(one.masks) for one in found.values()))
 
     def finish(self, table: str | None) -> None:
         """Contact sheet, COCO files, table."""
         for method, records in self._records.items():
             export.write_coco_results(self._folder / f"{method}.json", records)
         export.write_coco_images(self._folder / "images.json", self._listed, {1: "object"})
-        render.save_png(self._folder / "contact_sheet.png", render.contact_sheet(self._sheet, height=180))
+        sheet = render.contact_sheet(self._sheet, height=180)
+        render.save_png(self._folder / "contact_sheet.png", _with_objects(sheet, self._most))
         if table:
             export.write_text(self._folder / "per_image.csv", table)
 
@@ -363,14 +367,23 @@ def _drawn(picture: Picture, found: Found) -> Picture:
 
 def _explained(drawn: Picture, title: str, objects: int) -> Picture:
     """A drawn picture with its title above and the colours of its objects below."""
+    return render.caption(_with_objects(drawn, objects), title)
+
+
+def _with_objects(drawn: Picture, objects: int) -> Picture:
+    """A drawn picture over the colours of its objects, if it has any."""
     names = [f"object {number}" for number in range(1, objects + 1)]
     entries = list(zip(names, render.head_colors(objects), strict=True))
-    return render.caption(render.with_legend(drawn, entries) if entries else drawn, title)
+    return render.with_legend(drawn, entries) if entries else drawn
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}{'s' * (count != 1)}"
 
 
 def _judged(scores: dict[str, Any]) -> str:
     """What is known of one picture, for its title."""
-    parts = [f"{scores['objects']} object{'s' * (scores['objects'] != 1)}"]
+    parts = [_counted(scores["objects"], "object")]
     if "localised" in scores:
         parts.append(f"box {'right' if scores['localised'] else 'wrong'}")
     named = {"iou": "IoU", "accuracy": "accuracy"}
