@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +76,11 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
     chosen.change(lambda name: {"map": name}, chosen, board, queue=False, api_visibility="private")
 
 
+@cache
 def available(models_dir: Path | None) -> Mapping[str, Path]:
     """Folders of the maps that visitors may choose from, by name: those that ship, and those in a folder.
 
-    A damaged map is left out; the terminal says why.
+    A damaged map is left out; the terminal says why, once.
     """
     found = [
         file.parent for root in (SHIPPED, models_dir) if root for file in sorted(root.glob("*/map.json"))

@@ -5,9 +5,13 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
+from playwright.sync_api import expect
 
-from app.tabs.class_map import SHIPPED, opened
+from app.tabs.class_map import SHIPPED, opened, said
+from dino_model import class_map_files
 
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 NAME = "caltech101"
@@ -76,6 +80,32 @@ def test_pointing_names_a_class_and_a_click_lists_its_neighbours(board, drawn):
     assert distance == f"{drawn.classes[index].neighbours[0][1]:.3f}"
     board.get_by_role("button", name="Let go").click()
     assert board.locator(".map-chosen").is_hidden()
+
+
+def test_thumbnail_of_a_class_is_shown_where_it_is_pointed_at(open_page, drawn, tmp_path):
+    colors = [(2 * index, 255 - 2 * index, 90) for index in range(len(drawn.classes))]
+    pictures = [np.full((64, 64, 3), color, np.uint8) for color in colors]
+    class_map_files.write(tmp_path, drawn, pictures)
+    page = open_page()
+    page.route("**/lab/class-maps/*/*", lambda route: _fulfil(route, tmp_path, drawn))
+    show(page)
+    for index in (0, 57, len(drawn.classes) - 1):
+        page.locator(".map canvas").hover(position=place_of(page, index))
+        thumbnail = page.locator(".map-tip .map-thumbnail")
+        expect(thumbnail).to_be_visible()
+        seen = np.asarray(Image.open(io.BytesIO(thumbnail.screenshot())).convert("RGB"))
+        height, width, _ = seen.shape
+        middle = seen[height // 2, width // 2].astype(int)
+        assert np.abs(middle - colors[index]).max() <= 8  # WebP loses a little
+
+
+def _fulfil(route, folder: Path, drawn):
+    """Answer for the server with the map in a folder."""
+    file = folder / route.request.url.rpartition("/")[2]
+    if file.name != class_map_files.JSON:
+        return route.fulfill(path=file)
+    told = json.loads(file.read_text()) | {"features": None, "said": said(drawn)}
+    return route.fulfill(json=told)
 
 
 def test_neighbours_lead_on(board, drawn):
