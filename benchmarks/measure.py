@@ -3,6 +3,7 @@
 import gc
 import json
 import multiprocessing
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -79,8 +80,10 @@ class Result:
 
 
 def report(result: Result, file: Path | None = None) -> None:
-    """Print the result and, where a file is named, write its figures there as JSON."""
+    """Print the result and the machine's load; where a file is named, write the figures there as JSON."""
     print(result.as_text())
+    if hasattr(os, "getloadavg"):  # not on Windows
+        print(f"  load average of the last minute: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     if file is not None:
         write_text(file, json.dumps(result.as_json(), indent=2) + "\n")
 

@@ -142,6 +142,8 @@ class Discover:
             export.write_json(self.json, {"protocol": protocol, "scores": scores, "pictures": len(samples)})
 
     def _samples(self) -> list[Sample]:
+        if not self.methods:
+            raise ValueError("--methods names none; choose among lost, tokencut, several and attention")
         if bool(self.photos) == bool(self.dataset):
             raise ValueError("name photographs, or --dataset voc07, voc12 or a folder: one of the two")
         if self.dataset in ("voc07", "voc12"):
@@ -303,9 +305,8 @@ def _report(
     lines = ["protocol  " + ", ".join(f"{key} {value}" for key, value in protocol.items())]
     names = list(next(iter(scores.values())))
     published = discovery.PUBLISHED_CORLOC.get(dataset or "", {})
-    lines.append(
-        f"{_counted(count, 'picture'):<18}" + "".join(f"{name.replace('_', ' '):>22}" for name in names)
-    )
+    counted = _counted(count, "picture")
+    lines.append(f"{counted:<18}" + "".join(f"{name.replace('_', ' '):>22}" for name in names))
     for method, figures in scores.items():
         beside = f"   published CorLoc, DINO ViT-S/16: {published[method]}" if method in published else ""
         lines.append(f"{method:<18}" + "".join(f"{figures[name]:>22.1f}" for name in names) + beside)
@@ -345,7 +346,7 @@ class _Writer:
                 render.save_png(self._folder / "overlays" / method / f"{sample.name}.png", overlay)
         if on_sheet:
             self._sheet.append(cells)
-            self._most = max(self._most, *(len(one.masks) for one in found.values()))
+            self._most = max((self._most, *(len(one.masks) for one in found.values())))
 
     def finish(self, table: str | None) -> None:
         """Contact sheet, COCO files, table."""

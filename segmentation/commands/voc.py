@@ -175,7 +175,8 @@ def _figures(samples: list[VocSample], scores: Cells, protocol: VocProtocol) -> 
 
 def _report(figures: dict[str, Any], scores: Cells, protocol: VocProtocol) -> str:
     """The figures as text."""
-    data = "VOC12 val" if figures["voc12_val"] else "pictures laid out as VOC 2012 (not VOC12 val)"
+    plural = "s" * (figures["pictures"] != 1)
+    data = "VOC12 val" if figures["voc12_val"] else f"picture{plural} laid out as VOC 2012 (not VOC12 val)"
     lines = [
         f"protocol  {protocol}; {figures['precision']}",
         f"Jaccard   {figures['jaccard']:.1f} %   {figures['model']} on {figures['pictures']} {data}",

@@ -131,6 +131,8 @@ def test_a_figure_is_what_its_masks_say(masked, tmp_path, refine):
 def test_bad_input_is_named(devkit, masked, tmp_path):
     with pytest.raises(ValueError, match="one of the two"):
         Discover(model=MODEL).run()
+    with pytest.raises(ValueError, match="--methods names none"):
+        Discover(dataset=str(masked), model=MODEL, methods=()).run()
     with pytest.raises(FileNotFoundError, match="expected voc07, voc12 or an existing folder"):
         Discover(dataset="voc11", model=MODEL).run()
     with pytest.raises(FileNotFoundError, match=r"holds no VOC2012/JPEGImages"):

@@ -13,6 +13,7 @@ from skimage import data
 from segmentation import export, voc
 from segmentation.__main__ import main
 from segmentation.commands.voc import Voc
+from segmentation.render import head_colors
 from segmentation.voc import Annotation, VocProtocol
 
 MODEL = "random:vit_tiny/16"
@@ -196,6 +197,15 @@ def test_overlays_are_drawn_of_every_picture_with_an_object(devkit, tmp_path):
     overlay = np.array(Image.open(out / "overlays" / "cat.png"))
     assert overlay.shape[0] > 120  # a legend stands below the picture
     assert (overlay[20:80, 30] == 255).all(axis=1).mean() > 0.9  # the truth's left edge, in white
+
+
+def test_the_contact_sheet_shows_no_picture_twice_and_names_every_colour(devkit, tmp_path):
+    Voc(root=devkit, model=MODEL, size=64, output=tmp_path).run()
+    sheet = np.array(Image.open(tmp_path / "contact_sheet.png"))
+    assert sheet.shape[0] < 2 * 200  # one row of pictures
+    legend = sheet[-30:].reshape(-1, 3)
+    for colour in head_colors(2):  # the cup's picture has two classes
+        assert (legend == colour).all(axis=1).any()
 
 
 def test_the_grid_holds_what_each_protocol_scores_alone(devkit, tmp_path):
