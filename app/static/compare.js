@@ -190,7 +190,8 @@ class Side {
     this.stage = new Stage(stage, {
       point: (patch) => (drawing() ? this.drawn.pointAt(this.centre(patch)) : on.point(this.centre(patch))),
       leave: () => drawing() || on.point(null),
-      pin: (patch) => drawing() && this.drawn.dab(this.centre(patch)),
+      // A finger that is lifted leaves the picture: what it tapped is asked when the click follows.
+      pin: (patch) => (drawing() ? this.drawn.dab(this.centre(patch)) : on.point(this.centre(patch))),
       remove: () => drawing() && this.drawn.clear(),
       undo: on.undo,
       rest: () => on.point(null),

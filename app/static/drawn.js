@@ -7,6 +7,7 @@ const LONGEST = 1024; // cells of the long side: finer than a brush
 const MAX_HISTORY = 20;
 const VISIBLE = 127; // of 255, from where a cell counts as drawn
 const FAINTEST = 32; // of 255: files of labels have dark colours, JPEGs a little noise in their black
+const SPECK = 0.01; // cells: a line of no length at all is not drawn, not even its round ends
 const SHAPE_TOLERANCE = 0.02;
 
 export class DrawnMask {
@@ -116,7 +117,7 @@ export class DrawnMask {
     context.lineWidth = this.size * Math.max(columns, rows);
     context.beginPath();
     context.moveTo(from.x * columns, from.y * rows);
-    context.lineTo(to.x * columns, to.y * rows);
+    context.lineTo(to.x * columns + SPECK, to.y * rows);
     context.stroke();
   }
 
