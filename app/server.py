@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 
 import gradio as gr
 import uvicorn
@@ -27,6 +28,7 @@ STATIC = Path(__file__).parent / "static"
 TABS = (explore.TAB, segment.TAB, compare.TAB, class_map.TAB, video.TAB, training.TAB, learn.TAB)
 PORTS_TRIED = 100
 LAST_PORT = 65535
+PATIENCE = 5  # seconds for answers that are on their way when the server is ended
 BASE64 = 4 / 3  # of what it encodes
 STYLES = ("page.css", *(tab.style for tab in TABS if tab.style))
 HEAD = "".join(f'<link rel="stylesheet" href="lab/static/{name}">' for name in STYLES)
@@ -63,7 +65,19 @@ def serve(
                 f"No password is asked of whoever reaches {host}: --auth FILE asks for one.", file=sys.stderr
             )
         print(f"The attention lab is at {address(host, found)} (Ctrl+C ends it)", flush=True)
-        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=PATIENCE)
+        Server(config).run(sockets=[listening])
+
+
+class Server(uvicorn.Server):
+    """Ends although pages are open: Gradio keeps a connection to each of them, until it is told to let go."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end, on the signal `sig`."""
+        for route in self.config.app.routes:  # type: ignore[union-attr]
+            if isinstance(mounted := getattr(route, "app", None), gr.routes.App):
+                mounted.stop_event.set()
+        super().handle_exit(sig, frame)
 
 
 def listen(host: str, port: int) -> socket.socket:

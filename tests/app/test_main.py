@@ -55,6 +55,12 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
             time.sleep(0.1)
         yield found.group(), process.pid, folder
         assert process.poll() is None, log.read_text()
+        listening = f"{found.group()}/gradio_api/heartbeat/a-page-that-is-open"
+        with httpx.stream("GET", listening, auth=("ada", PASSWORD)) as page:
+            next(page.iter_lines())
+            process.terminate()
+            process.wait(20)
+        assert "Traceback" not in log.read_text()
     finally:
         process.terminate()
         process.wait(20)
