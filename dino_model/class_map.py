@@ -30,7 +30,7 @@ class Protocol:
     """How features become a map."""
 
     components: int = 30
-    """Dimensions left by the PCA; fewer where classes or features are fewer."""
+    """Dimensions left by the PCA."""
     perplexity: float = 20.0
     """Of t-SNE: about how many neighbours a class tries to keep."""
     learning_rate: float = 200.0
@@ -47,12 +47,14 @@ class Protocol:
             if not getattr(self, name) >= low:  # refuses NaN too
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {low}")
 
-    def fitted(self, classes: int) -> "Protocol":
-        """With the perplexity lowered to a third of the other classes where these are few.
+    def fitted(self, classes: int, width: int) -> "Protocol":
+        """With no more components than classes or features, and a perplexity that suits few classes.
 
-        t-SNE looks at three times as many neighbours as the perplexity says.
+        t-SNE looks at three times as many neighbours as the perplexity says: it is lowered to a third of the
+        other classes.
         """
-        return replace(self, perplexity=min(self.perplexity, max(1.0, (classes - 1) / 3)))
+        perplexity = min(self.perplexity, max(1.0, (classes - 1) / 3))
+        return replace(self, components=min(self.components, classes, width), perplexity=perplexity)
 
     def __str__(self) -> str:
         return (
@@ -154,7 +156,7 @@ def draw(
         features: of every picture: [pictures, width].
         labels: of every picture, index into `keys`.
         keys: folder names of the classes, each with a picture at least.
-        protocol: its perplexity is lowered where classes are few, see `Protocol.fitted`.
+        protocol: made to suit few classes, see `Protocol.fitted`.
         origin: where the features come from.
 
     Raises:
@@ -169,7 +171,7 @@ def draw(
         small = means.astype(np.float16)
     if not np.isfinite(small).all():
         raise ValueError("features are not finite in float16: the model is broken, or needs --precision fp32")
-    protocol = protocol.fitted(len(keys))
+    protocol = protocol.fitted(*means.shape)
     points = plane(means, protocol)
     nearest, distances = nearest_classes(means, NEIGHBOURS)
     counts = np.bincount(labels)
@@ -201,13 +203,12 @@ def plane(vectors: Vectors, protocol: Protocol) -> Vectors:
     """PCA, then t-SNE: [classes, width] -> [classes, 2]. The same for the same seed and number of threads.
 
     Raises:
-        ValueError: a perplexity that is not below the number of classes.
+        ValueError: a perplexity that is not below the number of classes, or more components than these.
     """
     from sklearn.decomposition import PCA  # seconds to import, wanted only when a map is drawn
     from sklearn.manifold import TSNE
 
-    components = min(protocol.components, *vectors.shape)
-    reduced = PCA(components, svd_solver="full").fit_transform(vectors)
+    reduced = PCA(protocol.components, svd_solver="full").fit_transform(vectors)
     tsne = TSNE(
         perplexity=protocol.perplexity,
         learning_rate=protocol.learning_rate,

@@ -89,8 +89,8 @@ class DrawClassMap:
         seconds = {"features": time.perf_counter() - started}
         tell_broken(broken)
         keys, labels = classes_of(images)
-        if protocol.fitted(len(keys)) != protocol:
-            lowered = protocol.fitted(len(keys)).perplexity
+        lowered = protocol.fitted(len(keys), features.shape[1]).perplexity
+        if lowered < protocol.perplexity:
             print(
                 f"{len(keys)} classes are few: perplexity lowered from {protocol.perplexity:g} to {lowered:g}"
             )

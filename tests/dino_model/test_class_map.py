@@ -97,7 +97,7 @@ def test_plane_keeps_clusters_together_and_repeats_itself():
     rng = np.random.default_rng(0)
     cluster = np.repeat(np.arange(3), 10)
     vectors = (20 * rng.normal(size=(3, 40))[cluster] + rng.normal(size=(30, 40))).astype(np.float32)
-    protocol = Protocol(iterations=500).fitted(30)
+    protocol = Protocol(iterations=500).fitted(*vectors.shape)
     points = plane(vectors, protocol)
     gaps = np.linalg.norm(points[:, None] - points, axis=-1) + np.diag(np.full(30, np.inf))
     assert (cluster[gaps.argmin(axis=1)] == cluster).all()
@@ -106,7 +106,12 @@ def test_plane_keeps_clusters_together_and_repeats_itself():
 
 @pytest.mark.parametrize(("classes", "perplexity"), [(3, 1), (4, 1), (31, 10), (61, 20), (1000, 20)])
 def test_perplexity_is_lowered_to_a_third_of_the_other_classes(classes: int, perplexity: float):
-    assert Protocol().fitted(classes) == Protocol(perplexity=perplexity)
+    assert Protocol(components=3).fitted(classes, width=192) == Protocol(components=3, perplexity=perplexity)
+
+
+@pytest.mark.parametrize(("classes", "width", "components"), [(4, 192, 4), (101, 24, 24), (101, 192, 30)])
+def test_no_more_components_are_told_than_there_are(classes: int, width: int, components: int):
+    assert Protocol().fitted(classes, width).components == components
 
 
 @pytest.mark.parametrize("wrong", [{"perplexity": float("nan")}, {"perplexity": 0.5}, {"iterations": 100}])
