@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import gradio as gr
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -157,6 +158,29 @@ def test_a_file_without_users_does_not_open_the_page_to_all(tmp_path, text):
 def test_gate_without_matching_user_compares_nothing_away():
     gate = PasswordGate(lambda *_: None, {"ada": "engine"})  # type: ignore[arg-type, return-value]
     assert not gate._knows("Basic " + "Ym9iOg==")  # bob with an empty password
+
+
+def test_gradio_keeps_nothing_and_tells_nobody(client):
+    told = client.get("/config").json()
+    for switch in ("analytics_enabled", "run_history", "show_error", "mcp_server"):
+        assert told[switch] is False, switch
+    assert told["footer_links"] == []
+    (page,) = (
+        route.app.get_blocks()
+        for route in client.app.routes
+        if isinstance(getattr(route, "app", None), gr.routes.App)
+    )
+    assert page.delete_cache == (600, 3600)  # seconds: looked for, and old enough to be removed
+    assert page._queue.max_size == Limits().max_waiting >= 64
+    assert not page.share
+    assert not page.enable_monitoring
+    assert not page.allowed_paths
+
+
+def test_only_the_documented_endpoints_have_public_names(client):
+    events = client.get("/config").json()["dependencies"]
+    public = {event["api_name"] for event in events if event["api_visibility"] != "private"}
+    assert public == {"encode", "attention", "mask", "discover", "propagate"}
 
 
 # --- what is sent to it
