@@ -1,5 +1,7 @@
 """The page and its server: Gradio inside a plain FastAPI application, on a port that is free."""
 
+import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -30,6 +32,7 @@ PORTS_TRIED = 100
 LAST_PORT = 65535
 PATIENCE = 5  # seconds for answers that are on their way when the server is ended
 BASE64 = 4 / 3  # of what it encodes
+M_ARENA_MAX = -8  # glibc's malloc.h
 STYLES = ("page.css", *(tab.style for tab in TABS if tab.style))
 HEAD = "".join(f'<link rel="stylesheet" href="lab/static/{name}">' for name in STYLES)
 
@@ -51,6 +54,7 @@ def serve(
     Raises:
         OSError, TypeError, ValueError: no free port, or a model that cannot be loaded.
     """
+    share_heap()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended in either way, uploads are removed
     with listen(host, port) as listening, tempfile.TemporaryDirectory(prefix="dino-lab-") as uploads:
         os.environ["GRADIO_TEMP_DIR"] = uploads  # nobody else's, and gone when the server is
@@ -67,6 +71,16 @@ def serve(
         print(f"The attention lab is at {address(host, found)} (Ctrl+C ends it)", flush=True)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=PATIENCE)
         Server(config).run(sockets=[listening])
+
+
+def share_heap() -> None:
+    """Let all threads allocate from one heap, where the C library is glibc.
+
+    Left alone, glibc keeps a heap for each of the page's threads that the model ever ran in, and each grows
+    to what one picture takes: 300 MB more for the embedded model, and growing for the first hundred pictures.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # other C libraries have no such call
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 class Server(uvicorn.Server):
