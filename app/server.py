@@ -105,7 +105,8 @@ def listen(host: str, port: int) -> socket.socket:
     if not 0 <= port <= LAST_PORT:
         raise ValueError(f"--port is {port}, expected 0 to {LAST_PORT}")
     for candidate in range(port, min(port + PORTS_TRIED, LAST_PORT + 1)):
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        # Named outright: asyncio spares answers the wait for acknowledgement, 40 ms, on sockets that say TCP.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             if os.name == "posix":  # elsewhere the option would let two servers share a port
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

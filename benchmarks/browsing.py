@@ -1,12 +1,12 @@
 """What a visitor of the page sees in Chromium while others keep the model busy."""
 
-import re
 import shutil
 
+from playwright.sync_api import TimeoutError as NothingShown
 from playwright.sync_api import sync_playwright
 
 OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
-POSITION = re.compile(r"queue:?\s*\d+\s*/\s*\d+", re.IGNORECASE)
+POSITION = r"() => document.body.innerText.match(/queue:?\s*\d+\s*\/\s*\d+/i)?.[0]"
 
 
 def seen_queue_position(address: str, timeout: float) -> str | None:
@@ -26,14 +26,8 @@ def seen_queue_position(address: str, timeout: float) -> str | None:
         try:
             page = browser.new_page()
             page.goto(address, timeout=1000 * timeout)
-            page.wait_for_function(
-                "pattern => new RegExp(pattern, 'i').test(document.body.innerText)",
-                arg=POSITION.pattern,
-                timeout=1000 * timeout,
-            )
-            found = POSITION.search(page.inner_text("body"))
-            return found.group() if found else None
-        except TimeoutError:
+            return page.wait_for_function(POSITION, timeout=1000 * timeout).json_value()
+        except NothingShown:
             return None
         finally:
             browser.close()

@@ -1,3 +1,4 @@
+import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,23 @@ def test_next_free_port_is_taken():
         port = taken.getsockname()[1]
         with listen("127.0.0.1", port) as listening:
             assert port < listening.getsockname()[1] < port + 100
+
+
+def test_answers_do_not_wait_for_acknowledgements():
+    async def no_delay(listening: socket.socket) -> int:
+        asked = asyncio.get_running_loop().create_future()
+
+        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted = writer.get_extra_info("socket")
+            asked.set_result(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(answer, sock=listening):
+            await asyncio.open_connection(*listening.getsockname())
+            return await asked
+
+    with listen("127.0.0.1", 0) as listening:
+        assert asyncio.run(no_delay(listening)) != 0
 
 
 def test_listening_everywhere_wants_the_names_of_the_host():
