@@ -46,6 +46,13 @@ class Following:
         if not self.stopped:
             self.masks.append(mask_png(labels))
 
+    @property
+    def state(self) -> str:
+        """With every frame "done", whoever asked to end since; before, "cancelled" or "running"."""
+        if len(self.masks) == len(self.clip.frames):
+            return "done"
+        return "cancelled" if self.stopped else "running"
+
     def labels(self, number: int) -> Labels:
         """Labels of a frame that is done, uint8 [height, width]."""
         return np.array(Image.open(io.BytesIO(self.masks[number])))

@@ -285,7 +285,7 @@ def seconds_to_open(page: Any, address: str) -> float:
 
 def seconds_to_picture(page: Any, file: Path) -> float:
     """From a file in the browser's hands to its maps."""
-    page.set_input_files("#toolbar input[type=file]", file)
+    page.set_input_files("#explore-toolbar input[type=file]", file)
     return seconds_waited(page)
 
 

@@ -28,7 +28,7 @@ export function mount({ element, props, watch, openExample }) {
   };
   watch("value", load);
   load();
-  const findInput = () => document.querySelector("#toolbar input[type=file]");
+  const findInput = () => document.querySelector("#explore-toolbar input[type=file]");
   receivePhotos(findInput, props.facts.maxBytes, (sentence) => explorer.say(sentence));
 }
 

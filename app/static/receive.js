@@ -28,7 +28,7 @@ function refuseLargeFiles(findInput, maxBytes, say) {
 
 /** The file input of the tab that is shown. */
 function shownInput() {
-  return finders.map((find) => find()).find((input) => input?.closest(".lab-toolbar, #toolbar").checkVisibility());
+  return finders.map((find) => find()).find((input) => input?.closest(".lab-toolbar").checkVisibility());
 }
 
 function listen() {

@@ -15,12 +15,11 @@ from app import photos
 from app.engine import Encoding, Engine, LabError
 from app.limits import MEGABYTE
 from app.photos import EXAMPLES, Photo
-from app.tabs import Start, Tab
+from app.tabs import Start, Tab, chooser
 from app.view import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLOR
 from segmentation.render import head_colors
 
 STATIC = Path(__file__).parents[1] / "static"
-SIZES = (224, 336, 480, 640)
 THUMBNAIL = 96  # pixels of each side
 
 # Gradio runs this once, with what a component's script may use. The quoted word names the event for Python.
@@ -35,7 +34,10 @@ Answer = tuple[dict[str, Any], str | None]
 
 def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
     """Draw the tab and wire its events."""
-    photo, model, size = _toolbar(engine, start)
+    with chooser.row("explore"):
+        photo = chooser.photograph("explore")
+        model = chooser.model("explore-model", engine, start.model)
+        size = chooser.size("explore-size", start.size)
     stage = gr.HTML(
         html_template=(STATIC / "explore.html").read_text(encoding="utf-8"),
         js_on_load=SCRIPT,
@@ -130,41 +132,6 @@ def stage_facts() -> dict[str, Any]:
             for name, title in EXAMPLES.items()
         ],
     }
-
-
-def _toolbar(engine: Engine, start: Start) -> tuple[gr.UploadButton, gr.Dropdown, gr.Dropdown]:
-    with gr.Row(elem_id="toolbar"):
-        photo = gr.UploadButton(
-            "Choose a photograph",
-            file_types=["image"],
-            variant="primary",
-            elem_id="photo",
-            scale=0,
-            min_width=200,
-        )
-        # A subclass would make Gradio write a stub file beside this module at every start.
-        photo.preprocess = _sent_file  # type: ignore[assignment, method-assign]
-        model = gr.Dropdown(
-            [(choice.label, name) for name, choice in engine.models.items()],
-            value=start.model,
-            label="Model",
-            elem_id="model",
-            scale=2,
-        )
-        size = gr.Dropdown(
-            [(f"{pixels} pixels", pixels) for pixels in sorted({*SIZES, start.size})],
-            value=start.size,
-            label="Resolution, short side",
-            elem_id="size",
-            scale=1,
-            min_width=180,
-        )
-    return photo, model, size
-
-
-def _sent_file(payload: Any) -> Path | None:
-    """The uploaded file, whatever its suffix claims: reading it judges it."""
-    return None if payload is None else Path(payload.path)
 
 
 def _refusal(error: LabError) -> dict[str, Any]:

@@ -135,8 +135,9 @@ def stop(engine: Engine, token: Any) -> dict[str, Any]:
     except LabError as error:
         return _refusal(error)
     held.stop()
-    done = len(held.following.masks) if held.following else 0
-    return {"progress": {"clip": token, "done": done, "state": "cancelled", "left": 0, "at": time.time()}}
+    if held.following:
+        return {"progress": progress_value(token, held.following, 0.0)}
+    return {"progress": {"clip": token, "done": 0, "state": "cancelled", "left": 0, "at": time.time()}}
 
 
 def encoding_of(engine: Engine, clip: Clip, model: str, size: int) -> dict[str, Any]:
@@ -184,9 +185,8 @@ def progress_value(token: str, following: Following, seconds: float) -> dict[str
     """How far a clip has been followed, and what is left at the pace so far, in seconds."""
     done, frames = len(following.masks), len(following.clip.frames)
     pace = seconds / max(1, done - 1)  # the first frame's mask costs nothing
-    state = "cancelled" if following.stopped else "done" if done == frames else "running"
-    left = 0.0 if state != "running" or done < 2 else pace * (frames - done)
-    return {"clip": token, "done": done, "state": state, "left": left, "at": time.time()}
+    left = 0.0 if following.state != "running" or done < 2 else pace * (frames - done)
+    return {"clip": token, "done": done, "state": following.state, "left": left, "at": time.time()}
 
 
 def stage_facts(limits: Limits) -> dict[str, Any]:

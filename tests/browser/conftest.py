@@ -182,7 +182,7 @@ def _send(page: Any, path: Path) -> None:
     """Upload a file and wait for what comes of it: another picture, or a sentence."""
     before = page.locator(".lab").get_attribute("data-token")
     page.evaluate("document.querySelector('.lab-alert').hidden = true")
-    page.set_input_files("#toolbar input[type=file]", path)
+    page.set_input_files("#explore-toolbar input[type=file]", path)
     page.wait_for_function(
         """(before) => document.querySelector(".lab").dataset.token !== before
           || !document.querySelector(".lab-alert").hidden""",

@@ -174,7 +174,7 @@ def test_lists_passed_by_keyboard_change_nothing(page, lab):
     page.locator(".lab-stage").click(position=lab.centre(page, 2, 3))
     asked = []
     page.on("request", lambda request: asked.append(request.url))
-    page.locator("#photo").focus()
+    page.locator("#explore-photo").focus()
     for _ in range(4):  # through both lists and out of them
         page.keyboard.press("Tab")
         page.evaluate("() => new Promise((done) => setTimeout(done, 100))")  # what follows has been asked for
@@ -188,6 +188,21 @@ def test_arrow_keys_walk_through_the_gallery(page, lab):
     page.keyboard.press("ArrowRight")
     assert lab.state(page)["show"] != before
     assert page.locator(".lab-tile:focus").get_attribute("aria-checked") == "true"
+
+
+def test_readout_tells_patch_entropy_mass_and_area(page, lab):
+    page.locator(".lab-tile", has_text="Head 1").click()
+    lab.slide(page, "mass", 40)
+    page.locator(".lab-stage").hover(position=lab.centre(page, 3, 4))
+    row = lab.maps(page)[1].astype(np.float64)
+    row /= row.sum()
+    kept = keep_mass_of_maps(row[None], 0.4)[0]
+    entropy = -(row * np.log(row)).sum()
+    assert page.locator(".lab-where").inner_text().startswith("Patch row 3, column 4 ")
+    assert page.locator(".lab-what").inner_text() == (
+        f"Head 1: {row[kept].sum():.0%} of the attention on {kept.mean():.0%} of the picture · "
+        f"entropy {entropy:.2f} of {np.log(row.size):.2f} nats"
+    ).replace("%", " %")
 
 
 def test_kept_masks_equal_the_librarys_to_the_patch(page, lab):
