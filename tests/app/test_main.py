@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -18,30 +19,17 @@ ROOT = Path(__file__).parents[2]
 PASSWORD = "correct-horse"
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int, Path]]:
-    """Address, process and temporary folder of a server with password, root path and small limits."""
-    folder = tmp_path_factory.mktemp("guarded")
-    (folder / "users").write_text(f"ada:{PASSWORD}\n")
+@contextmanager
+def _serving(folder: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen, Path]]:
+    """Address, process and log of a server of a small untrained model; afterwards it is ended."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    options = (
-        f"--model random:vit_tiny/16 --size 64 --precision fp32 --device cpu --port {port} --max-upload-mb 1"
-    )
+    model = f"--model random:vit_tiny/16 --size 64 --precision fp32 --device cpu --port {port}".split()
     log = folder / "log.txt"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "app",
-                *options.split(),
-                "--auth",
-                str(folder / "users"),
-                "--root-path",
-                "/dino",
-            ],
+            [sys.executable, "-m", "app", *model, *options],
             cwd=ROOT,
             env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)},
             stdout=output,
@@ -53,18 +41,36 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
                 break
             assert process.poll() is None, log.read_text()
             time.sleep(0.1)
-        yield found.group(), process.pid, folder
+        yield found.group(), process, log
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int, Path]]:
+    """Address, process and temporary folder of a server with password, root path and small limits."""
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "users").write_text(f"ada:{PASSWORD}\n")
+    options = ("--auth", str(folder / "users"), "--root-path", "/dino", "--max-upload-mb", "1")
+    with _serving(folder, *options) as (address, process, log):
+        yield address, process.pid, folder
         assert process.poll() is None, log.read_text()
-        listening = f"{found.group()}/gradio_api/heartbeat/a-page-that-is-open"
+        listening = f"{address}/gradio_api/heartbeat/a-page-that-is-open"
         with httpx.stream("GET", listening, auth=("ada", PASSWORD)) as page:
             next(page.iter_lines())
             process.terminate()
             process.wait(20)
-        assert "Traceback" not in log.read_text()
-    finally:
-        process.terminate()
-        process.wait(20)
+    assert "Traceback" not in log.read_text()
+    assert "No password" not in log.read_text()
     assert not list(folder.glob("dino-lab-*")), "what visitors sent stays behind when the server is ended"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems answer at 127.0.0.1 alone")
+def test_other_machines_let_in_without_a_password_are_warned_of(tmp_path):
+    with _serving(tmp_path, "--host", "127.0.0.2") as (address, _, log):
+        assert "No password is asked of whoever reaches 127.0.0.2: --auth FILE" in log.read_text()
+        assert httpx.get(address).status_code == 200
 
 
 def test_what_visitors_send_lies_in_a_folder_of_the_servers_own(guarded):
