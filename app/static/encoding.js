@@ -3,17 +3,20 @@
 import { decodeBlock, decodeTokens } from "./attention.js";
 
 const ARRAYS_KEPT = 6;
+const PICTURES_KEPT = 3;
+
+const memory = new Map(); // key of an encoding -> its arrays: the same picture comes back under another token
 
 /** The server's refusal, in words for people. */
 export class Refusal extends Error {}
 
 export class Encoding {
-  /** @param {object} value  token, size, grid, heads, blocks and more, as the server sends it */
+  /** @param {object} value  token, key (the same for the same picture, model and size), size, grid, heads, blocks and more, as the server sends it */
   constructor(value) {
     Object.assign(this, value);
     this.url = `lab/encodings/${value.token}`;
     this.picture = `${this.url}/picture.jpg`;
-    this.loaded = new Map(); // address -> the arrays of a block
+    this.loaded = recall(value.key); // address -> the arrays of a block
   }
 
   /** The token of a patch, or of [CLS] for null. */
@@ -65,6 +68,15 @@ export class Encoding {
   async download(file, view) {
     await keep(`${this.url}/${file}?${new URLSearchParams(view)}`, file);
   }
+}
+
+/** The arrays fetched of a picture, a model and a size, by what says which; those of the least recent are let go. */
+function recall(key) {
+  const found = memory.get(key) ?? new Map();
+  memory.delete(key);
+  memory.set(key, found);
+  if (memory.size > PICTURES_KEPT) memory.delete(memory.keys().next().value);
+  return found;
 }
 
 /** Fetch a file and hand it to the browser to keep, under the server's name for it. Throws a Refusal. */

@@ -94,6 +94,7 @@ def stage_value(token: str, encoding: Encoding) -> dict[str, Any]:
     rows, columns = encoding.grid
     return {
         "token": token,
+        "key": "/".join(map(str, encoding.key)),
         "name": encoding.name,
         "example": encoding.example,
         "width": width,

@@ -147,6 +147,7 @@ def encoding_of(engine: Engine, clip: Clip, model: str, size: int) -> dict[str, 
     rows, columns = encoding.grid
     return {
         "token": token,
+        "key": "/".join(map(str, encoding.key)),
         "rows": rows,
         "columns": columns,
         "heads": encoding.heads,

@@ -182,6 +182,23 @@ def test_lists_passed_by_keyboard_change_nothing(page, lab):
     assert len(lab.state(page)["pins"]) == 1
 
 
+def test_picture_seen_before_is_not_fetched_again(page, lab):
+    def look(name: str) -> np.ndarray:
+        before = page.locator(".lab").get_attribute("data-token")
+        page.locator(f"#explore .lab-example[data-example={name}]").click()
+        page.wait_for_function(
+            "(before) => document.querySelector('.lab').dataset.token !== before", arg=before
+        )
+        return lab.maps(page)
+
+    first, other = look("astronaut"), look("coffee")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    np.testing.assert_array_equal(look("astronaut"), first)
+    assert not [url for url in asked if "/blocks/" in url]
+    assert first.shape != other.shape or (first != other).any()
+
+
 def test_arrow_keys_walk_through_the_gallery(page, lab):
     page.locator(".lab-tile[tabindex='0']").focus()
     before = lab.state(page)["show"]
