@@ -4,6 +4,7 @@ import { attentionMaps, keepMass, meanMap, range } from "./attention.js";
 import { DrawnMask } from "./drawn.js";
 import { Encoding, Refusal, keep } from "./encoding.js";
 import { markExample, offerPhotographs, tokenInExplore } from "./examples.js";
+import { percent } from "./format.js";
 import { area, best, jaccard } from "./labels.js";
 import { colormap, outlinePath } from "./paint.js";
 import { receivePhotos } from "./receive.js";
@@ -290,9 +291,4 @@ function commonSize({ width, height }) {
 /** Whether two encodings are of one photograph. */
 function samePicture(one, other) {
   return ["name", "example", "width", "height"].every((fact) => one?.[fact] === other[fact]);
-}
-
-/** One decimal below ten percent. */
-function percent(share) {
-  return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 }

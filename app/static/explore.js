@@ -2,6 +2,7 @@
 
 import { entropy, keptShares } from "./attention.js";
 import { Encoding, Refusal } from "./encoding.js";
+import { css, percent } from "./format.js";
 import { Maps } from "./maps.js";
 import { colormap, outlinePath } from "./paint.js";
 import { Pins, samePatch } from "./pins.js";
@@ -421,15 +422,6 @@ class Explorer {
       this.find(".lab-examples").append(made);
     }
   }
-}
-
-function css(color) {
-  return `rgb(${color.join(" ")})`;
-}
-
-/** One decimal below ten percent. */
-function percent(share) {
-  return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 }
 
 /** First and last pixel of a patch along one side. */

@@ -4,6 +4,7 @@
 
 import { LineChart, figure } from "./chart.js";
 import { Refusal } from "./encoding.js";
+import { percent } from "./format.js";
 import { Questions, Viewer } from "./viewer.js";
 
 const EXAMPLE = "cat";
@@ -282,8 +283,4 @@ class Tour {
     const last = (name) => figure(curves[name].values.at(-1));
     this.tell({ kl: last("kl"), entropy: last("teacher_entropy"), lnK: last("ln_k") });
   }
-}
-
-function percent(share) {
-  return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 }

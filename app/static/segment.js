@@ -5,6 +5,7 @@ import { attentionMaps, keepMass, meanMap } from "./attention.js";
 import { DrawnMask } from "./drawn.js";
 import { Encoding, Refusal } from "./encoding.js";
 import { markExample, offerPhotographs, tokenInExplore } from "./examples.js";
+import { css, percent } from "./format.js";
 import { area, best, countOf, jaccard, only } from "./labels.js";
 import { outlinePath } from "./paint.js";
 import { receivePhotos } from "./receive.js";
@@ -197,12 +198,15 @@ class Segmenter {
 
   /** Refined labels, if they are here; asked for once the settings rest. */
   refinedLabels() {
-    const { recipe } = this;
+    const { encoding, recipe } = this;
     const query = new URLSearchParams(recipe).toString();
-    clearTimeout(this.resting);
-    if (!this.found.has(query)) {
-      const { encoding } = this;
-      this.resting = setTimeout(() => this.encoding === encoding && this.ask(recipe), REST);
+    const wanted = `${encoding.token}?${query}`;
+    if (this.wanted !== wanted) {
+      clearTimeout(this.resting);
+      this.wanted = wanted;
+      if (!this.found.has(query)) {
+        this.resting = setTimeout(() => this.encoding === encoding && this.ask(recipe), REST);
+      }
     }
     return this.found.get(query);
   }
@@ -323,13 +327,4 @@ function scoreLine([color, ...cells]) {
 
 function bytes(base64) {
   return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-}
-
-function css(color) {
-  return `rgb(${color.join(" ")})`;
-}
-
-/** One decimal below ten percent. */
-function percent(share) {
-  return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 }

@@ -166,7 +166,7 @@ def test_pixel_bomb_and_ribbon_are_refused_in_words(page, lab, tmp_path):
 @pytest.mark.parametrize(
     ("title", "toolbar", "ready"),
     [
-        ("Explore", "toolbar", ".lab[data-token]"),
+        ("Explore", "explore-toolbar", ".lab[data-token]"),
         ("Segment", "segment-toolbar", "#segment .lab[data-token]"),
         ("Compare", "compare-toolbar", "#compare .lab[data-token]"),
         ("Class map", "map-toolbar", ".map[data-map]"),
