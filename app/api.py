@@ -87,7 +87,7 @@ class Api:
         _check_text("model", model)
         size = whole("size", size, *SIZES)
         content = self._content(picture)
-        max_pixels = self._engine.limits.max_megapixels * MEGABYTE
+        max_pixels = self._engine.limits.max_pixels
         read = partial(images.read, content, max_pixels=max_pixels)
         photo = Photo("photograph", f"file:{hashlib.blake2b(content, digest_size=16).hexdigest()}", read)
         token = self._engine.encode(photo, model, size)

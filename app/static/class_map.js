@@ -1,5 +1,6 @@
 // The tab Class map: points from the server once per map, everything else happens here.
 
+import { Alert } from "./alert.js";
 import { Scatter, SHAPES } from "./class_map_canvas.js";
 import { Refusal, ask } from "./encoding.js";
 import { offerPhotographs } from "./examples.js";
@@ -14,21 +15,21 @@ const ZOOM = { in: 1.6, out: 1 / 1.6 };
  * @param {HTMLElement} element  the component
  * @param {object} props  value: the map, a placed picture or an error; facts: groups and examples, given once
  * @param {Function} watch  calls back when the server sends another value
- * @param {(asked: {example?: string, token?: string}) => void} open  asks the server to place a picture
+ * @param {{open: (asked: {example?: string, token?: string}) => void}} send  asks the server to place a picture
  */
-export function mount({ element, props, watch, open }) {
-  const board = new Board(element.querySelector(".map"), props.facts, open);
+export function mount({ element, props, watch, send }) {
+  const board = new Board(element.querySelector(".map"), props.facts, send.open);
   const load = () => board.take(props.value);
   watch("value", load);
   load();
-  const findInput = () => document.querySelector("#map-toolbar input[type=file]");
-  receivePhotos(findInput, props.facts.maxBytes, (sentence) => board.say(sentence));
+  receivePhotos("map", props.facts.maxBytes, (sentence) => board.alert.say(sentence));
 }
 
 class Board {
   constructor(root, facts, open) {
     this.root = root;
     this.find = (selector) => root.querySelector(selector);
+    this.alert = new Alert(this.find(".lab-alert"));
     this.groups = facts.groups;
     this.drawn = null; // the map: classes, thumbnails, origin …
     this.name = null;
@@ -64,15 +65,12 @@ class Board {
   /** Another map, a placed picture, or a sentence why there is none. */
   async take(value) {
     if (!value) return;
-    this.say(value.error ?? "");
+    this.alert.say(value.error ?? "");
     if (value.error) return;
-    try {
+    await this.alert.attempt(async () => {
       if (value.map !== this.name) await this.openMap(value.map);
       if (value.placed) this.showPlaced(value.placed);
-    } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
-      this.say(error.message);
-    }
+    });
   }
 
   async openMap(name) {
@@ -99,13 +97,6 @@ class Board {
     this.scatter.open(points, this.sprite);
     this.legend();
     this.root.dataset.map = name; // says that everything is on the screen
-  }
-
-  /** One sentence above the map; an empty one takes it away. */
-  say(sentence) {
-    const alert = this.find(".lab-alert");
-    alert.textContent = sentence;
-    alert.hidden = !sentence;
   }
 
   // ---- one class, or a placed picture

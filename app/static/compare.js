@@ -1,8 +1,9 @@
 // The tab Compare: two encodings of one photograph, one cursor, one drawn mask; all numbers are computed here.
 
+import { Alert } from "./alert.js";
 import { attentionMaps, keepMass, meanMap, range } from "./attention.js";
 import { DrawnMask } from "./drawn.js";
-import { Encoding, Refusal, keep } from "./encoding.js";
+import { Encoding, keep } from "./encoding.js";
 import { markExample, offerPhotographs, tokenInExplore } from "./examples.js";
 import { percent } from "./format.js";
 import { area, best, jaccard } from "./labels.js";
@@ -17,23 +18,23 @@ const LONGEST = 1024; // cells of the long side at which two masks are compared
 
 /**
  * Start the tab inside its component, when it is first shown.
- * @param {(asked: {example?: string, token?: string}) => void} open  asks the server for a photograph
+ * @param {{open: (asked: {example?: string, token?: string}) => void}} send  asks the server for a photograph
  */
-export function mount({ element, props, watch, open }) {
-  const comparison = new Comparison(element.querySelector(".lab"), props.facts, open);
+export function mount({ element, props, watch, send }) {
+  const comparison = new Comparison(element.querySelector(".lab"), props.facts, send.open);
   const load = () => {
     if (props.value?.token || props.value?.error) comparison.open(props.value);
   };
   watch("value", load);
-  const findInput = () => document.querySelector("#compare-toolbar input[type=file]");
-  receivePhotos(findInput, props.facts.maxBytes, (sentence) => comparison.say(sentence));
-  open({ token: tokenInExplore() });
+  receivePhotos("compare", props.facts.maxBytes, (sentence) => comparison.alert.say(sentence));
+  send.open({ token: tokenInExplore() });
 }
 
 class Comparison {
   constructor(root, facts, open) {
     this.root = root;
     this.find = (selector) => root.querySelector(selector);
+    this.alert = new Alert(this.find(".lab-alert"));
     this.tools = this.find(".lab-tools").elements;
     this.place = null; // {x, y}, shares of width and height that are asked about; null: [CLS]
     const first = this.find(".compare-side");
@@ -65,25 +66,25 @@ class Comparison {
       this.render();
     });
     tools.file.addEventListener("change", ({ target }) => {
-      if (target.files[0]) this.attempt(() => this.sides[0].drawn.load(target.files[0]));
+      if (target.files[0]) this.alert.afresh(() => this.sides[0].drawn.load(target.files[0]));
       target.value = ""; // so that the same file can be chosen again
     });
     this.find(".lab-open-mask").addEventListener("click", () => tools.file.click());
     this.find(".lab-clear").addEventListener("click", () => this.sides[0].drawn.clear());
     this.find(".lab-undo").addEventListener("click", () => this.undo());
     this.find(".compare-paper").addEventListener("click", () => this.asInThePaper());
-    this.find(".compare-figure").addEventListener("click", () => this.attempt(() => this.download()));
+    this.find(".compare-figure").addEventListener("click", () => this.alert.afresh(() => this.download()));
   }
 
   // ---- what the server sends
 
   /** Take up another pair of encodings, or say in words why there is none. */
   async open(value) {
-    this.say(value.error ?? "");
+    this.alert.say(value.error ?? "");
     if (value.error) return;
     this.opening = value.token;
     const encodings = SIDES.map((side) => new Encoding(value[side]));
-    const blocks = await this.attempt(() => Promise.all(encodings.map((one) => one.block(one.blocks - 1))));
+    const blocks = await this.alert.afresh(() => Promise.all(encodings.map((one) => one.block(one.blocks - 1))));
     if (!blocks || this.opening !== value.token) return;
     const again = samePicture(this.sides[0].encoding, encodings[0]);
     this.place = null;
@@ -91,25 +92,6 @@ class Comparison {
     markExample(this.find(".lab-examples"), encodings[0].example);
     this.render();
     this.root.dataset.token = value.token; // says that both are on the screen
-  }
-
-  async attempt(action) {
-    try {
-      const brought = await action();
-      this.say("");
-      return brought;
-    } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
-      this.say(error.message);
-      return null;
-    }
-  }
-
-  /** One sentence above the pictures; an empty one takes it away. */
-  say(sentence) {
-    const alert = this.find(".lab-alert");
-    alert.textContent = sentence;
-    alert.hidden = !sentence;
   }
 
   // ---- what both sides share

@@ -3,20 +3,29 @@
 /**
  * @param {HTMLElement} strip  where the buttons go
  * @param {Array<{name: string, title: string, thumbnail: string}>} examples
- * @param {(asked: {example?: string, token?: string}) => void} open
+ * @param {(example: {name: string}) => void} open
  */
-export function offerPhotographs(strip, examples, open) {
-  for (const { name, title, thumbnail } of examples) {
+export function offerExamples(strip, examples, open) {
+  for (const example of examples) {
+    const { name, title, thumbnail } = example;
     const picture = document.createElement("img");
     picture.src = thumbnail;
     picture.alt = title;
-    const made = button(() => open({ example: name }));
+    const made = button(() => open(example));
     made.className = "lab-example";
     made.dataset.example = name;
     made.title = title;
     made.append(picture);
     strip.append(made);
   }
+}
+
+/**
+ * The examples, and what lies open in Explore.
+ * @param {(asked: {example?: string, token?: string}) => void} open
+ */
+export function offerPhotographs(strip, examples, open) {
+  offerExamples(strip, examples, ({ name }) => open({ example: name }));
   const explored = button(() => open({ token: tokenInExplore() }));
   explored.className = "lab-quiet";
   explored.textContent = "Photograph from Explore";

@@ -1,7 +1,10 @@
 // The tab Explore: one answer of the server per picture, block and quantity, everything else happens here.
 
+import { Alert } from "./alert.js";
 import { entropy, keptShares } from "./attention.js";
-import { Encoding, Refusal } from "./encoding.js";
+import { Encoding } from "./encoding.js";
+import { markExample, offerExamples } from "./examples.js";
+import { listFacts } from "./facts.js";
 import { css, percent } from "./format.js";
 import { Maps } from "./maps.js";
 import { colormap, outlinePath } from "./paint.js";
@@ -20,23 +23,23 @@ const SPEAK_AFTER = 500; // milliseconds of rest before the readout is spoken
  * @param {HTMLElement} element  the component
  * @param {object} props  value: the encoding shown, or an error; facts: colours, examples and limits, given once
  * @param {Function} watch  calls back when the server sends another value
- * @param {(example: string) => void} openExample
+ * @param {{open: (asked: {example: string}) => void}} send  asks the server for a photograph
  */
-export function mount({ element, props, watch, openExample }) {
-  const explorer = new Explorer(element.querySelector(".lab"), props.facts, openExample);
+export function mount({ element, props, watch, send }) {
+  const explorer = new Explorer(element.querySelector(".lab"), props.facts, send.open);
   const load = () => {
     if (props.value?.token || props.value?.error) explorer.open(props.value);
   };
   watch("value", load);
   load();
-  const findInput = () => document.querySelector("#explore-toolbar input[type=file]");
-  receivePhotos(findInput, props.facts.maxBytes, (sentence) => explorer.say(sentence));
+  receivePhotos("explore", props.facts.maxBytes, (sentence) => explorer.alert.say(sentence));
 }
 
 class Explorer {
-  constructor(root, facts, openExample) {
+  constructor(root, facts, open) {
     this.root = root;
     this.find = (selector) => root.querySelector(selector);
+    this.alert = new Alert(this.find(".lab-alert"));
     this.form = this.find(".lab-settings");
     this.facts = facts;
     const tables = Object.entries(facts.colormaps).map(([name, bytes]) => [name, colormap(bytes)]);
@@ -65,7 +68,7 @@ class Explorer {
       choose: (pin) => this.change(() => (this.pins.active = pin)),
       remove: (pin) => this.change(() => this.pins.remove(pin)),
     });
-    this.listExamples(openExample);
+    offerExamples(this.find(".lab-examples"), facts.examples, ({ name }) => open({ example: name }));
     this.listen();
     root.explorer = this; // for the browser's console, and for tests
   }
@@ -84,7 +87,7 @@ class Explorer {
     this.find(".lab-undo").addEventListener("click", () => this.change(() => this.pins.undo()));
     for (const link of this.root.querySelectorAll("[data-download]")) {
       link.addEventListener("click", () => {
-        if (this.encoding) this.attempt(() => this.encoding.download(link.dataset.download, this.request));
+        if (this.encoding) this.alert.afresh(() => this.encoding.download(link.dataset.download, this.request));
       });
     }
     this.find(".lab-copy").addEventListener("click", () => this.copyPython());
@@ -94,7 +97,7 @@ class Explorer {
 
   /** Show another encoding, or say in words why there is none. */
   async open(value) {
-    this.say(value.error ?? "");
+    this.alert.say(value.error ?? "");
     if (value.error) return;
     const encoding = new Encoding(value);
     const block = await this.newest(() => QUANTITIES[this.quantity].load(encoding, encoding.blocks - 1));
@@ -132,33 +135,13 @@ class Explorer {
   /** What `action` brings, null where it is refused, undefined where another was asked for meanwhile. */
   async newest(action) {
     const turn = ++this.turn;
-    const brought = await this.attempt(action);
+    const brought = await this.alert.afresh(action);
     return turn === this.turn ? brought : undefined;
-  }
-
-  /** What `action` brings, or null after saying why there is nothing. */
-  async attempt(action) {
-    try {
-      const brought = await action();
-      this.say("");
-      return brought ?? null;
-    } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
-      this.say(error.message);
-      return null;
-    }
-  }
-
-  /** One sentence above the picture; an empty one takes it away. */
-  say(sentence) {
-    const alert = this.find(".lab-alert");
-    alert.textContent = sentence;
-    alert.hidden = !sentence;
   }
 
   /** Put the view's Python on the clipboard; where the browser forbids that, show it. */
   async copyPython() {
-    const code = this.encoding && (await this.attempt(() => this.encoding.text("view.py", this.request)));
+    const code = this.encoding && (await this.alert.afresh(() => this.encoding.text("view.py", this.request)));
     if (!code) return;
     const refused = await navigator.clipboard?.writeText(code).then(() => false, () => true);
     this.find(".lab-code code").textContent = code;
@@ -252,9 +235,7 @@ class Explorer {
     this.form.elements.block.max = encoding.blocks;
     this.showControls();
     listFacts(this.find(".lab-facts"), encoding.facts);
-    for (const example of this.root.querySelectorAll(".lab-example")) {
-      example.setAttribute("aria-pressed", String(example.dataset.example === encoding.example));
-    }
+    markExample(this.find(".lab-examples"), encoding.example);
   }
 
   /** Controls and words that follow from the quantity and the block. */
@@ -406,40 +387,10 @@ class Explorer {
     const y = pixels(row, rows, height);
     return `Patch row ${row}, column ${column} · pixels x ${x}, y ${y}`;
   }
-
-  listExamples(openExample) {
-    for (const { name, title, thumbnail } of this.facts.examples) {
-      const made = document.createElement("button");
-      made.type = "button";
-      made.addEventListener("click", () => openExample(name));
-      made.className = "lab-example";
-      made.dataset.example = name;
-      made.title = title;
-      const picture = document.createElement("img");
-      picture.src = thumbnail;
-      picture.alt = title;
-      made.append(picture);
-      this.find(".lab-examples").append(made);
-    }
-  }
 }
 
 /** First and last pixel of a patch along one side. */
 function pixels(index, count, length) {
   const first = Math.floor((index * length) / count);
   return `${first}–${Math.max(Math.ceil(((index + 1) * length) / count) - 1, first)}`;
-}
-
-/** Terms and their descriptions, as text. */
-function listFacts(list, facts) {
-  const entries = facts.map(([term, description]) => {
-    const entry = document.createElement("div");
-    const name = document.createElement("dt");
-    const text = document.createElement("dd");
-    name.textContent = term;
-    text.textContent = description;
-    entry.append(name, text);
-    return entry;
-  });
-  list.replaceChildren(...entries);
 }

@@ -2,6 +2,7 @@
 //
 // The words stand in learn.html. An <output data-live="…"> there is filled with what is true of the picture shown.
 
+import { Alert } from "./alert.js";
 import { LineChart, figure } from "./chart.js";
 import { Refusal } from "./encoding.js";
 import { percent } from "./format.js";
@@ -27,8 +28,8 @@ const ORDER = Object.keys(STEPS);
 const PLAIN = { show: "mean", layer: "heat", mass: 0.6, maps: true, patch: null };
 
 /** Start the tab inside its component; called once, by the line of script that Gradio runs. */
-export function mount({ element, props, watch, look }) {
-  const tour = new Tour(element.querySelector(".tour"), props.facts, look);
+export function mount({ element, props, watch, send }) {
+  const tour = new Tour(element.querySelector(".tour"), props.facts, send.look);
   watch("value", () => tour.questions.answered(props.value));
   tour.go(ORDER[0]);
 }
@@ -37,6 +38,7 @@ class Tour {
   constructor(root, facts, look) {
     this.root = root;
     this.find = (selector) => root.querySelector(selector);
+    this.alert = new Alert(this.find(".lab-alert"));
     this.questions = new Questions(look);
     this.viewer = new Viewer(root, facts, (view) => this.describe(view));
     this.encoded = new Map(); // model -> the server's answer
@@ -72,9 +74,9 @@ class Tour {
       mass.nextElementSibling.value = `${mass.value} %`;
       this.viewer.set({ mass: Number(mass.value) / 100 });
     });
-    block.addEventListener("input", () => this.attempt(() => this.showBlock()));
+    block.addEventListener("input", () => this.alert.afresh(() => this.showBlock()));
     for (const choice of this.root.querySelectorAll("[name=tour-model]")) {
-      choice.addEventListener("change", () => this.attempt(() => this.showModel(choice.value)));
+      choice.addEventListener("change", () => this.alert.afresh(() => this.showModel(choice.value)));
     }
   }
 
@@ -111,20 +113,8 @@ class Tour {
     this.find(".tour-stage").hidden = Boolean(step.curves);
     this.find(".tour-curves").hidden = !step.curves;
     this.find(".lab-tiles").hidden = !step.tiles;
-    await this.attempt(() => (step.curves ? this.showCurves() : this.showStep(step)));
+    await this.alert.afresh(() => (step.curves ? this.showCurves() : this.showStep(step)));
     if (this.step === key) this.root.dataset.step = key; // says that the step is on the screen
-  }
-
-  async attempt(action) {
-    const alert = this.find(".lab-alert");
-    try {
-      await action();
-      alert.hidden = true;
-    } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
-      alert.textContent = error.message;
-      alert.hidden = false;
-    }
   }
 
   // ---- the stage

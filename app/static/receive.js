@@ -5,11 +5,12 @@ const finders = [];
 
 /**
  * Let a tab receive files.
- * @param {() => HTMLInputElement | null} findInput  the file input of the tab's upload button
+ * @param {string} name  of the row that holds the tab's upload button, as `chooser.row` names it
  * @param {number} maxBytes  size of the largest file that is sent
  * @param {(sentence: string) => void} say  tells why a file is not
  */
-export function receivePhotos(findInput, maxBytes, say) {
+export function receivePhotos(name, maxBytes, say) {
+  const findInput = () => document.querySelector(`#${name}-toolbar input[type=file]`);
   if (finders.push(findInput) === 1) listen();
   refuseLargeFiles(findInput, maxBytes, say);
 }

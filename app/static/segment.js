@@ -1,9 +1,10 @@
 // The tab Segment: what attention keeps follows from queries and keys here; LOST, TokenCut, several objects and
 // refined edges are asked of the server, once for each picture and setting.
 
+import { Alert } from "./alert.js";
 import { attentionMaps, keepMass, meanMap } from "./attention.js";
 import { DrawnMask } from "./drawn.js";
-import { Encoding, Refusal } from "./encoding.js";
+import { Encoding } from "./encoding.js";
 import { markExample, offerPhotographs, tokenInExplore } from "./examples.js";
 import { css, percent } from "./format.js";
 import { area, best, countOf, jaccard, only } from "./labels.js";
@@ -23,23 +24,23 @@ const REST = 150; // milliseconds without change before the server is asked
 
 /**
  * Start the tab inside its component, when it is first shown.
- * @param {(asked: {example?: string, token?: string}) => void} open  asks the server for a photograph
+ * @param {{open: (asked: {example?: string, token?: string}) => void}} send  asks the server for a photograph
  */
-export function mount({ element, props, watch, open }) {
-  const segmenter = new Segmenter(element.querySelector(".lab"), props.facts, open);
+export function mount({ element, props, watch, send }) {
+  const segmenter = new Segmenter(element.querySelector(".lab"), props.facts, send.open);
   const load = () => {
     if (props.value?.token || props.value?.error) segmenter.open(props.value);
   };
   watch("value", load);
-  const findInput = () => document.querySelector("#segment-toolbar input[type=file]");
-  receivePhotos(findInput, props.facts.maxBytes, (sentence) => segmenter.say(sentence));
-  open({ token: tokenInExplore() });
+  receivePhotos("segment", props.facts.maxBytes, (sentence) => segmenter.alert.say(sentence));
+  send.open({ token: tokenInExplore() });
 }
 
 class Segmenter {
   constructor(root, facts, open) {
     this.root = root;
     this.find = (selector) => root.querySelector(selector);
+    this.alert = new Alert(this.find(".lab-alert"));
     this.settings = this.find(".lab-settings").elements;
     this.tools = this.find(".lab-tools");
     this.colors = facts.objects;
@@ -72,7 +73,7 @@ class Segmenter {
       this.drawn.size = Number(this.tools.elements.brush.value) / 100;
     });
     this.tools.elements.file.addEventListener("change", ({ target }) => {
-      if (target.files[0]) this.attempt(() => this.drawn.load(target.files[0]));
+      if (target.files[0]) this.alert.afresh(() => this.drawn.load(target.files[0]));
       target.value = ""; // so that the same file can be chosen again
     });
     this.find(".lab-open-mask").addEventListener("click", () => this.tools.elements.file.click());
@@ -85,7 +86,7 @@ class Segmenter {
     });
     for (const link of this.root.querySelectorAll("[data-download]")) {
       link.addEventListener("click", () => {
-        if (this.encoding) this.attempt(() => this.encoding.download(link.dataset.download, this.recipe));
+        if (this.encoding) this.alert.afresh(() => this.encoding.download(link.dataset.download, this.recipe));
       });
     }
   }
@@ -99,11 +100,11 @@ class Segmenter {
 
   /** Take up another encoding, or say in words why there is none. */
   async open(value) {
-    this.say(value.error ?? "");
+    this.alert.say(value.error ?? "");
     if (value.error) return;
     const encoding = new Encoding(value);
     this.opening = encoding;
-    const block = await this.attempt(() => encoding.block(encoding.blocks - 1));
+    const block = await this.alert.attempt(() => encoding.block(encoding.blocks - 1));
     if (!block || this.opening !== encoding) return;
     const again = samePicture(this.encoding, encoding);
     const heads = attentionMaps(block, CLS);
@@ -122,7 +123,7 @@ class Segmenter {
     const query = new URLSearchParams(recipe).toString();
     if (!found.has(query)) {
       found.set(query, null);
-      this.attempt(() => encoding.tell("objects/found", recipe)).then((told) => {
+      this.alert.attempt(() => encoding.tell("objects/found", recipe)).then((told) => {
         if (told) found.set(query, { ...told, values: bytes(told.labels) });
         if (this.encoding === encoding) this.render();
       });
@@ -130,28 +131,11 @@ class Segmenter {
     return found.get(query);
   }
 
-  async attempt(action) {
-    try {
-      return await action();
-    } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
-      this.say(error.message);
-      return null;
-    }
-  }
-
-  /** One sentence above the picture; an empty one takes it away. */
-  say(sentence) {
-    const alert = this.find(".lab-alert");
-    alert.textContent = sentence;
-    alert.hidden = !sentence;
-  }
-
   // ---- what is asked for
 
   choose(choice) {
     Object.assign(this, choice);
-    this.say("");
+    this.alert.say("");
     this.render();
   }
 

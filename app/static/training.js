@@ -1,7 +1,9 @@
 // The tab Training: a run's log as charts that grow with it, and its checkpoints over one photograph.
 
+import { Alert } from "./alert.js";
 import { LineChart } from "./chart.js";
 import { Refusal } from "./encoding.js";
+import { markExample, offerExamples } from "./examples.js";
 import { Questions, Viewer } from "./viewer.js";
 
 const EMBEDDED = "embedded"; // the run whose log comes with the package
@@ -28,8 +30,8 @@ const CHARTS = [
 ];
 
 /** Start the tab inside its component; called once, by the line of script that Gradio runs. */
-export function mount({ element, props, watch, look }) {
-  const tab = new TrainingTab(element.querySelector(".run"), props.facts, look);
+export function mount({ element, props, watch, send }) {
+  const tab = new TrainingTab(element.querySelector(".run"), props.facts, send.look);
   watch("value", () => tab.questions.answered(props.value));
   tab.start();
 }
@@ -38,6 +40,7 @@ class TrainingTab {
   constructor(root, facts, look) {
     this.root = root;
     this.find = (selector) => root.querySelector(selector);
+    this.alert = new Alert(this.find(".lab-alert"));
     this.questions = new Questions(look);
     this.looking = false;
     this.viewer = new Viewer(root, facts, (view) => this.describe(view));
@@ -45,7 +48,13 @@ class TrainingTab {
     this.told = null; // what the server last said of the chosen run
     this.chosen = null; // the checkpoint on the stage
     this.example = facts.examples[0].name;
-    this.listExamples(facts.examples);
+    const strip = this.find(".lab-examples");
+    offerExamples(strip, facts.examples, ({ name }) => {
+      this.example = name;
+      markExample(strip, name);
+      if (this.chosen) this.look();
+    });
+    markExample(strip, this.example);
     this.find("select").addEventListener("change", () => this.choose());
     for (const reach of ["pointerenter", "focus"]) this.find("select").addEventListener(reach, () => this.listRuns());
     this.find(".run-scales").addEventListener("change", () => this.draw());
@@ -102,18 +111,12 @@ class TrainingTab {
   async fetch(address) {
     const answer = await fetch(address).catch(() => null);
     if (answer?.ok) {
-      this.say("");
+      this.alert.say("");
       return answer.status === 204 ? null : answer.json();
     }
     const { detail } = (await answer?.json().catch(() => ({}))) ?? { detail: "The server cannot be reached: is it still running?" };
-    this.say(detail ?? "The run cannot be read: choose another.");
+    this.alert.say(detail ?? "The run cannot be read: choose another.");
     return null;
-  }
-
-  say(sentence) {
-    const alert = this.find(".lab-alert");
-    alert.textContent = sentence;
-    alert.hidden = !sentence;
   }
 
   // ---- charts
@@ -193,15 +196,11 @@ class TrainingTab {
   }
 
   async open(value, model) {
-    try {
+    await this.alert.afresh(async () => {
       if (value.error) throw new Refusal(value.error);
       await this.viewer.open(value);
-      this.say("");
       this.root.dataset.model = model; // says what is on the screen
-    } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
-      this.say(error.message);
-    }
+    });
   }
 
   describe(view) {
@@ -209,26 +208,6 @@ class TrainingTab {
     const who = view.patch ? `Patch row ${view.patch.row}, column ${view.patch.column}` : "[CLS]";
     this.find(".run-seen").textContent =
       `${who}: entropy ${entropy.toFixed(2)} of ${flat.toFixed(2)} nats, 60 % of the attention on ${Math.round(100 * area)} % of the picture`;
-  }
-
-  listExamples(examples) {
-    for (const { name, title, thumbnail } of examples) {
-      const made = document.createElement("button");
-      made.type = "button";
-      made.className = "lab-example";
-      made.title = title;
-      made.setAttribute("aria-pressed", String(name === this.example));
-      const picture = document.createElement("img");
-      picture.src = thumbnail;
-      picture.alt = title;
-      made.append(picture);
-      made.addEventListener("click", () => {
-        this.example = name;
-        for (const other of this.find(".lab-examples").children) other.setAttribute("aria-pressed", String(other === made));
-        if (this.chosen) this.look();
-      });
-      this.find(".lab-examples").append(made);
-    }
   }
 }
 

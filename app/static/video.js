@@ -1,7 +1,10 @@
 // The tab Video: objects are marked on the first frame here, followed by the server, and looked at here again.
 
+import { Alert } from "./alert.js";
 import { Painting } from "./brush.js";
-import { Encoding, keep, Refusal } from "./encoding.js";
+import { Encoding, keep } from "./encoding.js";
+import { offerExamples } from "./examples.js";
+import { listFacts } from "./facts.js";
 import { outlinePath } from "./paint.js";
 import { keyVectors, proposal } from "./proposal.js";
 import { receivePhotos } from "./receive.js";
@@ -16,22 +19,22 @@ const BRUSH_STEP = 4;
  * @param {HTMLElement} element  the component
  * @param {object} props  value: a clip, how far it is followed, or an error; facts: limits and examples, given once
  * @param {Function} watch  calls back when the server sends another value
- * @param {object} send  what the server is asked: example(name), follow(clip, runs), cancel(clip)
+ * @param {object} send  what the server is asked: example({name}), follow({clip, runs}), cancel({clip})
  */
 export function mount({ element, props, watch, send }) {
   const film = new Film(element.querySelector(".video"), props.facts, send);
   const load = () => props.value && film.receive(props.value);
   watch("value", load);
   load();
-  const findInput = () => document.querySelector("#video-toolbar input[type=file]");
-  receivePhotos(findInput, props.facts.maxBytes, (sentence) => film.say(sentence));
-  if (!props.value) send.example(props.facts.first);
+  receivePhotos("video", props.facts.maxBytes, (sentence) => film.alert.say(sentence));
+  if (!props.value) send.example({ name: props.facts.first });
 }
 
 class Film {
   constructor(root, facts, send) {
     this.root = root;
     this.find = (selector) => root.querySelector(selector);
+    this.alert = new Alert(this.find(".lab-alert"));
     this.facts = facts;
     this.send = send;
     this.form = this.find(".lab-settings");
@@ -51,7 +54,7 @@ class Film {
       key: (event) => this.key(event),
     });
     this.find(".video-limits").textContent = facts.limits;
-    this.listExamples();
+    offerExamples(this.find(".lab-examples"), facts.examples, ({ name }) => send.example({ name }));
     this.listen();
     root.film = this; // for the browser's console, and for tests
   }
@@ -63,7 +66,7 @@ class Film {
     on(".video-redo", () => this.edit(() => this.painting.redo()));
     on(".video-clear", () => this.edit(() => this.painting.clear()));
     on(".video-start", () => this.follow());
-    on(".video-cancel", () => this.send.cancel(this.clip.token));
+    on(".video-cancel", () => this.send.cancel({ clip: this.clip.token }));
     on(".video-play", () => (this.player ? this.pause() : this.play()));
     this.form.addEventListener("submit", (event) => event.preventDefault());
     this.form.addEventListener("input", () => this.showTool());
@@ -74,25 +77,16 @@ class Film {
     });
     for (const button of this.root.querySelectorAll("[data-download]")) {
       const { download } = button.dataset;
-      button.addEventListener("click", () => this.attempt(() => keep(`${this.frames.url}/${download}`, download)));
+      button.addEventListener("click", () => this.alert.afresh(() => keep(`${this.frames.url}/${download}`, download)));
     }
     this.showTool();
-  }
-
-  listExamples() {
-    for (const { name, title, thumbnail } of this.facts.examples) {
-      const button = element("button", { type: "button", className: "lab-example", title });
-      button.append(element("img", { src: thumbnail, alt: title }));
-      button.addEventListener("click", () => this.send.example(name));
-      this.find(".lab-examples").append(button);
-    }
   }
 
   // ---- what the server sends
 
   /** A clip with the encoding of its first frame, another encoding of it, how far it is followed, or an error. */
   receive({ clip, encoding, progress, error }) {
-    this.say(error ?? "");
+    this.alert.say(error ?? "");
     if (error && this.busy) this.arrive(this.done ? "cancelled" : "idle");
     if (clip) this.open(clip);
     if (encoding) this.look(encoding);
@@ -120,15 +114,10 @@ class Film {
   async look(value) {
     const { token } = this.clip;
     const encoding = new Encoding(value);
-    const block = await this.attempt(() => encoding.block(encoding.blocks - 1));
+    const block = await this.alert.attempt(() => encoding.block(encoding.blocks - 1));
     if (!block || token !== this.clip.token) return;
     Object.assign(this, { encoding, vectors: keyVectors(block) });
-    const facts = [...this.clip.facts, ...value.facts].map(([term, detail]) => {
-      const pair = element("div");
-      pair.append(element("dt", { textContent: term }), element("dd", { textContent: detail }));
-      return pair;
-    });
-    this.find(".lab-facts").replaceChildren(...facts);
+    listFacts(this.find(".lab-facts"), [...this.clip.facts, ...value.facts]);
     this.showTool();
     this.root.dataset.encoding = encoding.token; // says that clicks are understood
   }
@@ -160,9 +149,9 @@ class Film {
     this.followed = this.painting.values.slice();
     this.done = 0;
     this.trailing = true;
-    this.say("");
+    this.alert.say("");
     this.arrive("waiting");
-    this.send.follow(this.clip.token, this.painting.runs());
+    this.send.follow({ clip: this.clip.token, runs: this.painting.runs() });
   }
 
   // ---- marking
@@ -251,7 +240,7 @@ class Film {
   async show(number) {
     const turn = ++this.turn;
     const labels = number > 0 && number < this.done ? this.frames.labels(number) : null;
-    const shown = await this.attempt(() => Promise.all([this.frames.picture(number), labels]));
+    const shown = await this.alert.attempt(() => Promise.all([this.frames.picture(number), labels]));
     if (!shown || turn !== this.turn) return;
     this.number = number;
     this.stage.show(shown[0], number === 0 ? this.painting.values : shown[1]);
@@ -352,24 +341,6 @@ class Film {
   }
 
   // ---- words
-
-  /** What `action` brings, or null after saying why there is nothing. */
-  async attempt(action) {
-    try {
-      return await action();
-    } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
-      this.say(error.message);
-      return null;
-    }
-  }
-
-  /** One sentence above the clip; an empty one takes it away. */
-  say(sentence) {
-    const alert = this.find(".lab-alert");
-    alert.textContent = sentence;
-    alert.hidden = !sentence;
-  }
 }
 
 function element(name, properties = {}) {

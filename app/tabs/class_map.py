@@ -16,23 +16,15 @@ from numpy.typing import NDArray
 
 from app import photos
 from app.engine import Engine, LabError
-from app.limits import MEGABYTE
 from app.photos import EXAMPLES, Photo
-from app.tabs import Start, Tab, chooser
-from app.tabs.explore import stage_facts
+from app.tabs import Start, Tab, chooser, stage
+from app.tabs.stage import MODEL_TURN, STATIC, sent_photo
 from dino_model import class_map_files
 from dino_model.class_map import ClassMap, feature_of, place, weights_fingerprint
 from dino_model.class_names import GROUPS
 
-STATIC = Path(__file__).parents[1] / "static"
 SHIPPED = STATIC / "maps"
 FILES = {class_map_files.CSV: "text/csv", class_map_files.THUMBNAILS: "image/webp"}
-
-# Gradio runs this once, when the tab is first shown. The quoted word names the event for Python.
-SCRIPT = """
-import(new URL("lab/static/class_map.js", document.baseURI)).then(({ mount }) =>
-  mount({ element, props, watch, open: (asked) => trigger("open", asked) }));
-"""
 
 
 def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
@@ -44,19 +36,11 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
         chosen = gr.Dropdown(
             titles(maps), value=first, label="Map", elem_id="map-name", elem_classes="lab-list", scale=2
         )
-    board = gr.HTML(
-        value={"map": first},
-        html_template=(STATIC / "class_map.html").read_text(encoding="utf-8"),
-        js_on_load=SCRIPT,
-        apply_default_css=False,
-        elem_id="class-map",
-        elem_classes="lab-busy",
-        facts=board_facts() | {"maxBytes": engine.limits.max_upload_bytes},
-    )
+    facts = board_facts() | {"maxBytes": engine.limits.max_upload_bytes}
+    board = stage.draw("class_map", ["open"], facts, {"map": first})
 
     def open_file(path: Path, name: str) -> dict[str, Any]:
-        max_pixels = engine.limits.max_megapixels * MEGABYTE
-        return placed(engine, maps, name, photos.from_file(path, max_pixels=max_pixels), start.size)
+        return placed(engine, maps, name, sent_photo(engine, path), start.size)
 
     def open_asked(name: str, event: gr.EventData) -> dict[str, Any]:
         asked = event._data
@@ -64,15 +48,8 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
             return placed(engine, maps, name, photos.example(asked["example"]), start.size)
         return placed_from_explore(engine, maps, name, str(asked.get("token")), start.size)
 
-    queued: dict[str, Any] = {
-        "outputs": board,
-        "concurrency_id": "model",
-        "concurrency_limit": 1,
-        "trigger_mode": "multiple",
-        "api_visibility": "private",
-    }
-    photo.upload(open_file, [photo, chosen], **queued)
-    board.open(open_asked, chosen, **queued)
+    photo.upload(open_file, [photo, chosen], board, **MODEL_TURN)
+    board.open(open_asked, chosen, board, **MODEL_TURN)
     chosen.change(lambda name: {"map": name}, chosen, board, queue=False, api_visibility="private")
 
 
@@ -118,7 +95,7 @@ def board_facts() -> dict[str, Any]:
     colored = zip(GROUPS, class_map_files.COLORS, strict=True)
     return {
         "groups": [{"name": name, "color": color} for name, color in colored],
-        "examples": stage_facts()["examples"],
+        "examples": stage.examples(),
     }
 
 

@@ -1,8 +1,7 @@
 """Compare: two models look at one photograph, side by side, under one cursor."""
 
-import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import gradio as gr
 from fastapi import APIRouter, Depends, Response
@@ -10,21 +9,12 @@ from fastapi import APIRouter, Depends, Response
 from app import figure, photos
 from app.engine import Engine, LabError
 from app.figure import Figure
-from app.limits import MEGABYTE
 from app.photos import Photo
 from app.routes import PRIVATE
-from app.tabs import Start, Tab, chooser
-from app.tabs.explore import Answer, stage_facts, stage_value
-from app.tabs.segment import asked_photo
+from app.tabs import Start, Tab, chooser, stage
+from app.tabs.stage import MODEL_TURN, Answer, asked_photo, sent_photo
 
-STATIC = Path(__file__).parents[1] / "static"
 SECOND_MODELS = ("random:embedded", "embedded")  # what the first is compared with, unless it is the same
-
-# Gradio runs this once, when the tab is first shown. The quoted word names the event for Python.
-SCRIPT = """
-import(new URL("lab/static/compare.js", document.baseURI)).then(({ mount }) =>
-  mount({ element, props, watch, open: (asked) => trigger("open", asked) }));
-"""
 
 
 def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
@@ -35,14 +25,8 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
         left = chooser.model("compare-left", engine, start.model, "Left model")
         right = chooser.model("compare-right", engine, second, "Right model")
         size = chooser.size("compare-size", start.size)
-    stage = gr.HTML(
-        html_template=(STATIC / "compare.html").read_text(encoding="utf-8"),
-        js_on_load=SCRIPT,
-        apply_default_css=False,
-        elem_id="compare",
-        elem_classes="lab-busy",
-        facts=stage_facts() | {"maxBytes": engine.limits.max_upload_bytes},
-    )
+    facts = {"examples": stage.examples(), "maxBytes": engine.limits.max_upload_bytes}
+    shown = stage.draw("compare", ["open"], stage.colors() | facts)
     held = gr.State(None, time_to_live=3600)  # token of what this visitor looks at with the left model
     first = photos.example(start.example)
 
@@ -50,33 +34,25 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
         return look(engine, asked_photo(engine, event._data, first), (left, right), size, held)
 
     def open_file(path: Path, left: str, right: str, size: int, held: str | None) -> Answer:
-        max_pixels = engine.limits.max_megapixels * MEGABYTE
-        return look(engine, photos.from_file(path, max_pixels=max_pixels), (left, right), size, held)
+        return look(engine, sent_photo(engine, path), (left, right), size, held)
 
     def look_again(left: str, right: str, size: int, held: str | None) -> Answer:
         return look(engine, asked_photo(engine, {"token": held}, first), (left, right), size, held)
 
-    queued: dict[str, Any] = {
-        "outputs": [stage, held],
-        "concurrency_id": "model",
-        "concurrency_limit": 1,
-        "trigger_mode": "multiple",
-        "api_visibility": "private",
-    }
-    chosen = [left, right, size, held]
-    stage.open(open_asked, chosen, **queued)
-    photo.upload(open_file, [photo, *chosen], **queued)
-    gr.on([left.change, right.change, size.change], look_again, chosen, **queued)
+    asked, answered = [left, right, size, held], [shown, held]
+    shown.open(open_asked, asked, answered, **MODEL_TURN)
+    photo.upload(open_file, [photo, *asked], answered, **MODEL_TURN)
+    gr.on([left.change, right.change, size.change], look_again, asked, answered, **MODEL_TURN)
 
 
 def look(engine: Engine, photo: Photo, models: tuple[str, str], size: int, held: str | None) -> Answer:
     """Encode a photograph with both models; one sentence when that cannot be, and what was held stays."""
     try:
         tokens = [engine.encode(photo, model, size) for model in models]
-        left, right = (stage_value(token, engine.encoding(token)) for token in tokens)
+        left, right = (stage.told(token, engine.encoding(token)) for token in tokens)
         return {"token": tokens[0], "left": left, "right": right}, tokens[0]
     except LabError as error:
-        return {"error": str(error), "at": time.time()}, held
+        return stage.refusal(error), held
 
 
 def figure_routes(engine: Engine) -> APIRouter:

@@ -2,28 +2,18 @@
 
 import base64
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import gradio as gr
 from fastapi import APIRouter, Depends, HTTPException, Response
 from fastapi.responses import JSONResponse
 
 from app import objects, photos
-from app.engine import Encoding, Engine, LabError
-from app.limits import MEGABYTE
+from app.engine import Encoding, Engine
 from app.objects import FILES, Recipe
-from app.photos import EXAMPLES, Photo
 from app.routes import PRIVATE
-from app.tabs import Start, Tab, chooser
-from app.tabs.explore import Answer, look, stage_facts
-
-STATIC = Path(__file__).parents[1] / "static"
-
-# Gradio runs this once, when the tab is first shown. The quoted word names the event for Python.
-SCRIPT = """
-import(new URL("lab/static/segment.js", document.baseURI)).then(({ mount }) =>
-  mount({ element, props, watch, open: (asked) => trigger("open", asked) }));
-"""
+from app.tabs import Start, Tab, chooser, stage
+from app.tabs.stage import MODEL_TURN, Answer, asked_photo, look, sent_photo
 
 
 def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
@@ -32,15 +22,12 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
         photo = chooser.photograph("segment")
         model = chooser.model("segment-model", engine, start.model)
         size = chooser.size("segment-size", start.size)
-    stage = gr.HTML(
-        html_template=(STATIC / "segment.html").read_text(encoding="utf-8"),
-        js_on_load=SCRIPT,
-        apply_default_css=False,
-        elem_id="segment",
-        elem_classes="lab-busy",
-        facts=stage_facts()
-        | {"objects": objects.COLORS.tolist(), "maxBytes": engine.limits.max_upload_bytes},
-    )
+    facts = {
+        "examples": stage.examples(),
+        "objects": objects.COLORS.tolist(),
+        "maxBytes": engine.limits.max_upload_bytes,
+    }
+    shown = stage.draw("segment", ["open"], facts)
     held = gr.State(None, time_to_live=3600)  # token of what this visitor looks at
     first = photos.example(start.example)
 
@@ -48,32 +35,15 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
         return look(engine, asked_photo(engine, event._data, first), model, size, held)
 
     def open_file(path: Path, model: str, size: int, held: str | None) -> Answer:
-        max_pixels = engine.limits.max_megapixels * MEGABYTE
-        return look(engine, photos.from_file(path, max_pixels=max_pixels), model, size, held)
+        return look(engine, sent_photo(engine, path), model, size, held)
 
     def look_again(model: str, size: int, held: str | None) -> Answer:
         return look(engine, asked_photo(engine, {"token": held}, first), model, size, held)
 
-    queued: dict[str, Any] = {
-        "outputs": [stage, held],
-        "concurrency_id": "model",
-        "concurrency_limit": 1,
-        "trigger_mode": "multiple",
-        "api_visibility": "private",
-    }
-    stage.open(open_asked, [model, size, held], **queued)
-    photo.upload(open_file, [photo, model, size, held], **queued)
-    gr.on([model.change, size.change], look_again, [model, size, held], **queued)
-
-
-def asked_photo(engine: Engine, asked: dict[str, Any], first: Photo) -> Photo:
-    """The example or the encoded photograph a visitor names; `first` where it is neither."""
-    if asked.get("example") in EXAMPLES:
-        return photos.example(asked["example"])
-    try:
-        return engine.encoding(str(asked.get("token"))).photo
-    except LabError:
-        return first
+    asked, answered = [model, size, held], [shown, held]
+    shown.open(open_asked, asked, answered, **MODEL_TURN)
+    photo.upload(open_file, [photo, *asked], answered, **MODEL_TURN)
+    gr.on([model.change, size.change], look_again, asked, answered, **MODEL_TURN)
 
 
 def object_routes(engine: Engine) -> APIRouter:

@@ -18,23 +18,12 @@ from app.engine import Engine, LabError
 from app.following import COLORS, MAX_OBJECTS, Following, Held, from_runs, propagate, shelf_of
 from app.limits import Limits
 from app.routes import PRIVATE
-from app.tabs import Start, Tab, chooser
+from app.tabs import Start, Tab, chooser, stage
 from segmentation.export import palette
 
-STATIC = Path(__file__).parents[1] / "static"
 FILE_TYPES = ("video", ".zip", ".gif", ".webp", ".png")
 FIRST_EXAMPLE = "coffee"
 THUMBNAIL_HEIGHT = 48
-
-# Gradio runs this once, with what a component's script may use. The quoted words name the events for Python.
-SCRIPT = """
-import(new URL("lab/static/video.js", document.baseURI)).then(({ mount }) =>
-  mount({ element, props, watch, send: {
-    example: (name) => trigger("example", { name }),
-    follow: (clip, runs) => trigger("follow", { clip, runs }),
-    cancel: (clip) => trigger("cancel", { clip }),
-  } }));
-"""
 
 Answer = tuple[dict[str, Any], str | None]
 """What the stage is told, and the token of the clip that the visitor holds from now on."""
@@ -46,14 +35,7 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
         file = chooser.photograph("video", "Choose a clip", FILE_TYPES)
         model = chooser.model("video-model", engine, start.model)
         size = chooser.size("video-size", start.size)
-    stage = gr.HTML(
-        html_template=(STATIC / "video.html").read_text(encoding="utf-8"),
-        js_on_load=SCRIPT,
-        apply_default_css=False,
-        elem_id="video",
-        elem_classes="lab-busy",
-        facts=stage_facts(engine.limits),
-    )
+    shown = stage.draw("video", ["example", "follow", "cancel"], stage_facts(engine.limits))
     held = gr.State(None, time_to_live=3600)  # token of the clip that this visitor holds
 
     def open_file(path: Path, model: str, size: int, held: str | None) -> Answer:
@@ -69,7 +51,7 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
             clip = shelf_of(engine).get(held).clip
             return {"encoding": encoding_of(engine, clip, model, size)}
         except LabError as error:
-            return _refusal(error)
+            return stage.refusal(error)
 
     def follow_marked(model: str, size: int, event: gr.EventData) -> Iterator[dict[str, Any]]:
         yield from follow(engine, event._data.get("clip"), event._data.get("runs"), model, size)
@@ -78,26 +60,26 @@ def build(page: gr.Blocks, engine: Engine, start: Start) -> None:
         return stop(engine, event._data.get("clip"))
 
     shared: dict[str, Any] = {"trigger_mode": "multiple", "api_visibility": "private"}
-    opened: dict[str, Any] = {"outputs": [stage, held], "concurrency_id": "clip", "concurrency_limit": 1}
+    opened: dict[str, Any] = {"outputs": [shown, held], "concurrency_id": "clip", "concurrency_limit": 1}
     file.upload(open_file, [file, model, size, held], **opened, **shared)
-    stage.example(open_example, [model, size, held], **opened, **shared)
+    shown.example(open_example, [model, size, held], **opened, **shared)
     # One clip at a time is followed, beside the events of the other tabs: its frames and their photographs
     # take turns at the model, see `app.following.SharedFeatures`.
-    following = stage.follow(
+    following = shown.follow(
         follow_marked,
         [model, size],
-        stage,
+        shown,
         concurrency_id="follow",
         concurrency_limit=1,
         show_progress="minimal",
         **shared,
     )
-    stage.cancel(cancel, None, stage, cancels=[following], queue=False, show_progress="hidden", **shared)
+    shown.cancel(cancel, None, shown, cancels=[following], queue=False, show_progress="hidden", **shared)
     gr.on(
         [model.change, size.change],
         look_again,
         [model, size, held],
-        stage,
+        shown,
         concurrency_id="model",
         concurrency_limit=1,
         **shared,
@@ -114,7 +96,7 @@ def open_clip(engine: Engine, read: Any, model: str, size: int, held: str | None
         stop(engine, held)
         return {"clip": clip_value(token, clip), "encoding": encoding}, token
     except LabError as error:
-        return _refusal(error), held
+        return stage.refusal(error), held
 
 
 def follow(engine: Engine, token: Any, runs: Any, model: str, size: int) -> Iterator[dict[str, Any]]:
@@ -125,7 +107,7 @@ def follow(engine: Engine, token: Any, runs: Any, model: str, size: int) -> Iter
         for following in propagate(engine, held, from_runs(runs, held.clip.size), model, size):
             yield {"progress": progress_value(token, following, time.perf_counter() - began)}
     except LabError as error:
-        yield _refusal(error)
+        yield stage.refusal(error)
 
 
 def stop(engine: Engine, token: Any) -> dict[str, Any]:
@@ -133,7 +115,7 @@ def stop(engine: Engine, token: Any) -> dict[str, Any]:
     try:
         held = shelf_of(engine).get(token)
     except LabError as error:
-        return _refusal(error)
+        return stage.refusal(error)
     held.stop()
     if held.following:
         return {"progress": progress_value(token, held.following, 0.0)}
@@ -252,10 +234,6 @@ def _nth(files: list[bytes] | tuple[bytes, ...], number: int) -> bytes:
     if not 0 <= number < len(files):
         raise HTTPException(404, f"There is no frame {number}: there are 0 to {len(files) - 1}.")
     return files[number]
-
-
-def _refusal(error: LabError) -> dict[str, Any]:
-    return {"error": str(error), "at": time.time()}  # the time makes it news even when it is the same again
 
 
 def _thumbnail(clip: Clip) -> str:
