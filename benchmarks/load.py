@@ -9,15 +9,11 @@ import base64
 import io
 import json
 import re
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -29,10 +25,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.browsing import seen_queue_position
+from benchmarks.serving import serving
 from dino_model.files import write_text
 from dino_model.predictor import AttentionPredictor
 
-ROOT = Path(__file__).resolve().parent.parent
 SIZE = 224
 MEMORY_MB = 100
 """Of the page's cache. Full within seconds, so that what grows afterwards is a leak."""
@@ -57,8 +53,9 @@ class Load:
 
     def run(self) -> None:
         """Serve, visit, look again, print; ends with an error where something was not as it should be."""
-        with page() as (address, process):
-            visits, memory, position = visit(address, process.pid, self.users, self.seconds)
+        options = f"--port 0 --size {SIZE} --precision fp32 --device cpu --max-memory-mb {MEMORY_MB}".split()
+        with serving(*options) as page:
+            visits, memory, position = visit(page.address, page.process.pid, self.users, self.seconds)
         figures = summary(visits, memory, position, self)
         print(as_text(figures))
         if self.json is not None:
@@ -124,38 +121,6 @@ class Figures:
             "no queue position was seen in the page": self.queue_position is None,
         }
         return [fault for fault, found in checks.items() if found]
-
-
-@contextmanager
-def page() -> Iterator[tuple[str, subprocess.Popen]]:
-    """A page in fp32 with the embedded model, and its process.
-
-    Raises:
-        RuntimeError: it does not start.
-    """
-    options = f"--port 7960 --size {SIZE} --precision fp32 --device cpu --max-memory-mb {MEMORY_MB}".split()
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app", *options], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
-        )
-        try:
-            yield announced(process, log), process
-        finally:
-            process.terminate()
-            process.wait(20)
-
-
-def announced(process: subprocess.Popen, log: io.TextIOBase) -> str:
-    """The address that the page prints when it is ready."""
-    for _ in range(1200):
-        log.seek(0)
-        if found := re.search(r"http://\S+", log.read()):
-            return found.group()
-        if process.poll() is not None:
-            break
-        time.sleep(0.1)
-    log.seek(0)
-    raise RuntimeError(f"the page did not start: {log.read().strip()[-500:]}")
 
 
 def visit(

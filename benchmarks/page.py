@@ -9,27 +9,24 @@ slow. The goals are issue 4's.
 import importlib.util
 import json
 import os
-import re
 import secrets
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import tyro
 from PIL import Image
 
+from benchmarks.serving import serving
 from dino_model.files import write_text
 
-STARTS_WITHIN = 180  # seconds
+SHOWN_WITHIN = 180  # seconds
 CHROMIUM_OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking")
 SECONDS_MOVING = 3
 
@@ -141,7 +138,9 @@ def as_text(setting: Setting, figures: Figures) -> str:
 
 def measured(setting: Setting, moves: int, pictures: int) -> Figures:
     """All figures of one setting, on a server and in a browser of its own."""
-    with serving(setting) as address, browser() as chromium, tempfile.TemporaryDirectory() as folder:
+    options = ("--port", "0", "--model", setting.model, "--size", str(setting.size))
+    with serving(*options) as served, browser() as chromium, tempfile.TemporaryDirectory() as folder:
+        address = served.address
         page = chromium.new_page(viewport={"width": 1280, "height": 900})
         requests: list[str] = []
         page.on("request", lambda request: requests.append(request.url))
@@ -169,39 +168,6 @@ def measured(setting: Setting, moves: int, pictures: int) -> Figures:
             foreign_requests=sum(not url.startswith((address, "data:", "blob:")) for url in requests),
             load=os.getloadavg()[0],
         )
-
-
-@contextmanager
-def serving(setting: Setting) -> Iterator[str]:
-    """The address of a server with an open page of one model at one resolution."""
-    command = [sys.executable, "-m", "app", "--port", "0"]
-    with tempfile.TemporaryFile("w+") as log:
-        options = ["--model", setting.model, "--size", str(setting.size)]
-        server = subprocess.Popen(
-            [*command, *options], stdout=log, stderr=subprocess.STDOUT, cwd=Path(__file__).parents[1]
-        )
-        try:
-            yield announced(server, log)
-        finally:
-            server.terminate()
-            server.wait(20)
-
-
-def announced(server: subprocess.Popen[bytes], log: IO[str]) -> str:
-    """The address that a server prints when it is ready, with a slash at the end.
-
-    Raises:
-        RuntimeError: it ended, or said nothing in time.
-    """
-    for _ in range(10 * STARTS_WITHIN):
-        log.seek(0)
-        if found := re.search(r"http://\S+", log.read()):
-            return found.group() + "/"
-        if server.poll() is not None:
-            break
-        time.sleep(0.1)
-    log.seek(0)
-    raise RuntimeError(f"the server did not start: {log.read()}")
 
 
 @contextmanager
@@ -279,7 +245,7 @@ FRAMES = """async (seconds) => {
 def seconds_to_open(page: Any, address: str) -> float:
     """From the address to the first maps."""
     page.goto(address)
-    page.wait_for_function("() => window.shown", timeout=STARTS_WITHIN * 1000)
+    page.wait_for_function("() => window.shown", timeout=SHOWN_WITHIN * 1000)
     return page.evaluate("() => window.shown") / 1000
 
 
@@ -297,7 +263,7 @@ def seconds_to_example(page: Any, name: str) -> float:
 
 def seconds_waited(page: Any) -> float:
     """From asking, which has happened, to the maps."""
-    page.wait_for_function("() => window.asked && window.shown > window.asked", timeout=STARTS_WITHIN * 1000)
+    page.wait_for_function("() => window.asked && window.shown > window.asked", timeout=SHOWN_WITHIN * 1000)
     return page.evaluate("() => window.shown - window.asked") / 1000
 
 

@@ -1,50 +1,23 @@
 """The options of `python -m app` that stand between it and other machines, in a server of its own."""
 
-import os
-import re
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
 import pytest
 
 from app.__main__ import main
+from benchmarks.serving import Served, serving
 
-ROOT = Path(__file__).parents[2]
 PASSWORD = "correct-horse"
 
 
-@contextmanager
-def _serving(folder: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen, Path]]:
-    """Address, process and log of a server of a small untrained model; afterwards it is ended."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    model = f"--model random:vit_tiny/16 --size 64 --precision fp32 --device cpu --port {port}".split()
-    log = folder / "log.txt"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app", *model, *options],
-            cwd=ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        for _ in range(1200):
-            if found := re.search(r"http://\S+", log.read_text()):
-                break
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.1)
-        yield found.group(), process, log
-    finally:
-        process.terminate()
-        process.wait(20)
+def _small_page(folder: Path, *options: str) -> AbstractContextManager[Served]:
+    """A page of a small untrained model; `folder` takes what it would leave in the system's."""
+    model = "--model random:vit_tiny/16 --size 64 --precision fp32 --device cpu --port 0"
+    return serving(*model.split(), *options, env={"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)})
 
 
 @pytest.fixture(scope="module")
@@ -53,24 +26,25 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
     folder = tmp_path_factory.mktemp("guarded")
     (folder / "users").write_text(f"ada:{PASSWORD}\n")
     options = ("--auth", str(folder / "users"), "--root-path", "/dino", "--max-upload-mb", "1")
-    with _serving(folder, *options) as (address, process, log):
-        yield address, process.pid, folder
-        assert process.poll() is None, log.read_text()
-        listening = f"{address}/gradio_api/heartbeat/a-page-that-is-open"
-        with httpx.stream("GET", listening, auth=("ada", PASSWORD)) as page:
-            next(page.iter_lines())
-            process.terminate()
-            process.wait(20)
-    assert "Traceback" not in log.read_text()
-    assert "No password" not in log.read_text()
+    with _small_page(folder, *options) as page:
+        yield page.address, page.process.pid, folder
+        assert page.process.poll() is None, page.log.read_text()
+        listening = f"{page.address}/gradio_api/heartbeat/a-page-that-is-open"
+        with httpx.stream("GET", listening, auth=("ada", PASSWORD)) as heartbeat:
+            next(heartbeat.iter_lines())
+            page.process.terminate()
+            page.process.wait(20)
+        said = page.log.read_text()
+    assert "Traceback" not in said
+    assert "No password" not in said
     assert not list(folder.glob("dino-lab-*")), "what visitors sent stays behind when the server is ended"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems answer at 127.0.0.1 alone")
 def test_other_machines_let_in_without_a_password_are_warned_of(tmp_path):
-    with _serving(tmp_path, "--host", "127.0.0.2") as (address, _, log):
-        assert "No password is asked of whoever reaches 127.0.0.2: --auth FILE" in log.read_text()
-        assert httpx.get(address).status_code == 200
+    with _small_page(tmp_path, "--host", "127.0.0.2") as page:
+        assert "No password is asked of whoever reaches 127.0.0.2: --auth FILE" in page.log.read_text()
+        assert httpx.get(page.address).status_code == 200
 
 
 def test_what_visitors_send_lies_in_a_folder_of_the_servers_own(guarded):

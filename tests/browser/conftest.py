@@ -2,12 +2,8 @@
 
 import importlib.util
 import os
-import re
 import shutil
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+
+from benchmarks.serving import serving
 
 MODEL, SIZE = "random:vit_tiny/16", 224
 OUTPUT = Path(__file__).parent / "output"  # screenshots, for people
@@ -57,27 +55,16 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+def server(browser: Any) -> Iterator[SimpleNamespace]:
     """A page with an untrained model, in fp32 on the CPU, asked for at a port that is taken."""
-    log = tmp_path_factory.mktemp("server") / "log.txt"
-    with socket.socket() as taken, log.open("w") as output:
+    with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         options = f"--model {MODEL} --size {SIZE} --port {port} --precision fp32 --device cpu".split()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app", *options],
-            cwd=Path(__file__).parents[2],
-            env=os.environ | {"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield SimpleNamespace(address=_announced(process, log), port_asked_for=port, log=log)
-            assert process.poll() is None, f"the server died:\n{log.read_text()}"
-        finally:
-            process.terminate()
-            process.wait(20)
+        with serving(*options, env={"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}) as page:
+            yield SimpleNamespace(address=page.address + "/", port_asked_for=port, log=page.log)
+            assert page.process.poll() is None, f"the server died:\n{page.log.read_text()}"
 
 
 @pytest.fixture(scope="session")
@@ -143,16 +130,6 @@ def picture(tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / name
 
     return write
-
-
-def _announced(server: subprocess.Popen, log: Path) -> str:
-    """The address that the server prints when it is ready."""
-    for _ in range(1200):
-        if found := re.search(r"http://\S+", log.read_text()):
-            return found.group() + "/"
-        assert server.poll() is None, f"the server did not start:\n{log.read_text()}"
-        time.sleep(0.1)
-    raise AssertionError(f"no address after two minutes:\n{log.read_text()}")
 
 
 def _maps(page: Any) -> np.ndarray:

@@ -1,20 +1,15 @@
 """Run by test_offline.py in an empty network namespace: serves the page and opens each tab."""
 
 import json
-import re
 import shutil
 import socket
 import struct
-import subprocess
-import sys
-import tempfile
-import time
 from fcntl import ioctl
-from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-ROOT = Path(__file__).parents[2]
+from benchmarks.serving import serving
+
 SET_FLAGS, UP_AND_RUNNING = 0x8914, 0x1 | 0x40  # of the kernel's interface to network devices
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
@@ -23,29 +18,8 @@ def main() -> None:
     """Print what was seen as one line of JSON."""
     with socket.socket() as any_socket:
         ioctl(any_socket, SET_FLAGS, struct.pack("16sh", b"lo", UP_AND_RUNNING))
-    with tempfile.TemporaryFile("w+") as log:
-        options = ["--port", "7860", "--precision", "fp32", "--device", "cpu"]
-        server = subprocess.Popen(
-            [sys.executable, "-m", "app", *options], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
-        )
-        try:
-            print(json.dumps(walk(announced(server, log))))
-        finally:
-            server.terminate()
-            server.wait(20)
-
-
-def announced(server: subprocess.Popen, log) -> str:
-    """The address that the server prints when it is ready."""
-    for _ in range(1800):
-        log.seek(0)
-        if found := re.search(r"http://\S+", log.read()):
-            return found.group() + "/"
-        if server.poll() is not None:
-            break
-        time.sleep(0.1)
-    log.seek(0)
-    sys.exit(f"the page did not start: {log.read()}")
+    with serving("--port", "7860", "--precision", "fp32", "--device", "cpu") as page:
+        print(json.dumps(walk(page.address + "/")))
 
 
 def walk(address: str) -> dict[str, object]:

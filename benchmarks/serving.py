@@ -1,0 +1,63 @@
+"""A page in a process of its own, for what looks at it from outside: benchmarks, and tests in a browser."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+ROOT = Path(__file__).resolve().parent.parent
+STARTS_WITHIN = 180  # seconds
+ENDS_WITHIN = 20
+
+
+@dataclass(frozen=True)
+class Served:
+    """A page that answers."""
+
+    address: str
+    """Without a slash at the end."""
+    process: subprocess.Popen[bytes]
+    log: Path
+    """What it prints."""
+
+
+@contextmanager
+def serving(*options: str, env: Mapping[str, str] = MappingProxyType({})) -> Iterator[Served]:
+    """`python -m app` with these options, from the moment it tells its address; ended with the block.
+
+    Raises:
+        RuntimeError: it ends at once, or says nothing within three minutes.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log.txt"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "app", *options],
+                cwd=ROOT,
+                env=os.environ | env,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            yield Served(_announced(process, log), process, log)
+        finally:
+            process.terminate()
+            process.wait(ENDS_WITHIN)
+
+
+def _announced(process: subprocess.Popen[bytes], log: Path) -> str:
+    until = time.monotonic() + STARTS_WITHIN
+    while time.monotonic() < until:
+        if found := re.search(r"http://\S+", log.read_text()):
+            return found.group()
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    raise RuntimeError(f"the page did not start: {log.read_text().strip()}")
