@@ -65,11 +65,15 @@ def read_backbone(path: Path, checkpoint_key: CheckpointKey = "teacher") -> Stor
     if path.suffix == ".safetensors":
         return _read_safetensors(path, checkpoint_key)
     payload = _read_torch(path)
-    if "method" in payload and (path.parent / "config.json").is_file():
+    if "method" in payload:
+        if not (path.parent / "config.json").is_file():
+            raise WeightsError(
+                f"{path} is of a training run and does not tell its heads: put its config.json beside it"
+            )
         return _read_run(path.parent, checkpoint_key, path.name)
     tensors = _select_network(payload, checkpoint_key, str(path))
-    if "method" in payload or checkpoint_key in payload:
-        return StoredBackbone(tensors, None, network=checkpoint_key, official="method" not in payload)
+    if checkpoint_key in payload:
+        return StoredBackbone(tensors, None, network=checkpoint_key, official=True)
     return StoredBackbone(tensors, None)
 
 

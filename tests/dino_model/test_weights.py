@@ -470,6 +470,12 @@ def test_a_folder_that_is_no_run_is_told_why(tmp_path: Path, file: str, content:
         load_model(str(folder))
 
 
+def test_a_checkpoint_taken_out_of_its_run_is_not_guessed_at(tmp_path: Path):
+    alone = (run_folder(tmp_path / "run") / "checkpoint.pt").rename(tmp_path / "alone.pt")
+    with pytest.raises(WeightsError, match=r"alone.pt is of a training run .* put its config.json"):
+        load_model(str(alone))
+
+
 def test_a_file_of_a_later_description_is_refused(tmp_path: Path):
     path = tmp_path / "model.safetensors"
     metadata = {"format": "dino-attention-lab/1", "backbone": '{"wings": 2}', "mean": "[0]", "std": "[1]"}
