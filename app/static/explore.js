@@ -5,7 +5,7 @@ import { entropy, keptShares } from "./attention.js";
 import { Encoding } from "./encoding.js";
 import { markExample, offerExamples } from "./examples.js";
 import { listFacts } from "./facts.js";
-import { css, percent } from "./format.js";
+import { css, decimals, percent } from "./format.js";
 import { Maps } from "./maps.js";
 import { colormap, outlinePath } from "./paint.js";
 import { Pins, samePatch } from "./pins.js";
@@ -295,7 +295,7 @@ class Explorer {
     this.stage.draw([], patch, this.pins.at(patch)?.color ?? "#fff");
     const at = patch && 3 * (patch.row * this.encoding.columns + patch.column);
     const [red, green, blue] = patch ? this.block.colors.subarray(at, at + 3) : [];
-    const what = patch ? `Components: red ${red.toFixed(2)}, green ${green.toFixed(2)}, blue ${blue.toFixed(2)}` : "";
+    const what = patch ? `Components: red ${decimals(red)}, green ${decimals(green)}, blue ${decimals(blue)}` : "";
     this.tell(patch ? this.place(patch) : "All patches at once: none is asked", what);
   }
 
@@ -363,7 +363,7 @@ class Explorer {
     const [low, high] = maps.range(key);
     const map = maps.map(key);
     const figures = this.asked.signed
-      ? `values from ${low.toFixed(2)} to ${high.toFixed(2)}`
+      ? `values from ${decimals(low)} to ${decimals(high)}`
       : `entropy ${entropy(map).toFixed(2)} of ${Math.log(map.length).toFixed(2)} nats`;
     const mass = this.asked.signed ? "what lies above the least" : "the attention";
     const kept = `${percent(shares.mass)} of ${mass} on ${percent(shares.area)} of the picture`;

@@ -2,8 +2,8 @@
 // called. The keys are the server's.
 
 import { attentionMaps, keyCosineMaps, logitMaps, tokenCosineMaps } from "./attention.js";
+import { decimals, percent } from "./format.js";
 
-const share = (value) => `${(100 * value).toFixed(value < 0.0995 ? 1 : 0)} %`;
 const ofBlock = (encoding, block) => encoding.block(block);
 const ofTokens = (encoding, block) => encoding.tokens(block);
 const colorsOf = (quantity) => (encoding, block) => encoding.colors(block, quantity);
@@ -20,7 +20,7 @@ export const QUANTITIES = {
   attention: {
     title: "Where each head looks",
     legend: "Softmax of q · k over all tokens; the figure is the strongest patch's share.",
-    figure: ([, high]) => share(high),
+    figure: ([, high]) => percent(high),
     load: ofBlock,
     maps: attentionMaps,
     heads: true,
@@ -39,7 +39,7 @@ export const QUANTITIES = {
   "key-cosine": {
     title: "Which keys are alike",
     legend: "Cosine with the key of the one asked, head by head; the figure is the least.",
-    figure: ([low]) => low.toFixed(2),
+    figure: ([low]) => decimals(low),
     load: ofBlock,
     maps: keyCosineMaps,
     signed: true,
@@ -49,7 +49,7 @@ export const QUANTITIES = {
   "token-cosine": {
     title: "Which patches are alike",
     legend: "Cosine with the token of the one asked, after the block and the final norm. A token belongs to no head.",
-    figure: ([low]) => low.toFixed(2),
+    figure: ([low]) => decimals(low),
     load: ofTokens,
     maps: tokenCosineMaps,
     signed: true,

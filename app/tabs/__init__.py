@@ -1,8 +1,7 @@
 """The tabs of the page, one module each.
 
 A tab has a title and a function that draws it. Its script and style stand in `app/static`; bytes it serves
-beside Gradio's events are routes of its own. To add one, write the
-module and name it in `app.server.TABS`.
+beside Gradio's events are routes of its own. To add one, write the module and name it in `app.server.TABS`.
 """
 
 from collections.abc import Callable
