@@ -29,6 +29,8 @@ class CropConfig:
     """Share of the picture's area that a local crop covers, from and to."""
     blur: tuple[float, float] = (0.1, 2.0)
     """Radius of the Gaussian blur in pixels of a crop, from and to."""
+    margin: float = 0.0
+    """Mirrored beyond every side before a picture is cut, as a share of it: smaller objects, more ground."""
 
 
 class Crops(NamedTuple):
@@ -48,6 +50,8 @@ def check(config: CropConfig, patch_size: int = 1) -> None:
             raise ValueError(f"{name} is {side} pixels, less than one patch of {patch_size}")
     if not 0 <= config.blur[0] <= config.blur[1]:
         raise ValueError(f"blur is {config.blur}, expected 0 <= from <= to, in pixels")
+    if not 0 <= config.margin <= 1:
+        raise ValueError(f"margin is {config.margin}, expected 0 to 1")
     if config.local_crops < 0:
         raise ValueError(f"local_crops is {config.local_crops}, expected 0 or more")
 
@@ -69,10 +73,17 @@ class MultiCrop:
 
     def __call__(self, picture: Picture) -> Crops:
         """Cut one picture."""
+        picture = widen(picture, self.config.margin)
         views = torch.stack([self.first(picture), self.second(picture)])
         locals_ = [self.local(picture) for _ in range(self.config.local_crops)]
         none = views.new_empty(0, 3, self.config.local_size, self.config.local_size)
         return Crops(views, torch.stack(locals_) if locals_ else none)
+
+
+def widen(picture: Picture, margin: float) -> Picture:
+    """A picture mirrored beyond each of its sides, by `margin` of its width and height in whole pixels."""
+    sides = [int(margin * picture.width), int(margin * picture.height)]  # left and right, top and bottom
+    return transforms.functional.pad(picture, sides, padding_mode="symmetric") if any(sides) else picture
 
 
 def normalise(crops: Crops, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Crops:

@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
-from training.crops import CropConfig, Crops, GaussianBlur, MultiCrop, check, crop, normalise
+from training.crops import CropConfig, Crops, GaussianBlur, MultiCrop, check, crop, normalise, widen
 
 
 @pytest.fixture
@@ -89,6 +89,26 @@ def test_the_radius_of_the_blur_is_the_configured_one():
         assert (found.low, found.high) == (0.25, 0.75)
 
 
+def test_margin_is_the_picture_mirrored():
+    pixels = torch.randint(0, 256, (8, 12, 3), dtype=torch.uint8).numpy()
+    wide = np.asarray(widen(Image.fromarray(pixels), 0.25))
+    assert wide.shape == (12, 18, 3)
+    assert np.array_equal(wide[2:-2, 3:-3], pixels)
+    assert np.array_equal(wide[:2], wide[2:4][::-1])
+    assert np.array_equal(wide[:, -3:], wide[:, -6:-3][:, ::-1])
+    assert np.array_equal(np.asarray(widen(Image.fromarray(pixels), 0.0)), pixels)
+
+
+def test_crops_are_cut_from_the_picture_and_its_margin():
+    picture = Image.new("RGB", (64, 64))
+    picture.paste((255, 255, 255), (0, 0, 64, 16))  # and so is the whole margin above
+    for margin, share in ((0.0, 16 / 64), (0.25, 32 / 96)):
+        whole = MultiCrop(CropConfig(48, 16, 0, global_scale=(1.0, 1.0), blur=(0.0, 0.0), margin=margin))
+        view = whole(picture).views[0].float().mean(0)
+        bright = view > (view.min() + view.max()) / 2
+        assert bright.float().mean().item() == pytest.approx(share, abs=0.02)
+
+
 def test_normalise_is_the_formula():
     crops = Crops(
         torch.randint(0, 256, (2, 1, 3, 4, 4), dtype=torch.uint8), torch.empty(0, 1, 3, 2, 2).byte()
@@ -106,6 +126,7 @@ def test_normalise_is_the_formula():
         ({"local_scale": (0.5, 0.4)}, "local_scale"),
         ({"local_size": 8}, "local_size is 8 pixels, less than one patch of 16"),
         ({"local_crops": -1}, "local_crops"),
+        ({"margin": -0.1}, "margin is -0.1, expected 0 to 1"),
     ],
 )
 def test_crops_that_cannot_be_are_named(settings, named):
