@@ -14,7 +14,7 @@ from dino_model.images import Images
 from dino_model.predictor import AttentionPredictor
 from segmentation import render
 from segmentation.commands.progress import progress
-from segmentation.masks import agreeing_head, enlarge, keep_mass_of_maps
+from segmentation.masks import central_head, enlarge, keep_mass_of_maps
 from segmentation.render import Picture
 
 HEIGHT = 128  # pixels of a picture on the sheet
@@ -25,8 +25,8 @@ class Gallery:
     """A contact sheet: each photograph, its best head, all heads in colours, and the best head's mask.
 
     Photographs are cut to their central square and titled by their class, where folders tell one.
-    There is no ground truth to name the best head, so it is the one whose mask the other heads' masks
-    resemble most.
+    There is no ground truth to name the best head, so it is the one whose mask lies nearest the
+    middle.
     """
 
     photos: tyro.conf.Positional[Path]
@@ -104,7 +104,7 @@ def cells_of(title: str, picture: Picture, attention: np.ndarray, mass: float) -
         mass: share that masks keep, in (0, 1].
     """
     masks = keep_mass_of_maps(attention, mass)
-    head = agreeing_head(masks)
+    head = central_head(masks)
     size = picture.shape[:2]
     mask = render.overlay_masks(picture, enlarge(masks[head], size), contour=1)
     return [
