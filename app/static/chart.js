@@ -2,6 +2,7 @@
 // and the same numbers as a table.
 
 const HEIGHT = 230;
+const MARK_ROOM = 56; // pixels for a mark in words
 const MARGIN = { left: 54, right: 14, top: 12, bottom: 28 };
 const TABLE_ROWS = 12;
 const DOTTED = 40; // a curve of so few points shows each of them
@@ -100,7 +101,7 @@ export class LineChart {
 
   /**
    * @param {Object<string, {steps: number[], values: number[]}>} data  by the curves' keys
-   * @param {{logSteps?: boolean, logValues?: boolean, marks?: Array<{step: number, label: string}>}} options
+   * @param {{logSteps?: boolean, logValues?: boolean, marks?: Array<{step: number, label: string, short: string}>}} options
    */
   draw(data, options = {}) {
     this.data = data;
@@ -138,11 +139,17 @@ export class LineChart {
     return [...rows, ...columns];
   }
 
+  /** Where phases begin; in words as far as there is room, else in short. */
   marks() {
-    return (this.options.marks ?? []).flatMap(({ step, label }) => [
-      svg("line", { class: "chart-mark", x1: this.across(step), x2: this.across(step), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }),
-      svg("text", { class: "chart-tick", x: this.across(step) + 5, y: MARGIN.top + 9 }, label),
-    ]);
+    const marks = this.options.marks ?? [];
+    return marks.flatMap(({ step, label, short }, index) => {
+      const x = this.across(step);
+      const end = index + 1 < marks.length ? this.across(marks[index + 1].step) : this.width;
+      return [
+        svg("line", { class: "chart-mark", x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }),
+        svg("text", { class: "chart-tick", x: x + 5, y: MARGIN.top + 9 }, end - x > MARK_ROOM ? label : short),
+      ];
+    });
   }
 
   paths() {

@@ -124,7 +124,7 @@ class TrainingTab {
   draw() {
     const { curves, phases, steps } = this.told;
     const checked = (name) => this.find(`[name=${name}]`).checked;
-    const marks = phases.slice(1).map(({ name, start }) => ({ step: start, label: `phase ${name}` }));
+    const marks = phases.slice(1).map(({ name, start }) => ({ step: start, label: `phase ${name}`, short: String(name) }));
     const first = Math.min(...Object.values(curves).map((curve) => curve.steps[0] ?? Infinity));
     const span = steps ? [Number.isFinite(first) ? first : 0, steps - 1] : [];
     const options = { logSteps: checked("log-steps"), logValues: checked("log-values"), marks, span };
