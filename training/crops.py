@@ -57,7 +57,7 @@ def check(config: CropConfig, patch_size: int = 1) -> None:
 
 
 class MultiCrop:
-    """Cuts an RGB picture into its two views [2, 3, G, G] and its local crops [L, 3, l, l], uint8.
+    """Cuts an RGB picture, with its margin, into two views [2, 3, G, G] and local crops [L, 3, l, l], uint8.
 
     Blur differs between the two views (always, one time in ten) and only the second is solarised; local crops
     are blurred every other time. Randomness comes from torch's global generator.
@@ -81,7 +81,7 @@ class MultiCrop:
 
 
 def widen(picture: Picture, margin: float) -> Picture:
-    """A picture mirrored beyond each of its sides, by `margin` of its width and height in whole pixels."""
+    """A picture mirrored beyond each of its sides, by `margin` in [0, 1] of its width and height."""
     sides = [int(margin * picture.width), int(margin * picture.height)]  # left and right, top and bottom
     return transforms.functional.pad(picture, sides, padding_mode="symmetric") if any(sides) else picture
 

@@ -122,7 +122,7 @@ class Session:
         """Create or resume the run; returns the number of steps already done."""
         options, config = self.options, self.config()
         if options.resume:
-            changed = _differences(run.config(), config)
+            changed = _differences(_completed(run.config()), config)
             if changed:
                 raise RunError(
                     f"cannot resume {run.folder} with other settings: {changed}. Pass its own or --init-from"
@@ -366,6 +366,19 @@ def announce(name: str, advice: recipes.Advice) -> Recipe:
     """Print where the settings come from."""
     print(f"recipe {name}, before other options change it:", *advice.reasons, sep="\n  ")
     return advice.recipe
+
+
+def _completed(config: dict[str, Any]) -> dict[str, Any]:
+    """A run's configuration; settings younger than the run get their defaults, which change nothing."""
+    return _merged({"recipe": json.loads(json.dumps(asdict(Recipe())))}, config)
+
+
+def _merged(defaults: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """What is found, and the defaults of what it lacks, at every depth."""
+    deeper = {
+        name for name in found if isinstance(found[name], dict) and isinstance(defaults.get(name), dict)
+    }
+    return defaults | found | {name: _merged(defaults[name], found[name]) for name in deeper}
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:

@@ -82,6 +82,18 @@ def test_resuming_gives_the_very_run_that_was_not_interrupted(pictures, tmp_path
     torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
 
 
+def test_a_run_older_than_a_setting_goes_on(pictures, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    monkeypatch.setattr("training.pretrain.stop_signal", lambda: nullcontext(lambda: True))
+    assert pretrain(pictures, run) == 0
+    monkeypatch.undo()
+    config = json.loads((run / "config.json").read_text())
+    del config["recipe"]["crops"]["margin"]
+    (run / "config.json").write_text(json.dumps(config))
+    assert pretrain(pictures, run, "--resume", "--margin", 0.25) == 1
+    assert pretrain(pictures, run, "--resume") == 0
+
+
 def values(run):
     """What a run logged, but for the clock's."""
     return [
