@@ -5,20 +5,24 @@ PYTHON      ?= python3
 VENV        ?= .venv
 CONSTRAINTS ?= constraints.txt
 WORKERS     ?= 2
-BENCHMARKS  ?= $(filter-out __init__ measure browsing serving load,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/*.py)))
+BENCHMARKS  ?= $(filter-out __init__ measure serving load ship,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/*.py)))
 
 venv_python := $(VENV)/bin/python
 pip_install := $(venv_python) -m pip install --disable-pip-version-check -c $(CONSTRAINTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test lint types tests browser bench clean
+.PHONY: help demo setup test lint types tests javascript format notebooks lab browser node bench clean
 
 help:
 	@echo "make demo      install what is needed, open the page on http://127.0.0.1:7860"
-	@echo "make test      the same, then lint, types and all tests"
+	@echo "make test      the same, then lint, types and all tests; the page's JavaScript where Node is there"
+	@echo "make notebooks execute the lessons and their solutions, each in a fresh kernel"
+	@echo "make lab       open the lessons in Jupyter"
 	@echo "make setup     install only"
 	@echo "make bench     every benchmark against its plain reference"
+	@echo "make format    ruff and, where Node is there, prettier over everything"
 	@echo "make browser   install Chromium with apt-get, for the browser tests"
+	@echo "make node      install Node with apt-get, for the checks of the page's JavaScript"
 	@echo "make clean     remove .venv, caches and what tests wrote"
 
 demo: $(VENV)/.installed
@@ -26,7 +30,7 @@ demo: $(VENV)/.installed
 
 setup: $(VENV)/.installed
 
-test: lint types tests
+test: lint types javascript tests
 
 lint: $(VENV)/.installed-dev
 	$(venv_python) -m ruff check .
@@ -35,9 +39,34 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(venv_python) -m mypy
 
+format: $(VENV)/.installed-dev
+	$(venv_python) -m ruff format .
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory node_modules/.installed && npm run --silent format; fi
+
+# Types, format and arithmetic of the page's own JavaScript. The page itself needs no Node.
+javascript:
+	@if command -v npm >/dev/null; then \
+	    $(MAKE) --no-print-directory node_modules/.installed && \
+	    npm run --silent lint && npm run --silent types && npm run --silent test; \
+	elif [ "$$DINO_REQUIRE_NODE" = 1 ]; then \
+	    echo "DINO_REQUIRE_NODE=1, but there is no npm here (make node)." >&2; exit 1; \
+	else \
+	    echo "Skipped: the checks of the page's JavaScript need Node and npm (make node)."; \
+	fi
+
+node_modules/.installed: package.json package-lock.json
+	@npm ci --silent --no-audit --no-fund
+	@touch $@
+
 # Each worker computes on one thread: two workers with one thread each beat one with two.
 tests: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(venv_python) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+notebooks: $(VENV)/.installed-notebooks
+	$(venv_python) -m notebooks.execute $(LESSONS)
+
+lab: $(VENV)/.installed-notebooks
+	@$(venv_python) -m jupyter lab notebooks
 
 bench: $(VENV)/.installed
 	@for name in $(BENCHMARKS); do $(venv_python) -m benchmarks.$$name || exit 1; done
@@ -52,6 +81,10 @@ $(VENV)/.installed: requirements.txt $(CONSTRAINTS) | $(venv_python)
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 	@$(pip_install) -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.installed-notebooks: requirements-notebooks.txt $(VENV)/.installed
+	@$(pip_install) -r requirements-notebooks.txt
 	@touch $@
 
 $(venv_python):
@@ -76,19 +109,27 @@ except ImportError as error:
 endef
 export check_opencv
 
-# --- the one target that changes the system
+# --- the two targets that change the system
 
 browser:
 	@if command -v chromium >/dev/null; then echo "Chromium is there: $$(command -v chromium)"; \
-	elif ! command -v apt-get >/dev/null; then \
-	    echo "No apt-get here: install Chromium so that the command 'chromium' exists." >&2; exit 1; \
-	else \
-	    sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
-	    $$sudo apt-get -o DPkg::Lock::Timeout=120 update && \
-	    $$sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 install -y \
-	        --no-install-recommends chromium fonts-dejavu-core; \
-	fi
+	else $(call apt_install,chromium fonts-dejavu-core,Chromium so that the command 'chromium' exists); fi
+
+node:
+	@if command -v npm >/dev/null; then echo "Node is there: $$(node --version)"; \
+	else $(call apt_install,nodejs npm,Node and npm); fi
+
+define apt_install
+if ! command -v apt-get >/dev/null; then \
+    echo "No apt-get here: install $(2)." >&2; exit 1; \
+else \
+    sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+    $$sudo apt-get -o DPkg::Lock::Timeout=120 update && \
+    $$sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 install -y \
+        --no-install-recommends $(1); \
+fi
+endef
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/browser/output
+	rm -rf .venv node_modules build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis tests/browser/output
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -38,28 +38,25 @@ class Serve:
     Passwords travel as they are: beyond this machine, put a proxy with TLS in front."""
     root_path: str = ""
     """Path under which a proxy shows the page, such as /dino; it may strip that from paths or not."""
+    frame_ancestors: tuple[str, ...] = ()
+    """Origins of pages that may show this one in a frame, such as https://course.example; otherwise none."""
+    downloads: bool = True
+    """Offer models that must be downloaded, when a visitor chooses one; --no-downloads offers none."""
     limits: Annotated[Limits, tyro.conf.arg(name="")] = field(default_factory=Limits)
 
     def run(self) -> None:
         """Load the model, say the address, and serve until interrupted."""
-        from app.catalogue import catalogue  # half of the start goes into importing what these need
-        from app.engine import Engine
-        from app.security import host_names, read_users, root_path_of
+        from app.lab import Lab  # half of the start goes into importing what these need
+        from app.models import Models
+        from app.security import frame_ancestors_of, host_names, read_users, root_path_of
         from app.server import serve
-        from app.tabs import Start
 
         hosts = host_names(self.host, self.allowed_hosts)
         users, root_path = read_users(self.auth), root_path_of(self.root_path)
-        models = catalogue(self.model, self.models_dir)
-        engine = Engine(
-            models,
-            self.limits,
-            precision=self.precision,
-            device=self.device,
-            models_dir=self.models_dir,
-        )
-        start = Start(next(iter(models)), self.size)
-        serve(engine, start, self.host, self.port, hosts, users=users, root_path=root_path)
+        frames = frame_ancestors_of(self.frame_ancestors)
+        models = Models(self.model, self.models_dir, downloads=self.downloads, limits=self.limits)
+        lab = Lab(models, self.limits, self.size, precision=self.precision, device=self.device)
+        serve(lab, self.host, self.port, hosts, users=users, root_path=root_path, frame_ancestors=frames)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

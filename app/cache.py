@@ -1,7 +1,7 @@
 """A bounded memory: what was used least recently is forgotten first."""
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -30,11 +30,21 @@ class BoundedCache(Generic[Key, Value]):
             self._entries.move_to_end(key)
             return self._entries[key][0]
 
-    def put(self, key: Key, value: Value, weight: int = 1) -> None:
-        """Keep a value, replacing the key's former one, and forget others until the rest fits."""
+    def put(self, key: Key, value: Value, weight: int = 1) -> list[Value]:
+        """Keep a value, replacing the key's former one, and forget others until the rest fits: these."""
+        forgotten = []
         with self._lock:
             self._weight -= self._entries.pop(key, (None, 0))[1]
             self._entries[key] = (value, weight)
             self._weight += weight
             while self._weight > self.capacity and len(self._entries) > 1:
-                self._weight -= self._entries.popitem(last=False)[1][1]
+                _, (other, lighter) = self._entries.popitem(last=False)
+                self._weight -= lighter
+                forgotten.append(other)
+        return forgotten
+
+    def drop(self, which: Callable[[Value], bool]) -> None:
+        """Forget every value of which `which` is true."""
+        with self._lock:
+            for key in [key for key, (value, _) in self._entries.items() if which(value)]:
+                self._weight -= self._entries.pop(key)[1]

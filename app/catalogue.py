@@ -1,4 +1,4 @@
-"""Which models the page offers: a fixed list, drawn up when the server starts; visitors choose by name."""
+"""Which models the page offers, drawn up anew whenever somebody asks; visitors choose by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,13 +32,16 @@ Catalogue = Mapping[str, Choice]
 """Choices by the name that goes to the browser and comes back."""
 
 
-def catalogue(first: str = "embedded", models_dir: Path | None = None) -> Catalogue:
+def catalogue(
+    first: str = "embedded", models_dir: Path | None = None, *, downloads: bool = True
+) -> Catalogue:
     """The model the page opens with, the ones everybody knows, and those found in a folder.
 
     Args:
         first: any name that `load_model` takes, or a path.
         models_dir: checkpoint files and training runs directly inside are offered by their names, and of each
             run the checkpoints that it kept on its way, as RUN@STEP.
+        downloads: whether to offer models that are not on this machine.
 
     Raises:
         FileNotFoundError: `models_dir` is no folder.
@@ -54,7 +57,8 @@ def catalogue(first: str = "embedded", models_dir: Path | None = None) -> Catalo
         if model.config.architecture != "resnet50"
     }
     supervised = {name: _choice(name, title) for name, title in SUPERVISED.items()}
-    everything = known | found | official | supervised
+    published = official | supervised
+    everything = known | found | {name: one for name, one in published.items() if downloads or not one.remote}
     if first in everything:
         return {first: everything[first]} | everything
     name = Path(first).name if Path(first).exists() else first  # a visitor sees no path of the server

@@ -4,15 +4,14 @@ Nothing is unpacked to a disk and nothing is decoded beyond the limits. Frames a
 what the model sees are these files: whoever downloads them can compute everything again.
 """
 
-import hashlib
 import io
 import re
 import stat
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -22,12 +21,13 @@ import numpy as np
 from PIL import Image
 
 from app import photos
-from app.engine import LabError
+from app.errors import LabError
 from app.limits import MEGABYTE, Limits
-from app.photos import Photo
+from app.photos import stem
 from dino_model import images
+from segmentation.frames import DEFAULT_FPS, VideoError, VideoFile
 from segmentation.propagation import Picture
-from segmentation.video import DEFAULT_FPS, VideoError, VideoFile, shrunk
+from segmentation.video import shrunk
 
 FRAME_SIDE = 854
 """Longer side, in pixels, of the frames that are kept: 16:9 at 480 lines, as in DAVIS."""
@@ -60,13 +60,7 @@ class Clip:
     @property
     def stem(self) -> str:
         """The name without suffix and without characters that file systems or headers mind."""
-        return self.first_frame.stem
-
-    @property
-    def first_frame(self) -> Photo:
-        """The first frame as a photograph, for the model to look at."""
-        digest = hashlib.blake2b(self.frames[0], digest_size=16).hexdigest()
-        return Photo(self.name, f"frame:{digest}", partial(self.picture, 0))
+        return stem(self.name, "clip")
 
     def picture(self, number: int) -> Picture:
         """One frame, counted from 0: uint8 [height, width, 3]."""
@@ -86,6 +80,14 @@ class Film(NamedTuple):
     """How many there should be; 0 where nobody knows."""
 
 
+def read_bytes(content: bytes, limits: Limits, name: str) -> Clip:
+    """`read`, of the bytes of a file."""
+    with tempfile.TemporaryDirectory(prefix="dino-lab-clip-") as folder:  # OpenCV reads files only
+        file = Path(folder, "clip")
+        file.write_bytes(content)
+        return read(file, limits, name)
+
+
 def read(path: Path, limits: Limits, name: str | None = None) -> Clip:
     """A clip from an uploaded file, known by its first bytes, whatever its suffix claims.
 
@@ -100,8 +102,9 @@ def read(path: Path, limits: Limits, name: str | None = None) -> Clip:
     name = name or path.name
     try:
         return _take(name, _open(path, name, limits), limits)
-    except images.ImageError as error:
-        raise LabError(f"{name}: {error}.") from error
+    except images.ImageError as error:  # what a decoder said of the damage is not for visitors
+        frame, damaged, _ = str(error).partition(" is damaged or cut short")
+        raise LabError(f"{name}: {frame}{damaged}.") from error
 
 
 def _open(path: Path, name: str, limits: Limits) -> Film:
@@ -189,7 +192,10 @@ def _video(path: Path, name: str, limits: Limits) -> Film:
 
 def _animation(path: Path, name: str, limits: Limits) -> Film:
     try:
-        image = Image.open(path, formats=("GIF", "PNG", "WEBP"))
+        try:
+            image = Image.open(path, formats=("GIF", "PNG", "WEBP"))
+        except Image.DecompressionBombError as error:  # by its header, before anything is decoded
+            raise LabError(f"{name} has frames of more pixels than are allowed: send it smaller.") from error
         _check_pixels(name, *image.size, limits)
         total = getattr(image, "n_frames", 1)
         image.load()  # WebP tells how long a frame lasts when it is decoded
@@ -313,7 +319,7 @@ def example(name: str) -> Clip:
     Raises:
         KeyError: no such example.
     """
-    photograph, way = photos.example(name).read(), EXAMPLES[name]
+    photograph, way = photos.example(name), EXAMPLES[name]
     poses = np.linspace(way.start, way.end, EXAMPLE_FRAMES)
     frames = tuple(_jpeg(_seen(photograph, *pose)) for pose in poses)
     return Clip(name, frames, EXAMPLE_SIZE, EXAMPLE_SIZE, EXAMPLE_FPS)

@@ -6,66 +6,86 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from app.engine import Encoding, QueriesKeys
-from app.objects import COLORS, Recipe, cls_map
+from app.objects import COLORS, Labels, Recipe, cls_map
+from app.photos import Picture
 from segmentation import render
-from segmentation.masks import enlarge, keep_mass_of_maps
+from segmentation.masks import Mask, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 
 HEIGHT = 480  # pixels of each picture in the figure
 
 
 @dataclass(frozen=True)
-class Figure:
-    """Two encodings of one photograph, a head of each ("mean" or its number), and the share kept.
+class Side:
+    """One model's: its encoding, queries and keys of its last block, and the head, "mean" or its number.
 
     Raises:
-        LabError: a head or share that cannot be.
+        LabError: a head that cannot be.
     """
 
-    left: str
-    right: str
-    left_head: str = "mean"
-    right_head: str = "mean"
-    mass: float = 0.6
+    encoding: Encoding
+    last: QueriesKeys
+    head: str = "mean"
 
     def __post_init__(self) -> None:
-        for head in (self.left_head, self.right_head):
-            Recipe(head=head, mass=self.mass)
+        Recipe(head=self.head)
+
+    @property
+    def title(self) -> str:
+        """Above the picture."""
+        name = "mean of the heads" if self.head == "mean" else f"head {self.head}"
+        return f"{self.encoding.key.model}, {name}"
+
+    def mask(self, mass: float) -> Mask:
+        """Patches that hold `mass` of [CLS]'s attention: [rows, columns].
+
+        Raises:
+            LabError: no such head.
+        """
+        return keep_mass_of_maps(cls_map(self.encoding, self.last, self.head), mass)
 
 
-def png(encodings: Sequence[Encoding], blocks: Sequence[QueriesKeys], asked: Figure) -> bytes:
+def png(picture: Picture, sides: Sequence[Side], mass: float, drawn: Labels | None = None) -> bytes:
     """The figure as a PNG file: the photograph, both masks, and how well they agree.
 
     Args:
-        encodings: of the left and the right model.
-        blocks: queries and keys of their last blocks.
-        asked: which heads, and how much they keep.
+        picture: the photograph.
+        sides: the left and the right model.
+        mass: share of the attention that is kept.
+        drawn: a mask by hand, of any size: shown on the photograph, and both masks are scored by it.
+
+    Raises:
+        LabError: a head or share that cannot be.
 
     Source: Figure 4 of the paper, "Segmentations from supervised versus DINO".
     """
-    picture = encodings[0].picture
-    scale = HEIGHT / picture.shape[0]
-    small = cv2.resize(
-        picture, (max(1, round(picture.shape[1] * scale)), HEIGHT), interpolation=cv2.INTER_AREA
-    )
-    cells = [("Photograph", np.asarray(small, np.uint8))]
-    masks = []
-    for encoding, block, head in zip(encodings, blocks, (asked.left_head, asked.right_head), strict=True):
-        kept = keep_mass_of_maps(cls_map(encoding, block, head), asked.mass)
-        masks.append(enlarge(kept, (picture.shape[0], picture.shape[1])))
-        name = "mean of the heads" if head == "mean" else f"head {head}"
-        shown = render.overlay_masks(cells[0][1], enlarge(kept, (HEIGHT, small.shape[1])), colors=COLORS[:1])
-        cells.append((f"{encoding.model}, {name}", shown))
-    agreement = float(jaccard(masks[0], masks[1]))
-    words = f"{asked.mass:.0%} of [CLS]'s attention kept; Jaccard similarity of both masks: {agreement:.3f}"
-    return _png(render.caption(render.contact_sheet([cells], height=HEIGHT), words))
+    Recipe(mass=mass)
+    width = max(1, round(picture.shape[1] * HEIGHT / picture.shape[0]))
+    small = np.asarray(cv2.resize(picture, (width, HEIGHT), interpolation=cv2.INTER_AREA), np.uint8)
+    size = (picture.shape[0], picture.shape[1])
+    kept = [side.mask(mass) for side in sides]
+    cells = [(side.title, _tinted(small, mask)) for side, mask in zip(sides, kept, strict=True)]
+    masks = [enlarge(mask, size) for mask in kept]
+    words = f"{mass:.0%} of [CLS]'s attention kept; Jaccard similarity of both masks: "
+    words += f"{float(jaccard(*masks)):.3f}"
+    first = ("Photograph", small)
+    if drawn is not None:
+        truth = enlarge(drawn > 0, size)
+        first = ("Photograph, drawn mask", _tinted(small, drawn > 0))
+        scores = " and ".join(f"{float(jaccard(mask, truth)):.3f}" for mask in masks)
+        words += f"; with the drawn mask: {scores}"
+    return _png(render.caption(render.contact_sheet([[first, *cells]], height=HEIGHT), words))
 
 
-def _png(picture: NDArray[np.uint8]) -> bytes:
+def _tinted(picture: Picture, mask: Mask) -> Picture:
+    enlarged = enlarge(mask, (picture.shape[0], picture.shape[1]))
+    return render.overlay_masks(picture, enlarged, colors=COLORS[:1])
+
+
+def _png(picture: Picture) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(picture).save(buffer, format="PNG")
     return buffer.getvalue()

@@ -1,28 +1,25 @@
-"""Following objects through a clip; what came of it, for as long as its visitor holds the clip's token."""
+"""Following objects through a clip, and what came of it."""
 
 import io
-import secrets
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
 
 import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from app.cache import BoundedCache
 from app.clips import Clip
-from app.engine import Engine, LabError
-from app.limits import MEGABYTE, Limits
-from dino_model.predictor import Resize, fed_size
+from app.errors import LabError
+from app.limits import Limits
+from dino_model.predictor import AttentionPredictor
+from dino_model.resize import Resize, fed_size
 from segmentation.export import palette
 from segmentation.propagation import Labels, Picture, object_ids, propagate_frames, vanished_objects
 from segmentation.render import head_colors
 
 MAX_OBJECTS = 8
 COLORS = head_colors(MAX_OBJECTS + 1)[1:]  # of objects; the first head's is the colour of fur and wood
-MASK_BYTES = 20_000  # what the mask of a frame is reckoned to weigh: several times what most do
 
 
 @dataclass
@@ -30,28 +27,42 @@ class Following:
     """A first mask on its way through a clip.
 
     Attributes:
-        clip: whose frames.
+        token, clip: whose frames.
+        model, size: what looks, as its visitor chose it.
         ids: labels of the objects.
         masks: palette PNGs of the frames done so far, the first mask among them.
-        stopped: asked to end; frames that come later are not taken.
+        stopped: no more frames come.
+        began: seconds on the clock when the first frame came; what is left is reckoned from it.
     """
 
+    token: str
     clip: Clip
+    model: str
+    size: int
     ids: tuple[int, ...]
     masks: list[bytes] = field(default_factory=list)
     stopped: bool = False
+    began: float = 0.0
 
     def add(self, labels: Labels) -> None:
         """Take the labels of the next frame, uint8 [height, width]."""
-        if not self.stopped:
-            self.masks.append(mask_png(labels))
+        self.began = self.began or time.perf_counter()
+        self.masks.append(mask_png(labels))
 
     @property
     def state(self) -> str:
-        """With every frame "done", whoever asked to end since; before, "cancelled" or "running"."""
+        """With every frame "done"; before, "stopped" or "running"."""
         if len(self.masks) == len(self.clip.frames):
             return "done"
-        return "cancelled" if self.stopped else "running"
+        return "stopped" if self.stopped else "running"
+
+    @property
+    def left(self) -> float:
+        """Seconds to go at the pace so far; the first frame's mask cost nothing."""
+        done, frames = len(self.masks), len(self.clip.frames)
+        if self.state != "running" or done < 2:
+            return 0.0
+        return (time.perf_counter() - self.began) / (done - 1) * (frames - done)
 
     def labels(self, number: int) -> Labels:
         """Labels of a frame that is done, uint8 [height, width]."""
@@ -62,115 +73,60 @@ class Following:
         return ((self.clip.picture(number), self.labels(number)) for number in range(len(self.masks)))
 
 
-@dataclass
-class Held:
-    """A clip that a visitor holds, and what was followed through it last, if anything was."""
-
-    clip: Clip
-    following: Following | None = None
-
-    def stop(self) -> None:
-        """End what is being followed; what is done stays."""
-        if self.following:
-            self.following.stopped = True
-
-    @property
-    def done(self) -> Following:
-        """What was followed.
-
-        Raises:
-            LabError: nothing was.
-        """
-        if self.following is None or not self.following.masks:
-            raise LabError("Nothing has been followed through this clip yet: mark an object and follow it.")
-        return self.following
-
-
-class Shelf:
-    """Clips by tokens that cannot be guessed, in bounded memory; the one used longest ago goes first."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._held: BoundedCache[str, Held] = BoundedCache(limits.max_clips_mb * MEGABYTE)
-
-    def put(self, clip: Clip) -> str:
-        """Keep a clip; returns its token."""
-        token = secrets.token_urlsafe(16)
-        self._held.put(token, Held(clip), sum(map(len, clip.frames)) + MASK_BYTES * len(clip.frames))
-        return token
-
-    def get(self, token: str | None) -> Held:
-        """The clip behind a token.
-
-        Raises:
-            LabError: unknown token, or forgotten by now.
-        """
-        held = None if token is None else self._held.get(token)
-        if held is None:
-            raise LabError("This clip is no longer in the server's memory: open it again.")
-        return held
-
-
-@cache
-def shelf_of(engine: Engine) -> Shelf:
-    """The one shelf beside an engine, for the page, its routes and the interface for programs."""
-    return Shelf(engine.limits)
+Look = Callable[[Sequence[Picture]], Tensor]
+"""Patch features of pictures of one size, float32 [pictures, rows, columns, D]."""
 
 
 @dataclass
 class SharedFeatures:
     """Patch features from a model that others use between two frames: nobody waits for a whole clip."""
 
-    engine: Engine
-    model: str
-    input_size: int
     patch_size: int
     size: int
     resize: Resize
+    features: Look
+    """The model's, when its turn comes."""
 
     @classmethod
-    def of(cls, engine: Engine, model: str, size: int) -> "SharedFeatures":
-        """Of one of the engine's models at a resolution.
-
-        Raises:
-            LabError: no such model.
-        """
-        with engine.borrow(model, size) as predictor:
-            return cls(engine, model, size, predictor.patch_size, predictor.size, predictor.resize)
-
-    def features(self, images: Sequence[Picture]) -> Tensor:
-        """Patch features, float32 [pictures, rows, columns, D]; holds the model only for these pictures."""
-        with self.engine.borrow(self.model, self.input_size) as predictor:
-            return predictor.features(images)
+    def of(cls, predictor: AttentionPredictor, look: Look | None = None) -> "SharedFeatures":
+        """A predictor's; `look` takes its turn first."""
+        return cls(predictor.patch_size, predictor.size, predictor.resize, look or predictor.features)
 
 
-def propagate(engine: Engine, held: Held, first_mask: Labels, model: str, size: int) -> Iterator[Following]:
-    """Follow the objects of a first mask through a clip, frame by frame.
+def begin(
+    token: str, clip: Clip, first_mask: Labels, source: SharedFeatures, model: str, limits: Limits
+) -> Following:
+    """What will be followed, once it is seen that it can be.
 
     Args:
-        engine: whose models are used.
-        held: the clip; what was followed through it before is replaced.
+        token, clip: whose frames.
         first_mask: labels of the first frame, uint8 [height, width]; 0 is no object.
-        model, size: which model looks, at which resolution.
-
-    Yields:
-        What is done so far, once for every frame that came to it.
+        source: which model looks, at which resolution.
+        model: what visitors call it.
+        limits: how much may be asked of it.
 
     Raises:
-        LabError: no object, too many of them or too small, or a model or resolution that cannot be.
+        LabError: no object, too many of them or too small, or a resolution that cannot be.
     """
-    source = SharedFeatures.of(engine, model, size)
     ids = object_ids(first_mask)
-    _check(held.clip, first_mask, ids, source, engine.limits)
-    held.stop()
-    following = held.following = Following(held.clip, ids)
+    _check(clip, first_mask, ids, source, limits)
+    return Following(token, clip, model, source.size, ids)
+
+
+def steps(following: Following, first_mask: Labels, source: SharedFeatures) -> Iterator[None]:
+    """Follow the objects of a first mask through a clip, a frame with every step.
+
+    Raises:
+        LabError: a model that gives no features.
+    """
     try:
-        for labels in propagate_frames(held.clip.pictures(), first_mask, source, batch=1):
+        for labels in propagate_frames(following.clip.pictures(), first_mask, source, batch=1):
             following.add(labels)
-            yield following
-            if following.stopped:
-                return
+            yield
     except ValueError as error:  # features that are not finite
-        raise LabError(f"{model} gives no usable features of this clip: choose another model.") from error
+        raise LabError(
+            f"{following.model} gives no usable features of this clip: choose another model."
+        ) from error
 
 
 def _check(clip: Clip, mask: Labels, ids: tuple[int, ...], source: SharedFeatures, limits: Limits) -> None:
@@ -197,18 +153,21 @@ def _check(clip: Clip, mask: Labels, ids: tuple[int, ...], source: SharedFeature
         )
 
 
-def from_runs(runs: Any, size: tuple[int, int]) -> Labels:
+def from_runs(runs: Sequence[int], size: tuple[int, int], most: int = MAX_OBJECTS) -> Labels:
     """Labels [height, width] from runs in reading order, as the page sends them: [label, pixels, label, …].
 
+    Args:
+        runs: whole numbers.
+        size: height and width of the picture.
+        most: the greatest label.
+
     Raises:
-        LabError: anything else than that, such as runs of another picture.
+        LabError: runs of another picture, or none at all.
     """
-    whole = isinstance(runs, list) and len(runs) % 2 == 0 and len(runs) <= 2 * size[0] * size[1]
-    if not whole or not all(type(value) is int and value >= 0 for value in runs):
-        raise LabError("The mask that came from the page cannot be read: load the page again.")
     labels, lengths = runs[::2], runs[1::2]
-    if max(labels, default=0) > MAX_OBJECTS or sum(lengths) != size[0] * size[1]:
-        raise LabError("The mask that came from the page does not fit this clip: open the clip again.")
+    whole = len(runs) % 2 == 0 and min(runs, default=0) >= 0
+    if not whole or max(labels, default=0) > most or sum(lengths) != size[0] * size[1]:
+        raise LabError("The mask that came from the page does not fit this picture: open it again.")
     return np.repeat(np.array(labels, np.uint8), lengths).reshape(size)
 
 

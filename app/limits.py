@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 MEGABYTE = 1_000_000
+SIZES = (32, 2048)
+"""Least and greatest resolution, in pixels of the short side."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,10 @@ class Limits:
     max_patches: int = 8192
     """Most patches a photograph may make; every one of them is compared with every other."""
     max_memory_mb: int = 1000
-    """Memory for photographs, their queries and keys, in MB; what was used least recently is forgotten."""
+    """Memory for photographs and what models made of them, in MB; what was used least recently is
+    forgotten."""
+    max_weights_mb: int = 2000
+    """Memory for the weights of models, in MB; the one used least recently is loaded again when wanted."""
     max_waiting: int = 64
     """Most photographs that wait for the model; further ones are turned away."""
     max_frames: int = 120

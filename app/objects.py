@@ -9,14 +9,14 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from threading import Lock
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from app.engine import Encoding, LabError, QueriesKeys
+from app.engine import Encoding, QueriesKeys
+from app.errors import LabError
 from app.view import attention
 from segmentation import discovery, render
 from segmentation.discovery import Discovery
@@ -30,9 +30,6 @@ COLORS = render.head_colors(MOST_OBJECTS + 1)[1:]
 REFINED_SIDE = 640  # pixels of the long side at which edges are refined: finer than the eye follows a patch
 
 Labels = NDArray[np.uint8]
-
-# The graph of 8,192 patches takes 800 MB while it is cut: one at a time, whoever asks.
-_one_at_a_time = Lock()
 
 
 @dataclass(frozen=True)
@@ -82,11 +79,10 @@ def find(encoding: Encoding, queries_keys: QueriesKeys, recipe: Recipe) -> list[
     if encoding.grid == (1, 1):
         raise LabError("A picture of a single patch cannot be cut: choose a higher resolution.")
     features = discovery.key_features(queries_keys[1], encoding.prefix_tokens, encoding.grid)
-    with _one_at_a_time:
-        if recipe.method == "several":
-            found = discovery.several(features, recipe.count)
-        else:
-            found = [{"lost": discovery.lost, "tokencut": discovery.tokencut}[recipe.method](features)]
+    if recipe.method == "several":
+        found = discovery.several(features, recipe.count)
+    else:
+        found = [{"lost": discovery.lost, "tokencut": discovery.tokencut}[recipe.method](features)]
     return [one for one in found if one.mask.any()]
 
 

@@ -1,62 +1,136 @@
-"""Photographs on their way to the model: uploaded files and the examples that come with scikit-image."""
+"""Photographs by name: visitors' files, known by their content, and the examples of scikit-image."""
 
 import hashlib
+import io
 import re
+import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
+from app.cache import BoundedCache
+from app.errors import LabError, NotHere
+from app.limits import MEGABYTE, Limits
 from dino_model import images
 
 EXAMPLES = {"cat": "Cat", "astronaut": "Astronaut", "coffee": "Coffee cup", "rocket": "Rocket"}
 """Names in `skimage.data`, free of copyright, and their titles on the page."""
 
+SCREEN_SIDE = 1600
+"""Pixels of the long side that a screen is given."""
+THUMBNAIL_SIDE = 96
 
-@dataclass(frozen=True)
-class Photo:
-    """A photograph that need not be decoded yet."""
-
-    name: str
-    """For people, and for the names of downloads."""
-    key: str
-    """The same for the same content."""
-    read: Callable[[], NDArray[np.uint8]]
-    """Decodes to uint8 RGB [height, width, 3]; raises `images.ImageError`."""
-    example: str | None = None
-    """Which of `EXAMPLES` it is; None for a visitor's own."""
-
-    @property
-    def stem(self) -> str:
-        """The name without suffix and without characters that file systems or headers mind."""
-        return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(self.name).stem).strip("-.")[:60] or "photograph"
+Picture = NDArray[np.uint8]
+"""RGB [height, width, 3]"""
+Draw = Callable[[Picture], Picture]
 
 
-def from_file(path: Path, *, max_pixels: int) -> Photo:
-    """An uploaded file, known by its content.
+class Pictures:
+    """Photographs under names that cannot be guessed, in bounded memory; safe for several threads.
 
-    Raises:
-        OSError: the file cannot be read.
+    The name follows from the content: the same file has the same name, whoever brings it. Files are kept as
+    they came, and what was decoded last beside them.
     """
-    digest = hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
-    return Photo(path.name, f"file:{digest}", partial(images.read, path, max_pixels=max_pixels))
+
+    def __init__(self, limits: Limits) -> None:
+        quarter = limits.max_memory_mb * MEGABYTE // 4
+        self._limits = limits
+        self._secret = secrets.token_bytes(16)  # who has the file but not this cannot ask whether it is here
+        self._files: BoundedCache[str, bytes] = BoundedCache(quarter)
+        self._decoded: BoundedCache[str, Picture] = BoundedCache(quarter)
+
+    def name_of(self, content: bytes) -> str:
+        """The name of a file with this content, here or not."""
+        return hashlib.blake2b(content, digest_size=16, key=self._secret).hexdigest()
+
+    def keep(self, content: bytes) -> tuple[str, tuple[int, int]]:
+        """Take in a file; returns its name, and height and width of the picture.
+
+        Raises:
+            LabError: no picture that can be read, or too large.
+        """
+        name = self.name_of(content)
+        picture = self._decoded.get(name)
+        if picture is None:
+            picture = self._decode(content)
+            self._remember(name, picture)
+        self._files.put(name, content, len(content))
+        return name, (picture.shape[0], picture.shape[1])
+
+    def check(self, name: str) -> None:
+        """See that a photograph is here.
+
+        Raises:
+            NotHere: it is not (any more).
+        """
+        if name not in EXAMPLES and self._files.get(name) is None:
+            raise NotHere("This picture is no longer in the server's memory: open it again.", "photo")
+
+    def read(self, name: str) -> Picture:
+        """The pixels of a photograph.
+
+        Raises:
+            NotHere: it is not here (any more).
+        """
+        self.check(name)
+        picture = self._decoded.get(name)
+        if picture is None:
+            content = self._files.get(name)
+            picture = example(name) if name in EXAMPLES else self._decode(content or b"")
+            self._remember(name, picture)
+        return picture
+
+    def _remember(self, name: str, picture: Picture) -> None:
+        self._decoded.put(name, picture, picture.nbytes)
+
+    def _decode(self, content: bytes) -> Picture:
+        try:
+            return images.read(content, max_pixels=self._limits.max_pixels, name="This file")
+        except images.ImageError as error:  # what a decoder said of the damage is not for visitors
+            file, damaged, _ = str(error).partition(" is damaged or cut short")
+            raise LabError(f"{file}{damaged}.") from error
 
 
-def example(name: str) -> Photo:
-    """One of `EXAMPLES`.
-
-    Raises:
-        KeyError: no such example.
-    """
-    if name not in EXAMPLES:
-        raise KeyError(f"no example {name!r}: choose one of {', '.join(EXAMPLES)}")
-    return Photo(name, f"example:{name}", partial(_read_example, name), name)
+def for_screen(picture: Picture) -> Picture:
+    """A picture of at most `SCREEN_SIDE` pixels: [height, width, 3]; the same where it is small enough."""
+    if max(picture.shape[:2]) <= SCREEN_SIDE:
+        return picture
+    image = Image.fromarray(picture)
+    image.thumbnail((SCREEN_SIDE, SCREEN_SIDE), Image.Resampling.LANCZOS)
+    return np.asarray(image)
 
 
-def _read_example(name: str) -> NDArray[np.uint8]:
+def jpeg(picture: Picture, quality: int = 90) -> bytes:
+    """A picture as a JPEG file."""
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()
+
+
+def thumbnail(picture: Picture) -> Picture:
+    """The middle of a picture: [`THUMBNAIL_SIDE`, `THUMBNAIL_SIDE`, 3]."""
+    image = Image.fromarray(picture)
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    box = (left, top, left + side, top + side)
+    return np.asarray(image.resize((THUMBNAIL_SIDE, THUMBNAIL_SIDE), box=box))
+
+
+def clean_name(name: str) -> str:
+    """What a visitor calls a file: one line without control characters, at most 100 characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in Path(name).name).split())[:100]
+
+
+def stem(name: str, otherwise: str = "photograph") -> str:
+    """A name without suffix and without characters that file systems or headers mind."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(name).stem).strip("-.")[:60] or otherwise
+
+
+def example(name: str) -> Picture:
+    """The pixels of one of `EXAMPLES`."""
     from skimage import data  # half a second to import, wanted only when an example is opened
 
     return np.ascontiguousarray(getattr(data, name)())

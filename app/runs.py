@@ -9,19 +9,26 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeGuard
 
+from app.errors import NotHere
 from dino_model.weights import EMBEDDED_FILE
 from training.checkpoint import Run, RunError
-from training.monitor import collapse_warning
+from training.recipes import METHODS
 
+Diagnosis = Callable[[Mapping[str, float]], str | None]
+
+MOST_CURVES = 20
 POINTS = 500
 """Most points of a curve: about as many as a screen can tell apart."""
 CHECKPOINTS_OFFERED = 40
+WARNINGS_KEPT = 50
+WATCHED_EVERY = 100
+"""Steps between two looks at whether a run collapses, as `training.monitor` takes them."""
 LIVE_FOR = 120.0
 """Seconds after its last line for which a run counts as live."""
 QUANTITIES = (
@@ -33,7 +40,7 @@ QUANTITIES = (
     "knn_student",
     "images_per_second",
 )
-"""What is drawn of a log, by its names there."""
+"""What is drawn of a log, by its names there; so is knn_NAME of every network that a method has."""
 EMBEDDED_LOG = EMBEDDED_FILE.with_name("log.jsonl")
 _MILESTONE = re.compile(r"step-(\d{1,12})\.pt")
 _CHECKPOINT = re.compile(r"(?P<run>[^/\\]+)@(?P<which>\d{1,12}|newest\.\d{1,20})")
@@ -80,6 +87,8 @@ class Curves:
     resumed run that was not cut, the later line counts.
     """
 
+    diagnose: Diagnosis = lambda line: None
+    """What the run's method says is wrong with a line."""
     lines: int = 0
     broken: int = 0
     """Lines that are no JSON object with a step."""
@@ -87,9 +96,14 @@ class Curves:
     """How often a quantity was NaN or infinite; such values are left out of the curve and told."""
     phases: list[tuple[str, int]] = field(default_factory=list)
     """Name and first step of each phase; empty where the log names none."""
+    warnings: list[tuple[int, str]] = field(default_factory=list)
+    """Step and sentence of what the monitor says of the log, or said in it: one for each new cause, the
+    newest `WARNINGS_KEPT`."""
     last: int = -1
     """The newest step, counted over all phases."""
     curves: dict[str, Curve] = field(default_factory=lambda: {name: Curve() for name in QUANTITIES})
+    _watched: int = -(10**9)
+    _cause: str = ""
 
     def add(self, line: bytes) -> None:
         """Take in one whole line."""
@@ -99,19 +113,33 @@ class Curves:
             return
         self.lines += 1
         step = self._place(record)
+        for probed in record.keys() - self.curves.keys():
+            if probed.startswith("knn_") and len(self.curves) < MOST_CURVES:
+                self.curves[probed] = Curve()
         for name, curve in self.curves.items():
             value = record.get(name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                continue
-            if math.isfinite(value):
+            if _is_figure(value):
                 curve.add(step, float(value))
-            else:
+            elif isinstance(value, float):
                 self.not_finite[name] = self.not_finite.get(name, 0) + 1
+        self._watch(step, record)
 
-    def newest(self, name: str) -> float | None:
-        """Mean of the newest bin; None where nothing was logged."""
-        _, values = self.curves[name].steps_and_values()
-        return values[-1] if values else None
+    @property
+    def warning(self) -> str | None:
+        """What is wrong now; None where nothing is."""
+        return self.warnings[-1][1] if self.warnings and self._cause else None
+
+    def _watch(self, step: int, record: dict[str, Any]) -> None:
+        """Say of every hundredth step what the monitor says, once for each cause."""
+        if "warning" not in record and step - self._watched < WATCHED_EVERY:
+            return
+        self._watched = step
+        figures = {name: float(value) for name, value in record.items() if _is_figure(value)}
+        sentence = str(record.get("warning") or self.diagnose(figures) or "")
+        cause = re.sub(r"[\d.]+", "", sentence.partition(":")[0])
+        if sentence and cause != self._cause:
+            self.warnings = [*self.warnings, (step, sentence)][-WARNINGS_KEPT:]
+        self._cause = cause
 
     def _place(self, record: dict[str, Any]) -> int:
         """The record's step over all phases."""
@@ -122,6 +150,8 @@ class Curves:
         if step <= self.last:
             for curve in self.curves.values():
                 curve.cut(step)
+            self.warnings = [(at, said) for at, said in self.warnings if at < step]
+            self._watched, self._cause = -WATCHED_EVERY, ""
         self.last = step
         return int(step)
 
@@ -129,11 +159,11 @@ class Curves:
 class GrowingLog:
     """A log file that may still be written; `read` takes in only what was added since."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, diagnose: Diagnosis = lambda line: None) -> None:
+        self.path, self._diagnose = path, diagnose
         self._file = -1  # its number on disk: a resumed run replaces the file
         self._offset = 0
-        self._curves = Curves()
+        self._curves = Curves(diagnose)
 
     def read(self) -> Curves:
         """Curves up to the last whole line; a line that is half written waits for its end.
@@ -144,7 +174,7 @@ class GrowingLog:
         with self.path.open("rb") as file:
             found = os.fstat(file.fileno())
             if found.st_ino != self._file or found.st_size < self._offset:
-                self._file, self._offset, self._curves = found.st_ino, 0, Curves()
+                self._file, self._offset, self._curves = found.st_ino, 0, Curves(self._diagnose)
             file.seek(self._offset)
             for line in file:
                 if not line.endswith(b"\n"):
@@ -174,6 +204,13 @@ class TrainingRun:
             return int(recipe["epochs"]) * (int(config["pictures"]) // int(recipe["batch_size"]))
         except (RunError, OSError, KeyError, TypeError, ValueError, ZeroDivisionError):
             return None
+
+    def method(self) -> str:
+        """What trains it, by its name on the command line; DINO where the run does not say."""
+        try:
+            return "dino" if self.folder is None else str(Run(self.folder).config().get("method", "dino"))
+        except RunError:
+            return "dino"
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """Models along the run, oldest first: name for the engine, label, step where the file tells it."""
@@ -218,13 +255,15 @@ class Runs:
         """Everything the page draws of a run, as JSON.
 
         Raises:
-            KeyError: no such run.
-            OSError: its log went away.
+            NotHere: no such run, or its log went away.
         """
-        run = self.all()[name]
-        with self._lock:
-            log = self._logs.setdefault(run.log, GrowingLog(run.log))
-            return _as_json(run, log.read())
+        try:
+            run = self.all()[name]
+            with self._lock:
+                log = self._logs.setdefault(run.log, GrowingLog(run.log, _diagnosis(run.method())))
+                return _as_json(run, log.read())
+        except (KeyError, OSError) as error:
+            raise NotHere("There is no such run here (any more): choose another.", "run") from error
 
 
 def checkpoint_file(name: str, folder: Path | None) -> Path | None:
@@ -248,20 +287,30 @@ def checkpoint_file(name: str, folder: Path | None) -> Path | None:
 def _as_json(run: TrainingRun, curves: Curves) -> dict[str, Any]:
     planned, checkpoints, done = run.planned_steps(), run.checkpoints(), curves.last + 1
     age = None if run.folder is None else max(0.0, time.time() - _written(run.log))
+    if age is None or (planned is not None and done >= planned):
+        state = "finished"
+    else:
+        state = "live" if age < LIVE_FOR else "stopped"
+    newest = checkpoints[-1]["model"] if checkpoints else ""
     return {
         "name": run.name,
-        "version": f"{curves.lines}.{curves.broken}.{checkpoints[-1]['model'] if checkpoints else ''}",
+        "version": f"{curves.lines}.{curves.broken}.{state}.{newest}",
         "steps": done,
         "planned": planned,
         "age": age,
-        "live": age is not None and age < LIVE_FOR and (planned is None or done < planned),
+        "state": state,
         "broken": curves.broken,
         "notFinite": curves.not_finite,
-        "warning": _warning(curves),
+        "warning": curves.warning,
+        "warnings": [{"step": step, "message": message} for step, message in curves.warnings],
         "phases": [{"name": phase, "start": start} for phase, start in curves.phases],
         "curves": {name: _rounded(curve) for name, curve in curves.curves.items()},
         "checkpoints": checkpoints,
     }
+
+
+def _is_figure(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -301,12 +350,10 @@ def _thinned(steps: list[int], most: int) -> list[int]:
     return [steps[round(i * (len(steps) - 1) / (most - 1))] for i in range(most)]
 
 
-def _warning(curves: Curves) -> str | None:
-    """What `training.monitor` would say of the newest values."""
-    entropy, kl, uniform = (curves.newest(name) for name in ("teacher_entropy", "kl", "ln_k"))
-    if entropy is None or kl is None or uniform is None:
-        return None
-    return collapse_warning(entropy, kl, round(math.exp(min(uniform, 50.0))))
+def _diagnosis(method: str) -> Diagnosis:
+    """What a method says is wrong with a line of its log; nothing where it is none of ours."""
+    known = METHODS.get(method)
+    return (lambda line: None) if known is None else known.method.diagnose
 
 
 def _rounded(curve: Curve) -> dict[str, list[float]]:

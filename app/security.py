@@ -6,55 +6,101 @@ import hmac
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# Gradio's front end evaluates its templates and writes styles inline; nothing comes from another machine.
-CONTENT_SECURITY_POLICY = "; ".join(
-    (
-        "default-src 'self'",
-        "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
-        "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data: blob:",
-        "media-src 'self' data: blob:",
-        "font-src 'self' data:",
-        "connect-src 'self' data: blob:",
-        "worker-src 'self' blob:",
-        "object-src 'none'",
-        "frame-ancestors 'none'",
-        "base-uri 'self'",
-        "form-action 'self'",
-    )
+# Nothing comes from another machine, and no script stands in the document; styles of elements do.
+POLICY = (
+    "default-src 'self'",
+    "script-src 'self'",
+    "style-src 'self' 'unsafe-inline'",
+    "img-src 'self' data: blob:",
+    "media-src 'self' blob:",
+    "connect-src 'self'",
+    "worker-src 'self' blob:",
+    "object-src 'none'",
+    "base-uri 'none'",
+    "form-action 'self'",
 )
-HEADERS = (
-    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"x-frame-options", b"DENY"),
-)
-OWN_FOLDERS = ("lab", "gradio_api", "assets", "static")  # a root path of that name is no sign of its own
-LOCAL_NAMES = ("127.0.0.1", "localhost")
+OWN_FOLDERS = ("api", "static")  # a root path of that name is no sign of its own
+LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 USERS_VARIABLE = "DINO_LAB_AUTH"
 EVERY_ADDRESS = ("0.0.0.0", "::", "")
+NOT_KEPT = (b"cache-control", b"private, no-store")
+UPLOADS = ("/api/photos", "/api/clips")
+"""Addresses that take files; they count for themselves."""
 
 
 class SecurityHeaders:
-    """Adds `HEADERS` to every answer."""
+    """Adds to every answer what a browser may load, who may show the page in a frame, who may keep it.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Nobody may keep what does not say so itself: it may be somebody's photograph.
+
+    Args:
+        app: what answers.
+        frame_ancestors: origins, such as https://course.example; none may without.
+    """
+
+    def __init__(self, app: ASGIApp, frame_ancestors: Sequence[str] = ()) -> None:
         self.app = app
+        ancestors = " ".join(frame_ancestors) or "'none'"
+        policy = "; ".join((*POLICY, f"frame-ancestors {ancestors}"))
+        self._headers = [
+            (b"content-security-policy", policy.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"no-referrer"),
+            *([] if frame_ancestors else [(b"x-frame-options", b"DENY")]),
+        ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as the application does, with `HEADERS` added."""
+        """Answer as the application does, with the headers added."""
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *HEADERS]
+                headers = [*message.get("headers", ()), *self._headers]
+                kept = any(name.lower() == b"cache-control" for name, _ in headers)
+                message["headers"] = headers if kept else [*headers, NOT_KEPT]
             await send(message)
 
         await self.app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+
+
+class HostGate:
+    """Answers only to its own names, and to no page of another site: neither name nor page can be borrowed.
+
+    Args:
+        app: what is behind the gate.
+        names: as `host_names` gives them.
+    """
+
+    def __init__(self, app: ASGIApp, names: Sequence[str]) -> None:
+        self.app = app
+        self._names = frozenset(name.lower() for name in names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as the application does, or with 400 or 403."""
+        refusal = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        await (refusal or self.app)(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> JSONResponse | None:
+        if host_of(headers.get("host", "")) not in self._names:
+            return _refuse(400, "This page does not answer to that name: see --allowed-hosts.")
+        foreign = headers.get("sec-fetch-site") == "cross-site"
+        if foreign and headers.get("sec-fetch-mode") != "navigate":
+            return _refuse(403, "This page answers to no page of another site.")
+        return None
+
+
+def host_of(header: str) -> str:
+    """The name or address in a Host header, without port and brackets; empty where there is none."""
+    try:
+        return (urlsplit(f"//{header}").hostname or "").lower()
+    except ValueError:
+        return ""
 
 
 class PasswordGate:
@@ -75,7 +121,7 @@ class PasswordGate:
             await self.app(scope, receive, send)
             return
         refusal = JSONResponse(
-            {"detail": "This page asks for a user and a password."},
+            {"error": "This page asks for a user and a password."},
             status_code=401,
             headers={"WWW-Authenticate": 'Basic realm="DINO attention lab", charset="UTF-8"'},
         )
@@ -93,7 +139,9 @@ class PasswordGate:
 
 
 class RootPath:
-    """Tells the application where a proxy shows it, whether the proxy strips that from paths or not.
+    """Takes off the path under which a proxy shows the page, where the proxy has left it on.
+
+    Every address in the page is relative: nothing else need know of it.
 
     Args:
         app: what is shown there.
@@ -105,18 +153,21 @@ class RootPath:
         self._root_path = root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as the application does at the path as a browser sees it."""
-        if scope["type"] != "lifespan":
+        """Answer as the application does at the path without the proxy's part."""
+        app = self.app
+        if scope["type"] == "http":
             path: str = scope["path"]
-            whole = path if f"{path}/".startswith(f"{self._root_path}/") else self._root_path + path
-            scope = {**scope, "path": whole, "root_path": self._root_path}
-        await self.app(scope, receive, send)
+            if path == self._root_path:  # without the slash, what is relative would go astray
+                app = RedirectResponse(f"{self._root_path}/")
+            elif path.startswith(f"{self._root_path}/"):
+                scope = {**scope, "path": path.removeprefix(self._root_path)}
+        await app(scope, receive, send)
 
 
 class BodyLimit:
-    """Refuses bodies that are larger than anything the page sends, before they are read.
+    """Counts every body as it comes, told length or not, and refuses what is larger than the page ever sends.
 
-    Uploads (multipart/form-data) pass: Gradio counts them while they arrive.
+    Files are counted where they are taken in, see `app.routes.asking.upload`.
 
     Args:
         app: what is behind the limit.
@@ -128,19 +179,30 @@ class BodyLimit:
         self._most = most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as the application does, or with 411 or 413."""
-        refusal = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
-        await (refusal or self.app)(scope, receive, send)
+        """Answer as the application does, or with 413."""
+        if scope["type"] != "http" or (scope["path"] in UPLOADS and scope["method"] == "POST"):
+            await self.app(scope, receive, send)
+            return
+        length = Headers(scope=scope).get("content-length", "0")
+        if not length.isdecimal() or int(length) > self._most:
+            await _refuse(413, "The request is larger than allowed.")(scope, receive, send)
+            return
+        come = 0
 
-    def _refusal(self, headers: Headers) -> JSONResponse | None:
-        if headers.get("content-type", "").startswith("multipart/form-data"):
-            return None
-        if "chunked" in headers.get("transfer-encoding", ""):
-            return JSONResponse({"detail": "The request does not tell its length."}, status_code=411)
-        length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) <= self._most:
-            return None
-        return JSONResponse({"detail": "The request is larger than allowed."}, status_code=413)
+        async def counted() -> Message:
+            nonlocal come
+            message = await receive()
+            come += len(message.get("body", b""))
+            if come > self._most:
+                raise HTTPException(413, "The request is larger than allowed.")
+            return message
+
+        await self.app(scope, counted, send)
+
+
+def _refuse(status: int, sentence: str) -> JSONResponse:
+    """A refusal after which the connection ends: what is still on its way is not waited for."""
+    return JSONResponse({"error": sentence}, status_code=status, headers={"Connection": "close"})
 
 
 def read_users(file: Path | None) -> dict[str, str]:
@@ -185,6 +247,21 @@ def root_path_of(text: str) -> str:
     if path.partition("/")[2].partition("/")[0] in OWN_FOLDERS:
         raise ValueError(f"--root-path is {text!r}, but the page has a folder of that name: choose another")
     return path
+
+
+def frame_ancestors_of(origins: Sequence[str]) -> tuple[str, ...]:
+    """Origins of pages that may show this one in a frame.
+
+    Raises:
+        ValueError: no origin.
+    """
+    for origin in origins:
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https") or not parts.hostname or set(origin) & set(" ;,'\"\r\n"):
+            raise ValueError(
+                f"--frame-ancestors has {origin!r}, expected the origin of a page such as https://course.example"
+            )
+    return tuple(origins)
 
 
 def host_names(host: str, further: Sequence[str] = ()) -> list[str]:

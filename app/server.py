@@ -1,4 +1,4 @@
-"""The page and its server: Gradio inside a plain FastAPI application, on a port that is free."""
+"""The whole server: addresses of every room behind what guards them, on a port that is free."""
 
 import contextlib
 import ctypes
@@ -6,46 +6,48 @@ import os
 import signal
 import socket
 import sys
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
-from types import FrameType
+from collections.abc import Mapping, Sequence
 
-import gradio as gr
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
 
-from app import api, photos
-from app.engine import Engine, LabError
+from app.errors import LabError
+from app.lab import Lab
 from app.limits import MEGABYTE
-from app.routes import encoding_routes
-from app.security import EVERY_ADDRESS, LOCAL_NAMES, BodyLimit, PasswordGate, RootPath, SecurityHeaders
-from app.tabs import Start, class_map, compare, explore, learn, segment, training, video
+from app.routes import ROOMS
+from app.routes.asking import OUR_FAULT, told
+from app.routes.page import STATIC, VersionedFiles, version
+from app.security import (
+    EVERY_ADDRESS,
+    LOCAL_NAMES,
+    BodyLimit,
+    HostGate,
+    PasswordGate,
+    RootPath,
+    SecurityHeaders,
+)
 
-STATIC = Path(__file__).parent / "static"
-TABS = (explore.TAB, segment.TAB, compare.TAB, class_map.TAB, video.TAB, training.TAB, learn.TAB)
 PORTS_TRIED = 100
 LAST_PORT = 65535
 PATIENCE = 5  # seconds for answers that are on their way when the server is ended
-BASE64 = 4 / 3  # of what it encodes
+KEPT_OPEN = 75  # seconds for which a browser's connection waits for its next question
+ASKED_BYTES = 8 * MEGABYTE  # of JSON: a drawn mask of many small pieces takes two
+RETRY_AFTER = 5  # seconds
 M_ARENA_MAX = -8  # glibc's malloc.h
-STYLES = ("page.css", *(tab.style for tab in TABS if tab.style))
-HEAD = "".join(f'<link rel="stylesheet" href="lab/static/{name}">' for name in STYLES)
 
 
 def serve(
-    engine: Engine,
-    start: Start,
+    lab: Lab,
     host: str,
     port: int,
-    host_names: list[str],
+    host_names: Sequence[str],
     *,
     users: Mapping[str, str],
     root_path: str = "",
+    frame_ancestors: Sequence[str] = (),
 ) -> None:
     """Load the model, look at the first example, say the address, and serve until interrupted.
 
@@ -55,12 +57,10 @@ def serve(
         OSError, TypeError, ValueError: no free port, or a model that cannot be loaded.
     """
     share_heap()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended in either way, uploads are removed
-    with listen(host, port) as listening, tempfile.TemporaryDirectory(prefix="dino-lab-") as uploads:
-        os.environ["GRADIO_TEMP_DIR"] = uploads  # nobody else's, and gone when the server is
-        engine.predictor(start.model, start.size)  # whatever is wrong with the model is said now
-        engine.encode(photos.example(start.example), start.model, start.size)
-        app = create_app(engine, start, host_names, users=users, root_path=root_path)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with listen(host, port) as listening:
+        lab.look_first()  # whatever is wrong with the model is said now
+        app = create_app(lab, host_names, users=users, root_path=root_path, frame_ancestors=frame_ancestors)
         found = listening.getsockname()[1]
         if port and found != port:
             print(f"Port {port} is taken; {found} is the next free one.")
@@ -69,8 +69,10 @@ def serve(
                 f"No password is asked of whoever reaches {host}: --auth FILE asks for one.", file=sys.stderr
             )
         print(f"The attention lab is at {address(host, found)} (Ctrl+C ends it)", flush=True)
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=PATIENCE)
-        Server(config).run(sockets=[listening])
+        config = uvicorn.Config(
+            app, log_level="warning", timeout_graceful_shutdown=PATIENCE, timeout_keep_alive=KEPT_OPEN
+        )
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def share_heap() -> None:
@@ -81,17 +83,6 @@ def share_heap() -> None:
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):  # other C libraries have no such call
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
-
-
-class Server(uvicorn.Server):
-    """Ends although pages are open: Gradio keeps a connection to each of them, until it is told to let go."""
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end, on the signal `sig`."""
-        for route in self.config.app.routes:  # type: ignore[union-attr]
-            if isinstance(mounted := getattr(route, "app", None), gr.routes.App):
-                mounted.stop_event.set()
-        super().handle_exit(sig, frame)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -125,90 +116,85 @@ def address(host: str, port: int) -> str:
     return f"http://{name}:{port}"
 
 
-def create_page(engine: Engine, start: Start) -> gr.Blocks:
-    """The page as Gradio sees it: a heading and the tabs."""
-    page = gr.Blocks(title="DINO attention lab", analytics_enabled=False, delete_cache=(600, 3600))
-    with page:
-        gr.HTML(
-            (STATIC / "header.html").read_text(encoding="utf-8"), elem_id="heading", apply_default_css=False
-        )
-        with gr.Tabs(elem_id="tabs"):
-            for tab in TABS:
-                with gr.Tab(tab.title):
-                    tab.build(page, engine, start)
-        api.publish(engine)
-    return page.queue(max_size=engine.limits.max_waiting, api_open=False)
-
-
 def create_app(
-    engine: Engine,
-    start: Start,
-    host_names: list[str],
+    lab: Lab,
+    host_names: Sequence[str],
     *,
     users: Mapping[str, str] | None = None,
     root_path: str = "",
+    frame_ancestors: Sequence[str] = (),
 ) -> FastAPI:
-    """The whole server: our own routes and files under /lab, Gradio at the root, guarded on the outside.
+    """The application: rooms inside, guards outside.
 
     Args:
-        engine, start: what the page shows.
+        lab: what is shown.
         host_names: under which it may be addressed.
         users: passwords by user; without any, none is asked.
         root_path: where a proxy shows the page, such as /dino; whether it strips that from paths or not.
+        frame_ancestors: origins that may show the page in a frame.
     """
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.mount("/lab/static", StaticFiles(directory=STATIC))
-    app.include_router(encoding_routes(engine))
-    for tab in TABS:
-        if tab.routes:
-            app.include_router(tab.routes(engine))
-
-    @app.exception_handler(LabError)
-    def tell(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, status_code=422)
-
-    @app.exception_handler(RequestValidationError)
-    def correct(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"detail": "This address does not take what was asked of it."}, status_code=422)
-
-    gr.mount_gradio_app(
-        app,
-        create_page(engine, start),
-        path="/",
-        theme=theme(),
-        head=HEAD,
-        favicon_path=str(STATIC / "favicon.png"),
-        footer_links=[],
-        run_history=False,
-        show_error=False,
-        max_file_size=f"{engine.limits.max_upload_mb}mb",
-        ssr_mode=False,
-        enable_monitoring=False,
-        mcp_server=False,
-        root_path=root_path or None,
-    )
-    if root_path:
-        app.add_middleware(RootPath, root_path=root_path)
+    app = FastAPI(title="DINO attention lab", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
+    for routes in ROOMS:
+        app.include_router(routes(lab))
+    app.mount(f"/static/{version()}", VersionedFiles(directory=STATIC))
+    _say_what_is_wrong(app)
     if users:
         app.add_middleware(PasswordGate, users=users)
-    app.add_middleware(BodyLimit, most=int(engine.limits.max_upload_bytes * BASE64) + MEGABYTE)
-    app.add_middleware(SecurityHeaders)
-    # The one added last is the outermost: foreign names get no further.
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=host_names)
+    app.add_middleware(BodyLimit, most=ASKED_BYTES)
+    if root_path:
+        app.add_middleware(RootPath, root_path=root_path)
+    # The ones added last are the outermost: foreign names get no further, and every answer has its headers.
+    app.add_middleware(HostGate, names=host_names)
+    app.add_middleware(SecurityHeaders, frame_ancestors=frame_ancestors)
     return app
 
 
-def theme() -> gr.themes.Base:
-    """Calm and neutral, so that the maps carry the colour; every font comes with Gradio."""
-    return gr.themes.Base(
-        primary_hue=gr.themes.colors.violet,
-        neutral_hue=gr.themes.colors.zinc,
-        radius_size=gr.themes.sizes.radius_lg,
-        font=[
-            gr.themes.LocalFont("IBM Plex Sans", weights=(400, 700)),
-            "ui-sans-serif",
-            "system-ui",
-            "sans-serif",
-        ],
-        font_mono=["ui-monospace", "monospace"],
+def _say_what_is_wrong(app: FastAPI) -> None:
+    """Every refusal is JSON with one sentence, {"error": sentence}."""
+
+    @app.exception_handler(LabError)
+    async def refuse(request: Request, error: LabError) -> JSONResponse:
+        # What is still on its way of a refused body is not waited for.
+        headers = {"Connection": "close"} if error.status == 413 else {}
+        headers |= {"Retry-After": str(RETRY_AFTER)} if error.status == 503 else {}
+        return JSONResponse(told(error), status_code=error.status, headers=headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def correct(request: Request, error: RequestValidationError) -> JSONResponse:
+        return JSONResponse({"error": correction(error)}, status_code=422)
+
+    @app.exception_handler(HTTPException)
+    async def tell(request: Request, error: HTTPException) -> JSONResponse:
+        known = {
+            400: "The request cannot be read.",
+            404: "There is nothing at this address.",
+            405: "This address is not asked in that way.",
+        }
+        sentence = known.get(error.status_code, str(error.detail))
+        headers = {**(error.headers or {}), **({"Connection": "close"} if error.status_code == 413 else {})}
+        return JSONResponse({"error": sentence}, status_code=error.status_code, headers=headers)
+
+    @app.exception_handler(Exception)
+    async def admit(request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": OUR_FAULT}, status_code=500)
+
+
+def correction(error: RequestValidationError) -> str:
+    """What is wrong with a question, in one sentence that repeats nothing of it."""
+    first = error.errors()[0]
+    names = [part for part in first["loc"][1:] if isinstance(part, str)]
+    if first["type"] == "json_invalid":
+        return "The request is no JSON."
+    if first["type"] == "extra_forbidden" or not names:
+        return "This address does not take what was asked of it."
+    if first["type"] == "missing":
+        return f"The {names[-1]} is missing."
+    limits = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most")}
+    if first["type"] in limits:
+        bound, words = limits[first["type"]]
+        return f"The {names[-1]} must be {words} {first['ctx'][bound]}."
+    wanted = first["msg"].removeprefix("Input should be ")
+    same = wanted == first["msg"]
+    return (
+        f"The {names[-1]} cannot be that." if same else f"The {names[-1]} must be {wanted.partition(',')[0]}."
     )

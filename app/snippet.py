@@ -1,6 +1,7 @@
 """A view as a few lines of Python that compute the same through the library."""
 
 from app.engine import Encoding
+from app.photos import stem
 from app.view import DIVERGING, PCA, View, contour_width, mask_color
 
 IMPORTS = {
@@ -16,26 +17,27 @@ IMPORTS = {
 """What a script begins with that uses the first."""
 
 
-def snippet(encoding: Encoding, view: View) -> str:
+def snippet(encoding: Encoding, view: View, name: str) -> str:
     """A script: computes `maps`, `shown` and `mask`, or the `colors` of a PCA, and writes the overlay."""
     numbers = _colors(view) if view.quantity in PCA else [*_maps(encoding, view), "", *_shown(view)]
-    run = f"size={encoding.size}, precision={encoding.precision!r}, device={encoding.device!r}"
+    predictor = encoding.predictor
+    run = f"size={encoding.key.size}, precision={predictor.precision!r}, device={str(predictor.device)!r}"
     body = [
-        f"picture = {_picture(encoding)}  # uint8 [height, width, 3]",
-        f"predictor = AttentionPredictor({encoding.model!r}, {run})",
+        f"picture = {_picture(encoding, name)}  # uint8 [height, width, 3]",
+        f"predictor = AttentionPredictor({encoding.key.model!r}, {run})",
         "predictor.set_image(picture)",
         "",
         *numbers,
         "",
         *_overlay(encoding, view),
-        f'render.save_png(Path("{encoding.photo.stem}-overlay.png"), overlay)',
+        f'render.save_png(Path("{stem(name)}-overlay.png"), overlay)',
     ]
     script = "\n".join(body)
     return "\n".join([line for word, line in IMPORTS.items() if word in script]) + f"\n\n{script}\n"
 
 
-def _picture(encoding: Encoding) -> str:
-    return f"data.{encoding.example}()" if encoding.example else f"images.read({encoding.name!r})"
+def _picture(encoding: Encoding, name: str) -> str:
+    return f"data.{encoding.key.photo}()" if encoding.example else f"images.read({name!r})"
 
 
 def _maps(encoding: Encoding, view: View) -> list[str]:
@@ -90,7 +92,9 @@ def _overlay(encoding: Encoding, view: View) -> list[str]:
     if view.show == "heads":
         return [f"overlay = render.overlay_heads(picture, weights, mass={view.mass}, {blend})"]
     if view.layer == "mask":
-        return _masked("picture", encoding, view, mask_color(view.show, encoding.heads), view.opacity)
+        return _masked(
+            "picture", encoding, view, mask_color(view.show, encoding.predictor.heads), view.opacity
+        )
     return [
         *_range(view),
         f"ranged = dict(colormap={view.colormap!r}, value_range=(low, high))",
@@ -103,7 +107,7 @@ def _masked(
     ground: str, encoding: Encoding, view: View, color: tuple[int, int, int], opacity: float
 ) -> list[str]:
     """The mask's tint and outline over a picture."""
-    contour = contour_width(encoding.picture) if view.outline else 0
+    contour = contour_width(encoding.picture_size) if view.outline else 0
     return [
         "pixels = masks.enlarge(mask, picture.shape[:2])",
         f"color = np.array([{list(color)}], np.uint8)",

@@ -11,7 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from app.engine import Encoding, Engine, LabError, QueriesKeys
+from app.engine import Encoding, QueriesKeys
+from app.errors import LabError
+from app.photos import Picture
 from dino_model import quantities
 from segmentation import render
 from segmentation.discovery import key_features
@@ -19,7 +21,8 @@ from segmentation.masks import Interpolation, Mask, enlarge, keep_mass_of_maps
 
 COLORMAPS = ("inferno", "viridis", "gray", "coolwarm")
 DIVERGING = ("coolwarm",)  # colour maps whose middle is zero
-SUMMARY_COLOR = (139, 92, 246)  # of the mean and the maximum, which belong to no head
+SUMMARY_COLORS = {"mean": (255, 0, 255), "max": (255, 255, 255)}
+"""Of what belongs to no head, in colours that no head has."""
 PIN_COLORS = ("#f97316", "#38bdf8", "#facc15", "#34d399", "#f472b6", "#a3e635", "#c084fc", "#fb7185")
 
 Maps = NDArray[np.float32]
@@ -81,7 +84,7 @@ class View:
         return "bilinear" if self.smooth else "nearest"
 
 
-def maps_of(engine: Engine, encoding: Encoding, view: View) -> Maps:
+def maps_of(encoding: Encoding, view: View) -> Maps:
     """What the view is about, of every head: float32 [heads, rows, columns].
 
     A quantity of whole tokens has one map; a PCA has three: red, green and blue.
@@ -90,11 +93,11 @@ def maps_of(engine: Engine, encoding: Encoding, view: View) -> Maps:
         LabError: no such block or patch.
     """
     if view.quantity in PCA:
-        return np.moveaxis(principal_colors(engine, encoding, view.block, view.quantity), -1, 0)
+        return np.moveaxis(principal_colors(encoding, view.block, view.quantity), -1, 0)
     token = token_of(encoding, view.patch)
     if view.quantity == "token-cosine":
-        return _on_grid(encoding, quantities.cosines(engine.features(encoding, view.block)[None], token))
-    queries, keys = engine.queries_keys(encoding, view.block)
+        return _on_grid(encoding, quantities.cosines(encoding.features(view.block)[None], token))
+    queries, keys = encoding.queries_keys(view.block)
     if view.quantity == "key-cosine":
         return _on_grid(encoding, quantities.cosines(keys, token))
     relate = quantities.logits if view.quantity == "logits" else quantities.attention
@@ -110,16 +113,16 @@ def attention(encoding: Encoding, queries_keys: QueriesKeys, patch: tuple[int, i
     return _on_grid(encoding, quantities.attention(*queries_keys, token_of(encoding, patch)))
 
 
-def principal_colors(engine: Engine, encoding: Encoding, block: int, quantity: Quantity) -> Maps:
+def principal_colors(encoding: Encoding, block: int, quantity: Quantity) -> Maps:
     """One of the PCAs: [rows, columns, 3], each channel from 0 to 1.
 
     Raises:
         LabError: no such block.
     """
     if quantity == "token-pca":
-        patches = engine.features(encoding, block)[encoding.prefix_tokens :]
+        patches = encoding.features(block)[encoding.prefix_tokens :]
         return quantities.principal_colors(patches.reshape(*encoding.grid, -1))
-    _, keys = engine.queries_keys(encoding, block)
+    _, keys = encoding.queries_keys(block)
     return quantities.principal_colors(key_features(keys, encoding.prefix_tokens, encoding.grid))
 
 
@@ -172,9 +175,8 @@ def shown_mask(maps: Maps, view: View) -> Mask:
     return keep_mass_of_maps(weights(shown_map(maps, view), view), view.mass)
 
 
-def overlay(encoding: Encoding, maps: Maps, view: View) -> render.Picture:
-    """The stage at the photograph's own size: [height, width, 3]."""
-    picture = encoding.picture
+def overlay(picture: Picture, maps: Maps, view: View) -> render.Picture:
+    """The stage at the size of `picture`, the photograph or a smaller copy: [height, width, 3]."""
     if view.quantity in PCA:
         layer = np.moveaxis(enlarge(maps, picture.shape[:2], view.interpolation), 0, -1)
         return render.blend(picture, np.rint(255 * layer).astype(np.uint8), view.opacity)
@@ -187,7 +189,7 @@ def overlay(encoding: Encoding, maps: Maps, view: View) -> render.Picture:
             interpolation=view.interpolation,
         )
     mask = enlarge(shown_mask(maps, view), picture.shape[:2])
-    contour = contour_width(picture) if view.outline else 0
+    contour = contour_width(picture.shape) if view.outline else 0
     if view.layer == "mask":
         color = np.array([mask_color(view.show, len(maps))], np.uint8)
         return render.overlay_masks(picture, mask, colors=color, opacity=view.opacity, contour=contour)
@@ -213,15 +215,15 @@ def value_range(maps: Maps, view: View) -> tuple[float, float]:
     return low, high
 
 
-def contour_width(picture: render.Picture) -> int:
-    """Pixels of a mask's outline."""
-    return max(2, min(picture.shape[:2]) // 200)
+def contour_width(size: tuple[int, ...]) -> int:
+    """Pixels of a mask's outline on a picture of this height and width."""
+    return max(2, min(size[:2]) // 200)
 
 
 def mask_color(show: str, heads: int) -> tuple[int, int, int]:
-    """Red, green and blue of what is shown: a head's own, or the one of mean and maximum."""
-    if show in ("mean", "max"):
-        return SUMMARY_COLOR
+    """Red, green and blue of what is shown: a head's own, or that of mean or maximum."""
+    if show in SUMMARY_COLORS:
+        return SUMMARY_COLORS[show]
     red, green, blue = render.head_colors(heads)[int(show)].tolist()
     return red, green, blue
 

@@ -1,10 +1,12 @@
 """Attention maps of a ViT-S/8 on a 480 × 480 picture, against every block's attention written out in fp32.
 
-python -m benchmarks.attention [--json FILE]
+python -m benchmarks.attention [--engine openvino] [--json FILE]
 """
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -14,9 +16,10 @@ import tyro
 from timm.models.vision_transformer import Block
 
 from benchmarks.measure import Computation, measure, report
-from dino_model.attention import checked_vit, embed
-from dino_model.device import Precision
+from dino_model.device import ComputePrecision, Precision
+from dino_model.engine import Engine
 from dino_model.predictor import AttentionPredictor
+from dino_model.readable import readable
 from dino_model.weights import LoadedModel, load_model
 
 MODEL = "random:vit_small/8"
@@ -34,17 +37,45 @@ class Attention:
 
     repeats: int = 3
     """Timed turns of each side."""
+    engine: Engine = "torch"
+    """What runs our encoder: torch or openvino."""
     json: Path | None = None
     """Write the figures to this file."""
 
     def run(self) -> None:
         """Compare both results, measure, print."""
-        remarks = compare()
-        result = measure("attention", build_ours, build_reference, repeats=self.repeats, remarks=remarks)
-        report(result, self.json)
+        remarks = compare(self.engine)
+        build = partial(build_ours, self.engine)
+        result = measure("attention", build, build_reference, repeats=self.repeats, remarks=remarks)
+        precision = predictor(engine="torch").precision
+        rate, needed = gemm_rate(precision), operations()
+        share = (
+            f"{needed / result.ours / rate:.0%} of this machine's {precision} matrix products "
+            f"({rate / 1e9:,.0f} GFLOP/s measured, {needed / 1e9:,.0f} GFLOP needed)"
+        )
+        report(replace(result, remarks=(*remarks, share)), self.json)
 
 
-def compare() -> tuple[str, ...]:
+def operations() -> float:
+    """Multiplications and additions of the matrix products that our maps need: all blocks but the last."""
+    vit = readable(load_model(MODEL).backbone)
+    tokens, width = (SIZE // vit.patch_size[0]) ** 2 + vit.prefix_tokens, vit.vit.embed_dim
+    return (vit.depth - 1) * (24 * tokens * width**2 + 4 * tokens**2 * width)
+
+
+def gemm_rate(precision: ComputePrecision, side: int = 2048, turns: int = 5) -> float:
+    """Operations a second of torch's matrix product, the best of some turns."""
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+    one, other = torch.randn(2, side, side).to(dtype)
+    seconds = []
+    for _ in range(turns):
+        started = time.perf_counter()
+        one @ other
+        seconds.append(time.perf_counter() - started)
+    return 2 * side**3 / min(seconds)
+
+
+def compare(engine: Engine = "torch") -> tuple[str, ...]:
     """What to say of the settings and of how far both results agree.
 
     Raises:
@@ -52,13 +83,13 @@ def compare() -> tuple[str, ...]:
     """
     image = pictures()[0]
     expected = plain_maps(sharpened_model())(image)
-    exact, fast = predictor("fp32"), predictor()
+    exact, fast = predictor("fp32", engine), predictor(engine=engine)
     difference = np.abs(fused_maps(exact)(image) - expected).max()
     if difference > AGREEMENT:
         raise SystemExit(f"the maps differ by {difference:.1e} in fp32, expected at most {AGREEMENT:.0e}")
     loss = np.abs(fused_maps(fast)(image) - expected).max()
     return (
-        f"ViT-S/8 at {SIZE} × {SIZE}, ours in {fast.precision}, the reference in fp32, "
+        f"ViT-S/8 at {SIZE} × {SIZE}, ours in {fast.precision} by {fast.engine}, the reference in fp32, "
         f"{torch.get_num_threads()} threads",
         f"largest difference of the maps: {difference:.1e} in fp32 (allowed {AGREEMENT:.0e}), "
         f"{loss:.1e} in {fast.precision}; their largest value is {expected.max():.2f}",
@@ -77,16 +108,16 @@ def fused_maps(predictor: AttentionPredictor) -> Maps:
 
 def plain_maps(model: LoadedModel) -> Maps:
     """The reference: softmax(q · k / sqrt(d)) of all tokens by all tokens, in every block."""
-    vit = checked_vit(model.backbone)
+    vit = readable(model.backbone)
 
     @torch.no_grad()
     def maps(image: np.ndarray) -> np.ndarray:
         pixels = (torch.from_numpy(image) / 255 - torch.tensor(model.mean)) / torch.tensor(model.std)
-        tokens = embed(vit, pixels.permute(2, 0, 1).unsqueeze(0))
-        for block in vit.blocks:
+        tokens = vit.embed(pixels.permute(2, 0, 1).unsqueeze(0))
+        for block in vit.vit.blocks:
             tokens, attention = plain_block(block, tokens)
-        side = SIZE // vit.patch_embed.patch_size[0]
-        return attention[0, :, 0, vit.num_prefix_tokens :].unflatten(-1, (side, side)).numpy()
+        side = SIZE // vit.patch_size[0]
+        return attention[0, :, 0, vit.prefix_tokens :].unflatten(-1, (side, side)).numpy()
 
     return maps
 
@@ -103,15 +134,15 @@ def plain_block(block: Block, tokens: torch.Tensor) -> tuple[torch.Tensor, torch
 def sharpened_model() -> LoadedModel:
     """The model of both sides: random weights, but with attention that has peaks."""
     model = load_model(MODEL)
-    for block in checked_vit(model.backbone).blocks:
+    for block in readable(model.backbone).vit.blocks:
         block.attn.qkv.weight.data[: 2 * block.attn.qkv.in_features] *= SHARPENING
     return model
 
 
-def predictor(precision: Precision = "auto") -> AttentionPredictor:
+def predictor(precision: Precision = "auto", engine: Engine = "torch") -> AttentionPredictor:
     """Ours, loaded."""
     return AttentionPredictor(
-        sharpened_model(), size=SIZE, resize="squash", precision=precision, device="cpu"
+        sharpened_model(), size=SIZE, resize="squash", precision=precision, device="cpu", engine=engine
     )
 
 
@@ -121,9 +152,12 @@ def pictures() -> list[np.ndarray]:
     return list(coarse.repeat(24, axis=1).repeat(24, axis=2))
 
 
-def build_ours() -> Computation:
-    """Maps of the next picture, our way."""
-    return in_turn(fused_maps(predictor()))
+def build_ours(engine: Engine = "torch") -> Computation:
+    """Maps of the next picture, our way; what is compiled is compiled already."""
+    compute = in_turn(fused_maps(predictor(engine=engine)))
+    if engine != "torch":
+        compute()
+    return compute
 
 
 def build_reference() -> Computation:

@@ -16,8 +16,8 @@ from sklearn.manifold import TSNE
 from torch import Tensor
 
 from benchmarks.measure import Result, median_seconds, report
-from dino_model import class_map_files
-from dino_model.class_map import Origin, Protocol, draw, neighbour_overlap
+from dino_model.class_map import files as class_map_files
+from dino_model.class_map.layout import Origin, Protocol, draw, neighbour_overlap
 from dino_model.features import View
 
 WIDTH = 384  # of ViT-S

@@ -1,65 +1,87 @@
-"""Twenty visitors at once, each with new pictures, for two minutes: no error, no mix-up, steady memory.
+"""Forty visitors of the page, ten of whom misbehave, for five minutes: what the other thirty notice of it.
 
-python -m benchmarks.load [--users N] [--seconds S] [--json FILE]
+python -m benchmarks.load [--visitors N] [--misbehaving N] [--seconds S] [--json FILE]
 
-It starts a page of its own, on this machine only, and ends it. Linux: memory is read from /proc.
+Visitors arrive within the first minute and do what a browser does: they open the page, send a photograph
+of their own, have it encoded, fetch blocks, look for objects, and begin again. Those who misbehave send
+bodies that are too large, with and without a length, ask forty heavy questions at once, close in the middle
+of answers, and choose a model whose download hangs. First, one visitor is alone on another page: the quiet
+figure.
+
+It starts pages of its own, on this machine only, and ends them. Linux: memory is read from /proc.
 """
 
-import base64
 import io
 import json
+import random
 import re
+import socket
 import sys
 import threading
 import time
-import urllib.request
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
+from tempfile import TemporaryDirectory
 
+import httpx
 import numpy as np
 import tyro
-from gradio_client import Client
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.browsing import seen_queue_position
-from benchmarks.serving import serving
+from benchmarks.serving import Served, serving
 from dino_model.files import write_text
 from dino_model.predictor import AttentionPredictor
 
-SIZE = 224
+MODEL, HANGING, SIZE = "embedded", "dino_vits16", 224
 MEMORY_MB = 100
-"""Of the page's cache. Full within seconds, so that what grows afterwards is a leak."""
+"""Of the page's caches. Full within a minute, so that what grows afterwards is a leak."""
+UPLOAD_MB = 5
+ARRIVALS = 60.0
+"""Seconds over which visitors arrive; a fifth of a shorter run."""
+PAUSE = (3.0, 12.0)
+"""Seconds for which a visitor looks at what is shown."""
 SAME_PICTURE = 8.0
 """Mean difference of grey levels that JPEG may make; two of the pictures here differ by about 40."""
 SAME_MAPS = 1e-3
 STEADY = 0.1
+SLOWER = 10.0
+"""How many times the quiet figure the first maps may take beside everybody else."""
 CHECKED = 20
 """So many answers are computed again by the library afterwards."""
+TIMEOUT = 120
 
 
 @dataclass(frozen=True)
 class Load:
-    """Visitors who encode pictures and ask for attention by the endpoints, as fast as they are served."""
+    """Visitors of the page, some of whom misbehave."""
 
-    users: int = 20
-    """How many at once."""
-    seconds: float = 120.0
-    """For how long; memory is compared between the first quarter's end and the end."""
+    visitors: int = 40
+    """How many in all."""
+    misbehaving: int = 10
+    """How many of them misbehave."""
+    seconds: float = 300.0
+    """For how long; memory is compared between one fifth of it and its end."""
     json: Path | None = None
     """Write the figures to this file."""
 
     def run(self) -> None:
         """Serve, visit, look again, print; ends with an error where something was not as it should be."""
-        options = f"--port 0 --size {SIZE} --precision fp32 --device cpu --max-memory-mb {MEMORY_MB}".split()
-        with serving(*options) as page:
-            visits, memory, position = visit(page.address, page.process.pid, self.users, self.seconds)
-        figures = summary(visits, memory, position, self)
+        well = self.visitors - self.misbehaving
+        with page() as served:
+            quiet = Visits()
+            for number in range(5):
+                Visitor(served.address, 1000 + number, quiet).look_once()
+        with page() as served:
+            visits, memory = visit(served, well, self.misbehaving, self.seconds)
+        figures = summary(quiet, visits, memory, self)
         print(as_text(figures))
         if self.json is not None:
-            write_text(self.json, json.dumps(asdict(figures), indent=2) + "\n")
+            write_text(self.json, json.dumps({"name": "load", **asdict(figures)}, indent=2) + "\n")
         if found := figures.faults():
             sys.exit("error: " + "; ".join(found))
 
@@ -71,26 +93,30 @@ class Answer:
     picture: NDArray[np.uint8]
     maps: NDArray[np.float32]
     """[heads, rows, columns]"""
-    seconds: float
-    """From the picture sent to the maps received."""
 
 
 @dataclass
 class Visits:
-    """What all visitors saw; lists are safe to append to from several threads."""
+    """What visitors saw; lists are safe to append to from several threads."""
 
-    times: list[float] = field(default_factory=list)
+    first_maps: list[float] = field(default_factory=list)
+    """Seconds from a photograph sent to its first block received."""
     kept: list[Answer] = field(default_factory=list)
     """Some of the answers, to be computed again."""
     errors: list[str] = field(default_factory=list)
     mixed_up: list[str] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    """In the queue, as told to those who waited."""
+    refused: dict[int, int] = field(default_factory=dict)
+    """How often those who misbehave were told which status."""
 
 
 @dataclass(frozen=True)
 class Figures:
     """What a run found; times in seconds, memory in MB."""
 
-    users: int
+    visitors: int
+    misbehaving: int
     seconds: float
     pictures: int
     errors: int
@@ -99,11 +125,19 @@ class Figures:
     computed_again: int
     """Answers that the library computed again, and their largest difference from what came back."""
     largest_difference: float
-    median_seconds: float
-    p95_seconds: float
+    quiet: float
+    """First maps with nobody else there: 95th percentile, as below."""
+    median: float
+    p95: float
     memory_early: float
     memory_late: float
-    queue_position: str | None
+    longest_queue: int
+    refused: dict[int, int]
+
+    @property
+    def slower(self) -> float:
+        """How many times as long first maps take as when nobody else is there."""
+        return self.p95 / self.quiet
 
     @property
     def memory_growth(self) -> float:
@@ -117,55 +151,202 @@ class Figures:
             "no picture was answered": self.computed_again == 0,
             "somebody got what belongs to another picture": self.mixed_up > 0
             or self.largest_difference > SAME_MAPS,
+            f"first maps take {self.slower:.1f} times as long": self.slower >= SLOWER,
             f"memory changed by {self.memory_growth:+.0%}": abs(self.memory_growth) > STEADY,
-            "no queue position was seen in the page": self.queue_position is None,
+            "nobody who misbehaved was refused": self.misbehaving > 0 and not self.refused,
         }
         return [fault for fault, found in checks.items() if found]
 
 
+@contextmanager
+def page() -> Iterator[Served]:
+    """A page whose far models never come: the address they are fetched from accepts, and says nothing."""
+    options = f"--port 0 --model {MODEL} --size {SIZE} --precision fp32 --device cpu".split()
+    options += f"--max-memory-mb {MEMORY_MB} --max-upload-mb {UPLOAD_MB}".split()
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent, TemporaryDirectory() as folder:
+        proxy = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        away = {"https_proxy": proxy, "HTTPS_PROXY": proxy, "DINO_CACHE": folder, "HF_HUB_OFFLINE": "1"}
+        with serving(*options, env=away | {"no_proxy": "127.0.0.1,localhost"}) as served:
+            yield served
+
+
 def visit(
-    address: str, process: int, users: int, seconds: float
-) -> tuple[Visits, list[tuple[float, int]], str | None]:
-    """Let all visitors in for a while; what they saw, the page's memory by second, a queue position seen."""
+    served: Served, well: int, misbehaving: int, seconds: float
+) -> tuple[Visits, list[tuple[float, int]]]:
+    """Let all visitors in for a while; what those who behave saw, and the page's memory by second."""
     memory: list[tuple[float, int]] = []
-    visits, done = Visits(), threading.Event()
-    clients = [Client(address, verbose=False) for _ in range(users)]
-    start = time.monotonic()
-    with ThreadPoolExecutor(users) as pool:
-        running = [
-            pool.submit(visitor, client, user, start + seconds, address, visits)
-            for user, client in enumerate(clients)
+    visits, done, start = Visits(), threading.Event(), time.monotonic()
+    until, arriving = start + seconds, min(ARRIVALS, seconds / 5)
+    with ThreadPoolExecutor(well + misbehaving) as pool:
+        people: list[Visitor] = [Visitor(served.address, number, visits) for number in range(well)]
+        people += [
+            Misbehaving(served.address, well + number, visits, number % len(MISCHIEF))
+            for number in range(misbehaving)
         ]
-        watching = threading.Thread(target=watch_memory, args=(process, start, memory, done))
+        random.Random(0).shuffle(people)
+        running = [
+            pool.submit(one.stay, start + arriving * order / len(people), until)
+            for order, one in enumerate(people)
+        ]
+        watching = threading.Thread(target=watch_memory, args=(served.process.pid, start, memory, done))
         watching.start()
-        position = seen_queue_position(address, timeout=seconds)
         for each in running:
             each.result()
         done.set()
         watching.join()
-    return visits, memory, position
+    return visits, memory
 
 
-def visitor(client: Client, user: int, until: float, address: str, visits: Visits) -> None:
-    """Send new pictures, one after the other, and check that what comes back is theirs."""
-    turn = 0
-    while time.monotonic() < until:
-        picture, before = new_picture(user, turn), time.monotonic()
+class Visitor:
+    """One who behaves.
+
+    Args:
+        address: of the page.
+        number: nobody else's.
+        visits: takes what was seen.
+    """
+
+    def __init__(self, address: str, number: int, visits: Visits) -> None:
+        self.address, self.number, self.visits = address, number, visits
+        self.turn, self.chance = 0, random.Random(number)
+
+    def stay(self, arrival: float, until: float) -> None:
+        """Come at a time and stay until another."""
+        time.sleep(max(0.0, arrival - time.monotonic()))
+        while time.monotonic() < until:
+            self.look_once()
+            time.sleep(self.chance.uniform(*PAUSE))
+
+    def look_once(self) -> None:
+        """Open the page as a new visitor, and look at a picture of one's own."""
         try:
-            seen = client.predict(as_base64(picture), size=SIZE, api_name="/encode")
-            maps = client.predict(seen["token"], api_name="/attention")["maps"]
-            shown = fetch_picture(f"{address}/lab/encodings/{seen['token']}/picture.jpg")
+            with httpx.Client(base_url=self.address, timeout=TIMEOUT) as browser:
+                self.open(browser)
+                self.look(browser)
         except Exception as error:
-            visits.errors.append(f"{type(error).__name__}: {error}"[:200])
-            continue
-        finally:
-            turn += 1
-        answer = Answer(picture, np.array(maps, np.float32), time.monotonic() - before)
-        visits.times.append(answer.seconds)
-        if shown.shape != picture.shape or np.abs(shown.astype(int) - picture).mean() > SAME_PICTURE:
-            visits.mixed_up.append(f"visitor {user} sent picture {turn} and was shown another")
-        if turn == 1 + user % 4 or turn % 20 == 0:  # not only early ones, and not all: they stay in memory
-            visits.kept.append(answer)
+            self.visits.errors.append(f"{type(error).__name__}: {error}"[:200])
+        self.turn += 1
+
+    def open(self, browser: httpx.Client) -> None:
+        """The document and what it names."""
+        document = browser.get("/").raise_for_status().text
+        for path in re.findall(r'(?:src|href)="(static/[^"]+)"', document)[:6]:
+            browser.get(f"/{path}").raise_for_status()
+        browser.get("/api/photos/cat/picture.jpg").raise_for_status()
+
+    def look(self, browser: httpx.Client) -> None:
+        """Send a picture, see its first maps, move the block slider, look for objects."""
+        picture, before = new_picture(self.number, self.turn), time.monotonic()
+        sent = browser.post("/api/photos", content=as_png(picture)).raise_for_status().json()
+        seen = self.encode(browser, {"photo": sent["photo"], "model": MODEL, "size": SIZE})
+        token, last = seen["token"], seen["blocks"] - 1
+        arrays = browser.get(f"/api/encodings/{token}/blocks/{last}").raise_for_status().content
+        self.visits.first_maps.append(time.monotonic() - before)
+        for block in self.chance.sample(range(last), 2):
+            browser.get(f"/api/encodings/{token}/blocks/{block}").raise_for_status()
+        found = browser.get(f"/api/encodings/{token}/objects?method=tokencut").raise_for_status().json()
+        shown = browser.get(f"/api/photos/{sent['photo']}/picture.jpg").raise_for_status().content
+        self.check(picture, np.array(Image.open(io.BytesIO(shown))), seen, found)
+        if self.turn == 1 + self.number % 4 or self.turn % 20 == 0:  # not all: they stay in memory
+            self.visits.kept.append(Answer(picture, maps_of(arrays, seen)))
+
+    def encode(self, browser: httpx.Client, asked: dict[str, object]) -> dict:
+        """Wait as the page does, and hear the place in the queue."""
+        lines = {"Accept": "application/x-ndjson"}
+        with browser.stream("POST", "/api/encode", json=asked, headers=lines) as answer:
+            for line in answer.raise_for_status().iter_lines():
+                told = json.loads(line)
+                if told["state"] == "waiting":
+                    self.visits.places.append(told.get("place", 0))
+                if told["state"] == "error":
+                    raise RuntimeError(told["error"])
+        if any(told[name] != value for name, value in asked.items()):
+            self.visits.mixed_up.append(f"visitor {self.number} was answered another question")
+        return told
+
+    def check(self, picture: NDArray[np.uint8], shown: NDArray[np.uint8], seen: dict, found: dict) -> None:
+        """Whether what came is about this picture."""
+        other = shown.shape != picture.shape or np.abs(shown.astype(int) - picture).mean() > SAME_PICTURE
+        if other or (seen["height"], seen["width"]) != picture.shape[:2] or found["token"] != seen["token"]:
+            self.visits.mixed_up.append(f"visitor {self.number} was shown another picture")
+
+
+class Misbehaving(Visitor):
+    """One of those who do not, always in the same way: `kind` counts in `MISCHIEF`."""
+
+    def __init__(self, address: str, number: int, visits: Visits, kind: int) -> None:
+        super().__init__(address, number, visits)
+        self.kind = kind
+
+    def look_once(self) -> None:
+        """Do mischief, whatever comes of it."""
+        with (
+            suppress(httpx.HTTPError, OSError, KeyError),
+            httpx.Client(base_url=self.address, timeout=TIMEOUT) as browser,
+        ):
+            MISCHIEF[self.kind](self, browser)
+        self.turn += 1
+
+    def note(self, answer: httpx.Response) -> None:
+        """Remember a refusal."""
+        if answer.is_error:
+            self.visits.refused[answer.status_code] = self.visits.refused.get(answer.status_code, 0) + 1
+
+    def send_too_much(self, browser: httpx.Client) -> None:
+        """Eighty megabytes, to where files are taken and to where they are not."""
+        for path in ("/api/photos", "/api/encode"):
+            with suppress(httpx.HTTPError):
+                self.note(browser.post(path, content=bytes(80_000_000)))
+
+    def send_without_length(self, browser: httpx.Client) -> None:
+        """The same in chunks that do not say how many there will be."""
+        for path in ("/api/clips", "/api/mask"):
+            with suppress(httpx.HTTPError):
+                self.note(browser.post(path, content=(bytes(100_000) for _ in range(800))))
+
+    def ask_forty_at_once(self, browser: httpx.Client) -> None:
+        """Objects, and pictures of all heads at full size."""
+        sent = browser.post("/api/photos", content=as_png(new_picture(self.number, self.turn))).json()
+        asked = {"photo": sent["photo"], "model": MODEL, "size": SIZE}
+        seen = browser.post("/api/encode", json=asked).raise_for_status().json()
+        drawn = f"files/overlay.png?block={seen['blocks'] - 1}&full=true"
+        heavy = ("objects?method=several&refined=true", drawn)
+        with ThreadPoolExecutor(40) as pool:
+            for answer in pool.map(
+                lambda number: httpx.get(
+                    f"{self.address}/api/encodings/{seen['token']}/{heavy[number % 2]}", timeout=TIMEOUT
+                ),
+                range(40),
+            ):
+                self.note(answer)
+
+    def close_in_the_middle(self, browser: httpx.Client) -> None:
+        """Of one's own file, and of an answer."""
+        host, port = self.address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=TIMEOUT) as line:
+            line.sendall(
+                f"POST /api/photos HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4000000\r\n\r\n".encode()
+            )
+            line.sendall(bytes(1_000_000))
+        lines = {"Accept": "application/x-ndjson"}
+        asked = {"photo": "rocket", "model": MODEL, "size": self.chance.choice((224, 336, 480))}
+        with browser.stream("POST", "/api/encode", json=asked, headers=lines) as answer:
+            next(answer.iter_raw(), None)
+
+    def choose_what_never_comes(self, browser: httpx.Client) -> None:
+        """A model whose download hangs, and leave after a while."""
+        asked = {"photo": "cat", "model": HANGING, "size": SIZE}
+        with suppress(httpx.ReadTimeout):
+            self.note(browser.post("/api/encode", json=asked, timeout=20))
+
+
+MISCHIEF: tuple[Callable[[Misbehaving, httpx.Client], None], ...] = (
+    Misbehaving.send_too_much,
+    Misbehaving.send_without_length,
+    Misbehaving.ask_forty_at_once,
+    Misbehaving.close_in_the_middle,
+    Misbehaving.choose_what_never_comes,
+)
 
 
 def new_picture(user: int, turn: int) -> NDArray[np.uint8]:
@@ -176,17 +357,21 @@ def new_picture(user: int, turn: int) -> NDArray[np.uint8]:
     return np.array(Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC))
 
 
-def as_base64(picture: NDArray[np.uint8]) -> str:
+def as_png(picture: NDArray[np.uint8]) -> bytes:
     """The picture as a PNG file."""
     buffer = io.BytesIO()
     Image.fromarray(picture).save(buffer, "PNG", compress_level=1)
-    return base64.b64encode(buffer.getvalue()).decode()
+    return buffer.getvalue()
 
 
-def fetch_picture(address: str) -> NDArray[np.uint8]:
-    """What the page shows of an encoding: [height, width, 3]."""
-    with urllib.request.urlopen(address, timeout=60) as answer:
-        return np.array(Image.open(io.BytesIO(answer.read())))
+def maps_of(content: bytes, seen: dict) -> NDArray[np.float32]:
+    """Where [CLS] looks, from queries and keys as the browser gets them: [heads, rows, columns]."""
+    tokens = seen["prefix"] + seen["rows"] * seen["columns"]
+    queries, keys = np.frombuffer(content, "<f2").reshape(2, seen["heads"], tokens, -1).astype(np.float32)
+    logits = np.einsum("hd,hnd->hn", queries[:, 0], keys) / keys.shape[-1] ** 0.5
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights[:, seen["prefix"] :].reshape(-1, seen["rows"], seen["columns"])
 
 
 def watch_memory(process: int, start: float, memory: list[tuple[float, int]], done: threading.Event) -> None:
@@ -198,25 +383,33 @@ def watch_memory(process: int, start: float, memory: list[tuple[float, int]], do
             memory.append((time.monotonic() - start, int(resident[1]) * 1024))
 
 
-def summary(visits: Visits, memory: list[tuple[float, int]], position: str | None, load: Load) -> Figures:
+def summary(quiet: Visits, visits: Visits, memory: list[tuple[float, int]], load: Load) -> Figures:
     """The figures, with a sample of the answers computed again by the library."""
-    times = sorted(visits.times)
     sample = visits.kept[:: max(1, len(visits.kept) // CHECKED)][:CHECKED]
+    errors = quiet.errors + visits.errors
     return Figures(
-        users=load.users,
+        visitors=load.visitors,
+        misbehaving=load.misbehaving,
         seconds=load.seconds,
-        pictures=len(times),
-        errors=len(visits.errors),
-        first_error=visits.errors[0] if visits.errors else None,
+        pictures=len(visits.first_maps),
+        errors=len(errors),
+        first_error=errors[0] if errors else None,
         mixed_up=len(visits.mixed_up),
         computed_again=len(sample),
         largest_difference=largest_difference(sample),
-        median_seconds=median(times or [0.0]),
-        p95_seconds=times[int(0.95 * (len(times) - 1))] if times else 0.0,
-        memory_early=around(memory, load.seconds / 4) / 1e6,
+        quiet=percentile_95(quiet.first_maps),
+        median=median(visits.first_maps or [0.0]),
+        p95=percentile_95(visits.first_maps),
+        memory_early=around(memory, load.seconds / 5) / 1e6,
         memory_late=around(memory, load.seconds) / 1e6,
-        queue_position=position,
+        longest_queue=max(visits.places, default=-1) + 1,
+        refused=visits.refused,
     )
+
+
+def percentile_95(values: list[float]) -> float:
+    """Of no fewer than two; 0 of fewer."""
+    return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else 0.0
 
 
 def around(memory: list[tuple[float, int]], second: float) -> float:
@@ -233,7 +426,7 @@ def around(memory: list[tuple[float, int]], second: float) -> float:
 
 def largest_difference(answers: list[Answer]) -> float:
     """Between the maps that came back and those the library computes of the same pictures."""
-    predictor = AttentionPredictor("embedded", size=SIZE, precision="fp32", device="cpu")
+    predictor = AttentionPredictor(MODEL, size=SIZE, precision="fp32", device="cpu")
     largest = 0.0
     for answer in answers:
         predictor.set_image(answer.picture)
@@ -243,15 +436,18 @@ def largest_difference(answers: list[Answer]) -> float:
 
 def as_text(of: Figures) -> str:
     """The lines a person reads."""
+    refused = ", ".join(f"{count} × {status}" for status, count in sorted(of.refused.items()))
     return "\n".join(
         (
-            f"load: {of.users} visitors for {of.seconds:.0f} s: {of.pictures} pictures, {of.errors} errors, "
-            f"{of.mixed_up} mixed up",
-            f"  picture to maps: median {of.median_seconds:.2f} s, 95 % within {of.p95_seconds:.2f} s",
+            f"load: {of.visitors} visitors for {of.seconds:.0f} s, {of.misbehaving} of them misbehaving "
+            f"(refused: {refused or 'never'}):",
+            f"  the others: {of.pictures} pictures, {of.errors} errors, {of.mixed_up} mixed up",
+            f"  first maps: median {of.median:.2f} s, 95 % within {of.p95:.2f} s, "
+            f"alone {of.quiet:.2f} s: {of.slower:.1f} times (goal below {SLOWER:.0f})",
             f"  {of.computed_again} answers computed again: largest difference {of.largest_difference:.1e}",
-            f"  memory: {of.memory_early:.0f} MB after a quarter, {of.memory_late:.0f} MB at the end "
+            f"  memory: {of.memory_early:.0f} MB after a fifth, {of.memory_late:.0f} MB at the end "
             f"({of.memory_growth:+.1%})",
-            f"  a visitor of the page meanwhile reads: {of.queue_position}",
+            f"  longest queue that somebody was told of: {of.longest_queue}",
         )
     )
 

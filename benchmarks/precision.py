@@ -16,8 +16,8 @@ from benchmarks.measure import Result, median_seconds, report
 from dino_model import images
 from dino_model.predictor import AttentionPredictor
 from dino_model.weights import load_model
-from segmentation.davis import Clip, official_std, open_davis, read_first_mask
-from segmentation.propagation import DINO, Labels, Picture, propagate_frames
+from segmentation.davis import Clip, open_davis, read_first_mask
+from segmentation.propagation import DINO, Labels, Picture, official_std, propagate_frames
 
 ALLOWED = 0.001  # share of a frame's pixels whose label may differ
 

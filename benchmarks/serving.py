@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parent.parent
 STARTS_WITHIN = 180  # seconds
-ENDS_WITHIN = 20
+ENDS_WITHIN = 60
 
 
 @dataclass(frozen=True)

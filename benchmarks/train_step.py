@@ -3,7 +3,6 @@
 python -m benchmarks.train_step [--json FILE]
 """
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,18 +17,22 @@ from dino_model.backbones import BackboneConfig, choose_training_attention
 from dino_model.device import ComputePrecision, autocast, choose_precision
 from dino_model.head import HeadConfig, ProjectionHead, Prototypes
 from training.crops import CropConfig, Crops
-from training.loop import Rates, train_step
-from training.methods.dino import DINO, DINOConfig, Network
-from training.pretrain import build_dino, rates
-from training.recipes import Recipe
+from training.loop import train_step
+from training.methods.base import Batch
+from training.methods.dino import DINO, DINOConfig
+from training.methods.network import Network
+from training.plan import Plan
+from training.randomness import Randomness
+from training.recipes import OptimizerConfig, Recipe
 
 CPU = torch.device("cpu")
 # From the first step on at full rates and with trained prototypes: the costly kind of step.
+METHOD = DINOConfig(HeadConfig(prototypes=65_536), freeze_last_layer_epochs=0)
 RECIPE = Recipe(
     backbone=BackboneConfig("vit_tiny", patch_size=16),
-    head=HeadConfig(prototypes=65_536),
     crops=CropConfig(global_size=224, local_size=96, local_crops=6),
-    dino=DINOConfig(freeze_last_layer_epochs=0),
+    method=METHOD,
+    optimizer=OptimizerConfig(warmup_epochs=0),
     epochs=1,
     batch_size=8,
 )
@@ -73,7 +76,7 @@ def compare() -> tuple[str, ...]:
     crop = RECIPE.crops
     return (
         f"ViT-Ti/16, 2 × {crop.global_size} + {crop.local_crops} × {crop.local_size}, "
-        f"K = {RECIPE.head.prototypes:,}, batch {RECIPE.batch_size}; ours in {precision}, "
+        f"K = {METHOD.head.prototypes:,}, batch {RECIPE.batch_size}; ours in {precision}, "
         f"the reference in fp32, {torch.get_num_threads()} threads",
         f"loss after one update: reference {expected:.5f}, ours {found:.5f} in fp32, "
         f"{rough:.5f} in {precision}",
@@ -91,13 +94,12 @@ def random_crops() -> Crops:
 def fresh_method() -> DINO:
     """The method with the same weights each time."""
     torch.manual_seed(0)
-    return build_dino(RECIPE, STEPS)
+    return METHOD.build(RECIPE.backbone, make_plan().method, 0)
 
 
-def recipe_rates() -> Rates:
-    """The recipe's learning rate and weight decay, without warm-up."""
-    optimizer = dataclasses.replace(RECIPE.optimizer, warmup_epochs=0)
-    return rates(dataclasses.replace(RECIPE, optimizer=optimizer), STEPS)
+def make_plan() -> Plan:
+    """The recipe's per-step values."""
+    return Plan.of(RECIPE, STEPS * RECIPE.batch_size)
 
 
 def build_ours() -> Computation:
@@ -122,7 +124,7 @@ class OurStep:
     """The step of `python -m training pretrain`."""
 
     def __init__(self, precision: ComputePrecision) -> None:
-        self.method, self.rates, self.precision = fresh_method(), recipe_rates(), precision
+        self.method, self.plan, self.precision = fresh_method(), make_plan(), precision
         choose_training_attention(self.method, CPU, precision)
         self.optimizer = torch.optim.AdamW(self.method.parameter_groups(), lr=0.0, fused=True)
         self.steps = 0
@@ -130,7 +132,9 @@ class OurStep:
     def __call__(self, crops: Crops) -> float:
         """Loss of the batch; student, teacher and center move on."""
         context = autocast(self.precision, CPU)
-        logs = train_step(self.method, self.optimizer, crops, self.steps, self.rates, context)
+        pictures = crops.views.shape[1]
+        batch = Batch(crops, None, Randomness(0, self.steps, 0, pictures, pictures))
+        logs = train_step(self.method, self.optimizer, batch, self.steps, self.plan, context)
         self.steps += 1
         return logs["loss"]
 
@@ -149,8 +153,8 @@ class PlainStep:
             if isinstance(module, Attention):
                 module.fused_attn = False
         self.student, self.teacher = method.student, method.teacher
-        self.center = torch.zeros(1, RECIPE.head.prototypes)
-        self.rates, self.momentum = recipe_rates(), method.schedules.teacher_momentum
+        self.center = torch.zeros(1, METHOD.head.prototypes)
+        self.plan, self.momentum = make_plan(), method.schedules.teacher_momentum
         trained = [(name, p) for name, p in self.student.named_parameters() if p.requires_grad]
         plain = {name for name, p in trained if p.ndim == 1 or name.endswith(".bias")}
         groups = [[p for name, p in trained if (name in plain) is kind] for kind in (False, True)]
@@ -169,8 +173,8 @@ class PlainStep:
         loss.backward()
         self.clip()
         decayed, plain = self.optimizer.param_groups
-        decayed["lr"] = plain["lr"] = float(self.rates.lr[self.steps])
-        decayed["weight_decay"], plain["weight_decay"] = float(self.rates.weight_decay[self.steps]), 0.0
+        decayed["lr"] = plain["lr"] = float(self.plan.lr[self.steps])
+        decayed["weight_decay"], plain["weight_decay"] = float(self.plan.weight_decay[self.steps]), 0.0
         self.optimizer.step()
         self.follow(float(self.momentum[self.steps]))
         self.steps += 1
@@ -187,7 +191,7 @@ class PlainStep:
         """Clip every gradient to its own norm."""
         for parameter in self.student.parameters():
             if parameter.grad is not None:
-                coefficient = self.rates.clip_grad / (parameter.grad.norm().item() + 1e-6)
+                coefficient = self.plan.clip_grad / (parameter.grad.norm().item() + 1e-6)
                 if coefficient < 1:
                     parameter.grad.mul_(coefficient)
 
@@ -209,10 +213,10 @@ def plain_loss(student_logits: list[Tensor], teacher_logits: list[Tensor], cente
     """Mean cross-entropy of every teacher view with every other crop, pair by pair; logits [batch, K]."""
     pairs = []
     for view, logits in enumerate(teacher_logits):
-        target = F.softmax((logits - center) / RECIPE.dino.teacher_temperature, dim=-1)
+        target = F.softmax((logits - center) / METHOD.teacher_temperature, dim=-1)
         for crop, student in enumerate(student_logits):
             if crop != view:
-                log_probability = F.log_softmax(student / RECIPE.dino.student_temperature, dim=-1)
+                log_probability = F.log_softmax(student / METHOD.student_temperature, dim=-1)
                 pairs.append(-(target * log_probability).sum(dim=-1).mean())
     return torch.stack(pairs).mean()
 

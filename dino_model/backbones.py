@@ -5,6 +5,7 @@ token after the final norm for a ViT (section 3.2 of the paper), the pooled feat
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import timm
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from dino_model import position
 from dino_model.device import ComputePrecision
-from dino_model.position import PositionMode
+from dino_model.position import PositionMode, PositionStart
 
 # Width, depth and heads of the paper's Table 1 (and DeiT's Ti, which the official code adds).
 VIT_SHAPES = {"vit_tiny": (192, 12, 3), "vit_small": (384, 12, 6), "vit_base": (768, 12, 12)}
@@ -42,6 +43,8 @@ class BackboneConfig:
     """Stochastic depth of the last block; earlier blocks get linearly less."""
     position_mode: PositionMode = "size"
     """How position embeddings are resampled, see `dino_model.position`."""
+    position_start: PositionStart = "normal"
+    """What position embeddings are before training: normal (deviation 0.02) or sincos (ViT)."""
 
     def vit_shape(self) -> tuple[int, int, int]:
         """Width, depth and heads with the overrides applied."""
@@ -65,7 +68,8 @@ def create_backbone(config: BackboneConfig) -> nn.Module:
     """
     _check(config)
     if config.architecture == "resnet50":
-        return timm.create_model("resnet50", num_classes=0, in_chans=config.in_channels)
+        # torchvision's start, as in the official code: no branch begins at zero.
+        return timm.create_model("resnet50", num_classes=0, in_chans=config.in_channels, zero_init_last=False)
     width, depth, heads = config.vit_shape()
     vit = VisionTransformer(
         img_size=config.image_size,
@@ -81,6 +85,8 @@ def create_backbone(config: BackboneConfig) -> nn.Module:
     )
     # timm starts [CLS] at 1e-6; DINO draws it like every other weight.
     nn.init.trunc_normal_(vit.cls_token, std=0.02)
+    if config.position_start == "sincos":
+        position.start_as_waves(vit)
     position.install(vit, config.position_mode)
     return vit
 
@@ -101,10 +107,45 @@ def feature_width(backbone: nn.Module) -> int:
     return int(backbone.num_features)  # type: ignore[arg-type]
 
 
+def traits(backbone: nn.Module) -> dict[str, object]:
+    """What weights depend on beside the learned grid, by the names of `BackboneConfig`."""
+    if not isinstance(backbone, VisionTransformer):
+        return {"architecture": type(backbone).__name__}
+    return {
+        "patch_size": backbone.patch_embed.patch_size[0],
+        "width": backbone.embed_dim,
+        "depth": len(backbone.blocks),
+        "heads": backbone.blocks[0].attn.num_heads,
+        "position_mode": getattr(backbone, "position_mode", None),
+    }
+
+
 def forward_tokens(vit: VisionTransformer, images: Tensor) -> Tensor:
     """All tokens after the final norm, prefix tokens first: [batch, tokens, width]."""
     tokens: Tensor = vit.forward_features(images)
     return tokens
+
+
+def features_of_patches(backbone: nn.Module, images: Tensor, kept: Tensor | None = None) -> Tensor:
+    """A backbone's features, a ViT's from some of its patches only, as if the others were not there.
+
+    Args:
+        backbone: any; `kept` needs a ViT.
+        images: [batch, channels, height, width].
+        kept: numbers of the patches, row by row, that each picture keeps: [batch, kept]. None: all.
+
+    Returns:
+        [batch, width].
+    """
+    vit: Any = backbone
+    if kept is None:
+        features: Tensor = vit(images)
+        return features
+    tokens = vit.norm_pre(vit._pos_embed(vit.patch_embed(images)))
+    prefix, patches = tokens.tensor_split((vit.num_prefix_tokens,), dim=1)
+    tokens = torch.cat([prefix, patches.take_along_dim(kept[..., None], dim=1)], dim=1)
+    features = vit.forward_head(vit.norm(vit.blocks(tokens)))
+    return features
 
 
 def patch_grid(vit: VisionTransformer, height: int, width: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -22,7 +22,9 @@ from torch import Tensor, nn
 from dino_model import files
 from dino_model.backbones import VIT_SHAPES, BackboneConfig
 
-CheckpointKey = Literal["teacher", "student"]
+CheckpointKey = str | None
+"""Name of one of several networks, as the method that trained them calls it; None: its usual one."""
+OFFICIAL_NETWORKS = ("teacher", "student")
 FORMAT = "dino-attention-lab/1"
 SUFFIXES = (".pth", ".pt", ".safetensors")
 
@@ -40,24 +42,22 @@ class StoredBackbone:
     """None where the file does not describe itself."""
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    network: CheckpointKey | None = None
-    """Which of two networks this is; None where the file holds only one."""
+    network: CheckpointKey = None
+    """Which of several networks this is; None where the file holds only one."""
     official: bool = False
     """Whether the official code wrote it (a full checkpoint with student and teacher)."""
 
 
-def read_backbone(path: Path, checkpoint_key: CheckpointKey = "teacher") -> StoredBackbone:
+def read_backbone(path: Path, checkpoint_key: CheckpointKey = None) -> StoredBackbone:
     """Tensors and description of the backbone in a file or a training run's folder.
 
     Args:
         path: .safetensors, .pth or .pt file, or a run's folder with config.json and checkpoint.pt.
-        checkpoint_key: which of two networks; a file that holds only one has no student.
+        checkpoint_key: which of several networks; None: the teacher, or what the run's method evaluates.
 
     Raises:
         WeightsError: no such file, an unreadable or refused one, or one without such a backbone.
     """
-    if checkpoint_key not in get_args(CheckpointKey):
-        raise WeightsError(f"unknown checkpoint key {checkpoint_key!r}: choose 'teacher' or 'student'")
     if path.is_dir():
         return _read_run(path, checkpoint_key)
     if not path.is_file():
@@ -71,10 +71,8 @@ def read_backbone(path: Path, checkpoint_key: CheckpointKey = "teacher") -> Stor
                 f"{path} is of a training run and does not tell its heads: put its config.json beside it"
             )
         return _read_run(path.parent, checkpoint_key, path.name)
-    tensors = _select_network(payload, checkpoint_key, str(path))
-    if checkpoint_key in payload:
-        return StoredBackbone(tensors, None, network=checkpoint_key, official=True)
-    return StoredBackbone(tensors, None)
+    tensors, network = _select_network(payload, checkpoint_key, str(path))
+    return StoredBackbone(tensors, None, network=network, official=network is not None)
 
 
 def write_safetensors(
@@ -174,30 +172,62 @@ def _read_run(
     try:
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         described = settings["backbone"]
+        # What runs before format 2 do not tell was the same in all of them.
+        networks = dict(settings.get("networks") or {name: f"{name}.backbone" for name in OFFICIAL_NETWORKS})
+        mean, std = (
+            tuple(map(float, settings[name])) if name in settings else None for name in ("mean", "std")
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{folder / 'config.json'} does not describe a backbone: {error!r}") from error
     config = _config_from(described, str(folder / "config.json"))
-    tensors = _select_network(_read_torch(folder / file_name), checkpoint_key, str(folder / file_name))
-    return StoredBackbone(tensors, config, network=checkpoint_key)
+    state = _read_torch(folder / file_name).get("method")
+    if not isinstance(state, Mapping):
+        raise WeightsError(f"{folder / file_name} holds no networks of a training run")
+    network = checkpoint_key or next(iter(networks))
+    if network not in networks:
+        raise WeightsError(f"{folder} has no {network}: found {', '.join(networks)}")
+    prefix = f"{networks[network]}."
+    tensors = {
+        name.removeprefix(prefix): value
+        for name, value in state.items()
+        if name.startswith(prefix) and isinstance(value, Tensor)
+    }
+    if not tensors:
+        raise WeightsError(f"{folder / file_name} has no {network}: found no tensors {prefix}…")
+    return StoredBackbone(tensors, config, mean, std, network)
 
 
-def _read_safetensors(path: Path, checkpoint_key: CheckpointKey) -> StoredBackbone:
-    """Self-describing where this package wrote it, a bare state dict otherwise."""
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Every tensor of a .safetensors file, under its own name.
+
+    Raises:
+        WeightsError: not such a file, or a broken one.
+    """
+    return _open_safetensors(path)[0]
+
+
+def _open_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors, and the words that stand beside them."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            return tensors, file.metadata() or {}
     except safetensors.SafetensorError as error:
         raise WeightsError(
             f"{path} is no readable .safetensors file (broken or cut off?): {error}"
         ) from error
+
+
+def _read_safetensors(path: Path, checkpoint_key: CheckpointKey) -> StoredBackbone:
+    """Self-describing where this package wrote it, a bare state dict otherwise."""
+    tensors, metadata = _open_safetensors(path)
     if metadata.get("format") != FORMAT:
-        return StoredBackbone(_select_network(tensors, checkpoint_key, str(path)), None)
+        return StoredBackbone(_select_network(tensors, checkpoint_key, str(path))[0], None)
     try:
         described, mean, std = (json.loads(metadata[name]) for name in ("backbone", "mean", "std"))
     except (ValueError, KeyError) as error:
         raise WeightsError(f"the description in {path} cannot be read: {error!r}") from error
-    _refuse_student(checkpoint_key, str(path))
+    _refuse_network(checkpoint_key, str(path))
     return StoredBackbone(tensors, _config_from(described, str(path)), tuple(mean), tuple(std))
 
 
@@ -225,21 +255,16 @@ def _read_torch(path: Path) -> dict[str, Any]:
 
 def _select_network(
     payload: Mapping[str, Any], checkpoint_key: CheckpointKey, where: str
-) -> dict[str, Tensor]:
-    """Backbone tensors of the asked network, under the backbone's own names."""
-    if "method" in payload:  # a run of this package: "teacher.backbone.…"
-        parts = ((*name.partition("."), value) for name, value in payload["method"].items())
-        networks: dict[str, dict[str, Any]] = {}
-        for network, _, rest, value in parts:
-            networks.setdefault(network, {})[rest] = value
-    else:  # the official code: "teacher": {"backbone.…"}
-        networks = {name: payload[name] for name in get_args(CheckpointKey) if name in payload}
+) -> tuple[dict[str, Tensor], CheckpointKey]:
+    """Backbone tensors of the asked network, under the backbone's own names, and its name if it has one."""
+    networks = {name: payload[name] for name in OFFICIAL_NETWORKS if name in payload}
     if networks:
-        if not networks.get(checkpoint_key):
-            raise WeightsError(f"{where} has no {checkpoint_key}: found {', '.join(sorted(networks))}")
-        return _strip(networks[checkpoint_key], where)
-    _refuse_student(checkpoint_key, where)
-    return _strip(payload.get("state_dict") or payload.get("model") or payload, where)
+        network = checkpoint_key or OFFICIAL_NETWORKS[0]
+        if not networks.get(network):
+            raise WeightsError(f"{where} has no {network}: found {', '.join(sorted(networks))}")
+        return _strip(networks[network], where), network
+    _refuse_network(checkpoint_key, where)
+    return _strip(payload.get("state_dict") or payload.get("model") or payload, where), None
 
 
 def _strip(network: Any, where: str) -> dict[str, Tensor]:
@@ -264,9 +289,9 @@ def _strip(network: Any, where: str) -> dict[str, Tensor]:
     return found
 
 
-def _refuse_student(checkpoint_key: CheckpointKey, where: str) -> None:
-    if checkpoint_key == "student":
-        raise WeightsError(f"{where} has no student: it holds a single network, to be asked for as 'teacher'")
+def _refuse_network(checkpoint_key: CheckpointKey, where: str) -> None:
+    if checkpoint_key not in (None, OFFICIAL_NETWORKS[0]):
+        raise WeightsError(f"{where} has no {checkpoint_key}: it holds a single network, leave the key out")
 
 
 def _config_from(described: Any, where: str) -> BackboneConfig:

@@ -1,6 +1,5 @@
 """The commands of `python -m dino_model`."""
 
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import tyro
 from dino_model import catalogue, export, files
 from dino_model.catalogue import Facts
 from dino_model.checkpoints import CheckpointKey, WeightsError, write_safetensors
-from dino_model.class_map_command import DrawClassMap
+from dino_model.class_map.command import DrawClassMap
 from dino_model.errors import EXPECTED, sentence
 from dino_model.weights import is_path, load_model
 
@@ -24,21 +23,41 @@ Scores are as published, in percent. k-NN (k = 20) and linear: ImageNet-1k top-1
 masks; DAVIS: 2017, mean of J and F. here: loads without a network; the others are fetched when first used.
 
 Names are also random:ARCHITECTURE/PATCH (random:vit_small/16), any timm name (deit_small_patch16_224.fb_in1k,
-vit_small_patch14_reg4_dinov2.lvd142m), a .pth, .pt or .safetensors file, and the folder of a training run."""
+vit_small_patch14_reg4_dinov2.lvd142m; `list --timm '*dino*'` tells which), hf:OWNER/NAME, a .pth, .pt or
+.safetensors file, and the folder of a training run."""
 
 
 @dataclass(frozen=True)
 class List:
-    """Models with a name of their own, and their published scores."""
+    """Models with a name of their own, and their published scores; with --timm, timm's that can be read."""
 
+    timm: str | None = None
+    """Tell of the models of timm's whose name fits this instead, such as '*dinov3*': what of their attention
+    can be read, or why not; licence, size, whether here. Fetches nothing."""
     json: Path | None = None
     """Write the table to this file."""
 
     def run(self) -> None:
         """Print the table."""
+        if self.timm is not None:
+            self._tell_timm(self.timm)
+            return
         models = catalogue.listed()
         print(_table([COLUMNS, *map(_row, models)]), LEGEND, sep="\n\n")
-        _write_json(self.json, [asdict(model) for model in models])
+        if self.json:
+            files.write_json(self.json, [asdict(model) for model in models])
+
+    def _tell_timm(self, pattern: str) -> None:
+        found = []
+        for model in catalogue.of_timm(pattern):
+            found.append(asdict(model))
+            size = f"{model.parameters / 1e6:.1f} M parameters"
+            print(
+                f"{model.name}\n    {model.architecture}; {size}; licence {model.licence}; here: {model.here}"
+            )
+            print(f"    {model.reads}", flush=True)
+        if self.json:
+            files.write_json(self.json, found)
 
 
 @dataclass(frozen=True)
@@ -69,7 +88,8 @@ class Show:
         print("\n".join(f"{name:13}{value}" for name, value in lines.items()))
         if model.note:
             print(f"\n{model.note}")
-        _write_json(self.json, asdict(model))
+        if self.json:
+            files.write_json(self.json, asdict(model))
 
 
 @dataclass(frozen=True)
@@ -86,8 +106,8 @@ class Export:
     """Storage of figures in .safetensors; they load to fp32 either way."""
     size: int = 224
     """Side of the square pictures that an .onnx file takes."""
-    checkpoint_key: CheckpointKey = "teacher"
-    """Which network of a checkpoint or run that holds both."""
+    checkpoint_key: CheckpointKey = None
+    """Which network of several in a checkpoint or run: teacher, student, …; left out: its usual one."""
 
     def run(self) -> None:
         """Load, write, say how large it became."""
@@ -145,8 +165,3 @@ def _row(model: Facts) -> tuple[str, ...]:
 def _table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-
-
-def _write_json(path: Path | None, content: object) -> None:
-    if path is not None:
-        files.write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -2,15 +2,23 @@
 
 import os
 import sys
-import time
 import urllib.request
+from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
 
 from dino_model import files
 
 CHUNK = 1 << 20  # bytes read at a time
 TIMEOUT = 30  # seconds without an answer
+BYTES: dict[str, Any] = {"unit": "B", "unit_scale": True}  # how a line of progress counts
+
+
+Told = Callable[[int, int], None]
+"""Hears how many bytes have come and how many there will be, 0 where nobody knows; may raise to end it."""
 
 
 class DownloadError(OSError):
@@ -30,20 +38,29 @@ def cache_folder() -> Path:
     return parent / "dino-attention-lab"
 
 
-def fetch(address: str, name: str) -> Path:
+def fetch(address: str, name: str, accept: Callable[[Path], object], told: Told | None = None) -> Path:
     """The file `name` of the cache folder, fetched from `address` unless it is there already.
 
-    Progress goes to stderr. The file appears under its name only when all of it has come.
+    Progress goes to stderr. The file appears under its name only when all of it has come and `accept` has
+    taken it: a sign-in page that is sent with a good conscience does not stay.
+
+    Args:
+        address: where it is published.
+        name: in the cache folder.
+        accept: reads the file; a ValueError refuses it.
+        told: hears of the progress instead of stderr.
 
     Raises:
-        DownloadError: no connection, no such file, or an answer shorter than announced.
+        DownloadError: no connection, no such file, an answer shorter than announced, or one that `accept`
+            refuses.
     """
     target = cache_folder() / name
     if target.is_file():
         return target
     try:
         with files.replacing(target) as beside:
-            _transfer(address, beside, name)
+            _transfer(address, beside, name, told)
+            _check(accept, beside, name)
     except (OSError, HTTPException) as error:  # urllib's own errors are OSErrors
         raise DownloadError(
             f"could not download {name} from {address} ({_reason(error)}): "
@@ -52,41 +69,26 @@ def fetch(address: str, name: str) -> Path:
     return target
 
 
-def _transfer(address: str, target: Path, name: str) -> None:
+def _check(accept: Callable[[Path], object], file: Path, name: str) -> None:
+    try:
+        accept(file)
+    except ValueError as error:
+        raise OSError(f"what came is no such file: {str(error).replace(str(file), name)}") from error
+
+
+def _transfer(address: str, target: Path, name: str, told: Told | None) -> None:
     request = urllib.request.Request(address, headers={"User-Agent": "dino-attention-lab"})
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, target.open("wb") as file:
         announced = int(answer.headers.get("Content-Length") or 0)
-        progress = _Progress(name, announced)
-        while chunk := answer.read(CHUNK):
-            file.write(chunk)
-            progress.show(file.tell())
-        progress.end()
+        shown = tqdm(total=announced or None, desc=f"downloading {name}", disable=bool(told), **BYTES)
+        with shown as progress:
+            while chunk := answer.read1(CHUNK):  # what is there: a slow connection is told of, can be ended
+                file.write(chunk)
+                progress.update(len(chunk))
+                if told:
+                    told(file.tell(), announced)
         if announced and file.tell() != announced:
             raise OSError(f"the connection broke off after {file.tell():,} of {announced:,} bytes")
-
-
-class _Progress:
-    """One line on stderr, rewritten in place on a terminal; elsewhere one line at the start."""
-
-    def __init__(self, name: str, total: int) -> None:
-        self.name, self.total, self.shown = name, total, 0.0
-        self.live = sys.stderr.isatty()
-        if not self.live:
-            print(
-                f"downloading {name} ({total / 1e6:.1f} MB)" if total else f"downloading {name}",
-                file=sys.stderr,
-            )
-
-    def show(self, done: int) -> None:
-        if not self.live or time.monotonic() - self.shown < 0.2:
-            return
-        self.shown = time.monotonic()
-        share = f" of {self.total / 1e6:.1f} MB, {done / self.total:.0%}" if self.total else " MB"
-        print(f"\rdownloading {self.name}: {done / 1e6:.1f}{share}", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self.live:
-            print(file=sys.stderr)
 
 
 def _reason(error: Exception) -> str:

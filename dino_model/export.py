@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from dino_model import files
-from dino_model.attention import checked_vit, embed, rows_from_tokens, run_blocks
-from dino_model.backbones import patch_grid
 from dino_model.checkpoints import WeightsError
+from dino_model.readable import readable
 
 NEEDED = ("onnx", "onnxscript")
 
@@ -18,20 +17,19 @@ NEEDED = ("onnx", "onnxscript")
 class FeatureAndAttention(nn.Module):
     """A ViT that answers with [CLS] after the final norm and with where [CLS] looks in the last block."""
 
-    def __init__(self, backbone: nn.Module, size: int) -> None:
+    def __init__(self, backbone: nn.Module) -> None:
         super().__init__()
-        self.vit = checked_vit(backbone)
-        if self.vit.cls_token is None:
+        self.backbone = backbone  # so that its parameters are this module's
+        self.vit = readable(backbone)
+        if self.vit.summary != "cls":
             raise ValueError("the model has no [CLS] token, so there is no attention of [CLS] to export")
-        self.grid = patch_grid(self.vit, size, size)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Images [batch, channels, size, size] -> feature [batch, width], [batch, heads, rows, columns]."""
-        last = len(self.vit.blocks) - 1
-        tokens = run_blocks(self.vit, embed(self.vit, images), 0, last)
-        rows = rows_from_tokens(self.vit.blocks[last], tokens, [0])
-        attention = rows[:, :, 0, self.vit.num_prefix_tokens :].unflatten(-1, self.grid)
-        feature = self.vit.forward_head(self.vit.norm(run_blocks(self.vit, tokens, last, last + 1)))
+        vit, last, grid = self.vit, self.vit.depth - 1, self.vit.grid(images)
+        tokens = vit.run(vit.embed(images), grid, 0, last)
+        attention = vit.rows(last, tokens, grid, [0])[:, :, 0, vit.prefix_tokens :].unflatten(-1, grid)
+        feature = vit.vit.forward_head(vit.norm(vit.run(tokens, grid, last, last + 1)))
         return feature, attention
 
 
@@ -50,7 +48,7 @@ def write_onnx(backbone: nn.Module, path: Path, *, size: int, channels: int = 3)
     if size < 1:
         raise ValueError(f"size is {size}, expected at least 1")
     is_vit = hasattr(backbone, "blocks")
-    model = FeatureAndAttention(backbone, size).eval() if is_vit else backbone.eval()
+    model = FeatureAndAttention(backbone).eval() if is_vit else backbone.eval()
     with files.replacing(path) as beside, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, on its own workings
         torch.onnx.export(

@@ -6,11 +6,9 @@ answer; `patch_tokens` and `last_blocks` are other functions to hand it, `gem` p
 
 import hashlib
 import json
-import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +20,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from dino_model import files
+from dino_model.ahead import load_ahead
 from dino_model.backbones import forward_tokens, patch_grid
 from dino_model.device import Precision, autocast, choose_device, choose_precision
 from dino_model.images import Images
@@ -112,13 +111,9 @@ def features(
 
 def _batches(load: Callable[[int], Tensor], count: int, size: int) -> Iterator[Tensor]:
     """`load(0)`, `load(1)`, ... stacked by `size`; threads load one batch ahead of the one in use."""
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        loading: deque[Iterator[Tensor]] = deque()
-        for start in range(0, count, size):
-            loading.append(pool.map(load, range(start, min(start + size, count))))
-            if len(loading) > 1:
-                yield torch.stack(list(loading.popleft()))
-        yield from (torch.stack(list(batch)) for batch in loading)
+    loaded = load_ahead(load, range(count), depth=size)
+    while batch := list(islice(loaded, size)):
+        yield torch.stack(batch)
 
 
 def cls_features(
@@ -199,7 +194,9 @@ def last_blocks(vit: VisionTransformer, images: Tensor, blocks: int) -> Tensor:
     """
     if not 1 <= blocks <= len(vit.blocks):
         raise ValueError(f"cannot take the last {blocks} blocks of a ViT with {len(vit.blocks)}")
-    layers = vit.get_intermediate_layers(images, n=blocks, return_prefix_tokens=True, norm=True)
+    layers = vit.forward_intermediates(
+        images, blocks, return_prefix_tokens=True, norm=True, intermediates_only=True
+    )
     return torch.cat([prefix[:, 0] for _, prefix in layers], dim=-1)
 
 
@@ -209,6 +206,26 @@ def gem(tokens: Tensor, power: float = 4.0, floor: float = 1e-6) -> Tensor:
     What is below `floor` counts as `floor`. Power 4 is the official copy detection's.
     """
     return tokens.clamp(min=floor).pow(power).mean(dim=-2).pow(1 / power)
+
+
+def picture_key(what: str, picture: np.ndarray, *, weights: str, view: str, computed: str) -> dict[str, str]:
+    """A key for `FeatureCache` of what a model says of one picture.
+
+    Args:
+        what: which feature.
+        picture: uint8 [height, width, channels].
+        weights: `model_fingerprint` of the model.
+        view: how the picture was brought to it.
+        computed: in which precision and where.
+    """
+    content = hashlib.blake2b(np.ascontiguousarray(picture).data, digest_size=16).hexdigest()
+    return {
+        "feature": what,
+        "model": weights,
+        "picture": f"{picture.shape} {content}",
+        "view": view,
+        "computed": computed,
+    }
 
 
 class FeatureCache:

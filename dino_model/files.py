@@ -1,11 +1,15 @@
 """Files that are written whole or not at all."""
 
 import errno
+import json
+import math
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -29,6 +33,25 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file (UTF-8, line ends as they are in `text`) whole or not at all."""
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8", newline="")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON, whole or not at all; not-a-number and infinity become null, which every reader accepts."""
+    write_text(path, json.dumps(_finite(content), indent=2, ensure_ascii=False) + "\n")
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    if isinstance(content, bool):
+        return content
+    if isinstance(content, Integral):  # NumPy's whole numbers too
+        return int(content)
+    if isinstance(content, Real):
+        return float(content) if math.isfinite(content) else None
+    return content
 
 
 def make_room(*paths: Path | None) -> None:

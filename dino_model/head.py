@@ -1,6 +1,6 @@
 """Projection head h of g = h o f (section 3.2 and the appendix "Projection Head" of the paper)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -39,16 +39,10 @@ class Prototypes(nn.Module):
         self.weight_g = nn.Parameter(torch.ones(prototypes, 1), requires_grad=train_gain)
         # torch's default for a linear layer; only the direction matters.
         self.weight_v = nn.Parameter(torch.empty(prototypes, width).uniform_(-(width**-0.5), width**-0.5))
-        self.train_gain = train_gain
 
     def weight(self) -> Tensor:
         """Prototypes, one a row: [K, width]."""
         return torch._weight_norm(self.weight_v, self.weight_g, 0)
-
-    def freeze(self, frozen: bool) -> None:
-        """Take the layer out of training (no gradient, no decay, no moments), or put it back."""
-        self.weight_v.requires_grad_(not frozen)
-        self.weight_g.requires_grad_(self.train_gain and not frozen)
 
     def forward(self, features: Tensor) -> Tensor:
         """Similarity to every prototype: [..., width] -> fp32 [..., K]."""
@@ -89,14 +83,22 @@ class NormalisedProduct(torch.autograd.Function):
 
 
 class ProjectionHead(nn.Module):
-    """MLP, l2-normalised bottleneck, prototypes: [..., in_width] -> logits [..., K]."""
+    """MLP, l2-normalised bottleneck, prototypes: [..., in_width] -> logits [..., K].
 
-    def __init__(self, in_width: int, config: HeadConfig | None = None) -> None:
+    A student's may have a predictor after the MLP, two more layers of which the hidden one has `predictor`
+    units; norm and activation are the MLP's.
+    """
+
+    def __init__(self, in_width: int, config: HeadConfig | None = None, predictor: int = 0) -> None:
         super().__init__()
         config = config or HeadConfig()
         _check(config)
         self.normalise = config.bottleneck is not None
-        self.mlp = _mlp(in_width, config.bottleneck or config.prototypes, config)
+        width = config.bottleneck or config.prototypes
+        self.mlp = _mlp(in_width, width, config)
+        self.predictor = (
+            _mlp(width, width, replace(config, layers=2, hidden=predictor)) if predictor else nn.Identity()
+        )
         self.last_layer = (
             nn.Identity()
             if config.bottleneck is None
@@ -105,18 +107,20 @@ class ProjectionHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits of features: [..., in_width] -> [..., K]."""
-        projected = self.mlp(features)
-        if self.normalise:
-            projected = F.normalize(projected.float(), dim=-1)
-        logits: Tensor = self.last_layer(projected)
+        logits: Tensor = self.last_layer(self.project(features))
         return logits.float()
 
-    def freeze_last_layer(self, frozen: bool) -> None:
-        """Withhold the gradient from the layer that gives the logits, or give it back."""
-        if isinstance(self.last_layer, Prototypes):
-            self.last_layer.freeze(frozen)
-        else:
-            self.mlp[-1].requires_grad_(not frozen)
+    def project(self, features: Tensor) -> Tensor:
+        """The bottleneck, fp32 and of length 1, or, without one, the logits: [..., in_width] -> [..., d]."""
+        projected: Tensor = self.predictor(self.mlp(features))
+        return F.normalize(projected.float(), dim=-1) if self.normalise else projected
+
+    def output_layer(self) -> nn.Module:
+        """The layer that gives the logits."""
+        if self.normalise:
+            return self.last_layer
+        last = self.mlp if isinstance(self.predictor, nn.Identity) else self.predictor
+        return last[-1]
 
 
 def _mlp(in_width: int, out_width: int, config: HeadConfig) -> nn.Sequential:

@@ -1,6 +1,8 @@
 """Any picture file becomes uint8 RGB; any folder, tar or list of pictures becomes `Images`."""
 
+import contextlib
 import hashlib
+import importlib
 import io
 import os
 import posixpath
@@ -12,15 +14,26 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import Image, ImageChops, UnidentifiedImageError
+from PIL import Image, ImageChops, UnidentifiedImageError, features
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
-SUFFIXES = {
-    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib"),
-    *(".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
+with contextlib.suppress(ImportError):  # a decoder of HEIC that some have installed
+    importlib.import_module("pillow_heif").register_heif_opener()
+
+SUFFIXES_OF: dict[str, tuple[str, ...]] = {
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "PNG": (".png",),
+    "WEBP": (".webp",),
+    "BMP": (".bmp", ".dib"),
+    "TIFF": (".tif", ".tiff"),
+    "GIF": (".gif",),
+    "PPM": (".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
+    "AVIF": (".avif",) if features.check("avif") else (),
+    "HEIF": (".heic", ".heif") if "HEIF" in Image.OPEN else (),
 }
-IMAGENET_MEAN: tuple[float, ...] = (0.485, 0.456, 0.406)  # of red, green, blue; on a scale of 0 to 1
-IMAGENET_STD: tuple[float, ...] = (0.229, 0.224, 0.225)
+FORMATS = tuple(name for name, suffixes in SUFFIXES_OF.items() if suffixes)
+SUFFIXES = {suffix for suffixes in SUFFIXES_OF.values() for suffix in suffixes}
+IMAGENET_MEAN: tuple[float, float, float] = (0.485, 0.456, 0.406)  # of red, green, blue; on a scale of 0 to 1
+IMAGENET_STD: tuple[float, float, float] = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000  # 300 MB as RGB: above a camera's single shot, below what hurts a laptop
 
 # `read` says in an exception what is wrong; Pillow's warnings on sizes and EXIF would come beside it.
@@ -150,6 +163,12 @@ class Images:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __str__(self) -> str:
+        """How many there are, and what was left aside, for people."""
+        of_classes = f" in {len(self.classes):,} classes" if self.classes else ""
+        ignored = f"; {self.ignored:,} other files ignored" if self.ignored else ""
+        return f"{len(self):,} pictures of {self.root.name}{of_classes}{ignored}"
+
     def read(self, index: int, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
         """uint8 RGB [height, width, 3], as `images.read`. Raises ImageError naming the picture."""
         return read(self.read_bytes(index), max_pixels=max_pixels, name=self.names[index])
@@ -172,6 +191,14 @@ class Images:
             file = (self.root / name if self.extents is None else self.root).stat()
             size = file.st_size if self.extents is None else self.extents[index]
             seen.update(f"{name}\0{size}\0{file.st_mtime_ns}\n".encode())
+        return seen.hexdigest()[:32]
+
+    def inventory(self) -> str:
+        """A hash of names and sizes: equal for copies of the same pictures, in a folder or a tar."""
+        seen = hashlib.sha256()
+        for index, name in enumerate(self.names):
+            size = (self.root / name).stat().st_size if self.extents is None else self.extents[index][1]
+            seen.update(f"{name}\0{size}\n".encode())
         return seen.hexdigest()[:32]
 
     def subset(self, indices: Iterable[int]) -> "Images":
@@ -199,12 +226,14 @@ class Images:
 def open_images(path: str | Path, *, exclude: str | Path | None = None) -> Images:
     """The pictures of a folder, an uncompressed tar, or a list. Nothing is decoded yet.
 
-    A folder is searched through all its levels; hidden files and files whose suffix is no picture's
-    are ignored and counted. In a tar, one top folder that holds everything is left out of the names,
-    which then are those in the unpacked folder. A list is a text file with one path a line, relative
-    to the list's own folder; empty lines and lines that begin with # are skipped.
+    A folder is searched through all its levels, but for hidden folders and links that lead back up; hidden
+    files and files whose suffix is no picture's are ignored and counted. In a tar, one top folder that holds
+    everything is left out of the names, which then are those in the unpacked folder. A list is a text file
+    with one path a line, relative to the list's own folder; empty lines and lines that begin with # are
+    skipped.
 
-    A picture's label is the name of its parent folder; where there is one such folder, none has one.
+    A picture's label is the name of its parent folder, or of the one above where all parent folders are of
+    one name (Tiny ImageNet: class/images/picture). Where that leaves one label, none has one.
 
     Args:
         path: FOLDER, TAR or LIST.
@@ -249,7 +278,13 @@ def _scan(path: Path) -> dict[str, tuple[int, int] | None]:
 
 
 def _walk(folder: Path) -> Iterable[str]:
-    for parent, _, files in os.walk(folder, followlinks=True):
+    """Names of all files below a folder; a link that leads back up is not followed, nor a hidden folder."""
+    above: dict[str, frozenset[str]] = {}  # of each folder, the real places of itself and those it lies in
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        here = above.pop(parent, frozenset()) | {os.path.realpath(parent)}
+        inside = {name: str(Path(parent) / name) for name in folders if not name.startswith(".")}
+        folders[:] = [name for name, path in inside.items() if os.path.realpath(path) not in here]
+        above |= {inside[name]: here for name in folders}
         relative = Path(parent).relative_to(folder)
         yield from ((relative / file).as_posix() for file in files)
 
@@ -285,8 +320,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _is_picture(name: str) -> bool:
-    path = posixpath.basename(name)
-    return posixpath.splitext(path)[1].lower() in SUFFIXES and not path.startswith(".")
+    hidden = any(part.startswith(".") and part != ".." for part in name.split("/"))
+    return posixpath.splitext(name)[1].lower() in SUFFIXES and not hidden
 
 
 def _without(names: list[str], exclude: str | Path | None) -> list[str]:
@@ -313,7 +348,10 @@ def _known(names: Sequence[str], file: str | Path) -> set[str]:
 
 def _labels(names: list[str]) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
     """The parent folder of every name, as a number, and the folders those numbers stand for."""
-    folders = [posixpath.basename(posixpath.dirname(name)) or "." for name in names]
+    paths = [posixpath.dirname(name) for name in names]
+    while all(paths) and len({posixpath.basename(path) for path in paths}) == 1 < len(set(paths)):
+        paths = [posixpath.dirname(path) for path in paths]
+    folders = [posixpath.basename(path) or "." for path in paths]
     classes = tuple(sorted(set(folders)))
     if len(classes) == 1:
         return None, ()

@@ -5,7 +5,7 @@ and there are two ways to get there that differ by up to 11 % (relative L2, 14 -
 size, and the official DINO code's scale factor with 0.1 added, which shifts the sampling points.
 """
 
-from types import MethodType
+from functools import partial
 from typing import Literal
 
 import torch
@@ -14,6 +14,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 PositionMode = Literal["size", "official"]
+PositionStart = Literal["normal", "sincos"]
 
 
 def resample(
@@ -59,6 +60,32 @@ def resample(
     return torch.cat([prefixes, patches.flatten(2).transpose(1, 2)], dim=1)
 
 
+def waves(rows: int, columns: int, width: int) -> Tensor:
+    """Fixed 2-D sine and cosine embedding: [rows * columns, width], values -1 to 1.
+
+    A quarter of the width each for sine and cosine of column and row, at wavelengths of 2 pi to 20,000 pi
+    patches of a grid of 14 x 14, so that a place in the picture has the same embedding on every grid. What is
+    left of the width is 0.
+
+    Source: A. Vaswani et al. (2017), section 3.5, in two dimensions as X. Chen et al. (2021) start ViTs.
+    """
+    frequencies = 10_000 ** -(torch.arange(width // 4) / (width // 4))
+    embedding = torch.zeros(rows, columns, width)
+    for first, count, shape in ((0, columns, (1, -1, 1)), (2, rows, (-1, 1, 1))):
+        places = (torch.arange(count) + 0.5) * 14 / count
+        angles = places.view(shape) * frequencies  # [1, columns, width / 4] or [rows, 1, width / 4]
+        for part, wave in enumerate((angles.sin(), angles.cos()), first):
+            embedding[..., part * len(frequencies) : (part + 1) * len(frequencies)] = wave
+    return embedding.flatten(0, 1)
+
+
+@torch.no_grad()
+def start_as_waves(vit: VisionTransformer, scale: float = 0.7) -> None:
+    """Let the learned embeddings of a ViT's patches begin as `waves` of about the size of patch tokens."""
+    rows, columns = vit.patch_embed.grid_size
+    vit.pos_embed[:, -rows * columns :] = scale * waves(rows, columns, vit.pos_embed.shape[-1])
+
+
 def install(vit: VisionTransformer, mode: PositionMode) -> None:
     """Make a timm ViT resample its position embeddings with `resample` in the given mode.
 
@@ -75,7 +102,7 @@ def install(vit: VisionTransformer, mode: PositionMode) -> None:
     vit.patch_embed.flatten = False
     vit.patch_embed.output_fmt = type(vit.patch_embed.output_fmt)("NHWC")
     vit.position_mode = mode
-    vit._pos_embed = MethodType(_add_positions, vit)
+    vit._pos_embed = partial(_add_positions, vit)  # a bound method could not be pickled
 
 
 def _add_positions(vit: VisionTransformer, patches: Tensor) -> Tensor:

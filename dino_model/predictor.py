@@ -4,27 +4,23 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
-import cv2
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from dino_model.attention import (
-    block_index,
-    checked_vit,
-    embed,
-    queries_and_keys,
-    rows_from_tokens,
-    run_blocks,
-)
-from dino_model.backbones import patch_grid
 from dino_model.device import ComputePrecision, Precision, autocast, choose_device, choose_precision
+from dino_model.engine import Engine, create_encoder
+from dino_model.readable import BiasedViT, readable
+from dino_model.resize import Resize, fed_size, sample
 from dino_model.weights import LoadedModel, load_model
 
-Resize = Literal["short-side", "squash", "native", "davis"]
+# What `describe` adds for models that have no [CLS] in their blocks.
+_SUMMARIES: dict[str | None, str] = {
+    "pooling": "; no [CLS]: a pooling query looks after the last block",
+    "class-attention": "; its class token looks after the last block",
+}
 
 
 @dataclass(frozen=True)
@@ -39,6 +35,8 @@ class EncodedPicture:
     """Rows and columns of patches."""
     inputs: list[Tensor]
     """Tokens that enter each block, [1, tokens, width]; those that leave the last follow when asked for."""
+    engine: str
+    """What ran the blocks: torch, or OpenVINO with its version."""
 
 
 class AttentionPredictor:
@@ -56,13 +54,15 @@ class AttentionPredictor:
             whole patches. The others sample bilinearly with antialiasing.
         precision: `bf16` runs matrix products in bfloat16, `auto` does so where the hardware has it.
         device: `auto` takes the first of cuda, mps and cpu.
+        engine: what runs the encoder: `torch`; `openvino`, on CPUs, if it is installed; or `auto`, which lets
+            OpenVINO answer, where it can, from the third picture of one size on. `describe` names what ran.
         mean, std: normalisation instead of the model's own, one figure per channel on a scale of 0 to 1.
         remember: how many pictures stay encoded; setting one of them again costs a hash of its pixels.
         max_patches: larger pictures are refused.
 
     Attributes:
         heads, blocks, patch_size, prefix_tokens: of the model; prefix tokens are [CLS] and registers.
-        model, precision ("fp32" or "bf16"), device: what is used.
+        model, precision ("fp32" or "bf16"), device, engine: what is used.
         image_size, input_size, grid: of the picture set last, see `EncodedPicture`.
 
     Raises:
@@ -77,6 +77,7 @@ class AttentionPredictor:
         resize: Resize = "short-side",
         precision: Precision = "auto",
         device: str = "auto",
+        engine: Engine = "torch",
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
         remember: int = 1,
@@ -90,19 +91,20 @@ class AttentionPredictor:
         self.device = choose_device(device)
         self.precision: ComputePrecision = choose_precision(precision, self.device)
         self.model = load_model(model) if isinstance(model, str) else model
-        self._vit = checked_vit(self.model.backbone).to(self.device)
-        self.heads: int = self._vit.blocks[0].attn.num_heads
-        self.blocks = len(self._vit.blocks)
-        self.patch_size, patch_width = self._vit.patch_embed.patch_size
+        self._vit = readable(self.model.backbone)
+        self._vit.vit.to(self.device)
+        self.heads, self.blocks = self._vit.heads, self._vit.depth
+        self.patch_size, patch_width = self._vit.patch_size
         if self.patch_size != patch_width:
             raise ValueError(
                 f"{self.model.name} has patches of {self.patch_size} × {patch_width}, expected square ones"
             )
-        self.prefix_tokens: int = self._vit.num_prefix_tokens
+        self.prefix_tokens = self._vit.prefix_tokens
         self.size, self.resize, self.max_patches = size, resize, max_patches
-        self._channels: int = self._vit.patch_embed.proj.in_channels
+        self._channels = self._vit.channels
         self._mean = self._per_channel("mean", self.model.mean if mean is None else mean)
         self._std = self._per_channel("std", self.model.std if std is None else std)
+        self._encoder = create_encoder(engine, self._vit, self.precision, self.device)
         self._remember = remember
         self._pictures: OrderedDict[bytes, EncodedPicture] = OrderedDict()  # the last one is the current one
 
@@ -120,6 +122,11 @@ class AttentionPredictor:
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches."""
         return self._picture.grid
+
+    @property
+    def computed(self) -> str:
+        """How figures come about, in words: what tells apart cached ones."""
+        return f"{self.precision} on {self.device.type}"
 
     def set_image(self, image: np.ndarray) -> None:
         """Encode a picture, uint8 [height, width, channels]; what is asked afterwards is about this one.
@@ -145,22 +152,34 @@ class AttentionPredictor:
         return (
             f"{self.image_size[0]} × {self.image_size[1]} picture, resized ({self.resize}) "
             f"to {height} × {width}{padded} = {rows} × {columns} patches of {self.patch_size}; "
-            f"{self.model.name}, {self.precision} on {self.device}"
+            f"{self.model.name}, {self.precision} on {self.device} by {self._picture.engine}"
+            f"{_SUMMARIES.get(self._vit.summary, '')}"
         )
 
     def cls_attention(self, block: int = -1) -> np.ndarray:
         """Where [CLS] looks: float32 [heads, rows, columns].
 
-        Softmax over all tokens, of which the patches are returned: each head sums to less than 1.
+        Softmax over all tokens, of which the patches are returned: each head sums to less than 1. A model
+        that sums the picture up only after its last block, by a pooling query (SigLIP) or a class token
+        (CaiT, XCiT), tells where that looks, as `describe` says; for it, `block` must be the last.
 
         Raises:
-            ValueError: no picture set, no such block, or a model without [CLS] token.
+            ValueError: no picture set, no such block, or a model without anything of the kind.
         """
-        if self._vit.cls_token is None:
+        if self._vit.summary == "cls":
+            return self._attention_of(0, block)
+        if self._vit.summary is None:
             raise ValueError(
                 f"{self.model.name} has no [CLS] token: ask for the attention of a point instead"
             )
-        return self._attention_of(0, block)
+        if self._vit.block_index(block) != self.blocks - 1:
+            raise ValueError(
+                f"{self.model.name} has no [CLS] token in block {block}: it sums the picture up after the "
+                "last, so ask for block -1, or for the attention of a point"
+            )
+        with torch.no_grad(), autocast(self.precision, self.device):
+            rows = self._vit.summary_rows(self._tokens_before(self.blocks))
+        return self._on_grid(rows[0])
 
     def point_attention(self, y: int, x: int, block: int = -1) -> np.ndarray:
         """Where the patch under a pixel of the picture handed in looks: float32 [heads, rows, columns].
@@ -196,19 +215,28 @@ class AttentionPredictor:
         Attention of token i is softmax(q[i] · k / sqrt(d)) over all tokens, prefix tokens first.
 
         Raises:
-            ValueError: no picture set, no such block, or figures beyond float16.
+            ValueError: no picture set, no such block, figures beyond float16, or a model to which that does
+                not apply: a BEiT adds a bias, and a CaiT or XCiT has no such queries and keys.
         """
-        index = block_index(self._vit, block)
-        with torch.no_grad(), autocast(self.precision, self.device):
-            query, key = (
-                part[0].half()
-                for part in queries_and_keys(self._vit.blocks[index], self._tokens_before(index))
+        if isinstance(self._vit, BiasedViT):
+            raise ValueError(
+                f"{self.model.name} adds a bias by relative position to q · k, so its queries and keys alone "
+                "do not tell its attention: ask for cls_attention, point_attention or keys"
             )
+        query, key = (part.half() for part in self._queries_keys(block))
         if not (query.isfinite().all() and key.isfinite().all()):
             raise ValueError(
                 f"queries or keys of block {block} of {self.model.name} are too large for float16"
             )
         return query.cpu().numpy(), key.cpu().numpy()
+
+    def keys(self, block: int = -1) -> np.ndarray:
+        """Keys of every token, prefix tokens first: float32 [heads, tokens, d].
+
+        Raises:
+            ValueError: no picture set, no such block, or a CaiT or XCiT, which has none.
+        """
+        return self._finite(self._queries_keys(block)[1].float()).cpu().numpy()
 
     def tokens(self, block: int = -1) -> np.ndarray:
         """Every token after a block and the final norm, prefix tokens first: float32 [tokens, width].
@@ -216,7 +244,7 @@ class AttentionPredictor:
         Raises:
             ValueError: no picture set, or no such block.
         """
-        index = block_index(self._vit, block)
+        index = self._vit.block_index(block)
         with torch.no_grad():
             return self._finite(self._vit.norm(self._tokens_before(index + 1)))[0].float().cpu().numpy()
 
@@ -248,10 +276,15 @@ class AttentionPredictor:
         if len(sizes) != 1:
             raise ValueError(f"expected pictures of one size, found {sorted(sizes) or 'none'}")
         batch = torch.cat([self._prepare(image) for image in images])
-        with torch.no_grad(), autocast(self.precision, self.device):
-            tokens = self._vit.norm(run_blocks(self._vit, embed(self._vit, batch), 0, self.blocks))
-        grid = patch_grid(self._vit, *batch.shape[2:])
-        return self._finite(tokens)[:, self.prefix_tokens :].float().unflatten(1, grid)
+        tokens = self._encoder(batch, "last")[0]
+        with torch.no_grad():
+            tokens = self._finite(self._vit.norm(tokens))
+        return tokens[:, self.prefix_tokens :].float().unflatten(1, self._vit.grid(batch))
+
+    @property
+    def engine(self) -> str:
+        """What ran the blocks last, for people: torch, or OpenVINO with its version."""
+        return self._encoder.name
 
     @property
     def _picture(self) -> EncodedPicture:
@@ -265,39 +298,48 @@ class AttentionPredictor:
         inputs = self._picture.inputs
         if index == len(inputs):
             with autocast(self.precision, self.device):
-                inputs.append(run_blocks(self._vit, inputs[-1], index - 1, index))
+                inputs.append(self._vit.run(inputs[-1], self.grid, index - 1, index))
         return inputs[index]
 
     @torch.no_grad()
     def _encode(self, image: np.ndarray) -> EncodedPicture:
         pixels = self._prepare(image)
-        with autocast(self.precision, self.device):
-            inputs = [embed(self._vit, pixels)]
-            for number in range(self.blocks - 1):  # maps need no more
-                inputs.append(run_blocks(self._vit, inputs[-1], number, number + 1))
+        grid = self._vit.grid(pixels)
+        inputs = self._encoder(pixels, "inputs")  # maps need no more
         self._finite(inputs[-1])
         height, width = pixels.shape[2:]
-        grid = patch_grid(self._vit, height, width)
-        return EncodedPicture((image.shape[0], image.shape[1]), (height, width), grid, inputs)
+        size = (image.shape[0], image.shape[1])
+        return EncodedPicture(size, (height, width), grid, inputs, self._encoder.name)
+
+    @torch.no_grad()
+    def _queries_keys(self, block: int) -> tuple[Tensor, Tensor]:
+        """Two tensors [heads, tokens, d], in the precision of the computation."""
+        index = self._vit.block_index(block)
+        with autocast(self.precision, self.device):
+            query, key = self._vit.queries_and_keys(index, self._tokens_before(index), self.grid)
+        return query[0], key[0]
 
     @torch.no_grad()
     def _attention_of(self, token: int, block: int) -> np.ndarray:
-        index = block_index(self._vit, block)
+        index = self._vit.block_index(block)
         with autocast(self.precision, self.device):
-            rows = rows_from_tokens(self._vit.blocks[index], self._tokens_before(index), [token])
-        return self._finite(rows)[0, :, 0, self.prefix_tokens :].unflatten(-1, self.grid).cpu().numpy()
+            rows = self._vit.rows(index, self._tokens_before(index), self.grid, [token])
+        return self._on_grid(rows[0, :, 0, self.prefix_tokens :])
+
+    def _on_grid(self, maps: Tensor) -> np.ndarray:
+        """[heads, patches] -> float32 [heads, rows, columns]."""
+        return self._finite(maps).unflatten(-1, self.grid).cpu().numpy()
 
     def _prepare(self, image: np.ndarray) -> Tensor:
         """Resized and normalised: uint8 [height, width, channels] -> float32 [1, channels, height, width]."""
         height, width = fed_size(image.shape[0], image.shape[1], self.size, self.resize, self.patch_size)
-        rows, columns = patch_grid(self._vit, height, width)
+        rows, columns = -(-height // self.patch_size), -(-width // self.patch_size)
         if rows * columns > self.max_patches:
             raise ValueError(
                 f"a picture of {image.shape[0]} × {image.shape[1]} makes {rows} × {columns} patches, "
                 f"more than {self.max_patches:,}: choose a smaller size, resize='squash', or crop it"
             )
-        sample = _sample_opencv if self.resize == "davis" else _sample_antialiased
-        pixels = torch.from_numpy(sample(image, height, width)).to(self.device)
+        pixels = torch.from_numpy(sample(image, height, width, self.resize)).to(self.device)
         normalised = (pixels.float() / 255 - self._mean) / self._std
         return normalised.permute(2, 0, 1).unsqueeze(0).contiguous()
 
@@ -326,41 +368,3 @@ class AttentionPredictor:
         if len(values) != self._channels or (name == "std" and min(values) <= 0):
             raise ValueError(f"{name} is {tuple(values)}, expected {self._channels} figures, for std above 0")
         return torch.tensor(values, dtype=torch.float32, device=self.device)
-
-
-def fed_size(height: int, width: int, size: int, resize: Resize, patch_size: int) -> tuple[int, int]:
-    """Height and width, in pixels, that a picture is resized to; the ways are told in `AttentionPredictor`.
-
-    Raises:
-        ValueError: `davis` with a size below 64.
-    """
-    short, long = sorted((height, width))
-    if resize == "davis":
-        if size < 64:
-            raise ValueError(
-                f"size is {size}, but resize='davis' cuts the long side to multiples of 64: choose 64 or more"
-            )
-        cut = size * long // short // 64 * 64
-        return (cut, size) if height > width else (size, cut)
-    if resize == "squash":
-        return _whole_patches(size, patch_size), _whole_patches(size, patch_size)
-    scale = size / short if resize == "short-side" else 1.0
-    return _whole_patches(height * scale, patch_size), _whole_patches(width * scale, patch_size)
-
-
-def _whole_patches(pixels: float, patch_size: int) -> int:
-    """The nearest multiple of the patch size, at least one patch; halves go up."""
-    return max(1, int(pixels / patch_size + 0.5)) * patch_size
-
-
-def _sample_antialiased(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Bilinear with antialiasing, as the official visualisation samples; any number of channels."""
-    channels = (Image.fromarray(np.ascontiguousarray(image[..., index])) for index in range(image.shape[2]))
-    resized = [np.asarray(channel.resize((width, height), Image.Resampling.BILINEAR)) for channel in channels]
-    return np.stack(resized, axis=-1)
-
-
-def _sample_opencv(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Bilinear without antialiasing, as the official video segmentation samples."""
-    resized = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
-    return resized.reshape(height, width, image.shape[2])  # OpenCV drops a single channel's axis

@@ -1,7 +1,7 @@
 """What there is to see in a block: what one token has to do with the others, principal components as colours.
 
 Pure functions of the arrays that `AttentionPredictor.queries_keys` and `tokens` hand out, in which the prefix
-tokens ([CLS], registers) come first. Issue 4.
+tokens ([CLS], registers) come first.
 """
 
 from typing import Any
@@ -57,6 +57,61 @@ def above_least(maps: Vectors) -> NDArray[np.float32]:
     above = maps - maps.min(axis=(-2, -1), keepdims=True)
     constant = above.max(axis=(-2, -1), keepdims=True) == 0
     return np.where(constant, 1, above).astype(np.float32)
+
+
+def on_patches(mask: NDArray[np.bool_], grid: tuple[int, int]) -> NDArray[np.bool_]:
+    """A mask brought to the patch grid by nearest: the pixel under each patch's centre decides.
+
+    Args:
+        mask: [height, width].
+        grid: rows and columns of patches.
+
+    Returns:
+        Boolean [rows, columns].
+    """
+    rows, columns = (
+        (2 * np.arange(patches) + 1) * pixels // (2 * patches)
+        for patches, pixels in zip(grid, mask.shape, strict=True)
+    )
+    return mask[np.ix_(rows, columns)]
+
+
+def share_inside(weights: Vectors, mask: NDArray[np.bool_]) -> float:
+    """Which share of a map's mass lies inside a mask, in [0, 1].
+
+    Args:
+        weights: non-negative, [rows, columns].
+        mask: [height, width], brought to the patches by `on_patches`.
+
+    Raises:
+        ValueError: a map with a negative or non-finite value, or of zeros.
+    """
+    total = float(weights.sum(dtype=np.float64))
+    if not np.isfinite(total) or total <= 0 or weights.min() < 0:
+        raise ValueError("a map whose mass is to be shared out must be finite, non-negative and not all zero")
+    inside = on_patches(mask, (weights.shape[0], weights.shape[1]))
+    return float(weights[inside].sum(dtype=np.float64)) / total
+
+
+def lift(attention: Vectors, mask: NDArray[np.bool_]) -> float | None:
+    """How many times more attention an object gets than its size would give it.
+
+    The mean over heads, renormalised over the patches; the object's share of it divided by the object's share
+    of the patches. 1 means that the object is attended to no more than anything else.
+
+    Args:
+        attention: after the softmax, [heads, rows, columns].
+        mask: the object, [height, width].
+
+    Returns:
+        At least 0; None where the object lies between the centres of the patches.
+
+    Raises:
+        ValueError: as `share_inside`.
+    """
+    patches = on_patches(mask, (attention.shape[1], attention.shape[2])).mean()
+    share = share_inside(attention.mean(axis=0, dtype=np.float64), mask)
+    return share / float(patches) if patches else None
 
 
 def principal_colors(features: Vectors) -> NDArray[np.float32]:

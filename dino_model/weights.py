@@ -1,6 +1,7 @@
 """Names to models: the embedded one, those published with the paper, timm's, files, runs, random weights."""
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,12 @@ from typing import Any
 import huggingface_hub
 import timm
 import torch
+from timm.models.beit import Beit
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from dino_model import position
-from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model import hub, position, relative
+from dino_model.backbones import BackboneConfig, create_backbone, traits
 from dino_model.checkpoints import (
     SUFFIXES,
     CheckpointKey,
@@ -46,6 +48,23 @@ class LoadedModel:
     """Where the weights came from, for people."""
     config: BackboneConfig | None
     """None for a timm model that is no backbone of this package."""
+
+    def misfits(
+        self, backbone: nn.Module, mean: Sequence[float], std: Sequence[float]
+    ) -> dict[str, tuple[Any, Any]]:
+        """What keeps `backbone`, fed with pictures normalised so, from being trained on from these weights.
+
+        Shapes of tensors do not tell it: heads cut the same matrix otherwise, pictures of other figures look
+        strange. Returns names of settings with what was found here and what is expected there.
+        """
+        found = traits(self.backbone) | {"mean": self.mean, "std": self.std}
+        expected = traits(backbone) | {"mean": tuple(mean), "std": tuple(std)}
+        names = dict.fromkeys([*found, *expected])
+        return {
+            name: (found.get(name), expected.get(name))
+            for name in names
+            if found.get(name) != expected.get(name)
+        }
 
 
 @dataclass(frozen=True)
@@ -130,7 +149,7 @@ OFFICIAL: dict[str, OfficialWeights] = {
 def load_model(
     name: str = "embedded",
     *,
-    checkpoint_key: CheckpointKey = "teacher",
+    checkpoint_key: CheckpointKey = None,
     patch_size: int | None = None,
     position_mode: PositionMode | None = None,
 ) -> LoadedModel:
@@ -143,11 +162,13 @@ def load_model(
             `random:ARCHITECTURE/PATCH`, such as `random:vit_small/16`, `random:resnet50` or `random:embedded`
             (architecture of the embedded model): fresh weights from seed 0;
             a .pth, .pt or .safetensors file, or the folder of a training run;
-            any name that timm has weights for, such as `vit_small_patch14_reg4_dinov2.lvd142m`.
-        checkpoint_key: which network of a checkpoint that holds both.
+            any name that timm has weights for, such as `vit_small_patch14_reg4_dinov2.lvd142m`;
+            `hf:OWNER/NAME`, a Hugging Face repository of timm's or of transformers' ViT or DINOv2 weights.
+        checkpoint_key: which network of a checkpoint that holds several; None: the teacher, or what the run's
+            method evaluates.
         patch_size: the patch size that is expected; None takes what there is.
-        position_mode: how position embeddings are resampled; None takes `official` for
-            what the official DINO code wrote, what the file says, `size` otherwise.
+        position_mode: how position embeddings are resampled; None takes what the file says, `official` for
+            .pth and .pt files that do not say, as the official DINO code does, `size` otherwise.
 
     Raises:
         WeightsError: unknown name, or weights that are broken, refused or incomplete, or do not fit.
@@ -155,7 +176,7 @@ def load_model(
     """
     if is_path(name):
         model = _load_file(name, Path(name), checkpoint_key, position_mode)
-    elif checkpoint_key != "teacher":
+    elif checkpoint_key not in (None, "teacher"):
         raise WeightsError(
             f"{name} is a single network and has no {checkpoint_key}: leave the checkpoint key out"
         )
@@ -178,23 +199,40 @@ def is_local(name: str) -> bool:
         return EMBEDDED_FILE.is_file()
     if name.startswith("random:") or is_path(name):
         return True
+    if hub.is_hosted(name):
+        return hub.is_local(name)
     return timm.is_model(name) and _cached_timm_file(name) is not None
+
+
+def download_of(name: str) -> tuple[str, str] | None:
+    """Address, and name in the cache, of the file that `load_model(name)` would fetch; None where it is here.
+
+    Raises:
+        WeightsError: a timm name without weights that can be read.
+    """
+    if is_local(name):
+        return None
+    if name in OFFICIAL:
+        return OFFICIAL[name].address, OFFICIAL[name].file_name
+    return _timm_download(name) if timm.is_model(name) else None
 
 
 def is_path(name: str) -> bool:
     """Whether a name means a file or folder, there or not."""
-    known = name in OFFICIAL or name == "embedded" or name.startswith("random:")
+    known = name in OFFICIAL or name == "embedded" or name.startswith(("random:", hub.PREFIX))
     return not known and bool(name) and (Path(name).exists() or Path(name).suffix in SUFFIXES)
 
 
 def _load_single(name: str, position_mode: PositionMode | None) -> LoadedModel:
     """A model that is told by its name alone."""
     if name == "embedded":
-        return _load_file(name, _embedded_file(), "teacher", position_mode)
+        return _load_file(name, _embedded_file(), None, position_mode)
     if name.startswith("random:"):
         return _load_random(name, position_mode)
     if name in OFFICIAL:
         return _load_official(name, position_mode)
+    if hub.is_hosted(name):
+        return _load_hosted(name, position_mode)
     if timm.is_model(name):
         return _load_timm(name, position_mode)
     raise WeightsError(_unknown(name))
@@ -202,7 +240,8 @@ def _load_single(name: str, position_mode: PositionMode | None) -> LoadedModel:
 
 def _load_random(name: str, position_mode: PositionMode | None) -> LoadedModel:
     architecture, _, patch = name.removeprefix("random:").partition("/")
-    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
     if architecture == "embedded" and not patch:
         stored = read_backbone(_embedded_file())
         config, mean, std = _described(stored, "the embedded model")
@@ -223,7 +262,7 @@ def _load_random(name: str, position_mode: PositionMode | None) -> LoadedModel:
 
 def _load_official(name: str, position_mode: PositionMode | None) -> LoadedModel:
     entry = OFFICIAL[name]
-    path = fetch(entry.address, entry.file_name)
+    path = fetch(entry.address, entry.file_name, read_backbone)
     stored = replace(read_backbone(path), config=entry.config)
     return _build(
         name, stored, position_mode, str(path), f"{entry.title} published with the paper, {entry.file_name}"
@@ -235,9 +274,10 @@ def _load_file(
 ) -> LoadedModel:
     stored = read_backbone(path, checkpoint_key)
     if stored.config is None:
-        config = infer_config(stored.tensors, str(path))
-        official = stored.official or path.name in {entry.file_name for entry in OFFICIAL.values()}
-        stored = replace(stored, config=replace(config, position_mode="official" if official else "size"))
+        # A bare file does not say how its positions are to be resampled. What torch saved is taken as the
+        # official code takes it, whatever the file is called; .safetensors is the form that others use.
+        mode: PositionMode = "size" if path.suffix == ".safetensors" else "official"
+        stored = replace(stored, config=replace(infer_config(stored.tensors, str(path)), position_mode=mode))
     source = f"{stored.network} of {path.name}" if stored.network else path.name
     return _build(name, stored, position_mode, str(path), source)
 
@@ -273,7 +313,7 @@ def _described(
 
 
 def _load_timm(name: str, position_mode: PositionMode | None) -> LoadedModel:
-    path = _cached_timm_file(name) or fetch(*_timm_download(name))
+    path = _cached_timm_file(name) or fetch(*_timm_download(name), read_backbone)
     backbone = _create_timm(name, path)
     resamples = isinstance(backbone, VisionTransformer) and backbone.pos_embed is not None
     resamples = resamples and not hasattr(backbone, "dist_token")
@@ -283,10 +323,26 @@ def _load_timm(name: str, position_mode: PositionMode | None) -> LoadedModel:
         raise WeightsError(
             f"{name} has no position embeddings that mode {position_mode!r} could resample: leave it out"
         )
+    if isinstance(backbone, Beit):
+        relative.install(backbone)
     settings: Any = backbone.pretrained_cfg
     return LoadedModel(
         name, backbone, tuple(settings["mean"]), tuple(settings["std"]), f"timm weights {name}", None
     )
+
+
+def _load_hosted(name: str, position_mode: PositionMode | None) -> LoadedModel:
+    hosted = hub.load(name)
+    # The repositories that hold the weights of the paper.
+    official = hosted.kind == "vit" and name.startswith("hf:facebook/dino-")
+    if isinstance(hosted.backbone, VisionTransformer) and hosted.backbone.pos_embed is not None:
+        position.install(hosted.backbone, position_mode or ("official" if official else "size"))
+    elif position_mode is not None:
+        raise WeightsError(f"{name} has no position embeddings that mode {position_mode!r} could resample")
+    if isinstance(hosted.backbone, Beit):
+        relative.install(hosted.backbone)
+    source = f"https://huggingface.co/{name.removeprefix(hub.PREFIX)} ({hosted.kind})"
+    return LoadedModel(name, hosted.backbone, hosted.mean, hosted.std, source, None)
 
 
 def _create_timm(name: str, path: Path) -> nn.Module:
@@ -301,7 +357,7 @@ def _create_timm(name: str, path: Path) -> nn.Module:
             if "dynamic_img" not in str(error):
                 raise
         except Exception as error:  # timm and safetensors raise many kinds
-            reason = str(error).splitlines()[0]
+            reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
             raise WeightsError(
                 f"the timm weights in {path} do not load ({reason}): delete the file to fetch it anew"
             ) from error
@@ -367,5 +423,5 @@ def _unknown(name: str) -> str:
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     return (
         f"unknown model {name!r}{hint}: give 'embedded', one of {', '.join(OFFICIAL)}, "
-        "random:ARCHITECTURE/PATCH, a timm name, or an existing file or training run"
+        "random:ARCHITECTURE/PATCH, a timm name, hf:OWNER/NAME, or an existing file or training run"
     )

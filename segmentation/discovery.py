@@ -6,7 +6,7 @@ back to pixels.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import cv2
 import numpy as np
@@ -19,6 +19,7 @@ from segmentation.spectral import affinity, second_eigenvector
 
 Features = NDArray[np.floating]
 FConvention = Literal["tokencut", "found"]
+Method = Literal["lost", "tokencut", "several", "attention"]
 
 
 class Discovery(NamedTuple):
@@ -53,6 +54,55 @@ def key_features(keys: NDArray[np.floating], prefix: int, grid: tuple[int, int])
     """The patches' keys, heads side by side: [heads, tokens, d] -> float32 [rows, columns, heads * d]."""
     patches = keys[:, prefix:].astype(np.float32).transpose(1, 0, 2)  # [patches, heads, d]
     return patches.reshape(*grid, -1)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the methods leave to choose; the defaults are the published ones.
+
+    Raises:
+        ValueError: a setting that cannot be.
+    """
+
+    candidates: int = 100
+    """Patches that may join the seed of LOST."""
+    tau: float = 0.2
+    """Cosine similarity above which TokenCut joins two patches."""
+    tau_several: float = 0.15
+    """The same for several objects."""
+    count: int = 3
+    """The most objects that several looks for."""
+
+    def __post_init__(self) -> None:
+        for name, number in (("candidates", self.candidates), ("count", self.count)):
+            if number < 1:
+                raise ValueError(f"{name} is {number}, expected at least 1")
+        for name, tau in (("tau", self.tau), ("tau_several", self.tau_several)):
+            if not -1 < tau < 1:  # refuses NaN too
+                raise ValueError(f"{name} is {tau:g}, expected a cosine similarity between -1 and 1")
+
+
+def find(method: Method, features: Features, settings: Settings = Settings()) -> list[Discovery]:
+    """Objects on the patch grid by the method of that name, in the order found; empty ones are left out.
+
+    Args:
+        method: lost, tokencut or several; `attention_object` looks at a map instead of features.
+        features: keys of the last block: [rows, columns, D].
+        settings: see there.
+
+    Raises:
+        ValueError: another method.
+    """
+    match method:
+        case "lost":
+            found = [lost(features, settings.candidates)]
+        case "tokencut":
+            found = [tokencut(features, settings.tau)]
+        case "several":
+            found = several(features, settings.count, settings.tau_several)
+        case _:
+            raise ValueError(f"there is no method {method!r} of features: choose lost, tokencut or several")
+    return [one for one in found if one.mask.any()]
 
 
 def lost(features: Features, candidates: int = 100) -> Discovery:
@@ -96,7 +146,9 @@ def tokencut(features: Features, tau: float = 0.2) -> Discovery:
         tau: cosine similarity above which two patches are joined.
 
     Returns:
-        One object: of the side with the most extreme patch, the part that hangs together with it.
+        One object: of the side with the most extreme patch, the part that hangs together with it. That patch
+        is the one with the largest element of the eigenvector by size; the sides are those above and below
+        the eigenvector's mean.
 
     Source: Wang et al. 2022, "Self-supervised transformers for unsupervised object discovery using normalized
     cut", section 3.
@@ -159,15 +211,12 @@ def attention_object(attention: NDArray[np.floating], mass: float = 0.6) -> Disc
 
 
 def _cut(flat: Features, tau: float) -> NDArray[np.float64]:
-    """Cut vector of the patch graph less its mean, so that the sign tells the side: [patches].
+    """The vector that cuts the patch graph: [patches].
 
     All zero where every patch is joined to every other, or none to any: nothing stands out.
     """
     weights = affinity(flat, tau)
-    if weights.min() == weights.max():
-        return np.zeros(len(flat))
-    vector = second_eigenvector(weights)
-    return vector - vector.mean()
+    return np.zeros(len(flat)) if weights.min() == weights.max() else second_eigenvector(weights)
 
 
 def _side_of_extreme(
@@ -175,15 +224,17 @@ def _side_of_extreme(
 ) -> tuple[Mask, tuple[int, int]]:
     """The side of a cut that holds the object, and its most extreme patch; cells outside the graph are NaN.
 
-    The object's side is the one with the most extreme patch of the cut vector. With `background_in_corners`,
-    a side that holds three corners of the picture or more is the background, and the other side the object.
+    A patch is the more extreme the farther its value lies from zero; a side is what lies above the mean, or
+    below. With `background_in_corners`, a side that holds three corners of the picture or more is the
+    background, and the other side the object.
     """
-    values = np.nan_to_num(cut)
-    strength = np.abs(values)
-    foreground = (values > 0) == (values.flat[strength.argmax()] > 0)
+    inside = ~np.isnan(cut)
+    strength = np.where(inside, np.abs(cut), 0)
+    above = cut > np.nanmean(cut)  # cells outside of the graph are not
+    foreground = above == above.flat[strength.argmax()]
     if background_in_corners and foreground[[0, 0, -1, -1], [0, -1, 0, -1]].sum() >= 3:
         foreground = ~foreground
-    foreground &= strength > 0
+    foreground &= inside & (strength > 0)
     seed = int(np.where(foreground, strength, -1).argmax())
     return foreground, divmod(seed, cut.shape[1])
 
@@ -213,6 +264,25 @@ def refine_edges(
     """
     if mask.shape != picture.shape[:2]:
         raise ValueError(f"the mask is {mask.shape}, the picture {picture.shape[:2]}: enlarge the mask first")
+    height, width = mask.shape
+    soft = np.empty(mask.shape, dtype=np.float32)
+    rows = max(2 * radius, _PIXELS_AT_A_TIME // width)
+    for top in range(0, height, rows):
+        bottom = min(top + rows, height)
+        # Means of means: what lies two windows away reaches in.
+        first, last = max(0, top - 2 * radius), min(height, bottom + 2 * radius)
+        strip = _guided(mask[first:last], picture[first:last], radius, smoothness)
+        soft[top:bottom] = strip[top - first : bottom - first]
+    return soft
+
+
+_PIXELS_AT_A_TIME = 1 << 19  # of a strip that is filtered at once: about 150 MB
+
+
+def _guided(
+    mask: Mask, picture: NDArray[np.uint8], radius: int, smoothness: float
+) -> NDArray[np.floating[Any]]:
+    """`refine_edges` of a strip, which is right where no window crosses a cut."""
 
     def mean(values: NDArray[np.floating]) -> NDArray[np.float64]:
         window = (2 * radius + 1, 2 * radius + 1)
@@ -227,8 +297,7 @@ def refine_edges(
     joint = mean(guide * wanted[..., None]) - guide_mean * wanted_mean[..., None]
     slope = np.linalg.solve(covariance + smoothness * np.eye(3), joint[..., None])[..., 0]
     offset = wanted_mean - (slope * guide_mean).sum(axis=-1)
-    soft = (mean(slope) * guide).sum(axis=-1) + mean(offset)
-    return soft.clip(0, 1).astype(np.float32)
+    return ((mean(slope) * guide).sum(axis=-1) + mean(offset)).clip(0, 1)
 
 
 def box_jaccard(box: Box, other: Box) -> float:
@@ -288,10 +357,18 @@ PUBLISHED_CORLOC = {
 """Percent on trainval with DINO ViT-S/16, from the methods' own repositories."""
 
 
+def placement(picture: tuple[int, int], patch_size: int, *, padded: bool) -> Placement:
+    """Where the grid of a picture of so many pixels lies: padded to whole patches, or resized as a whole."""
+    height, width = picture
+    if not padded:
+        return Placement(picture, picture)
+    return Placement(picture, (-(-height // patch_size) * patch_size, -(-width // patch_size) * patch_size))
+
+
 def set_resized(predictor: AttentionPredictor, picture: NDArray[np.uint8]) -> Placement:
     """Hand a picture to the predictor, which resizes it its way; the grid then covers just the picture."""
     predictor.set_image(picture)
-    return Placement(predictor.image_size, predictor.image_size)
+    return placement(predictor.image_size, predictor.patch_size, padded=False)
 
 
 def set_padded(predictor: AttentionPredictor, picture: NDArray[np.uint8]) -> Placement:
@@ -311,18 +388,16 @@ def set_padded(predictor: AttentionPredictor, picture: NDArray[np.uint8]) -> Pla
             f"the predictor resizes {predictor.resize!r}; padding needs one with resize='native'"
         )
     height, width = picture.shape[:2]
-    patch = predictor.patch_size
-    padded = (-(-height // patch) * patch, -(-width // patch) * patch)
-    fed = np.empty((*padded, 3), dtype=np.uint8)
+    placed = placement((height, width), predictor.patch_size, padded=True)
+    fed = np.empty((*placed.covered, 3), dtype=np.uint8)
     fed[:] = np.rint(255 * np.array(predictor.model.mean)).astype(np.uint8)
     fed[:height, :width] = picture
     predictor.set_image(fed)
-    return Placement((height, width), padded)
+    return placed
 
 
 def picture_features(predictor: AttentionPredictor, kind: Literal["keys", "tokens"] = "keys") -> Features:
     """Keys or normed tokens of the last block, of the picture set last: float32 [rows, columns, D]."""
     if kind == "tokens":
         return predictor.token_features()
-    _, keys = predictor.queries_keys()
-    return key_features(keys, predictor.prefix_tokens, predictor.grid)
+    return key_features(predictor.keys(), predictor.prefix_tokens, predictor.grid)

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from dino_model.files import replacing
+
 Labels = NDArray[np.uint8]
 """One label per pixel: [height, width]."""
 
@@ -58,3 +60,34 @@ def resize_nearest(labels: Labels, size: tuple[int, int]) -> Labels:
     """Labels [H, W] at another height and width, each pixel that of the nearest centre; invents no label."""
     height, width = size
     return np.asarray(Image.fromarray(labels).resize((width, height), Image.Resampling.NEAREST))
+
+
+def palette() -> NDArray[np.uint8]:
+    """Colours of the label values 0–255 in PASCAL VOC and DAVIS masks: [256, 3].
+
+    The three lowest bits of a label become the highest bits of red, green and blue, the next three bits the
+    second highest, and so on: neighbouring labels get colours far apart.
+    """
+    labels = np.arange(256)
+    colors = np.zeros((256, 3), dtype=np.uint8)
+    for group in range(3):
+        for channel in range(3):
+            bit = (labels >> (3 * group + channel)) & 1
+            colors[:, channel] |= (bit << (7 - group)).astype(np.uint8)
+    return colors
+
+
+def write_mask_png(path: Path, labels: NDArray[np.uint8]) -> None:
+    """Write labels [height, width] as a palette PNG that keeps their values; whole or not at all.
+
+    Raises:
+        ValueError: `labels` is no uint8 array of two axes.
+    """
+    if labels.dtype != np.uint8 or labels.ndim != 2:
+        raise ValueError(
+            f"{path.name}: labels are {labels.dtype} {labels.shape}; expected uint8 [height, width]"
+        )
+    picture = Image.fromarray(labels, mode="P")
+    picture.putpalette(palette().tobytes())
+    with replacing(path) as beside:
+        picture.save(beside, format="PNG")

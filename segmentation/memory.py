@@ -72,9 +72,11 @@ def propagation_memory(
     grid = -(-fed[0] // patch_size), -(-fed[1] // patch_size)
     return MemoryEstimate(
         {
-            # a frame while it is decoded stands there several times
-            "frames": prod(size) * 3 * (batch + 3),
-            "model": _forward_memory(prod(grid), dimension, fed, batch),
+            # a frame while it is decoded stands there several times; a batch is read, one is encoded, and one
+            # waits for its labels
+            "frames": prod(size) * 3 * (3 * batch + 3),
+            "model": _forward_memory(prod(grid), dimension, fed, batch)
+            + 2 * batch * prod(grid) * dimension * FLOAT,
             "propagation": step_memory(grid, dimension, 1 + objects, preset),
             "masks": prod(fed) * FLOAT * 4 + prod(size) * 8,
             "pictures": _drawing_memory(shown, objects),

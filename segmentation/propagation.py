@@ -4,11 +4,13 @@ Every patch of the next frame takes the average label of the patches most like i
 Nothing is trained. The step is exact, ties included, and never holds the similarity of all patches with all
 patches.
 
-Source: DINO, section 4.2.2 and table 5; Jabri et al. 2020, appendix F. Issue 3.
+Source: DINO, section 4.2.2 and table 5; Jabri et al. 2020, appendix F. Protocol: docs/segmentation.md,
+"DAVIS: labels carried along".
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from math import ceil
 from typing import Literal, Protocol
@@ -19,11 +21,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dino_model.predictor import Resize, fed_size
+from dino_model.ahead import run_ahead
+from dino_model.images import IMAGENET_STD
+from dino_model.resize import Resize, fed_size
+from dino_model.weights import LoadedModel
+from segmentation.frames import Picture
 from segmentation.labels import Labels, object_ids, resize_nearest, without_void
 
 Window = Literal["square", "disk"]
-Picture = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,14 @@ CRW = Preset(
 
 PRESETS = {preset.name: preset for preset in (DINO, CRW)}
 
+OFFICIAL_STD = (0.228, 0.224, 0.225)
+"""The official evaluation of DINO on DAVIS divides red by 0.228, where ImageNet's figure is 0.229."""
+
+
+def official_std(model: LoadedModel, preset: Preset) -> tuple[float, ...] | None:
+    """`OFFICIAL_STD` with the official preset, for a model trained with ImageNet's figures; else None."""
+    return OFFICIAL_STD if preset.name == "dino" and tuple(model.std) == IMAGENET_STD else None
+
 
 def propagate_step(
     target: Tensor,
@@ -119,7 +132,8 @@ def propagate_step(
     Raises:
         ValueError: shapes that do not fit each other, or a setting outside its range.
 
-    Memory: one tile, about 20 MB for 8 contexts of 60 x 104 patches with D = 384 on a CPU.
+    Memory: one tile and the columns of the contexts near it, about 50 MB for 8 contexts of 60 x 104 patches
+    with D = 384 on a CPU.
     """
     _check_step(target, contexts, labels, radius, topk, temperature, window)
     if not normalized:
@@ -127,20 +141,24 @@ def propagate_step(
     height, width, _ = target.shape
     label_vectors = labels.permute(0, 2, 3, 1)  # [contexts, h, w, C]
     result = target.new_empty(height, width, labels.shape[1])
-    for rows, columns in _tiles(height, width, tile or _tile_size(target.device)):
-        queries = target[rows, columns].flatten(0, 1)  # [queries, D]
-        sources = []
-        if first_unmasked:
-            sources.append(_source(queries, contexts[:1], label_vectors[:1], None))
-        windowed = slice(1 if first_unmasked else 0, len(contexts))
-        if contexts[windowed].shape[0]:
-            near_rows = slice(max(rows.start - radius, 0), min(rows.stop + radius, height))
-            near_columns = slice(max(columns.start - radius, 0), min(columns.stop + radius, width))
-            inside = _window(rows, columns, near_rows, near_columns, radius, window, target.device)
-            block = (windowed, near_rows, near_columns)
-            sources.append(_source(queries, contexts[block], label_vectors[block], inside))
-        averages = _average(sources, topk, temperature)  # [queries, C]
-        result[rows, columns] = averages.unflatten(0, (-1, columns.stop - columns.start))
+    windowed = slice(1 if first_unmasked else 0, len(contexts))
+    tile_height, tile_width = tile or _tile_size(target.device)
+    for columns in _pieces(width, tile_width):
+        near_columns = _widened(columns, radius, width)
+        # Copied once for a column of tiles; the rows near a tile are then a view of it.
+        strip = contexts[windowed, :, near_columns].contiguous()  # [contexts, h, columns, D]
+        strip_labels = label_vectors[windowed, :, near_columns]
+        for rows in _pieces(height, tile_height):
+            queries = target[rows, columns].flatten(0, 1)  # [queries, D]
+            sources = []
+            if first_unmasked:
+                sources.append(_source(queries, contexts[:1], label_vectors[:1], None))
+            if len(strip):
+                near = _widened(rows, radius, height)
+                inside = _window(rows, columns, near, near_columns, radius, window, target.device)
+                sources.append(_source(queries, strip[:, near], strip_labels[:, near], inside))
+            averages = _average(sources, topk, temperature)  # [queries, C]
+            result[rows, columns] = averages.unflatten(0, (-1, columns.stop - columns.start))
     return result.permute(2, 0, 1)
 
 
@@ -150,10 +168,12 @@ class _Source:
 
     Attributes:
         similarity: cosine, -inf outside the window: [contexts, queries, rows, columns].
+        row_maxima: the largest of each row: [queries, contexts * rows].
         labels: [contexts, rows * columns, C].
     """
 
     similarity: Tensor
+    row_maxima: Tensor
     labels: Tensor
 
 
@@ -173,13 +193,14 @@ def _source(queries: Tensor, contexts: Tensor, labels: Tensor, inside: Tensor | 
         torch.mm(queries, context.reshape(rows * columns, -1).T, out=out)
     similarity = similarity.unflatten(-1, (rows, columns))
     if inside is not None:
-        similarity.masked_fill_(~inside, -torch.inf)
-    return _Source(similarity, labels.flatten(1, 2))
+        similarity += torch.zeros_like(inside, dtype=similarity.dtype).masked_fill_(~inside, -torch.inf)
+    row_maxima = similarity.amax(-1).transpose(0, 1).flatten(1)
+    return _Source(similarity, row_maxima, labels.flatten(1, 2))
 
 
 def _average(sources: list[_Source], topk: int, temperature: float) -> Tensor:
     """Labels [queries, C] averaged over the neighbours that are as similar as the k-th, or more."""
-    best = torch.cat([_largest(source.similarity, topk) for source in sources], dim=1)  # [queries, <= 2k]
+    best = torch.cat([_largest(source, topk) for source in sources], dim=1)  # [queries, <= 2k]
     best = best.topk(min(topk, best.shape[1]), dim=1).values
     strongest = best[:, 0]
     # A window with fewer than k patches has -inf for its k-th; what lies outside it must stay out.
@@ -187,46 +208,50 @@ def _average(sources: list[_Source], topk: int, temperature: float) -> Tensor:
     total = best.new_zeros(len(best))
     average = best.new_zeros(len(best), sources[0].labels.shape[-1])
     for source in sources:
-        for context, query, patch, value in _neighbours(source.similarity, threshold):
+        for context, query, patch, value in _neighbours(source, threshold):
             weight = ((value - strongest[query]) / temperature).exp()
             total.index_add_(0, query, weight)
             average.index_add_(0, query, source.labels[context, patch] * weight[:, None])
     return average / total[:, None]
 
 
-def _largest(similarity: Tensor, count: int) -> Tensor:
-    """The largest similarities of each query: [contexts, queries, rows, columns] -> [queries, up to count].
+def _largest(source: _Source, count: int) -> Tensor:
+    """The largest similarities of each query: [queries, up to count].
 
     They lie in the `count` grid rows with the largest maxima, so only those are searched.
     """
-    contexts, queries, rows, _ = similarity.shape
-    row_maxima = similarity.amax(-1).transpose(0, 1).flatten(1)  # [queries, contexts * rows]
-    best_rows = row_maxima.topk(min(count, contexts * rows), dim=1).indices
-    query = torch.arange(queries, device=similarity.device)[:, None]
-    candidates = similarity[best_rows // rows, query, best_rows % rows].flatten(1)  # [queries, many]
+    _, queries, rows, _ = source.similarity.shape
+    best_rows = source.row_maxima.topk(min(count, source.row_maxima.shape[1]), dim=1).indices
+    query = torch.arange(queries, device=best_rows.device)[:, None]
+    candidates = source.similarity[best_rows // rows, query, best_rows % rows].flatten(1)  # [queries, many]
     return candidates.topk(min(count, candidates.shape[1]), dim=1).values
 
 
 _NEIGHBOURS_AT_A_TIME = 1 << 18
 
 
-def _neighbours(similarity: Tensor, threshold: Tensor) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+def _neighbours(source: _Source, threshold: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Context, query, patch and similarity of everything at or above the threshold of its query, in pieces.
 
-    Usually k for each query. Where everything is equal (a black border has no direction) it is the whole
-    window, so the list is handed out in pieces of bounded size.
+    Only rows whose maximum reaches the threshold are searched. Usually there are k neighbours for each query.
+    Where everything is equal (a black border has no direction) it is the whole window, so the list is handed
+    out in pieces of bounded size.
     """
-    flat = similarity.flatten(2)  # [contexts, queries, patches]
-    for context, values in enumerate(flat):
-        kept = (values >= threshold[:, None]).nonzero()
-        for query, patch in (piece.T for piece in kept.split(_NEIGHBOURS_AT_A_TIME)):
-            yield context, query, patch, values[query, patch]
+    _, _, rows, columns = source.similarity.shape
+    reached = (source.row_maxima >= threshold[:, None]).nonzero()  # query, and context * rows + row
+    for query, place in (piece.T for piece in reached.split(max(1, _NEIGHBOURS_AT_A_TIME // columns))):
+        context, row = place // rows, place % rows
+        values = source.similarity[context, query, row]  # [rows that were reached, columns]
+        one, column = (values >= threshold[query, None]).nonzero().T
+        yield context[one], query[one], row[one] * columns + column, values[one, column]
 
 
-def _tiles(height: int, width: int, size: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
-    for top in range(0, height, size[0]):
-        for left in range(0, width, size[1]):
-            yield slice(top, min(top + size[0], height)), slice(left, min(left + size[1], width))
+def _pieces(length: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, length)) for start in range(0, length, size))
+
+
+def _widened(piece: slice, radius: int, length: int) -> slice:
+    return slice(max(piece.start - radius, 0), min(piece.stop + radius, length))
 
 
 def _tile_size(device: torch.device) -> tuple[int, int]:
@@ -430,6 +455,8 @@ def propagate_frames(
     source: PatchFeatures,
     preset: Preset = DINO,
     batch: int = 4,
+    *,
+    overlap: bool = False,
 ) -> Iterator[Labels]:
     """Label every frame of a video from the labels of its first one.
 
@@ -439,6 +466,7 @@ def propagate_frames(
         source: computes the patch features.
         preset: how to propagate.
         batch: frames whose features are computed at once.
+        overlap: one thread reads frames and one computes their features while labels are carried along.
 
     Yields:
         Labels of each frame, uint8 [H, W]: the first mask itself, then what was propagated.
@@ -446,7 +474,8 @@ def propagate_frames(
     Raises:
         ValueError: a mask without object, a frame of another size, or a batch below 1.
 
-    Memory does not grow with the video, see `segmentation.memory`.
+    Memory does not grow with the video, see `segmentation.memory`: what is read or computed ahead is no more
+    than a batch.
     """
     if batch < 1:
         raise ValueError(f"batch is {batch}; expected at least 1")
@@ -457,7 +486,8 @@ def propagate_frames(
     fed = fed_size(size[0], size[1], source.size, source.resize, source.patch_size)
     names = np.array([0, *ids], np.uint8)
     propagator = None
-    for features in _features(frames, size, source, batch):
+    ahead = partial(run_ahead, depth=batch) if overlap else iter
+    for features in ahead(_features(ahead(frames), size, source, batch)):
         if propagator is None:
             labels = grid_labels(first_mask, ids, fed, source.patch_size, preset)
             propagator = Propagator(features, labels.to(features.device), preset)
@@ -498,8 +528,10 @@ def step_memory(grid: tuple[int, int], dimension: int, channels: int, preset: Pr
     kept = slots * rows * columns * (dimension + channels)
     tile_rows, tile_columns = (min(a, b) for a, b in zip(_tile_size(torch.device("cpu")), grid, strict=True))
     queries = tile_rows * tile_columns
-    near = min(tile_rows + 2 * preset.radius, rows) * min(tile_columns + 2 * preset.radius, columns)
+    near_columns = min(tile_columns + 2 * preset.radius, columns)
+    near = min(tile_rows + 2 * preset.radius, rows) * near_columns
     patches = slots * near + (rows * columns if preset.first_unmasked else 0)
-    # similarities and their row maxima; a frame's gathered block; the pieces of a neighbour list
-    step = 2 * queries * patches + max(near, rows * columns) * dimension + 16 * _NEIGHBOURS_AT_A_TIME
+    strip = slots * rows * near_columns * dimension
+    # similarities and their row maxima; the contexts near a column of tiles; the pieces of a neighbour list
+    step = 2 * queries * patches + strip + rows * columns * dimension + 16 * _NEIGHBOURS_AT_A_TIME
     return 4 * (kept + step + rows * columns * (3 * dimension + 2 * channels))

@@ -98,6 +98,7 @@ def overlay_heads(
     *,
     heads: Sequence[int] | None = None,
     mass: float = 0.6,
+    kept: Mask | None = None,
     opacity: float = 0.75,
     interpolation: Interpolation = "bilinear",
 ) -> Picture:
@@ -111,6 +112,8 @@ def overlay_heads(
         attention: [all heads, rows, columns].
         heads: the heads to show; all by default. A head keeps its colour whichever others are shown.
         mass: share of each head's attention that may be coloured, in (0, 1].
+        kept: the patches that may be, [all heads, rows, columns], where they are known already; `mass` then
+            does not matter.
         opacity: of the strongest patches, in [0, 1].
         interpolation: how the grid is enlarged.
 
@@ -123,13 +126,17 @@ def overlay_heads(
     if not chosen:
         raise ValueError("no head chosen: pass at least one")
     maps = np.asarray(attention, dtype=np.float32)[chosen]
-    kept = keep_mass_of_maps(maps, mass)
+    coloured = keep_mass_of_maps(maps, mass) if kept is None else kept[chosen]
     # The square root brings out the middle of the range: attention falls off steeply from its peak.
-    strength = np.sqrt(np.where(kept, maps, 0) / maps.max(axis=(1, 2), keepdims=True))
-    strength = enlarge(strength, picture.shape[:2], interpolation)  # [chosen, height, width]
-    winner = strength.argmax(axis=0)
-    layer = head_colors(len(attention))[chosen][winner]
-    return blend(_dimmed(picture), layer, opacity * strength.max(axis=0))
+    strengths = np.sqrt(np.where(coloured, maps, 0) / maps.max(axis=(1, 2), keepdims=True))
+    size, colors = (picture.shape[0], picture.shape[1]), head_colors(len(attention))[chosen]
+    strongest = enlarge(strengths[0], size, interpolation)  # [height, width]
+    layer = np.broadcast_to(colors[0], picture.shape).copy()
+    for strength, color in zip(strengths[1:], colors[1:], strict=True):  # all at once would take gigabytes
+        enlarged = enlarge(strength, size, interpolation)
+        layer[enlarged > strongest] = color
+        np.maximum(strongest, enlarged, out=strongest)
+    return blend(_dimmed(picture), layer, opacity * strongest)
 
 
 def overlay_masks(
@@ -232,12 +239,50 @@ def stack(pictures: Sequence[Picture], gap: int = 0) -> Picture:
     return np.concatenate([*padded, _padded(pictures[-1], pictures[-1].shape[0], width)])
 
 
+def side_by_side(*pictures: Picture, gap: int = 8) -> Picture:
+    """Pictures in a row on white, each as it is, top edges level."""
+    height = max(picture.shape[0] for picture in pictures)
+    wide = [_padded(picture, height, picture.shape[1] + gap) for picture in pictures[:-1]]
+    return np.concatenate([*wide, _padded(pictures[-1], height, pictures[-1].shape[1])], axis=1)
+
+
+def color_map(colors: NDArray[np.floating], size: tuple[int, int]) -> Picture:
+    """Colours of patches [rows, columns, 3], 0 to 1, as a picture of height × width."""
+    return np.stack(
+        [(enlarge(one, size) * 255).round().astype(np.uint8) for one in np.moveaxis(colors, -1, 0)], -1
+    )
+
+
+def match_lines(
+    a: Picture, b: Picture, in_a: NDArray[np.floating], in_b: NDArray[np.floating], gap: int = 8
+) -> Picture:
+    """Two pictures side by side and a line for each match, coloured by how far down in A it starts.
+
+    Args:
+        a, b: pictures of any sizes.
+        in_a, in_b: y and x of the matches [matches, 2], in pixels.
+    """
+    sheet = side_by_side(a, b, gap=gap)
+    shift = np.array([0, a.shape[1] + gap])
+    hues = (matplotlib.colormaps["turbo"](in_a[:, 0] / a.shape[0])[:, :3] * 255).round()
+    width = max(1, min(sheet.shape[:2]) // 400)
+    for start, end, hue in zip(in_a.round(), (in_b + shift).round(), hues, strict=True):
+        first, last = ((int(x), int(y)) for y, x in (start, end))
+        color = tuple(int(part) for part in hue)
+        cv2.line(sheet, first, last, color, width, cv2.LINE_AA)
+        for point in (first, last):
+            cv2.circle(sheet, point, 2 * width + 1, (0, 0, 0), -1, cv2.LINE_AA)
+            cv2.circle(sheet, point, 2 * width, color, -1, cv2.LINE_AA)
+    return sheet
+
+
 def attention_sheet(
     picture: Picture,
     attention: NDArray[np.floating],
-    mass: float = 0.6,
+    kept: Mask,
     point: tuple[int, int] | None = None,
     point_attention: NDArray[np.floating] | None = None,
+    point_kept: Mask | None = None,
     *,
     height: int = 200,
 ) -> Picture:
@@ -246,16 +291,16 @@ def attention_sheet(
     Args:
         picture: [height, width, 3].
         attention: of [CLS]: [heads, rows, columns].
-        mass: share that masks keep, in (0, 1].
+        kept: patches of each head's mask: [heads, rows, columns].
         point: y and x of a pixel, drawn where its attention is shown.
-        point_attention: of that point: [heads, rows, columns].
+        point_attention, point_kept: of that point: [heads, rows, columns].
         height: of each picture on the sheet, in pixels.
     """
     small = _to_height(picture, height)
     size = (small.shape[0], small.shape[1])
-    masks = enlarge(keep_mass_of_maps(attention, mass), size)
+    masks = enlarge(kept, size)
     colors = head_colors(len(attention))
-    coloured = overlay_heads(small, attention, mass=mass)
+    coloured = overlay_heads(small, attention, kept=kept)
     rows = [
         [("picture", small), ("all heads", coloured)],
         [(f"head {head}", heat_map(values, size)) for head, values in enumerate(attention)],
@@ -270,7 +315,7 @@ def attention_sheet(
     if point is not None and point_attention is not None:
         scale = height / picture.shape[0]
         y, x = int(point[0] * scale), int(point[1] * scale)
-        coloured = overlay_heads(small, point_attention, mass=mass)
+        coloured = overlay_heads(small, point_attention, kept=point_kept)
         heats = [overlay_heat(small, values) for values in point_attention]
         rows[0].append((f"point y={point[0]}, x={point[1]}", draw_point(coloured, y, x)))
         rows.append([(f"point, head {head}", draw_point(heat, y, x)) for head, heat in enumerate(heats)])

@@ -1,29 +1,34 @@
 """Scores of anybody's predicted masks against ground truth: a stand-alone replacement of the DAVIS evaluator.
 
-Protocol (issue 3): objects are those of the first mask of a sequence. Semi-supervised, the first and last
-frame are not scored and label 255 is background. Unsupervised, every frame is scored, 255 counts neither way,
-and proposals are matched to objects. Figures are means over objects, not over sequences.
+Protocol (docs/segmentation.md, "Scores: J and F"): objects are those of the first mask of a sequence.
+Semi-supervised, the first and last frame are not scored and label 255 is background. Unsupervised, every
+frame is scored, 255 counts neither way, and proposals are matched to objects. Figures are means over objects,
+not over sequences.
 
 Where this differs from the official evaluator (davis2017-evaluation), on purpose: decay is right from 256
 scored frames on; an id that the first mask skips is not scored as a perfectly empty object; unsupervised rows
 carry the name of the object, not of the proposal; nothing is read back from an earlier run.
 """
 
+import multiprocessing
 import os
+import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from segmentation.davis import DavisError
-from segmentation.labels import VOID, Labels, object_ids, read_labels
+from segmentation.frames import VideoError, frame_files
+from segmentation.labels import VOID, LabelError, Labels, object_ids, read_labels
 from segmentation.metrics import (
     Contour,
     Mask,
@@ -35,7 +40,6 @@ from segmentation.metrics import (
     statistics,
     trace,
 )
-from segmentation.video import frame_files
 
 Task = Literal["semi-supervised", "unsupervised"]
 
@@ -84,6 +88,8 @@ class Evaluation:
 
     protocol: Mapping[str, Any]
     objects: tuple[ObjectScores, ...]
+    not_scored: Mapping[str, str] = field(default_factory=dict)
+    """Sequences that are in none of the figures, and why."""
 
     @cached_property
     def dataset(self) -> dict[str, float]:
@@ -97,12 +103,13 @@ class Evaluation:
         return {name: _mean_over([one for one in self.objects if one.sequence == name]) for name in names}
 
     def as_json(self) -> dict[str, Any]:
-        """Keys `protocol`, `dataset`, `per_sequence`, `per_object`; figures are shares, not percent."""
+        """Keys `protocol`, `dataset`, `per_sequence`, `per_object`, `not_scored`; shares, not percent."""
         return {
             "protocol": dict(self.protocol),
             "dataset": self.dataset,
             "per_sequence": self.per_sequence,
             "per_object": {one.name: one.as_json() for one in self.objects},
+            "not_scored": dict(self.not_scored),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -156,6 +163,8 @@ def score_proposals(
     Returns:
         J and F, float64 [objects, frames].
     """
+    from scipy.optimize import linear_sum_assignment  # slow to import, and only needed here
+
     # Label 256 is in no uint8 mask: empty proposals, so that every object has a partner.
     padded = [*proposals, *[256] * (len(labels) - len(proposals))]
     scores = np.array([_pair_scores(prediction, truth, padded, labels) for prediction, truth in frames])
@@ -196,6 +205,7 @@ def score_folders(
     sequences: Sequence[str] = (),
     binary: bool = False,
     allow_gaps: bool = False,
+    processes: int = 1,
 ) -> Evaluation:
     """Scores of a folder of predicted masks against a folder of true ones.
 
@@ -206,13 +216,20 @@ def score_folders(
         sequences: only these; all of the ground truth when empty.
         binary: every label but 0 is object 1 (DAVIS-2016).
         allow_gaps: let frame numbers of the ground truth jump.
+        processes: see `score_sequences`.
 
     Raises:
         DavisError, LabelError: a folder or mask that is missing, unreadable or of another size, or a label
         that cannot be. VideoError: gaps in the numbering of the ground truth.
     """
-    pairs = pair_masks(ground_truth, predictions, task, sequences, allow_gaps=allow_gaps)
-    objects = [one for scored in score_sequences(pairs, task, binary=binary) for one in scored]
+    pairs, faults = pair_masks(ground_truth, predictions, task, sequences, allow_gaps=allow_gaps)
+    for fault in faults.values():
+        raise fault
+    objects: list[ObjectScores] = []
+    for scored in score_sequences(pairs, task, binary=binary, processes=processes):
+        if isinstance(scored, ValueError):
+            raise scored
+        objects += scored
     return Evaluation(protocol(task, binary=binary), tuple(objects))
 
 
@@ -240,6 +257,14 @@ class MaskPairs:
     files: tuple[Pair, ...]
 
 
+class MissingPredictions(DavisError):
+    """A sequence of the ground truth of which nothing was predicted."""
+
+
+Faults = dict[str, ValueError]
+"""What keeps sequences from being scored, by their names."""
+
+
 def pair_masks(
     ground_truth: Path,
     predictions: Path,
@@ -247,21 +272,33 @@ def pair_masks(
     sequences: Sequence[str] = (),
     *,
     allow_gaps: bool = False,
-) -> list[MaskPairs]:
-    """Find the masks of every sequence, before any is read; arguments and errors as `score_folders`."""
+) -> tuple[list[MaskPairs], Faults]:
+    """Find the masks of every sequence, before any is read; arguments as `score_folders`.
+
+    A sequence whose files do not fit together stands among the faults and keeps no other from being scored.
+
+    Raises:
+        DavisError: a folder that is missing or holds no sequences, a sequence that the ground truth has not,
+            or an unknown task.
+    """
     if task not in get_args(Task):
         raise DavisError(f"there is no protocol {task!r}; choose {' or '.join(get_args(Task))}")
     there = _sequence_folders(ground_truth, "ground truth")
     predicted = _sequence_folders(predictions, "predictions", frozenset(there))
     if unknown := [name for name in sequences if name not in there]:
         raise DavisError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(there)[:300]}")
-    chosen = [name for name in there if name in sequences or not sequences]
-    if missing := [name for name in chosen if name not in predicted]:
-        raise DavisError(
-            f"{predictions} has no predictions of {', '.join(missing)[:300]}; add them, "
-            "or name the others with --sequences"
-        )
-    return [_pair(ground_truth / name, predictions / name, task, allow_gaps) for name in chosen]
+    pairs: list[MaskPairs] = []
+    faults: Faults = {}
+    for name in there:
+        if sequences and name not in sequences:
+            continue
+        try:
+            if name not in predicted:
+                raise MissingPredictions(f"{predictions} has no predictions of {name}")
+            pairs.append(_pair(ground_truth / name, predictions / name, task, allow_gaps))
+        except (DavisError, VideoError) as error:
+            faults[name] = error
+    return pairs, faults
 
 
 def _pair(ground_truth: Path, predictions: Path, task: Task, allow_gaps: bool) -> MaskPairs:
@@ -282,14 +319,43 @@ def _pair(ground_truth: Path, predictions: Path, task: Task, allow_gaps: bool) -
 
 
 def score_sequences(
-    pairs: Sequence[MaskPairs], task: Task, *, binary: bool = False
-) -> Iterator[list[ObjectScores]]:
-    """Scores of one sequence after the other, computed side by side; errors as `score_folders`.
+    pairs: Sequence[MaskPairs], task: Task, *, binary: bool = False, processes: int = 1
+) -> Iterator[list[ObjectScores] | ValueError]:
+    """Scores of one sequence after the other, or what keeps one from being scored.
 
-    Threads suffice: decoding and counting happen outside Python. Each holds a frame or two.
+    Args:
+        pairs, task, binary: as `score_folders`.
+        processes: how many to share the sequences among; only worth it for many frames. The program that asks
+            for more than one must be safe to import, as `multiprocessing` says.
     """
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as pool:
-        yield from pool.map(partial(score_sequence, task=task, binary=binary), pairs)
+    score = partial(_score_or_fault, task=task, binary=binary)
+    if processes < 2 or len(pairs) < 2:
+        # Threads: decoding and counting happen outside of Python. Each holds a frame or two.
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as threads:
+            yield from threads.map(score, pairs)
+        return
+    with ProcessPoolExecutor(min(processes, len(pairs)), _context(), initializer=_alone) as pool:
+        yield from pool.map(score, pairs)
+
+
+def _context() -> BaseContext:
+    """How processes start: by a fork, at once, where nothing else runs in this one; else anew, in a second.
+
+    A fork copies locks that other threads hold, and those of PyTorch's.
+    """
+    alone = threading.active_count() == 1 and "torch" not in sys.modules
+    return multiprocessing.get_context("fork" if alone and sys.platform == "linux" else "spawn")
+
+
+def _alone() -> None:
+    cv2.setNumThreads(1)  # the processes share the cores already
+
+
+def _score_or_fault(pairs: MaskPairs, task: Task, binary: bool) -> list[ObjectScores] | ValueError:
+    try:
+        return score_sequence(pairs, task, binary=binary)
+    except (DavisError, LabelError, VideoError) as error:
+        return error
 
 
 def score_sequence(pairs: MaskPairs, task: Task, *, binary: bool = False) -> list[ObjectScores]:

@@ -1,215 +1,42 @@
-"""Frames of any video file or folder, attention as a video, and the writing of videos.
+"""Attention and labels of a video as pictures, and the writing of videos.
 
 Everything streams: a frame is read, used and written before the next, so memory does not grow with the
 length.
 """
 
-import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from fractions import Fraction
 from math import ceil, sqrt
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
+import av
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from dino_model import images
 from dino_model.files import replacing
 from dino_model.predictor import AttentionPredictor
 from segmentation import render
+from segmentation.frames import Frames, VideoError
 from segmentation.labels import Labels
 from segmentation.masks import enlarge, keep_mass_of_maps
 from segmentation.render import Picture
 
 View = Literal["heads", "mean", "mask"]
 
-DEFAULT_FPS = 24.0
-"""Frames a second of a folder of frames, which does not say."""
+CODECS: dict[str, tuple[str, dict[str, str]]] = {
+    ".webm": ("libvpx", {"deadline": "realtime", "cpu-used": "4"}),
+    ".mp4": ("mpeg4", {}),
+}
+"""What is written into which kind of file, and how. Browsers play VP8 in WebM; they refuse MPEG-4 Part 2 in
+MP4."""
 
-CODECS = {".webm": "VP80", ".mp4": "mp4v"}
-"""What is written into which kind of file. Browsers play VP8 in WebM; they refuse MPEG-4 Part 2 in MP4."""
+BITS_PER_PIXEL = 0.2  # of a frame, at most: figures and outlines stay sharp
 
-
-class VideoError(ValueError):
-    """A video or folder of frames that cannot be used. The message is one sentence for people."""
-
-
-class Frames(Protocol):
-    """Pictures of one video in order; every iteration starts anew.
-
-    Attributes:
-        name: of the video.
-        fps: frames a second.
-        expected: how many frames there should be; 0 where nobody knows.
-    """
-
-    name: str
-    fps: float
-    expected: int
-
-    def __iter__(self) -> Iterator[Picture]:
-        """Frames as uint8 [height, width, 3], RGB."""
-        ...
-
-    def sample(self, count: int) -> Iterator[Picture]:
-        """Up to `count` frames spread evenly over the video, in order."""
-        ...
-
-    def frame_name(self, number: int) -> str:
-        """Name of a frame, for the file of its mask; `number` counts from 0."""
-        ...
-
-
-def open_frames(path: Path, *, allow_gaps: bool = False) -> "VideoFile | FrameFolder":
-    """The frames of a video file, or of a folder of pictures numbered in their order.
-
-    Raises:
-        VideoError: no such file, no video, no frame, or a gap in the numbers (unless `allow_gaps`).
-    """
-    if path.is_dir():
-        return FrameFolder(path, allow_gaps=allow_gaps)
-    if not path.exists():
-        raise VideoError(f"{path} does not exist; pass a video file or a folder of frames")
-    return VideoFile(path)
-
-
-def frame_files(folder: Path, *, allow_gaps: bool = False) -> tuple[Path, ...]:
-    """Pictures of a folder in the order of the numbers that end their names; without numbers, by name.
-
-    A constant step between the numbers is no gap: some data sets keep every fifth frame.
-
-    Raises:
-        VideoError: no such folder, no picture in it, two frames of one number, or a gap (unless
-        `allow_gaps`).
-    """
-    if not folder.is_dir():
-        raise VideoError(f"{folder} is no folder; pass a folder of frames such as 00000.jpg, 00001.jpg")
-    entries = [entry for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
-    files = [entry for entry in entries if entry.suffix.lower() in images.SUFFIXES]
-    if not files:
-        inside = ", ".join(entry.name for entry in entries if entry.is_dir())
-        hint = f"; it has folders: {inside[:200]}. Pass one of them" if inside else ""
-        raise VideoError(f"{folder} holds no picture{hint}")
-    numbers = [_frame_number(file) for file in files]
-    if any(number is None for number in numbers):
-        return tuple(files)
-    numbered = sorted(
-        (number, file) for number, file in zip(numbers, files, strict=True) if number is not None
-    )
-    _check_numbers(numbered, folder, allow_gaps)
-    return tuple(file for _, file in numbered)
-
-
-def _frame_number(file: Path) -> int | None:
-    digits = re.search(r"(\d+)\D*$", file.stem)
-    return int(digits[1]) if digits else None
-
-
-def _check_numbers(numbered: Sequence[tuple[int, Path]], folder: Path, allow_gaps: bool) -> None:
-    steps = [(after[0] - before[0], before[1], after[1]) for before, after in pairwise(numbered)]
-    smallest = min((step for step, _, _ in steps), default=1)
-    for step, before, after in steps:
-        if step == 0:
-            raise VideoError(
-                f"{folder} holds {before.name} and {after.name}, two frames of one number; remove one"
-            )
-        if step != smallest and not allow_gaps:
-            raise VideoError(
-                f"frames of {folder} jump from {before.name} to {after.name}, a gap of {step - smallest}; "
-                "add what is missing, or pass --allow-gaps"
-            )
-
-
-class FrameFolder:
-    """A folder of pictures as a video."""
-
-    def __init__(self, folder: Path, *, allow_gaps: bool = False) -> None:
-        self.files = frame_files(folder, allow_gaps=allow_gaps)
-        self.name = folder.resolve().name
-        self.fps = DEFAULT_FPS
-        self.expected = len(self.files)
-
-    def __iter__(self) -> Iterator[Picture]:
-        """Frames in order; an unreadable one raises `ImageError` with its name."""
-        return (images.read(file, name=str(file)) for file in self.files)
-
-    def sample(self, count: int) -> Iterator[Picture]:
-        """Up to `count` frames spread evenly."""
-        return (
-            images.read(self.files[index], name=str(self.files[index]))
-            for index in _spread(len(self.files), count)
-        )
-
-    def frame_name(self, number: int) -> str:
-        """Name of the picture file without its suffix."""
-        return self.files[number].stem
-
-
-class VideoFile:
-    """A video that OpenCV reads, turned upright as its metadata say."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.name = path, path.stem
-        with _capture(path) as capture:
-            fps = capture.get(cv2.CAP_PROP_FPS)
-            self.fps = fps if 0 < fps < 1000 else DEFAULT_FPS
-            self.expected = max(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT)))
-            if not capture.grab():
-                raise VideoError(
-                    f"no frame of {path} can be decoded; it is damaged, or of a kind OpenCV cannot read"
-                )
-
-    def __iter__(self) -> Iterator[Picture]:
-        """Frames in order, to the last that can be decoded."""
-        with _capture(self.path) as capture:
-            while True:
-                found, frame = capture.read()
-                if not found:
-                    return
-                yield _rgb(frame)
-
-    def sample(self, count: int) -> Iterator[Picture]:
-        """Up to `count` frames spread evenly, found without seeking, which not every format does right."""
-        chosen = set(_spread(self.expected or count, count))
-        with _capture(self.path) as capture:
-            for number in range(max(chosen) + 1):
-                if not capture.grab():
-                    return
-                if number in chosen:
-                    yield _rgb(capture.retrieve()[1])
-
-    def frame_name(self, number: int) -> str:
-        """Five digits, more where needed."""
-        return f"{number:05d}"
-
-
-@contextmanager
-def _capture(path: Path) -> Iterator[cv2.VideoCapture]:
-    with _silent_opencv():
-        capture = cv2.VideoCapture(str(path))
-    try:
-        if not capture.isOpened():
-            raise VideoError(
-                f"{path} cannot be opened as a video; it is damaged, or of a kind OpenCV cannot read"
-            )
-        yield capture
-    finally:
-        capture.release()
-
-
-def _rgb(frame: Any) -> Picture:
-    return np.asarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB), dtype=np.uint8)
-
-
-def _spread(length: int, count: int) -> list[int]:
-    """Up to `count` different indices below `length`, evenly apart."""
-    return sorted({int(index) for index in np.linspace(0, length - 1, min(count, length))})
+TIME_BASE = Fraction(1, 60_000)  # of a second: what every usual frame rate divides, 30000/1001 too
 
 
 class VideoWriter:
@@ -227,67 +54,63 @@ class VideoWriter:
         if path.suffix.lower() not in CODECS:
             raise VideoError(f"cannot write {path.name}: choose a name that ends in {' or '.join(CODECS)}")
         self.path, self.fps = path, fps
+        self._codec, self._options = CODECS[path.suffix.lower()]
         self._replacing = replacing(path)
         self._size: tuple[int, ...] | None = None
-        self._writer: cv2.VideoWriter | None = None
+        self._count = 0
 
     def __enter__(self) -> Self:
         self._beside = self._replacing.__enter__()
+        try:
+            self._container = av.open(str(self._beside), "w")
+            self._stream: Any = self._container.add_stream(self._codec, rate=_fraction(self.fps))
+        except (av.FFmpegError, ValueError) as error:  # a build without the encoder
+            self._replacing.__exit__(type(error), error, None)
+            others = " or ".join(suffix for suffix in CODECS if suffix != self.path.suffix.lower())
+            raise VideoError(
+                f"this build of FFmpeg cannot encode {self._codec} for {self.path.name}; try a {others} file"
+            ) from error
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer is not None:
-            self._writer.release()
-        self._replacing.__exit__(kind, error, trace)
+        try:
+            if self._size is not None and kind is None:
+                self._container.mux(self._stream.encode(None))
+            self._container.close()
+        finally:
+            self._replacing.__exit__(kind, error, trace)
 
-    def write(self, picture: Picture) -> None:
-        """Append one picture, uint8 [height, width, 3], RGB."""
-        if self._writer is None:
+    def write(self, picture: Picture, time: float | None = None) -> None:
+        """Append one picture, uint8 [height, width, 3], RGB.
+
+        Args:
+            picture: of the size of those before.
+            time: when it is shown, in seconds from the first; None for evenly.
+        """
+        height, width = picture.shape[0] + picture.shape[0] % 2, picture.shape[1] + picture.shape[1] % 2
+        if self._size is None:
             self._size = picture.shape
-            self._writer = self._open(
-                picture.shape[0] + picture.shape[0] % 2, picture.shape[1] + picture.shape[1] % 2
-            )
+            self._stream.height, self._stream.width = height, width
+            self._stream.pix_fmt = "yuv420p"
+            self._stream.bit_rate = int(BITS_PER_PIXEL * height * width * self.fps)
+            self._stream.options = self._options
+            self._stream.time_base = self._stream.codec_context.time_base = TIME_BASE
         if picture.shape != self._size:
             raise VideoError(f"a frame of {self.path.name} is {picture.shape}, the first was {self._size}")
-        even = np.pad(picture, ((0, picture.shape[0] % 2), (0, picture.shape[1] % 2), (0, 0)), mode="edge")
-        self._writer.write(cv2.cvtColor(even, cv2.COLOR_RGB2BGR))
-
-    def _open(self, height: int, width: int) -> cv2.VideoWriter:
-        codec = CODECS[self.path.suffix.lower()]
-        with _silent_opencv():
-            writer = cv2.VideoWriter(
-                str(self._beside), cv2.VideoWriter.fourcc(*codec), self.fps, (width, height)
-            )
-        if not writer.isOpened():
-            others = " or ".join(suffix for suffix in CODECS if suffix != self.path.suffix.lower())
-            raise VideoError(
-                f"this build of OpenCV cannot encode {codec} for {self.path.name}; try a {others} file"
-            )
-        return writer
+        even = np.pad(
+            picture, ((0, height - picture.shape[0]), (0, width - picture.shape[1]), (0, 0)), "edge"
+        )
+        frame = av.VideoFrame.from_ndarray(even, format="rgb24")
+        frame.time_base = TIME_BASE
+        frame.pts = round((self._count / self.fps if time is None else time) / TIME_BASE)
+        self._count += 1
+        self._container.mux(self._stream.encode(frame))
 
 
-@contextmanager
-def _silent_opencv() -> Iterator[None]:
-    """Keep OpenCV's own lines off stderr while a file is opened.
-
-    It remarks on VP8 in WebM, which works, and tells at length what `VideoError` says in a sentence. It
-    prints from C, so the file descriptor itself has to move.
-    """
-    try:
-        kept = os.dup(2)
-    except OSError:  # no stderr at all, as in a service
-        yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+def _fraction(fps: float) -> Fraction:
+    return Fraction(fps).limit_denominator(1001)  # 30000/1001 among them
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from dino_model.quantities import lift
 from segmentation.labels import VOID, Labels, object_ids, read_labels
 from segmentation.masks import Box, Mask, RunLengths, best_head, enlarge, keep_mass_of_maps, rle
 
@@ -108,6 +109,7 @@ class TargetScore(NamedTuple):
     head: int  # -1 for the mean of the heads, and where there are none
     jaccard: float  # in [0, 1]
     mask: RunLengths  # of the prediction
+    lift: float | None = None  # of the attention, all heads; None without attention, or too small for a patch
 
 
 class PictureScore(NamedTuple):
@@ -120,6 +122,12 @@ class PictureScore(NamedTuple):
     def jaccard(self) -> float:
         """Mean over the picture's targets, in [0, 1]."""
         return float(np.mean([target.jaccard for target in self.targets]))
+
+    @property
+    def lift(self) -> float | None:
+        """Mean over the picture's targets that have one, at least 0."""
+        lifts = [target.lift for target in self.targets if target.lift is not None]
+        return float(np.mean(lifts)) if lifts else None
 
 
 def find_year(root: Path, year: int = 2012) -> Path:
@@ -264,6 +272,8 @@ def score_attention(
 ) -> PictureScore:
     """`score_masks` for the attention maps of a picture, [heads, rows, columns], thresholded by the protocol.
 
+    Each target's lift is that of the mean over all heads, whichever heads the protocol makes masks of.
+
     Raises:
         ValueError: no such head, or maps that cannot be thresholded.
     """
@@ -271,7 +281,13 @@ def score_attention(
     size = (annotation.classes.shape[0], annotation.classes.shape[1])
     kept = enlarge(keep_mass_of_maps(np.stack(list(maps.values())), protocol.mass), size)
     masks = dict(zip(maps, kept, strict=True))
-    return score_masks(name, masks, annotation, protocol.ground_truth, protocol.void)
+    score = score_masks(name, masks, annotation, protocol.ground_truth, protocol.void)
+    regions, _ = targets(annotation, protocol.ground_truth)
+    lifted = (
+        target._replace(lift=lift(attention, region.mask))
+        for target, region in zip(score.targets, regions, strict=True)
+    )
+    return PictureScore(name, tuple(lifted))
 
 
 def centred_box(size: tuple[int, int]) -> Mask:
@@ -292,6 +308,12 @@ def mean_jaccard(scores: Iterable[PictureScore]) -> float:
     if not values:
         raise ValueError("no picture has an annotated object, so there is nothing to score")
     return 100 * float(np.mean(values))
+
+
+def mean_lift(scores: Iterable[PictureScore]) -> float | None:
+    """Mean of the lifts of pictures that have one; None where none has, as without a model."""
+    lifts = [score.lift for score in scores if score.lift is not None]
+    return float(np.mean(lifts)) if lifts else None
 
 
 def per_class(scores: Iterable[PictureScore]) -> dict[str, tuple[float, int]]:

@@ -1,22 +1,26 @@
-"""`python -m training pretrain|evaluate|thin-log`."""
+"""`python -m training pretrain|evaluate|thin-log|keep`."""
 
 import sys
 
 import tyro
 
 from dino_model.errors import EXPECTED, sentence
-from training import pretrain
-from training.evaluation.knn import Knn
-from training.thin_log import ThinLog
 
 USAGE = """usage: python -m training COMMAND [options]
 
 commands:
-  pretrain       train a backbone without labels (DINO)
+  pretrain       train a backbone without labels
   evaluate knn   accuracy of a k-nearest-neighbour vote on frozen features
   thin-log       one short log from those of a training's phases
+  keep           a run's networks in half precision, small enough to be kept
 
 `python -m training COMMAND --help` tells the options."""
+EVALUATIONS = """usage: python -m training evaluate PROTOCOL [options]
+
+protocols:
+  knn            accuracy of a k-nearest-neighbour vote on frozen features
+
+`python -m training evaluate PROTOCOL --help` tells the options."""
 
 
 def main(arguments: list[str]) -> int:
@@ -24,13 +28,28 @@ def main(arguments: list[str]) -> int:
     try:
         match arguments:
             case ["pretrain", *rest]:
-                pretrain.parse(rest).run()
+                from training.commands import pretrain
+
+                return pretrain.parse(rest).run()
             case ["evaluate", "knn", *rest]:
+                from training.commands.evaluate import Knn
+
                 tyro.cli(Knn, args=rest, prog="python -m training evaluate knn").run()
+            case ["keep", *rest]:
+                from training.commands.keep import Keep
+
+                tyro.cli(Keep, args=rest, prog="python -m training keep").run()
             case ["thin-log", *rest]:
+                from training.commands.thin_log import ThinLog
+
                 tyro.cli(ThinLog, args=rest, prog="python -m training thin-log").run()
+            case ["evaluate", "-h" | "--help"]:
+                print(EVALUATIONS)
             case ["-h" | "--help"]:
                 print(USAGE)
+            case ["evaluate", *_]:
+                print(EVALUATIONS, file=sys.stderr)
+                return 2
             case _:
                 print(USAGE, file=sys.stderr)
                 return 2

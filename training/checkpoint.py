@@ -1,6 +1,8 @@
 """A run's folder: configuration, checkpoints and log, each loadable whenever the power goes.
 
-RUN/config.json        what is trained, in words and numbers (key `backbone`: the BackboneConfig)
+RUN/config.json        what is trained, in words and numbers, enough to go on or to begin again:
+                       "backbone", "networks" (name: prefix in the state), "mean", "std" to load one by,
+                       "recipe", "data", "seed", "precision", "init", "command", "versions", "changes"
 RUN/checkpoint.pt      the newest state: {"format", "step", "method", "optimizer"}
 RUN/step-00012000.pt   milestones: {"format", "step", "method"}
 RUN/log.jsonl          one line per step
@@ -8,19 +10,20 @@ RUN/log.jsonl          one line per step
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import nn
 
-from dino_model import files, position
-from dino_model.weights import load_model
+from dino_model import files
 from training.optim import Optimizer
 
 FORMAT = 1
+"""Of checkpoints."""
+CONFIG_FORMAT = 2
 
 
 class RunError(ValueError):
@@ -51,15 +54,16 @@ class Run:
         """
         if self.checkpoint.exists():
             raise RunError(
-                f"{self.folder} already holds a run: pass --resume to go on with it, or another --output"
+                f"{self.folder} already holds a run: --resume {self.folder} goes on with it, "
+                "or pass another --output"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         self._sweep()
         self.log.unlink(missing_ok=True)
-        files.write_text(self.folder / "config.json", json.dumps(config, indent=2) + "\n")
+        self.rewrite(config)
 
     def config(self) -> dict[str, Any]:
-        """The configuration it was created with.
+        """The configuration it was created with, and what changed since; an older format comes as today's.
 
         Raises:
             RunError: there is none, or it cannot be read.
@@ -73,7 +77,11 @@ class Run:
             raise RunError(f"{path} is no configuration of a run: {error}") from None
         if not isinstance(config, dict):
             raise RunError(f"{path} is no configuration of a run: it holds a {type(config).__name__}")
-        return config
+        return upgraded(config)
+
+    def rewrite(self, config: Mapping[str, Any]) -> None:
+        """Put another configuration in the place of the old one."""
+        files.write_text(self.folder / "config.json", json.dumps(config, indent=2) + "\n")
 
     def save(self, step: int, method: nn.Module, optimizer: Optimizer, *, milestone: bool = False) -> None:
         """Write the state after `step` steps; a reader finds the old one or the new one, never half of it."""
@@ -82,13 +90,30 @@ class Run:
             _write(self.folder / f"step-{step:08d}.pt", state)
         _write(self.checkpoint, state | {"optimizer": optimizer.state_dict()})
 
+    def keep(self, target: "Run") -> int:
+        """Write what `--init-from` needs into another folder, in fp16 and with no path; returns the step.
+
+        Raises:
+            RunError: nothing to copy, or `target` holds a run.
+        """
+        config, state = self.config(), read_state(self.checkpoint)
+        target.create(
+            {name: value for name, value in config.items() if name not in ("command", "data", "init")}
+        )
+        halved = {
+            name: tensor.half() if tensor.is_floating_point() else tensor
+            for name, tensor in state["method"].items()
+        }
+        _write(target.checkpoint, {"format": FORMAT, "step": state["step"], "method": halved})
+        return int(state["step"])
+
     def load(self, method: nn.Module, optimizer: Optimizer) -> int:
         """Put the newest state into method and optimizer, cut the log there; returns the steps done.
 
         Raises:
             RunError: no readable checkpoint, or one that does not fit.
         """
-        state = _read(self.checkpoint)
+        state = read_state(self.checkpoint)
         if "optimizer" not in state:
             raise RunError(
                 f"{self.checkpoint} holds weights only, as milestones do: pass --init-from to start from them"
@@ -98,7 +123,7 @@ class Run:
             optimizer.load_state_dict(state["optimizer"])
         except (RuntimeError, ValueError) as error:
             raise RunError(
-                f"{self.checkpoint} does not fit the configuration: {_first_misfit(error)}"
+                f"{self.checkpoint} does not fit the configuration: {first_misfit(error)}"
             ) from None
         step = int(state["step"])
         self._sweep()
@@ -117,56 +142,34 @@ class Run:
         files.write_text(self.log, "".join(f"{line}\n" for line in lines if _logged_step(line) < step))
 
 
-def initialise(method: nn.Module, path: Path) -> int:
-    """Load weights only, from a run's folder or a checkpoint of one; returns the step they come from.
-
-    Position embeddings of another grid are resampled, so that a run at another crop size can go on from them.
-
-    Raises:
-        RunError: nothing to load, or tensors that do not fit.
-    """
-    state = _read(path / "checkpoint.pt" if path.is_dir() else path)
-    _load_resampled(method, state["method"], str(path))
-    return int(state["step"])
+def upgraded(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration in today's format; format 1 knew one method, whose settings stood beside its head's."""
+    if config.get("format") != 1 or not isinstance(config.get("recipe"), dict):
+        return config
+    recipe = dict(config["recipe"])
+    method = recipe.pop("dino", {}) | {"head": recipe.pop("head", {})}
+    return config | {"format": CONFIG_FORMAT, "recipe": recipe | {"method": method}, "data": None}
 
 
-def initialise_backbones(backbones: Sequence[nn.Module], name: str) -> None:
-    """Load the weights of any model into each backbone, with position embeddings resampled as needed.
-
-    Raises:
-        RunError: a model of another architecture.
-        WeightsError, DownloadError: as `dino_model.weights.load_model`.
-    """
-    tensors = load_model(name).backbone.state_dict()
-    for backbone in backbones:
-        _load_resampled(backbone, dict(tensors), name)
-
-
-def _load_resampled(module: nn.Module, tensors: dict[str, Any], where: str) -> None:
-    own = module.state_dict()
-    for name, tensor in tensors.items():
-        if name.endswith("pos_embed") and name in own and own[name].shape != tensor.shape:
-            old, new = (round((t.shape[1] - 1) ** 0.5) for t in (tensor, own[name]))
-            tensors[name] = position.resample(tensor, (old, old), (new, new))
-    try:
-        module.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise RunError(f"weights in {where} do not fit the model to train: {_first_misfit(error)}") from None
-
-
-def _first_misfit(error: Exception) -> str:
+def first_misfit(error: Exception) -> str:
     """The first of the lines, one a tensor, of which torch makes its message."""
     first, *more = str(error).splitlines()[1:] or [str(error)]
     return first.strip() + (f" ({len(more)} more like it)" if more else "")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_state(path: Path) -> dict[str, Any]:
+    """What a checkpoint holds.
+
+    Raises:
+        RunError: it is not there, is broken, or was written by something else.
+    """
     if not path.is_file():
         raise RunError(f"no checkpoint {path}: expected a file written by `python -m training pretrain`")
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds for a file that is not its own
-        raise RunError(f"{path} is no readable checkpoint ({type(error).__name__})") from None
+    except Exception:  # torch raises many kinds for a file that is not its own
+        reason = "broken, cut off, or of another program" if path.stat().st_size else "empty"
+        raise RunError(f"{path} is no checkpoint of `python -m training pretrain`: {reason}") from None
     found = state.get("format") if isinstance(state, dict) else None
     if found != FORMAT or "method" not in state:
         raise RunError(f"{path} is no checkpoint of this program: format {found!r}, expected {FORMAT}")
@@ -174,10 +177,43 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, state: Mapping[str, Any]) -> None:
-    with files.replacing(path) as beside, beside.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a checkpoint; a disk that is full is an OSError that names the file."""
+    with files.replacing(path) as beside:
+        try:
+            with beside.open("wb") as file:
+                _save(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _save(state: Mapping[str, Any], file: BinaryIO) -> None:
+    recorder = _Recorder(file)
+    try:
+        torch.save(state, recorder)  # type: ignore[arg-type]  # writes and flushes, no more is asked
+    except RuntimeError as error:
+        raise recorder.error or error from None
+
+
+class _Recorder:
+    """A file to write to that keeps what went wrong: torch says only that something did."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write, and keep the error."""
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        """Flush."""
+        self.file.flush()
 
 
 def _logged_step(line: str) -> float:

@@ -1,16 +1,55 @@
-"""Multi-crop augmentation (section 3.1; the details are the official code's, which follow BYOL)."""
+"""Multi-crop augmentation (section 3.1; the details are the official code's, which follow BYOL).
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+A view is described by a `ViewSpec`; what is said in `CropConfig`, in few numbers and a name, becomes these.
+"""
 
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal, NamedTuple
+
+import numpy as np
 import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import v2 as transforms
 
+from dino_model.errors import SettingError
+from training.photometry import CHANCES, Photometry
+from training.settings import at_least, flag
+
 Picture = Image.Image
+
+TRIES = 10
+"""Boxes drawn before the whole picture is taken, as torchvision does."""
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """One augmented crop: a random box resized to `size`, flip, colour jitter, grey, blur, solarisation."""
+
+    size: int
+    """Side in pixels."""
+    scale: tuple[float, float]
+    """Share of the picture's area that is covered, from and to."""
+    photometry: Photometry = field(default_factory=Photometry)
+    flip: float = 0.5
+    """How often left and right are exchanged."""
+
+
+PLAIN = Photometry(blur=0.0, jitter=1.0, strengths=(0.3, 0.3, 0.3, 0.0), grey=0.0)
+"""Little: labels stay right."""
+Augmentation = Literal["dino", "moco-v2", "swav", "supervised"]
+AUGMENTATIONS: dict[str, tuple[tuple[Photometry, ...], Photometry]] = {
+    "dino": ((Photometry(blur=1.0), Photometry(blur=0.1, solarise=0.2)), Photometry(blur=0.5)),
+    "moco-v2": ((Photometry(strengths=(0.4, 0.4, 0.4, 0.1)),), Photometry(strengths=(0.4, 0.4, 0.4, 0.1))),
+    "swav": ((Photometry(strengths=(0.8, 0.8, 0.8, 0.2)),), Photometry(strengths=(0.8, 0.8, 0.8, 0.2))),
+    "supervised": ((PLAIN,), PLAIN),
+}
+"""By name: the photometry of each view, and of local crops, as the methods' papers have it. DINO's is BYOL's
+(appendix B of arXiv:2006.07733), SwAV's is SimCLR's."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +57,7 @@ class CropConfig:
     """Sizes, numbers and scales of the crops; the defaults are the official code's."""
 
     global_size: int = 224
-    """Side of the two global crops in pixels."""
+    """Side of the global crops in pixels; the position embeddings' --image-size follows it."""
     local_size: int = 96
     """Side of the local crops in pixels."""
     local_crops: int = 8
@@ -31,53 +70,94 @@ class CropConfig:
     """Radius of the Gaussian blur in pixels of a crop, from and to."""
     margin: float = 0.0
     """Mirrored beyond every side before a picture is cut, as a share of it: smaller objects, more ground."""
+    global_crops: int = 2
+    """Number of global crops."""
+    augmentation: Augmentation = "dino"
+    """What happens to colours, by the method that it comes from."""
+    batched_photometry: bool = False
+    """Colour and blur of whole batches at once as tensors, instead of crop by crop by Pillow: faster."""
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in (("global_scale", self.global_scale), ("local_scale", self.local_scale)):
+            if not 0 < low <= high <= 1:
+                raise SettingError(f"{flag(name)} is ({low}, {high}), expected 0 < from <= to <= 1")
+        if not 0 <= self.blur[0] <= self.blur[1]:
+            raise SettingError(f"--blur is {self.blur}, expected 0 <= from <= to, in pixels")
+        if not 0 <= self.margin <= 1:
+            raise SettingError(f"--margin is {self.margin}, expected 0 to 1")
+        at_least(self, global_size=1, local_size=1, local_crops=0, global_crops=1)
+
+    @property
+    def views(self) -> tuple[ViewSpec, ...]:
+        """Of the global crops."""
+        kinds = AUGMENTATIONS[self.augmentation][0]
+        return tuple(
+            ViewSpec(self.global_size, self.global_scale, replace(kinds[i % len(kinds)], radius=self.blur))
+            for i in range(self.global_crops)
+        )
+
+    @property
+    def locals(self) -> ViewSpec:
+        """Of every local crop."""
+        kind = replace(AUGMENTATIONS[self.augmentation][1], radius=self.blur)
+        return ViewSpec(self.local_size, self.local_scale, kind)
+
+    def check_patches(self, patch_size: int) -> None:
+        """Raise SettingError for crops that are no whole patches: what is missing would be padded."""
+        sides = {"global_size": self.global_size} | (
+            {"local_size": self.local_size} if self.local_crops else {}
+        )
+        for name, side in sides.items():
+            if side % patch_size:
+                below = side // patch_size * patch_size
+                choices = f"{below} or {below + patch_size}" if below else str(patch_size)
+                raise SettingError(
+                    f"{flag(name)} is {side} pixels, no multiple of the patch of {patch_size}: "
+                    f"choose {choices}"
+                )
 
 
 class Crops(NamedTuple):
-    """Views [2, batch, 3, G, G] and local crops [crops, batch, 3, l, l]; of one picture: no batch axis."""
+    """Views [views, batch, 3, G, G] and locals [crops, batch, 3, l, l]; of one picture: no batch axis."""
 
     views: Tensor
     locals: Tensor
 
 
-def check(config: CropConfig, patch_size: int = 1) -> None:
-    """Raise ValueError for crops that cannot be, naming the setting."""
-    for name, (low, high) in (("global_scale", config.global_scale), ("local_scale", config.local_scale)):
-        if not 0 < low <= high <= 1:
-            raise ValueError(f"{name} is ({low}, {high}), expected 0 < from <= to <= 1")
-    for name, side in (("global_size", config.global_size), ("local_size", config.local_size)):
-        if side < patch_size:
-            raise ValueError(f"{name} is {side} pixels, less than one patch of {patch_size}")
-    if not 0 <= config.blur[0] <= config.blur[1]:
-        raise ValueError(f"blur is {config.blur}, expected 0 <= from <= to, in pixels")
-    if not 0 <= config.margin <= 1:
-        raise ValueError(f"margin is {config.margin}, expected 0 to 1")
-    if config.local_crops < 0:
-        raise ValueError(f"local_crops is {config.local_crops}, expected 0 or more")
-
-
 class MultiCrop:
-    """Cuts an RGB picture, with its margin, into two views [2, 3, G, G] and local crops [L, 3, l, l], uint8.
+    """Cuts an RGB picture, with its margin, into views [V, 3, G, G] and local crops [L, 3, l, l], uint8.
 
-    Blur differs between the two views (always, one time in ten) and only the second is solarised; local crops
-    are blurred every other time. Randomness comes from torch's global generator.
+    Randomness comes from torch's global generator.
     """
 
     def __init__(self, config: CropConfig) -> None:
-        check(config)
         self.config = config
-        side, scale, radius = config.global_size, config.global_scale, config.blur
-        self.first = crop(side, scale, blur=1.0, radius=radius)
-        self.second = crop(side, scale, blur=0.1, radius=radius, solarise=0.2)
-        self.local = crop(config.local_size, config.local_scale, blur=0.5, radius=radius)
+        self.views = [self._pipeline(view) for view in config.views]
+        self.local = self._pipeline(config.locals)
+
+    def _pipeline(self, view: ViewSpec) -> Callable[[Picture], Tensor]:
+        return partial(cut, view=view) if self.config.batched_photometry else crop(view)
 
     def __call__(self, picture: Picture) -> Crops:
         """Cut one picture."""
         picture = widen(picture, self.config.margin)
-        views = torch.stack([self.first(picture), self.second(picture)])
+        views = torch.stack([view(picture) for view in self.views])
         locals_ = [self.local(picture) for _ in range(self.config.local_crops)]
         none = views.new_empty(0, 3, self.config.local_size, self.config.local_size)
         return Crops(views, torch.stack(locals_) if locals_ else none)
+
+    def chances(self) -> Crops:
+        """What the photometry of one picture's crops is drawn from: uniform numbers [V, n] and [L, n]."""
+        return Crops(torch.rand(len(self.views), CHANCES), torch.rand(self.config.local_crops, CHANCES))
+
+    def finish(self, crops: Crops, chances: Crops) -> Crops:
+        """Crops after their photometry, if it is batched; `chances` are numbers [crops, batch, n]."""
+        if not self.config.batched_photometry:
+            return crops
+        specifications = zip(self.config.views, *(crops.views, chances.views), strict=True)
+        views = [view.photometry(pixels, numbers) for view, pixels, numbers in specifications]
+        locals_ = self.config.locals.photometry(crops.locals.flatten(0, 1), chances.locals.flatten(0, 1))
+        return Crops(torch.stack(views), locals_.view(crops.locals.shape))
 
 
 def widen(picture: Picture, margin: float) -> Picture:
@@ -93,30 +173,55 @@ def normalise(crops: Crops, mean: Sequence[float], std: Sequence[float], device:
     return Crops(*(crop.to(device, non_blocking=True).float().mul_(scale).sub_(shift) for crop in crops))
 
 
-def crop(
-    size: int,
-    scale: tuple[float, float],
-    *,
-    blur: float,
-    radius: tuple[float, float] = CropConfig.blur,
-    solarise: float = 0.0,
-) -> transforms.Compose:
-    """One augmented crop: a random box resized to `size`, flip, colour jitter, grey, blur, solarisation.
-
-    `blur` and `solarise` are how often; `radius` is the blur's, from and to, in pixels of the crop.
-    """
-    jitter = transforms.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
+def crop(view: ViewSpec) -> transforms.Compose:
+    """The transform of a picture into a uint8 crop [3, size, size]."""
+    photometry = view.photometry
     return transforms.Compose(
         [
-            transforms.RandomResizedCrop(size, scale, interpolation=InterpolationMode.BICUBIC),
-            transforms.RandomHorizontalFlip(0.5),
-            transforms.RandomApply([jitter], 0.8),
-            transforms.RandomGrayscale(0.2),
-            transforms.RandomApply([GaussianBlur(radius)], blur),
-            transforms.RandomSolarize(threshold=128, p=solarise),
+            transforms.RandomResizedCrop(view.size, view.scale, interpolation=InterpolationMode.BICUBIC),
+            transforms.RandomHorizontalFlip(view.flip),
+            transforms.RandomApply([transforms.ColorJitter(*photometry.strengths)], photometry.jitter),
+            transforms.RandomGrayscale(photometry.grey),
+            transforms.RandomApply([GaussianBlur(photometry.radius)], photometry.blur),
+            transforms.RandomSolarize(threshold=128, p=photometry.solarise),
             transforms.PILToTensor(),
         ]
     )
+
+
+def cut(picture: Picture, view: ViewSpec) -> Tensor:
+    """A random box resized and perhaps mirrored, without photometry: uint8 [3, size, size].
+
+    What torchvision's RandomResizedCrop and RandomHorizontalFlip do, in a third of their time.
+    """
+    chances = torch.rand(2 * TRIES + 3).tolist()
+    box = random_box(picture.width, picture.height, view.scale, chances)
+    resized = picture.crop(box).resize((view.size, view.size), Image.Resampling.BICUBIC)
+    if chances[-1] < view.flip:
+        resized = resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+
+
+def random_box(
+    width: int, height: int, scale: tuple[float, float], chances: Sequence[float]
+) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of a box that covers a share `scale` of a picture, in pixels.
+
+    Its sides stand to each other as 3 to 4 up to 4 to 3; the first of `TRIES` that fits is taken, else the
+    whole picture as far as those sides allow. `chances` are 2 * TRIES + 2 uniform numbers in [0, 1).
+    """
+    low, high = math.log(3 / 4), math.log(4 / 3)
+    for share, shape in zip(chances[:TRIES], chances[TRIES : 2 * TRIES], strict=True):
+        area = (scale[0] + (scale[1] - scale[0]) * share) * width * height
+        ratio = math.exp(low + (high - low) * shape)
+        across, down = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
+        if 0 < across <= width and 0 < down <= height:
+            left = int(chances[2 * TRIES] * (width - across + 1))
+            top = int(chances[2 * TRIES + 1] * (height - down + 1))
+            return left, top, left + across, top + down
+    across, down = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
+    left, top = (width - across) // 2, (height - down) // 2
+    return left, top, left + across, top + down
 
 
 class GaussianBlur(torch.nn.Module):

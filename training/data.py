@@ -1,25 +1,45 @@
 """From pictures to batches of crops, in an order that depends on nothing but the seed and the step."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from PIL import Image
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from dino_model.errors import SettingError
 from dino_model.images import ImageError, Images
 from training.crops import CropConfig, Crops, MultiCrop
+from training.methods.base import Batch
+from training.randomness import Randomness, mix
 
+IN_FLIGHT = 2**28
+"""Bytes of crops that workers may hold ready: so many batches, 1 to 8 for each, as fit."""
 MAX_BROKEN_RUN = 100
 """Unreadable pictures in a row after which the data set, not a picture, is broken."""
 
 
-class Batch(NamedTuple):
-    """Crops of a batch and the messages of pictures that could not be read (others took their place)."""
+class Sample(NamedTuple):
+    """One picture's uint8 crops, its label (-1: none) and what was wrong with those whose place it took."""
 
     crops: Crops
+    label: int
     broken: tuple[str, ...]
+    chances: Crops
+    """What batched photometry is drawn from, see `MultiCrop`."""
+
+
+class Loaded(NamedTuple):
+    """A batch of uint8 crops, and what was wrong with unreadable pictures (others took their place)."""
+
+    batch: Batch
+    broken: tuple[str, ...]
+
+
+Collated = tuple[Crops, Tensor | None, tuple[str, ...]]
+"""Crops, labels and messages of a batch, as they come from a worker."""
 
 
 class Order(Sampler[list[tuple[int, int]]]):
@@ -30,7 +50,7 @@ class Order(Sampler[list[tuple[int, int]]]):
 
     def __init__(self, pictures: int, batch_size: int, seed: int, first_step: int, steps: int) -> None:
         if pictures < batch_size:
-            raise ValueError(
+            raise SettingError(
                 f"{pictures} pictures are fewer than one batch of {batch_size}: lower --batch-size"
             )
         self.pictures, self.batch_size, self.seed = pictures, batch_size, seed
@@ -50,7 +70,7 @@ class Order(Sampler[list[tuple[int, int]]]):
             yield list(zip(positions, order[start : start + self.batch_size], strict=True))
 
 
-class CropDataset(Dataset[Batch | ImageError]):
+class CropDataset(Dataset[Sample | ImageError]):
     """Crops of one picture; the crops depend on the seed and the position in training only.
 
     An error is handed on as a value: raised in a worker, it would reach the user as a traceback.
@@ -59,22 +79,37 @@ class CropDataset(Dataset[Batch | ImageError]):
     def __init__(self, images: Images, config: CropConfig, seed: int) -> None:
         self.images, self.cut, self.seed = images, MultiCrop(config), seed
 
-    def __getitem__(self, item: tuple[int, int]) -> Batch | ImageError:
+    def __getitem__(self, item: tuple[int, int]) -> Sample | ImageError:
         position, index = item
         try:
-            picture, broken = self._read(index)
+            picture, label, broken = self._read(index)
         except ImageError as error:
             return error
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(_mix(self.seed, position))  # the devices' generators stay
-            return Batch(self.cut(picture), broken)
+            torch.default_generator.manual_seed(mix(self.seed, position))  # the devices' generators stay
+            return Sample(self.cut(picture), label, broken, self.cut.chances())
 
-    def _read(self, index: int) -> tuple[Image.Image, tuple[str, ...]]:
-        """The picture, or the next readable one, with what was wrong with those skipped."""
+    def collate(self, samples: list[Sample | ImageError]) -> Collated | ImageError:
+        """Samples, whose crops have no batch axis, as a batch with its photometry; or the first error."""
+        cut: list[Sample] = []
+        for sample in samples:
+            if isinstance(sample, ImageError):
+                return sample
+            cut.append(sample)
+        crops, chances = (_stacked(many) for many in zip(*((s.crops, s.chances) for s in cut), strict=True))
+        labels = torch.tensor([sample.label for sample in cut])
+        broken = tuple(message for sample in cut for message in sample.broken)
+        return self.cut.finish(crops, chances), None if (labels < 0).any() else labels, broken
+
+    def _read(self, index: int) -> tuple[Image.Image, int, tuple[str, ...]]:
+        """The picture and its label, or the next readable one, with what was wrong with those skipped."""
         broken: list[str] = []
+        labels = self.images.labels
         for i in range(index, index + min(MAX_BROKEN_RUN, len(self.images))):
+            place = i % len(self.images)
             try:
-                return Image.fromarray(self.images.read(i % len(self.images))), tuple(broken)
+                picture = Image.fromarray(self.images.read(place))
+                return picture, -1 if labels is None else labels[place], tuple(broken)
             except ImageError as error:
                 broken.append(str(error))
         raise ImageError(f"{len(broken)} pictures in a row cannot be read; the first: {broken[0]}")
@@ -89,41 +124,45 @@ def batches(
     first_step: int,
     steps: int,
     workers: int,
-) -> Iterator[Batch]:
+    pin_memory: bool = False,
+) -> Iterator[Loaded]:
     """Batches of training steps `first_step` to `steps`, made by `workers` processes (0: by this one).
+
+    `pin_memory` lets a CUDA device fetch them while it computes.
 
     Raises:
         ImageError: `MAX_BROKEN_RUN` pictures in a row, or all there are, cannot be read.
-        ValueError: fewer pictures than a batch.
+        SettingError: fewer pictures than a batch.
     """
+    dataset = CropDataset(images, config, seed)
     loader = DataLoader(
-        CropDataset(images, config, seed),
+        dataset,
         batch_sampler=Order(len(images), batch_size, seed, first_step, steps),
         num_workers=workers,
-        collate_fn=_collate,
-        generator=torch.Generator(),  # its own: the global one belongs to stochastic depth
-        pin_memory=torch.cuda.is_available(),
+        collate_fn=dataset.collate,
+        generator=torch.Generator(),  # its own: the global one is the caller's
+        pin_memory=pin_memory,
         worker_init_fn=_leave_signals_to_the_main_process,
-        prefetch_factor=4 if workers else None,
+        prefetch_factor=batches_ahead(config, batch_size, workers) if workers else None,
     )
-    for batch in loader:
+    for step, batch in enumerate(loader, first_step):
         if isinstance(batch, ImageError):
             raise batch
-        yield batch
+        crops, labels, broken = batch
+        randomness = Randomness(seed, step, 0, batch_size, batch_size)
+        yield Loaded(Batch(Crops(*crops), labels, randomness), broken)
 
 
-def _collate(samples: list[Batch | ImageError]) -> Batch | ImageError:
-    """Samples, whose crops have no batch axis, as a batch; or the first error among them."""
-    cut: list[Batch] = []
-    for sample in samples:
-        if isinstance(sample, ImageError):
-            return sample
-        cut.append(sample)
-    crops = Crops(
-        torch.stack([sample.crops.views for sample in cut], dim=1),
-        torch.stack([sample.crops.locals for sample in cut], dim=1),
-    )
-    return Batch(crops, tuple(message for sample in cut for message in sample.broken))
+def batches_ahead(config: CropConfig, batch_size: int, workers: int) -> int:
+    """How many batches each worker prepares, so that all together hold about `IN_FLIGHT` bytes."""
+    sides = [view.size for view in config.views] + [config.local_size] * config.local_crops
+    batch = batch_size * sum(3 * side * side for side in sides)
+    return max(1, min(8, IN_FLIGHT // (batch * workers)))
+
+
+def _stacked(many: Sequence[Crops]) -> Crops:
+    """Of pictures to of a batch, whose axis is the second."""
+    return Crops(*(torch.stack(group, dim=1) for group in zip(*many, strict=True)))
 
 
 def _leave_signals_to_the_main_process(_worker: int) -> None:
@@ -132,13 +171,5 @@ def _leave_signals_to_the_main_process(_worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _mix(seed: int, position: int) -> int:
-    """One seed from two numbers; consecutive positions give unrelated streams (SplitMix64's finaliser)."""
-    z = (seed * 0x9E3779B97F4A7C15 + position + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & (2**64 - 1)
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & (2**64 - 1)
-    return (z ^ (z >> 31)) >> 1
-
-
 def _generator(seed: int, epoch: int) -> torch.Generator:
-    return torch.Generator().manual_seed(_mix(seed, -epoch - 2))
+    return torch.Generator().manual_seed(mix(seed, -epoch - 2))

@@ -2,94 +2,93 @@
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dino_model.device import ComputePrecision, autocast
-from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from training.checkpoint import Run
-from training.crops import Crops, normalise
-from training.data import Batch
-from training.optim import Optimizer, ParameterGroup, clip_each, set_rates
-from training.schedules import Schedule
-
-
-class Method(Protocol):
-    """A way to learn without labels; networks, teacher, center, queue and prototypes are its own."""
-
-    def training_loss(self, crops: Crops, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Scalar loss of normalised crops, and scalars to log."""
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        """What the optimizer trains, see `optim.decay_groups`."""
-
-    def after_step(self, step: int) -> None:
-        """What follows the optimizer's step, such as a moving average."""
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Per-step values that the loop itself applies."""
-
-    lr: Schedule
-    weight_decay: Schedule
-    clip_grad: float
-    """Largest gradient norm of a tensor; 0 for no clipping."""
+from training.crops import normalise
+from training.data import Loaded
+from training.methods.base import Batch, Loss, Method
+from training.optim import Optimizer, clip_each, set_rates
+from training.plan import Plan
 
 
 class Diverged(RuntimeError):
     """Loss or weights are not numbers any more; the newest checkpoint is from before."""
 
 
+@dataclass(frozen=True)
+class Arithmetic:
+    """Where and how a step is computed."""
+
+    device: torch.device
+    precision: ComputePrecision
+    mean: Sequence[float]
+    """Of the normalisation, by channel."""
+    std: Sequence[float]
+    accumulate: int = 1
+    """Micro-batches of a step."""
+
+    def normalised(self, batch: Batch) -> Batch:
+        """A batch of uint8 crops, as a method takes it: on the device, fp32."""
+        labels = None if batch.labels is None else batch.labels.to(self.device, non_blocking=True)
+        return Batch(normalise(batch.crops, self.mean, self.std, self.device), labels, batch.randomness)
+
+
 def train_step(
     method: Method,
     optimizer: Optimizer,
-    crops: Crops,
+    batch: Batch,
     step: int,
-    rates: Rates,
+    plan: Plan,
     autocast_to: AbstractContextManager,
+    accumulate: int = 1,
 ) -> dict[str, float]:
-    """One step: loss in the context `autocast_to`, gradients, clipping, update; returns what to log.
+    """One step: losses in the context `autocast_to`, gradients, clipping, update; returns what to log.
 
     Raises:
         Diverged: the loss is NaN or infinite; nothing was updated.
     """
-    set_rates(optimizer, float(rates.lr[step]), float(rates.weight_decay[step]))
-    with autocast_to:
-        loss, logs = method.training_loss(crops, step)
-    names, values = ["loss", *logs], torch.stack([loss.detach(), *logs.values()]).tolist()
-    if not math.isfinite(values[0]):
-        raise Diverged(f"the loss is {values[0]} at step {step}, with learning rate {rates.lr[step]:.3g}")
+    set_rates(optimizer, float(plan.lr[step]), float(plan.weight_decay[step]))
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    if rates.clip_grad:
-        clip_each((p for group in optimizer.param_groups for p in group["params"]), rates.clip_grad)
+    losses = []
+    for part in batch.split(accumulate):
+        with autocast_to:
+            loss = method.training_loss(part, step)
+        (loss.value / accumulate).backward()
+        losses.append(loss)
+    logs = mean_logs(losses)
+    if not math.isfinite(logs["loss"]):
+        raise Diverged(f"the loss is {logs['loss']} at step {step}, with learning rate {plan.lr[step]:.3g}")
+    method.after_backward(step)
+    if plan.clip_grad:
+        clip_each((p for group in optimizer.param_groups for p in group["params"]), plan.clip_grad)
     optimizer.step()
-    method.after_step(step)
-    return dict(zip(names, values, strict=True))
+    method.after_step(step, [loss.kept for loss in losses])
+    return logs | plan.at(step)
 
 
 def train(
-    method: Any,
+    method: Method,
     optimizer: Optimizer,
-    batches: Iterable[Batch],
-    rates: Rates,
+    batches: Iterable[Loaded],
+    plan: Plan,
+    arithmetic: Arithmetic,
     *,
     run: Run,
-    first_step: int,
-    device: torch.device,
-    precision: ComputePrecision,
-    save_every: int,
-    milestone_every: int,
-    observe: Callable[[int, dict[str, float], Sequence[str]], dict[str, float]],
+    first_step: int = 0,
+    save_every: int = 200,
+    milestone_every: int = 5000,
+    observe: Callable[[int, dict[str, float], Sequence[str]], dict[str, float]] = lambda *_: {},
     interrupted: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Train from `first_step` to the end of the rates, with checkpoints and a log in `run`.
+    """Train from `first_step` to the end of the plan, with checkpoints and a log in `run`.
 
     `observe(step, logs, broken)` sees every step, with what was wrong with unreadable pictures, and may add
     to its line in the log. When `interrupted()` says so, training ends after the step at hand, with a
@@ -98,23 +97,33 @@ def train(
     Raises:
         Diverged: the loss is no number, or the weights that a checkpoint was to hold are none.
     """
-    done, steps = first_step, len(rates.lr)
+    done = first_step
     if first_step == 0:
         run.save(0, method, optimizer, milestone=True)
     with run.log.open("a", encoding="utf-8", buffering=1) as log:
-        for step, batch in enumerate(batches, first_step):
-            crops = normalise(batch.crops, IMAGENET_MEAN, IMAGENET_STD, device)
-            logs = train_step(method, optimizer, crops, step, rates, autocast(precision, device))
+        begun = time.perf_counter()
+        for step, (batch, broken) in enumerate(batches, first_step):
+            context = autocast(arithmetic.precision, arithmetic.device)
+            crops = arithmetic.normalised(batch)
+            logs = train_step(method, optimizer, crops, step, plan, context, arithmetic.accumulate)
+            logs["images_per_second"] = batch.pictures / (time.perf_counter() - begun)
             done = step + 1
-            line = {"step": step, **logs, "lr": float(rates.lr[step])} | observe(step, logs, batch.broken)
-            log.write(json.dumps(line) + "\n")
-            milestone, stop = done % milestone_every == 0 or done == steps, interrupted()
+            log.write(json.dumps({"step": step} | logs | observe(step, logs, broken)) + "\n")
+            milestone, stop = done % milestone_every == 0 or done == plan.steps, interrupted()
             if milestone or stop or done % save_every == 0:
                 _check_finite(method, step)
                 run.save(done, method, optimizer, milestone=milestone)
             if stop:
                 break
+            # What waits for the next batch counts as training, what watched and saved does not.
+            begun = time.perf_counter()
     return done
+
+
+def mean_logs(losses: Sequence[Loss]) -> dict[str, float]:
+    """The loss and what else is logged, over the micro-batches: one transfer from the device."""
+    table = torch.stack([torch.stack([loss.value.detach(), *loss.logs.values()]) for loss in losses])
+    return dict(zip(["loss", *losses[0].logs], table.mean(dim=0).tolist(), strict=True))
 
 
 def _check_finite(method: nn.Module, step: int) -> None:

@@ -1,55 +1,23 @@
-"""What tells, while it trains, whether a run learns: progress, collapse in words, and a k-NN probe.
-
-The theory is the paper's collapse study (section 5.3): with H the entropy of the teacher's output and KL its
-divergence from the student's, a KL of zero means an output that no longer depends on the picture; H then
-tells which of the two collapses it is, one prototype for all (H = 0) or all prototypes alike (H = ln K).
-"""
+"""What tells, while it trains, whether a run learns: progress, what is wrong in words, and a k-NN probe."""
 
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
+from itertools import islice
 
 import torch
 from torch import nn
 
 from dino_model.device import ComputePrecision
 from dino_model.features import cls_features
-from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, ImageError, Images
+from dino_model.images import ImageError, Images
 from training.evaluation.knn import knn_accuracy
-
-COLLAPSED_KL = 0.01
-"""nats; far below any KL that a learning run shows."""
-
-
-def collapse_warning(entropy: float, kl: float, prototypes: int) -> str | None:
-    """One sentence that names the collapse and the likely knob, or None.
-
-    Args:
-        entropy: of the teacher's output, in nats.
-        kl: divergence of the student's output from the teacher's, in nats.
-        prototypes: K.
-    """
-    uniform = math.log(prototypes)
-    if entropy < 0.05 * uniform and kl < COLLAPSED_KL:
-        return (
-            f"collapse to one prototype: teacher entropy {entropy:.3f} is near 0 and KL {kl:.4f}; the center "
-            "does not hold it back: lower --center-momentum or raise --teacher-temperature"
-        )
-    if entropy > 0.99 * uniform and kl < COLLAPSED_KL:
-        return (
-            f"collapse to the uniform output: teacher entropy {entropy:.3f} is ln K = {uniform:.3f}, "
-            f"KL {kl:.4f}; sharpen the teacher: lower --teacher-temperature, or warm it up over more epochs"
-        )
-    if kl < COLLAPSED_KL:
-        return (
-            f"KL {kl:.4f} is near 0: the teacher's output hardly depends on the picture; "
-            "lower --teacher-temperature or the learning rate"
-        )
-    return None
+from training.evaluation.lift import photographs_lift
+from training.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -61,6 +29,8 @@ class Probe:
 
     images: Images
     size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
     precision: ComputePrecision
     device: torch.device
     limit: int = 2500
@@ -82,14 +52,20 @@ class Probe:
             backbone,
             images,
             size=self.size,
-            mean=IMAGENET_MEAN,
-            std=IMAGENET_STD,
+            mean=self.mean,
+            std=self.std,
             precision=self.precision,
             device=self.device,
         )
         asked = torch.arange(len(images)) % 5 == 4
         k = min(20, int((~asked).sum()))
         return knn_accuracy(features[~asked], labels[~asked], features[asked], labels[asked], k=k).top1
+
+    def lift(self, vit: nn.Module) -> float:
+        """Of the last block's attention, on the package's photographs."""
+        return photographs_lift(
+            vit, mean=self.mean, std=self.std, precision=self.precision, device=str(self.device)
+        )
 
 
 def _can_be_read(images: Images, index: int) -> bool:
@@ -105,12 +81,7 @@ class Progress:
 
     def __init__(self, first_step: int, steps: int, batch_size: int) -> None:
         self.first_step, self.steps, self.batch_size = first_step, steps, batch_size
-        self.start = self.shown = self.stepped = time.monotonic()
-
-    def throughput(self) -> float:
-        """Pictures a second since this was asked last, or since the start."""
-        before, self.stepped = self.stepped, time.monotonic()
-        return self.batch_size / max(self.stepped - before, 1e-9)
+        self.start = self.shown = time.monotonic()
 
     def show(self, step: int, line: dict[str, float], *, every: float = 2.0) -> None:
         """Rewrite the line, at most once in `every` seconds (on a file: a new line each minute)."""
@@ -138,33 +109,40 @@ class Monitor:
     """Watches every step of a run; called with step, logs and what was wrong with unreadable pictures."""
 
     progress: Progress
-    prototypes: int
-    """K: ln K is logged beside the entropy."""
-    networks: Mapping[str, nn.Module]
-    """Backbones to probe, by the name they have in the log."""
+    method: Method
     probe: Probe | None
     probe_every: int
     """Steps between probes."""
+    diagnose_every: int = 100
+    """Steps between looks at the figures; the last step is looked at, too."""
     broken: set[str] = field(default_factory=set)
     """What was wrong with each unreadable picture so far."""
 
     def __call__(self, step: int, logs: dict[str, float], broken: Sequence[str]) -> dict[str, float]:
         """Values to add to the step's line in the log."""
-        self.progress.show(step, logs)
+        self.progress.show(step, dict(islice(logs.items(), 3)))  # the loss, and what the method names first
         for message in sorted({*broken} - self.broken):
             say(f"skipped a picture: {message}")
         self.broken.update(broken)
-        if (step + 1) % 100 == 0 or step + 1 == self.progress.steps:
-            warning = collapse_warning(logs["teacher_entropy"], logs["kl"], self.prototypes)
+        if (step + 1) % self.diagnose_every == 0 or step + 1 == self.progress.steps:
+            warning = self.method.diagnose(logs)
             if warning:
                 say(f"warning at step {step + 1}: {warning}")
-        more = {"ln_k": math.log(self.prototypes), "images_per_second": self.progress.throughput()}
-        if self.probe and (step + 1) % self.probe_every == 0:
-            found = {name: self.probe.top1(network) for name, network in self.networks.items()}
-            figures = ", ".join(f"{name} {top1:.1f} %" for name, top1 in found.items())
-            say(f"step {step + 1}: k-NN top-1 on held-out training pictures: {figures}")
-            more |= {f"knn_{name}": top1 for name, top1 in found.items()}
-        return more
+        if not self.probe or (step + 1) % self.probe_every:
+            return {}
+        return self.probed(self.probe, step)
+
+    def probed(self, probe: Probe, step: int) -> dict[str, float]:
+        """Figures of every network, also told in words."""
+        found = {}
+        for name, network in self.method.backbones().items():
+            found[f"knn_{name}"] = top1 = probe.top1(network)
+            words = f"k-NN top-1 on held-out training pictures {top1:.1f} %"
+            if hasattr(network, "blocks"):
+                found[f"lift_{name}"] = lift = probe.lift(network)
+                words += f", lift on the photographs {lift:.2f}"
+            say(f"step {step + 1}, {name}: {words}")
+        return found
 
 
 def say(sentence: str) -> None:

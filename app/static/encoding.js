@@ -1,100 +1,118 @@
-// A picture that the server has encoded: what it told of it, and what it hands out on request.
+// A photograph as a model sees it: what the server told of it, and the arrays it hands out on request.
 
-import { decodeBlock, decodeTokens } from "./attention.js";
+import { decodeBlock, decodeTokens } from "./maths/attention.js";
+import { QUANTITIES } from "./maths/quantities.js";
+import { Memory } from "./memory.js";
+import { askBytes, askData, keep } from "./server.js";
 
-const ARRAYS_KEPT = 6;
-const PICTURES_KEPT = 3;
+/**
+ * @typedef {{ row: number, column: number }} Patch
+ * @typedef {object} Told  what the server tells of an encoding
+ * @property {string} token
+ * @property {string} photo
+ * @property {string} model
+ * @property {number} size
+ * @property {number} width
+ * @property {number} height
+ * @property {number} rows
+ * @property {number} columns
+ * @property {number} heads
+ * @property {number} blocks
+ * @property {number} prefix
+ * @property {boolean} random
+ * @property {[string, string][]} facts
+ */
 
-const memory = new Map(); // key of an encoding -> its arrays: the same picture comes back under another token
+const REMEMBERED = 192e6; // bytes of arrays: a second look at a picture costs nothing
 
-/** The server's refusal, in words for people. */
-export class Refusal extends Error {}
+/** @type {Memory<any>} */
+export const memory = new Memory(REMEMBERED);
 
 export class Encoding {
-  /** @param {object} value  token, key (the same for the same picture, model and size), size, grid, heads, blocks and more, as the server sends it */
-  constructor(value) {
-    Object.assign(this, value);
-    this.url = `lab/encodings/${value.token}`;
-    this.picture = `${this.url}/picture.jpg`;
-    this.loaded = recall(value.key); // address -> the arrays of a block
+  /** @param {Told} told @param {string} name  of the photograph, for people and for files */
+  constructor(told, name) {
+    this.name = name;
+    this.url = `api/encodings/${told.token}`;
+    this.picture = `api/photos/${told.photo}/picture.jpg`;
+    this.token = told.token;
+    this.photo = told.photo;
+    this.model = told.model;
+    this.width = told.width;
+    this.height = told.height;
+    this.rows = told.rows;
+    this.columns = told.columns;
+    this.heads = told.heads;
+    this.blocks = told.blocks;
+    this.prefix = told.prefix;
+    this.random = told.random;
+    this.facts = told.facts;
   }
 
-  /** The token of a patch, or of [CLS] for null. */
+  /** The token of a patch, or of [CLS] for null. @param {Patch | null} patch */
   tokenOf(patch) {
     return patch ? this.prefix + patch.row * this.columns + patch.column : 0;
   }
 
-  /** Queries and keys of a block, counted from 0, as attention.js takes them. Throws a Refusal. */
-  block(number) {
-    return this.arrays(number, `blocks/${number}`, (bytes) => decodeBlock(bytes, this.shape));
+  /** The patch that holds a place, given as shares of width and height. @param {{ x: number, y: number }} place @returns {Patch} */
+  patchAt({ x, y }) {
+    const within = (/** @type {number} */ share, /** @type {number} */ count) =>
+      Math.min(count - 1, Math.max(0, Math.floor(share * count)));
+    return { row: within(y, this.rows), column: within(x, this.columns) };
   }
 
-  /** Features of every token after a block and the final norm, as attention.js takes them. Throws a Refusal. */
-  tokens(number) {
-    return this.arrays(number, `tokens/${number}`, (bytes) => decodeTokens(bytes, this.shape));
+  /** The middle of a patch, as shares of width and height. @param {Patch} patch */
+  placeOf({ row, column }) {
+    return { x: (column + 0.5) / this.columns, y: (row + 0.5) / this.rows };
   }
 
-  /** Principal components of "key-pca" or "token-pca" as colours from 0 to 1: [patches, 3]. Throws a Refusal. */
-  colors(number, quantity) {
-    const address = `colors/${number}?quantity=${quantity}`;
-    return this.arrays(number, address, (bytes) => ({ colors: new Float32Array(bytes) }));
+  /** Queries and keys of a block, the last where none is named. @param {number} number @param {AbortSignal} [signal] */
+  block(number = this.blocks - 1, signal) {
+    return this.arrays("attention", number, signal);
   }
 
-  get shape() {
-    return { heads: this.heads, tokens: this.prefix + this.rows * this.columns, prefix: this.prefix };
+  /** Where the arrays of a quantity are, beside others of the same encoding. @param {string} quantity @param {number} number */
+  address(quantity, number) {
+    const { arrays } = QUANTITIES[quantity];
+    return `${this.url}/${arrays}/${number}${arrays === "colors" ? `?quantity=${quantity}` : ""}`;
   }
 
-  /** What `decode` makes of the bytes at an address, fetched once, with the number of its block. */
-  async arrays(number, address, decode) {
-    if (!this.loaded.has(address)) {
-      const answer = await ask(`${this.url}/${address}`);
-      this.loaded.set(address, { ...decode(await answer.arrayBuffer()), number });
-      if (this.loaded.size > ARRAYS_KEPT) this.loaded.delete(this.loaded.keys().next().value);
-    }
-    return this.loaded.get(address);
+  /** Whether the arrays of a quantity need not be fetched. @param {string} quantity @param {number} number */
+  holds(quantity, number) {
+    return memory.get(this.address(quantity, number)) !== undefined;
   }
 
-  /** What the server tells about a view, as data. Throws a Refusal. */
-  async tell(file, view) {
-    return (await ask(`${this.url}/${file}?${new URLSearchParams(view)}`)).json();
+  /**
+   * What a quantity of a block, counted from 0, is computed from, with `number`; fetched once. Throws a Refusal.
+   * @param {string} quantity @param {number} number @param {AbortSignal} [signal]
+   */
+  async arrays(quantity, number, signal) {
+    const address = this.address(quantity, number);
+    const known = memory.get(address);
+    if (known) return known;
+    const bytes = await askBytes(address, { signal });
+    const shape = { heads: this.heads, tokens: this.prefix + this.rows * this.columns, prefix: this.prefix };
+    const decode = { blocks: decodeBlock, tokens: decodeTokens, colors: decodeColors }[QUANTITIES[quantity].arrays];
+    const half = QUANTITIES[quantity].arrays !== "colors";
+    return memory.put(address, { ...decode(bytes, shape), number }, bytes.byteLength * (half ? 2 : 1));
   }
 
-  /** A file of a view, as text. Throws a Refusal. */
-  async text(file, view) {
-    return (await ask(`${this.url}/${file}?${new URLSearchParams(view)}`)).text();
+  /** Address of a file, or of data, about the encoding. @param {string} file @param {Record<string, any>} asked */
+  about(file, asked) {
+    return `${this.url}/${file}?${new URLSearchParams({ ...asked, name: this.name })}`;
   }
 
-  /** Fetch a file of a view and hand it to the browser to keep. Throws a Refusal. */
-  async download(file, view) {
-    await keep(`${this.url}/${file}?${new URLSearchParams(view)}`, file);
+  /** @param {Record<string, any>} recipe @param {AbortSignal} [signal] */
+  objects(recipe, signal) {
+    return askData(`${this.url}/objects?${new URLSearchParams(recipe)}`, { signal });
+  }
+
+  /** Hand a file to the browser to keep. @param {string} file @param {Record<string, any>} asked */
+  async keep(file, asked) {
+    await keep(this.about(file, asked), file.split("/").at(-1) ?? file);
   }
 }
 
-/** The arrays fetched of a picture, a model and a size, by what says which; those of the least recent are let go. */
-function recall(key) {
-  const found = memory.get(key) ?? new Map();
-  memory.delete(key);
-  memory.set(key, found);
-  if (memory.size > PICTURES_KEPT) memory.delete(memory.keys().next().value);
-  return found;
-}
-
-/** Fetch a file and hand it to the browser to keep, under the server's name for it. Throws a Refusal. */
-export async function keep(address, file) {
-  const answer = await ask(address);
-  const name = /filename="([^"]+)"/.exec(answer.headers.get("Content-Disposition"))?.[1] ?? file;
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(await answer.blob());
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-}
-
-export async function ask(address) {
-  const answer = await fetch(address).catch(() => {
-    throw new Refusal("The server cannot be reached: is it still running?");
-  });
-  if (answer.ok) return answer;
-  const { detail } = await answer.json().catch(() => ({}));
-  throw new Refusal(typeof detail === "string" ? detail : `The server answered with ${answer.status}: open the picture again.`);
+/** Principal components as colours from 0 to 1: [patches, 3]. @param {ArrayBuffer} bytes */
+function decodeColors(bytes) {
+  return { colors: new Float32Array(bytes) };
 }

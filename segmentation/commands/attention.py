@@ -1,6 +1,5 @@
 """`python -m segmentation attention`: where each head looks, as pictures, masks and figures."""
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,8 +8,12 @@ import numpy as np
 import tyro
 
 from dino_model import images
+from dino_model.ahead import load_ahead
+from dino_model.images import ImageError
+from dino_model.options import ModelOptions
 from dino_model.predictor import AttentionPredictor
 from segmentation import export, render
+from segmentation.commands.naming import names_of
 from segmentation.masks import Mask, enlarge, keep_mass_of_maps
 from segmentation.render import Picture
 
@@ -18,7 +21,7 @@ _OUR_FILES = ("attention.npz", "overview.png", "heads.png", "*_head_*.png", "poi
 
 
 @dataclass(frozen=True)
-class Attention:
+class Attention(ModelOptions):
     """Where every head of a ViT looks in photographs: maps, masks, and the attention of a point.
 
     Writes a folder per photograph, named after it: overview.png (everything at a glance), heads.png (each
@@ -36,62 +39,69 @@ class Attention:
     """Share of the attention that a mask keeps, above 0 and up to 1."""
     point: Annotated[str | None, tyro.conf.arg(metavar="Y,X")] = None
     """A pixel of the photograph, counted from its top left; the attention of its patch is shown too."""
-    model: str = "embedded"
-    """Name of a model, checkpoint file or run; `python -m dino_model list` tells the names."""
-    size: int = 480
-    """Pixels of the short side (of both sides with --resize squash)."""
     resize: Literal["short-side", "squash", "native"] = "short-side"
     """How the photograph is brought to the model's size."""
     block: int = -1
     """Block whose attention is shown; -1 is the last."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the model."""
-    device: str = "auto"
-    """Where the model runs: auto, cpu, cuda or mps."""
 
     def run(self) -> None:
-        """Read, look, write: one folder per photograph."""
-        point = None if self.point is None else _parse_point(self.point)
-        folders = _folders(self.photos, self.output)
-        pictures = [images.read(photo) for photo in self.photos]
-        predictor = AttentionPredictor(
-            self.model, size=self.size, resize=self.resize, precision=self.precision, device=self.device
-        )
-        for folder, photo, picture in zip(folders, self.photos, pictures, strict=True):
-            predictor.set_image(picture)
-            attention = predictor.cls_attention(self.block)
-            mask = keep_mass_of_maps(attention, self.mass)
-            of_point = None if point is None else predictor.point_attention(*point, self.block)
-            _empty(folder)
-            _write_maps(folder, photo.name, picture, attention, mask, self.mass)
-            if point is not None and of_point is not None:
-                _write_point(folder, picture, point, of_point, self.mass)
-            sheet = render.attention_sheet(picture, attention, self.mass, point, of_point)
-            render.save_png(folder / "overview.png", sheet)
-            _write_arrays(folder / "attention.npz", attention, mask, of_point, predictor.model.name)
-            print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%} of the attention")
+        """Look at one photograph after the other: each is written before the next is kept in memory."""
+        point = None if self.point is None else parse_point(self.point)
+        folders = [self.output / name for name in names_of(self.photos, self.output)]
+        predictor = self.predictor(self.resize)
+        broken: list[str] = []
+        for folder, photo, picture in zip(
+            folders, self.photos, load_ahead(_read, self.photos, 1), strict=True
+        ):
+            if isinstance(picture, ImageError):
+                broken.append(str(picture))
+            else:
+                self._write(folder, photo, picture, predictor, point)
+        if broken:
+            raise ImageError(f"left out {len(broken)} of {len(folders)} photographs: {'; '.join(broken)}")
+
+    def _write(
+        self,
+        folder: Path,
+        photo: Path,
+        picture: Picture,
+        predictor: AttentionPredictor,
+        point: tuple[int, int] | None,
+    ) -> None:
+        predictor.set_image(picture)
+        attention = predictor.cls_attention(self.block)
+        mask = keep_mass_of_maps(attention, self.mass)
+        of_point = None if point is None else predictor.point_attention(*point, self.block)
+        _empty(folder)
+        _write_maps(folder, photo.name, picture, attention, mask)
+        of_point_mask = None if of_point is None else keep_mass_of_maps(of_point, self.mass)
+        if point is not None and of_point is not None and of_point_mask is not None:
+            _write_point(folder, picture, point, of_point, of_point_mask)
+        sheet = render.attention_sheet(picture, attention, mask, point, of_point, of_point_mask)
+        render.save_png(folder / "overview.png", sheet)
+        _write_arrays(folder / "attention.npz", attention, mask, of_point, predictor.model.name)
+        print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%} of the attention", flush=True)
 
 
-def _parse_point(text: str) -> tuple[int, int]:
+def _read(photo: Path) -> Picture | ImageError:
+    """A photograph, or what is wrong with it."""
+    try:
+        return images.read(photo, name=str(photo))
+    except ImageError as error:
+        return error
+
+
+def parse_point(text: str) -> tuple[int, int]:
+    """Two whole numbers Y,X.
+
+    Raises:
+        ValueError: anything else.
+    """
     try:
         y, x = (int(part) for part in text.split(","))
     except ValueError:
         raise ValueError(f"--point is {text!r}; expected two whole numbers Y,X, such as 120,200") from None
     return y, x
-
-
-def _folders(photos: tuple[Path, ...], output: Path) -> list[Path]:
-    """A folder for each photograph: its name without the suffix, or with it where two share that."""
-    if not photos:
-        raise ValueError("no photograph given; name at least one file")
-    stems = Counter(photo.stem for photo in photos)
-    names = [photo.stem if stems[photo.stem] == 1 else photo.name.replace(".", "_") for photo in photos]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(
-            f"several photographs would write to {output / twice[0]}; rename them or run one at a time"
-        )
-    return [output / name for name in names]
 
 
 def _empty(folder: Path) -> None:
@@ -102,14 +112,12 @@ def _empty(folder: Path) -> None:
             old.unlink()
 
 
-def _write_maps(
-    folder: Path, name: str, picture: Picture, attention: np.ndarray, mask: Mask, mass: float
-) -> None:
+def _write_maps(folder: Path, name: str, picture: Picture, attention: np.ndarray, mask: Mask) -> None:
     size = (picture.shape[0], picture.shape[1])
     masks = enlarge(mask, size)  # [heads, height, width]
     colors = render.head_colors(len(masks))
     named = [(f"head {head}", color) for head, color in enumerate(colors)]
-    coloured = render.overlay_heads(picture, attention, mass=mass)
+    coloured = render.overlay_heads(picture, attention, kept=mask)
     render.save_png(folder / "heads.png", render.with_legend(coloured, named))
     for head, (values, one) in enumerate(zip(attention, masks, strict=True)):
         render.save_png(folder / f"attention_head_{head}.png", render.heat_map(values, size))
@@ -123,9 +131,9 @@ def _write_maps(
 
 
 def _write_point(
-    folder: Path, picture: Picture, point: tuple[int, int], attention: np.ndarray, mass: float
+    folder: Path, picture: Picture, point: tuple[int, int], attention: np.ndarray, mask: Mask
 ) -> None:
-    coloured = render.overlay_heads(picture, attention, mass=mass)
+    coloured = render.overlay_heads(picture, attention, kept=mask)
     render.save_png(folder / "point_heads.png", render.draw_point(coloured, *point))
     for head, values in enumerate(attention):
         heat = render.overlay_heat(picture, values)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -12,34 +11,27 @@ import torch
 from dino_model import images
 from dino_model.features import model_fingerprint
 from dino_model.files import make_room
-from dino_model.predictor import AttentionPredictor, fed_size
-from dino_model.weights import load_model
+from dino_model.options import ModelOptions
+from dino_model.predictor import AttentionPredictor
+from dino_model.resize import fed_size
 from segmentation import memory, propagation, render, scoring
+from segmentation.baselines import ColourPatches, copied
 from segmentation.commands import score
-from segmentation.davis import (
-    Clip,
-    ColourPatches,
-    DavisError,
-    DavisFolder,
-    Predictions,
-    official_std,
-    open_davis,
-    read_first_mask,
-    read_frames,
-    write_run_lengths,
-)
-from segmentation.labels import Labels, object_ids, read_labels, without_void
-from segmentation.propagation import PRESETS
+from segmentation.davis import Clip, DavisError, DavisFolder, open_davis, read_first_mask, read_frames
+from segmentation.frames import DEFAULT_FPS, frame_files
+from segmentation.labels import Labels, object_ids, read_labels
+from segmentation.mask_folder import Predictions, write_run_lengths
+from segmentation.propagation import PRESETS, official_std
 from segmentation.render import Picture
 from segmentation.scoring import Evaluation
-from segmentation.video import DEFAULT_FPS, VideoWriter, draw_labels, frame_files
+from segmentation.video import VideoWriter, draw_labels
 
 Source = AttentionPredictor | ColourPatches
 
 
 @dataclass(frozen=True)
-class Davis:
-    """Carry the labels of the first frame through DAVIS by nearest neighbours of patch features, then score.
+class Davis(ModelOptions):
+    """Carry the labels of first frames through DAVIS by nearest neighbours of features, and score.
 
     Writes OUTPUT/SEQUENCE/FRAME.png, palette PNGs whose values are the labels, and OUTPUT/predictions.json,
     which says how they were made; with --overlays also overlays/SEQUENCE.webm. With --frames and --mask any
@@ -50,8 +42,6 @@ class Davis:
     """Folder for the predicted masks; made if missing."""
     root: Path | None = None
     """DAVIS: the folder that holds ImageSets, JPEGImages and Annotations."""
-    model: str = "embedded"
-    """Name of a model, checkpoint file or run; `python -m dino_model list` tells the names."""
     preset: Literal["dino", "crw"] = "dino"
     """How labels travel: as in the official DINO code, or as in the contrastive random walk."""
     features: Literal["model", "colour", "copy"] = "model"
@@ -70,24 +60,15 @@ class Davis:
     mask: Path | None = None
     """Labels of the first of these frames: a palette or grey PNG."""
     binary: bool = False
-    """Every value but 0 of --mask is object 1."""
+    """Every value but 0 of the masks is object 1."""
     resume: bool = False
     """Keep the finished sequences of an earlier run with the same settings."""
     allow_gaps: bool = False
     """Let the numbers of frames jump."""
     overlays: bool = False
     """Draw every sequence as a video: masks tinted and outlined, objects with their scores."""
-    size: int = 480
-    """Pixels of the short side that the model sees."""
     batch: int = 4
     """Frames that are encoded at once."""
-    precision: Literal["auto", "fp32", "bf16"] = "fp32"
-    """Arithmetic of the model. Labels come from fp32 unless bf16 is asked for: it changes a few, and as every
-    frame is labelled from those before it, their share grows with the video. Of DAVIS frames at 480 pixels
-    with the embedded model it was up to 0.01 % after one frame, up to 0.03 % after two;
-    `python -m benchmarks.precision` prints it. On a CPU bf16 gains next to nothing here."""
-    device: str = "auto"
-    """Where model and propagation run: auto, cpu, cuda or mps."""
     csv: Path | None = None
     """File for the table of scores."""
     json: Path | None = None
@@ -97,6 +78,12 @@ class Davis:
         """Check everything, propagate what is not finished, score."""
         make_room(self.csv, self.json)
         dataset, clips = self._clips()
+        comparable = () if dataset is None else dataset.with_ground_truth()
+        if not comparable and (self.csv or self.json):
+            raise DavisError(
+                "--csv and --json hold scores, and there are no masks beyond the first to compare with: "
+                "leave them out"
+            )
         masks = [read_first_mask(clip) for clip in clips]
         source = self._source()
         settings = self._settings(source)
@@ -106,9 +93,7 @@ class Davis:
         for number, (clip, mask, done) in enumerate(zip(clips, masks, finished, strict=True), start=1):
             took = "finished before" if done else self._propagate(clip, mask, source, predictions)
             print(f"{number}/{len(clips)} {clip.name}: {len(clip.frames)} frames, {took}", flush=True)
-        evaluation = None
-        if dataset is not None and dataset.has_ground_truth():
-            evaluation = self._score(dataset, settings)
+        evaluation = self._score(dataset, comparable, settings) if dataset and comparable else None
         write_run_lengths(self.output, named_masks(clips, self.output))
         render.save_png(self.output / "overview.png", overview(clips, masks, self.output, evaluation))
         if self.overlays:
@@ -126,6 +111,7 @@ class Davis:
                 split=self.split,
                 resolution=self.resolution,
                 sequences=self.sequences,
+                binary=self.binary,
             )
             return dataset, [dataset.clip(name, allow_gaps=self.allow_gaps) for name in dataset.sequences]
         if self.root is None and self.frames is not None and self.mask is not None:
@@ -139,15 +125,9 @@ class Davis:
             return None
         if self.features == "colour":
             return ColourPatches(size=self.size)
-        model = load_model(self.model)
-        return AttentionPredictor(
-            model,
-            size=self.size,
-            resize="davis",
-            precision=self.precision,
-            device=self.device,
-            std=official_std(model, PRESETS[self.preset]),
-        )
+        model = self.load()
+        std = official_std(model, PRESETS[self.preset])
+        return self.predictor("davis", model=model, std=std, carries_labels=True)
 
     def _settings(self, source: Source | None) -> dict[str, Any]:
         """Everything the predictions depend on but the frames: what --resume compares."""
@@ -171,11 +151,12 @@ class Davis:
         """Label one sequence and say how long it took."""
         started = time.monotonic()
         if source is None:
-            labels: Iterator[Labels] = repeat(without_void(mask), len(clip.frames))
+            labels = copied(mask, len(clip.frames))
         else:
             self._check(clip, mask, source)
             frames = read_frames(clip, (mask.shape[0], mask.shape[1]))
-            labels = propagation.propagate_frames(frames, mask, source, PRESETS[self.preset], self.batch)
+            preset = PRESETS[self.preset]
+            labels = propagation.propagate_frames(frames, mask, source, preset, self.batch, overlap=True)
         predictions.write(clip, labels)
         seconds = time.monotonic() - started
         return f"{seconds:.1f} s ({seconds / len(clip.frames):.2f} s a frame)"
@@ -196,11 +177,18 @@ class Davis:
         if lost := propagation.vanished_objects(mask, fed, source.patch_size, preset):
             print(f"{clip.name}: objects {lost} are smaller than a patch and will not be found")
 
-    def _score(self, dataset: DavisFolder, settings: dict[str, Any]) -> Evaluation:
-        pairs = scoring.pair_masks(
-            dataset.masks, self.output, sequences=dataset.sequences, allow_gaps=self.allow_gaps
+    def _score(
+        self, dataset: DavisFolder, comparable: tuple[str, ...], settings: dict[str, Any]
+    ) -> Evaluation:
+        pairs, faults = scoring.pair_masks(
+            dataset.masks, self.output, sequences=comparable, allow_gaps=self.allow_gaps
         )
-        evaluation = score.evaluate(pairs, "semi-supervised", binary=dataset.binary, settings=settings)
+        for name in dataset.sequences:
+            if name not in comparable:
+                faults[name] = DavisError("it has no mask beyond the first to compare with")
+        evaluation = score.evaluate(
+            pairs, faults, "semi-supervised", binary=dataset.binary, settings=settings
+        )
         print(score.table(evaluation))
         score.write(evaluation, self.csv, self.json)
         return evaluation
@@ -220,7 +208,7 @@ def overview(
     rows = []
     for clip, mask in zip(clips, masks, strict=True):
         title = clip.name
-        if evaluation is not None:
+        if evaluation is not None and clip.name in evaluation.per_sequence:
             title += f", J&F {evaluation.per_sequence[clip.name]['J&F_mean'] * 100:.1f}"
         chosen = sorted({round(place * (len(clip.frames) - 1)) for place in (0, 0.25, 0.5, 0.75, 1)})
         cells = []

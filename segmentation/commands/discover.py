@@ -2,29 +2,35 @@
 
 import csv
 import io
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 import tyro
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dino_model import images
-from dino_model.device import choose_device, choose_precision
-from dino_model.files import make_room
+from dino_model.ahead import load_ahead
+from dino_model.features import FeatureCache, model_fingerprint, picture_key
+from dino_model.files import make_room, write_json, write_text
+from dino_model.images import ImageError
+from dino_model.options import ModelOptions
 from dino_model.predictor import AttentionPredictor
+from dino_model.progress import progress
 from segmentation import discovery, export, render, voc
-from segmentation.commands.progress import progress
-from segmentation.discovery import Discovery
+from segmentation.commands.journal import Journal
+from segmentation.commands.naming import names_of
+from segmentation.discovery import Method
 from segmentation.labels import read_labels
-from segmentation.masks import Box, Mask, bounding_box, components
+from segmentation.masks import Box, Mask, RunLengths, bounding_box, components, decode, rle
 from segmentation.metrics import jaccard
 from segmentation.render import Picture
 
-Method = Literal["lost", "tokencut", "several", "attention"]
 Resize = Literal["pad", "native", "short-side", "squash"]
 
 _SHEET = 24  # pictures on the contact sheet
@@ -37,6 +43,11 @@ class Sample(NamedTuple):
     picture: Path
     boxes: Path | None = None  # VOC annotation
     mask: Path | None = None  # foreground above 0
+
+    @property
+    def files(self) -> list[Path]:
+        """All that there is of it."""
+        return [file for file in (self.picture, self.boxes, self.mask) if file is not None]
 
 
 class Found(NamedTuple):
@@ -57,8 +68,8 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Discover:
-    """Objects without labels or training: LOST, TokenCut and several objects, from the features of one pass.
+class Discover(ModelOptions):
+    """Objects without labels or training: LOST, TokenCut, several objects; one pass of the model.
 
     Writes contact_sheet.png, masks/METHOD/NAME.png (labels 1, 2, …), METHOD.json with images.json (COCO run
     lengths and boxes), for data sets per_image.csv, for photographs (and data sets with --overlays)
@@ -77,16 +88,12 @@ class Discover:
     folder that holds the folders images and masks."""
     methods: tuple[Method, ...] = ("lost", "tokencut", "several")
     """What to run; attention is the baseline of one head's kept mass (see --head)."""
-    model: str = "embedded"
-    """Name of a model, checkpoint file or run; `python -m dino_model list` tells the names."""
     features: Literal["keys", "tokens"] = "keys"
     """Keys of the last block, as published, or its tokens after the final norm."""
     resize: Resize | None = None
     """How a picture is brought to the model: at its own size, padded to whole patches (pad: published for
     boxes, the default for voc07 and voc12) or rounded to them (native: published for masks, the default for
     folders with masks), or resized (short-side: the default otherwise; squash)."""
-    size: int = 480
-    """Pixels of the short side with short-side, of both with squash."""
     tau: float = 0.2
     """Cosine similarity above which TokenCut joins two patches."""
     tau_several: float = 0.15
@@ -105,41 +112,73 @@ class Discover:
     """Folder to write to; made if missing."""
     json: Path | None = None
     """File for the figures and their protocol."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the model."""
-    device: str = "auto"
-    """Where the model runs: auto, cpu, cuda or mps."""
+    resume: bool = False
+    """Go on where an earlier run with the same settings was stopped."""
+    cache: Path | None = None
+    """Folder that keeps features, so that other methods and settings need no model."""
 
     def run(self) -> None:
-        """Find, score, write."""
+        """Find, score, write; one picture after the other, each written before the next."""
         make_room(self.json)
+        settings = self._settings()
         samples = self._samples()
         resize = self.resize or _published_resize(self.dataset, samples)
-        predictor = AttentionPredictor(
-            self.model,
-            size=self.size,
-            resize="native" if resize == "pad" else resize,
-            precision=self.precision,
-            device=self.device,
-        )
-        overlays = self.overlays or bool(self.photos)
-        writer = _Writer(self.output, self.methods, overlays=overlays, expected=len(samples))
-        rows: list[dict[str, Any]] = []
-        for sample in progress(samples, "discover"):
-            picture = images.read(sample.picture, name=str(sample.picture))
-            found = dict(self._find(predictor, picture, resize))
-            scored = {method: _score(sample, one) for method, one in found.items()}
-            rows += [{"image": sample.name, "method": method, **row} for method, row in scored.items()]
-            writer.add(sample, picture, found, scored)
+        predictor = self.predictor("native" if resize == "pad" else resize)
         protocol = self._protocol(resize)
+        weights = model_fingerprint(predictor.model.backbone)
+        journal = Journal(self.output, {**protocol, "weights": weights}, resume=self.resume)
+        writer = _Writer(self.output, overlays=self.overlays or bool(self.photos))
+        todo = [sample for sample in samples if not journal.has(sample.name, *sample.files)]
+        broken: list[str] = []
+        read = zip(todo, load_ahead(self._read, todo), strict=True)
+        for sample, picture in progress(read, "discover", len(todo)):
+            if isinstance(picture, ImageError):
+                broken.append(str(picture))
+                continue
+            seen = _Seen(predictor, picture, resize == "pad", self.features, self.cache, weights)
+            found = dict(self._find(seen, settings))
+            scored = {method: _score(sample, one) for method, one in found.items()}
+            journal.add(sample.name, writer.add(sample, picture, found, scored), *sample.files)
+        if broken and not journal.finished:
+            raise ImageError("; ".join(broken))
+        self._finish([sample for sample in samples if sample.name in journal.finished], journal, protocol)
+        if broken:
+            raise ImageError(f"left out {len(broken)} of {len(samples)} photographs: {'; '.join(broken)}")
+
+    def _read(self, sample: Sample) -> Picture | ImageError:
+        """A picture; what is wrong with it, where the others can do without: not in a data set."""
+        try:
+            return images.read(sample.picture, name=str(sample.picture))
+        except ImageError as error:
+            if self.dataset:
+                raise
+            return error
+
+    def _finish(self, samples: list[Sample], journal: Journal, protocol: dict[str, Any]) -> None:
+        """Everything that needs all pictures: figures, tables, contact sheet."""
+        records: dict[str, dict[str, Any]] = {
+            sample.name: journal.finished[sample.name] for sample in samples
+        }
+        rows = [
+            {"image": name, "method": method, **record["scored"][method]}
+            for name, record in records.items()
+            for method in self.methods
+        ]
         scores: dict[str, dict[str, float]] = {
             method: _summary([row for row in rows if row["method"] == method]) for method in self.methods
         }
-        writer.finish(_csv(rows) if self.dataset else None)
+        _write_results(self.output, samples, records, self.methods)
+        if self.dataset:
+            write_text(self.output / "per_image.csv", _csv(rows))
         print(_report(protocol, scores, self.dataset, len(samples)))
         print(f"written to {self.output}")
         if self.json:
-            export.write_json(self.json, {"protocol": protocol, "scores": scores, "pictures": len(samples)})
+            write_json(self.json, {"protocol": protocol, "scores": scores, "pictures": len(samples)})
+
+    def _settings(self) -> discovery.Settings:
+        return discovery.Settings(
+            candidates=self.candidates, tau=self.tau, tau_several=self.tau_several, count=self.count
+        )
 
     def _samples(self) -> list[Sample]:
         if not self.methods:
@@ -150,47 +189,33 @@ class Discover:
             return _voc_samples(self.root, 2000 + int(self.dataset[-2:]))
         if self.dataset:
             return _folder_samples(Path(self.dataset), self.masks)
-        stems = Counter(photo.stem for photo in self.photos)
-        return [Sample(photo.stem if stems[photo.stem] == 1 else photo.name, photo) for photo in self.photos]
+        names = names_of(self.photos, self.output)
+        return [Sample(name, photo) for name, photo in zip(names, self.photos, strict=True)]
 
-    def _find(
-        self, predictor: AttentionPredictor, picture: Picture, resize: str
-    ) -> Iterator[tuple[str, Found]]:
-        """Every method on one picture; the model sees it once."""
-        place = discovery.set_padded if resize == "pad" else discovery.set_resized
-        placement = place(predictor, picture)
-        features = discovery.picture_features(predictor, self.features)
+    def _find(self, seen: "_Seen", settings: discovery.Settings) -> Iterator[tuple[str, Found]]:
+        """Every method on one picture; the model sees it once, or not at all where all is cached."""
+        picture, placement = seen.picture, seen.placement
         for method in self.methods:
-            objects = self._objects(method, features, predictor)
-            masks = [placement.mask(one.mask) for one in objects if one.mask.any()]
-            radius = max(1, placement.covered[0] // features.shape[0])
-            yield method, _refined(masks, picture, radius) if self.refine else _found(masks, picture)
-
-    def _objects(
-        self, method: Method, features: discovery.Features, predictor: AttentionPredictor
-    ) -> list[Discovery]:
-        match method:
-            case "lost":
-                return [discovery.lost(features, self.candidates)]
-            case "tokencut":
-                return [discovery.tokencut(features, self.tau)]
-            case "several":
-                return discovery.several(features, self.count, self.tau_several)
-            case "attention":
-                if not 0 <= self.head < predictor.heads:
-                    raise ValueError(
-                        f"--head is {self.head}; this model has heads 0 to {predictor.heads - 1}"
-                    )
-                return [discovery.attention_object(predictor.cls_attention()[self.head])]
+            if method == "attention":
+                objects = [discovery.attention_object(seen.attention(self.head))]
+            else:
+                objects = discovery.find(method, seen.features, settings)
+            masks = [placement.mask(one.mask) for one in objects]
+            if self.refine and masks:
+                radius = max(1, placement.covered[0] // objects[0].mask.shape[0])
+                yield method, _refined(masks, picture, radius)
+            else:
+                yield method, _found(masks, picture)
 
     def _protocol(self, resize: str) -> dict[str, Any]:
         """Everything that decides about the figures."""
         return {
             "data": self.dataset or "photographs",
             "model": self.model,
-            "precision": choose_precision(self.precision, choose_device(self.device)),
+            "precision": self.chosen_precision(),
             "features": self.features,
             "resize": resize if resize in ("pad", "native") else f"{resize} {self.size}",
+            "methods": ", ".join(self.methods),
             "candidates": self.candidates,
             "tau": self.tau,
             "tau_several": self.tau_several,
@@ -198,6 +223,58 @@ class Discover:
             "head": self.head,
             "edges": "guided filter" if self.refine else "patches",
         }
+
+
+class _Seen:
+    """What the methods need of one picture: computed when it is asked for, kept on disk where wished."""
+
+    def __init__(
+        self,
+        predictor: AttentionPredictor,
+        picture: Picture,
+        padded: bool,
+        kind: Literal["keys", "tokens"],
+        cache: Path | None,
+        weights: str,
+    ) -> None:
+        self.picture = picture
+        size = (picture.shape[0], picture.shape[1])
+        self.placement = discovery.placement(size, predictor.patch_size, padded=padded)
+        self._predictor, self._padded, self._kind = predictor, padded, kind
+        self._cache, self._weights = None if cache is None else FeatureCache(cache), weights
+
+    @cached_property
+    def features(self) -> discovery.Features:
+        """Of the patches: float32 [rows, columns, D]."""
+        return self._kept(self._kind, partial(discovery.picture_features, self._predictor, self._kind))
+
+    @cached_property
+    def _attention(self) -> NDArray[np.float32]:
+        return self._kept("attention", self._predictor.cls_attention)
+
+    def attention(self, head: int) -> NDArray[np.float32]:
+        """Where [CLS] looks by one head: [rows, columns]."""
+        if not 0 <= head < self._predictor.heads:
+            raise ValueError(f"--head is {head}; this model has heads 0 to {self._predictor.heads - 1}")
+        return self._attention[head]
+
+    def _kept(self, what: str, compute: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+        def look() -> Tensor:
+            show = discovery.set_padded if self._padded else discovery.set_resized
+            show(self._predictor, self.picture)
+            return torch.from_numpy(compute())
+
+        if self._cache is None:
+            return look().numpy()
+        predictor = self._predictor
+        key = picture_key(
+            f"{what} of the last block",
+            self.picture,
+            weights=self._weights,
+            view=f"{'padded' if self._padded else predictor.resize} {predictor.size}",
+            computed=predictor.computed,
+        )
+        return self._cache.get(key, look).numpy()
 
 
 def _published_resize(dataset: str | None, samples: list[Sample]) -> Resize:
@@ -224,6 +301,7 @@ def _folder_samples(folder: Path, masks: Path | None) -> list[Sample]:
     if masks is None and (folder / "images").is_dir() and (folder / "masks").is_dir():
         folder, masks = folder / "images", folder / "masks"
     listed = images.open_images(folder)
+    print(listed, flush=True)
     samples = [
         Sample(
             Path(name).with_suffix("").as_posix(),
@@ -253,7 +331,7 @@ def _refined(masks: list[Mask], picture: Picture, radius: int) -> Found:
     softs = [discovery.refine_edges(mask, picture, radius) for mask in masks]
     sharp = [components(soft > 0.5) == 1 for soft in softs]
     kept = [new if new.any() else old for new, old in zip(sharp, masks, strict=True)]
-    return Found(kept, np.max(softs, axis=0)) if masks else _found(masks, picture)
+    return Found(kept, np.max(softs, axis=0))
 
 
 def _score(sample: Sample, found: Found) -> dict[str, Any]:
@@ -314,56 +392,77 @@ def _report(
 
 
 class _Writer:
-    """Writes masks and overlays as they come, the rest at the end."""
+    """Writes the masks, and the overlays where they are wished, of one picture after the other."""
 
-    def __init__(self, folder: Path, methods: tuple[Method, ...], overlays: bool, expected: int) -> None:
+    def __init__(self, folder: Path, *, overlays: bool) -> None:
         self._folder, self._overlays = folder, overlays
-        self._records: dict[str, list[dict[str, Any]]] = {method: [] for method in methods}
-        self._listed: dict[int, tuple[str, tuple[int, int]]] = {}
-        self._sheet: list[list[tuple[str, Picture]]] = []
-        self._most = 0  # objects by one method in one picture of the sheet
-        self._every = max(1, -(-expected // _SHEET))  # pictures on the sheet are spread over the data set
 
     def add(
         self, sample: Sample, picture: Picture, found: dict[str, Found], scored: dict[str, dict[str, Any]]
-    ) -> None:
-        """One picture, what every method found in it, and how right that is."""
-        number = len(self._listed) + 1
-        self._listed[number] = (sample.picture.name, (picture.shape[0], picture.shape[1]))
-        on_sheet = (number - 1) % self._every == 0
-        cells = [(sample.name, picture)]
+    ) -> dict[str, Any]:
+        """Write one picture's files; returns what to remember of it: size, masks as run lengths, scores."""
         for method, one in found.items():
             labels = np.zeros(picture.shape[:2], dtype=np.uint8)
             for label, mask in reversed(list(enumerate(one.masks, start=1))):  # the first object lies on top
                 labels[mask] = label
             export.write_mask_png(self._folder / "masks" / method / f"{sample.name}.png", labels)
-            self._records[method] += [export.coco_record(number, 1, mask) for mask in one.masks]
-            if self._overlays or on_sheet:
-                drawn = _drawn(picture, one)
-                cells.append((f"{method}: {_counted(len(one.masks), 'object')}", drawn))
             if self._overlays:
-                overlay = _explained(drawn, f"{method}: {_judged(scored[method])}", len(one.masks))
+                title = f"{method}: {_judged(scored[method])}"
+                overlay = _explained(_drawn(picture, one.masks), title, len(one.masks))
                 render.save_png(self._folder / "overlays" / method / f"{sample.name}.png", overlay)
-        if on_sheet:
-            self._sheet.append(cells)
-            self._most = max((self._most, *(len(one.masks) for one in found.values())))
-
-    def finish(self, table: str | None) -> None:
-        """Contact sheet, COCO files, table."""
-        for method, records in self._records.items():
-            export.write_coco_results(self._folder / f"{method}.json", records)
-        export.write_coco_images(self._folder / "images.json", self._listed, {1: "object"})
-        sheet = render.contact_sheet(self._sheet, height=180)
-        render.save_png(self._folder / "contact_sheet.png", _with_objects(sheet, self._most))
-        if table:
-            export.write_text(self._folder / "per_image.csv", table)
+        return {
+            "size": picture.shape[:2],
+            "masks": {method: [rle(mask) for mask in one.masks] for method, one in found.items()},
+            "scored": {
+                method: {name: _plain(value) for name, value in scores.items()}
+                for method, scores in scored.items()
+            },
+        }
 
 
-def _drawn(picture: Picture, found: Found) -> Picture:
-    if not found.masks:
+def _plain(value: Any) -> Any:
+    """A score as JSON holds it."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _write_results(
+    folder: Path, samples: list[Sample], records: dict[str, dict[str, Any]], methods: tuple[Method, ...]
+) -> None:
+    """COCO files of all pictures, and a contact sheet of some, spread over them."""
+    listed = {
+        number: (sample.picture.name, (records[sample.name]["size"][0], records[sample.name]["size"][1]))
+        for number, sample in enumerate(samples, start=1)
+    }
+    for method in methods:
+        detections = [
+            export.coco_record(number, 1, decode(mask))
+            for number, sample in enumerate(samples, start=1)
+            for mask in records[sample.name]["masks"][method]
+        ]
+        export.write_coco_results(folder / f"{method}.json", detections)
+    export.write_coco_images(folder / "images.json", listed, {1: "object"})
+    chosen = samples[:: max(1, -(-len(samples) // _SHEET))]
+    cells = [_cells(sample, records[sample.name]["masks"]) for sample in chosen]
+    most = max(len(masks) for sample in chosen for masks in records[sample.name]["masks"].values())
+    sheet = _with_objects(render.contact_sheet(cells, height=180), most)
+    render.save_png(folder / "contact_sheet.png", sheet)
+
+
+def _cells(sample: Sample, found: dict[str, list[RunLengths]]) -> list[tuple[str, Picture]]:
+    """A row of the contact sheet: the picture, and what every method found."""
+    picture = images.read(sample.picture, name=str(sample.picture))
+    drawn = [
+        (f"{method}: {_counted(len(masks), 'object')}", _drawn(picture, [decode(mask) for mask in masks]))
+        for method, masks in found.items()
+    ]
+    return [(sample.name, picture), *drawn]
+
+
+def _drawn(picture: Picture, masks: list[Mask]) -> Picture:
+    if not masks:
         return picture
-    tinted = render.overlay_masks(picture, np.stack(found.masks))
-    return render.draw_boxes(tinted, [bounding_box(mask) for mask in found.masks])
+    tinted = render.overlay_masks(picture, np.stack(masks))
+    return render.draw_boxes(tinted, [bounding_box(mask) for mask in masks])
 
 
 def _explained(drawn: Picture, title: str, objects: int) -> Picture:

@@ -1,19 +1,19 @@
 """`python -m segmentation gallery`: one sheet that shows what a model's heads find in many pictures."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import tyro
 
 from dino_model import files, images
 from dino_model.images import Images
+from dino_model.options import ModelOptions
 from dino_model.predictor import AttentionPredictor
+from dino_model.progress import progress
 from segmentation import render
-from segmentation.commands.progress import progress
 from segmentation.masks import central_head, enlarge, keep_mass_of_maps
 from segmentation.render import Picture
 
@@ -21,8 +21,8 @@ HEIGHT = 128  # pixels of a picture on the sheet
 
 
 @dataclass(frozen=True)
-class Gallery:
-    """A contact sheet: each photograph, its best head, all heads in colours, and the best head's mask.
+class Gallery(ModelOptions):
+    """A contact sheet: each photograph, its best head, all heads, and the best head's mask.
 
     Photographs are cut to their central square and titled by their class, where folders tell one.
     There is no ground truth to name the best head, so it is the one whose mask lies nearest the
@@ -41,14 +41,8 @@ class Gallery:
     """Pictures side by side."""
     mass: float = 0.6
     """Share of the attention that a mask keeps, above 0 and up to 1."""
-    model: str = "embedded"
-    """Name of a model, checkpoint file or run; `python -m dino_model list` tells the names."""
-    size: int = 224
-    """Pixels of the short side that the model is given."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the model."""
-    device: str = "auto"
-    """Where the model runs: auto, cpu, cuda or mps."""
+    size: int = field(default=224, kw_only=True)
+    """Pixels of the short side that the model sees."""
 
     def run(self) -> None:
         """Choose, look, write."""
@@ -56,10 +50,10 @@ class Gallery:
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, expected at least 1")
         files.make_room(self.output)
-        chosen = evenly(images.open_images(self.photos), self.only, self.count)
-        predictor = AttentionPredictor(
-            self.model, size=self.size, precision=self.precision, device=self.device
-        )
+        found = images.open_images(self.photos)
+        print(found, flush=True)
+        chosen = evenly(found, self.only, self.count)
+        predictor = self.predictor()
         cells = list(self._cells(predictor, chosen))
         rows = [list(chain(*cells[i : i + self.columns])) for i in range(0, len(cells), self.columns)]
         render.save_picture(self.output, render.contact_sheet(rows, height=HEIGHT))
@@ -110,6 +104,6 @@ def cells_of(title: str, picture: Picture, attention: np.ndarray, mass: float) -
     return [
         (title, picture),
         (f"head {head}", render.heat_map(attention[head], size)),
-        ("all heads", render.overlay_heads(picture, attention, mass=mass)),
+        ("all heads", render.overlay_heads(picture, attention, kept=masks)),
         (f"mask {masks[head].mean():.0%}", mask),
     ]

@@ -1,43 +1,41 @@
 """`python -m segmentation video`: attention of any video, or labels of its first frame carried along."""
 
-import sys
-import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import tee
 from pathlib import Path
 from typing import Literal, cast
 
 import numpy as np
 import tyro
 
-from dino_model.predictor import AttentionPredictor, fed_size
-from dino_model.weights import load_model
-from segmentation import davis, memory, propagation
-from segmentation.davis import MaskFolder
+from dino_model.ahead import run_ahead
+from dino_model.options import ModelOptions
+from dino_model.predictor import AttentionPredictor
+from dino_model.progress import progress
+from dino_model.resize import fed_size
+from segmentation import memory, propagation
+from segmentation.frames import FrameFolder, VideoError, VideoFile, open_frames
 from segmentation.labels import LabelError, Labels, object_ids, read_labels
+from segmentation.mask_folder import MaskFolder, write_run_lengths
 from segmentation.memory import MemoryEstimate
-from segmentation.propagation import PRESETS
+from segmentation.propagation import PRESETS, official_std
 from segmentation.render import Picture
 from segmentation.video import (
     VIEWS,
-    FrameFolder,
-    VideoError,
-    VideoFile,
     VideoWriter,
     View,
     attention_video,
     colour_range,
     draw_labels,
-    open_frames,
     shown_size,
 )
 
 
 @dataclass(frozen=True)
-class Video:
-    """Attention of any video or folder of frames, as videos and masks; with --mask, its labels carried along.
+class Video(ModelOptions):
+    """Attention of any video, as videos and masks; with --mask, its first labels carried along.
 
     Writes to OUTPUT: heads.webm (every head beside the frame), mean.webm (heat map of the mean head),
     mask.webm (outline of the kept patches); with --mask labels.webm instead. And masks/FRAME.png (palette
@@ -60,26 +58,18 @@ class Video:
     """Head whose attention the mask keeps; by default the mean over all heads."""
     preset: Literal["dino", "crw"] = "dino"
     """How labels travel, with --mask."""
-    model: str = "embedded"
-    """Name of a model, checkpoint file or run; `python -m dino_model list` tells the names."""
     format: Literal["webm", "mp4"] = "webm"
     """webm (VP8) plays in browsers; mp4 (MPEG-4 Part 2) in most players, not in browsers."""
     fps: float | None = None
     """Frames a second of what is written; by default the input's, for a folder 24."""
     max_side: int = 1280
     """Longer side of the drawn videos at most, in pixels; masks keep the size of the frames."""
-    size: int = 480
-    """Pixels of the short side that the model sees."""
     batch: int = 4
     """Frames that are encoded at once, with --mask."""
     overwrite: bool = False
     """Replace the masks of an earlier run."""
     allow_gaps: bool = False
     """Let the numbers of frames in a folder jump."""
-    precision: Literal["auto", "fp32", "bf16"] = "fp32"
-    """Arithmetic of the model; fp32 by default, as in the command davis, which says why."""
-    device: str = "auto"
-    """Where the model runs: auto, cpu, cuda or mps."""
 
     def run(self) -> None:
         """Check, read, draw, write: one frame at a time."""
@@ -96,28 +86,24 @@ class Video:
         estimate = self._estimate(size, predictor, mask)
         print(f"{self.input.name}: {size[1]}x{size[0]}, memory {estimate}", flush=True)
         memory.check(estimate, predictor.device)
-        with davis.MaskFolder(self.output / "masks") as masks:
+        with MaskFolder(self.output / "masks") as masks:
             if mask is None:
                 count = self._attention(frames, predictor, masks)
             else:
                 count = self._propagate(frames, predictor, mask, masks)
         named = [frames.frame_name(number) for number in range(count)]
         files = ((name, self.output / "masks" / f"{name}.png") for name in named)
-        davis.write_run_lengths(self.output, files)
+        write_run_lengths(self.output, files)
         print(f"{count} frames written to {self.output}")
         if count < frames.expected:
             print(f"note: {self.input.name} promises {frames.expected} frames, {count} could be decoded")
 
     def _predictor(self) -> AttentionPredictor:
-        model, propagates = load_model(self.model), self.mask is not None
-        return AttentionPredictor(
-            model,
-            size=self.size,
-            resize="davis" if propagates else "short-side",
-            precision=self.precision,
-            device=self.device,
-            std=davis.official_std(model, PRESETS[self.preset]) if propagates else None,
-        )
+        if self.mask is None:
+            return self.predictor()
+        model = self.load()
+        std = official_std(model, PRESETS[self.preset])
+        return self.predictor("davis", model=model, std=std, carries_labels=True)
 
     def _first_mask(self, file: Path, size: tuple[int, int]) -> Labels:
         mask = read_labels(file, binary=self.binary)
@@ -158,7 +144,7 @@ class Video:
         """Draw the attention of every frame; how many there were."""
         colours = colour_range(frames, predictor)
         drawn = attention_video(
-            counted(frames),
+            run_ahead(frames),
             predictor,
             colours,
             views=self.views,
@@ -169,10 +155,10 @@ class Video:
         count = 0
         with ExitStack() as stack:
             writers = {view: stack.enter_context(self._writer(view, frames)) for view in self.views}
-            for count, frame in enumerate(drawn, start=1):
+            for count, frame in enumerate(progress(drawn, frames.name, frames.expected or None), start=1):
                 masks.write(frames.frame_name(count - 1), frame.mask.astype(np.uint8))
                 for view, picture in frame.views.items():
-                    writers[view].write(picture)
+                    writers[view].write(picture, self._time(frames, count - 1))
         return count
 
     def _propagate(
@@ -180,15 +166,28 @@ class Video:
     ) -> int:
         """Carry the labels through the video; how many frames there were."""
         ids = object_ids(mask)
-        # The second of the twins runs at most a batch of frames behind the first.
-        ahead, behind = tee(counted(frames))
-        labelled = propagation.propagate_frames(ahead, mask, predictor, PRESETS[self.preset], self.batch)
+        shown: deque[Picture] = deque()  # frames that wait for their labels: a few batches
+
+        def read() -> Iterator[Picture]:
+            for frame in frames:
+                shown.append(frame)
+                yield frame
+
+        labelled = propagation.propagate_frames(
+            read(), mask, predictor, PRESETS[self.preset], self.batch, overlap=True
+        )
         count = 0
         with self._writer("labels", frames) as writer:
-            for count, (labels, frame) in enumerate(zip(labelled, behind, strict=True), start=1):
-                masks.write(frames.frame_name(count - 1), labels)
-                writer.write(draw_labels(frame, labels, ids, self.max_side))
+            for labels in progress(labelled, frames.name, frames.expected or None):
+                masks.write(frames.frame_name(count), labels)
+                drawn = draw_labels(shown.popleft(), labels, ids, self.max_side)
+                writer.write(drawn, self._time(frames, count))
+                count += 1
         return count
+
+    def _time(self, frames: VideoFile | FrameFolder, number: int) -> float | None:
+        """When a frame is shown: as in the input, unless --fps says otherwise."""
+        return frames.time(number) if self.fps is None else None
 
     def _writer(self, view: str, frames: VideoFile | FrameFolder) -> VideoWriter:
         return VideoWriter(self.output / f"{view}.{self.format}", self.fps or frames.fps)
@@ -198,17 +197,3 @@ def first_size(frames: VideoFile | FrameFolder) -> tuple[int, int]:
     """Height and width of the first frame."""
     height, width = next(iter(frames)).shape[:2]
     return height, width
-
-
-def counted(frames: VideoFile | FrameFolder) -> Iterator[Picture]:
-    """The frames, while stderr tells after every tenth how many are done."""
-    step = max(1, frames.expected // 10 or 100)
-    started = time.monotonic()
-    for number, frame in enumerate(frames, start=1):
-        yield frame
-        if number % step == 0:
-            speed = number / max(time.monotonic() - started, 1e-9)
-            print(
-                f"{frames.name}: {number}/{frames.expected or '?'} frames, {speed:.1f} a second",
-                file=sys.stderr,
-            )

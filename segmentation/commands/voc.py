@@ -9,15 +9,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from dino_model import images
-from dino_model.device import choose_device, choose_precision
-from dino_model.files import make_room
+from dino_model.ahead import load_ahead
+from dino_model.features import FeatureCache, model_fingerprint, picture_key
+from dino_model.files import make_room, write_json, write_text
+from dino_model.options import ModelOptions
 from dino_model.predictor import AttentionPredictor
+from dino_model.progress import progress
 from segmentation import export, render, voc
-from segmentation.commands.progress import progress
+from segmentation.commands.journal import Journal
 from segmentation.labels import VOID
-from segmentation.masks import decode
+from segmentation.masks import RunLengths, decode
+from segmentation.render import Picture
 from segmentation.voc import (
     Annotation,
     GroundTruth,
@@ -30,11 +37,12 @@ from segmentation.voc import (
 
 Cells = dict[VocProtocol, list[PictureScore]]
 
+_NO_MASK = RunLengths(size=[0, 0], counts="")
 _TRUTH = ("ground truth", (255, 255, 255))  # its name and colour in legends
 
 
 @dataclass(frozen=True)
-class Voc:
+class Voc(ModelOptions):
     """How well attention masks agree with the annotated objects of VOC 2012, and under which protocol.
 
     Prints the score with its protocol, a table of classes and the paper's figures; writes per_image.csv,
@@ -44,8 +52,6 @@ class Voc:
 
     root: Path
     """Folder VOCdevkit, which holds VOC2012."""
-    model: str = "embedded"
-    """Name of a model, checkpoint file or run; `python -m dino_model list` tells the names."""
     mass: float = 0.6
     """Share of the attention that a mask keeps, above 0 and up to 1."""
     ground_truth: GroundTruth = "class"
@@ -56,8 +62,6 @@ class Voc:
     """The best head for each class or object, the mean of all heads' maps, or one head by number."""
     resize: Literal["squash", "short-side", "native"] = "squash"
     """How a picture is brought to the model's size."""
-    size: int = 480
-    """Pixels of both sides with squash, of the short side with short-side."""
     block: int = -1
     """Block whose attention is taken; -1 is the last."""
     split: str = "val"
@@ -71,27 +75,59 @@ class Voc:
     output: Path = Path("output/voc")
     """Folder to write to; made if missing."""
     json: Path | None = None
-    """File for the figures: `jaccard` in percent and the full `protocol`."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the model."""
-    device: str = "auto"
-    """Where the model runs: auto, cpu, cuda or mps."""
+    """File for the figures: `jaccard` in percent, the `lift` of attention and the full `protocol`."""
+
+    resume: bool = False
+    """Go on where an earlier run with the same settings was stopped."""
+    cache: Path | None = None
+    """Folder that keeps attention maps, so that other masses and ground truths need no model."""
 
     def run(self) -> None:
-        """Score, print, write."""
+        """Score, write, print; one picture after the other, each written before the next."""
         make_room(self.json)
         protocol = self._protocol()
+        protocols = list(dict.fromkeys([protocol, *(_grid_around(protocol) if self.grid else ())]))
         samples = voc.list_samples(self.root, self.split)
-        cells = [protocol, *(_grid_around(protocol) if self.grid else ())]
-        scores = self._score(samples, list(dict.fromkeys(cells)))
+        predictor = self.predictor(self.resize) if self.baseline == "none" else None
+        weights = "" if predictor is None else model_fingerprint(predictor.model.backbone)
+        made_by = {"weights": weights, **self._scored(), "protocols": [asdict(one) for one in protocols]}
+        journal = Journal(self.output, made_by, resume=self.resume)
+        todo = [sample for sample in samples if not journal.has(sample.name, *sample[1:])]
+        read = zip(todo, load_ahead(_read, todo), strict=True)
+        for sample, (picture, annotation) in progress(read, "voc", len(todo)):
+            attention = None if predictor is None else self._attention(predictor, picture, weights)
+            found = [_score_one(sample.name, attention, annotation, one) for one in protocols]
+            _write_masks(self.output, sample, picture, annotation, found[0], overlay=self.overlays)
+            journal.add(sample.name, _as_record(found), *sample[1:])
+        scores = _from_records(
+            [(sample.name, journal.finished[sample.name]) for sample in samples], protocols
+        )
         figures = _figures(samples, scores, protocol) | self._scored()
+        _write_results(self.output, samples, scores[protocol])
         print(_report(figures, scores, protocol))
-        _write(self.output, samples, scores[protocol])
-        if self.overlays:
-            _write_overlays(self.output / "overlays", samples, scores[protocol])
         print(f"\nwritten to {self.output}: per_image.csv, contact_sheet.png, masks, masks.json")
         if self.json:
-            export.write_json(self.json, figures)
+            write_json(self.json, figures)
+
+    def _attention(
+        self, predictor: AttentionPredictor, picture: Picture, weights: str
+    ) -> NDArray[np.float32]:
+        """[CLS] attention of a picture, from the cache where it is there."""
+
+        def look() -> Tensor:
+            predictor.set_image(picture)
+            return torch.from_numpy(predictor.cls_attention(self.block))
+
+        if self.cache is None:
+            return look().numpy()
+        key = picture_key(
+            f"attention of block {self.block}",
+            picture,
+            weights=weights,
+            view=f"{self.resize} {self.size}",
+            computed=predictor.computed,
+        )
+        return FeatureCache(self.cache).get(key, look).numpy()
 
     def _protocol(self) -> VocProtocol:
         return VocProtocol(
@@ -111,27 +147,31 @@ class Voc:
             return {"model": f"baseline {self.baseline}", "precision": "no model"}
         return {
             "model": self.model,
-            "precision": choose_precision(self.precision, choose_device(self.device)),
+            "precision": self.chosen_precision(),
         }
 
-    def _score(self, samples: list[VocSample], protocols: list[VocProtocol]) -> Cells:
-        """Every picture under every protocol; the model sees each picture once."""
-        predictor = None
-        if self.baseline == "none":
-            predictor = AttentionPredictor(
-                self.model, size=self.size, resize=self.resize, precision=self.precision, device=self.device
-            )
-        scores: Cells = {protocol: [] for protocol in protocols}
-        for sample in progress(samples, "voc"):
-            picture = images.read(sample.picture, name=str(sample.picture))
-            annotation = voc.read_annotation(sample, (picture.shape[0], picture.shape[1]))
-            attention = None
-            if predictor is not None:
-                predictor.set_image(picture)
-                attention = predictor.cls_attention(self.block)
-            for protocol, found in scores.items():
-                found.append(_score_one(sample.name, attention, annotation, protocol))
-        return scores
+
+def _read(sample: VocSample) -> tuple[Picture, Annotation]:
+    picture = images.read(sample.picture, name=str(sample.picture))
+    return picture, voc.read_annotation(sample, (picture.shape[0], picture.shape[1]))
+
+
+def _as_record(found: list[PictureScore]) -> list[list[list[Any]]]:
+    """One picture under every protocol, as JSON; only the first one's masks are kept."""
+    own, *others = found
+    return [
+        [list(target) for target in own.targets],
+        *([list(target._replace(mask=_NO_MASK)) for target in other.targets] for other in others),
+    ]
+
+
+def _from_records(records: list[tuple[str, list[list[list[Any]]]]], protocols: list[VocProtocol]) -> Cells:
+    """The inverse of `_as_record`, for all pictures by name."""
+    scores: Cells = {protocol: [] for protocol in protocols}
+    for name, record in records:
+        for protocol, targets in zip(protocols, record, strict=True):
+            scores[protocol].append(PictureScore(name, tuple(TargetScore(*target) for target in targets)))
+    return scores
 
 
 def _score_one(
@@ -157,6 +197,7 @@ def _figures(samples: list[VocSample], scores: Cells, protocol: VocProtocol) -> 
     own = scores[protocol]
     figures: dict[str, Any] = {
         "jaccard": voc.mean_jaccard(own),
+        "lift": voc.mean_lift(own),
         "protocol": asdict(protocol),
         "voc12_val": voc.is_voc12_val(samples),
         "pictures": sum(bool(score.targets) for score in own),
@@ -181,6 +222,10 @@ def _report(figures: dict[str, Any], scores: Cells, protocol: VocProtocol) -> st
         f"protocol  {protocol}; {figures['precision']}",
         f"Jaccard   {figures['jaccard']:.1f} %   {figures['model']} on {figures['pictures']} {data}",
     ]
+    if figures["lift"] is not None:
+        lines.append(
+            f"lift      {figures['lift']:.2f}     share of all heads' attention over share of the patches"
+        )
     if figures["pictures_without_target"]:
         lines.append(f"          {figures['pictures_without_target']} more have no annotated object")
     lines += ["", f"{'class':<14} {'masks':>5} {'Jaccard':>8}"]
@@ -208,17 +253,35 @@ def _paper() -> str:
     )
 
 
-def _write(folder: Path, samples: list[VocSample], scores: list[PictureScore]) -> None:
-    """CSV, contact sheet, masks."""
-    (folder / "masks").mkdir(parents=True, exist_ok=True)
-    export.write_text(folder / "per_image.csv", _csv(scores))
+def _write_masks(
+    folder: Path,
+    sample: VocSample,
+    picture: Picture,
+    annotation: Annotation,
+    score: PictureScore,
+    *,
+    overlay: bool,
+) -> None:
+    """The mask of one picture, and the picture with it where that is wished."""
+    if not score.targets:
+        return
+    export.write_mask_png(folder / "masks" / f"{sample.name}.png", _label_map(score))
+    if overlay:
+        names = [_described(target) for target in score.targets]
+        entries = [_TRUTH, *zip(names, render.head_colors(len(names)), strict=True)]
+        drawn = render.with_legend(_drawn(picture, annotation, score), entries)
+        render.save_png(folder / "overlays" / f"{sample.name}.png", drawn)
+
+
+def _write_results(folder: Path, samples: list[VocSample], scores: list[PictureScore]) -> None:
+    """What needs all pictures: CSV, contact sheet, run lengths."""
+    write_text(folder / "per_image.csv", _csv(scores))
     pairs = [(sample, score) for sample, score in zip(samples, scores, strict=True) if score.targets]
     render.save_png(folder / "contact_sheet.png", _contact_sheet(pairs))
     records, listed = [], {}
     for number, (sample, score) in enumerate(pairs, start=1):
         height, width = score.targets[0].mask["size"]
         listed[number] = (sample.picture.name, (height, width))
-        export.write_mask_png(folder / "masks" / f"{sample.name}.png", _label_map(score))
         records += [
             export.coco_record(number, target.category, decode(target.mask), target.jaccard)
             for target in score.targets
@@ -252,16 +315,17 @@ def _label_map(score: PictureScore) -> np.ndarray:
     return labels
 
 
-def _contact_sheet(
-    pairs: list[tuple[VocSample, PictureScore]], count: int = 8, per_row: int = 4
-) -> render.Picture:
+def _contact_sheet(pairs: list[tuple[VocSample, PictureScore]], count: int = 8, per_row: int = 4) -> Picture:
     """Pictures with the highest and lowest Jaccard, none twice: masks tinted, the ground truth outlined."""
     ordered = sorted(pairs, key=lambda pair: -pair[1].jaccard)
     best, worst = ordered[:count], ordered[max(count, len(ordered) - count) :][::-1]
-    rows: list[list[tuple[str, render.Picture]]] = []
+    rows: list[list[tuple[str, Picture]]] = []
     for word, chosen in (("best", best), ("worst", worst)):
         cells = [
-            (f"{word} {rank}: {sample.name}, Jaccard {100 * score.jaccard:.1f} %", _drawn(sample, score))
+            (
+                f"{word} {rank}: {sample.name}, Jaccard {100 * score.jaccard:.1f} %",
+                _drawn(*_read(sample), score),
+            )
             for rank, (sample, score) in enumerate(chosen, start=1)
         ]
         rows += [cells[start : start + per_row] for start in range(0, len(cells), per_row)]
@@ -271,25 +335,13 @@ def _contact_sheet(
     return render.with_legend(sheet, [_TRUTH, *zip(names, render.head_colors(most), strict=True)])
 
 
-def _write_overlays(folder: Path, samples: list[VocSample], scores: list[PictureScore]) -> None:
-    for sample, score in progress(list(zip(samples, scores, strict=True)), "overlays"):
-        if score.targets:
-            names = [_described(target) for target in score.targets]
-            colours = render.head_colors(len(names))
-            entries = [_TRUTH, *zip(names, colours, strict=True)]
-            overlay = render.with_legend(_drawn(sample, score), entries)
-            render.save_png(folder / f"{sample.name}.png", overlay)
-
-
 def _described(target: TargetScore) -> str:
     head = f", head {target.head}" if target.head >= 0 else ""
     return f"{voc.class_name(target.category)}: {100 * target.jaccard:.1f}{head}"
 
 
-def _drawn(sample: VocSample, score: PictureScore) -> render.Picture:
-    picture = images.read(sample.picture)
+def _drawn(picture: Picture, annotation: Annotation, score: PictureScore) -> Picture:
     masks = np.stack([decode(target.mask) for target in score.targets])
-    annotation = voc.read_annotation(sample, masks.shape[1:])
     tinted = render.overlay_masks(picture, masks, contour=0)
     truth = (annotation.classes != 0) & (annotation.classes != VOID)
     white = np.array([_TRUTH[1]], dtype=np.uint8)

@@ -1,5 +1,6 @@
 """The options of `python -m app` that stand between it and other machines, in a server of its own."""
 
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -25,13 +26,11 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
     """Address, process and temporary folder of a server with password, root path and small limits."""
     folder = tmp_path_factory.mktemp("guarded")
     (folder / "users").write_text(f"ada:{PASSWORD}\n")
-    options = ("--auth", str(folder / "users"), "--root-path", "/dino", "--max-upload-mb", "1")
+    options = f"--auth {folder / 'users'} --root-path /dino --max-upload-mb 1 --no-downloads".split()
     with _small_page(folder, *options) as page:
         yield page.address, page.process.pid, folder
         assert page.process.poll() is None, page.log.read_text()
-        listening = f"{page.address}/gradio_api/heartbeat/a-page-that-is-open"
-        with httpx.stream("GET", listening, auth=("ada", PASSWORD)) as heartbeat:
-            next(heartbeat.iter_lines())
+        with httpx.stream("GET", f"{page.address}/api/facts", auth=("ada", PASSWORD)):  # a page that is open
             page.process.terminate()
             page.process.wait(20)
         said = page.log.read_text()
@@ -47,34 +46,42 @@ def test_other_machines_let_in_without_a_password_are_warned_of(tmp_path):
         assert httpx.get(page.address).status_code == 200
 
 
-def test_what_visitors_send_lies_in_a_folder_of_the_servers_own(guarded):
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 on this machine")
+def test_page_is_reached_at_an_address_of_the_sixth_version(tmp_path):
+    with _small_page(tmp_path, "--host", "::1") as page:
+        assert page.address.startswith("http://[::1]:")
+        assert httpx.get(page.address).status_code == 200
+
+
+def test_what_visitors_send_lies_on_no_disk(guarded):
     address, _, folder = guarded
-    file = {"files": ("mine.png", b"somebody's", "image/png")}
-    sent = httpx.post(f"{address}/gradio_api/upload", files=file, auth=("ada", PASSWORD))
-    (own,) = folder.glob("dino-lab-*")
-    assert sent.json()[0].startswith(str(own))
-    assert own.stat().st_mode & 0o077 == 0
+    before = sorted(folder.rglob("*"))
+    for kind in ("photos", "clips"):
+        httpx.post(f"{address}/api/{kind}", content=b"somebody's", auth=("ada", PASSWORD))
+    assert sorted(folder.rglob("*")) == before
 
 
-def test_password_is_asked_for_page_routes_and_files(guarded):
+def test_password_is_asked_for_page_addresses_and_files(guarded):
     address, _, _ = guarded
-    for path in ("/", "/dino/", "/lab/static/page.css", "/config", "/lab/encodings/x/picture.jpg"):
+    for path in ("/", "/dino/", "/static/x/page.css", "/api/facts", "/api/encodings/x"):
         assert httpx.get(address + path).status_code == 401
         assert httpx.get(address + path, auth=("ada", "wrong")).status_code == 401
         assert httpx.get(address + path, auth=("ada", PASSWORD)).status_code in (200, 404)
 
 
-def test_page_knows_where_the_proxy_shows_it(guarded):
+def test_page_answers_where_the_proxy_shows_it(guarded):
     address, _, _ = guarded
     for prefix in ("", "/dino"):
-        told = httpx.get(f"{address}{prefix}/config", auth=("ada", PASSWORD)).json()
-        assert told["root"].endswith("/dino")
+        assert httpx.get(f"{address}{prefix}/api/facts", auth=("ada", PASSWORD)).json()["version"]
 
 
 def test_limits_of_the_options_hold(guarded):
     address, _, _ = guarded
-    answer = httpx.post(f"{address}/gradio_api/call/encode", content=bytes(3_000_000), auth=("ada", PASSWORD))
+    answer = httpx.post(f"{address}/api/photos", content=bytes(1_000_001), auth=("ada", PASSWORD))
     assert answer.status_code == 413
+    told = httpx.get(f"{address}/api/facts", auth=("ada", PASSWORD)).json()
+    assert told["limits"]["uploadBytes"] == 1_000_000
+    assert not any(model["remote"] for model in told["models"]), "--no-downloads offers none"
 
 
 def test_list_of_processes_does_not_tell_the_password(guarded):
@@ -91,7 +98,7 @@ def test_list_of_processes_does_not_tell_the_password(guarded):
     [
         (["--auth", "ada:engine"], "--auth names no file"),
         (["--root-path", "dino"], "--root-path"),
-        (["--root-path", "/lab"], "--root-path"),
+        (["--root-path", "/api"], "--root-path"),
         (["--max-upload-mb", "0"], "--max-upload-mb"),
         (["--max-waiting", "-1"], "--max-waiting"),
     ],

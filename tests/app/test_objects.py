@@ -4,19 +4,16 @@ import json
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
 from pycocotools import mask as coco
 
-from app import objects
-from app.engine import LabError
-from app.figure import Figure
+from app import figure, objects
+from app.errors import LabError
+from app.figure import Side
 from app.objects import FILES, METHODS, Recipe
-from app.security import host_names
-from app.server import create_app
 from segmentation import discovery
 from segmentation.masks import enlarge, keep_mass_of_maps
 
@@ -24,24 +21,18 @@ MODEL = "random:vit_tiny/16"
 
 
 @pytest.fixture(scope="module")
-def token(engine, photo) -> str:
-    return engine.encode(photo, MODEL, 64)
+def encoding(encode, photo):
+    return encode(photo)
 
 
 @pytest.fixture(scope="module")
-def encoding(engine, token):
-    return engine.encoding(token)
+def token(encoding) -> str:
+    return encoding.key.token
 
 
 @pytest.fixture(scope="module")
-def queries_keys(engine, encoding):
-    return engine.queries_keys(encoding, encoding.blocks - 1)
-
-
-@pytest.fixture(scope="module")
-def client(engine, start):
-    with TestClient(create_app(engine, start, host_names("127.0.0.1")), base_url="http://localhost") as one:
-        yield one
+def queries_keys(encoding):
+    return encoding.queries_keys(encoding.blocks - 1)
 
 
 def test_kept_attention_is_one_object_of_the_head_asked_for(encoding, queries_keys):
@@ -91,13 +82,12 @@ def test_head_beyond_the_last_is_named(encoding, queries_keys):
         objects.find(encoding, queries_keys, Recipe(head="3"))
 
 
-def test_picture_of_one_patch_is_not_cut(engine, encoding, queries_keys):
-    token = engine.encode(
-        type(encoding.photo)("dot", "dot", lambda: np.zeros((4, 4, 3), np.uint8)), MODEL, 16
-    )
-    dot = engine.encoding(token)
+def test_picture_of_one_patch_is_not_cut(lab, encode):
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(buffer, "PNG")
+    dot = encode(lab.pictures.keep(buffer.getvalue())[0], MODEL, 16)
     with pytest.raises(LabError, match="single patch"):
-        objects.find(dot, engine.queries_keys(dot, 11), Recipe("tokencut"))
+        objects.find(dot, dot.queries_keys(11), Recipe("tokencut"))
 
 
 # --- pixels
@@ -158,10 +148,10 @@ def test_refined_labels_have_the_size_asked_for(size):
 def test_what_is_shown_and_what_is_downloaded_are_one(client, token, encoding, method, refined):
     """The photograph is smaller than where refining shrinks it, so both have its size."""
     query = f"method={method}&refined={refined}"
-    found = client.get(f"/lab/encodings/{token}/objects/found?{query}").json()
+    found = client.get(f"/api/encodings/{token}/objects?{query}").json()
     labels = np.frombuffer(base64.b64decode(found["labels"]), np.uint8)
-    labels = enlarge(labels.reshape(found["rows"], found["columns"]), encoding.picture.shape[:2])
-    answer = client.get(f"/lab/encodings/{token}/objects/labels.png?{query}")
+    labels = enlarge(labels.reshape(found["rows"], found["columns"]), encoding.picture_size)
+    answer = client.get(f"/api/encodings/{token}/objects/labels.png?{query}&name=noise.png")
     assert f'filename="noise-{method}-labels.png"' in answer.headers["content-disposition"]
     assert "no-store" in answer.headers["cache-control"]
     np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(answer.content))), labels)
@@ -170,47 +160,92 @@ def test_what_is_shown_and_what_is_downloaded_are_one(client, token, encoding, m
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        ("found?mass=nan", 422),
-        ("found?mass=x", 422),
-        ("found?method=../x", 422),
-        ("found?count=1000000", 422),
-        ("found?head=99", 422),
-        ("labels.png?method=<b>", 422),
-        ("secret.png", 404),
+        ("?mass=nan", 422),
+        ("?mass=x", 422),
+        ("?method=../x", 422),
+        ("?count=1000000", 422),
+        ("?head=99", 422),
+        ("/labels.png?method=<b>", 422),
+        ("/secret.png", 404),
     ],
 )
 def test_impossible_requests_get_one_sentence(client, token, path, status):
-    answer = client.get(f"/lab/encodings/{token}/objects/{path}")
+    answer = client.get(f"/api/encodings/{token}/objects{path}")
     assert answer.status_code == status
-    assert answer.json()["detail"].endswith(".")
+    assert answer.json()["error"].endswith(".")
     assert "<" not in answer.text
 
 
 def test_objects_are_behind_the_token(client):
-    for path in ("objects/found", "objects/labels.png"):
-        answer = client.get(f"/lab/encodings/guessed/{path}")
-        assert answer.status_code == 422
-        assert answer.json()["detail"].endswith("open it again.")
+    for path in ("objects", "objects/labels.png"):
+        answer = client.get(f"/api/encodings/guessed/{path}")
+        assert answer.status_code == 404
+        assert answer.json() == {
+            "error": "There is nothing behind this token: open the picture again.",
+            "unknown": "token",
+        }
+
+
+def test_answer_says_what_it_answers(client, token):
+    asked = {"method": "several", "head": "2", "mass": 0.4, "count": 2, "refined": False}
+    assert asked.items() <= client.get(f"/api/encodings/{token}/objects", params=asked).json().items()
 
 
 # --- the figure
 
 
+def _figure(client, token, **asked):
+    body = {"left": token, "right": token, "left_head": "0", "right_head": "mean", "name": "noise.png"}
+    return client.post("/api/compare/figure.png", json=body | asked)
+
+
 def test_figure_shows_both_models_side_by_side(client, token):
-    answer = client.get(f"/lab/compare/figure.png?left={token}&right={token}&left_head=0&right_head=mean")
+    answer = _figure(client, token)
     width, height = Image.open(io.BytesIO(answer.content)).size
     assert width > 3 * height / 2 * 1.3
     assert 'filename="noise-compared.png"' in answer.headers["content-disposition"]
 
 
-@pytest.mark.parametrize("wrong", ["left_head=99", "right_head=x", "mass=nan", "left=guessed", "mass=2"])
-def test_impossible_figures_get_one_sentence(client, token, wrong):
-    query = dict(pair.split("=") for pair in f"left={token}&right={token}&{wrong}".split("&"))
-    answer = client.get("/lab/compare/figure.png", params=query)
-    assert answer.status_code == 422
-    assert answer.json()["detail"].endswith(".")
+@pytest.mark.parametrize(
+    ("wrong", "status"),
+    [
+        ({"left_head": "99"}, 422),
+        ({"right_head": "x"}, 422),
+        ({"mass": 2}, 422),
+        ({"left": "guessed"}, 404),
+        ({"drawn": {"size": [10**6, 10**6], "runs": []}}, 422),
+        ({"drawn": {"size": [2, 2], "runs": [0, 3]}}, 422),
+        ({"drawn": {"size": [2, 2], "runs": [2, 4]}}, 422),
+        ({"drawn": {"size": [2, 2], "runs": [0, -4]}}, 422),
+    ],
+)
+def test_impossible_figures_get_one_sentence(client, token, wrong, status):
+    answer = _figure(client, token, **wrong)
+    assert answer.status_code == status
+    assert answer.json()["error"].endswith(".")
 
 
-def test_figure_needs_heads_and_shares_that_can_be():
-    with pytest.raises(LabError):
-        Figure("a", "b", left_head="best")
+def test_figure_shows_the_drawn_mask_and_scores_both_by_it(encoding, queries_keys, pixels, monkeypatch):
+    words, caption = [], figure.render.caption
+    monkeypatch.setattr(
+        figure.render,
+        "caption",
+        lambda picture, text, **how: words.append(text) or caption(picture, text, **how),
+    )
+    sides = [Side(encoding, queries_keys, head) for head in ("0", "1")]
+    drawn = np.zeros((30, 45), np.uint8)
+    drawn[:, :20] = 1
+    plain, marked = (figure.png(pixels, sides, 0.5, mask) for mask in (None, drawn))
+    truth = enlarge(drawn > 0, (60, 90))
+    masks = [enlarge(side.mask(0.5), (60, 90)) for side in sides]
+    scores = [(mask & truth).sum() / (mask | truth).sum() for mask in masks]
+    said = [text for text in words if "similarity" in text]
+    assert said[1].endswith(f"; with the drawn mask: {scores[0]:.3f} and {scores[1]:.3f}")
+    assert said[1].startswith(said[0])
+    left_third = [np.array(Image.open(io.BytesIO(file)))[:, :700] for file in (plain, marked)]
+    assert not np.array_equal(*left_third)
+
+
+def test_figure_of_two_photographs_is_refused(client, token, encode):
+    answer = _figure(client, token, right=encode("cat").key.token)
+    assert "different photographs" in answer.json()["error"]

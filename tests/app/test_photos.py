@@ -1,41 +1,86 @@
+import io
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from app import photos
-from app.photos import EXAMPLES, Photo
-from dino_model.images import ImageError
+from app.errors import LabError, NotHere
+from app.limits import Limits
+from app.photos import EXAMPLES, Pictures, clean_name, stem
+from dino_model import images
 
 
 def test_examples_come_without_network_as_rgb():
     for name in EXAMPLES:
-        pixels = photos.example(name).read()
+        pixels = photos.example(name)
         assert pixels.dtype == np.uint8
         assert pixels.shape[2] == 3
         assert min(pixels.shape[:2]) >= 300
 
 
-def test_unknown_example_names_the_known_ones():
-    with pytest.raises(KeyError, match="cat, astronaut, coffee, rocket"):
-        photos.example("../cat")
+def test_name_follows_the_content_and_cannot_be_guessed_from_it(as_file):
+    black, white = (as_file(np.full((8, 8, 3), shade, np.uint8)) for shade in (0, 255))
+    here, elsewhere = Pictures(Limits()), Pictures(Limits())
+    assert here.keep(black) == here.keep(black)
+    assert here.keep(black)[0] != here.keep(white)[0]
+    assert here.keep(black)[0] != elsewhere.keep(black)[0]
 
 
-def test_key_follows_the_content_not_the_name(tmp_path):
-    for name, shade in (("a.png", 1), ("b.png", 1), ("c.png", 2)):
-        Image.new("RGB", (8, 8), (shade,) * 3).save(tmp_path / name)
-    a, b, c = (photos.from_file(tmp_path / name, max_pixels=100) for name in ("a.png", "b.png", "c.png"))
-    assert a.key == b.key != c.key
+def test_what_is_not_here_is_not_told_from_what_never_was():
+    pictures = Pictures(Limits())
+    for name in ("../cat", "", "0" * 32, "Cat"):
+        with pytest.raises(NotHere, match="open it again"):
+            pictures.read(name)
 
 
-def test_too_many_pixels_are_refused_when_read(tmp_path):
-    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
-    with pytest.raises(ImageError, match="too large"):
-        photos.from_file(tmp_path / "a.png", max_pixels=399).read()
+def test_too_many_pixels_are_refused_when_sent(as_file):
+    with pytest.raises(LabError, match="too large"):
+        Pictures(Limits(max_megapixels=1)).keep(as_file(np.zeros((1001, 1000, 3), np.uint8)))
+
+
+def test_decoded_pictures_are_bounded_by_their_bytes(as_file):
+    pictures = Pictures(Limits(max_memory_mb=4))  # a quarter for what is decoded
+    names = [pictures.keep(as_file(np.full((500, 500, 3), shade, np.uint8)))[0] for shade in range(9)]
+    assert pictures._decoded._weight <= 1_000_000
+    for shade, name in enumerate(names):  # small as files: all of them are still here
+        assert pictures.read(name)[0, 0, 0] == shade
+
+
+@pytest.mark.skipif("AVIF" not in images.FORMATS, reason="Pillow was built without AVIF")
+def test_avif_is_read(as_file):
+    pictures = Pictures(Limits())
+    name, size = pictures.keep(as_file(np.full((40, 60, 3), 200, np.uint8), "AVIF"))
+    assert size == (40, 60)
+    assert abs(int(pictures.read(name).mean()) - 200) < 3
+
+
+def test_words_of_decoders_reach_no_visitor(as_file):
+    whole = as_file(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
+    with pytest.raises(LabError) as refused:
+        Pictures(Limits()).keep(whole[: len(whole) // 2])
+    assert str(refused.value) == "This file is damaged or cut short."
+
+
+def test_screen_gets_no_more_than_it_can_show():
+    assert photos.for_screen(np.zeros((3200, 800, 3), np.uint8)).shape == (1600, 400, 3)
+    small = np.zeros((80, 60, 3), np.uint8)
+    assert photos.for_screen(small) is small
+    assert photos.thumbnail(np.zeros((300, 500, 3), np.uint8)).shape == (96, 96, 3)
+    assert Image.open(io.BytesIO(photos.jpeg(small))).size == (60, 80)
 
 
 @pytest.mark.parametrize(
-    ("name", "stem"),
+    ("name", "expected"),
     [("cat.png", "cat"), ('a"b\r\nc<d>.png', "a-b-c-d"), ("…", "photograph"), ("x" * 200, "x" * 60)],
 )
-def test_stem_is_fit_for_headers_and_file_systems(name, stem):
-    assert Photo(name, "", lambda: np.zeros((1, 1, 3), np.uint8)).stem == stem
+def test_stem_is_fit_for_headers_and_file_systems(name, expected):
+    assert stem(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("a/b/cat.png", "cat.png"), ("a\r\nb\x00c.png", "a b c.png"), ("x" * 300, "x" * 100), ("  ", "")],
+)
+def test_clean_name_is_one_short_line(name, expected):
+    assert clean_name(name) == expected

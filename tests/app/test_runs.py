@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,15 +15,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app import photos
-from app.catalogue import catalogue
-from app.engine import Engine, LabError
+from app.errors import NotHere
+from app.lab import Lab
 from app.limits import Limits
-from app.runs import CHECKPOINTS_OFFERED, EMBEDDED_LOG, Curve, Curves, GrowingLog, Runs, checkpoint_file
+from app.models import Models
+from app.runs import (
+    CHECKPOINTS_OFFERED,
+    EMBEDDED_LOG,
+    LIVE_FOR,
+    Curve,
+    Curves,
+    GrowingLog,
+    Runs,
+    checkpoint_file,
+)
 from app.server import create_app
-from app.tabs import Start
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.predictor import AttentionPredictor
 
+MODEL = "random:vit_tiny/16"
 BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
 
 
@@ -185,39 +197,76 @@ def test_embedded_models_log_ships_and_draws_every_quantity_of_the_paper():
 def test_run_tells_steps_done_and_planned(tmp_path: Path):
     write_run(tmp_path / "run", range(12))
     told = Runs(tmp_path).told("run")
-    assert (told["steps"], told["planned"], told["live"]) == (12, 30, True)
+    assert (told["steps"], told["planned"], told["state"]) == (12, 30, "live")
     write_run(tmp_path / "without", range(12), recipe=None)
     assert Runs(tmp_path).told("without")["planned"] is None
 
 
-def test_collapse_is_said_in_words(tmp_path: Path):
-    folder = write_run(tmp_path / "run", range(0))
+def test_run_that_is_written_no_more_stops_being_live_and_the_page_hears_of_it(tmp_path: Path):
+    folder = write_run(tmp_path / "run", range(3))
+    client = TestClient(create_app(Lab(Models(MODEL, tmp_path), Limits(), 64), ["testserver"]))
+    told = client.get("/api/runs/run").json()
+    assert told["state"] == "live"
+    long_ago = time.time() - 2 * LIVE_FOR
+    os.utime(folder / "log.jsonl", (long_ago, long_ago))
+    told = client.get("/api/runs/run", params={"version": told["version"]}).json()  # not 204: there is news
+    assert told["state"] == "stopped"
+    with (folder / "log.jsonl").open("ab") as file:
+        file.write(b"".join(line(step, loss=1.0) for step in range(3, 30)))
+    assert client.get("/api/runs/run").json()["state"] == "finished"
+
+
+def collapsing(*kls: float) -> bytes:
+    """A log with a line every hundred steps."""
     uniform = math.log(1024)
-    (folder / "log.jsonl").write_bytes(line(0, teacher_entropy=uniform, kl=0.0, ln_k=uniform))
-    assert "collapse to the uniform output" in Runs(tmp_path).told("run")["warning"]
-    (folder / "log.jsonl").write_bytes(line(0, teacher_entropy=uniform / 2, kl=1.0, ln_k=uniform))
+    return b"".join(line(100 * at, teacher_entropy=uniform, kl=kl, ln_k=uniform) for at, kl in enumerate(kls))
+
+
+@pytest.mark.parametrize("kl", [0.0, 0.04])
+def test_collapse_is_said_in_words(tmp_path: Path, kl: float):
+    folder = write_run(tmp_path / "run", range(0))
+    (folder / "log.jsonl").write_bytes(collapsing(kl))
+    told = Runs(tmp_path).told("run")
+    assert "collapse to the uniform output" in told["warning"]
+    assert told["warnings"] == [{"step": 0, "message": told["warning"]}]
+    (folder / "log.jsonl").write_bytes(line(0, teacher_entropy=3.0, kl=1.0, ln_k=math.log(1024)))
     assert Runs(tmp_path).told("run")["warning"] is None
 
 
+def test_every_new_cause_is_warned_of_once_and_what_passed_is_no_longer_so(tmp_path: Path):
+    folder = write_run(tmp_path / "run", range(0))
+    (folder / "log.jsonl").write_bytes(collapsing(2.0, 0.01, 0.02, 0.03, 2.0, 0.01, 2.0))
+    told = Runs(tmp_path).told("run")
+    assert [warning["step"] for warning in told["warnings"]] == [100, 500]
+    assert told["warning"] is None
+    assert "collapse to the uniform output" in told["warnings"][0]["message"]
+
+
+def test_warning_in_the_log_itself_is_told(tmp_path: Path):
+    folder = write_run(tmp_path / "run", range(5))
+    with (folder / "log.jsonl").open("ab") as file:
+        file.write(json.dumps({"step": 5, "warning": "rank 3 of 64: raise the temperature"}).encode() + b"\n")
+    told = Runs(tmp_path).told("run")
+    assert told["warnings"] == [{"step": 5, "message": "rank 3 of 64: raise the temperature"}]
+
+
 def test_missing_log_is_an_error_that_names_no_path(tmp_path: Path):
-    engine = Engine(catalogue("random:vit_tiny/16"), Limits(), device="cpu", models_dir=tmp_path)
-    client = TestClient(create_app(engine, Start("random:vit_tiny/16", 64), ["testserver"]))
+    client = TestClient(create_app(Lab(Models(MODEL, tmp_path), Limits(), 64), ["testserver"]))
     for name in ("none", "..", "%2e%2e%2fetc", "a%00b"):
-        answer = client.get(f"/lab/runs/{name}")
+        answer = client.get(f"/api/runs/{name}")
         assert answer.status_code in (404, 422)
         assert str(tmp_path) not in answer.text
 
 
 def test_page_hears_nothing_while_a_log_stands_still(tmp_path: Path):
     folder = write_run(tmp_path / "run", range(3))
-    engine = Engine(catalogue("random:vit_tiny/16"), Limits(), device="cpu", models_dir=tmp_path)
-    client = TestClient(create_app(engine, Start("random:vit_tiny/16", 64), ["testserver"]))
-    told = client.get("/lab/runs/run").json()
-    assert client.get("/lab/runs/run", params={"version": told["version"]}).status_code == 204
+    client = TestClient(create_app(Lab(Models(MODEL, tmp_path), Limits(), 64), ["testserver"]))
+    told = client.get("/api/runs/run").json()
+    assert client.get("/api/runs/run", params={"version": told["version"]}).status_code == 204
     with (folder / "log.jsonl").open("ab") as file:
         file.write(line(3, loss=3.0))
-    assert client.get("/lab/runs/run", params={"version": told["version"]}).json()["steps"] == 4
-    assert [run["name"] for run in client.get("/lab/runs").json()] == ["run", "embedded"]
+    assert client.get("/api/runs/run", params={"version": told["version"]}).json()["steps"] == 4
+    assert [run["name"] for run in client.get("/api/runs").json()["runs"]] == ["run", "embedded"]
 
 
 # --- checkpoints
@@ -229,28 +278,26 @@ def grown(tmp_path: Path) -> SimpleNamespace:
     folder = write_run(tmp_path / "run", range(3))
     save_milestone(folder, 0, seed=1)
     save_milestone(folder, 20, seed=2)
-    engine = Engine(
-        catalogue("random:vit_tiny/16"), Limits(), precision="fp32", device="cpu", models_dir=tmp_path
-    )
-    return SimpleNamespace(folder=folder, engine=engine, runs=Runs(tmp_path))
+    lab = Lab(Models(MODEL, tmp_path), Limits(), 64, precision="fp32", device="cpu")
+    return SimpleNamespace(folder=folder, lab=lab, runs=Runs(tmp_path))
 
 
-def test_milestone_is_seen_by_its_own_weights(grown: SimpleNamespace):
+def test_milestone_is_seen_by_its_own_weights(grown: SimpleNamespace, encode):
     names = [checkpoint["model"] for checkpoint in grown.runs.told("run")["checkpoints"]]
     assert names == ["run@0", "run@20"]
     seen = []
     for name, step in zip(names, (0, 20), strict=True):
-        encoding = grown.engine.encoding(grown.engine.encode(photos.example("cat"), name, 64))
+        encoding = encode("cat", name, 64, by=grown.lab)
         library = AttentionPredictor(
             str(grown.folder / f"step-{step:08d}.pt"), size=64, precision="fp32", device="cpu"
         )
-        library.set_image(photos.example("cat").read())
-        seen.append(grown.engine.queries_keys(encoding, 1)[0])
+        library.set_image(photos.example("cat"))
+        seen.append(encoding.queries_keys(1)[0])
         np.testing.assert_array_equal(seen[-1], library.queries_keys(1)[0])
     assert np.abs(seen[0].astype(float) - seen[1]).max() > 1e-3
 
 
-def test_newest_checkpoint_has_a_name_that_a_later_one_does_not_share(grown: SimpleNamespace):
+def test_newest_checkpoint_has_a_name_that_a_later_one_does_not_share(grown: SimpleNamespace, encode):
     newest = grown.folder / "checkpoint.pt"
     (grown.folder / "step-00000020.pt").rename(newest)
     name = grown.runs.told("run")["checkpoints"][-1]["model"]
@@ -258,8 +305,8 @@ def test_newest_checkpoint_has_a_name_that_a_later_one_does_not_share(grown: Sim
     save_milestone(grown.folder, 40, seed=3)
     (grown.folder / "step-00000040.pt").replace(newest)
     assert checkpoint_file(name, grown.runs.folder) is None
-    with pytest.raises(LabError, match="no model of that name"):
-        grown.engine.encode(photos.example("cat"), name, 64)
+    with pytest.raises(NotHere, match="no model of that name"):
+        encode("cat", name, 64, by=grown.lab)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from app.downloads import FILES
-from app.engine import LabError
+from app.downloads import FILES, Scene
+from app.errors import LabError
 from app.view import PCA, View, attention, maps_of, shown_map, shown_mask
 from dino_model import quantities
 from dino_model.predictor import AttentionPredictor
@@ -20,22 +20,22 @@ SIZE = (60, 90)
 
 
 @pytest.fixture(scope="module")
-def seen(engine, photo):
-    """An encoding and a function that computes the maps of a view of it."""
-    encoding = engine.encoding(engine.encode(photo, MODEL, 64))
-    return encoding, lambda view: maps_of(engine, encoding, view)
+def seen(encode, photo, pixels):
+    """An encoding, a function that computes the maps of a view of it, and the photograph."""
+    encoding = encode(photo)
+    return encoding, lambda view: maps_of(encoding, view), pixels
 
 
 @pytest.fixture(scope="module")
-def predictor(photo) -> AttentionPredictor:
+def predictor(pixels) -> AttentionPredictor:
     library = AttentionPredictor(MODEL, size=64, precision="fp32", device="cpu")
-    library.set_image(photo.read())
+    library.set_image(pixels)
     return library
 
 
 def _file(seen, name: str, view: View) -> bytes:
-    encoding, maps_of_view = seen
-    return FILES[name][1](encoding, maps_of_view(view), view)
+    encoding, maps_of_view, picture = seen
+    return FILES[name][1](Scene(encoding, view, maps_of_view(view), picture, "noise.png"))
 
 
 def _picture(content: bytes) -> np.ndarray:
@@ -67,9 +67,9 @@ def test_every_quantity_is_the_librarys(seen, predictor, quantity, query, token)
         np.testing.assert_allclose(seen[1](view), expected, atol=1e-3)
 
 
-def test_attention_equals_the_predictors(engine, seen, predictor):
-    encoding, _ = seen
-    queries_keys = engine.queries_keys(encoding, 11)
+def test_attention_equals_the_predictors(seen, predictor):
+    encoding, *_ = seen
+    queries_keys = encoding.queries_keys(11)
     np.testing.assert_allclose(attention(encoding, queries_keys, None), predictor.cls_attention(), atol=1e-3)
     y, x = 25, 70
     of_point = attention(encoding, queries_keys, predictor.patch_at(y, x))
@@ -144,15 +144,15 @@ def test_principal_components_have_colors_but_no_mask(seen):
 @pytest.mark.parametrize("layer", ["heat", "mask"])
 @pytest.mark.parametrize("show", ["heads", "mean", "max", "2"])
 def test_overlay_has_the_photographs_size_and_follows_the_opacity(seen, quantity, layer, show):
-    encoding, _ = seen
+    encoding, *_ = seen
     clear = View(block=11, quantity=quantity, show=show, layer=layer, opacity=0, outline=False)
     faint, strong = (
         _picture(_file(seen, "overlay.png", view)) for view in (clear, replace(clear, opacity=0.9))
     )
-    assert faint.shape == strong.shape == encoding.picture.shape
+    assert faint.shape == strong.shape == (*encoding.picture_size, 3)
     assert not np.array_equal(faint, strong)
     if show != "heads":  # coloured heads lie on a grey picture
-        np.testing.assert_array_equal(faint, encoding.picture)
+        np.testing.assert_array_equal(faint, seen[2])
 
 
 def test_diverging_colors_have_zero_in_the_middle(seen):
@@ -179,9 +179,9 @@ PYTHON_VIEWS = (
 
 
 @pytest.mark.parametrize("view", PYTHON_VIEWS, ids=lambda view: f"{view.quantity}-{view.show}")
-def test_copied_python_reproduces_the_view(seen, photo, view, tmp_path, monkeypatch):
+def test_copied_python_reproduces_the_view(seen, pixels, view, tmp_path, monkeypatch):
     maps_of_view = seen[1]
-    Image.fromarray(photo.read()).save(tmp_path / photo.name)
+    Image.fromarray(pixels).save(tmp_path / "noise.png")
     monkeypatch.chdir(tmp_path)
     found: dict = {}
     exec(compile(_file(seen, "view.py", view), "view.py", "exec"), found)

@@ -14,14 +14,18 @@ from training.recipes import OptimizerConfig, Recipe
 def _small_step(monkeypatch: pytest.MonkeyPatch):
     small = Recipe(
         backbone=BackboneConfig("vit_tiny", patch_size=8, image_size=32, width=24, depth=2, heads=3),
-        head=HeadConfig(prototypes=32, hidden=16, bottleneck=8),
         crops=CropConfig(global_size=32, local_size=16, local_crops=2),
-        dino=DINOConfig(freeze_last_layer_epochs=0, teacher_momentum=0.9),
-        optimizer=OptimizerConfig(lr=0.1, clip_grad=0.02),
+        method=DINOConfig(
+            HeadConfig(prototypes=32, hidden=16, bottleneck=8),
+            freeze_last_layer_epochs=0,
+            teacher_momentum=0.9,
+        ),
+        optimizer=OptimizerConfig(lr=0.1, clip_grad=0.02, warmup_epochs=0),
         epochs=1,
         batch_size=3,
     )
     monkeypatch.setattr(train_step, "RECIPE", small)
+    monkeypatch.setattr(train_step, "METHOD", small.method)
 
 
 @pytest.mark.parametrize("grouped", [False, True])

@@ -78,15 +78,23 @@ def open_page(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
     """Opens the page as a new visitor, with the example encoded; afterwards, nothing may have gone astray."""
     contexts, faults = [], []
 
-    def open_one(width: int = 1280, height: int = 900, **settings: Any) -> Any:
+    def open_one(
+        width: int = 1280,
+        height: int = 900,
+        query: str = "",
+        ready: str = ".explore[data-token]",
+        route: Callable[[Any], None] = lambda page: None,
+        **settings: Any,
+    ) -> Any:
         context = browser.new_context(viewport={"width": width, "height": height}, **settings)
+        contexts.append(context)
         page = context.new_page()
         own = (address, "data:", "blob:" + address.rstrip("/"))
         page.on("request", lambda request: request.url.startswith(own) or faults.append(request.url))
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.goto(address)
-        page.wait_for_selector(".lab[data-token]", timeout=60_000)
-        contexts.append(context)
+        route(page)
+        page.goto(address + query)
+        page.wait_for_selector(ready, timeout=60_000)
         return page
 
     yield open_one
@@ -112,6 +120,7 @@ def lab() -> SimpleNamespace:
         send=_send,
         centre=_centre,
         pick=_pick,
+        open_tab=_open_tab,
         slide=_slide,
         choose_quantity=_choose_quantity,
         screenshot=_screenshot,
@@ -132,75 +141,77 @@ def picture(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+EXPLORER = "document.querySelector('.explore').explorer"
+
+
 def _maps(page: Any) -> np.ndarray:
-    """Maps of what is asked for now, as the browser computed them: [heads, rows, columns]."""
+    """Maps of what Explore asks for now, as the browser computed them: [heads, rows, columns]."""
     heads, rows, columns = page.evaluate(
-        """() => {
-          const { explorer } = document.querySelector(".lab");
-          const { rows, columns } = explorer.encoding;
-          return [explorer.mapsOf(explorer.patch).heads.map((map) => [...map]), rows, columns];
-        }"""
+        f"""() => {{
+          const {{ viewer }} = {EXPLORER};
+          const {{ rows, columns }} = viewer.encoding;
+          return [viewer.mapsOf().heads.map((map) => [...map]), rows, columns];
+        }}"""
     )
     return np.array(heads, dtype=np.float32).reshape(-1, rows, columns)
 
 
 def _state(page: Any) -> dict[str, Any]:
-    """The encoding on the stage, the patch asked about and the pins."""
+    """The encoding on Explore's stage, the patch asked about, the pins as patches, and the head."""
     return page.evaluate(
-        """() => {
-          const { encoding, patch, pins, show } = document.querySelector(".lab").explorer;
-          const { loaded, ...told } = encoding;
-          return { ...told, patch, pins: pins.list, show };
-        }"""
+        f"""() => {{
+          const {{ encoding, pins, viewer }} = {EXPLORER};
+          const list = pins.list.map((pin) => ({{ ...encoding.patchAt(pin), color: pin.color }}));
+          return {{ ...encoding, patch: viewer.patch, pins: list, show: viewer.settings.show }};
+        }}"""
     )
 
 
 def _send(page: Any, path: Path) -> None:
-    """Upload a file and wait for what comes of it: another picture, or a sentence."""
-    before = page.locator(".lab").get_attribute("data-token")
-    page.evaluate("document.querySelector('.lab-alert').hidden = true")
-    page.set_input_files("#explore-toolbar input[type=file]", path)
+    """Upload a photograph in Explore and wait for what comes of it: another picture, or a sentence."""
+    page.evaluate("delete document.querySelector('.explore').dataset.token")
+    page.evaluate("page.lab.messages.clear()")
+    page.set_input_files("#header input[type=file]", path)
     page.wait_for_function(
-        """(before) => document.querySelector(".lab").dataset.token !== before
-          || !document.querySelector(".lab-alert").hidden""",
-        arg=before,
+        """() => document.querySelector(".explore").dataset.token
+          || !document.querySelector("#messages").hidden""",
         timeout=60_000,
     )
 
 
 def _centre(page: Any, row: int, column: int) -> dict[str, float]:
     """Where on the stage the centre of a patch lies, in CSS pixels."""
-    state, box = _state(page), page.locator(".lab-stage").bounding_box()
+    state, box = _state(page), page.locator(".explore .lab-stage").bounding_box()
     return {
         "x": (column + 0.5) / state["columns"] * box["width"],
         "y": (row + 0.5) / state["rows"] * box["height"],
     }
 
 
-def _pick(page: Any, name: str, option: str) -> None:
-    """Choose from one of Gradio's drop-down lists by its label, and wait for the new picture."""
-    before = page.locator(".lab").get_attribute("data-token")
-    page.get_by_role("combobox", name=name).click()
-    page.get_by_role("option", name=option).click()
-    page.wait_for_function(
-        "(before) => document.querySelector('.lab').dataset.token !== before", arg=before, timeout=60_000
-    )
+def _pick(page: Any, name: str, option: str, ready: str = ".explore") -> None:
+    """Choose from one of the header's lists, and wait for the new picture on a tab."""
+    page.evaluate("(ready) => delete document.querySelector(ready).dataset.token", ready)
+    page.get_by_label(name, exact=True).select_option(option)
+    page.wait_for_selector(f"{ready}[data-token]", timeout=60_000)
+
+
+def _open_tab(page: Any, title: str, ready: str) -> Any:
+    """Open a tab and wait until it shows something."""
+    page.get_by_role("tab", name=title, exact=True).click()
+    page.wait_for_selector(ready, timeout=60_000)
+    return page
 
 
 def _slide(page: Any, name: str, value: int) -> None:
-    """Bring a slider to a value."""
-    page.locator(f".lab input[name={name}]").fill(str(value))
+    """Bring a slider of Explore to a value."""
+    page.locator(f".explore input[name={name}]").fill(str(value))
 
 
 def _choose_quantity(page: Any, quantity: str, block: int = 11) -> None:
     """Choose a quantity of Explore and a block counted from 0, and wait until they are on the screen."""
     page.locator(f"#explore label:has(input[value={quantity}])").click()
     _slide(page, "block", block + 1)
-    page.wait_for_function(
-        """([quantity, block]) => { const { explorer } = document.querySelector(".lab");
-          return explorer.quantity === quantity && explorer.block.number === block; }""",
-        arg=[quantity, block],
-    )
+    page.wait_for_selector(f".explore[data-quantity={quantity}][data-block='{block}']", timeout=60_000)
 
 
 def _screenshot(page: Any, name: str) -> None:

@@ -57,7 +57,7 @@ def test_hover_equals_the_library(page, lab, predictor):
     for row, column in [(0, 0), (3, 7), (rows - 1, columns - 1), (rows // 2, 2)]:
         stage.hover(position=lab.centre(page, row, column))
         page.wait_for_function(
-            "([row, column]) => { const { patch } = document.querySelector('.lab').explorer;"
+            "([row, column]) => { const { patch } = document.querySelector('.explore').explorer.viewer;"
             " return patch?.row === row && patch?.column === column; }",
             arg=[row, column],
         )
@@ -83,11 +83,11 @@ def _expected(predictor: AttentionPredictor, quantity: str, token: int, block: i
 def test_every_quantity_under_the_pointer_equals_the_library(page, lab, predictor, quantity):
     for block, (row, column) in ((11, (4, 6)), (5, (12, 0))):
         lab.choose_quantity(page, quantity, block)
-        assert page.evaluate("() => document.querySelector('.lab').explorer.patch") is None
+        assert page.evaluate("() => document.querySelector('.explore').explorer.viewer.patch") is None
         expected = _expected(predictor, quantity, 0, block)
         np.testing.assert_allclose(lab.maps(page), expected, atol=1e-3)
         page.locator(".lab-stage").hover(position=lab.centre(page, row, column))
-        page.wait_for_function("() => document.querySelector('.lab').explorer.patch !== null")
+        page.wait_for_function("() => document.querySelector('.explore').explorer.viewer.patch !== null")
         token = predictor.prefix_tokens + row * predictor.grid[1] + column
         expected = _expected(predictor, quantity, token, block)
         assert np.ptp(expected) > 0.001
@@ -103,10 +103,11 @@ def test_principal_components_on_the_screen_are_the_librarys_colors(page, lab, p
         keys = predictor.queries_keys(7)[1][:, predictor.prefix_tokens :]
         features = keys.transpose(1, 0, 2).reshape(*predictor.grid, -1)
     expected = quantities.principal_colors(features)
-    found = page.evaluate("() => [...document.querySelector('.lab').explorer.block.colors]")
+    found = page.evaluate("() => [...document.querySelector('.explore').explorer.viewer.arrays.colors]")
     np.testing.assert_allclose(np.reshape(found, expected.shape), expected, atol=1e-3)
     pixels = page.evaluate(
-        """() => { const { context, canvas } = document.querySelector(".lab").explorer.stage.canvas;
+        """() => { const { viewer } = document.querySelector(".explore").explorer;
+          const { context, canvas } = viewer.stage.canvas;
           return [...context.getImageData(0, 0, canvas.width, canvas.height).data]; }"""
     )
     shown = np.reshape(pixels, (*predictor.grid, 4))[..., :3]
@@ -119,16 +120,16 @@ def test_principal_components_on_the_screen_are_the_librarys_colors(page, lab, p
 
 def test_other_blocks_come_on_demand_and_equal_the_library(page, lab, predictor):
     lab.slide(page, "block", 3)
-    page.wait_for_function("() => document.querySelector('.lab').explorer.block.number === 2")
+    page.wait_for_function("() => document.querySelector('.explore').explorer.viewer.arrays.number === 2")
     np.testing.assert_allclose(lab.maps(page), predictor.cls_attention(block=2), atol=1e-3)
     assert page.locator(".lab-block output").inner_text() == "3 of 12"
 
 
 def test_leaving_the_picture_returns_to_cls(page, lab, predictor):
     page.locator(".lab-stage").hover(position=lab.centre(page, 4, 4))
-    page.wait_for_function("() => document.querySelector('.lab').explorer.patch !== null")
+    page.wait_for_function("() => document.querySelector('.explore').explorer.viewer.patch !== null")
     page.locator("h1").hover()
-    page.wait_for_function("() => document.querySelector('.lab').explorer.patch === null")
+    page.wait_for_function("() => document.querySelector('.explore').explorer.viewer.patch === null")
     np.testing.assert_allclose(lab.maps(page), predictor.cls_attention(), atol=1e-3)
 
 
@@ -174,7 +175,7 @@ def test_lists_passed_by_keyboard_change_nothing(page, lab):
     page.locator(".lab-stage").click(position=lab.centre(page, 2, 3))
     asked = []
     page.on("request", lambda request: asked.append(request.url))
-    page.locator("#explore-photo").focus()
+    page.locator("#header input[type=file]").focus()
     for _ in range(4):  # through both lists and out of them
         page.keyboard.press("Tab")
         page.evaluate("() => new Promise((done) => setTimeout(done, 100))")  # what follows has been asked for
@@ -184,11 +185,9 @@ def test_lists_passed_by_keyboard_change_nothing(page, lab):
 
 def test_picture_seen_before_is_not_fetched_again(page, lab):
     def look(name: str) -> np.ndarray:
-        before = page.locator(".lab").get_attribute("data-token")
-        page.locator(f"#explore .lab-example[data-example={name}]").click()
-        page.wait_for_function(
-            "(before) => document.querySelector('.lab').dataset.token !== before", arg=before
-        )
+        page.evaluate("delete document.querySelector('.explore').dataset.token")
+        page.locator(f"[data-example={name}]").click()
+        page.wait_for_selector(".explore[data-token]")
         return lab.maps(page)
 
     first, other = look("astronaut"), look("coffee")
@@ -226,8 +225,8 @@ def test_kept_masks_equal_the_librarys_to_the_patch(page, lab):
     for mass in (10, 35, 60, 99, 100):
         lab.slide(page, "mass", mass)
         kept = page.evaluate(
-            """() => { const { explorer } = document.querySelector(".lab");
-              const maps = explorer.mapsOf(explorer.patch);
+            """() => { const { explorer } = document.querySelector(".explore");
+              const maps = explorer.viewer.mapsOf();
               return maps.heads.map((_, head) => [...maps.kept(String(head))]); }"""
         )
         expected = keep_mass_of_maps(lab.maps(page), mass / 100)
@@ -240,10 +239,10 @@ def test_masks_of_signed_quantities_equal_the_librarys(page, lab, quantity):
     lab.choose_quantity(page, quantity)
     for mass in (20, 60):
         lab.slide(page, "mass", mass)
-        kept = page.evaluate("() => { const e = document.querySelector('.lab').explorer;"
-                             " return [...e.mapsOf(null).kept('mean')]; }")  # fmt: skip
-        mean = page.evaluate("() => { const e = document.querySelector('.lab').explorer;"
-                             " return [...e.mapsOf(null).map('mean')]; }")  # fmt: skip
+        kept = page.evaluate("() => { const e = document.querySelector('.explore').explorer;"
+                             " return [...e.viewer.mapsOf(null).kept('mean')]; }")  # fmt: skip
+        mean = page.evaluate("() => { const e = document.querySelector('.explore').explorer;"
+                             " return [...e.viewer.mapsOf(null).map('mean')]; }")  # fmt: skip
         shape = lab.maps(page).shape[1:]
         weights = quantities.above_least(np.array(mean, np.float32).reshape(shape))
         np.testing.assert_array_equal(np.reshape(kept, shape), keep_mass_of_maps(weights, mass / 100))
@@ -256,7 +255,8 @@ def test_script_breaks_ties_as_the_library_does(page):
     for mass in (0.2, 0.5, 0.6, 0.9):
         kept = page.evaluate(
             """async ([maps, mass]) => {
-              const { keepMass } = await import("/lab/static/attention.js");
+              const { src } = document.querySelector("script[type=module]");
+              const { keepMass } = await import(new URL("maths/attention.js", src));
               return maps.map((map) => [...keepMass(Float32Array.from(map), mass)]);
             }""",
             [maps.reshape(50, -1).tolist(), mass],
@@ -269,7 +269,7 @@ def test_mask_on_the_stage_is_the_kept_mask(page, lab):
     page.get_by_text("Mask", exact=True).click()
     page.locator(".lab-tile").nth(3).click()  # head 0
     alpha = page.evaluate(
-        """() => { const { canvas } = document.querySelector(".lab").explorer.stage;
+        """() => { const { canvas } = document.querySelector(".explore").explorer.viewer.stage;
           const { data } = canvas.context.getImageData(0, 0, canvas.canvas.width, canvas.canvas.height);
           return [...data].filter((_, index) => index % 4 === 3); }"""
     )
@@ -295,8 +295,8 @@ def test_downloads_decode_to_what_was_shown(page, lab, quantity):
     lab.slide(page, "mass", 45)
     page.get_by_text("Mask", exact=True).first.click()
     shown = page.evaluate(
-        """() => { const { explorer } = document.querySelector(".lab");
-          return [...explorer.mapsOf(explorer.patch).kept(explorer.shown)]; }"""
+        """() => { const { explorer } = document.querySelector(".explore");
+          return [...explorer.viewer.mapsOf().kept(explorer.viewer.shown)]; }"""
     )
     shown = np.array(shown, bool).reshape(lab.maps(page).shape[1:])
 
@@ -373,21 +373,26 @@ def test_pins_stand_side_by_side_each_with_its_own_map(page, lab, predictor):
 def test_keyboard_chooses_quantities(page, lab):
     page.locator("input[value=attention]").focus()
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("() => document.querySelector('.lab').explorer.quantity === 'logits'")
+    page.wait_for_selector(".explore[data-quantity=logits]")
     assert page.locator(".lab-title").inner_text() == "What the softmax is taken of"
     assert page.locator("[name=colormap]").input_value() == "coolwarm"
     page.keyboard.press("ArrowLeft")
-    page.wait_for_function("() => document.querySelector('.lab').explorer.quantity === 'attention'")
+    page.wait_for_function(
+        "() => document.querySelector('.explore').explorer.viewer.quantity === 'attention'"
+    )
     assert page.locator("[name=colormap]").input_value() == "inferno"
 
 
 def test_quantity_chosen_last_is_the_one_shown(page):
     page.evaluate(
-        """() => { const { explorer } = document.querySelector(".lab");
+        """() => { const { explorer } = document.querySelector(".explore");
           const chosen = ["token-cosine", "key-pca", "logits", "token-pca", "key-cosine"];
-          return Promise.all(chosen.map((quantity) => explorer.openQuantity(quantity))); }"""
+          for (const quantity of chosen) explorer.lab.change({ quantity }); }"""
     )
-    shown = "() => { const { explorer } = document.querySelector('.lab'); return explorer.quantity; }"
+    page.wait_for_selector(".explore[data-quantity=key-cosine]")
+    shown = (
+        "() => { const { explorer } = document.querySelector('.explore'); return explorer.viewer.quantity; }"
+    )
     assert page.evaluate(shown) == "key-cosine"
     assert page.locator("input[value=key-cosine]").is_checked()
 
@@ -403,7 +408,7 @@ def test_overlay_download_is_the_librarys_picture(page, lab):
 
 
 def test_model_and_resolution_can_be_chosen(page, lab):
-    lab.pick(page, "Resolution, short side", "336 pixels")
+    lab.pick(page, "Resolution, short side", "336")
     state = lab.state(page)
     assert (state["rows"], state["columns"]) == (21, 32)
     assert state["name"] == "cat"  # the picture stays
@@ -421,7 +426,7 @@ def test_phone_has_no_sideways_scroll(open_page, lab):
 
 def test_dark_page_is_dark(open_page, lab):
     page = open_page(color_scheme="dark")
-    ground = page.evaluate("getComputedStyle(document.querySelector('.gradio-container')).backgroundColor")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     ink = page.evaluate("getComputedStyle(document.querySelector('h1')).color")
     assert max(map(int, ground[4:-1].split(","))) < 40
     assert min(map(int, ink[4:-1].split(","))) > 200

@@ -19,7 +19,7 @@ def tour(browser, address):
     page = context.new_page()
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(address)
-    page.wait_for_selector(".lab[data-token]", timeout=60_000)
+    page.wait_for_selector(".explore[data-token]", timeout=60_000)
     yield _open(page)
     context.close()
     assert errors == []
@@ -36,11 +36,7 @@ def predictor(lab) -> AttentionPredictor:
 
 
 def _open(page):
-    if not page.get_by_role("tab", name="Learn").is_visible():  # on a phone, behind Gradio's three dots
-        page.locator(".overflow-menu > button").click()
-        page.locator(".overflow-dropdown").get_by_text("Learn").click()
-    else:
-        page.get_by_role("tab", name="Learn").click()
+    page.get_by_role("tab", name="Learn").click()
     expect(page.locator(".tour")).to_have_attribute("data-step", STEPS[0], timeout=60_000)
     return page
 
@@ -87,7 +83,7 @@ def test_first_answer_counts_the_tokens(tour, predictor):
 def test_stage_shows_the_librarys_maps(tour, predictor):
     _go(tour, "heads")
     maps = tour.evaluate(
-        "document.querySelector('.tour').tour.viewer.view(null).heads.map((map) => [...map])"
+        "document.querySelector('.tour').tour.viewer.mapsOf(null).heads.map((map) => [...map])"
     )
     expected = predictor.cls_attention()
     np.testing.assert_allclose(np.reshape(maps, expected.shape), expected, atol=1e-3)
@@ -115,9 +111,9 @@ def test_slider_of_the_mask_step_changes_the_mask(tour):
 def test_blocks_step_moves_through_the_blocks(tour, predictor):
     _go(tour, "blocks")
     tour.locator(".tour input[name=block]").fill("1")
-    tour.wait_for_function("document.querySelector('.tour').tour.viewer.block.number === 0")
+    tour.wait_for_function("() => document.querySelector('.tour').tour.viewer.arrays.number === 0")
     maps = tour.evaluate(
-        "document.querySelector('.tour').tour.viewer.view(null).heads.map((map) => [...map])"
+        "document.querySelector('.tour').tour.viewer.mapsOf(null).heads.map((map) => [...map])"
     )
     expected = predictor.cls_attention(block=0)
     np.testing.assert_allclose(np.reshape(maps, expected.shape), expected, atol=1e-3)
@@ -130,7 +126,7 @@ def test_random_step_switches_the_weights_and_tells_both_areas(tour):
         assert re.fullmatch(r"[\d.]+ %", article.locator(f"[data-live={name}]").inner_text())
     tour.locator("[data-control=model]").get_by_text("Random").click()
     tour.wait_for_function(
-        "document.querySelector('.tour').tour.viewer.encoding.facts[0][1] === 'random:embedded'",
+        "() => document.querySelector('.tour').tour.viewer.encoding.model === 'random:embedded'",
         timeout=60_000,
     )
 

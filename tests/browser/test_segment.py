@@ -15,7 +15,7 @@ from segmentation import discovery
 from segmentation.masks import best_head, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 
-TAB = "document.querySelector('#segment .lab').segmenter"
+TAB = "document.querySelector('.segment').segmenter"
 STAGE = "#segment .lab-stage"
 
 
@@ -37,7 +37,7 @@ def tab(page: Any) -> Any:
 
 def _open_tab(page: Any) -> Any:
     page.get_by_role("tab", name="Segment").click()
-    page.wait_for_selector("#segment .lab[data-token]", timeout=60_000)
+    page.wait_for_selector(".segment[data-token]", timeout=60_000)
     return page
 
 
@@ -55,7 +55,11 @@ def _shown(page: Any) -> np.ndarray:
 
 def _drawn(page: Any) -> np.ndarray | None:
     """The visitor's mask: [height, width], or None while nothing is drawn."""
-    return _array(page, "drawn.mask").astype(bool) if page.evaluate(f"{TAB}.drawn.mask !== null") else None
+    return (
+        _array(page, "brush.painting.labels").astype(bool)
+        if page.evaluate(f"{TAB}.brush.painting.labels !== null")
+        else None
+    )
 
 
 def _array(page: Any, labels: str) -> np.ndarray:
@@ -167,7 +171,7 @@ def test_opened_mask_is_scored_and_a_wrong_one_is_refused_in_words(tab, tmp_path
     file = tmp_path / "mask.png"
     Image.fromarray(enlarge(kept[1], (height, width)).astype(np.uint8) * 255).save(file)
     _open_mask(tab, file)
-    tab.wait_for_function(f"() => {TAB}.drawn.mask")
+    tab.wait_for_function(f"() => {TAB}.brush.painting.labels")
     assert tab.evaluate(f"{TAB}.chosenHead") == "1"
     assert _scores(tab)[0][2] == "1.000"
     before = _drawn(tab)
@@ -175,7 +179,7 @@ def test_opened_mask_is_scored_and_a_wrong_one_is_refused_in_words(tab, tmp_path
     Image.new("L", (50, 400), 255).save(tmp_path / "tall.png")
     for name, words in (("text.png", "no picture that the browser can read"), ("tall.png", "another shape")):
         _open_mask(tab, tmp_path / name)
-        alert = tab.locator("#segment .lab-alert").filter(has_text=words)
+        alert = tab.locator("#messages").filter(has_text=words)
         alert.wait_for()
         assert alert.inner_text().endswith(".")
         np.testing.assert_array_equal(_drawn(tab), before)  # what was there stays
@@ -211,32 +215,33 @@ def test_undo_invert_and_clear(tab):
         np.testing.assert_array_equal(_drawn(tab), expected)
 
 
-def test_drawn_mask_stays_under_another_model_and_goes_with_the_picture(tab):
+def test_drawn_mask_stays_under_another_model_and_goes_with_the_picture(tab, lab):
     _stroke(tab, (0.4, 0.4), (0.6, 0.4))
-    drawn, token = _drawn(tab), tab.locator("#segment .lab").get_attribute("data-token")
-    tab.locator("#segment-model input").click()
-    tab.get_by_role("option", name="random:embedded").click()
-    tab.wait_for_selector(f"#segment .lab:not([data-token='{token}'])", timeout=60_000)
+    drawn = _drawn(tab)
+    lab.pick(tab, "Model", "random:embedded", ".segment")
     np.testing.assert_array_equal(_drawn(tab), drawn)
-    token = tab.locator("#segment .lab").get_attribute("data-token")
-    tab.locator("#segment").get_by_role("button", name="Coffee cup").click()
-    tab.wait_for_selector(f"#segment .lab:not([data-token='{token}'])", timeout=60_000)
+    tab.reload()
+    tab.wait_for_selector(".segment[data-token]", timeout=60_000)
+    np.testing.assert_array_equal(_drawn(tab), drawn)  # a reload brings it back
+    tab.evaluate("delete document.querySelector('.segment').dataset.token")
+    tab.get_by_role("button", name="Coffee cup").click()
+    tab.wait_for_selector(".segment[data-token]", timeout=60_000)
     assert _drawn(tab) is None
 
 
-def test_photograph_of_explore_is_one_click_away(page, lab, picture):
+def test_photograph_of_explore_is_that_of_every_tab(page, lab, picture):
     lab.send(page, picture("of_mine.png"))
     _open_tab(page)
     assert page.evaluate(f"{TAB}.encoding.name") == "of_mine.png"
-    page.locator("#segment").get_by_role("button", name="Rocket").click()
+    page.get_by_role("button", name="Rocket").click()
     page.wait_for_function(f"() => {TAB}.encoding.name === 'rocket'")
-    page.get_by_role("button", name="Photograph from Explore").first.click()
+    page.get_by_role("button", name="of_mine.png").click()  # one's own stays one click away
     page.wait_for_function(f"() => {TAB}.encoding.name === 'of_mine.png'")
 
 
 def test_single_pixel_is_a_picture_like_any_other(tab, tmp_path):
     Image.new("RGB", (1, 1), "white").save(tmp_path / "dot.png")
-    tab.set_input_files("#segment-toolbar input[type=file]", tmp_path / "dot.png")
+    tab.set_input_files("#header input[type=file]", tmp_path / "dot.png")
     tab.wait_for_function(f"() => {TAB}.encoding.name === 'dot.png'")
     assert _shown(tab).shape == (14, 14)
 
@@ -244,6 +249,12 @@ def test_single_pixel_is_a_picture_like_any_other(tab, tmp_path):
 def test_tab_is_right_on_a_phone(open_page, lab):
     page = _open_tab(open_page(390, 844, has_touch=True, is_mobile=True, color_scheme="dark"))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert (
+        page.locator(STAGE).evaluate("(stage) => getComputedStyle(stage).touchAction") != "none"
+    )  # it scrolls
     page.locator(STAGE).tap()
-    page.wait_for_function(f"() => {TAB}.drawn.mask")
+    assert _drawn(page) is None
+    page.locator("#segment").get_by_text("Draw", exact=True).tap()
+    page.locator(STAGE).tap()
+    page.wait_for_function(f"() => {TAB}.brush.painting.labels")
     lab.screenshot(page, "segment-phone-dark")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -13,11 +14,10 @@ import torch
 import uvicorn
 from playwright.sync_api import expect
 
-from app.catalogue import catalogue
-from app.engine import Engine
+from app.lab import Lab
 from app.limits import Limits
+from app.models import Models
 from app.server import create_app, listen
-from app.tabs import Start
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.predictor import AttentionPredictor
 
@@ -60,9 +60,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tab(browser, run: Path):
     """The tab, open at the run, served from this process so that tests can write its log."""
-    engine = Engine(catalogue(MODEL), Limits(), precision="fp32", device="cpu", models_dir=run.parent)
+    served = Lab(Models(MODEL, run.parent), Limits(), SIZE, precision="fp32", device="cpu")
     listening = listen("127.0.0.1", 0)
-    app = create_app(engine, Start(MODEL, SIZE), ["127.0.0.1"])
+    app = create_app(served, ["127.0.0.1"])
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
@@ -107,7 +107,7 @@ def test_slider_shows_each_checkpoints_own_attention(tab, run: Path):
         expect(tab.run).to_have_attribute("data-model", f"first@{step}", timeout=60_000)
         assert tab.run.locator(".run-slider output").inner_text() == f"step {step}"
         maps = tab.page.evaluate(
-            "document.querySelector('.run').training.viewer.view(null).heads.map((map) => [...map])"
+            "document.querySelector('.run').training.viewer.mapsOf(null).heads.map((map) => [...map])"
         )
         library = AttentionPredictor(
             str(run / f"step-{step:08d}.pt"), size=SIZE, precision="fp32", device="cpu"
@@ -169,7 +169,7 @@ def test_run_that_begins_meanwhile_joins_the_list(tab, run: Path):
     shutil.copytree(run, run.with_name("second"))
     tab.page.get_by_label("Training run").focus()
     expect(tab.page.get_by_label("Training run").locator("option")).to_have_text(
-        ["second", "first", "The embedded model, as it was trained"]
+        ["first", "second", "The embedded model, as it was trained"]
     )
     assert tab.page.get_by_label("Training run").input_value() == "first"
 
@@ -199,8 +199,9 @@ def test_page_without_runs_says_how_to_show_ones_own(page, tab):
 def test_log_that_goes_away_is_said_in_one_sentence(tab, run: Path):
     tab.run.get_by_label("Training run").select_option("first")
     expect(tab.run.locator(".run-state")).to_contain_text("60 of 120 steps", timeout=20_000)
+    expect(tab.run).to_have_attribute("data-model", re.compile("^first@"), timeout=60_000)
     (run / "log.jsonl").rename(run / "gone.jsonl")
-    alert = tab.run.get_by_role("alert")
+    alert = tab.page.locator("#messages")
     expect(alert).to_have_text("There is no such run here (any more): choose another.", timeout=20_000)
     (run / "gone.jsonl").rename(run / "log.jsonl")
     expect(alert).to_be_hidden(timeout=20_000)
@@ -208,5 +209,5 @@ def test_log_that_goes_away_is_said_in_one_sentence(tab, run: Path):
 
 def test_tab_is_right_on_a_phone(tab, lab):
     tab.page.set_viewport_size({"width": 390, "height": 844})
-    tab.page.wait_for_function("document.documentElement.scrollWidth <= 390")
+    tab.page.wait_for_function("() => document.documentElement.scrollWidth <= 390")
     lab.screenshot(tab.page, "training-phone")

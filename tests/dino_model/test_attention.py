@@ -1,14 +1,12 @@
 import pytest
-import timm
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model import attention, position
-from dino_model.attention import attention_rows, block_index, checked_vit
-from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model import position
+from dino_model.attention import attention_rows
 
 
 def tiny_vit(seed: int = 0, **settings) -> VisionTransformer:
@@ -98,13 +96,6 @@ def test_only_the_blocks_before_the_asked_one_run_and_they_run_fused(monkeypatch
     )
 
 
-def test_only_asked_queries_are_projected():
-    vit = tiny_vit()
-    query, key = attention.queries_and_keys(vit.blocks[0], torch.randn(1, 17, 24), [0, 5])
-    assert query.shape == (1, 3, 2, 8)
-    assert key.shape == (1, 3, 17, 8)
-
-
 def test_bf16_is_close_and_its_softmax_is_fp32():
     vit, images = tiny_vit(), picture(64, 64)
     exact = attention_rows(vit, images, [0])
@@ -145,34 +136,4 @@ def test_position_mode_of_a_model_with_registers_is_respected(mode: str):
 )
 def test_what_cannot_be_asked_is_told(arguments: dict, message: str):
     with pytest.raises(ValueError, match=message):
-        attention_rows(**{"vit": tiny_vit(), "images": picture(), "queries": [0]} | arguments)
-
-
-def test_a_resnet_has_no_attention_and_says_so():
-    with pytest.raises(ValueError, match="need a timm VisionTransformer, found ResNet"):
-        checked_vit(create_backbone(BackboneConfig("resnet50")))
-
-
-def test_rotated_and_other_attention_is_refused_by_name():
-    eva = timm.create_model("eva02_tiny_patch14_224", num_classes=0, depth=1)
-    with pytest.raises(ValueError, match="found Eva"):
-        checked_vit(eva)
-    differential = tiny_vit(attn_layer="diff", depth=1)
-    with pytest.raises(ValueError, match="block 0 attends by DiffAttention"):
-        checked_vit(differential)
-    parallel = timm.create_model(
-        "vit_base_patch16_18x2_224", num_classes=0, depth=1, embed_dim=24, num_heads=3
-    )
-    with pytest.raises(ValueError, match="block 0 is a ParallelThingsBlock"):
-        checked_vit(parallel)
-
-
-@given(depth=st.integers(1, 3), block=st.integers(-5, 5))
-@settings(deadline=None, max_examples=10)
-def test_negative_blocks_count_from_the_last(depth: int, block: int):
-    vit = tiny_vit(depth=depth)
-    if -depth <= block < depth:
-        assert block_index(vit, block) == list(range(depth))[block]
-    else:
-        with pytest.raises(ValueError, match="no block"):
-            block_index(vit, block)
+        attention_rows(**{"model": tiny_vit(), "images": picture(), "queries": [0]} | arguments)

@@ -1,7 +1,17 @@
 import pytest
 import torch
+from torchvision.models import resnet50
 
-from dino_model.backbones import BackboneConfig, create_backbone, feature_width, forward_tokens, patch_grid
+from dino_model import position
+from dino_model.backbones import (
+    BackboneConfig,
+    create_backbone,
+    feature_width,
+    features_of_patches,
+    forward_tokens,
+    patch_grid,
+    traits,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +75,51 @@ def test_resnet_gives_its_pooled_feature():
 def test_backbones_that_cannot_be_are_named(settings, named):
     with pytest.raises(ValueError, match=named):
         create_backbone(BackboneConfig(**settings))
+
+
+def test_a_feature_of_some_patches_does_not_know_the_others():
+    torch.manual_seed(0)
+    vit = create_backbone(BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3)).eval()
+    images, noise = torch.randn(2, 2, 3, 32, 32)
+    everything = torch.stack([torch.randperm(16), torch.randperm(16)])
+    torch.testing.assert_close(features_of_patches(vit, images, everything), vit(images))
+    kept = torch.tensor([[0, 5, 6], [3, 10, 15]])
+    hidden = torch.ones(2, 16).scatter(1, kept, 0.0).view(2, 1, 4, 4).bool()
+    other = torch.where(hidden.repeat_interleave(8, 2).repeat_interleave(8, 3), noise, images)
+    torch.testing.assert_close(features_of_patches(vit, images, kept), features_of_patches(vit, other, kept))
+    assert not torch.allclose(features_of_patches(vit, images, kept), vit(images))
+    one = features_of_patches(vit, images, kept)[1]  # each picture keeps its own
+    torch.testing.assert_close(features_of_patches(vit, images[1:], kept[1:])[0], one)
+
+
+def test_positions_can_start_as_waves():
+    waves, normal = (
+        create_backbone(BackboneConfig("vit_tiny", 8, 32, width=24, depth=1, heads=3, position_start=start))
+        for start in ("sincos", "normal")
+    )
+    expected = 0.7 * position.waves(4, 4, 24)
+    torch.testing.assert_close(waves.pos_embed[0, 1:], expected)
+    assert waves.pos_embed[0, 0].abs().max() < 0.2  # [CLS] keeps its own
+    assert normal.pos_embed.abs().max() < 0.2
+    assert waves.pos_embed.requires_grad
+
+
+def test_resnet_starts_as_torchvisions_does():
+    """Every branch with a gain of 1, convolutions with the same spread: the official code's start."""
+    torch.manual_seed(0)
+    ours, theirs = create_backbone(BackboneConfig("resnet50")).state_dict(), resnet50().state_dict()
+    assert ours.keys() == theirs.keys() - {"fc.weight", "fc.bias"}
+    for name, tensor in ours.items():
+        if tensor.ndim == 4:
+            assert tensor.std() == pytest.approx(theirs[name].std().item(), rel=0.1), name
+        else:
+            assert torch.equal(tensor, theirs[name]), name
+
+
+def test_traits_are_what_weights_depend_on():
+    vit = create_backbone(
+        BackboneConfig("vit_tiny", 8, 16, width=12, depth=1, heads=2, position_mode="official")
+    )
+    expected = {"patch_size": 8, "width": 12, "depth": 1, "heads": 2, "position_mode": "official"}
+    assert traits(vit) == expected
+    assert traits(create_backbone(BackboneConfig("resnet50"))) == {"architecture": "ResNet"}

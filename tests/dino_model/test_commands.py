@@ -137,7 +137,7 @@ def test_an_export_without_output_is_called_after_the_model(
 def test_what_goes_into_onnx_answers_as_the_model_does():
     vit = create_backbone(SMALL).eval()
     images = torch.randn(2, 3, 36, 36)
-    feature, attention = FeatureAndAttention(vit, 36)(images)
+    feature, attention = FeatureAndAttention(vit)(images)
     torch.testing.assert_close(feature, vit(images))
     rows = attention_rows(vit, images, [0])[:, :, 0, 1:].unflatten(-1, (5, 5))
     torch.testing.assert_close(attention, rows)

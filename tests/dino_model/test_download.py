@@ -45,19 +45,35 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_file_is_fetched_once(server: str, cache: Path, capsys: pytest.CaptureFixture):
-    assert fetch(f"{server}/whole", "model.pth") == cache / "model.pth"
+    assert fetch(f"{server}/whole", "model.pth", Path.read_bytes) == cache / "model.pth"
     assert (cache / "model.pth").read_bytes() == CONTENT
-    assert "downloading model.pth (1.3 MB)" in capsys.readouterr().err
-    fetch("http://nowhere.invalid", "model.pth")
+    assert "downloading model.pth: 100%" in capsys.readouterr().err
+    fetch("http://nowhere.invalid", "model.pth", Path.read_bytes)
     assert [file.name for file in cache.iterdir()] == ["model.pth"]
 
 
-def test_a_terminal_sees_progress(
-    server: str, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    fetch(f"{server}/whole", "model.pth")
-    assert "\rdownloading model.pth: 1.0 of 1.3 MB, 82%" in capsys.readouterr().err
+def test_whoever_is_told_of_progress_can_end_it(server: str, cache: Path, capsys: pytest.CaptureFixture):
+    heard = []
+
+    def told(done: int, total: int) -> None:
+        heard.append((done, total))
+        if len(heard) == 2:
+            raise KeyError("enough")
+
+    with pytest.raises(KeyError, match="enough"):
+        fetch(f"{server}/whole", "model.pth", Path.read_bytes, told)
+    assert 0 < heard[0][0] < heard[1][0] <= heard[0][1] == len(CONTENT)
+    assert list(cache.iterdir()) == []
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_refused_does_not_stay(server: str, cache: Path):
+    def refuse(file: Path) -> None:
+        raise ValueError(f"{file} holds no weights")
+
+    with pytest.raises(DownloadError, match=r"what came is no such file: model\.pth holds no weights"):
+        fetch(f"{server}/whole", "model.pth", refuse)
+    assert list(cache.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +84,7 @@ def test_a_failed_download_leaves_nothing_and_says_what_to_do(
     server: str, cache: Path, page: str, reason: str
 ):
     with pytest.raises(DownloadError, match=reason) as failure:
-        fetch(f"{server}/{page}", "model.pth")
+        fetch(f"{server}/{page}", "model.pth", Path.read_bytes)
     assert f"put it at {cache / 'model.pth'}" in str(failure.value)
     assert list(cache.iterdir()) == []
 
@@ -77,7 +93,7 @@ def test_without_a_network_the_message_names_the_file_and_its_place(cache: Path)
     with pytest.raises(
         DownloadError, match=r"could not download model\.pth from http://127\.0\.0\.1:9/x"
     ) as failure:
-        fetch("http://127.0.0.1:9/x", "model.pth")
+        fetch("http://127.0.0.1:9/x", "model.pth", Path.read_bytes)
     assert str(cache / "model.pth") in str(failure.value)
     assert "\n" not in str(failure.value)
 

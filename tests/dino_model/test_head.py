@@ -38,18 +38,21 @@ def test_gain_starts_at_one_and_trains_only_when_asked():
     assert (frozen.weight_g.requires_grad, trained.weight_g.requires_grad) == (False, True)
 
 
+@pytest.mark.parametrize("predictor", [0, 5])
 @pytest.mark.parametrize("bottleneck", [None, 4])
-@pytest.mark.parametrize("train_gain", [True, False])
-def test_freezing_withholds_the_gradient_of_the_last_layer_only(bottleneck, train_gain):
-    head = ProjectionHead(6, HeadConfig(20, 2, 12, bottleneck, train_gain=train_gain))
-    trainable = {name for name, p in head.named_parameters() if p.requires_grad}
-    head.freeze_last_layer(True)
-    head(torch.randn(5, 6)).sum().backward()
-    without = {name for name, p in head.named_parameters() if p.grad is None}
-    last = "last_layer" if bottleneck else "mlp.2"
-    assert without == {name for name, _ in head.named_parameters() if name.startswith(last)}
-    head.freeze_last_layer(False)
-    assert {name for name, p in head.named_parameters() if p.requires_grad} == trainable
+def test_the_output_layer_is_the_one_that_gives_the_logits(bottleneck, predictor):
+    head = ProjectionHead(6, HeadConfig(20, 2, 12, bottleneck), predictor)
+    last = "last_layer" if bottleneck else "predictor.2" if predictor else "mlp.2"
+    assert head.output_layer() is head.get_submodule(last)
+
+
+def test_a_predictor_is_an_mlp_between_the_mlp_and_the_bottleneck():
+    head = ProjectionHead(6, HeadConfig(20, 2, 12, 4, batch_norm=True, activation="relu"), predictor=5)
+    assert [type(module).__name__ for module in head.predictor] == ["Linear", "BatchNorm1d", "ReLU", "Linear"]
+    assert (head.predictor[0].in_features, head.predictor[0].out_features) == (4, 5)
+    features = torch.randn(7, 6)
+    bottleneck = torch.nn.functional.normalize(head.predictor(head.mlp(features)), dim=-1)
+    torch.testing.assert_close(head(features), head.last_layer(bottleneck))
 
 
 def test_logits_stay_in_fp32_under_autocast():

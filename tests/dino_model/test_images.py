@@ -48,8 +48,10 @@ def test_lossless_formats_keep_every_pixel(kind: str):
     np.testing.assert_array_equal(picture, colours())
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP", "AVIF"])
 def test_lossy_formats_keep_the_picture(kind: str):
+    if kind not in images.FORMATS:
+        pytest.skip(f"Pillow was built without {kind} here")
     gradient = np.asarray(Image.fromarray(colours()).resize((96, 64), Image.Resampling.BILINEAR))
     picture = images.read(saved(Image.fromarray(gradient), kind, quality=95))
     assert_picture(picture, 64, 96)
@@ -329,6 +331,40 @@ def test_a_folder_is_searched_sorted_and_labelled_by_parent_folder(pets: Path):
     assert found.ignored == 2
     assert len(found) == 5
     assert found.read(0).shape == (4, 5, 3)
+
+
+def test_a_link_back_up_is_not_followed(pets: Path):
+    expected = open_images(pets).names
+    (pets / "cat" / "up").symlink_to(pets, target_is_directory=True)
+    assert open_images(pets).names == expected
+    aside = pets.parent / "aside"
+    aside.mkdir()
+    Image.new("RGB", (3, 3)).save(aside / "z.png")
+    (pets / "linked").symlink_to(aside, target_is_directory=True)
+    assert open_images(pets).names == (*expected, "linked/z.png")
+
+
+def test_hidden_folders_are_no_classes(pets: Path):
+    expected = open_images(pets)
+    (pets / ".cache").mkdir()
+    Image.new("RGB", (3, 3)).save(pets / ".cache" / "z.png")
+    assert open_images(pets).classes == expected.classes
+    tar = pets.parent / "hidden.tar"
+    with tarfile.open(tar, "w") as archive:
+        archive.add(pets, arcname="pets")
+    assert open_images(tar).classes == expected.classes
+
+
+def test_folders_of_one_name_are_labelled_by_those_above(tmp_path: Path):
+    """The layout of Tiny ImageNet."""
+    for name in ("n01", "n02"):
+        (tmp_path / name / "images").mkdir(parents=True)
+        Image.new("RGB", (3, 3)).save(tmp_path / name / "images" / f"{name}_0.JPEG")
+        (tmp_path / name / f"{name}_boxes.txt").write_text("0 0 1 1")
+    found = open_images(tmp_path)
+    assert found.classes == ("n01", "n02")
+    assert found.labels == (0, 1)
+    assert str(found) == f"2 pictures of {tmp_path.name} in 2 classes; 2 other files ignored"
 
 
 def test_a_flat_folder_has_no_labels(pets: Path):

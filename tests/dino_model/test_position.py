@@ -1,4 +1,6 @@
 import copy
+import math
+import pickle
 
 import pytest
 import timm
@@ -73,3 +75,41 @@ def test_unknown_modes_and_models_are_refused():
         position.resample(torch.randn(1, 5, 2), (3, 3), (2, 2))
     with pytest.raises(ValueError, match="no learned position embeddings"):
         position.install(torch.nn.Linear(2, 2), "size")
+
+
+def test_waves_are_the_formula():
+    """Entry by entry: sine and cosine of the column, then of the row, on the scale of a grid of 14 x 14."""
+    rows, columns, width = 3, 5, 18
+    found = position.waves(rows, columns, width).view(rows, columns, width)
+    for row in range(rows):
+        for column in range(columns):
+            x, y = (column + 0.5) * 14 / columns, (row + 0.5) * 14 / rows
+            rates = [10_000 ** (-k / 4) for k in range(4)]
+            parts = [
+                [wave(place * rate) for rate in rates] for place in (x, y) for wave in (math.sin, math.cos)
+            ]
+            expected = torch.tensor([*parts[0], *parts[1], *parts[2], *parts[3], 0.0, 0.0])
+            torch.testing.assert_close(found[row, column], expected)
+
+
+def test_a_place_has_its_waves_on_every_grid():
+    fine, coarse = position.waves(9, 9, 16).view(9, 9, 16), position.waves(3, 3, 16).view(3, 3, 16)
+    torch.testing.assert_close(fine[1::3, 1::3], coarse)
+
+
+@pytest.mark.parametrize("again", [lambda vit: pickle.loads(pickle.dumps(vit)), copy.deepcopy])
+def test_a_model_that_was_sent_or_copied_resamples_its_own_positions(again):
+    vit = create_backbone(BackboneConfig("vit_tiny", 8, 16, width=12, depth=1, heads=2)).eval()
+    pictures = torch.randn(1, 3, 32, 24)
+    other = again(vit)
+    assert torch.equal(other(pictures), vit(pictures))
+    with torch.no_grad():
+        other.pos_embed.add_(1.0)
+    assert not torch.equal(other(pictures), vit(pictures))
+
+
+def test_a_whole_model_can_be_saved(tmp_path):
+    vit = create_backbone(BackboneConfig("vit_tiny", 8, 16, width=12, depth=1, heads=2)).eval()
+    torch.save(vit, tmp_path / "vit.pt")
+    other = torch.load(tmp_path / "vit.pt", weights_only=False)
+    assert torch.equal(other(torch.ones(1, 3, 24, 24)), vit(torch.ones(1, 3, 24, 24)))

@@ -83,3 +83,42 @@ def test_single_patch_has_a_color_and_flat_features_are_refused():
     np.testing.assert_array_equal(quantities.principal_colors(np.ones((1, 1, 8))), np.zeros((1, 1, 3)))
     with pytest.raises(ValueError, match="2 dimensions, expected at least 3"):
         quantities.principal_colors(np.ones((2, 2, 2)))
+
+
+def test_lift_is_the_objects_share_of_attention_over_its_share_of_patches():
+    mask = np.zeros((6, 8), dtype=bool)  # patches of 2 × 2 pixels: 3 rows, 4 columns
+    mask[2:4, 2:6] = True  # two of twelve patches
+    attention = np.ones((2, 3, 4), dtype=np.float32)
+    attention[0, 1, 1] = 5  # head 0: 6 of 16; head 1: 2 of 12
+    attention[1] *= 0.25  # a head that spends most of its attention on [CLS] says less in the mean
+    by_hand = (6 + 0.5) / (16 + 3) / (2 / 12)
+    assert quantities.lift(attention, mask) == pytest.approx(by_hand)
+    assert quantities.lift(attention * 0.1, mask) == pytest.approx(by_hand)  # renormalised
+
+
+@given(st.integers(0, 10_000))
+def test_even_attention_has_lift_one(seed):
+    mask = np.random.default_rng(seed).random((21, 35)) < 0.3
+    assert quantities.lift(np.full((3, 3, 5), 0.01), mask) in (None, pytest.approx(1))
+
+
+def test_the_pixel_under_a_patchs_centre_decides():
+    mask = np.zeros((9, 15), dtype=bool)
+    mask[1, 4] = mask[7, 13] = True  # centres of the patches (0, 1) and (2, 4), of 3 × 3 pixels
+    mask[3:6, 0:3] = True
+    mask[4, 1] = False
+    expected = np.zeros((3, 5), dtype=bool)
+    expected[0, 1] = expected[2, 4] = True
+    np.testing.assert_array_equal(quantities.on_patches(mask, (3, 5)), expected)
+
+
+def test_object_between_the_centres_has_no_lift():
+    mask = np.zeros((9, 9), dtype=bool)
+    mask[0, 0] = True
+    assert quantities.lift(np.ones((1, 3, 3)), mask) is None
+
+
+@pytest.mark.parametrize("wrong", [0, -1, np.nan, np.inf])
+def test_map_without_mass_has_no_share(wrong):
+    with pytest.raises(ValueError, match="finite, non-negative and not all zero"):
+        quantities.share_inside(np.full((2, 2), wrong, dtype=float), np.ones((4, 4), dtype=bool))

@@ -1,7 +1,7 @@
 import argparse
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from dino_model import weights
 from dino_model.attention import attention_rows
 from dino_model.backbones import BackboneConfig, create_backbone
-from dino_model.checkpoints import WeightsError, infer_config, read_backbone, write_safetensors
+from dino_model.checkpoints import WeightsError, infer_config, write_safetensors
 from dino_model.download import DownloadError
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.weights import OFFICIAL, LoadedModel, is_local, load_model
@@ -290,17 +290,29 @@ def test_a_bare_backbone_is_recognised(tmp_path: Path, wrap: Any, suffix: str):
         torch.save(content, path)
     model = load_model(str(path), patch_size=8)
     assert_holds(model, network(4))
-    assert model.config == SMALL
+    assert model.config == replace(SMALL, position_mode="size" if suffix == ".safetensors" else "official")
     with pytest.raises(WeightsError, match="has no student: it holds a single network"):
         load_model(str(path), checkpoint_key="student")
 
 
-def test_an_official_file_under_its_own_name_resamples_officially(tmp_path: Path):
-    path = tmp_path / "dino_deitsmall8_pretrain.pth"
-    torch.save(network(4), path)
-    model = load_model(str(path))
+@pytest.mark.parametrize("file", ["dino_deitsmall8_pretrain.pth", "renamed.pth"])
+def test_an_official_file_resamples_officially_whatever_its_name(tmp_path: Path, file: str):
+    torch.save(network(4), tmp_path / file)
+    model = load_model(str(tmp_path / file))
     assert model.config is not None
     assert model.config.position_mode == "official"
+
+
+def test_a_page_that_comes_instead_of_weights_does_not_stay(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    def transfer(address: str, target: Path, name: str, told: object) -> None:
+        target.write_text("<!doctype html><title>Sign in</title>")
+
+    monkeypatch.setattr("dino_model.download._transfer", transfer)
+    for name in ("dino_vits16", "vit_small_patch14_reg4_dinov2.lvd142m"):
+        with pytest.raises(DownloadError, match="what came is no such file") as failure:
+            load_model(name)
+        assert "\n" not in str(failure.value)
+    assert [file for file in cache.rglob("*") if file.is_file()] == []
 
 
 @pytest.mark.parametrize(
@@ -329,6 +341,24 @@ def test_a_training_run_gives_teacher_or_student(tmp_path: Path):
         assert_holds(teacher, network(2, odd))
         assert (teacher.config, teacher.mean, teacher.std) == (odd, (0.0, 0.0), (1.0, 1.0))
         assert_holds(load_model(str(name), checkpoint_key="student"), network(1, odd))
+        with pytest.raises(WeightsError, match="has no ema: found teacher, student"):
+            load_model(str(name), checkpoint_key="ema")
+
+
+def test_a_run_names_its_networks_its_usual_one_first(tmp_path: Path):
+    """Whatever the method calls them: the configuration tells where in the state they are."""
+    run = run_folder(tmp_path / "run", SMALL)
+    config = json.loads((run / "config.json").read_text())
+    networks = {"online": "student.backbone", "target": "teacher.backbone"}
+    (run / "config.json").write_text(
+        json.dumps(config | {"networks": networks, "mean": [1, 2, 3], "std": [4, 5, 6]})
+    )
+    usual, target = load_model(str(run)), load_model(str(run), checkpoint_key="target")
+    assert_holds(usual, network(1, SMALL))
+    assert_holds(target, network(2, SMALL))
+    assert (usual.source, usual.mean, usual.std) == ("online of run", (1, 2, 3), (4, 5, 6))
+    with pytest.raises(WeightsError, match="has no teacher: found online, target"):
+        load_model(str(run), checkpoint_key="teacher")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -446,8 +476,6 @@ def test_a_single_network_has_no_student():
     for name in ("dino_vits16", "random:vit_tiny/16", "embedded", "vit_small_patch16_224.dino"):
         with pytest.raises(WeightsError, match="is a single network and has no student"):
             load_model(name, checkpoint_key="student")
-    with pytest.raises(WeightsError, match="unknown checkpoint key 'ema'"):
-        read_backbone(Path("x.pth"), "ema")
 
 
 @pytest.mark.parametrize(

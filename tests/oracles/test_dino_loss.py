@@ -2,7 +2,7 @@
 
 import torch
 
-from training import losses
+from training import losses, targets
 from training.schedules import linear_warmup
 
 
@@ -15,7 +15,7 @@ def test_loss_gradient_and_center_agree(oracle):
         int(file["epochs"]),
         int(file["teacher_temperature_warmup_epochs"]),
     )
-    center = losses.Center(int(file["K"]), float(file["center_momentum"]))
+    center = targets.Center(int(file["K"]), float(file["center_momentum"]))
     center.value.copy_(torch.from_numpy(file["center_before"]))
     epochs = sorted(int(key.split("/")[0].removeprefix("epoch")) for key in file if key.endswith("/loss"))
     assert epochs
@@ -28,8 +28,8 @@ def test_loss_gradient_and_center_agree(oracle):
         assert abs(temperatures[epoch] - float(of_epoch["teacher_temperature"])) < 1e-12
         student = of_epoch["student_output"].unflatten(0, (crops, -1)).requires_grad_()
         teacher = of_epoch["teacher_output"].unflatten(0, (2, -1))
-        targets = losses.sharpen(teacher, center.value, float(temperatures[epoch]))
-        loss = losses.multi_crop_cross_entropy(student, targets, float(file["student_temperature"]))
+        probabilities = targets.sharpen(teacher - center.value, float(temperatures[epoch]))
+        loss = losses.multi_crop_cross_entropy(student, probabilities, float(file["student_temperature"]))
         loss.backward()
         center.update(teacher)
         torch.testing.assert_close(loss, of_epoch["loss"], atol=1e-5, rtol=0)

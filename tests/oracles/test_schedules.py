@@ -1,28 +1,40 @@
-"""Schedules agree with the official ones to the last digits."""
+"""A recipe's plan agrees with the official schedules to the last digits."""
 
 import numpy as np
 
-from training.schedules import cosine, linear_warmup
+from training.methods.dino import DINOConfig
+from training.plan import Plan
+from training.recipes import OptimizerConfig, Recipe
 
 
-def test_schedules_agree(oracle):
+def test_the_plan_agrees(oracle):
     file = oracle("schedules")
     epochs, per_epoch = int(file["epochs"]), int(file["iterations_per_epoch"])
-    steps = epochs * per_epoch
-    expected = {
-        "lr": cosine(
-            float(file["peak_lr"]), float(file["final_lr"]), steps, int(file["warmup_epochs"]) * per_epoch
+    recipe = Recipe(
+        method=DINOConfig(
+            teacher_momentum=float(file["teacher_momentum_start"]),
+            teacher_temperature_start=float(file["teacher_temperature_start"]),
+            teacher_temperature=float(file["teacher_temperature_end"]),
+            teacher_temperature_warmup_epochs=int(file["teacher_temperature_warmup_epochs"]),
         ),
-        "weight_decay": cosine(float(file["weight_decay_start"]), float(file["weight_decay_end"]), steps),
-        "teacher_momentum": cosine(
-            float(file["teacher_momentum_start"]), float(file["teacher_momentum_end"]), steps
+        optimizer=OptimizerConfig(
+            lr=float(file["peak_lr"]),
+            min_lr=float(file["final_lr"]),
+            warmup_epochs=int(file["warmup_epochs"]),
+            weight_decay=float(file["weight_decay_start"]),
+            weight_decay_end=float(file["weight_decay_end"]),
         ),
-        "teacher_temperature": linear_warmup(
-            float(file["teacher_temperature_start"]),
-            float(file["teacher_temperature_end"]),
-            epochs,
-            int(file["teacher_temperature_warmup_epochs"]),
-        ),
+        epochs=epochs,
+        batch_size=256,
+    )
+    plan = Plan.of(recipe, pictures=per_epoch * 256 + 255)
+    assert float(file["teacher_momentum_end"]) == 1
+    found = {
+        "lr": plan.lr,
+        "weight_decay": plan.weight_decay,
+        "teacher_momentum": plan.method.teacher_momentum,
+        "teacher_temperature": plan.method.teacher_temperature[::per_epoch],
     }
-    for name, schedule in expected.items():
+    for name, schedule in found.items():
         np.testing.assert_allclose(schedule, file[name], atol=1e-12, rtol=0, err_msg=name)
+    assert np.array_equal(plan.method.teacher_temperature, file["teacher_temperature"].repeat(per_epoch))

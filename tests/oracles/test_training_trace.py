@@ -9,8 +9,12 @@ import torch
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.head import HeadConfig, ProjectionHead
 from training.crops import Crops
-from training.loop import Rates, train_step
-from training.methods.dino import DINO, DINOConfig, DINOSchedules, Network
+from training.loop import train_step
+from training.methods.base import Batch
+from training.methods.dino import DINO, DINOConfig, DINOSchedules
+from training.methods.network import Network
+from training.plan import Plan
+from training.randomness import Randomness
 
 
 def tensors(trace, prefix):
@@ -42,13 +46,14 @@ def build(trace):
     student, teacher = (Network(create_backbone(backbone), ProjectionHead(width, head)) for _ in range(2))
     student.load_state_dict(weights)
     config = DINOConfig(
+        head,
         student_temperature=float(trace["student_temperature"]),
         center_momentum=float(trace["center_momentum"]),
     )
     schedules = DINOSchedules(
         trace["teacher_momentum"], trace["teacher_temperature"], int(trace["frozen_last_layer_steps"])
     )
-    return DINO(student, teacher, prototypes, config, schedules)
+    return DINO(student, teacher, config, schedules)
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +63,13 @@ def trained(oracle):
     torch.manual_seed(0)
     method = build(trace)
     optimizer = torch.optim.AdamW(method.parameter_groups(), lr=0.0)
-    rates = Rates(trace["lr"], trace["weight_decay"], float(trace["clip_grad"]))
+    plan = Plan(trace["lr"], trace["weight_decay"], float(trace["clip_grad"]), method.schedules, 1)
     seen = []
-    for step in range(len(rates.lr)):
+    for step in range(plan.steps):
         crops = Crops(*(torch.from_numpy(trace[f"step{step}/{kind}_crops"]) for kind in ("global", "local")))
-        logs = train_step(method, optimizer, crops, step, rates, nullcontext())
+        pictures = crops.views.shape[1]
+        batch = Batch(crops, None, Randomness(0, step, 0, pictures, pictures))
+        logs = train_step(method, optimizer, batch, step, plan, nullcontext())
         seen.append((logs["loss"], method.center.value.clone()))
     return trace, method, seen
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
-from dino_model.attention import attention_rows, embed, run_blocks
+from dino_model.attention import attention_rows
 from dino_model.backbones import BackboneConfig, create_backbone, patch_grid
 from dino_model.checkpoints import load_strictly
 from dino_model.position import resample
+from dino_model.readable import readable
 
 Arrays = dict[str, np.ndarray]
 TOLERANCE = 1e-4
@@ -58,11 +59,12 @@ def test_cls_feature_agrees(vit: VisionTransformer, arrays: Arrays):
 
 
 def test_tokens_after_the_last_blocks_agree(vit: VisionTransformer, arrays: Arrays):
+    reader = readable(vit)
     for case, image in cases(arrays):
         blocks = [int(name.rsplit("_", 1)[1]) for name in arrays if name.startswith(f"{case}/tokens_block_")]
         assert blocks
         for block in blocks:
-            tokens = vit.norm(run_blocks(vit, embed(vit, image), 0, block + 1))
+            tokens = vit.norm(reader.run(reader.embed(image), reader.grid(image), 0, block + 1))
             assert_close(tokens, arrays[f"{case}/tokens_block_{block}"], f"{case}, block {block}")
 
 

@@ -92,6 +92,32 @@ def test_wrong_input_at_the_command_line_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "broken.jpg").write_bytes(b"no picture")
     arguments = ["attention", str(tmp_path / "broken.jpg"), "--output", str(tmp_path / "out")]
     monkeypatch.setattr("sys.argv", ["segmentation", *arguments])
-    with pytest.raises(SystemExit, match=r"^error: broken\.jpg is not a picture[^\n]*$"):
+    with pytest.raises(
+        SystemExit, match=r"^error: left out 1 of 1 photographs: [^\n]*broken\.jpg is not a picture[^\n]*$"
+    ):
         main()
     assert not (tmp_path / "out").exists()
+
+
+def test_photographs_are_written_one_by_one_and_a_broken_one_is_named(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("a", "c"):
+        Image.fromarray(rng.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(tmp_path / f"{name}.png")
+    (tmp_path / "b.png").write_bytes(b"no picture")
+    photos = tuple(tmp_path / f"{name}.png" for name in "abc")
+    with pytest.raises(ValueError, match=r"left out 1 of 3 photographs: .*b\.png is not a picture"):
+        Attention(photos=photos, output=tmp_path / "out", model=MODEL, size=32).run()
+    assert {folder.name for folder in (tmp_path / "out").iterdir()} == {"a", "c"}
+
+
+def test_maps_are_thresholded_once(tmp_path, monkeypatch):
+    Image.fromarray(np.zeros((40, 50, 3), np.uint8)).save(tmp_path / "a.png")
+    seen = []
+    for module in ("segmentation.commands.attention", "segmentation.render"):
+        monkeypatch.setattr(
+            f"{module}.keep_mass_of_maps",
+            lambda maps, mass: seen.append(maps) or keep_mass_of_maps(maps, mass),
+        )
+    photo = (tmp_path / "a.png",)
+    Attention(photos=photo, output=tmp_path / "out", model=MODEL, size=32, point="3,4").run()
+    assert len(seen) == 2  # of [CLS], and of the point

@@ -2,7 +2,7 @@
 
 import pytest
 
-from segmentation.__main__ import COMMANDS, main
+from segmentation.__main__ import COMMANDS, command, main
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -12,6 +12,11 @@ def test_every_command_explains_itself_offline(name, monkeypatch, capsys):
         main()
     assert end.value.code == 0
     assert f"python -m segmentation {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_is_listed_with_its_own_words(name):
+    assert COMMANDS[name] == command(name).__doc__.splitlines()[0]
 
 
 def test_help_lists_every_command_on_a_line_of_its_own(monkeypatch, capsys):

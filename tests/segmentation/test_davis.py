@@ -1,6 +1,7 @@
 """DAVIS folders, what is kept of predictions, and the command from frames to scores."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,20 +17,16 @@ from dino_model.weights import load_model
 from segmentation.commands.davis import Davis
 from segmentation.commands.video import Video
 from segmentation.davis import (
-    OFFICIAL_STD,
     Clip,
     DavisError,
-    MaskFolder,
-    Predictions,
-    official_std,
     open_davis,
     read_first_mask,
-    write_run_lengths,
 )
 from segmentation.export import write_mask_png
+from segmentation.frames import VideoError, VideoFile
 from segmentation.labels import read_labels
-from segmentation.propagation import DINO, propagate_frames
-from segmentation.video import VideoError, VideoFile
+from segmentation.mask_folder import MaskFolder, Predictions, write_run_lengths
+from segmentation.propagation import DINO, OFFICIAL_STD, official_std, propagate_frames
 
 FRAMES = 5
 SIZE = (64, 128)
@@ -349,8 +346,24 @@ def test_a_model_follows_too(davis: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert seen == [OFFICIAL_STD, None]
 
 
-def test_davis_and_video_label_in_the_same_precision(tmp_path: Path):
-    assert Davis(output=tmp_path).precision == Video(tmp_path, tmp_path).precision == "fp32"
+def test_labels_are_carried_in_fp32_unless_bf16_is_asked_for(davis: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("dino_model.device.has_bf16", lambda device: True)
+    used: list[str] = []
+    initialise = AttentionPredictor.__init__
+
+    def spy(self: AttentionPredictor, *arguments: object, **options: object) -> None:
+        initialise(self, *arguments, **options)  # type: ignore[arg-type]
+        used.append(self.precision)
+
+    monkeypatch.setattr(AttentionPredictor, "__init__", spy)
+    frames, mask = davis / "JPEGImages/480p/bear", davis / "Annotations/480p/bear/00000.png"
+    small = {"model": "random:vit_tiny/16", "size": 64}
+    for precision in ("auto", "bf16"):
+        asked = {"precision": precision, **small}
+        command(davis, tmp_path / f"davis-{precision}", features="model", sequences=("bear",), **asked).run()
+        Video(frames, tmp_path / f"labels-{precision}", mask=mask, **asked).run()  # type: ignore[arg-type]
+    Video(frames, tmp_path / "attention", views=("mean",), **small).run()  # type: ignore[arg-type]
+    assert used == ["fp32", "fp32", "bf16", "bf16", "bf16"]  # auto twice, bf16 twice, auto for attention
 
 
 def test_bf16_changes_at_most_a_thousandth_of_the_labels_of_the_next_frames(data_root: Path):
@@ -370,3 +383,46 @@ def test_the_first_mask_copied_scores_40_on_the_development_frames(data_root: Pa
     scores = tmp_path / "scores.json"
     Davis(output=tmp_path / "out", root=data_root / "DAVIS2016", features="copy", json=scores).run()
     assert json.loads(scores.read_text())["dataset"]["J&F_mean"] == pytest.approx(0.400, abs=5e-4)
+
+
+def test_a_sequence_with_only_a_first_mask_keeps_no_other_from_being_scored(
+    davis: Path, tmp_path: Path, capsys
+):
+    for mask in sorted((davis / "Annotations/480p/cows").iterdir())[1:]:
+        mask.unlink()
+    command(davis, tmp_path / "out", features="copy", json=tmp_path / "scores.json").run()
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert list(scores["per_sequence"]) == ["bear"]
+    assert scores["not_scored"] == {"cows": "it has no mask beyond the first to compare with"}
+    assert "it has no mask beyond the first to compare with" in capsys.readouterr().out
+
+
+def test_scores_that_cannot_be_are_refused_before_the_work(davis: Path, tmp_path: Path):
+    frames, mask = davis / "JPEGImages/480p/bear", davis / "Annotations/480p/bear/00000.png"
+    for file in ("csv", "json"):
+        options = {"frames": frames, "mask": mask, "features": "copy", file: tmp_path / "scores"}
+        with pytest.raises(DavisError, match="no masks beyond the first to compare with"):
+            Davis(output=tmp_path / "out", **options).run()  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
+
+
+def test_binary_masks_of_a_root_are_taken_as_asked(davis: Path, tmp_path: Path):
+    for file in (davis / "Annotations/480p").rglob("*.png"):
+        write_mask_png(file, np.where(read_labels(file) > 0, 255, 0).astype(np.uint8))
+    with pytest.raises(DavisError, match="pass --year 2016 or --binary"):
+        command(davis, tmp_path / "out", features="copy").run()
+    command(davis, tmp_path / "out", features="copy", binary=True, json=tmp_path / "scores.json").run()
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert list(scores["per_object"]) == ["bear_1", "cows_1"]
+
+
+def test_a_removed_sequence_is_computed_anew(davis: Path, tmp_path: Path):
+    options = {"features": "copy", "sequences": ("bear",)}
+    command(davis, tmp_path / "out", **options).run()
+    kept = (tmp_path / "out/bear/00001.png").read_bytes()
+    write_mask_png(tmp_path / "out/bear/00001.png", np.zeros(SIZE, np.uint8))
+    with pytest.raises(DavisError, match="remove it to compute it anew"):
+        command(davis, tmp_path / "out", resume=True, **options).run()
+    shutil.rmtree(tmp_path / "out/bear")
+    command(davis, tmp_path / "out", resume=True, **options).run()
+    assert (tmp_path / "out/bear/00001.png").read_bytes() == kept

@@ -151,6 +151,69 @@ def test_bad_input_is_named(devkit, masked, tmp_path):
         Discover(dataset=str(masked), model=MODEL).run()
 
 
+def test_photographs_of_one_name_do_not_overwrite_each_other(tmp_path):
+    photos = [tmp_path / folder / "cat.png" for folder in "ab"]
+    with pytest.raises(ValueError, match="several photographs would write to"):
+        Discover(photos=tuple(photos), model=MODEL, output=tmp_path / "out").run()
+
+
+def test_a_broken_photograph_is_named_and_the_others_are_written(tmp_path):
+    for name, picture in PICTURES.items():
+        Image.fromarray(picture).save(tmp_path / f"{name}.png")
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    photos = tuple(tmp_path / f"{name}.png" for name in ("cat", "broken", "cup"))
+    with pytest.raises(ValueError, match=r"left out 1 of 3 photographs: .*broken\.png is not a picture"):
+        Discover(photos=photos, model=MODEL, size=64, output=tmp_path / "out").run()
+    assert {file.stem for file in (tmp_path / "out/masks/lost").iterdir()} == {"cat", "cup"}
+    assert (tmp_path / "out" / "contact_sheet.png").is_file()
+
+
+def test_an_interrupted_run_goes_on_where_it_was_stopped(masked, tmp_path, monkeypatch):
+    common = {"dataset": str(masked), "model": MODEL, "methods": ("lost", "tokencut")}
+    file = {name: tmp_path / f"{name}.json" for name in ("whole", "resumed")}
+    Discover(**common, output=tmp_path / "whole", json=file["whole"]).run()
+    looked, find = [], Discover._find
+
+    def stop_at_the_second(self, seen, settings):
+        looked.append(seen.picture.shape)
+        if len(looked) == 2:
+            raise KeyboardInterrupt
+        return find(self, seen, settings)
+
+    monkeypatch.setattr(Discover, "_find", stop_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        Discover(**common, output=tmp_path / "resumed").run()
+    assert (tmp_path / "resumed/masks/lost/cat.png").is_file()
+    with (tmp_path / "resumed/progress.jsonl").open("a") as journal:
+        journal.write('["cup", [')  # as a killed process leaves it
+    Discover(**common, output=tmp_path / "resumed", json=file["resumed"], resume=True).run()
+    assert len(looked) == 3
+    assert file["whole"].read_text() == file["resumed"].read_text()
+    for name in ("lost.json", "images.json", "per_image.csv", "contact_sheet.png"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "resumed" / name).read_bytes()
+    with pytest.raises(ValueError, match=r"begun with other settings \(tau was 0\.2, now 0\.3\)"):
+        Discover(**common, output=tmp_path / "resumed", resume=True, tau=0.3).run()
+
+
+def test_a_picture_that_changed_is_looked_at_again(masked, tmp_path):
+    common = {"dataset": str(masked), "model": MODEL, "methods": ("lost",), "output": tmp_path / "out"}
+    Discover(**common).run()
+    Image.fromarray(PICTURES["cat"][:, ::-1]).save(masked / "images" / "cat.jpg")
+    before = (tmp_path / "out/masks/lost/cat.png").read_bytes()
+    Discover(**common, resume=True).run()
+    assert (tmp_path / "out/masks/lost/cat.png").read_bytes() != before
+
+
+def test_cached_features_need_no_model(masked, tmp_path, monkeypatch):
+    common = {"dataset": str(masked), "model": MODEL, "cache": tmp_path / "cache", "head": 0}
+    methods = ("lost", "attention")
+    Discover(**common, methods=methods, output=tmp_path / "a").run()
+    monkeypatch.setattr("dino_model.predictor.AttentionPredictor.set_image", None)
+    Discover(**common, methods=methods, output=tmp_path / "b").run()
+    assert (tmp_path / "a/lost.json").read_text() == (tmp_path / "b/lost.json").read_text()
+    assert (tmp_path / "a/attention.json").read_text() == (tmp_path / "b/attention.json").read_text()
+
+
 def test_a_broken_photograph_ends_the_command_in_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "broken.jpg").write_bytes(b"no picture")
     arguments = [

@@ -1,12 +1,16 @@
 """Objects without labels: the algorithms against plain versions, the eigenproblem, the measures."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.linalg import eigh
 from scipy.ndimage import label
 from skimage import data
 
+from dino_model import images
 from dino_model.predictor import AttentionPredictor
 from segmentation import discovery
 from segmentation.discovery import Placement
@@ -48,6 +52,66 @@ def test_lost_equals_its_plain_version(rows, columns, candidates, seed):
     features = np.random.default_rng(seed).standard_normal((rows, columns, 4))
     expected = lost_in_full(features, candidates)
     np.testing.assert_array_equal(discovery.lost(features, candidates).mask, expected)
+
+
+def tokencut_in_full(features: np.ndarray, tau: float) -> np.ndarray:
+    """TokenCut as its published code computes it: a dense eigenproblem, the patch with the largest element by
+    size, its side of the mean, and of that the part that hangs together with it."""
+    rows, columns, _ = features.shape
+    flat = features.reshape(rows * columns, -1)
+    unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
+    weights = np.where(unit @ unit.T > tau, 1.0, 1e-5)
+    degrees = np.diag(weights.sum(axis=1))
+    vector = eigh(degrees - weights, degrees, subset_by_index=[1, 1])[1][:, 0]
+    seed = int(np.abs(vector).argmax())
+    above = vector > vector.mean()
+    parts, _ = label((above == above[seed]).reshape(rows, columns))
+    return parts == parts[divmod(seed, columns)]
+
+
+def clustered(seed: int) -> np.ndarray:
+    """Features of two clusters, strewn over a small grid."""
+    rng = np.random.default_rng(seed)
+    rows, columns = rng.integers(4, 14, 2)
+    noise = rng.standard_normal((rows, columns, 3))
+    return noise + 2 * rng.integers(0, 2, (rows, columns, 1)) * rng.standard_normal(3)
+
+
+@settings(max_examples=25, deadline=None)
+@example(272)  # whose largest element by size is not the farthest from the mean
+@given(st.integers(0, 399))
+def test_tokencut_equals_its_plain_dense_version(seed):
+    features = clustered(seed)
+    np.testing.assert_array_equal(discovery.tokencut(features).mask, tokencut_in_full(features, 0.2))
+
+
+@pytest.mark.parametrize("name", ["motorbike_00021", "tennis_00005"])
+def test_tokencut_equals_its_plain_dense_version_on_photographs(data_root, name):
+    predictor = AttentionPredictor(size=128, precision="fp32")
+    predictor.set_image(images.read(data_root / f"VOCdevkit/VOC2012/JPEGImages/{name}.jpg"))
+    features = discovery.picture_features(predictor)
+    np.testing.assert_array_equal(discovery.tokencut(features).mask, tokencut_in_full(features, 0.2))
+
+
+def test_features_of_the_methods_are_not_rounded():
+    predictor = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32")
+    predictor.set_image(data.cat())
+    features = discovery.picture_features(predictor)
+    assert (features != features.astype(np.float16)).any()
+
+
+def test_settings_that_cannot_be_are_refused():
+    for wrong in (
+        {"candidates": 0},
+        {"count": 0},
+        {"tau": 2.0},
+        {"tau": float("nan")},
+        {"tau_several": -1.0},
+    ):
+        with pytest.raises(ValueError, match=rf"{next(iter(wrong))} is .*, expected"):
+            discovery.Settings(**wrong)
+    with pytest.raises(ValueError, match="no method 'attention' of features"):
+        discovery.find("attention", np.ones((2, 2, 3)))
 
 
 def test_an_object_on_a_wide_grid_is_found_by_every_method():
@@ -152,6 +216,27 @@ def test_refined_edges_move_to_those_of_the_picture():
     assert ((soft > 0.5) != truth).mean() < 0.2 * (coarse != truth).mean()
     with pytest.raises(ValueError, match="enlarge the mask first"):
         discovery.refine_edges(coarse[:10], picture, radius=8)
+
+
+@pytest.mark.parametrize(("height", "width"), [(90, 40), (41, 130)])
+def test_strips_of_the_guided_filter_leave_no_seam(height, width, monkeypatch):
+    rng = np.random.default_rng(0)
+    picture = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+    mask = rng.random((height, width)) > 0.5
+    whole = discovery.refine_edges(mask, picture, radius=5)
+    monkeypatch.setattr(discovery, "_PIXELS_AT_A_TIME", 11 * width)
+    np.testing.assert_allclose(discovery.refine_edges(mask, picture, radius=5), whole, atol=1e-6)
+
+
+def test_the_guided_filter_needs_no_more_memory_for_a_larger_picture():
+    most = []
+    for height in (300, 900):
+        picture, mask = np.zeros((height, 2000, 3), dtype=np.uint8), np.zeros((height, 2000), dtype=bool)
+        tracemalloc.start()
+        discovery.refine_edges(mask, picture, radius=10)
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert most[1] < 1.2 * most[0]
 
 
 def test_box_jaccard_counts_pixels():

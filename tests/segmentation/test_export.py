@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
+from dino_model import files
 from segmentation import export
 
 
@@ -55,7 +56,7 @@ def test_results_load_into_coco_with_the_same_masks(tmp_path):
 
 
 def test_json_holds_null_where_a_figure_is_undefined(tmp_path):
-    export.write_json(
+    files.write_json(
         tmp_path / "new" / "figures.json", {"a": float("nan"), "b": [np.float32(0.5), np.int64(3)]}
     )
     assert json.loads((tmp_path / "new" / "figures.json").read_text()) == {"a": None, "b": [0.5, 3]}

@@ -1,5 +1,6 @@
 """Label propagation, judged by a version that compares every patch with every patch."""
 
+import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from dino_model.predictor import fed_size
+from dino_model.resize import fed_size
 from segmentation import propagation
-from segmentation.davis import ColourPatches
+from segmentation.baselines import ColourPatches
 from segmentation.labels import object_ids, resize_nearest
 from segmentation.propagation import (
     CRW,
@@ -305,6 +306,25 @@ def test_a_long_video_is_read_as_it_is_labelled():
     assert frames.read == 4
     assert sum(1 for _ in labelled) == 299
     assert frames.most <= 9  # two batches and the one in hand
+
+
+def test_reading_ahead_changes_no_label_and_holds_few_frames():
+    mask = np.zeros((64, 64), np.uint8)
+    mask[8:40, 8:40] = 1
+    frames, source = CountedFrames(60), ColourPatches(size=64)
+    plain = list(propagate_frames(CountedFrames(60), mask, source, batch=4))
+    found = list(propagate_frames(frames, mask, source, batch=4, overlap=True))
+    np.testing.assert_array_equal(found, plain)
+    assert frames.most <= 3 * 4 + 3  # a batch that waits, one in work, and what is in hand
+
+
+def test_leaving_a_video_early_stops_its_threads():
+    mask = np.ones((64, 64), np.uint8)
+    before = threading.active_count()
+    labelled = propagate_frames(CountedFrames(300), mask, ColourPatches(size=64), overlap=True)
+    next(labelled)
+    labelled.close()
+    assert threading.active_count() == before
 
 
 def test_the_estimate_does_not_depend_on_the_length_but_on_what_is_kept():

@@ -7,7 +7,7 @@ from PIL import Image
 from skimage.color import deltaE_ciede2000, rgb2lab
 
 from segmentation import render
-from segmentation.masks import Box
+from segmentation.masks import Box, enlarge, keep_mass_of_maps
 
 
 @pytest.fixture
@@ -66,6 +66,19 @@ def test_a_head_keeps_its_colour_when_others_are_hidden(picture):
     np.testing.assert_array_equal(shown[8, 8], render.head_colors(3)[2])
     with pytest.raises(ValueError, match="no head chosen"):
         render.overlay_heads(picture, attention, heads=[])
+
+
+def test_heads_drawn_one_by_one_are_those_drawn_all_at_once():
+    rng = np.random.default_rng(3)
+    picture = rng.integers(0, 256, (31, 45, 3), dtype=np.uint8)
+    attention = rng.random((5, 4, 6), dtype=np.float32)
+    kept = keep_mass_of_maps(attention, 0.5)
+    strength = np.sqrt(np.where(kept, attention, 0) / attention.max(axis=(1, 2), keepdims=True))
+    enlarged = enlarge(strength, (31, 45), "bilinear")
+    layer = render.head_colors(5)[enlarged.argmax(axis=0)]
+    expected = render.blend(render._dimmed(picture), layer, 0.7 * enlarged.max(axis=0))
+    shown = render.overlay_heads(picture, attention, mass=0.5, opacity=0.7)
+    np.testing.assert_array_equal(shown, expected)
 
 
 def test_a_mask_overlay_changes_no_pixel_away_from_the_mask(picture):

@@ -15,10 +15,10 @@ from segmentation.__main__ import main
 from segmentation.commands.score import Score
 from segmentation.davis import DavisError
 from segmentation.export import write_mask_png
+from segmentation.frames import VideoError
 from segmentation.labels import LabelError, read_labels
 from segmentation.metrics import contour_accuracy, jaccard
 from segmentation.scoring import score_folders
-from segmentation.video import VideoError
 
 Write = Callable[[str, Sequence[np.ndarray]], Path]
 
@@ -258,7 +258,7 @@ def test_the_command_writes_a_table_and_figures(
     printed = capsys.readouterr().out
     assert "semi-supervised" in printed
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert list(figures) == ["protocol", "dataset", "per_sequence", "per_object"]
+    assert list(figures) == ["protocol", "dataset", "per_sequence", "per_object", "not_scored"]
     assert f"{figures['dataset']['J&F_mean'] * 100:.1f}" in printed
     table = (tmp_path / "table.csv").read_text().splitlines()
     assert table[0] == "level,name,J&F_mean,J_mean,J_recall,J_decay,F_mean,F_recall,F_decay"
@@ -268,6 +268,69 @@ def test_the_command_writes_a_table_and_figures(
         ["object", "a_1"],
         ["object", "a_2"],
     ]
+
+
+def davis_root(truth: Path, tmp_path: Path, *names: str) -> Path:
+    """A DAVIS-2017 root over a folder of true masks, whose list `val` has these names."""
+    root = tmp_path / "DAVIS"
+    (root / "ImageSets/2017").mkdir(parents=True)
+    (root / "ImageSets/2017/val.txt").write_text("\n".join(names))
+    (root / "Annotations").mkdir()
+    (root / "Annotations/480p").symlink_to(truth)
+    return root
+
+
+def test_a_part_of_the_ground_truth_is_scored_by_list_split_or_request(write: Write, tmp_path: Path):
+    for name in "abcd":
+        truth = write(f"truth/{name}", boxes(5))
+    for name in "bd":
+        guess = write(f"guess/{name}", boxes(5, 1))
+    expected = score_folders(truth, guess, sequences=["b", "d"]).as_json()
+    root, listed = davis_root(truth, tmp_path, "b", "d"), tmp_path / "predicted.txt"
+    listed.write_text("d\nb\n")
+    with pytest.raises(DavisError, match=r"no predictions of 2 of 4 sequences \(a, c\): .*--allow-missing"):
+        Score(truth, guess).run()
+    ways = {
+        "root": {"root": root},
+        "list": {"ground_truth": truth, "listed": listed},
+        "missing": {"ground_truth": truth, "allow_missing": True},
+    }
+    for name, way in ways.items():
+        Score(predictions=guess, json=tmp_path / f"{name}.json", **way).run()
+        found = json.loads((tmp_path / f"{name}.json").read_text())
+        assert found["per_object"] == expected["per_object"]
+        assert sorted(found["not_scored"]) == (["a", "c"] if name == "missing" else [])
+    with pytest.raises(DavisError, match="either --ground-truth FOLDER or --root DAVIS"):
+        Score(predictions=guess).run()
+    with pytest.raises(DavisError, match=r"the list .*none\.txt cannot be read"):
+        Score(truth, guess, listed=tmp_path / "none.txt").run()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_one_broken_sequence_does_not_stop_the_others(
+    write: Write, tmp_path: Path, processes: int, monkeypatch, capsys
+):
+    monkeypatch.setattr("segmentation.commands.score.FRAMES_FOR_PROCESSES", 0 if processes > 1 else 1000)
+    for name in ("fine", "gap", "nothing", "damaged"):
+        masks = boxes(5) if name != "nothing" else [mask * 0 for mask in boxes(5)]
+        truth, guess = write(f"truth/{name}", masks), write(f"guess/{name}", masks)
+    (truth / "gap/00002.png").unlink()
+    (guess / "damaged/00002.png").write_bytes(b"no mask")
+    with pytest.raises(DavisError, match="3 sequences are not in the figures: gap, "):
+        Score(truth, guess, json=tmp_path / "figures.json").run()
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert list(figures["per_sequence"]) == ["fine"]
+    assert "from 00001.png to 00003.png" in figures["not_scored"]["gap"]
+    assert "marks no object" in figures["not_scored"]["nothing"]
+    assert "00002.png" in figures["not_scored"]["damaged"]
+    printed = capsys.readouterr().out
+    assert all(why in printed for why in figures["not_scored"].values())
+
+
+def test_processes_score_as_threads_do(write: Write):
+    for name in "ab":
+        truth, guess = write(f"truth/{name}", boxes(5)), write(f"guess/{name}", boxes(5, 1))
+    assert score_folders(truth, guess, processes=2).as_json() == score_folders(truth, guess).as_json()
 
 
 def test_the_command_line_says_what_is_wrong_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import wave
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from pathlib import Path
@@ -14,24 +15,21 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from dino_model.images import ImageError
-from dino_model.predictor import AttentionPredictor, fed_size
+from dino_model.predictor import AttentionPredictor
+from dino_model.resize import fed_size
 from segmentation import memory
+from segmentation.baselines import ColourPatches
 from segmentation.commands.video import Video
-from segmentation.davis import ColourPatches
 from segmentation.export import write_mask_png
+from segmentation.frames import FrameFolder, VideoError, VideoFile, frame_files, open_frames
 from segmentation.labels import LabelError, read_labels
 from segmentation.propagation import CRW, DINO, Preset, propagate_frames
 from segmentation.video import (
     ColourRange,
-    FrameFolder,
-    VideoError,
-    VideoFile,
     VideoWriter,
     attention_video,
     colour_range,
     draw_labels,
-    frame_files,
-    open_frames,
     shown_size,
     shrunk,
 )
@@ -376,6 +374,54 @@ def test_a_broken_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         patch.setitem(Video.run.__globals__, "open_frames", lambda path, allow_gaps: Promising(path))
         Video(clip, tmp_path / "out", model=MODEL, size=64, views=("mean",)).run()
     assert "promises 9 frames, 3 could be decoded" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("suffix", [".webm", ".mp4"])
+def test_frames_keep_their_times_where_they_last_differently(tmp_path: Path, suffix: str):
+    times = [0.0, 0.1, 0.5, 0.6, 1.0]
+    with VideoWriter(tmp_path / f"clip{suffix}", 25) as writer:
+        for picture, time in zip(pictures(5), times, strict=True):
+            writer.write(picture, time)
+    Video(tmp_path / f"clip{suffix}", tmp_path / "out", model=MODEL, size=32, views=("mean",)).run()
+    drawn = VideoFile(tmp_path / "out" / "mean.webm")
+    assert drawn.expected == len(list(drawn)) == 5
+    assert drawn.times == pytest.approx(times, abs=0.002)
+    even = {"model": MODEL, "size": 32, "views": ("mean",), "overwrite": True, "fps": 10.0}
+    Video(tmp_path / f"clip{suffix}", tmp_path / "out", **even).run()
+    list(drawn)
+    assert drawn.times == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4], abs=0.002)
+
+
+def test_a_turned_video_is_seen_upright(tmp_path: Path):
+    plain = write_video(tmp_path / "plain.mp4", 2)
+    content = bytearray(plain.read_bytes())
+    one, none = (1 << 16).to_bytes(4, "big"), bytes(4)
+    upright = (
+        one + none * 3 + one + none * 3 + (1 << 30).to_bytes(4, "big")
+    )  # of a track, as ISO 14496-12 says
+    turned = none + one + none + (-(1 << 16)).to_bytes(4, "big", signed=True) + none * 4 + upright[-4:]
+    at = content.index(upright, content.index(b"tkhd"))
+    content[at : at + len(upright)] = turned
+    (tmp_path / "turned.mp4").write_bytes(content)
+    first, clockwise = (next(iter(VideoFile(tmp_path / f"{name}.mp4"))) for name in ("plain", "turned"))
+    np.testing.assert_array_equal(clockwise, np.rot90(first, -1))
+
+
+def test_frames_of_several_sizes_are_named_and_not_the_output(tmp_path: Path):
+    folder = write_folder(tmp_path / "a", ["0.png", "1.png"])
+    Image.fromarray(pictures(1, (32, 40))[0]).save(folder / "2.png")
+    with pytest.raises(VideoError, match=r"the frame .*2\.png is 40x32 pixels, the first 64x48"):
+        Video(folder, tmp_path / "out", model=MODEL, size=32, views=("mean",)).run()
+
+
+def test_sound_alone_is_no_video(tmp_path: Path):
+    with wave.open(str(tmp_path / "sound.wav"), "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(8000)
+        sound.writeframes(bytes(1600))
+    with pytest.raises(VideoError, match=r"sound\.wav holds no video, only audio"):
+        open_frames(tmp_path / "sound.wav")
 
 
 def test_opencv_reads_what_is_written(tmp_path: Path):

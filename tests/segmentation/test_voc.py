@@ -117,6 +117,23 @@ def test_attention_on_the_object_alone_scores_full_marks():
         voc.score_attention("x", attention, annotation, VocProtocol(head=2))
 
 
+def test_lift_is_that_of_all_heads_over_targets_then_pictures():
+    objects = np.zeros((8, 8), dtype=np.uint8)
+    objects[:4, :4], objects[4:, 4:] = 1, 2  # four of sixteen patches each
+    annotation = Annotation(np.where(objects > 0, 8, 0).astype(np.uint8), objects)
+    attention = np.ones((2, 4, 4), dtype=np.float32)
+    attention[0, :2, :2] = 9  # mean 5 on the first object
+    protocol = VocProtocol(ground_truth="object", head=1)
+    score = voc.score_attention("x", attention, annotation, protocol)
+    first, second = 20 / 32 / 0.25, 4 / 32 / 0.25
+    assert [target.lift for target in score.targets] == pytest.approx([first, second])
+    assert score.lift == pytest.approx((first + second) / 2)
+    even = voc.score_attention("y", np.ones((2, 4, 4)), annotation, protocol)
+    without = voc.score_masks("z", {0: objects > 0}, annotation, "object", "union")
+    assert voc.mean_lift([score, even, without]) == pytest.approx((score.lift + 1) / 2)
+    assert voc.mean_lift([without]) is None
+
+
 def test_the_default_protocol_is_the_agreed_one():
     assert VocProtocol() == VocProtocol(
         mass=0.6,
@@ -170,6 +187,7 @@ def test_the_command_writes_figures_that_agree_with_each_other(devkit, tmp_path,
     figures = json.loads(figures_file.read_text())
     printed = capsys.readouterr().out
     assert f"Jaccard   {figures['jaccard']:.1f} %" in printed
+    assert f"lift      {figures['lift']:.2f}" in printed
     assert "not VOC12 val" in printed
     assert str(VocProtocol(size=64)) in printed
     assert figures["protocol"] == {
@@ -241,3 +259,33 @@ def test_the_centred_box_scores_its_reference_on_real_photographs(data_root, tmp
 def test_random_weights_score_their_reference_on_real_photographs(data_root, tmp_path):
     options = {"model": MODEL, "resize": "short-side", "size": 224}
     assert score_on_real_data(data_root, tmp_path, **options) == pytest.approx(7.5, abs=0.3)
+
+
+def test_an_interrupted_run_goes_on_where_it_was_stopped(devkit, tmp_path, monkeypatch):
+    common = {"root": devkit, "model": MODEL, "size": 64, "grid": True}
+    file = {name: tmp_path / f"{name}.json" for name in ("whole", "resumed")}
+    Voc(**common, output=tmp_path / "whole", json=file["whole"]).run()
+    looked, attention = [], Voc._attention
+
+    def stop_at_the_second(self, predictor, picture, weights):
+        looked.append(picture.shape)
+        if len(looked) == 2:
+            raise KeyboardInterrupt
+        return attention(self, predictor, picture, weights)
+
+    monkeypatch.setattr(Voc, "_attention", stop_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        Voc(**common, output=tmp_path / "resumed").run()
+    Voc(**common, output=tmp_path / "resumed", json=file["resumed"], resume=True).run()
+    assert len(looked) == 1 + len(voc.list_samples(devkit))
+    assert file["whole"].read_text() == file["resumed"].read_text()
+    for name in ("masks.json", "per_image.csv", "contact_sheet.png"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "resumed" / name).read_bytes()
+
+
+def test_cached_maps_need_no_model(devkit, tmp_path, monkeypatch):
+    common = {"root": devkit, "model": MODEL, "size": 64, "cache": tmp_path / "cache"}
+    Voc(**common, output=tmp_path / "a").run()
+    monkeypatch.setattr("dino_model.predictor.AttentionPredictor.set_image", None)
+    Voc(**common, output=tmp_path / "b").run()
+    assert (tmp_path / "a/masks.json").read_text() == (tmp_path / "b/masks.json").read_text()

@@ -1,10 +1,14 @@
+import errno
 import json
 
 import pytest
 import torch
 from torch import nn
 
-from training.checkpoint import Run, RunError, initialise
+from dino_model.errors import sentence
+from training import checkpoint
+from training.__main__ import main
+from training.checkpoint import Run, RunError, read_state
 
 
 @pytest.fixture
@@ -16,7 +20,7 @@ def learner(value=0.0):
     model = nn.Linear(2, 2)
     nn.init.constant_(model.weight, value)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-    model(torch.ones(1, 2)).sum().backward()
+    model(torch.ones(1, 2)).square().sum().backward()  # other weights, other moments
     optimizer.step()
     return model, optimizer
 
@@ -68,21 +72,22 @@ def test_milestones_are_kept(run):
     run.save(10, *learner(), milestone=True)
     run.save(11, *learner())
     assert sorted(path.name for path in run.folder.glob("*.pt")) == ["checkpoint.pt", "step-00000010.pt"]
-    assert initialise(nn.Linear(2, 2), run.folder / "step-00000010.pt") == 10
+    assert read_state(run.folder / "step-00000010.pt")["step"] == 10
 
 
 def test_a_second_run_does_not_overwrite_the_first(run):
     run.create({})
     run.save(0, *learner())
-    with pytest.raises(RunError, match="already holds a run: pass --resume"):
+    with pytest.raises(RunError, match="already holds a run: --resume"):
         run.create({})
 
 
-def test_weights_that_do_not_fit_are_named(run):
+def test_a_state_that_does_not_fit_is_named(run):
     run.create({})
     run.save(0, *learner())
+    other = nn.Linear(3, 3)  # neither weight nor bias fits
     with pytest.raises(RunError, match="size mismatch for weight") as caught:
-        initialise(nn.Linear(3, 3), run.folder)  # neither weight nor bias fits
+        run.load(other, torch.optim.AdamW(other.parameters()))
     assert str(caught.value).endswith("(1 more like it)")
     assert len(str(caught.value).splitlines()) == 1
 
@@ -118,3 +123,66 @@ def test_a_broken_configuration_is_named(run, content):
     (run.folder / "config.json").write_text(content)
     with pytest.raises(RunError, match=r"config\.json is no configuration of a run"):
         run.config()
+
+
+def test_a_full_disk_is_named_in_the_systems_words(run, monkeypatch):
+    run.create({})
+    run.save(1, *learner())
+
+    class File:
+        def __init__(self, file):
+            self.inner = file
+
+        def write(self, data):
+            if self.inner.tell() + len(data) > 1000:  # in the middle, where torch has words of its own
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return self.inner.write(data)
+
+        def flush(self):
+            self.inner.flush()
+
+    monkeypatch.setattr(checkpoint, "_save", lambda state, file: honest_save(state, File(file)))
+    with pytest.raises(OSError, match="No space") as caught:
+        run.save(2, *learner())
+    assert sentence(caught.value) == f"cannot use '{run.checkpoint}': no space left on device"
+    monkeypatch.undo()
+    assert run.load(*learner()) == 1
+
+
+honest_save = checkpoint._save
+
+
+def test_a_configuration_of_the_first_format_comes_as_todays(run):
+    run.create({})
+    old = {
+        "format": 1,
+        "method": "dino",
+        "pictures": 10,
+        "data": "a hash of names, sizes and times",
+        "recipe": {"head": {"hidden": 16}, "dino": {"center_momentum": 0.5}, "epochs": 3},
+    }
+    (run.folder / "config.json").write_text(json.dumps(old))
+    config = run.config()
+    assert config["recipe"] == {"method": {"head": {"hidden": 16}, "center_momentum": 0.5}, "epochs": 3}
+    assert config["data"] is None
+    assert config["pictures"] == 10
+
+
+def test_a_kept_run_holds_the_networks_in_half_precision_and_no_path(run, tmp_path, capsys):
+    model, optimizer = learner(0.1)
+    run.create({"backbone": {"width": 2}, "data": {"path": "/home/me"}, "command": "pretrain /home/me"})
+    run.save(7, model, optimizer)
+    kept = Run(tmp_path / "kept")
+    assert main(["keep", str(run.folder), "--output", str(kept.folder)]) == 0
+    assert f"--init-from {kept.folder} starts from it" in capsys.readouterr().out
+    state = read_state(kept.checkpoint)
+    assert (state["step"], "optimizer" in state) == (7, False)
+    for name, tensor in model.state_dict().items():
+        assert state["method"][name].dtype == torch.float16
+        torch.testing.assert_close(state["method"][name].float(), tensor, rtol=1e-3, atol=1e-6)
+    assert kept.config() == {"backbone": {"width": 2}}
+    assert main(["keep", str(run.folder), "--output", str(kept.folder)]) == 1
+    assert "already holds a run" in capsys.readouterr().err
+    with pytest.raises(RunError, match="holds no run"):
+        Run(tmp_path / "nowhere").keep(Run(tmp_path / "other"))
+    assert not (tmp_path / "other").exists()

@@ -1,9 +1,26 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms.v2 import RandomResizedCrop
 
-from training.crops import CropConfig, Crops, GaussianBlur, MultiCrop, check, crop, normalise, widen
+from dino_model.errors import SettingError
+from training.crops import (
+    TRIES,
+    CropConfig,
+    Crops,
+    GaussianBlur,
+    MultiCrop,
+    ViewSpec,
+    crop,
+    cut,
+    normalise,
+    random_box,
+    widen,
+)
+from training.photometry import Photometry
 
 
 @pytest.fixture
@@ -39,30 +56,114 @@ def test_the_same_seed_gives_the_same_crops(picture):
     assert not torch.equal(first.views, other.views)
 
 
-def test_views_differ_in_blur_and_solarisation_only():
-    """Steps of the pipelines with their probabilities, read off the transforms themselves."""
-
-    def steps(view):
-        return {type(step).__name__: getattr(step, "p", None) for step in view.transforms}
-
-    def blur_of(view):
-        return view.transforms[4].p
-
-    cut = MultiCrop(CropConfig())
-    assert [blur_of(view) for view in (cut.first, cut.second, cut.local)] == [1.0, 0.1, 0.5]
-    assert [steps(view)["RandomSolarize"] for view in (cut.first, cut.second, cut.local)] == [0.0, 0.2, 0.0]
-    assert [steps(view)["RandomGrayscale"] for view in (cut.first, cut.second, cut.local)] == [0.2] * 3
+def test_dinos_views_differ_in_blur_and_solarisation_only():
+    config = CropConfig()
+    first, second = config.views
+    assert (first.photometry.blur, second.photometry.blur, config.locals.photometry.blur) == (1.0, 0.1, 0.5)
+    assert (first.photometry.solarise, second.photometry.solarise) == (0.0, 0.2)
+    same = replace(second.photometry, blur=1.0, solarise=0.0)
+    assert first == replace(second, photometry=same)
+    assert config.locals.photometry == replace(first.photometry, blur=0.5)
+    assert (config.locals.size, config.locals.scale) == (96, (0.05, 0.4))
 
 
-def test_operations_happen_as_often_as_they_should():
+def test_more_global_crops_go_on_in_turn():
+    views = CropConfig(global_crops=5).views
+    assert [view.photometry.blur for view in views] == [1.0, 0.1, 1.0, 0.1, 1.0]
+    assert len(CropConfig(global_crops=1).views) == 1
+
+
+NOTHING = Photometry(blur=0.0, solarise=0.0, jitter=0.0, grey=0.0)
+TIMES = 500
+
+
+def share(what, photometry, flip=0.0):
+    """How often `what` is seen in crops of a reddish picture that is darker on its left."""
     torch.manual_seed(0)
-    red = Image.new("RGB", (20, 20), (200, 30, 30))
-    cut = crop(16, (0.9, 1.0), blur=0.0, solarise=0.0)
-    results = [cut(red) for _ in range(600)]
-    grey = np.mean([bool((result[0] == result[1]).all()) for result in results])
-    unchanged = np.mean([bool((result[0] == 200).all() and (result[1] == 30).all()) for result in results])
-    assert grey == pytest.approx(0.2, abs=0.06)  # greyed
-    assert unchanged == pytest.approx(0.2 * 0.8, abs=0.06)  # neither jittered nor greyed
+    pixels = np.zeros((24, 24, 3), np.uint8)
+    pixels[:, :12], pixels[:, 12:] = (100, 20, 20), (220, 60, 60)
+    cut = crop(ViewSpec(24, (1.0, 1.0), replace(photometry, radius=(1.5, 2.0)), flip))
+    picture = Image.fromarray(pixels)
+    return np.mean([bool(what(cut(picture).float())) for _ in range(TIMES)])
+
+
+def is_grey(view):
+    return (view[0] == view[1]).all()
+
+
+def is_flipped(view):
+    return view[0, :, :8].mean() > view[0, :, -8:].mean()
+
+
+def is_solarised(view):
+    return view[0, 12, 20] < 100  # 220 becomes 35
+
+
+def is_blurred(view):
+    return len(view[0, 12].unique()) > 6
+
+
+def has_other_colours(view):
+    return (view[:, 0, 0] - torch.tensor([100.0, 20.0, 20.0])).abs().max() > 1
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.2, 0.8, 1.0])
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("grey", is_grey),
+        ("solarise", is_solarised),
+        ("blur", is_blurred),
+        ("jitter", has_other_colours),
+    ],
+)
+def test_operations_happen_as_often_as_they_are_told(name, what, probability):
+    found = share(what, replace(NOTHING, **{name: probability}))
+    assert found == pytest.approx(probability, abs=0.07 if 0 < probability < 1 else 0.005)
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.5, 1.0])
+def test_left_and_right_are_exchanged_as_often_as_they_are_told(probability):
+    assert share(is_flipped, NOTHING, probability) == pytest.approx(
+        probability, abs=0.07 if probability == 0.5 else 0
+    )
+
+
+def test_the_numbers_of_dino_are_the_published_ones():
+    """Those of BYOL's appendix B."""
+    for view in (*CropConfig().views, CropConfig().locals):
+        photometry = view.photometry
+        assert (photometry.jitter, photometry.grey, view.flip) == (0.8, 0.2, 0.5)
+        assert photometry.strengths == (0.4, 0.4, 0.2, 0.1)
+        assert photometry.radius == (0.1, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("strengths", "low", "high"),
+    [((0.4, 0.0, 0.0, 0.0), 0.6, 1.4), ((0.2, 0.0, 0.0, 0.0), 0.8, 1.2)],
+)
+def test_the_jitter_is_as_strong_as_it_is_told(strengths, low, high):
+    torch.manual_seed(0)
+    cut = crop(ViewSpec(8, (1.0, 1.0), replace(NOTHING, jitter=1.0, strengths=strengths), flip=0.0))
+    picture = Image.new("RGB", (8, 8), (100, 100, 100))
+    factors = [cut(picture)[0, 0, 0].item() / 100 for _ in range(300)]
+    assert low - 0.01 <= min(factors) < low + 0.05
+    assert high - 0.05 < max(factors) <= high + 0.01
+
+
+def test_every_crop_covers_the_share_of_the_picture_it_is_told_to():
+    """Measured on a picture whose red is its column and whose green is its row."""
+    torch.manual_seed(0)
+    rows, columns = np.mgrid[0:200, 0:200]
+    picture = Image.fromarray(np.stack([columns, rows, 0 * rows], axis=-1).astype(np.uint8))
+    cut = crop(ViewSpec(100, (0.1, 0.3), NOTHING, flip=0.0))
+    areas = []
+    for _ in range(200):
+        view = cut(picture).float()
+        wide, high = (view[0, 50, 95] - view[0, 50, 5]) / 0.9, (view[1, 95, 50] - view[1, 5, 50]) / 0.9
+        areas.append(float(wide * high) / 200**2)
+    assert 0.09 < min(areas) < 0.13
+    assert 0.26 < max(areas) < 0.32
 
 
 def test_blur_keeps_a_flat_picture_and_smooths_an_edge():
@@ -84,7 +185,7 @@ def test_the_radius_of_the_blur_is_the_configured_one():
     assert widths[0] == 0
     assert 2 <= widths[1] < 10 < widths[2]
     cut = MultiCrop(CropConfig(blur=(0.25, 0.75)))
-    for view in (cut.first, cut.second, cut.local):
+    for view in (*cut.views, cut.local):
         found = view.transforms[4].transforms[0]
         assert (found.low, found.high) == (0.25, 0.75)
 
@@ -122,13 +223,92 @@ def test_normalise_is_the_formula():
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"global_scale": (0.0, 1.0)}, "global_scale"),
-        ({"local_scale": (0.5, 0.4)}, "local_scale"),
-        ({"local_size": 8}, "local_size is 8 pixels, less than one patch of 16"),
-        ({"local_crops": -1}, "local_crops"),
-        ({"margin": -0.1}, "margin is -0.1, expected 0 to 1"),
+        ({"global_scale": (0.0, 1.0)}, "--global-scale"),
+        ({"local_scale": (0.5, 0.4)}, "--local-scale"),
+        ({"local_size": 0}, "--local-size is 0"),
+        ({"local_crops": -1}, "--local-crops is -1"),
+        ({"global_crops": 0}, "--global-crops is 0"),
+        ({"blur": (2.0, 1.0)}, "--blur"),
+        ({"margin": -0.1}, "--margin is -0.1, expected 0 to 1"),
     ],
 )
 def test_crops_that_cannot_be_are_named(settings, named):
-    with pytest.raises(ValueError, match=named):
-        check(CropConfig(**settings), patch_size=16)
+    with pytest.raises(SettingError, match=named):
+        CropConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"local_size": 8}, "--local-size is 8 pixels, no multiple of the patch of 16: choose 16$"),
+        (
+            {"global_size": 100},
+            "--global-size is 100 pixels, no multiple .* choose 96 or 112",
+        ),
+    ],
+)
+def test_crops_that_would_be_padded_are_refused(settings, named):
+    with pytest.raises(SettingError, match=named):
+        CropConfig(**settings).check_patches(16)
+
+
+def test_a_size_that_is_not_cut_does_not_matter():
+    CropConfig(local_size=100, local_crops=0).check_patches(16)
+
+
+@pytest.mark.parametrize(("width", "height"), [(150, 112), (112, 150), (400, 30), (30, 400)])
+def test_boxes_lie_inside_and_are_drawn_as_torchvision_draws_them(width, height):
+    torch.manual_seed(0)
+    picture = Image.new("RGB", (width, height))
+    theirs = RandomResizedCrop(16, (0.2, 0.9))
+    boxes = [random_box(width, height, (0.2, 0.9), torch.rand(2 * TRIES + 2).tolist()) for _ in range(1500)]
+    left, top, right, bottom = np.array(boxes).T
+    assert min(left.min(), top.min()) >= 0
+    assert (right.max() <= width, bottom.max() <= height) == (True, True)
+    drawn = [theirs.make_params([picture]) for _ in range(1500)]
+    for ours, name in ((left, "left"), (top, "top"), (right - left, "width"), (bottom - top, "height")):
+        plain = np.array([params[name] for params in drawn])
+        assert ours.mean() == pytest.approx(plain.mean(), abs=0.02 * max(width, height))
+        assert ours.std() == pytest.approx(plain.std(), abs=0.02 * max(width, height))
+
+
+def test_a_cut_is_its_box_resized_and_mirrored_half_of_the_time(picture):
+    torch.manual_seed(0)
+    square = Image.fromarray(np.asarray(picture)[:90, :90])
+    mirrored = 0
+    for _ in range(200):
+        columns = cut(square, ViewSpec(24, (0.9, 1.0)))[1].float().mean(0)  # green grows with the column
+        mirrored += bool(columns[0] > columns[-1])
+    assert 70 < mirrored < 130
+    assert cut(square, ViewSpec(24, (0.9, 1.0))).shape == (3, 24, 24)
+
+
+def test_batched_photometry_finishes_what_was_only_cut(picture):
+    config = CropConfig(global_size=32, local_size=16, local_crops=3, batched_photometry=True)
+    pipeline = MultiCrop(config)
+    torch.manual_seed(0)
+    crops, chances = pipeline(picture), pipeline.chances()
+    assert (crops.views.shape, crops.locals.shape) == ((2, 3, 32, 32), (3, 3, 16, 16))
+    batch = [Crops(*(group[:, None] for group in groups)) for groups in (crops, chances)]
+    done = pipeline.finish(*batch)
+    first, second, local = (view.photometry for view in (*config.views, config.locals))
+    assert torch.equal(done.views[0], first(crops.views[:1], chances.views[:1]))
+    assert torch.equal(done.views[1], second(crops.views[1:], chances.views[1:]))
+    assert torch.equal(done.locals[:, 0], local(crops.locals, chances.locals))
+    assert MultiCrop(CropConfig()).finish(*batch) is batch[0]
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "strengths", "jitter", "grey", "blur"),
+    [
+        ("moco-v2", (0.4, 0.4, 0.4, 0.1), 0.8, 0.2, 0.5),
+        ("swav", (0.8, 0.8, 0.8, 0.2), 0.8, 0.2, 0.5),
+        ("supervised", (0.3, 0.3, 0.3, 0.0), 1.0, 0.0, 0.0),
+    ],
+)
+def test_other_methods_have_their_papers_colours_in_every_crop(augmentation, strengths, jitter, grey, blur):
+    config = CropConfig(augmentation=augmentation)
+    for view in (*config.views, config.locals):
+        colours = view.photometry
+        assert (colours.strengths, colours.jitter, colours.grey) == (strengths, jitter, grey)
+        assert (colours.blur, colours.solarise) == (blur, 0.0)

@@ -6,9 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
+from dino_model.errors import SettingError
 from dino_model.images import ImageError, open_images
 from training.crops import CropConfig
-from training.data import Order, batches
+from training.data import IN_FLIGHT, Order, batches, batches_ahead
 
 CROPS = CropConfig(global_size=32, local_size=16, local_crops=2)
 
@@ -28,7 +29,8 @@ def test_every_epoch_shows_each_picture_at_most_once_and_drops_the_rest():
         counts = Counter(index for batch in epoch for _, index in batch)
         assert len(counts) == 9
         assert set(counts.values()) == {1}
-    assert order[:3] != order[3:]
+    first, second = ([index for batch in epoch for _, index in batch] for epoch in (order[:3], order[3:]))
+    assert first != second
     assert [position for batch in order for position, _ in batch] == list(range(18))
 
 
@@ -53,15 +55,15 @@ def test_crops_depend_on_seed_and_step_only(folder, workers):
     whole, rest = load(0, 0), load(2, workers)
     assert len(whole) == 4
     for ours, theirs in zip(rest, whole[2:], strict=True):
-        assert all(itertools.starmap(torch.equal, zip(ours.crops, theirs.crops, strict=True)))
+        assert all(itertools.starmap(torch.equal, zip(ours.batch.crops, theirs.batch.crops, strict=True)))
 
 
 def test_batches_have_the_crops_in_front(folder):
     batch = next(
         iter(batches(open_images(folder), CROPS, batch_size=3, seed=0, first_step=0, steps=1, workers=0))
     )
-    assert batch.crops.views.shape == (2, 3, 3, 32, 32)
-    assert batch.crops.locals.shape == (2, 3, 3, 16, 16)
+    assert batch.batch.crops.views.shape == (2, 3, 3, 32, 32)
+    assert batch.batch.crops.locals.shape == (2, 3, 3, 16, 16)
 
 
 def test_loading_leaves_the_random_state_alone(folder):
@@ -77,7 +79,7 @@ def test_a_broken_picture_is_replaced_and_named(folder):
     batch = next(
         iter(batches(open_images(folder), CROPS, batch_size=7, seed=0, first_step=0, steps=1, workers=0))
     )
-    assert batch.crops.views.shape[1] == 7
+    assert batch.batch.crops.views.shape[1] == 7
     assert len(batch.broken) == 1
     assert "3.png" in batch.broken[0]
 
@@ -90,5 +92,40 @@ def test_nothing_but_broken_pictures_ends_in_words(tmp_path):
 
 
 def test_fewer_pictures_than_a_batch_are_refused():
-    with pytest.raises(ValueError, match="4 pictures are fewer than one batch of 8"):
+    with pytest.raises(SettingError, match="4 pictures are fewer than one batch of 8"):
         Order(4, 8, 0, 0, 1)
+
+
+def test_labels_come_with_their_pictures(tmp_path):
+    for name in ("cat/0.png", "cat/1.png", "dog/2.png", "dog/3.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (20, 20), (255, 0, 0) if "cat" in name else (0, 0, 255)).save(tmp_path / name)
+    options = {"batch_size": 4, "seed": 0, "first_step": 0, "steps": 1, "workers": 0}
+    (loaded,) = batches(open_images(tmp_path), CROPS, **options)
+    red = loaded.batch.crops.views[:, :, 0].float().mean(dim=(0, 2, 3))
+    blue = loaded.batch.crops.views[:, :, 2].float().mean(dim=(0, 2, 3))
+    assert sorted(loaded.batch.labels.tolist()) == [0, 0, 1, 1]
+    for label, r, b in zip(loaded.batch.labels.tolist(), red, blue, strict=True):
+        assert r == b or (r > b) == (label == 0)  # grey once in five
+
+
+def test_pictures_without_classes_have_no_labels(folder):
+    options = {"batch_size": 3, "seed": 0, "first_step": 0, "steps": 1, "workers": 0}
+    (loaded,) = batches(open_images(folder), CROPS, **options)
+    assert loaded.batch.labels is None
+
+
+def test_chance_goes_by_seed_and_step(folder):
+    options = {"batch_size": 3, "seed": 5, "first_step": 2, "steps": 4, "workers": 0}
+    chances = [loaded.batch.randomness for loaded in batches(open_images(folder), CROPS, **options)]
+    assert [(chance.seed, chance.step) for chance in chances] == [(5, 2), (5, 3)]
+    assert [(chance.first, chance.pictures, chance.batch_size) for chance in chances] == [(0, 3, 3)] * 2
+
+
+def test_what_workers_hold_ready_is_measured_in_bytes():
+    small, large = CropConfig(32, 16, 2), CropConfig(224, 96, 8)
+    assert batches_ahead(small, batch_size=16, workers=2) == 8
+    assert batches_ahead(large, batch_size=1024, workers=8) == 1
+    between = batches_ahead(large, batch_size=64, workers=2)
+    batch = 64 * 3 * (2 * 224**2 + 8 * 96**2)
+    assert between * 2 * batch <= IN_FLIGHT < (between + 1) * 2 * batch

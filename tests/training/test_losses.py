@@ -9,28 +9,32 @@ from hypothesis import strategies as st
 from training import losses
 
 
-def double_loop(student, targets, temperature):
+def double_loop(student, targets, temperature, shared=2):
     """Eq. 3 as the paper writes it: every teacher view with every other crop, one cross-entropy a pair."""
     pairs = []
     for v, target in enumerate(targets):
         for c, logits in enumerate(student):
-            if c != v:
+            if c != v or v >= shared:
                 pairs.append(-(target * F.log_softmax(logits / temperature, dim=-1)).sum(-1).mean())
     return torch.stack(pairs).mean(), len(pairs)
 
 
 @given(
-    crops=st.integers(2, 6), batch=st.integers(1, 4), prototypes=st.integers(2, 40), seed=st.integers(0, 1000)
+    crops=st.integers(2, 6),
+    batch=st.integers(1, 4),
+    prototypes=st.integers(2, 40),
+    shared=st.integers(0, 2),
+    seed=st.integers(0, 1000),
 )
 @settings(max_examples=50, deadline=None)
-def test_loss_and_gradient_equal_the_double_loop(crops, batch, prototypes, seed):
+def test_loss_and_gradient_equal_the_double_loop(crops, batch, prototypes, shared, seed):
     generator = torch.Generator().manual_seed(seed)
     student = torch.randn(crops, batch, prototypes, generator=generator, dtype=torch.float64)
     targets = torch.randn(2, batch, prototypes, generator=generator, dtype=torch.float64).softmax(-1)
     ours, plain = student.clone().requires_grad_(), student.clone().requires_grad_()
-    loss = losses.multi_crop_cross_entropy(ours, targets, 0.1)
-    expected, pairs = double_loop(plain, targets, 0.1)
-    assert pairs == 2 * (crops - 1)
+    loss = losses.multi_crop_cross_entropy(ours, targets, 0.1, shared)
+    expected, pairs = double_loop(plain, targets, 0.1, shared)
+    assert pairs == 2 * crops - shared
     loss.backward()
     expected.backward()
     torch.testing.assert_close(loss.double(), expected, rtol=1e-4, atol=1e-4)
@@ -49,14 +53,92 @@ def test_one_crop_alone_has_no_pair():
         losses.multi_crop_cross_entropy(torch.zeros(1, 3, 8), torch.zeros(1, 3, 8), 0.1)
 
 
-def test_center_does_not_depend_on_how_the_batch_is_cut():
-    logits = torch.randn(2, 6, 16)
-    whole, parts = losses.Center(16, 0.9), losses.Center(16, 0.9)
-    whole.update(logits)
-    parts.update(torch.cat([logits[:, :3], logits[:, 3:]], dim=1))
-    torch.testing.assert_close(whole.value, parts.value)
-    torch.testing.assert_close(whole.value, 0.1 * logits.mean((0, 1))[None])
+@pytest.mark.parametrize(("views", "shared"), [(2, 2), (1, 0), (2, 0)])
+def test_mse_knows_which_views_both_networks_have(views, shared):
+    student = F.normalize(torch.randn(4, 3, 8), dim=-1)
+    teacher = F.normalize(torch.randn(views, 3, 8), dim=-1)
+    plain = [
+        2 - 2 * F.cosine_similarity(student[c], teacher[v]).mean()
+        for v in range(views)
+        for c in range(4)
+        if c != v or v >= shared
+    ]
+    torch.testing.assert_close(losses.multi_crop_mse(student, teacher, shared), torch.stack(plain).mean())
+
+
+def test_coding_rate_counts_directions():
+    """Both extremes in closed form; between them the determinant of the other, d x d matrix (Sylvester)."""
+    alike, apart = F.normalize(torch.ones(4, 6), dim=-1), torch.eye(6)[:4]
+    assert losses.coding_rate(alike).item() == pytest.approx(math.log(1 + 6 / 0.25) / 2, rel=1e-5)
+    assert losses.coding_rate(apart).item() == pytest.approx(4 * math.log(1 + 6 / (4 * 0.25)) / 2, rel=1e-5)
+    views = F.normalize(torch.randn(2, 4, 6), dim=-1)
+    other = [torch.linalg.slogdet(torch.eye(6) + 6 / (4 * 0.5) * z.T @ z)[1] / 2 for z in views]
+    torch.testing.assert_close(losses.coding_rate(views, error=0.5), torch.stack(other))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert losses.coding_rate(apart).dtype == torch.float32
 
 
 def test_one_hot_targets_have_no_entropy():
     assert losses.entropy(torch.eye(4)).item() == 0
+
+
+def plain_pairs(student, teacher, cost):
+    """Mean over all pairs of a teacher view and another crop, as two loops."""
+    found = [cost(student[c], teacher[v]) for v in range(len(teacher)) for c in range(len(student)) if c != v]
+    return torch.stack(found).mean()
+
+
+@pytest.mark.parametrize("crops", [2, 5])
+def test_mse_is_byols_distance_of_unit_vectors(crops):
+    student = torch.randn(crops, 4, 8, dtype=torch.float64)
+    teacher = torch.randn(2, 4, 8, dtype=torch.float64)
+
+    def distance(a, b):
+        return (a / a.norm(dim=-1, keepdim=True) - b / b.norm(dim=-1, keepdim=True)).square().sum(-1).mean()
+
+    expected = plain_pairs(student, teacher, distance)
+    torch.testing.assert_close(losses.multi_crop_mse(student, teacher), expected)
+
+
+@pytest.mark.parametrize("kept", [None, 7])
+def test_info_nce_is_a_cross_entropy_over_its_keys(kept):
+    student = torch.randn(4, 5, 8, dtype=torch.float64)
+    teacher = torch.randn(2, 5, 8, dtype=torch.float64)
+    negatives = None if kept is None else F.normalize(torch.randn(kept, 8, dtype=torch.float64), dim=-1)
+
+    def cost(queries, keys):
+        queries, keys = F.normalize(queries, dim=-1), F.normalize(keys, dim=-1)
+        if negatives is None:
+            return F.cross_entropy(queries @ keys.T / 0.2, torch.arange(5))
+        own = (queries * keys).sum(-1, keepdim=True)
+        return F.cross_entropy(torch.cat([own, queries @ negatives.T], 1) / 0.2, torch.zeros(5).long())
+
+    expected = plain_pairs(student, teacher, cost)
+    torch.testing.assert_close(losses.multi_crop_info_nce(student, teacher, 0.2, negatives), expected)
+
+
+@pytest.mark.parametrize(
+    "loss", [losses.multi_crop_mse, lambda s, t: losses.multi_crop_info_nce(s, t, 0.2)], ids=["mse", "nce"]
+)
+def test_no_gradient_reaches_the_teacher(loss):
+    student, teacher = torch.randn(3, 4, 8, requires_grad=True), torch.randn(2, 4, 8, requires_grad=True)
+    loss(student, teacher).backward()
+    assert student.grad is not None
+    assert teacher.grad is None
+
+
+def test_info_nce_is_in_full_precision_under_autocast():
+    queries, keys, negatives = (
+        torch.randn(6, 32),
+        torch.randn(6, 32),
+        F.normalize(torch.randn(99, 32), dim=-1),
+    )
+    expected = losses.info_nce(queries, keys, 0.07, negatives)
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(losses.info_nce(queries, keys, 0.07, negatives), expected)
+
+
+def test_info_nce_takes_all_crops_as_queries_where_the_networks_share_no_view():
+    student, teacher = torch.randn(3, 5, 8), torch.randn(1, 5, 8)
+    expected = losses.info_nce(student, teacher[0], 0.2)
+    torch.testing.assert_close(losses.multi_crop_info_nce(student, teacher, 0.2, shared=0), expected)

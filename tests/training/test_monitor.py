@@ -1,31 +1,14 @@
-import math
-import re
+import itertools
+from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+from dino_model.images import Images
 from training import monitor
-from training.monitor import Progress, collapse_warning
-
-UNIFORM = math.log(1024)
-
-
-@pytest.mark.parametrize(
-    ("entropy", "kl", "words"),
-    [
-        (0.01, 0.001, "one prototype.*lower --center-momentum"),
-        (UNIFORM, 0.001, "uniform.*lower --teacher-temperature"),
-        (3.0, 0.001, "hardly depends on the picture"),
-    ],
-)
-def test_collapse_is_named_with_its_knob(entropy, kl, words):
-    warning = collapse_warning(entropy, kl, 1024)
-    assert warning is not None
-    assert re.search(words, warning)
-
-
-@pytest.mark.parametrize(("entropy", "kl"), [(3.0, 0.5), (UNIFORM, 0.3), (0.2, 0.4)])
-def test_a_run_that_learns_is_left_in_peace(entropy, kl):
-    assert collapse_warning(entropy, kl, 1024) is None
+from training.methods.base import Method
+from training.monitor import Monitor, Probe, Progress
 
 
 def test_time_left_is_told_beyond_a_day(monkeypatch, capsys):
@@ -33,3 +16,85 @@ def test_time_left_is_told_beyond_a_day(monkeypatch, capsys):
     monkeypatch.setattr(monitor.time, "monotonic", lambda: next(clock))
     Progress(first_step=0, steps=3001, batch_size=8).show(0, {"loss": 2.5})
     assert capsys.readouterr().err == "1/3001  loss 2.5  0 images/s  3 days, 11:20:00 left\n"
+
+
+class Sick(Method):
+    """A method that finds fault with a large loss."""
+
+    def training_loss(self, batch, step):
+        raise NotImplementedError
+
+    def after_step(self, step, kept):
+        raise NotImplementedError
+
+    def backbones(self):
+        return {"online": nn.Linear(1, 1), "target": nn.Linear(2, 2)}
+
+    @staticmethod
+    def diagnose(logs):
+        return "too large: lower it" if logs["loss"] > 1 else None
+
+
+def test_what_the_method_finds_is_said_every_hundred_steps_and_at_the_end(capsys):
+    watch = Monitor(Progress(0, 250, 8), Sick(), None, 0)
+    for step in range(250):
+        watch(step, {"loss": 2.0 if step != 99 else 0.5}, [])
+    said = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert said == ["warning at step 200: too large: lower it", "warning at step 250: too large: lower it"]
+
+
+class FakeProbe:
+    def top1(self, network):
+        return 10.0 * network.in_features
+
+
+def test_every_network_is_probed_under_its_name():
+    watch = Monitor(Progress(0, 4, 8), Sick(), FakeProbe(), 2)
+    lines = [watch(step, {"loss": 0.0}, []) for step in range(4)]
+    assert lines == [{}, {"knn_online": 10.0, "knn_target": 20.0}] * 2
+
+
+@pytest.fixture
+def labelled(monkeypatch):
+    """Twenty pictures of two classes whose features say nothing of the class but who they are."""
+    images = Images(tuple(map(str, range(20))), tuple(i % 2 for i in range(20)), ("a", "b"), Path())
+    monkeypatch.setattr(Images, "read", lambda *_: None)
+    seen = {}
+
+    def features(backbone, images, **options):
+        seen.update(options)
+        return torch.eye(20)[[int(name) for name in images.names]]
+
+    monkeypatch.setattr(monitor, "cls_features", features)
+    return images, seen
+
+
+def test_the_probe_lets_no_picture_vote_for_itself(labelled, monkeypatch):
+    images, _ = labelled
+    votes = {}
+
+    def accuracy(train, train_labels, test, test_labels, *, k):
+        votes.update(train=train, test=test, k=k, train_labels=train_labels, test_labels=test_labels)
+        return type("Result", (), {"top1": 1.0})
+
+    monkeypatch.setattr(monitor, "knn_accuracy", accuracy)
+    Probe(images, 32, (0, 0, 0), (1, 1, 1), "fp32", torch.device("cpu")).top1(nn.Identity())
+    voting, tested = votes["train"].argmax(1).tolist(), votes["test"].argmax(1).tolist()
+    assert tested == [4, 9, 14, 19]
+    assert sorted(voting + tested) == list(range(20))
+    assert votes["k"] == 16
+    assert votes["test_labels"].tolist() == [0, 1, 0, 1]
+    assert votes["train_labels"].tolist() == [i % 2 for i in voting]
+
+
+def test_the_probe_sees_pictures_as_the_recipe_normalises_them(labelled):
+    images, seen = labelled
+    Probe(images, 48, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "bf16", torch.device("cpu")).top1(nn.Identity())
+    assert (seen["mean"], seen["std"], seen["size"]) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6), 48)
+    assert seen["precision"] == "bf16"
+
+
+def test_the_probe_thins_many_pictures_evenly(labelled):
+    images, _ = labelled
+    probe = Probe(images, 32, (0, 0, 0), (1, 1, 1), "fp32", torch.device("cpu"), limit=7)
+    assert probe.readable.names == tuple(map(str, itertools.islice(range(20), 0, None, 3)))

@@ -1,24 +1,20 @@
 """Weighted k-nearest-neighbour classification of frozen features (section 4.1 of the paper, "k-NN").
 
-Functions on tensors come first, then the protocol on collections of pictures, then the command.
+Functions on tensors come first, then the protocol on collections of pictures.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dino_model import files
-from dino_model.checkpoints import CheckpointKey
-from dino_model.device import Precision, choose_device, choose_precision
+from dino_model.device import Precision
 from dino_model.features import FeatureCache, cls_features
-from dino_model.images import Images, open_images
-from dino_model.weights import LoadedModel, load_model
+from dino_model.images import Images
+from dino_model.weights import LoadedModel
 
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of pictures that belong to no class."""
@@ -243,10 +239,10 @@ def split_every_fifth(
         ValueError: pictures without classes, a class to leave out that does not exist (but for Caltech's
             background, which other collections lack), or nothing left to test.
 
-    Source: project protocol, issue 2.
+    Source: the project's protocol, docs/embedded-model.md.
     """
     by_class: defaultdict[int, list[int]] = defaultdict(list)
-    for index in sorted(_kept(images, leave_out), key=lambda index: images.names[index]):
+    for index in sorted(kept(images, leave_out), key=lambda index: images.names[index]):
         by_class[_labels(images)[index]].append(index)
     places = [(place, index) for members in by_class.values() for place, index in enumerate(members)]
     train = sorted(index for place, index in places if place % 5 != 4)
@@ -321,7 +317,7 @@ def _matched_labels(train: Images, test: Images) -> tuple[Tensor, Tensor]:
     return torch.tensor(train_labels), torch.tensor([trained[name] for name in names])
 
 
-def _kept(images: Images, leave_out: Collection[str]) -> list[int]:
+def kept(images: Images, leave_out: Collection[str]) -> list[int]:
     """Indices of the pictures whose class is not left out."""
     labels = _labels(images)
     unknown = sorted(set(leave_out).difference(images.classes, {BACKGROUND}))
@@ -349,99 +345,3 @@ def pixel_model() -> LoadedModel:
     """The row to beat: `Pixels` in a model's place."""
     nothing, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     return LoadedModel("pixels", Pixels(), nothing, one, source="16 × 16 pixels, no network", config=None)
-
-
-# --- the command
-
-
-@dataclass(frozen=True)
-class Knn:
-    """Accuracy of a weighted k-nearest-neighbour vote on a model's frozen features.
-
-    Without --test, every fifth picture of each class (sorted by name) is tested and the others vote.
-    """
-
-    data: Path
-    """Pictures that vote, a folder for each class: FOLDER, uncompressed TAR or LIST."""
-    model: str = "embedded"
-    """Name of a model, a checkpoint file or a run; `python -m dino_model list` tells the names.
-    `pixels` takes 16 × 16 pixels for the feature: what can be had without a network."""
-    checkpoint_key: CheckpointKey = "teacher"
-    """Which network of a checkpoint that holds both."""
-    test: Path | None = None
-    """Pictures to test on, instead of every fifth of --data."""
-    size: int = 112
-    """Side of the centre crop in pixels."""
-    resize_to: int | None = None
-    """Short side before the crop, --size if left out. ImageNet's protocol is --resize-to 256 --size 224."""
-    k: tuple[int, ...] = (20,)
-    """Numbers of neighbours; a result for each."""
-    temperature: float = 0.07
-    """Of the votes: the smaller, the more the nearest count."""
-    leave_out: tuple[str, ...] = (BACKGROUND,)
-    """Classes that are neither voted for nor tested."""
-    batch_size: int = 64
-    """Pictures at once."""
-    precision: Precision = "auto"
-    """Arithmetic of the model; the vote is in fp32."""
-    device: str = "auto"
-    """Where the model runs: auto, cpu, cuda or mps."""
-    cache: Path | None = None
-    """Folder that keeps features, so that another k takes seconds."""
-    test_list: Path | None = None
-    """Write the names of the tested pictures here: a list for `pretrain --exclude`."""
-    json: Path | None = None
-    """Write protocol and figures here."""
-
-    def run(self) -> None:
-        """Read, compute, print."""
-        files.make_room(self.json, self.test_list)
-        protocol = KnnProtocol(self.size, self.resize_to, self.k, self.temperature)
-        train, test, split = self._pictures()
-        model = (
-            pixel_model()
-            if self.model == "pixels"
-            else load_model(self.model, checkpoint_key=self.checkpoint_key)
-        )
-        device = choose_device(self.device)
-        precision = choose_precision(self.precision, device)
-        print(f"{model.name}: {model.source}; {precision} on {device}", protocol, split, sep="\n")
-        results = evaluate_knn(
-            model,
-            train,
-            test,
-            protocol,
-            batch_size=self.batch_size,
-            precision=precision,
-            device=device,
-            cache=FeatureCache(self.cache) if self.cache else None,
-        )
-        print(*results, sep="\n")
-        if self.test_list:
-            files.write_text(self.test_list, "".join(f"{name}\n" for name in test.names))
-        if self.json:
-            figures = {
-                "name": "knn",
-                "model": model.name,
-                "source": model.source,
-                **asdict(results[0]),
-                "results": [asdict(result) for result in results],
-                "protocol": asdict(protocol) | {"pictures": split, "precision": precision},
-            }
-            files.write_text(self.json, json.dumps(figures, indent=2) + "\n")
-
-    def _pictures(self) -> tuple[Images, Images, str]:
-        """Those that vote, those that are tested, and how they were told apart."""
-        data = open_images(self.data)
-        if self.test is None:
-            voting, tested = split_every_fifth(data, self.leave_out)
-            train, test = data.subset(voting), data.subset(tested)
-            how = "every fifth of each class, by name"
-        else:
-            train = data.subset(_kept(data, self.leave_out))
-            test = open_images(self.test)
-            test = test.subset(_kept(test, {*self.leave_out}.intersection(test.classes)))
-            how = f"those in {self.test.name}"
-        left_out = sorted({*self.leave_out}.intersection(data.classes))
-        without = f", without {', '.join(left_out)}" if left_out else ""
-        return train, test, f"{self.data.name}{without}: {len(test):,} tested ({how}), {len(train):,} vote"

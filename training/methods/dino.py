@@ -1,35 +1,28 @@
 """DINO: self-distillation with no labels (section 3.1 and Algorithm 1 of the paper)."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dino_model.head import ProjectionHead
-from training import losses
-from training.crops import Crops
-from training.optim import ParameterGroup, decay_groups, move_average
+from dino_model.backbones import BackboneConfig, patch_grid
+from dino_model.errors import SettingError
+from dino_model.head import HeadConfig
+from training import losses, targets
+from training.distributed import all_mean, gather
+from training.methods import diagnosis
+from training.methods.base import Batch, Loss, Method, MethodConfig
+from training.methods.network import Network, begin_as, create_pair, follow
+from training.optim import ParameterGroup, decay_groups
+from training.queue import Queue, whole_batches
+from training.randomness import Randomness
 from training.schedules import Schedule, cosine, linear_warmup
-
-
-@dataclass(frozen=True)
-class DINOConfig:
-    """What is DINO's own; the defaults are the official code's."""
-
-    student_temperature: float = 0.1
-    """tau_s."""
-    teacher_temperature_start: float = 0.04
-    """tau_t at the start of its warm-up."""
-    teacher_temperature: float = 0.04
-    """tau_t after its warm-up; above 0.07 training tends to collapse to the uniform output."""
-    teacher_temperature_warmup_epochs: int = 0
-    """Epochs of linear warm-up of tau_t."""
-    teacher_momentum: float = 0.996
-    """Start of the cosine to 1 of the teacher's moving average."""
-    center_momentum: float = 0.9
-    """Moving average of the center."""
-    freeze_last_layer_epochs: int = 1
-    """Epochs during which the prototypes do not train."""
+from training.settings import above, at_least, between, flag, no_longer_than
+from training.targets import full_precision
 
 
 @dataclass(frozen=True)
@@ -40,79 +33,265 @@ class DINOSchedules:
     teacher_temperature: Schedule
     frozen_steps: int
 
-    @classmethod
-    def of(cls, config: DINOConfig, epochs: int, steps_per_epoch: int) -> "DINOSchedules":
-        """Momentum changes every step, the temperature every epoch."""
-        temperatures = linear_warmup(
-            config.teacher_temperature_start,
-            config.teacher_temperature,
-            epochs,
-            config.teacher_temperature_warmup_epochs,
-        )
-        return cls(
-            cosine(config.teacher_momentum, 1.0, epochs * steps_per_epoch),
-            temperatures.repeat(steps_per_epoch),
-            config.freeze_last_layer_epochs * steps_per_epoch,
-        )
 
-
-class Network(nn.Module):
-    """g = h o f: a backbone with a projection head; crops of one size share a forward pass."""
-
-    def __init__(self, backbone: nn.Module, head: ProjectionHead) -> None:
-        super().__init__()
-        self.backbone, self.head = backbone, head
-
-    def forward(self, *crops: Tensor) -> Tensor:
-        """Groups of crops [crops, batch, channels, height, width] -> logits [all crops, batch, K]."""
-        batch = crops[0].shape[1]
-        features = torch.cat([self.backbone(group.flatten(0, 1)) for group in crops if len(group)])
-        logits: Tensor = self.head(features).unflatten(0, (-1, batch))
-        return logits
-
-
-class DINO(nn.Module):
+class DINO(Method):
     """The student learns to give, from any crop, what the teacher gives from another view of the picture."""
 
     def __init__(
-        self,
-        student: Network,
-        teacher: Network,
-        prototypes: int,
-        config: DINOConfig,
-        schedules: DINOSchedules,
-    ):
-        """`teacher` is built like `student`, but without stochastic depth; it starts with its weights."""
+        self, student: Network, teacher: Network, config: "DINOConfig", schedules: DINOSchedules
+    ) -> None:
+        """`teacher` is built like `student`, without stochastic depth or predictor; it starts as a copy."""
         super().__init__()
-        self.student, self.teacher = student, teacher
-        self.center = losses.Center(prototypes, config.center_momentum)
-        self.temperature, self.schedules = config.student_temperature, schedules
-        teacher.load_state_dict(student.state_dict())
-        teacher.requires_grad_(False)
+        self.student, self.teacher, self.config, self.schedules = student, teacher, config, schedules
+        self.center = targets.Center(config.head.prototypes, config.center_momentum)
+        self.queue = Queue(config.queue, config.head.prototypes) if config.queue else None
+        begin_as(teacher, student)
 
-    def training_loss(self, crops: Crops, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of a batch of normalised crops; to log: teacher entropy, KL and norm of the center."""
-        self.student.head.freeze_last_layer(step < self.schedules.frozen_steps)
+    def training_loss(self, batch: Batch, step: int) -> Loss:
+        """The mean over all pairs of a teacher view and another crop; to log: what tells a collapse."""
+        config, crops = self.config, batch.crops
+        seen, shown, shared = crops.views, crops.views, len(crops.views)  # by the teacher, the student, both
+        if config.views == 1:
+            seen, shown, shared = crops.views[:1], crops.views[1:2], 0
         with torch.no_grad():
-            teacher_logits = self.teacher(crops.views)  # [2, batch, K]
-            temperature = float(self.schedules.teacher_temperature[step])
-            targets = losses.sharpen(teacher_logits, self.center.value, temperature)
-        student_logits = self.student(*crops)  # [2 + locals, batch, K]
-        loss = losses.multi_crop_cross_entropy(student_logits, targets, self.temperature)
-        entropy = losses.entropy(targets)
-        logs = {
-            "teacher_entropy": entropy,
-            "kl": loss.detach() - entropy,
-            "center_norm": self.center.value.norm(),
-        }
-        self.center.update(teacher_logits)  # after the loss, which used the old one
-        return loss, logs
+            teacher = self.teacher.project(seen)  # [views, batch, d]
+            theirs = self.teacher.logits(teacher)  # [views, batch, K]
+        patches = self._kept_patches(shown, batch.randomness)
+        student = self.student.project(shown, crops.locals, randomness=batch.randomness, kept=patches)
+        ours = self.student.logits(student)  # [views + locals, batch, K]
+        compare = {"cross-entropy": self.cross_entropy, "mse": self.mse, "infonce": self.info_nce}
+        loss, logs = compare[config.loss](ours, theirs, shared, step)
+        logs["center_norm"] = self.center.value.norm()
+        if config.spreading:
+            rate = losses.coding_rate(student[: len(shown)]).mean()
+            loss, logs["coding_rate"] = loss - config.spreading * rate, rate.detach()
+        if config.alignment:
+            apart = losses.multi_crop_mse(student, teacher, shared) / 2  # 1 - cosine
+            loss, logs["misalignment"] = loss + config.alignment * apart, apart.detach()
+        kept = {"teacher_mean": full_precision(theirs).flatten(0, -2).mean(dim=0)}
+        if self.queue:
+            kept["keys"] = losses.unit(theirs).flatten(0, 1)
+        return Loss(loss, logs, kept)
+
+    def cross_entropy(
+        self, student: Tensor, teacher: Tensor, shared: int, step: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of the teacher's probabilities and the student's (Eq. 3), with its parts (section 5.3)."""
+        probabilities = self.probabilities(teacher, float(self.schedules.teacher_temperature[step]))
+        temperature = self.config.student_temperature
+        loss = losses.multi_crop_cross_entropy(student, probabilities, temperature, shared)
+        entropy = losses.entropy(probabilities)
+        uniform = torch.tensor(math.log(probabilities.shape[-1]), device=loss.device)
+        return loss, {"teacher_entropy": entropy, "kl": loss.detach() - entropy, "ln_k": uniform}
+
+    def probabilities(self, logits: Tensor, temperature: float) -> Tensor:
+        """Targets for a teacher's logits [views, batch, K]; over a batch, each view is balanced alone."""
+        match self.config.teacher_output:
+            case "centering":
+                return targets.sharpen(logits - self.center.value, temperature)
+            case "none":
+                return targets.sharpen(logits, temperature)
+            case "softmax-batch":
+                return targets.sinkhorn_knopp(logits, self.config.sinkhorn_temperature, 1)
+            case "sinkhorn-knopp":
+                config = self.config
+                return targets.sinkhorn_knopp(logits, config.sinkhorn_temperature, config.sinkhorn_iterations)
+
+    def mse(
+        self, student: Tensor, teacher: Tensor, shared: int, step: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Of l2-normalised outputs, centered but not sharpened (appendix "Relation to MoCo-v2 and BYOL")."""
+        if self.config.teacher_output == "centering":
+            teacher = teacher - self.center.value
+        return losses.multi_crop_mse(student, teacher, shared), {"spread": losses.spread(teacher)}
+
+    def info_nce(
+        self, student: Tensor, teacher: Tensor, shared: int, step: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """MoCo's loss against a queue, or against the other pictures of the view where there is none."""
+        negatives = self.queue.vectors if self.queue else None
+        temperature = self.config.infonce_temperature
+        loss = losses.multi_crop_info_nce(student, teacher, temperature, negatives, shared)
+        return loss, {"spread": losses.spread(teacher)}
+
+    def _kept_patches(self, views: Tensor, randomness: Randomness) -> Tensor | None:
+        """Numbers of the patches the student sees: [views, batch, kept]; None: all."""
+        if self.config.kept_tokens == 1:
+            return None
+        rows, columns = patch_grid(self.student.backbone, *views.shape[-2:])
+        order = randomness.uniform("patches", len(views), rows * columns).transpose(1, 2).argsort()
+        return order[..., : max(1, round(self.config.kept_tokens * rows * columns))].to(views.device)
+
+    def after_backward(self, step: int) -> None:
+        """The prototypes stay as they are for the first epochs: no gradient, no decay, no moments."""
+        if step < self.schedules.frozen_steps:
+            for parameter in self.student.head.output_layer().parameters():
+                parameter.grad = None
+        if self.config.teacher == "previous-iteration":
+            follow(self.teacher, self.student, 0.0)  # which the optimizer is about to move
+
+    def after_step(self, step: int, kept: Sequence[Mapping[str, Tensor]]) -> None:
+        """The center moves by the whole batch, the teacher follows the student; buffers are its own."""
+        self.center.update(all_mean(torch.stack([part["teacher_mean"] for part in kept])))
+        if self.queue:
+            self.queue.put(gather(torch.cat([part["keys"] for part in kept])))
+        if self.config.teacher != "previous-iteration":
+            follow(self.teacher, self.student, float(self.schedules.teacher_momentum[step]))
+
+    def backbones(self) -> dict[str, nn.Module]:
+        """The teacher's, which the paper evaluates, and the student's."""
+        return {"teacher": self.teacher.backbone, "student": self.student.backbone}
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """What the optimizer trains: the student."""
         return decay_groups(self.student)
 
-    def after_step(self, step: int) -> None:
-        """The teacher follows the student; buffers are its own."""
-        momentum = float(self.schedules.teacher_momentum[step])
-        move_average(list(self.teacher.parameters()), list(self.student.parameters()), momentum)
+    @staticmethod
+    def diagnose(logs: Mapping[str, float]) -> str | None:
+        """The two collapses of section 5.3, or outputs that are all alike."""
+        remedy = "keep --teacher-output centering and --teacher momentum, or lower --lr"
+        return diagnosis.collapse(logs) or diagnosis.sameness(logs, remedy)
+
+
+Teacher = Literal["momentum", "previous-epoch", "previous-iteration", "student-copy"]
+TeacherOutput = Literal["centering", "softmax-batch", "sinkhorn-knopp", "none"]
+Comparison = Literal["cross-entropy", "mse", "infonce"]
+
+
+@dataclass(frozen=True)
+class DINOConfig(MethodConfig):
+    """What is DINO's own, with the variants that the paper ablates; the defaults are the official code's."""
+
+    name: ClassVar[str] = "dino"
+    method: ClassVar[type[Method]] = DINO
+
+    head: HeadConfig = field(default_factory=HeadConfig)
+    predictor: int = 0
+    """Width of the hidden layer of a predictor in the student's head, before the bottleneck; 0: none."""
+    loss: Comparison = "cross-entropy"
+    """What compares outputs: cross-entropy, or mse or infonce of l2-normalised outputs without sharpening."""
+    teacher: Teacher = "momentum"
+    """What of the student's past is the teacher: its moving average, or its weights at the end of the last
+    epoch, before the last step, or now (section 5.2)."""
+    teacher_output: TeacherOutput = "centering"
+    """What keeps one prototype from winning: a center, a softmax over the batch, Sinkhorn-Knopp, nothing."""
+    student_temperature: float = 0.1
+    """tau_s."""
+    teacher_temperature_start: float = 0.04
+    """tau_t at the start of its warm-up."""
+    teacher_temperature: float = 0.04
+    """tau_t after its warm-up; 0: all weight on the largest. Above 0.07 training tends to collapse to the
+    uniform output."""
+    teacher_temperature_warmup_epochs: int = 0
+    """Epochs of linear warm-up of tau_t."""
+    sharpen: bool = True
+    """Without: the teacher's temperature is the student's (section 5.3)."""
+    sinkhorn_temperature: float = 0.05
+    """Of softmax-batch and sinkhorn-knopp, in place of tau_t."""
+    sinkhorn_iterations: int = 3
+    """Of sinkhorn-knopp."""
+    infonce_temperature: float = 0.2
+    """That similarities are divided by."""
+    queue: int = 0
+    """Outputs of earlier views that infonce tells a picture from; 0: the other pictures of the batch."""
+    teacher_momentum: float = 0.996
+    """Start of the cosine to 1 of the teacher's moving average."""
+    center_momentum: float = 0.9
+    """Moving average of the center."""
+    freeze_last_layer_epochs: int = 1
+    """Epochs during which the prototypes do not train."""
+    views: Literal[1, 2] = 2
+    """Global crops each network sees: all, or the teacher the first and the student the second."""
+    kept_tokens: float = 1.0
+    """Share of the patches of a global crop that the student sees, drawn anew each step (ViT)."""
+    spreading: float = 0.0
+    """Weight of the coding rate of the student's bottleneck, which the loss is lowered by; 0.3 was tried."""
+    alignment: float = 0.0
+    """Weight of 1 - cosine of the bottlenecks of student and teacher; 5 was tried."""
+
+    def __post_init__(self) -> None:
+        above(self, 0, "student_temperature", "sinkhorn_temperature", "infonce_temperature")
+        between(self, 0, 1, "teacher_momentum", "center_momentum")
+        at_least(self, teacher_temperature=0, teacher_temperature_start=0, sinkhorn_iterations=1)
+        at_least(self, teacher_temperature_warmup_epochs=0, freeze_last_layer_epochs=0, predictor=0, queue=0)
+        at_least(self, spreading=0, alignment=0)
+        if not 0 < self.kept_tokens <= 1:
+            raise SettingError(f"--kept-tokens is {self.kept_tokens}, expected above 0 and at most 1")
+        for name in ("spreading", "alignment"):
+            if getattr(self, name) and self.head.bottleneck is None:
+                raise SettingError(
+                    f"{flag(name)} needs the head's bottleneck: pass --bottleneck 256, or leave it out"
+                )
+        self._check_loss()
+
+    def _check_loss(self) -> None:
+        if self.loss == "mse" and self.teacher_output not in ("centering", "none"):
+            raise SettingError(
+                f"--teacher-output {self.teacher_output} makes probabilities, which --loss mse does not "
+                "compare: pass centering or none"
+            )
+        if self.loss == "infonce" and self.teacher_output != "none":
+            raise SettingError(
+                f"--loss infonce compares outputs as they are: pass --teacher-output none with it, "
+                f"not {self.teacher_output}"
+            )
+        if self.queue and self.loss != "infonce":
+            raise SettingError(f"--queue is for --loss infonce: leave it out with {self.loss}")
+
+    def schedules(self, epochs: int, steps_per_epoch: int) -> DINOSchedules:
+        """Momentum changes every step, the temperature every epoch."""
+        no_longer_than(epochs, self, "teacher_temperature_warmup_epochs", "freeze_last_layer_epochs")
+        temperatures = linear_warmup(
+            self.teacher_temperature_start,
+            self.teacher_temperature,
+            epochs,
+            self.teacher_temperature_warmup_epochs,
+        )
+        if not self.sharpen:
+            temperatures = np.full(epochs, self.student_temperature)
+        return DINOSchedules(
+            self.momenta(epochs, steps_per_epoch),
+            temperatures.repeat(steps_per_epoch),
+            self.freeze_last_layer_epochs * steps_per_epoch,
+        )
+
+    def momenta(self, epochs: int, steps_per_epoch: int) -> Schedule:
+        """The teacher's momentum in every step: 1 keeps it as it is, 0 makes it the student."""
+        steps = epochs * steps_per_epoch
+        if self.teacher == "momentum":
+            return cosine(self.teacher_momentum, 1.0, steps)
+        kept = np.zeros(steps)
+        if self.teacher == "previous-epoch":
+            kept[np.arange(steps) % steps_per_epoch < steps_per_epoch - 1] = 1.0
+        return kept
+
+    def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
+        """A pair of different crops has to be left; what looks at the whole batch cannot be split."""
+        if self.views == 1 and views < 2:
+            raise SettingError("--views 1 needs a global crop for each network: pass --global-crops 2")
+        if views + local_crops < 2:
+            raise SettingError("one crop has no other to agree with: raise --global-crops or --local-crops")
+        if self.queue:
+            whole_batches(self.queue, min(self.views, views) * batch_size)
+        if accumulate == 1:
+            return
+        if self.loss == "infonce" and not self.queue:
+            raise SettingError(
+                "--loss infonce without --queue needs the whole batch at once: leave out "
+                f"--accumulate {accumulate}"
+            )
+        if self.spreading:
+            raise SettingError(
+                f"--spreading needs the whole batch at once: leave out --accumulate {accumulate}"
+            )
+        if self.teacher_output in ("softmax-batch", "sinkhorn-knopp"):
+            raise SettingError(
+                f"--teacher-output {self.teacher_output} needs the whole batch at once: leave out "
+                f"--accumulate {accumulate}"
+            )
+
+    def build(self, backbone: BackboneConfig, schedules: DINOSchedules, classes: int) -> DINO:
+        """Student, teacher and center; only the student has stochastic depth and a predictor."""
+        if self.kept_tokens < 1 and backbone.architecture == "resnet50":
+            raise SettingError("--kept-tokens is for ViTs: a ResNet has no tokens to leave out")
+        return DINO(*create_pair(backbone, self.head, self.predictor), self, schedules)

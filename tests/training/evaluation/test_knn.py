@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from dino_model.images import Images, open_images
 from dino_model.weights import LoadedModel
+from training.commands.evaluate import Knn
 from training.evaluation import knn
 from training.evaluation.knn import (
-    Knn,
     KnnProtocol,
     evaluate_knn,
     knn_accuracies,

@@ -1,0 +1,141 @@
+"""The lab: everything that the page and its programs share, in one object."""
+
+import secrets
+from dataclasses import dataclass, replace
+
+from app import clips
+from app.cache import BoundedCache
+from app.class_maps import Maps
+from app.clips import Clip
+from app.engine import Encoding, Engine, Key
+from app.errors import NotHere
+from app.following import Following
+from app.lanes import Lane
+from app.limits import MEGABYTE, Limits
+from app.models import Models
+from app.photos import Pictures
+from app.runs import Runs
+from dino_model.device import Precision
+
+MASK_BYTES = 20_000  # what the mask of a frame is reckoned to weigh: several times what most do
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the page opens with."""
+
+    model: str
+    size: int
+    photo: str = "cat"
+    clip: str = "coffee"
+
+
+class Lab:
+    """Models, photographs, clips, runs and maps; the lanes in which work on them waits its turn.
+
+    It knows no visitors: who asks names all of what he asks for.
+
+    Args:
+        models: what visitors choose from.
+        limits: what they may ask.
+        size: resolution that the page opens with.
+        precision, device: as in `AttentionPredictor`.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        limits: Limits,
+        size: int = 224,
+        *,
+        precision: Precision = "auto",
+        device: str = "auto",
+    ) -> None:
+        self.models, self.limits = models, limits
+        self.start = Start(models.first, size)
+        self.pictures = Pictures(limits)
+        self.engine = Engine(models, self.pictures, limits, precision=precision, device=device)
+        self.clips = Clips(limits, self.pictures)
+        self.runs = Runs(models.folder)
+        self.maps = Maps(models.folder)
+        self.incoming = 0
+        """Bytes of files that are on their way."""
+        self.finding = Lane("objects that are being looked for", 1, most=32)
+        self.drawing = Lane("files that are being drawn", 2, most=32)
+        self.following = Lane("a clip that is being followed", 1, most=16, most_of_one=2)
+        self.reading = Lane("clips that are being read", 1, most=16, most_of_one=2)
+
+    def look_first(self) -> Encoding:
+        """Load the model that the page opens with, and look at the example it shows.
+
+        Raises:
+            OSError, TypeError, ValueError: as `Models.load`.
+            LabError: the example makes too many patches.
+        """
+        start = self.start
+        weights = self.models.load(start.model)
+        self.engine.predictor(weights, start.size)  # whatever is wrong with the options is said now
+        key = Key(start.photo, start.model, start.size, self.models.source(start.model).version)
+        return self.engine.look(key, weights, self.pictures.read(start.photo))
+
+
+class Clips:
+    """Clips, named by their content, and what was followed through them, in bounded memory.
+
+    What was used longest ago goes first. The first frame of each is a photograph among the others.
+    """
+
+    def __init__(self, limits: Limits, pictures: Pictures) -> None:
+        half = limits.max_clips_mb * MEGABYTE // 2
+        self._limits, self._pictures = limits, pictures
+        self._clips: BoundedCache[str, Clip] = BoundedCache(half)
+        self._followings: BoundedCache[str, Following] = BoundedCache(half)
+
+    def keep(self, content: bytes, name: str) -> tuple[str, Clip]:
+        """Read a file; returns the clip's name here, and the clip. What its visitor calls it is not kept.
+
+        Raises:
+            LabError: no clip that can be read.
+        """
+        token = self._pictures.name_of(content)
+        clip = replace(clips.read_bytes(content, self._limits, name), name="clip")
+        self._clips.put(token, clip, sum(map(len, clip.frames)))
+        return token, clip
+
+    def get(self, token: str) -> Clip:
+        """The clip of that name.
+
+        Raises:
+            NotHere: it is not here (any more).
+        """
+        clip = self._clips.get(token)
+        if clip is None and token in clips.EXAMPLES:
+            clip = clips.example(token)
+            self._clips.put(token, clip, sum(map(len, clip.frames)))
+        if clip is None:
+            raise NotHere("This clip is no longer in the server's memory: open it again.", "clip")
+        return clip
+
+    def photo_of(self, clip: Clip) -> str:
+        """The name of a clip's first frame as a photograph, which is remembered anew."""
+        return self._pictures.keep(clip.frames[0])[0]
+
+    def put(self, following: Following) -> str:
+        """Keep what is followed; returns a name that cannot be guessed."""
+        name = secrets.token_urlsafe(16)
+        weight = sum(map(len, following.clip.frames)) + MASK_BYTES * len(following.clip.frames)
+        self._followings.put(name, following, weight)
+        return name
+
+    def following(self, name: str) -> Following:
+        """What is or was followed under that name.
+
+        Raises:
+            NotHere: nothing (any more).
+        """
+        found = self._followings.get(name)
+        if found is None:
+            raise NotHere(
+                "What was followed here is no longer in the server's memory: follow it again.", "following"
+            )
+        return found

@@ -1,0 +1,84 @@
+// What there is to see in a block, one entry per quantity: what is fetched, how maps are computed from it, what it is
+// called. The keys are the server's.
+
+import { attentionMaps, keyCosineMaps, logitMaps, tokenCosineMaps } from "./attention.js";
+import { decimals, percent } from "./format.js";
+
+/**
+ * title, legend: for people; the legend ends with what the figure at a map says, `figure` of its [least, greatest].
+ * arrays: what everything is computed from: queries and keys ("blocks"), "tokens", or finished "colors".
+ * maps(arrays, token): one map per head; none for principal components, which are colours and ask no patch.
+ * signed: maps have negative values, so that masks keep what lies above the least.
+ * heads: whether each head has a map of its own.
+ * colormap: the colours to begin with.
+ * @typedef {object} Quantity
+ * @property {string} name
+ * @property {string} title
+ * @property {string} legend
+ * @property {"blocks" | "tokens" | "colors"} arrays
+ * @property {(range: [number, number]) => string} [figure]
+ * @property {(arrays: any, token: number) => Float32Array[]} [maps]
+ * @property {boolean} [signed]
+ * @property {boolean} [heads]
+ * @property {boolean} [colors]
+ * @property {string} [colormap]
+ */
+
+export const QUANTITIES = /** @type {Record<string, Quantity>} */ ({
+  attention: {
+    name: "Attention",
+    title: "Where each head looks",
+    legend: "Softmax of q · k over all tokens; the figure is the strongest patch's share.",
+    figure: ([, high]) => percent(high),
+    arrays: "blocks",
+    maps: attentionMaps,
+    heads: true,
+    colormap: "inferno",
+  },
+  logits: {
+    name: "q · k",
+    title: "What the softmax is taken of",
+    legend: "q · k / √d, with its sign; the figure is the greatest value.",
+    figure: ([, high]) => high.toFixed(1),
+    arrays: "blocks",
+    maps: logitMaps,
+    signed: true,
+    heads: true,
+    colormap: "coolwarm",
+  },
+  "key-cosine": {
+    name: "Key cosine",
+    title: "Which keys are alike",
+    legend: "Cosine with the key of the one asked, head by head; the figure is the least.",
+    figure: ([low]) => decimals(low),
+    arrays: "blocks",
+    maps: keyCosineMaps,
+    signed: true,
+    heads: true,
+    colormap: "inferno",
+  },
+  "token-cosine": {
+    name: "Token cosine",
+    title: "Which patches are alike",
+    legend: "Cosine with the token of the one asked, after the block and the final norm. A token belongs to no head.",
+    figure: ([low]) => decimals(low),
+    arrays: "tokens",
+    maps: tokenCosineMaps,
+    signed: true,
+    colormap: "inferno",
+  },
+  "key-pca": {
+    name: "Key PCA",
+    title: "What the keys tell apart",
+    legend: "First three principal components of all heads' keys as red, green and blue: like colours, like keys.",
+    arrays: "colors",
+    colors: true,
+  },
+  "token-pca": {
+    name: "Token PCA",
+    title: "What the tokens tell apart",
+    legend: "First three principal components of the tokens as red, green and blue: like colours, like tokens.",
+    arrays: "colors",
+    colors: true,
+  },
+});

@@ -1,0 +1,328 @@
+// The tab Compare: one photograph seen by two models, one cursor, one drawn mask; all numbers are computed here.
+
+import { find, findAll, controls, valueOf } from "../../dom.js";
+import { percent } from "../../maths/format.js";
+import { area, best, jaccard } from "../../maths/labels.js";
+import { keep } from "../../server.js";
+import { render } from "../../vendor/lit-html.js";
+import { Brush } from "../../widgets/brush.js";
+import { drawingKey, drawingTools } from "../../widgets/drawing.js";
+import { modelOptions } from "../../widgets/header.js";
+import { Viewer } from "../../widgets/viewer.js";
+
+/**
+ * @typedef {import("../../encoding.js").Encoding} Encoding
+ * @typedef {import("../../maths/labels.js").Labels} Labels
+ * @typedef {import("../../maths/maps.js").Maps} Maps
+ * @typedef {import("../../widgets/stage.js").Place} Place
+ */
+
+const MASK_COLOR = [86, 180, 233]; // of either side: colours tell heads apart, not models
+const WHITE = [[255, 255, 255]];
+const LONGEST = 1024; // cells of the long side at which two masks are compared
+
+/** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
+export function mount(root, lab) {
+  return new Comparison(root, lab);
+}
+
+class Comparison {
+  /** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
+  constructor(root, lab) {
+    this.root = root;
+    this.lab = lab;
+    this.asker = lab.asker("compare");
+    this.find = (/** @type {string} */ selector) => find(root, selector);
+    this.form = this.find(".lab-tools");
+    this.tools = controls(this.form);
+    /** @type {Place | null} */
+    this.place = null; // that is asked about; null: [CLS]
+    const elements = findAll(root, ".compare-side");
+    this.sides = [...elements].map((element) => new Side(element, this));
+    this.listen();
+    Object.assign(root, { comparison: this }); // for the browser's console, and for tests
+  }
+
+  listen() {
+    const { lab, tools } = this;
+    drawingTools(
+      this.form,
+      this.sides.map(({ brush }) => brush),
+      this.asker,
+    );
+    this.form.addEventListener("input", () => {
+      lab.note({ mass: Number(tools.mass.value), layer: tools.layer.value });
+      this.render();
+    });
+    const { other } = this;
+    other.addEventListener("change", (event) => lab.change({ other: valueOf(event) }));
+    for (const reach of ["focus", "pointerenter"])
+      other.addEventListener(reach, () => lab.refreshFacts().then(() => this.listModels()));
+    this.find(".compare-paper").addEventListener("click", () => this.asInThePaper());
+    this.find(".compare-figure").addEventListener("click", () => this.asker.attempt(() => this.download()));
+  }
+
+  get other() {
+    return this.find("#other");
+  }
+
+  listModels() {
+    render(modelOptions(this.lab, this.lab.state.other), this.other);
+  }
+
+  // ---- what the lab says
+
+  async look() {
+    const { lab } = this;
+    const { question } = lab;
+    const { other } = lab.state;
+    this.listModels();
+    const brought = await this.asker.ask(
+      async (listening) => {
+        const left = await lab.open(listening);
+        const right = await lab.encode({ ...question, photo: left.photo, model: other }, listening);
+        const blocks = await Promise.all([left, right].map((one) => one.block(undefined, listening.signal)));
+        return { encodings: [left, right], blocks };
+      },
+      () => this.fallBack(question),
+    );
+    if (!brought) return;
+    const { encodings, blocks } = brought;
+    const again = this.sides[0].viewer.encoding?.photo === encodings[0].photo;
+    if (!again) this.place = null;
+    const painting = lab.drawings.of(encodings[0]); // Segment may have drawn on it
+    this.sides.forEach((side, index) => side.open(encodings[index], blocks[index], painting));
+    this.tools.layer.value = lab.state.layer;
+    this.tools.mass.value = String(lab.state.mass);
+    this.render();
+    this.root.dataset.token = encodings.map((/** @type {Encoding} */ { token }) => token).join(" "); // says that both are on the screen
+  }
+
+  /** Each list goes back to the model that is seen. @param {import("../../lab.js").Question} refused */
+  fallBack(refused) {
+    const seen = this.sides[1].viewer.encoding;
+    this.lab.note({ other: seen?.model ?? this.lab.start.other });
+    this.listModels();
+    this.lab.giveWay(refused);
+  }
+
+  // ---- what both sides share
+
+  /** @param {Place | null} place */
+  point(place) {
+    if (place?.x === this.place?.x && place?.y === this.place?.y) return;
+    this.place = place;
+    this.render();
+  }
+
+  /** One painting lies over both pictures. @param {Place} from @param {Place} to @param {Brush} brush */
+  stroke(from, to, brush) {
+    brush.stroke(from, to);
+    for (const side of this.sides) if (side.brush !== brush) side.brush.show();
+  }
+
+  /** A stroke has ended, or the mask was changed otherwise. */
+  drawn() {
+    const { encoding } = this.sides[0].viewer;
+    if (!encoding) return;
+    for (const { brush } of this.sides) {
+      brush.show();
+      brush.outline();
+    }
+    this.lab.drawings.keep(encoding.photo, this.sides[0].brush.painting);
+    this.render();
+  }
+
+  /** The best head of both models by the drawn mask, each with 60 % of what [CLS] attends to. */
+  asInThePaper() {
+    this.place = null;
+    this.tools.layer.value = "mask";
+    this.tools.mass.value = "60";
+    this.lab.note({ mass: 60, layer: "mask" });
+    for (const side of this.sides) side.chosen = "best";
+    this.render();
+  }
+
+  async download() {
+    const [left, right] = this.sides;
+    const { width, height, labels } = left.brush.painting;
+    const [one, other] = [left, right].map(({ viewer }) => viewer.grid);
+    const asked = {
+      left: one.token,
+      right: other.token,
+      left_head: left.head,
+      right_head: right.head,
+      mass: this.mass,
+      name: one.name,
+    };
+    const drawn = labels && { size: [height, width], runs: left.brush.painting.runs() };
+    const init = {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ ...asked, drawn }),
+    };
+    await keep("api/compare/figure.png", "figure.png", init);
+  }
+
+  get mass() {
+    return Number(this.tools.mass.value) / 100;
+  }
+
+  get drawing() {
+    return this.tools.tool.value !== "point";
+  }
+
+  render() {
+    const [left, right] = this.sides;
+    if (!left.viewer.encoding || !right.viewer.encoding) return;
+    this.find(".compare-mass output").textContent = `${this.tools.mass.value} %`;
+    const { painting } = left.brush;
+    this.find(".lab-undo").disabled = !painting.past.length;
+    for (const side of this.sides) side.render(this.place, { mass: this.mass, layer: this.tools.layer.value });
+    const agreement = jaccard(left.mask, right.mask, commonSize(left.viewer.encoding));
+    const hint = painting.empty ? " Draw the object, and each model's best head is chosen by it." : "";
+    const words = `Jaccard similarity of the two masks: ${agreement.toFixed(3)}.`;
+    this.find(".compare-agreement").textContent = words + hint;
+    this.lab.speak(`${this.sides.map(({ words: told }) => told).join(". ")}. ${words}`);
+  }
+}
+
+/** A gallery with one more tile: the head that agrees best with what is drawn. */
+class SideViewer extends Viewer {
+  bestHead = "mean";
+  /** @type {Labels | null} */
+  drawn = null;
+
+  /** @param {Labels | null} drawn @param {Maps} maps */
+  seek(drawn, maps) {
+    this.drawn = drawn;
+    const masks = new Map(maps.heads.map((_, head) => [String(head), this.masked(maps, String(head))]));
+    this.bestHead = drawn ? best(masks, drawn) : "mean";
+  }
+
+  /** @param {string} key */
+  resolve(key) {
+    return key === "best" ? this.bestHead : key;
+  }
+
+  colorOf() {
+    return MASK_COLOR;
+  }
+
+  /** @param {string} key @param {Maps} maps */
+  note(key, maps) {
+    const mask = this.masked(maps, this.resolve(key));
+    return this.drawn ? jaccard(mask, this.drawn).toFixed(2) : percent(area(mask));
+  }
+
+  /** @param {Maps} maps @param {string} key @returns {Labels} */
+  masked(maps, key) {
+    const { rows, columns } = this.grid;
+    return { rows, columns, values: maps.kept(key) };
+  }
+}
+
+/** One model's view of the photograph. */
+class Side {
+  /** @param {HTMLElement} element @param {Comparison} tab */
+  constructor(element, tab) {
+    this.find = (/** @type {string} */ selector) => find(element, selector);
+    this.tab = tab;
+    this.chosen = "best"; // or "mean", the number of a head
+    this.words = "";
+    const { lab } = tab;
+    this.viewer = new SideViewer(
+      element,
+      lab.facts.colors,
+      {
+        drawn: () => this.describe(),
+        choose: (key) => {
+          this.chosen = key;
+          tab.render();
+        },
+        point: (patch) => tab.point(patch && this.viewer.grid.placeOf(patch)),
+        press: (patch) => tab.point(this.viewer.grid.placeOf(patch)),
+      },
+      { outline: true, opacity: 0.65 },
+    );
+    const { stage } = this.viewer;
+    /** @type {Brush} */
+    this.brush = new Brush(stage, WHITE, () => tab.drawn());
+    const { point, leave } = stage.on;
+    Object.assign(stage.on, {
+      point: (/** @type {Place} */ place) => (tab.drawing ? this.brush.ring() : point?.(place)),
+      leave: () => {
+        this.brush.ring(false);
+        leave?.();
+      },
+      stroke: (/** @type {Place} */ from, /** @type {Place} */ to) => tab.stroke(from, to, this.brush),
+      lift: () => tab.drawn(),
+      key: (/** @type {KeyboardEvent} */ event) => this.key(event),
+    });
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    if (event.key !== "Escape")
+      return (this.tab.drawing || event.ctrlKey || event.metaKey) && drawingKey(event, this.brush);
+    this.tab.point(null);
+    return true;
+  }
+
+  /** @param {Encoding} encoding @param {any} block @param {import("../../maths/painting.js").Painting} painting */
+  open(encoding, block, painting) {
+    const heads = Array.from({ length: encoding.heads }, (_, head) => String(head));
+    if (!["best", "mean", ...heads].includes(this.chosen)) this.chosen = "best";
+    const shows = [
+      { key: "best", label: "Best" },
+      { key: "mean", label: "Mean" },
+      ...heads.map((key) => ({ key, label: `Head ${key}` })),
+    ];
+    this.viewer.open(encoding, block, "attention", shows);
+    this.brush.open(painting);
+    this.brush.outline();
+    const title = this.find("h2");
+    if (!title.querySelector("select")) title.textContent = encoding.model;
+    this.find(".lab-banner").hidden = !encoding.random;
+  }
+
+  /** Draw everything for a place. @param {Place | null} place @param {{ mass: number, layer: string }} settings */
+  render(place, settings) {
+    const { viewer } = this;
+    viewer.hovered = null;
+    const patch = place && viewer.grid.patchAt(place);
+    Object.assign(viewer.settings, settings, { patch });
+    viewer.seek(this.brush.painting.labels, viewer.mapsOf(patch));
+    viewer.set({ show: this.chosen });
+  }
+
+  /** What is chosen stands for. */
+  get head() {
+    return this.viewer.resolve(this.chosen);
+  }
+
+  /** The mask that is shown. */
+  get mask() {
+    return this.viewer.masked(/** @type {Maps} */ (this.viewer.maps), this.head);
+  }
+
+  describe() {
+    const { viewer, tab, mask } = this;
+    const { rows, columns } = viewer.grid;
+    const { patch } = viewer;
+    const { labels } = this.brush.painting;
+    const head = this.head === "mean" ? "Mean of the heads" : `Head ${this.head}`;
+    const score = labels ? ` · Jaccard with your mask ${jaccard(mask, labels).toFixed(3)}` : "";
+    this.find(".lab-where").textContent =
+      (patch ? `Row ${patch.row}, column ${patch.column}` : "[CLS], the whole picture") +
+      ` of ${rows} × ${columns} patches`;
+    this.words = `${head}: ${percent(tab.mass)} of the attention on ${percent(area(mask))} of the picture${score}`;
+    this.find(".lab-what").textContent = this.words;
+  }
+}
+
+/** Rows and columns at which masks of several grids are compared: the photograph's own, up to a limit. @param {Encoding} encoding */
+function commonSize({ width, height }) {
+  const scale = Math.min(1, LONGEST / Math.max(width, height));
+  return { rows: Math.max(1, Math.round(height * scale)), columns: Math.max(1, Math.round(width * scale)) };
+}

@@ -1,0 +1,68 @@
+// [CLS] and the pinned patches beside each other, each with its own map, so that they can be compared.
+
+import { find } from "../dom.js";
+import { html, nothing, render } from "../vendor/lit-html.js";
+import { PatchCanvas } from "./paint.js";
+import { tilePicture } from "./tiles.js";
+
+/** @typedef {import("../maths/pins.js").Pin} Pin */
+
+export class Queries {
+  /**
+   * @param {HTMLElement} list
+   * @param {{ choose: (pin: Pin | null) => void, remove: (pin: Pin) => void }} on  null stands for [CLS]
+   */
+  constructor(list, on) {
+    this.list = list;
+    this.on = on;
+    /** @type {(Pin | null)[]} */
+    this.entries = [];
+  }
+
+  /**
+   * One entry for [CLS] and for every pin; the active one is marked. Nothing where there are no pins.
+   * @param {import("../encoding.js").Encoding} encoding @param {Pin[]} pins @param {Pin | null} active
+   */
+  show(encoding, pins, active) {
+    const focused = [...this.list.children].findIndex((item) => item.contains(document.activeElement));
+    this.entries = pins.length ? [null, ...pins] : [];
+    this.list.style.setProperty("--ratio", String(encoding.width / encoding.height));
+    render(
+      this.entries.map((pin, index) => this.entry(encoding, pin, index, pin === active)),
+      this.list,
+    );
+    if (focused >= 0 && !this.list.contains(document.activeElement)) {
+      this.list.children[Math.min(focused, this.entries.length) - 1]?.querySelector("button")?.focus();
+    }
+  }
+
+  /** @param {import("../encoding.js").Encoding} encoding @param {Pin | null} pin @param {number} index @param {boolean} active */
+  entry(encoding, pin, index, active) {
+    const patch = pin && encoding.patchAt(pin);
+    const name = patch ? `row ${patch.row}, column ${patch.column}` : "[CLS]";
+    return html`<li class="lab-query" style=${`--pin: ${pin?.color ?? "var(--lab-ink)"}`}>
+      <button type="button" class="lab-query-pick" aria-pressed=${active} @click=${() => this.on.choose(pin)}>
+        ${tilePicture(encoding.picture, pin ? html`<span class="lab-marker">${index}</span>` : "")}
+        <span class="lab-query-name">${name}</span><span class="lab-tile-note"></span>
+      </button>
+      ${
+        pin
+          ? html`<button type="button" class="lab-query-remove" aria-label=${`Remove pin ${index}, ${name}`} @click=${() => this.on.remove(pin)}>×</button>`
+          : nothing
+      }
+    </li>`;
+  }
+
+  /**
+   * `paint(canvas, pin)` for every entry; what it returns stands beside the entry's name.
+   * @param {{ rows: number, columns: number }} grid @param {(canvas: PatchCanvas, pin: Pin | null) => string} paint
+   */
+  paint({ rows, columns }, paint) {
+    [...this.list.children].forEach((item, index) => {
+      const canvas = new PatchCanvas(find(item, "canvas"));
+      canvas.resize(rows, columns);
+      const note = find(item, ".lab-tile-note");
+      note.textContent = paint(canvas, this.entries[index]);
+    });
+  }
+}

@@ -1,0 +1,207 @@
+// The picture with everything drawn over it, and the ways to point at one of its places: pointer, touch and keys.
+//
+// Places are shares of width and height. Where `paints` says so, pressing and dragging draws strokes; else the page
+// scrolls under a finger, and a click or a tap counts where it falls.
+
+import { find } from "../dom.js";
+import { html, render, svg } from "../vendor/lit-html.js";
+import { PatchCanvas } from "./paint.js";
+
+/**
+ * @typedef {{ x: number, y: number }} Place
+ * @typedef {import("../encoding.js").Patch} Patch
+ * @typedef {object} StageEvents
+ * @property {(place: Place) => void} [point]  the pointer is there, or the arrow keys
+ * @property {() => void} [leave]
+ * @property {(place: Place) => void} [press]  clicked, tapped, or Enter
+ * @property {(from: Place, to: Place) => void} [stroke]  while painting; first with twice the same place
+ * @property {() => void} [lift]  the stroke has ended
+ * @property {(event: KeyboardEvent) => boolean} [key]  any other key; whether it meant something
+ */
+
+const STEPS = /** @type {Record<string, [number, number]>} */ ({
+  ArrowUp: [0, -1],
+  ArrowDown: [0, 1],
+  ArrowLeft: [-1, 0],
+  ArrowRight: [1, 0],
+});
+
+export class Stage {
+  /** @param {HTMLElement} element  empty @param {StageEvents} on @param {{ film?: boolean }} [options]  film: frames, not one picture */
+  constructor(element, on, { film = false } = {}) {
+    this.element = element;
+    this.on = on;
+    this.paints = false;
+    this.open = false;
+    this.step = { x: 1 / 16, y: 1 / 16 }; // that an arrow key goes
+    /** @type {Place | null} */
+    this.cursor = null; // under the pointer, or where the arrow keys stand
+    /** @type {Place | null} */
+    this.last = null; // of a stroke; null between strokes
+    this.frame = 0;
+    render(
+      html`
+        ${film ? html`<canvas class="lab-photo" aria-hidden="true"></canvas>` : html`<img class="lab-photo" alt="" draggable="false" />`}
+        <canvas class="lab-map" aria-hidden="true"></canvas>
+        <canvas class="lab-paint" aria-hidden="true"></canvas>
+        <svg class="lab-ink" preserveAspectRatio="none" aria-hidden="true"></svg>
+        <svg class="lab-drawn" preserveAspectRatio="none" aria-hidden="true"></svg>
+        <div class="lab-markers" aria-hidden="true"></div>
+        <span class="lab-ring" hidden></span>
+      `,
+      element,
+    );
+    this.photo = find(element, ".lab-photo");
+    this.canvas = new PatchCanvas(find(element, ".lab-map"));
+    this.overlay = find(element, ".lab-paint");
+    this.ink = find(element, ".lab-ink");
+    this.drawn = find(element, ".lab-drawn");
+    this.markers = find(element, ".lab-markers");
+    this.ring = find(element, ".lab-ring");
+    this.listen();
+  }
+
+  /**
+   * Another picture: its address, its name for people, its size in pixels and its patch grid.
+   * @param {{ picture?: string, name: string, width: number, height: number, rows: number, columns: number }} shown
+   */
+  show({ picture, name, width, height, rows, columns }) {
+    this.open = true;
+    this.step = { x: 1 / columns, y: 1 / rows };
+    this.cursor = null;
+    if (picture) Object.assign(this.photo, { src: picture, alt: `The photograph ${name}` });
+    else Object.assign(this.photo, { width, height });
+    this.element.style.setProperty("--ratio", String(width / height));
+    this.canvas.resize(rows, columns);
+    this.ink.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
+  }
+
+  /**
+   * Outlines in units of patches, and the patch that is asked about, or null for [CLS].
+   * @param {{ path: string, color: string }[]} outlines @param {Patch | null} [patch] @param {string} [color]
+   */
+  draw(outlines, patch = null, color = "#fff") {
+    const box = (/** @type {string} */ kind, stroke = "") =>
+      patch && svg`<rect x=${patch.column} y=${patch.row} width="1" height="1" class=${kind} stroke=${stroke} />`;
+    render(
+      svg`${outlines.map(
+        ({ path, color: stroke }) => svg`
+          <path d=${path} class="lab-outline-edge" /><path d=${path} class="lab-outline" stroke=${stroke} />`,
+      )}
+        ${patch ? [box("lab-patch-edge"), box("lab-patch", color)] : ""}`,
+      this.ink,
+    );
+  }
+
+  /** Numbered markers. @param {(Place & { color: string, number?: number })[]} marks */
+  mark(marks) {
+    render(
+      marks.map(
+        ({ x, y, color, number }, index) =>
+          html`<span class="lab-marker" style=${`--pin: ${color}; left: ${100 * x}%; top: ${100 * y}%`}>${number ?? index + 1}</span>`,
+      ),
+      this.markers,
+    );
+  }
+
+  /** The brush at the cursor, its diameter as a share of the width; none for 0. @param {number} share */
+  ringAt(share) {
+    this.ring.hidden = !this.cursor || !share;
+    if (!this.cursor || !share) return;
+    const { x, y } = this.cursor;
+    Object.assign(this.ring.style, { left: `${100 * x}%`, top: `${100 * y}%`, width: `${100 * share}%` });
+  }
+
+  // ---- pointing
+
+  listen() {
+    const { element } = this;
+    element.addEventListener("pointermove", (event) => this.move(event));
+    element.addEventListener("pointerdown", (event) => {
+      if (this.paints && this.open && event.button === 0) {
+        element.setPointerCapture(event.pointerId);
+        this.stroke(this.placeAt(event));
+      } else this.move(event); // a tap moves nothing
+    });
+    for (const name of ["pointerup", "pointercancel"]) element.addEventListener(name, () => this.lift());
+    for (const name of ["pointerleave", "blur"]) element.addEventListener(name, () => this.leave());
+    element.addEventListener("click", (event) => {
+      // A click counts where it falls, not where the last drawn frame was.
+      if (this.open && !this.paints) this.press(this.placeAt(event));
+    });
+    element.addEventListener("keydown", (event) => {
+      if (this.open && this.key(event)) event.preventDefault();
+    });
+  }
+
+  /** @param {PointerEvent} event */
+  move(event) {
+    if (!this.open) return;
+    const place = this.placeAt(event);
+    if (this.last) return this.stroke(place);
+    cancelAnimationFrame(this.frame); // one map per frame: the newest
+    this.frame = requestAnimationFrame(() => this.point(place));
+  }
+
+  /** @param {Place} place */
+  stroke(place) {
+    this.cursor = place;
+    this.on.stroke?.(this.last ?? place, place);
+    this.last = place;
+  }
+
+  lift() {
+    if (!this.last) return;
+    this.last = null;
+    this.on.lift?.();
+  }
+
+  leave() {
+    if (this.last) return;
+    cancelAnimationFrame(this.frame);
+    this.cursor = null;
+    this.on.leave?.();
+  }
+
+  /** @param {Place} place */
+  point(place) {
+    this.cursor = place;
+    this.on.point?.(place);
+  }
+
+  /** @param {Place} place */
+  press(place) {
+    cancelAnimationFrame(this.frame);
+    this.cursor = place;
+    this.on.press?.(place);
+  }
+
+  /** Whether the key meant something here. @param {KeyboardEvent} event */
+  key(event) {
+    const { key, ctrlKey, metaKey, altKey, shiftKey } = event;
+    if (ctrlKey || metaKey || altKey) return this.on.key?.(event) ?? false;
+    const here = this.cursor ?? { x: 0.5, y: 0.5 };
+    if (STEPS[key]) this.walk(here, STEPS[key], shiftKey ? 4 : 1);
+    else if (key !== "Enter" && key !== " ") return this.on.key?.(event) ?? false;
+    else if (this.paints) {
+      this.stroke(here);
+      this.lift();
+    } else this.press(here);
+    return true;
+  }
+
+  /** @param {Place} from @param {[number, number]} direction @param {number} times */
+  walk(from, [right, down], times) {
+    const { x, y } = this.step;
+    const within = (/** @type {number} */ value, /** @type {number} */ step) =>
+      Math.min(1 - step / 2, Math.max(step / 2, value));
+    this.point({ x: within(from.x + right * times * x, x), y: within(from.y + down * times * y, y) });
+  }
+
+  /** @param {MouseEvent} event @returns {Place} */
+  placeAt({ clientX, clientY }) {
+    const box = this.element.getBoundingClientRect();
+    const share = (/** @type {number} */ part) => Math.min(1 - 1e-6, Math.max(0, part));
+    return { x: share((clientX - box.left) / box.width), y: share((clientY - box.top) / box.height) };
+  }
+}

@@ -1,0 +1,250 @@
+// A picture with the maps of what is asked of it: the stage, and a gallery of heads. Explore, both sides of Compare,
+// the checkpoints of a run and the tour all look through it. Everything is arithmetic on the arrays of one block.
+
+import { find } from "../dom.js";
+import { entropy, keptShares } from "../maths/attention.js";
+import { css } from "../maths/format.js";
+import { outlinePath } from "../maths/labels.js";
+import { Maps } from "../maths/maps.js";
+import { samePatch } from "../maths/pins.js";
+import { QUANTITIES } from "../maths/quantities.js";
+import { colormap } from "./paint.js";
+import { Stage } from "./stage.js";
+import { Tiles } from "./tiles.js";
+
+/**
+ * @typedef {import("../encoding.js").Encoding} Encoding
+ * @typedef {import("../encoding.js").Patch} Patch
+ * @typedef {typeof SETTINGS} Settings
+ * @typedef {object} ViewerEvents
+ * @property {() => void} drawn  everything was drawn anew
+ * @property {(key: string) => void} [choose]  a tile; without it, the tile is shown
+ * @property {(patch: Patch | null) => void} [point]  without it, the patch is asked; null: the pointer left
+ * @property {(patch: Patch) => void} [press]  without it, the patch stays asked
+ */
+
+const MASK_TINT = 0.6; // a mask covers its picture more lightly than a heat map does
+
+const SETTINGS = {
+  show: "mean", // or "heads", "max", the number of a head
+  layer: "heat",
+  mass: 0.6,
+  opacity: 0.65,
+  colormap: "", // "": the quantity's own
+  smooth: true,
+  shared: false, // one scale for all heads
+  outline: false,
+  maps: true, // false: the bare picture
+  patch: /** @type {Patch | null} */ (null), // asked about while nothing is pointed at; null: [CLS]
+  color: "#fff", // of that patch
+};
+
+export class Viewer {
+  /**
+   * @param {HTMLElement} root  holds a .lab-stage and a .lab-tiles
+   * @param {import("../lab.js").Colors} colors
+   * @param {ViewerEvents} on
+   * @param {Partial<Settings>} [settings]
+   */
+  constructor(root, colors, on, settings = {}) {
+    this.root = root;
+    this.colors = colors;
+    this.on = on;
+    this.tables = Object.fromEntries(Object.entries(colors.colormaps).map(([name, bytes]) => [name, colormap(bytes)]));
+    this.settings = { ...SETTINGS, ...settings };
+    this.quantity = "attention";
+    /** @type {Encoding | null} */
+    this.encoding = null;
+    /** @type {any} */
+    this.arrays = null; // of one block, with its number
+    /** @type {Patch | null} */
+    this.hovered = null;
+    this.dressed = "";
+    const rest = () => this.set({ patch: null });
+    this.stage = new Stage(find(root, ".lab-stage"), {
+      point: (place) => this.point(this.grid.patchAt(place)),
+      leave: () => this.point(null),
+      press: (place) => this.press(this.grid.patchAt(place)),
+      key: ({ key }) => key === "Escape" && (rest(), true),
+    });
+    this.tiles = new Tiles(find(root, ".lab-tiles"), (key) => (on.choose ? on.choose(key) : this.set({ show: key })));
+  }
+
+  /**
+   * Show a picture in a quantity of one of its blocks.
+   * @param {Encoding} encoding @param {any} arrays @param {string} quantity @param {import("./tiles.js").Show[]} [shows]
+   */
+  open(encoding, arrays, quantity = "attention", shows = this.shows(encoding)) {
+    const before = this.encoding;
+    Object.assign(this, { encoding, arrays, quantity });
+    // Another picture needs another stage; another model over the same patches does not lose the pointer.
+    const same =
+      before &&
+      ["photo", "rows", "columns", "heads"].every(
+        (fact) => before[/** @type {"rows"} */ (fact)] === encoding[/** @type {"rows"} */ (fact)],
+      );
+    this.dressed = "";
+    if (same) return;
+    this.hovered = null;
+    this.stage.show(encoding);
+    for (const side of /** @type {const} */ (["rows", "columns"]))
+      this.root.style.setProperty(`--${side}`, String(encoding[side]));
+    this.tiles.open(encoding, shows);
+  }
+
+  /** @param {Partial<Settings>} settings */
+  set(settings) {
+    Object.assign(this.settings, settings);
+    if (this.encoding) this.render();
+  }
+
+  /** @param {Patch | null} patch */
+  point(patch) {
+    if (!this.encoding) return;
+    if (this.on.point) this.on.point(patch);
+    else if (!samePatch(patch, this.hovered)) this.hover(patch);
+  }
+
+  /** @param {Patch | null} patch */
+  hover(patch) {
+    this.hovered = patch;
+    this.render();
+  }
+
+  /** @param {Patch} patch */
+  press(patch) {
+    this.hovered = patch;
+    if (this.on.press) this.on.press(patch);
+    else this.set({ patch });
+  }
+
+  // ---- numbers
+
+  get grid() {
+    return /** @type {Encoding} */ (this.encoding);
+  }
+
+  /** What is asked for. */
+  get asked() {
+    return QUANTITIES[this.quantity];
+  }
+
+  /** The patch asked about, or null for [CLS]. */
+  get patch() {
+    return this.hovered ?? this.settings.patch;
+  }
+
+  /** The map on the stage: as chosen, but the only one there is where heads have none of their own. */
+  get shown() {
+    const { show } = this.settings;
+    return this.asked.heads && (this.tiles.tiles.has(show) || show === "mean") ? show : "mean";
+  }
+
+  get colormap() {
+    return this.settings.colormap || this.asked.colormap || "inferno";
+  }
+
+  /** The maps of one patch, or of [CLS] for null, under the settings. Not for colours. @param {Patch | null} patch */
+  mapsOf(patch = this.patch) {
+    const { mass, shared } = this.settings;
+    const heads = this.asked.maps?.(this.arrays, this.grid.tokenOf(patch)) ?? [];
+    const diverging = this.colors.diverging.includes(this.colormap);
+    return new Maps(heads, { mass, shared, diverging, signed: Boolean(this.asked.signed) });
+  }
+
+  /**
+   * Of one map: entropy and its greatest possible value in nats, shares of the mass and of the area that its mask
+   * keeps. Of all heads, the mask holds what any of them keeps, and the mass is their mean's.
+   * @param {Maps} maps @param {string} [key]
+   */
+  measure(maps, key = this.resolve(this.shown)) {
+    const one = key === "heads" ? "mean" : key;
+    const map = maps.map(one);
+    return { entropy: entropy(map), flat: Math.log(map.length), ...keptShares(maps.weights(one), maps.kept(key)) };
+  }
+
+  // ---- what is seen
+
+  render() {
+    const { patch, shown, asked, settings } = this;
+    this.dress();
+    if (asked.colors) {
+      this.maps = null;
+      this.stage.canvas.colors(this.arrays.colors);
+    } else {
+      this.maps = this.mapsOf(patch);
+      this.paint(this.stage.canvas, shown, this.maps);
+      for (const [key, { canvas, note }] of this.tiles.tiles) {
+        if (asked.heads) this.paint(canvas, key, this.maps);
+        note.textContent = this.note(key, this.maps);
+      }
+    }
+    this.stage.draw(this.maps ? this.outlines(this.maps) : [], patch, this.hovered ? "#fff" : settings.color);
+    this.on.drawn();
+  }
+
+  /** Settings that the style sheet draws, touched only when they change: every hover would lay out the page anew. */
+  dress() {
+    const { settings, shown, root, asked } = this;
+    const state = JSON.stringify([settings, shown, this.quantity]);
+    if (this.dressed === state) return;
+    this.dressed = state;
+    const masked = settings.layer === "mask" && shown !== "heads" && !asked.colors;
+    root.dataset.layer = asked.colors ? "heat" : settings.layer;
+    root.dataset.show = !settings.maps ? "picture" : asked.colors ? "colors" : shown;
+    root.classList.toggle("lab-smooth", settings.smooth);
+    root.style.setProperty("--opacity", String(settings.maps ? settings.opacity * (masked ? MASK_TINT : 1) : 0));
+    this.tiles.choose(shown);
+  }
+
+  /** The figure at a tile. @param {string} key @param {Maps} maps */
+  note(key, maps) {
+    return key === "heads" || !this.asked.heads ? "" : (this.asked.figure?.(maps.range(key)) ?? "");
+  }
+
+  /** @param {import("./paint.js").PatchCanvas} canvas @param {string} tile @param {Maps} maps */
+  paint(canvas, tile, maps) {
+    const key = this.resolve(tile);
+    if (key === "heads") {
+      const keys = maps.heads.map((_, head) => String(head));
+      const weights = keys.map((head) => maps.weights(head));
+      canvas.heads(
+        weights,
+        keys.map((head) => maps.kept(head)),
+        keys.map((head) => this.colorOf(head)),
+      );
+    } else if (this.settings.layer === "mask") canvas.mask(maps.kept(key), this.colorOf(key));
+    else canvas.heat(maps.map(key), this.tables[this.colormap], maps.scale(key));
+  }
+
+  /** Outline of the kept patches of the map on the stage. @param {Maps} maps */
+  outlines(maps) {
+    const { shown, settings } = this;
+    const wanted = settings.maps && shown !== "heads" && (settings.outline || settings.layer === "mask");
+    if (!wanted) return [];
+    const path = outlinePath(maps.kept(this.resolve(shown)), this.grid.rows, this.grid.columns);
+    return [{ path, color: settings.layer === "mask" ? css(this.colorOf(shown)) : "#fff" }];
+  }
+
+  /** Which map a tile stands for; "heads" for all of them. @param {string} key */
+  resolve(key) {
+    return key;
+  }
+
+  /** [red, green, blue] of a head, of the mean, of the maximum. @param {string} key */
+  colorOf(key) {
+    const { heads, summary } = this.colors;
+    return key === "mean" || key === "max" ? summary[key] : heads[Number(key) % heads.length];
+  }
+
+  /** @param {Encoding} encoding @returns {import("./tiles.js").Show[]} */
+  shows({ heads }) {
+    const tile = (/** @type {string} */ key, /** @type {string} */ label) => ({
+      key,
+      label,
+      color: css(this.colorOf(key)),
+    });
+    const each = Array.from({ length: heads }, (_, head) => tile(String(head), `Head ${head}`));
+    return [{ key: "heads", label: "All heads" }, tile("mean", "Mean"), tile("max", "Max"), ...each];
+  }
+}

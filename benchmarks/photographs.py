@@ -1,0 +1,213 @@
+"""How well attention finds objects: our own photographs, and composites with smaller objects.
+
+python -m benchmarks.photographs [--models embedded runs/a …] [--json FILE]
+
+For each model the Jaccard of the best head and the lift of the attention of all heads, beside random weights
+of the embedded architecture and a box in the middle. A composite is an object, cut out and made smaller, on a
+landscape or on the part of another photograph beside its object. No model was trained on these pictures.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import tyro
+from numpy.typing import NDArray
+
+from dino_model import photographs
+from dino_model.device import Precision
+from dino_model.files import make_room, write_text
+from dino_model.predictor import AttentionPredictor
+from segmentation import voc
+from segmentation.masks import Mask, bounding_box, components
+from segmentation.voc import Annotation, PictureScore, VocProtocol
+
+Picture = NDArray[np.uint8]
+
+LEAST, MOST = 0.03, 0.12  # share of a composite that its object covers
+SHORTEST, LONGEST = (
+    200,
+    2.0,
+)  # short side in pixels, and longer over shorter side, of ground cut from a photograph
+Figures = dict[str, float | int | None]
+
+
+class Scene(NamedTuple):
+    """A picture with one object."""
+
+    name: str
+    picture: Picture  # [height, width, 3]
+    mask: Mask  # [height, width]
+
+
+@dataclass(frozen=True)
+class Photographs:
+    """Best-head Jaccard and lift on the tracked photographs and on composites of them."""
+
+    models: tuple[str, ...] = ("embedded",)
+    """Names of models, checkpoint files or runs."""
+    size: int = 224
+    """Pixels of the short side."""
+    composites: int = 2
+    """Composites of each object that is whole."""
+    seed: int = 0
+    """Of the composites: the same seed, the same pictures."""
+    precision: Precision = "auto"
+    """Arithmetic of the models."""
+    json: Path | None = None
+    """Write the figures to this file."""
+
+    def run(self) -> None:
+        """Score every model, print a table, write."""
+        make_room(self.json)
+        protocol = VocProtocol(
+            ground_truth="foreground",
+            void="exclude",
+            resize="short-side",
+            size=self.size,
+            split="photographs",
+        )
+        sets = {
+            "photographs": [Scene(name, *_object(name)) for name in photographs.names()],
+            "composites": list(composites(self.composites, self.seed)),
+        }
+        rows: dict[str, dict[str, Figures]] = {"centred box": _rows(sets, None, protocol)}
+        print(f"protocol  {protocol}")
+        print(f"{'':<28} {'photographs':^28}   {'composites':^28}")
+        print(f"{'model':<28}" + 2 * f" {'Jaccard':>8} {'small':>6} {'large':>6} {'lift':>5}  ")
+        print(_line("centred box", rows["centred box"]))
+        for name in dict.fromkeys(("random:embedded", *self.models)):
+            predictor = AttentionPredictor(
+                name, size=self.size, resize="short-side", precision=self.precision, device="cpu"
+            )
+            start = time.perf_counter()
+            rows[name] = _rows(sets, predictor, protocol)
+            seconds = time.perf_counter() - start
+            print(_line(name, rows[name]) + f"  {predictor.precision}, {seconds:.0f} s", flush=True)
+        print("small: the third of the pictures with the smallest objects, large: that with the largest")
+        if self.json:
+            figures = {"protocol": asdict(protocol), "seed": self.seed, "models": rows}
+            write_text(self.json, json.dumps(figures, indent=2) + "\n")
+
+
+def _rows(
+    sets: dict[str, list[Scene]], predictor: AttentionPredictor | None, protocol: VocProtocol
+) -> dict[str, Figures]:
+    return {name: summary(scenes, score(scenes, predictor, protocol)) for name, scenes in sets.items()}
+
+
+def _line(name: str, rows: dict[str, Figures]) -> str:
+    cells = [
+        f" {row['jaccard']:>8.1f} {row['small']:>6.1f} {row['large']:>6.1f} "
+        + (f"{row['lift']:>5.2f}  " if row["lift"] is not None else f"{'–':>5}  ")
+        for row in rows.values()
+    ]
+    return f"{name:<28}" + "".join(cells)
+
+
+def score(
+    scenes: Sequence[Scene], predictor: AttentionPredictor | None, protocol: VocProtocol
+) -> list[PictureScore]:
+    """Jaccard and lift of every scene; without a predictor the Jaccard of a box in the middle."""
+    scores = []
+    for name, picture, mask in scenes:
+        labels = mask.astype(np.uint8)
+        annotation = Annotation(labels, labels)
+        if predictor is None:
+            box = {-1: voc.centred_box((mask.shape[0], mask.shape[1]))}
+            scores.append(voc.score_masks(name, box, annotation, "foreground", protocol.void))
+            continue
+        predictor.set_image(picture)
+        attention = predictor.cls_attention(protocol.block)
+        scores.append(voc.score_attention(name, attention, annotation, protocol))
+    return scores
+
+
+def summary(scenes: Sequence[Scene], scores: Sequence[PictureScore]) -> Figures:
+    """Means over all pictures; the Jaccard also of the third with the smallest and the largest objects."""
+    order = np.argsort([scene.mask.mean() for scene in scenes], kind="stable")
+    third = max(1, len(scenes) // 3)
+    return {
+        "jaccard": voc.mean_jaccard(scores),
+        "small": voc.mean_jaccard([scores[index] for index in order[:third]]),
+        "large": voc.mean_jaccard([scores[index] for index in order[-third:]]),
+        "lift": voc.mean_lift(scores),
+        "pictures": len(scenes),
+    }
+
+
+def _object(name: str) -> tuple[Picture, Mask]:
+    return photographs.picture(name), photographs.mask(name)
+
+
+def composites(each: int, seed: int) -> Iterator[Scene]:
+    """Every whole object on `each` grounds, which are not its own."""
+    grounds = {name: photographs.picture(name) for name in photographs.landscapes()}
+    for name in photographs.names():
+        beside = ground_beside(*_object(name))
+        if beside is not None:
+            grounds[name] = beside
+    for index, name in enumerate(photographs.names()):
+        picture, mask = _object(name)
+        if not is_whole(mask):
+            continue
+        for turn in range(each):
+            random = np.random.default_rng([seed, index, turn])
+            ground = str(random.choice([other for other in grounds if other != name]))
+            share = float(np.exp(random.uniform(np.log(LEAST), np.log(MOST))))
+            yield Scene(f"{name} on {ground}", *paste(picture, mask, grounds[ground], share, random))
+
+
+def is_whole(mask: Mask) -> bool:
+    """Whether an object is in one piece and does not go on beyond its picture."""
+    at_edge = mask[[0, -1]].any() or mask[:, [0, -1]].any()
+    return not at_edge and components(mask, 8).max() == 1
+
+
+def ground_beside(picture: Picture, mask: Mask) -> Picture | None:
+    """The largest strip left of, right of, above or below an object; None where it is small or narrow."""
+    box = bounding_box(mask)
+    strips = (picture[:, : box.left], picture[:, box.right :], picture[: box.top], picture[box.bottom :])
+    strip = max(strips, key=lambda strip: strip.size)
+    short, long = sorted(strip.shape[:2])
+    return strip if short >= SHORTEST and long <= LONGEST * short else None
+
+
+def paste(
+    picture: Picture, mask: Mask, ground: Picture, share: float, random: np.random.Generator
+) -> tuple[Picture, Mask]:
+    """The object somewhere on the ground, covering `share` of it or as much as fits.
+
+    Returns:
+        The composite, its edge blended over a pixel, and the mask of the object in it.
+    """
+    box = bounding_box(mask)
+    cut = np.s_[box.top : box.bottom, box.left : box.right]
+    height, width = ground.shape[:2]
+    scale = np.sqrt(share * height * width / mask.sum())
+    scale = min(scale, height / (box.bottom - box.top), width / (box.right - box.left))
+    size = (
+        max(1, int((box.bottom - box.top) * scale)),
+        max(1, int((box.right - box.left) * scale)),
+    )
+    sampling = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    alpha = cv2.resize(mask[cut].astype(np.float32), size[::-1], interpolation=sampling)
+    thing = cv2.resize(picture[cut], size[::-1], interpolation=sampling)
+    top, left = (
+        int(random.integers(0, room - need + 1)) for room, need in zip((height, width), size, strict=True)
+    )
+    here = np.s_[top : top + size[0], left : left + size[1]]
+    composite, covered = ground.copy(), np.zeros((height, width), dtype=bool)
+    blended = alpha[..., None] * thing + (1 - alpha[..., None]) * ground[here]
+    composite[here] = np.rint(blended).astype(np.uint8)
+    covered[here] = alpha >= 0.5
+    return composite, covered
+
+
+if __name__ == "__main__":
+    tyro.cli(Photographs).run()

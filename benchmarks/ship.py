@@ -1,0 +1,148 @@
+"""Ship a training's model as the embedded one, with everything that is made from it.
+
+python -m benchmarks.ship LOG-OR-RUN … RUN --data caltech101_112px.tar --voc VOCdevkit --davis DAVIS2016
+
+Writes `dino_model/embedded/` (weights, log, and in the card the figures, phases and steps), the class map of
+the page's tab and docs/gallery.jpg. The steps are the project's own commands, run one after the other; begun
+again after an interruption, it makes all of them anew.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from dino_model import files, photographs
+from dino_model.weights import EMBEDDED_FILE
+from training.commands.thin_log import read_log
+
+REPOSITORY = Path(__file__).parents[1]
+CARD = EMBEDDED_FILE.parent / "card.md"
+LOG = EMBEDDED_FILE.parent / "log.jsonl"
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ship:
+    """Put a run's teacher in the place of the embedded model and remake what ships beside it."""
+
+    logs: tyro.conf.Positional[tuple[Path, ...]]
+    """Logs of the phases before, if any, and last the run whose teacher ships."""
+    data: Path = field(kw_only=True)
+    """Labelled pictures of the class map and of k-NN: the Caltech tar."""
+    voc: Path = field(kw_only=True)
+    """VOCdevkit of the protocol: 63 frames of DAVIS."""
+    davis: Path = field(kw_only=True)
+    """DAVIS2016 of the protocol."""
+    figures: Path = Path("output/ship")
+    """Folder for what the commands measured, one JSON each."""
+
+    def run(self) -> None:
+        """Export, measure, write."""
+        for path in (*self.logs, self.data, self.voc, self.davis):
+            if not path.exists():
+                raise SystemExit(f"{path} is not there: nothing was changed")
+        make("dino_model", "export", self.logs[-1], "--dtype", "fp16", "--output", EMBEDDED_FILE)
+        make("training", "thin-log", *self.logs, "--output", LOG)
+        self.draw()
+        found = {name: self.measured(name) for name in ("embedded", "random:embedded")}
+        text = with_figures(CARD.read_text(encoding="utf-8"), *found.values())
+        files.write_text(CARD, with_phases(text, read_log(LOG)))
+        print(f"written: {CARD}; look at it, at docs/gallery.jpg and at the class map before you commit")
+
+    def draw(self) -> None:
+        """The class map and the sheet of photographs."""
+        output = REPOSITORY / "app/static/maps/caltech101"
+        shown = ("--data", self.data, "--size", 112, "--no-thumbnails")
+        make("dino_model", "class-map", "--model", "embedded", *shown, "--output", output)
+        with tempfile.TemporaryDirectory() as folder:
+            names = [f"{name}.jpg" for name in photographs.names()]
+            only = Path(folder) / "photographs.txt"
+            files.write_text(only, "".join(f"{name}\n" for name in names))
+            sheet = ("--only", only, "--count", len(names), "--output", REPOSITORY / "docs/gallery.jpg")
+            make("segmentation", "gallery", photographs.FOLDER, *sheet)
+
+    def measured(self, model: str) -> Figures:
+        """What the three commands say of a model, from their JSON."""
+        folder = self.figures / model.replace(":", "-")
+        frames = ("--ground-truth", "object", "--void", "exclude", "--mass", 0.6, "--resize", "short-side")
+        how: dict[str, tuple[Any, ...]] = {
+            "knn": ("training", "evaluate", "knn", "--data", self.data),
+            "voc": (
+                "segmentation",
+                "voc",
+                "--root",
+                self.voc,
+                *frames,
+                "--size",
+                224,
+                "--output",
+                folder / "voc",
+            ),
+            "davis": ("segmentation", "davis", "--root", self.davis, "--output", folder / "davis"),
+        }
+        for name, command in how.items():
+            make(*command, "--model", model, "--json", folder / f"{name}.json")
+        return {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in how}
+
+
+def make(module: str, *arguments: Any) -> None:
+    """Run one of the project's commands, saying which.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    words = ["-m", module, *map(str, arguments)]
+    print("python", *words, flush=True)
+    if subprocess.run([sys.executable, *words]).returncode:
+        raise SystemExit(f"stopped: python {' '.join(words)} failed; mend it and begin again")
+
+
+def with_figures(card: str, model: Figures, fresh: Figures) -> str:
+    """The card with these figures in its table; the column without a network stays.
+
+    Raises:
+        ValueError: a row that the card does not have.
+    """
+    cells = {
+        "k-NN on": lambda f: f"{f['knn']['top1']:.1f} % ({f['knn']['per_class_top1']:.1f})",
+        "best-head Jaccard": lambda f: f"{f['voc']['jaccard']:.1f} %",
+        "lift of": lambda f: f"{f['voc']['lift']:.2f}",
+        "J&F on": lambda f: "{J&F_mean:.1f} ({J_mean:.1f}, {F_mean:.1f})".format_map(_percent(f)),
+    }
+    for start, cell in cells.items():
+        row = re.compile(rf"^(\| {start}[^|]*\|)[^|]*\|[^|]*\|", re.MULTILINE)
+        card, count = row.subn(rf"\g<1> {cell(model)} | {cell(fresh)} |", card)
+        if count != 1:
+            raise ValueError(f"{CARD} has {count} rows that begin with {start!r}, expected one")
+    return card
+
+
+def _percent(figures: Figures) -> dict[str, float]:
+    """DAVIS' means, out of a hundred."""
+    return {name: 100 * value for name, value in figures["davis"]["dataset"].items()}
+
+
+def with_phases(card: str, log: Sequence[dict[str, Any]]) -> str:
+    """The card with the number of phases and, in hundreds, of steps that the log tells.
+
+    Raises:
+        ValueError: no line on phases in the card.
+    """
+    last = {record["phase"]: record["step"] + 1 for record in log}
+    said = f"{len(last)} phases, {round(sum(last.values()), -2):,} steps"
+    card, count = re.subn(r"\d+ phases, [\d,]+ steps", said, card)
+    if count != 1:
+        raise ValueError(f"{CARD} tells its phases {count} times, expected once")
+    return card
+
+
+if __name__ == "__main__":
+    tyro.cli(Ship).run()

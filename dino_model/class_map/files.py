@@ -1,0 +1,170 @@
+"""A class map as files: JSON for programs, CSV for tables, a figure and thumbnails for people.
+
+A map is a folder. `map.json` is written last: a folder that has it is whole.
+"""
+
+import base64
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
+
+from dino_model import files
+from dino_model.class_map.layout import ClassMap, MappedClass, Origin, Overlap, Protocol, Sprite
+from dino_model.class_map.names import GROUPS
+from dino_model.features import View
+
+FORMAT = "DINO class map 1"
+JSON, CSV, FIGURE, THUMBNAILS = "map.json", "map.csv", "map.png", "thumbnails.webp"
+THUMBNAIL_SIDE = 64
+COLORS = (
+    *("#c2410c", "#b08300", "#0284c7", "#0f8f80", "#b832c6", "#3f8f29"),
+    *("#dc2668", "#6366f1", "#9a4ff0", "#8a6d4f", "#5f7d95", "#71802a", "#7b7b86"),
+)
+"""One for each of `GROUPS`; each at least 3 : 1 against white and against the page's dark ground."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "h", "d", "*")
+"""Likewise, so that colour never stands alone."""
+
+
+def write(folder: Path, drawn: ClassMap, pictures: Sequence[NDArray[np.uint8]] | None = None) -> ClassMap:
+    """Write a map, with thumbnails where there are pictures; returns it as it was written.
+
+    Args:
+        folder: made where it is missing; files of a former map in it are replaced.
+        drawn: the map.
+        pictures: one for each class, uint8 [height, width, 3].
+    """
+    sprite, layout = (None, None) if pictures is None else thumbnail_sheet(pictures)
+    drawn = ClassMap(**{**vars(drawn), "thumbnails": layout})
+    figure = figure_png(drawn)  # everything is there before the first file is touched
+    if sprite is None:
+        (folder / THUMBNAILS).unlink(missing_ok=True)
+    for name, content in {THUMBNAILS: sprite, FIGURE: figure}.items():
+        if content is not None:
+            with files.replacing(folder / name) as beside:
+                beside.write_bytes(content)
+    files.write_text(folder / CSV, as_csv(drawn))
+    files.write_text(folder / JSON, json.dumps(as_json(drawn), ensure_ascii=False) + "\n")
+    return drawn
+
+
+def read(folder: Path) -> ClassMap:
+    """The map that `write` left in a folder.
+
+    Raises:
+        ValueError: no map of this format.
+        OSError: it cannot be read.
+    """
+    try:
+        content = json.loads((folder / JSON).read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise ValueError(f"found format {content['format']!r}, expected {FORMAT!r}")
+        return _from_json(content)
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{folder / JSON} is no class map of this program: {reason}") from error
+
+
+def as_json(drawn: ClassMap) -> dict[str, Any]:
+    """Everything of a map in plain values; features as base64 of little-endian float16, row after row."""
+    return {
+        "format": FORMAT,
+        **asdict(drawn),
+        "features": base64.b64encode(drawn.features.astype("<f2").tobytes()).decode(),
+    }
+
+
+def as_csv(drawn: ClassMap) -> str:
+    """A line for each class; its nearest classes by features in one field, split by "; "."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["class", "name", "group", "pictures", "x", "y", "nearest classes", "cosine distances"])
+    for point in drawn.classes:
+        near = "; ".join(drawn.classes[index].key for index, _ in point.neighbours)
+        far = "; ".join(f"{distance:.5f}" for _, distance in point.neighbours)
+        place = (f"{point.x:.4f}", f"{point.y:.4f}")
+        table.writerow([point.key, point.name, point.group, point.pictures, *place, near, far])
+    return text.getvalue()
+
+
+def thumbnail_sheet(pictures: Sequence[NDArray[np.uint8]]) -> tuple[bytes, Sprite]:
+    """The middle squares of all pictures in one WebP file, and how they lie in it."""
+    side, columns = THUMBNAIL_SIDE, math.ceil(math.sqrt(len(pictures)))
+    sheet = Image.new("RGB", (columns * side, math.ceil(len(pictures) / columns) * side))
+    for index, picture in enumerate(pictures):
+        row, column = divmod(index, columns)
+        sheet.paste(_thumbnail(picture), (column * side, row * side))
+    buffer = io.BytesIO()
+    sheet.save(buffer, "WEBP", quality=80)
+    return buffer.getvalue(), Sprite(side, columns)
+
+
+def figure_png(drawn: ClassMap) -> bytes:
+    """The map as a figure: every class with its name, a colour and a marker for its group."""
+    many = len(drawn.classes) > 300
+    figure = Figure(figsize=(24, 22) if many else (13, 12), dpi=100, layout="constrained")
+    axes = figure.add_subplot()
+    for group, color, marker in zip(GROUPS, COLORS, MARKERS, strict=True):
+        points = [point for point in drawn.classes if point.group == group]
+        if points:
+            x, y = zip(*((point.x, point.y) for point in points), strict=True)
+            axes.scatter(x, y, s=30, c=color, marker=marker, linewidths=0, label=group)
+        for point in points:
+            _write_name(axes, point, color, 6 if many else 8)
+    axes.set(xticks=[], yticks=[], aspect="equal")
+    axes.spines[:].set_visible(False)
+    axes.set_title(f"{drawn.origin.data}, {drawn.origin.model}: {drawn.overlap}", fontsize=11, loc="left")
+    axes.set_xlabel(str(drawn.protocol), fontsize=10, loc="left")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=10)
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer)
+    return buffer.getvalue()
+
+
+def _write_name(axes: Any, point: MappedClass, color: str, size: int) -> None:
+    axes.annotate(
+        point.name, (point.x, point.y), (4, 3), textcoords="offset points", fontsize=size, color=color
+    )
+
+
+def _thumbnail(picture: NDArray[np.uint8]) -> Image.Image:
+    image = Image.fromarray(picture)
+    short = min(image.size)
+    left, top = (image.width - short) // 2, (image.height - short) // 2
+    box = (left, top, left + short, top + short)
+    return image.resize((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS, box=box)
+
+
+def _from_json(content: dict[str, Any]) -> ClassMap:
+    origin, thumbnails = content["origin"], content["thumbnails"]
+    view: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in origin["view"].items()
+    }
+    classes = tuple(_class_from_json(point, len(content["classes"])) for point in content["classes"])
+    features = np.frombuffer(base64.b64decode(content["features"], validate=True), "<f2")
+    return ClassMap(
+        origin=Origin(**{**origin, "view": View(**view)}),
+        protocol=Protocol(**content["protocol"]),
+        overlap=Overlap(**content["overlap"]),
+        classes=classes,
+        features=features.reshape(len(classes), -1).astype(np.float16),
+        thumbnails=None if thumbnails is None else Sprite(**thumbnails),
+    )
+
+
+def _class_from_json(point: dict[str, Any], classes: int) -> MappedClass:
+    neighbours = tuple((int(index), float(distance)) for index, distance in point["neighbours"])
+    x, y = float(point["x"]), float(point["y"])
+    if not (math.isfinite(x) and math.isfinite(y)) or any(not 0 <= i < classes for i, _ in neighbours):
+        raise ValueError(f"class {point['key']!r} lies nowhere, or has neighbours that do not exist")
+    return MappedClass(**{**point, "x": x, "y": y, "neighbours": neighbours})

@@ -1,0 +1,208 @@
+"""Backbones of Hugging Face repositories, `hf:owner/name`: config.json says what, safetensors hold it.
+
+Two kinds of repository are read: timm's (any model of timm's), and transformers' ViT, DINOv2 and DINOv2 with
+registers, whose tensors have other names. Nothing of theirs is run.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import huggingface_hub
+import timm
+import torch
+from timm.layers import SwiGLUPacked
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from dino_model.checkpoints import WeightsError, load_strictly, read_tensors
+from dino_model.download import cache_folder, fetch
+
+PREFIX = "hf:"
+WEIGHTS, CONFIG, PICTURES = "model.safetensors", "config.json", "preprocessor_config.json"
+KINDS = ("vit", "dinov2", "dinov2_with_registers")
+
+# transformers' name -> timm's; {n} is the block. What stands for query, key and value is joined afterwards.
+_NAMES = {
+    r"embeddings\.cls_token": "cls_token",
+    r"embeddings\.register_tokens": "reg_token",
+    r"embeddings\.position_embeddings": "pos_embed",
+    r"embeddings\.patch_embeddings\.projection": "patch_embed.proj",
+    r"layernorm": "norm",
+    r"(?:layernorm_before|norm1)": "norm1",
+    r"(?:layernorm_after|norm2)": "norm2",
+    r"attention\.attention\.query": "attn.q",
+    r"attention\.attention\.key": "attn.k",
+    r"attention\.attention\.value": "attn.v",
+    r"attention\.output\.dense": "attn.proj",
+    r"(?:intermediate\.dense|mlp\.fc1|mlp\.weights_in)": "mlp.fc1",
+    r"(?:output\.dense|mlp\.fc2|mlp\.weights_out)": "mlp.fc2",
+    r"layer_scale1\.lambda1": "ls1.gamma",
+    r"layer_scale2\.lambda1": "ls2.gamma",
+}
+_WITHOUT_USE = ("pooler.", "classifier.", "embeddings.mask_token")
+
+
+class Hosted(NamedTuple):
+    """What a repository holds."""
+
+    backbone: nn.Module
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    kind: str  # timm, or transformers' name of it
+
+
+def is_hosted(name: str) -> bool:
+    """Whether a name means a Hugging Face repository."""
+    return name.startswith(PREFIX)
+
+
+def is_local(name: str) -> bool:
+    """Whether everything of a repository that is needed is here."""
+    return all(_cached(name, file) for file in (CONFIG, WEIGHTS))
+
+
+def load(name: str) -> Hosted:
+    """The backbone of `hf:owner/name`, fetched once.
+
+    Raises:
+        WeightsError: no such name, a model that is not read, or tensors that do not fit it.
+        DownloadError: files that are not here and cannot be fetched.
+    """
+    if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", name):
+        raise WeightsError(
+            f"{name!r} names no repository: write hf:owner/name, such as hf:facebook/dinov2-small"
+        )
+    config = _json(_file(name, CONFIG))
+    if "architecture" in config:
+        return _of_timm(name, config)
+    kind = config.get("model_type")
+    if kind not in KINDS:
+        raise WeightsError(
+            f"{name} holds a {kind or 'model of no named kind'}: read are timm's repositories, and "
+            f"transformers' {', '.join(KINDS)}"
+        )
+    return _of_transformers(name, config, str(kind))
+
+
+def to_timm_names(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
+    """Tensors under transformers' names -> under timm's, queries, keys and values joined.
+
+    Raises:
+        WeightsError: a name that is not known.
+    """
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        bare = re.sub(r"^(?:vit|dinov2|dinov2_with_registers)\.", "", name)
+        if not bare.startswith(_WITHOUT_USE):
+            renamed[_renamed(bare, where)] = tensor
+    for name in [name for name in renamed if ".attn.q." in name]:
+        parts = [name.replace(".attn.q.", f".attn.{part}.") for part in "qkv"]
+        if missing := [part for part in parts if part not in renamed]:
+            raise WeightsError(f"{where} has queries without keys and values: {missing[0]} is missing")
+        renamed[name.replace(".attn.q.", ".attn.qkv.")] = torch.cat([renamed.pop(part) for part in parts])
+    if "reg_token" in renamed and "pos_embed" in renamed and "cls_token" in renamed:
+        positions = renamed["pos_embed"]  # registers have none; timm then adds [CLS]'s to [CLS] itself
+        renamed["cls_token"] = renamed["cls_token"] + positions[:, :1]
+        renamed["pos_embed"] = positions[:, 1:]
+    return renamed
+
+
+def _renamed(name: str, where: str) -> str:
+    found = re.fullmatch(r"(?:encoder\.layer\.(\d+)\.)?(.+?)(\.weight|\.bias)?", name)
+    assert found is not None
+    block, middle, end = found.groups()
+    for pattern, new in _NAMES.items():
+        if re.fullmatch(pattern, middle):
+            return (f"blocks.{block}." if block else "") + new + (end or "")
+    raise WeightsError(f"{where} has a tensor {name!r}, which no ViT or DINOv2 of transformers has")
+
+
+def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
+    where = f"{name} ({WEIGHTS})"
+    tensors = to_timm_names(read_tensors(_file(name, WEIGHTS)), where)
+    pictures = _json(_file(name, PICTURES))
+    try:
+        backbone = _vit(config, tensors)
+        mean, std = tuple(pictures["image_mean"]), tuple(pictures["image_std"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise WeightsError(f"{name} does not describe a {kind}: {error!r}") from error
+    load_strictly(backbone, tensors, where)
+    return Hosted(backbone, mean, std, kind)
+
+
+def _vit(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> VisionTransformer:
+    """An empty ViT of the described shape."""
+    registers = tensors["reg_token"].shape[1] if "reg_token" in tensors else 0
+    patches = tensors["pos_embed"].shape[1] - (not registers)
+    scaled, gated = "blocks.0.ls1.gamma" in tensors, bool(config.get("use_swiglu_ffn", False))
+    gates = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU} if gated else {}
+    return VisionTransformer(
+        img_size=math.isqrt(patches) * config["patch_size"],
+        patch_size=config["patch_size"],
+        in_chans=config.get("num_channels", 3),
+        num_classes=0,
+        embed_dim=config["hidden_size"],
+        depth=config["num_hidden_layers"],
+        num_heads=config["num_attention_heads"],
+        mlp_ratio=tensors["blocks.0.mlp.fc1.weight"].shape[0] / config["hidden_size"],
+        qkv_bias=config.get("qkv_bias", True),
+        init_values=1.0 if scaled else None,
+        reg_tokens=registers,
+        no_embed_class=bool(registers),
+        norm_layer=partial(nn.LayerNorm, eps=config["layer_norm_eps"]),
+        dynamic_img_size=True,
+        dynamic_img_pad=True,
+        **gates,
+    )
+
+
+def _of_timm(name: str, config: Mapping[str, Any]) -> Hosted:
+    architecture, described = str(config["architecture"]), config.get("pretrained_cfg", {})
+    if not timm.is_model(architecture):
+        raise WeightsError(f"{name} holds a {architecture!r}, which timm {timm.__version__} does not have")
+    options = {**config.get("model_args", {}), "num_classes": config.get("num_classes", 0)}
+    for sizes in ({"dynamic_img_size": True, "dynamic_img_pad": True}, {"dynamic_img_size": True}, {}):
+        try:
+            backbone = timm.create_model(architecture, pretrained=False, **options, **sizes)
+            break
+        except TypeError as error:
+            if "dynamic_img" not in str(error):
+                raise WeightsError(f"{name} does not describe a {architecture}: {error}") from error
+    load_strictly(backbone, read_tensors(_file(name, WEIGHTS)), f"{name} ({WEIGHTS})")
+    backbone.reset_classifier(0)
+    try:
+        return Hosted(backbone, tuple(described["mean"]), tuple(described["std"]), "timm")
+    except KeyError as error:
+        raise WeightsError(f"{name} does not say how pictures are normalised: {error} is missing") from error
+
+
+def _file(name: str, file: str) -> Path:
+    address = huggingface_hub.hf_hub_url(name.removeprefix(PREFIX), file)
+    accept = read_tensors if file == WEIGHTS else _json
+    return _cached(name, file) or fetch(address, _in_cache(name, file), accept)
+
+
+def _cached(name: str, file: str) -> Path | None:
+    """A file that is here already, in this package's cache or in Hugging Face's own."""
+    own = cache_folder() / _in_cache(name, file)
+    shared = huggingface_hub.try_to_load_from_cache(name.removeprefix(PREFIX), file)
+    return own if own.is_file() else Path(shared) if isinstance(shared, str) else None
+
+
+def _in_cache(name: str, file: str) -> str:
+    return f"hf/{name.removeprefix(PREFIX)}/{file}"
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise WeightsError(f"{path} is no readable JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise WeightsError(f"{path} holds a {type(found).__name__}, expected names and values")
+    return found

@@ -1,0 +1,65 @@
+"""The options that every command with a model shares: which model, and how it computes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dino_model.checkpoints import CheckpointKey
+from dino_model.device import ComputePrecision, Precision, choose_device, choose_precision
+from dino_model.engine import Engine
+from dino_model.predictor import AttentionPredictor
+from dino_model.resize import Resize
+from dino_model.weights import LoadedModel, load_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """A command inherits these; where its `size` means something else, it says so in a `size` of its own."""
+
+    model: str = "embedded"
+    """Name of a model, checkpoint file or run; `python -m dino_model list` tells the names."""
+    checkpoint_key: CheckpointKey = None
+    """Which network of several in a checkpoint or run: teacher, student, …; left out: its usual one."""
+    size: int = 480
+    """Pixels of the short side that the model sees (of both sides with --resize squash)."""
+    precision: Precision = "auto"
+    """Arithmetic of the model. auto is bf16 where the hardware has it, but fp32 where labels are carried from
+    frame to frame: there the few that bf16 changes would change others after them."""
+    device: str = "auto"
+    """Where the model runs: auto, cpu, cuda or mps."""
+    engine: Engine = "auto"
+    """What runs the encoder: torch, or openvino (on CPUs, with requirements-openvino.txt installed). auto is
+    OpenVINO where that is installed and can, from the third picture of a size on: compiling takes seconds."""
+
+    def load(self) -> LoadedModel:
+        """The model; errors as `load_model`."""
+        return load_model(self.model, checkpoint_key=self.checkpoint_key)
+
+    def predictor(
+        self,
+        resize: Resize = "short-side",
+        *,
+        model: LoadedModel | None = None,
+        std: Sequence[float] | None = None,
+        carries_labels: bool = False,
+    ) -> AttentionPredictor:
+        """What looks at pictures under these options.
+
+        Args:
+            resize, std: see `AttentionPredictor`.
+            model: what `load` gave, where it is needed before; loaded here when left out.
+            carries_labels: whether labels of one picture follow from those of the picture before.
+        """
+        return AttentionPredictor(
+            model or self.load(),
+            size=self.size,
+            resize=resize,
+            precision=self.chosen_precision(carries_labels=carries_labels),
+            device=self.device,
+            engine=self.engine,
+            std=std,
+        )
+
+    def chosen_precision(self, *, carries_labels: bool = False) -> ComputePrecision:
+        """What `precision` comes to on the device; errors as `choose_precision`."""
+        wanted: Precision = "fp32" if self.precision == "auto" and carries_labels else self.precision
+        return choose_precision(wanted, choose_device(self.device))

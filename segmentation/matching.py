@@ -1,0 +1,242 @@
+"""Two pictures matched: which patch of one looks like which of the other, by the cosine of their features.
+
+The algorithms see features on two patch grids, [rows, columns, D] each, and know no pictures; `centres` and
+`patch_of` go between patches and pixels.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import uniform_filter
+
+Features = NDArray[np.floating]
+Cells = NDArray[np.int64]
+
+Part = Literal["all", "foreground"]
+
+CHUNK = 2048  # patches whose similarities with all others are held at once
+NEIGHBOURHOOD = 2  # patches around the nearest one that are no rivals: they show the same thing
+
+
+class Nearest(NamedTuple):
+    """For every patch of one grid, in reading order, the patch of another that is most alike."""
+
+    patch: Cells  # [patches], in reading order of the other grid; the first of equals
+    cosine: NDArray[np.float32]  # [patches], -1 to 1
+    ratio: NDArray[np.float32]  # [patches], see `nearest`
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Patches of A and B that belong together, the surest first."""
+
+    a: Cells  # [matches, 2]: row and column on A's grid
+    b: Cells  # [matches, 2]
+    cosine: NDArray[np.float32]  # [matches]
+    ratio: NDArray[np.float32]  # [matches], of the direction in which it is larger
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+
+def prepared(a: Features, b: Features, around: int = 1) -> tuple[Features, Features]:
+    """Features ready to be compared: each averaged with its neighbours, less the mean over both pictures.
+
+    What both pictures have everywhere (a ViT's features share a large part) tells nothing apart, and the mean
+    of a few patches is steadier than one.
+
+    Args:
+        a, b: [rows, columns, D] each.
+        around: how many patches to each side are averaged; 0 takes each alone.
+    """
+    side = 2 * around + 1
+    a, b = (uniform_filter(np.asarray(one, np.float32), (side, side, 1), mode="nearest") for one in (a, b))
+    mean = (a.mean(axis=(0, 1)) + b.mean(axis=(0, 1))) / 2
+    return a - mean, b - mean
+
+
+def similarities(a: Features, b: Features, patch: tuple[int, int]) -> NDArray[np.float32]:
+    """Cosine of one patch of A, given by row and column, with every patch of B: [rows, columns]."""
+    cosines: NDArray[np.float32] = _units(b) @ _units(a[patch][None])[0]
+    return cosines.reshape(b.shape[:2])
+
+
+def nearest(a: Features, b: Features) -> Nearest:
+    """For every patch of A the patch of B with the greatest cosine, and how sure that is.
+
+    The ratio compares the distance 1 - cosine of the nearest with that of the nearest rival, which lies more
+    than `NEIGHBOURHOOD` patches away in B: 0 where nothing else comes near, 1 where another is as near.
+
+    Args:
+        a, b: features [rows, columns, D] each, see `prepared`.
+
+    Source: the ratio is Lowe's (2004, "Distinctive image features from scale-invariant keypoints", section
+    7.1); that neighbours are no rivals suits features that lie densely.
+    """
+    units_a, units_b = _units(a), _units(b)
+    parts = [_nearest(units_a[at : at + CHUNK], units_b, b.shape[:2]) for at in range(0, len(units_a), CHUNK)]
+    return Nearest(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def mutual_matches(a: Features, b: Features, ratio: float = 0.7) -> Matches:
+    """Patches that are each other's nearest, where no rival comes near in either direction.
+
+    Args:
+        a, b: features [rows, columns, D] each, see `prepared`.
+        ratio: largest `Nearest.ratio` of both directions; 1 keeps all mutual neighbours.
+
+    Raises:
+        ValueError: a ratio outside (0, 1].
+    """
+    if not 0 < ratio <= 1:
+        raise ValueError(f"ratio is {ratio}, expected above 0 and up to 1, such as 0.7")
+    to_b, to_a = nearest(a, b), nearest(b, a)
+    mutual = np.flatnonzero(to_a.patch[to_b.patch] == np.arange(len(to_b.patch)))
+    larger = np.maximum(to_b.ratio[mutual], to_a.ratio[to_b.patch[mutual]])
+    order = np.argsort(larger, kind="stable")
+    order = order[larger[order] <= ratio]
+    in_a, in_b = mutual[order], to_b.patch[mutual[order]]
+    cells_a, cells_b = (
+        np.stack(np.divmod(patches, one.shape[1]), axis=-1) for patches, one in ((in_a, a), (in_b, b))
+    )
+    return Matches(cells_a, cells_b, to_b.cosine[in_a], larger[order])
+
+
+def best_scale(a: Features, scaled: Mapping[float, Features], ratio: float = 0.7) -> tuple[float, Matches]:
+    """The scale of B at which most patches match, and those matches.
+
+    Patches show as much of the world as they are large: where B was taken from nearer, its patches match
+    those of A only once B is made smaller.
+
+    Args:
+        a: features of A, as the model gives them.
+        scaled: features of B resized by each scale, likewise.
+        ratio: see `mutual_matches`.
+
+    Raises:
+        ValueError: no scale, or a ratio outside (0, 1].
+    """
+    if not scaled:
+        raise ValueError("no scale to match at")
+    found = {scale: mutual_matches(*prepared(a, b), ratio=ratio) for scale, b in scaled.items()}
+    best = max(found, key=lambda scale: len(found[scale]))
+    return best, found[best]
+
+
+def transfer(a: Features, b: Features, patch: tuple[int, int]) -> tuple[tuple[int, int], float]:
+    """Row and column of the patch of B that is most like a patch of A, and their cosine."""
+    cosines = similarities(a, b, patch)
+    row, column = divmod(int(cosines.argmax()), b.shape[1])
+    return (row, column), float(cosines.max())
+
+
+def joint_colors(
+    a: Features, b: Features, part: Part = "all"
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The same features in the same colours: three principal components over both pictures.
+
+    With `foreground`, the first component divides the patches in two; the side that touches the pictures'
+    edges less is kept, and the three components are those of what is kept, the rest is black.
+
+    Args:
+        a, b: features [rows, columns, D] each, D at least 3.
+
+    Returns:
+        float32 [rows, columns, 3] each, red, green and blue from 0 to 1.
+
+    Raises:
+        ValueError: fewer than three dimensions.
+
+    Source: Oquab et al. 2023 ("DINOv2", figure 1) show features so; that the foreground touches the edges
+    less is our rule.
+    """
+    if a.shape[-1] < 3:
+        raise ValueError(f"features have {a.shape[-1]} dimensions, expected at least 3")
+    both = np.concatenate([one.reshape(-1, one.shape[-1]) for one in (a, b)]).astype(np.float64)
+    kept = _foreground(both, a.shape[:2], b.shape[:2]) if part == "foreground" else np.ones(len(both), bool)
+    if kept.sum() < 3:
+        kept[:] = True
+    colors = np.zeros((len(both), 3), np.float32)
+    components = _components(both[kept], 3)
+    low, high = components.min(axis=0), components.max(axis=0)
+    colors[kept] = (components - low) / np.where(high > low, high - low, 1)
+    cut = a.shape[0] * a.shape[1]
+    return colors[:cut].reshape(*a.shape[:2], 3), colors[cut:].reshape(*b.shape[:2], 3)
+
+
+def centres(cells: Cells, grid: tuple[int, int], picture: tuple[int, int]) -> NDArray[np.float64]:
+    """Centres of patches in a picture of height × width: rows and columns [..., 2] -> y and x [..., 2]."""
+    sides = np.array(picture) / np.array(grid)
+    return (np.asarray(cells) + 0.5) * sides - 0.5
+
+
+def patch_of(point: tuple[int, int], grid: tuple[int, int], picture: tuple[int, int]) -> tuple[int, int]:
+    """Row and column of the patch under a pixel y, x of a picture of height × width.
+
+    Raises:
+        ValueError: a point outside of the picture.
+    """
+    for name, at, side in zip("yx", point, picture, strict=True):
+        if not 0 <= at < side:
+            raise ValueError(f"the point has {name}={at}, but the picture ends at {name}={side - 1}")
+    row, column = (
+        (2 * at + 1) * cells // (2 * side) for at, cells, side in zip(point, grid, picture, strict=True)
+    )
+    return row, column
+
+
+def _nearest(
+    units: NDArray[np.float32], others: NDArray[np.float32], grid: tuple[int, ...]
+) -> tuple[Cells, NDArray[np.float32], NDArray[np.float32]]:
+    """`Nearest` of a few patches: unit vectors [patches, D] among [others, D] on a grid."""
+    cosines = units @ others.T
+    index = cosines.argmax(axis=1)
+    every = np.arange(len(units))
+    best = cosines[every, index]
+    rows, columns = np.divmod(index, grid[1])
+    reach = range(-NEIGHBOURHOOD, NEIGHBOURHOOD + 1)
+    for down in reach:  # the nearest and what lies around it drop out; then the greatest is the rival
+        for right in reach:
+            row = (rows + down).clip(0, grid[0] - 1)
+            column = (columns + right).clip(0, grid[1] - 1)
+            cosines[every, row * grid[1] + column] = -1
+    rival = 1 - cosines.max(axis=1)
+    ratio = np.where(rival > 0, (1 - best) / np.where(rival > 0, rival, 1), 1).clip(0, 1)
+    return index, best, ratio.astype(np.float32)
+
+
+def _units(features: Features) -> NDArray[np.float32]:
+    """[..., D] -> vectors of length 1 in reading order, [patches, D]; one of zeros stays."""
+    flat = np.asarray(features, np.float32).reshape(-1, features.shape[-1])
+    lengths = np.linalg.norm(flat, axis=-1, keepdims=True)
+    units: NDArray[np.float32] = (flat / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return units
+
+
+def _components(vectors: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """Vectors [n, D] along their first principal components, largest coefficient positive: [n, count]."""
+    centred = vectors - vectors.mean(axis=0)
+    _, axes = np.linalg.eigh(centred.T @ centred)
+    axes = axes[:, : -count - 1 : -1]
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(count)])
+    along: NDArray[np.float64] = centred @ axes
+    return along
+
+
+def _foreground(
+    vectors: NDArray[np.float64], grid_a: tuple[int, ...], grid_b: tuple[int, ...]
+) -> NDArray[np.bool_]:
+    """Patches of both pictures on the side of the first component that touches the edges less: [patches]."""
+    side = _components(vectors, 1)[:, 0] > 0
+    edge = np.concatenate([_edge(grid_a), _edge(grid_b)])
+    return side if side[edge].mean() <= side[~edge].mean() else ~side
+
+
+def _edge(grid: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Which patches lie along the border of a grid: [patches]."""
+    edge = np.ones(grid, dtype=bool)
+    edge[1:-1, 1:-1] = False
+    return edge.ravel()

@@ -1,0 +1,344 @@
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from dino_model import class_map, commands
+from dino_model.class_map import files as class_map_files
+from dino_model.class_map import layout
+from dino_model.class_map.layout import (
+    ClassMap,
+    Origin,
+    Protocol,
+    class_means,
+    draw,
+    nearest_classes,
+    neighbour_overlap,
+    place,
+    plane,
+)
+from dino_model.class_map.names import GROUPS, OTHER, describe
+from dino_model.features import View
+from dino_model.images import open_images
+
+QUICK = Protocol(iterations=250)
+ORIGIN = Origin("a model", "its weights", "pictures", View(32, (0.5,) * 3, (0.2,) * 3))
+
+
+def some_map(classes: int = 12, width: int = 6) -> ClassMap:
+    """Three pictures of each class, drawn at random around its own point."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(classes), 3).tolist()
+    features = 5 * rng.normal(size=(classes, width))[labels] + rng.normal(size=(3 * classes, width))
+    return draw(torch.tensor(features), labels, [f"class {i}" for i in range(classes)], QUICK, ORIGIN)
+
+
+# --- the numbers
+
+
+@given(seed=st.integers(0, 1000), classes=st.integers(1, 6))
+def test_class_means_are_the_means_of_their_pictures(seed: int, classes: int):
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation([*range(classes), *rng.integers(0, classes, 10)]).tolist()
+    features = rng.normal(size=(len(labels), 4)).astype(np.float32)
+    means = class_means(torch.tensor(features), labels, classes)
+    for label in range(classes):
+        mine = [row for row, of in zip(features, labels, strict=True) if of == label]
+        np.testing.assert_allclose(means[label], np.mean(mine, axis=0), atol=1e-5)
+
+
+def test_class_without_pictures_is_refused():
+    with pytest.raises(ValueError, match="class 1 has no pictures"):
+        class_means(torch.ones(2, 3), [0, 2], 3)
+
+
+@given(seed=st.integers(0, 1000), count=st.integers(1, 12))
+def test_nearest_classes_are_those_of_the_formula_and_ties_go_to_the_lower_index(seed: int, count: int):
+    rng = np.random.default_rng(seed)
+    vectors = rng.integers(-1, 2, (8, 2)).astype(np.float32)  # few directions: many ties
+    indices, distances = nearest_classes(vectors, count)
+    assert indices.shape == distances.shape == (8, min(count, 7))
+    for row in range(8):
+        others = sorted((cosine_distance(vectors[row], vectors[i]), i) for i in range(8) if i != row)
+        np.testing.assert_allclose(distances[row], [far for far, _ in others][:count], atol=1e-6)
+        assert indices[row].tolist() == [index for _, index in others][:count]
+
+
+def cosine_distance(one: np.ndarray, other: np.ndarray) -> float:
+    lengths = np.linalg.norm(one) * np.linalg.norm(other)
+    return 1.0 if lengths == 0 else round(1 - float(one @ other) / float(lengths), 9)
+
+
+def test_overlap_is_whole_where_the_map_is_the_feature_space():
+    angles = np.random.default_rng(0).uniform(0, 2 * np.pi, 60)
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    assert neighbour_overlap(circle, 3 * circle).share == 1  # on a circle, chords grow with angles
+
+
+def test_overlap_of_points_thrown_at_random_is_chance():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(120, 8)).astype(np.float32)
+    overlaps = [neighbour_overlap(vectors, rng.normal(size=(120, 2)).astype(np.float32)) for _ in range(30)]
+    assert overlaps[0].chance == pytest.approx(10 / 119)
+    assert np.mean([one.share for one in overlaps]) == pytest.approx(10 / 119, abs=0.01)
+
+
+def test_overlap_of_few_classes_compares_fewer_neighbours():
+    vectors = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    overlap = neighbour_overlap(vectors, vectors[:, :2])
+    assert (overlap.neighbours, overlap.chance) == (2, 0.5)
+
+
+def test_plane_keeps_clusters_together_and_repeats_itself():
+    rng = np.random.default_rng(0)
+    cluster = np.repeat(np.arange(3), 10)
+    vectors = (20 * rng.normal(size=(3, 40))[cluster] + rng.normal(size=(30, 40))).astype(np.float32)
+    protocol = Protocol(iterations=500).fitted(*vectors.shape)
+    points = plane(vectors, protocol)
+    gaps = np.linalg.norm(points[:, None] - points, axis=-1) + np.diag(np.full(30, np.inf))
+    assert (cluster[gaps.argmin(axis=1)] == cluster).all()
+    np.testing.assert_array_equal(points, plane(vectors, protocol))
+
+
+@pytest.mark.parametrize(("classes", "perplexity"), [(3, 1), (4, 1), (31, 10), (61, 20), (1000, 20)])
+def test_perplexity_is_lowered_to_a_third_of_the_other_classes(classes: int, perplexity: float):
+    assert Protocol(components=3).fitted(classes, width=192) == Protocol(components=3, perplexity=perplexity)
+
+
+@pytest.mark.parametrize(("classes", "width", "components"), [(4, 192, 4), (101, 24, 24), (101, 192, 30)])
+def test_no_more_components_are_told_than_there_are(classes: int, width: int, components: int):
+    assert Protocol().fitted(classes, width).components == components
+
+
+@pytest.mark.parametrize("wrong", [{"perplexity": float("nan")}, {"perplexity": 0.5}, {"iterations": 100}])
+def test_impossible_protocols_are_refused(wrong: dict):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .* expected at least"):
+        Protocol(**wrong)
+
+
+def test_three_classes_are_enough_and_two_are_not():
+    assert len(some_map(3).classes) == 3
+    with pytest.raises(ValueError, match="found 2 classes, a map needs at least 3"):
+        some_map(2)
+
+
+def test_features_beyond_float16_are_refused():
+    with pytest.raises(ValueError, match="not finite in float16"):
+        draw(torch.full((3, 4), 1e6), [0, 1, 2], ["a", "b", "c"], QUICK, ORIGIN)
+
+
+def test_picture_is_placed_at_the_mean_of_its_nearest_classes():
+    drawn = some_map(12)
+    feature = drawn.features[4].astype(np.float32)
+    found = place(feature, drawn)
+    assert found.neighbours[0] == (4, pytest.approx(0, abs=1e-6))
+    near = [drawn.classes[index] for index, _ in found.neighbours]
+    assert len({point.key for point in near}) == 10
+    assert found.x == pytest.approx(np.mean([point.x for point in near]))
+    assert found.y == pytest.approx(np.mean([point.y for point in near]))
+
+
+def test_weights_fingerprint_follows_every_weight():
+    model = torch.nn.Linear(3, 2)
+    before = layout.weights_fingerprint(model)
+    assert layout.weights_fingerprint(model) == before
+    with torch.no_grad():
+        model.bias[1] += 1e-3
+    assert layout.weights_fingerprint(model) != before
+
+
+# --- names
+
+
+def test_wordnet_ids_get_names_and_groups():
+    told = describe(["n01440764", "n02099601", "n07753592", "n02701002"])
+    assert [one.name for one in told] == ["tench", "golden retriever", "banana", "ambulance"]
+    assert [one.group for one in told] == ["fish, reptile, amphibian", "dog", "food", "vehicle"]
+
+
+def test_names_are_different_for_every_class():
+    cranes = describe(["n02012849", "n03126707"])
+    assert [one.name for one in cranes] == ["crane (n02012849)", "crane (n03126707)"]
+    assert [one.group for one in cranes] == ["bird", "tool, device"]
+
+
+def test_unknown_folders_keep_their_names():
+    assert [one.name for one in describe(["bass", "piano"])] == ["bass", "piano"]
+    assert {one.group for one in describe(["bass", "piano"])} == {OTHER}
+    assert describe(["bass", "water_lilly"])[1].name == "water lily"  # both are Caltech-101's
+    assert describe(["n00000000"])[0].name == "n00000000"
+
+
+def test_every_group_of_the_tables_has_a_colour_and_a_marker():
+    for table in ("imagenet1k_groups.csv", "caltech101.csv"):
+        rows = list(csv.DictReader((Path(class_map.__file__).parent / "tables" / table).open()))
+        assert len({row["class"] for row in rows}) == len(rows) == (1000 if "1k" in table else 102)
+        assert {row["group"] for row in rows} <= set(GROUPS)
+    assert len(GROUPS) == len(class_map_files.COLORS) == len(set(class_map_files.MARKERS))
+
+
+@pytest.mark.parametrize("ground", ["#ffffff", "#fafafa", "#111114", "#1a1a1f"])
+def test_colours_stand_out_from_the_pages_grounds(ground: str):
+    for color in class_map_files.COLORS:
+        light, dark = sorted((luminance(color), luminance(ground)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 3, color  # WCAG 2.2, 1.4.11
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+
+# --- files
+
+
+def test_written_map_reads_back(tmp_path: Path):
+    pictures = [np.full((20 + i, 30, 3), 20 * i, np.uint8) for i in range(12)]
+    written = class_map_files.write(tmp_path, some_map(12), pictures)
+    read = class_map_files.read(tmp_path)
+    np.testing.assert_array_equal(read.features, written.features)
+    assert {**vars(read), "features": None} == {**vars(written), "features": None}
+    sheet = Image.open(tmp_path / class_map_files.THUMBNAILS)
+    assert read.thumbnails is not None
+    assert sheet.size == (4 * read.thumbnails.side, 3 * read.thumbnails.side)
+    for index in (0, 5, 11):
+        middle = ((index % 4 + 0.5) * read.thumbnails.side, (index // 4 + 0.5) * read.thumbnails.side)
+        assert abs(sheet.convert("RGB").getpixel(tuple(map(int, middle)))[0] - 20 * index) < 6
+
+
+def test_map_without_thumbnails_takes_away_those_of_a_former_one(tmp_path: Path):
+    class_map_files.write(tmp_path, some_map(4), [np.zeros((9, 9, 3), np.uint8)] * 4)
+    class_map_files.write(tmp_path, some_map(4))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["map.csv", "map.json", "map.png"]
+    assert class_map_files.read(tmp_path).thumbnails is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: "[]",
+        lambda content: "{",
+        lambda content: json.dumps(content | {"format": "another"}),
+        lambda content: json.dumps({**content, "classes": content["classes"][1:]}),
+        lambda content: json.dumps({**content, "features": "not base64 !"}),
+        lambda content: json.dumps({key: value for key, value in content.items() if key != "origin"}),
+        lambda content: json.dumps(content).replace('"neighbours": [[', '"neighbours": [[99, 0], ['),
+    ],
+)
+def test_damaged_maps_are_refused_by_name(tmp_path: Path, change):
+    class_map_files.write(tmp_path, some_map(4))
+    file = tmp_path / "map.json"
+    file.write_text(change(json.loads(file.read_text())))
+    with pytest.raises(ValueError, match=r"map\.json is no class map of this program"):
+        class_map_files.read(tmp_path)
+
+
+# --- the command
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Five classes of four pictures, but one of one; a broken picture; a folder that is no class."""
+    rng = np.random.default_rng(0)
+    for name, count in {"a": 4, "b": 4, "c": 4, "d": 4, "alone": 1, "BACKGROUND_Google": 2}.items():
+        (tmp_path / "data" / name).mkdir(parents=True)
+        color = rng.integers(0, 256, 3)
+        for number in range(count):
+            noise = np.clip(color + rng.integers(-40, 40, (40, 50, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(noise).save(tmp_path / "data" / name / f"{number}.png")
+    (tmp_path / "data" / "a" / "broken.png").write_bytes(b"no picture")
+    return tmp_path / "data"
+
+
+def run(data: Path, output: Path, *further: str) -> None:
+    model = ["--model", "random:vit_tiny/16", "--precision", "fp32", "--device", "cpu"]
+    places = ["--data", str(data), "--output", str(output)]
+    commands.main(["class-map", *places, *model, "--size", "32", "--iterations", "250", *further])
+
+
+def test_command_draws_a_folder_and_says_what_it_did(folder: Path, tmp_path: Path, capsys):
+    run(folder, tmp_path / "map", "--json", str(tmp_path / "figures.json"))
+    told = capsys.readouterr()
+    assert "perplexity lowered from 20 to 1.33333" in told.out
+    assert "5 classes, 17 pictures; with one picture: 1" in told.out
+    assert "(chance 50.0 %)" in told.out
+    assert "left out (1): a/broken.png is not a picture" in told.err
+    drawn = class_map_files.read(tmp_path / "map")
+    assert [(point.key, point.pictures) for point in drawn.classes] == [
+        *(("a", 4), ("alone", 1), ("b", 4), ("c", 4), ("d", 4))
+    ]
+    rows = list(csv.DictReader((tmp_path / "map" / "map.csv").open()))
+    assert [row["class"] for row in rows] == ["a", "alone", "b", "c", "d"]
+    assert all(len(row["nearest classes"].split("; ")) == 4 for row in rows)
+    assert Image.open(tmp_path / "map" / "map.png").width > 1000
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["overlap"]["share"] == drawn.overlap.share
+    assert figures["broken"] == 1
+
+
+def test_same_seed_draws_the_same_map(folder: Path, tmp_path: Path):
+    run(folder, tmp_path / "one", "--no-thumbnails", "--cache", str(tmp_path / "cache"))
+    run(folder, tmp_path / "two", "--no-thumbnails", "--cache", str(tmp_path / "cache"))
+    assert (tmp_path / "one" / "map.json").read_bytes() == (tmp_path / "two" / "map.json").read_bytes()
+    assert list((tmp_path / "cache").iterdir())
+
+
+def test_typical_picture_stands_for_its_class(folder: Path, tmp_path: Path):
+    run(folder, tmp_path / "map")
+    drawn = class_map_files.read(tmp_path / "map")
+    assert drawn.thumbnails is not None
+    sheet = np.asarray(Image.open(tmp_path / "map" / "thumbnails.webp").convert("RGB"), np.float32)
+    side, columns = drawn.thumbnails.side, drawn.thumbnails.columns
+    for index, point in enumerate(drawn.classes):
+        top, left = side * (index // columns), side * (index % columns)
+        shown = sheet[top : top + side, left : left + side].mean(axis=(0, 1))
+        own = np.asarray(Image.open(folder / point.key / "0.png"), np.float32).mean(axis=(0, 1))
+        np.testing.assert_allclose(shown, own, atol=12)
+
+
+@pytest.mark.parametrize("keep", [["a"], ["a", "b"]])
+def test_fewer_than_three_classes_end_in_one_sentence(folder: Path, tmp_path: Path, keep: list[str]):
+    for name in ("a", "b", "c", "d", "alone"):
+        if name not in keep:
+            for picture in (folder / name).iterdir():
+                picture.unlink()
+    with pytest.raises(SystemExit, match=r"a map needs at least 3: put the pictures of each class") as end:
+        run(folder, tmp_path / "map")
+    assert "\n" not in str(end.value.code)
+    assert not (tmp_path / "map" / "map.json").exists()
+
+
+def test_interrupted_writing_leaves_the_former_map(folder: Path, tmp_path: Path, monkeypatch):
+    run(folder, tmp_path / "map")
+    before = (tmp_path / "map" / "map.json").read_bytes()
+
+    def interrupt(_: ClassMap) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(class_map_files, "figure_png", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, tmp_path / "map", "--seed", "1")
+    assert (tmp_path / "map" / "map.json").read_bytes() == before
+    assert sorted(file.name for file in (tmp_path / "map").iterdir()) == [
+        *("map.csv", "map.json", "map.png", "thumbnails.webp")
+    ]
+
+
+def test_real_pictures_come_with_names_and_groups(data_root: Path, tmp_path: Path):
+    images = open_images(data_root / "imagenet1k_sample_224px.tar")
+    for index in range(0, 1000, 80):
+        file = tmp_path / "data" / images.names[index]
+        file.parent.mkdir(parents=True)
+        file.write_bytes(images.read_bytes(index))
+    run(tmp_path / "data", tmp_path / "map")
+    drawn = class_map_files.read(tmp_path / "map")
+    assert len(drawn.classes) == 13
+    assert drawn.classes[0].name == "tench"
+    assert {"dog", "bird", "vehicle", "food"} & {point.group for point in drawn.classes}

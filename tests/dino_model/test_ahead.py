@@ -1,0 +1,63 @@
+"""Work done ahead: in order, bounded, and what goes wrong is told where it belongs."""
+
+import threading
+import time
+
+import pytest
+
+from dino_model.ahead import load_ahead, run_ahead
+
+
+def test_results_come_in_the_order_of_the_items():
+    def slow_when_even(item: int) -> int:
+        time.sleep(0.01 * (item % 2 == 0))
+        return item * item
+
+    assert list(load_ahead(slow_when_even, range(20))) == [item * item for item in range(20)]
+    assert list(run_ahead(range(20))) == list(range(20))
+
+
+def test_no_more_is_held_than_asked_for():
+    started: list[int] = []
+    results = load_ahead(lambda item: started.append(item) or item, range(100), depth=3)
+    assert next(results) == 0
+    time.sleep(0.05)
+    assert len(started) <= 4
+    made: list[int] = []
+    ahead = run_ahead((made.append(item) or item for item in range(100)), depth=3)
+    assert next(ahead) == 0
+    time.sleep(0.2)
+    assert len(made) <= 1 + 3 + 1  # taken, waiting, in hand
+    ahead.close()
+    results.close()
+
+
+@pytest.mark.parametrize("kind", ["load", "run"])
+def test_an_error_is_raised_where_its_turn_comes(kind: str):
+    def load(item: int) -> int:
+        if item == 3:
+            raise ValueError("three is broken")
+        return item
+
+    got: list[int] = []
+    results = load_ahead(load, range(9)) if kind == "load" else run_ahead(map(load, range(9)))
+    with pytest.raises(ValueError, match="three is broken"):
+        got.extend(results)
+    assert got == [0, 1, 2]
+
+
+def test_leaving_early_stops_the_thread_and_closes_what_it_read():
+    closed = []
+
+    def frames():
+        try:
+            yield from range(1000)
+        finally:
+            closed.append(threading.current_thread() is not threading.main_thread())
+
+    before = threading.active_count()
+    ahead = run_ahead(frames())
+    assert next(ahead) == 0
+    ahead.close()
+    assert closed == [True]
+    assert threading.active_count() == before

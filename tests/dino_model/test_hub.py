@@ -1,0 +1,268 @@
+import json
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import timm
+import torch
+from timm.layers import SwiGLUPacked
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from dino_model import hub
+from dino_model.catalogue import facts
+from dino_model.checkpoints import WeightsError
+from dino_model.commands import main
+from dino_model.download import DownloadError
+from dino_model.hub import to_timm_names
+from dino_model.weights import is_local, is_path, load_model
+
+WIDTH, HEADS, DEPTH, PATCH, SIDE = 48, 3, 2, 8, 4
+MEAN, STD = [0.4, 0.5, 0.6], [0.2, 0.3, 0.4]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(hub.huggingface_hub, "try_to_load_from_cache", lambda *_: None)
+
+    def refuse(*_: object) -> None:
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    return tmp_path / "cache" / "hf"
+
+
+def drawn(*shape: int, seed: list[int] = [0]) -> Tensor:  # noqa: B006 (another seed for every tensor)
+    seed[0] += 1
+    return 0.3 * torch.randn(shape, generator=torch.Generator().manual_seed(seed[0]))
+
+
+def transformers_tensors(kind: str, gated: bool = False) -> dict[str, Tensor]:
+    """Names as transformers writes them: modeling_vit.py, modeling_dinov2.py."""
+    tensors = {
+        "embeddings.cls_token": drawn(1, 1, WIDTH),
+        "embeddings.position_embeddings": drawn(1, 1 + SIDE**2, WIDTH),
+        "embeddings.patch_embeddings.projection.weight": drawn(WIDTH, 3, PATCH, PATCH),
+        "embeddings.patch_embeddings.projection.bias": drawn(WIDTH),
+    }
+    dino = kind != "vit"
+    if dino:
+        tensors["embeddings.mask_token"] = drawn(1, WIDTH)
+    if kind == "dinov2_with_registers":
+        tensors["embeddings.register_tokens"] = drawn(1, 4, WIDTH)
+    hidden = (2 * WIDTH, WIDTH) if gated else (4 * WIDTH, 4 * WIDTH)
+    first, second = ("mlp.weights_in", "mlp.weights_out") if gated else ("mlp.fc1", "mlp.fc2")
+    if not dino:
+        first, second = "intermediate.dense", "output.dense"
+    for block in range(DEPTH):
+        layers = {f"attention.attention.{part}": (WIDTH, WIDTH) for part in ("query", "key", "value")}
+        layers |= {"attention.output.dense": (WIDTH, WIDTH)}
+        layers |= {first: (hidden[0], WIDTH), second: (WIDTH, hidden[1])}
+        for name, shape in layers.items():
+            tensors[f"encoder.layer.{block}.{name}.weight"] = drawn(*shape)
+            tensors[f"encoder.layer.{block}.{name}.bias"] = drawn(shape[0])
+        for name in ("norm1", "norm2") if dino else ("layernorm_before", "layernorm_after"):
+            tensors[f"encoder.layer.{block}.{name}.weight"] = 1 + drawn(WIDTH)
+            tensors[f"encoder.layer.{block}.{name}.bias"] = drawn(WIDTH)
+        if dino:
+            tensors[f"encoder.layer.{block}.layer_scale1.lambda1"] = drawn(WIDTH)
+            tensors[f"encoder.layer.{block}.layer_scale2.lambda1"] = drawn(WIDTH)
+    return tensors | {"layernorm.weight": 1 + drawn(WIDTH), "layernorm.bias": drawn(WIDTH)}
+
+
+def described(kind: str, **more: object) -> dict:
+    return {
+        "model_type": kind,
+        "hidden_size": WIDTH,
+        "num_hidden_layers": DEPTH,
+        "num_attention_heads": HEADS,
+        "patch_size": PATCH,
+        "layer_norm_eps": 1e-6,
+        "use_swiglu_ffn": False,
+    } | more
+
+
+def repository(folder: Path, config: dict, tensors: dict[str, Tensor]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": MEAN, "image_std": STD}))
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+
+
+def plain_tokens(weights: dict[str, Tensor], images: Tensor, gated: bool) -> Tensor:
+    """transformers' forward, written out from its own names: [1, tokens, width]."""
+
+    def linear(x: Tensor, name: str) -> Tensor:
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return nn.functional.layer_norm(x, (WIDTH,), weights[f"{name}.weight"], weights[f"{name}.bias"], 1e-6)
+
+    projection = "embeddings.patch_embeddings.projection"
+    x = nn.functional.conv2d(images, weights[f"{projection}.weight"], weights[f"{projection}.bias"], PATCH)
+    x = torch.cat([weights["embeddings.cls_token"], x.flatten(2).transpose(1, 2)], dim=1)
+    x = x + weights["embeddings.position_embeddings"]
+    if "embeddings.register_tokens" in weights:
+        x = torch.cat([x[:, :1], weights["embeddings.register_tokens"], x[:, 1:]], dim=1)
+    dino = "encoder.layer.0.norm1.weight" in weights
+    for block in range(DEPTH):
+        at = f"encoder.layer.{block}."
+        y = norm(x, at + ("norm1" if dino else "layernorm_before"))
+        query, key, value = (
+            linear(y, f"{at}attention.attention.{part}").unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            for part in ("query", "key", "value")
+        )
+        y = ((query @ key.transpose(-2, -1) / (WIDTH // HEADS) ** 0.5).softmax(-1) @ value).transpose(1, 2)
+        y = linear(y.flatten(2), f"{at}attention.output.dense")
+        x = x + (y * weights[f"{at}layer_scale1.lambda1"] if dino else y)
+        y = norm(x, at + ("norm2" if dino else "layernorm_after"))
+        if gated:
+            gate, up = linear(y, f"{at}mlp.weights_in").chunk(2, dim=-1)
+            y = linear(nn.functional.silu(gate) * up, f"{at}mlp.weights_out")
+        else:
+            first, second = ("mlp.fc1", "mlp.fc2") if dino else ("intermediate.dense", "output.dense")
+            y = linear(nn.functional.gelu(linear(y, at + first)), at + second)
+        x = x + (y * weights[f"{at}layer_scale2.lambda1"] if dino else y)
+    return norm(x, "layernorm")
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix", "gated"),
+    [
+        ("vit", "", False),
+        ("vit", "vit.", False),
+        ("dinov2", "", False),
+        ("dinov2", "dinov2.", True),
+        ("dinov2_with_registers", "", False),
+    ],
+)
+def test_transformers_weights_give_the_tokens_of_its_own_forward(
+    kind: str, prefix: str, gated: bool, cache: Path
+):
+    tensors = transformers_tensors(kind, gated)
+    stored = {prefix + name: tensor for name, tensor in tensors.items()}
+    stored |= {"pooler.dense.weight": drawn(WIDTH, WIDTH), "classifier.bias": drawn(5)}
+    repository(cache / "somebody" / "small.vit", described(kind, use_swiglu_ffn=gated), stored)
+    name = "hf:somebody/small.vit"
+    assert is_local(name)
+    assert not is_path(name)
+    model = load_model(name)
+    assert (model.mean, model.std, model.backbone.position_mode) == (tuple(MEAN), tuple(STD), "size")
+    images = torch.randn(1, 3, PATCH * SIDE, PATCH * SIDE)
+    with torch.no_grad():
+        found = model.backbone.forward_features(images)
+    torch.testing.assert_close(found, plain_tokens(tensors, images, gated), atol=1e-4, rtol=1e-4)
+    assert f"({kind})" in facts(name).source
+
+
+def test_the_papers_own_repositories_resample_positions_its_way(cache: Path):
+    repository(cache / "facebook" / "dino-vits8", described("vit"), transformers_tensors("vit"))
+    assert load_model("hf:facebook/dino-vits8").backbone.position_mode == "official"
+    assert load_model("hf:facebook/dino-vits8", position_mode="size").backbone.position_mode == "size"
+
+
+def test_a_repository_of_timms_loads_strictly(cache: Path):
+    model = timm.create_model("test_vit", num_classes=7)
+    config = {
+        "architecture": "test_vit",
+        "num_classes": 7,
+        "pretrained_cfg": {"mean": MEAN, "std": STD},
+    }
+    repository(cache / "timm" / "test_vit.r160", config, model.state_dict())
+    loaded = load_model("hf:timm/test_vit.r160")
+    assert loaded.std == tuple(STD)
+    for name, tensor in loaded.backbone.state_dict().items():
+        assert torch.equal(tensor, model.state_dict()[name])
+    (cache / "timm" / "test_vit.r160" / "config.json").write_text(json.dumps(config | {"num_classes": 8}))
+    with pytest.raises(WeightsError, match="do not fit"):
+        load_model("hf:timm/test_vit.r160")
+
+
+@pytest.mark.parametrize(
+    ("config", "change", "message"),
+    [
+        ({"model_type": "swin"}, {}, r"holds a swin: read are timm's repositories, and transformers' vit"),
+        ({}, {}, "a model of no named kind"),
+        ({"architecture": "vit_of_tomorrow"}, {}, "'vit_of_tomorrow', which timm .* does not have"),
+        ({"model_type": "dinov2"}, {}, "does not describe a dinov2: KeyError"),
+        (
+            described("dinov2"),
+            {"encoder.layer.0.adapter.weight": 1},
+            "'encoder.layer.0.adapter.weight', which no",
+        ),
+        (described("dinov2"), {"layernorm.bias": None}, r"of \d+ tensors 1 missing \(norm.bias\)"),
+        (described("dinov2", hidden_size=2 * WIDTH), {}, "of another shape"),
+        (
+            described("dinov2"),
+            {"encoder.layer.1.attention.attention.key.bias": None},
+            "without keys and values",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told(config: dict, change: dict, message: str, cache: Path):
+    tensors = transformers_tensors("dinov2")
+    for name, value in change.items():
+        if value is None:
+            del tensors[name]
+        else:
+            tensors[name] = drawn(value)
+    repository(cache / "a" / "b", config, tensors)
+    with pytest.raises(WeightsError, match=message):
+        load_model("hf:a/b")
+
+
+def test_broken_and_missing_files_are_told(cache: Path):
+    with pytest.raises(DownloadError, match=f"put it at {cache / 'a' / 'b' / 'config.json'}"):
+        load_model("hf:a/b")
+    assert not is_local("hf:a/b")
+    with pytest.raises(WeightsError, match="is not here, and nothing is fetched"):
+        facts("hf:a/b")
+    with pytest.raises(WeightsError, match="names no repository: write hf:owner/name"):
+        load_model("hf:a")
+    repository(cache / "a" / "b", described("vit"), transformers_tensors("vit"))
+    (cache / "a" / "b" / "model.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(WeightsError, match=r"no readable \.safetensors"):
+        load_model("hf:a/b")
+    (cache / "a" / "b" / "config.json").write_text("[1]")
+    with pytest.raises(WeightsError, match="holds a list"):
+        load_model("hf:a/b")
+
+
+def test_gated_layers_of_timm_take_the_halves_in_transformers_order():
+    layer = SwiGLUPacked(4, 6, act_layer=nn.SiLU)
+    x = torch.randn(2, 4)
+    gate, up = layer.fc1(x).chunk(2, dim=-1)
+    torch.testing.assert_close(layer(x), layer.fc2(nn.functional.silu(gate) * up))
+
+
+def test_registers_have_no_position_and_cls_takes_its_own():
+    tensors = transformers_tensors("dinov2_with_registers")
+    named = to_timm_names(tensors, "here")
+    expected = tensors["embeddings.cls_token"] + tensors["embeddings.position_embeddings"][:, :1]
+    assert torch.equal(named["cls_token"], expected)
+    assert named["pos_embed"].shape == (1, SIDE**2, WIDTH)
+    assert set(named) == set(
+        VisionTransformer(
+            img_size=32, patch_size=8, embed_dim=WIDTH, depth=DEPTH, num_heads=HEADS, num_classes=0,
+            reg_tokens=4, no_embed_class=True, init_values=1.0,
+        ).state_dict()
+    )  # fmt: skip
+
+
+def test_timms_models_are_listed_with_what_can_be_read_and_why_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    main(["list", "--timm", "vit_small_*dinov3.*", "--json", str(tmp_path / "list.json")])
+    shown = capsys.readouterr().out
+    assert (
+        "vit_small_patch16_dinov3.lvd1689m\n    ViT (Eva), patches of 16, 12 blocks × 384, 6 heads" in shown
+    )
+    assert "4 registers; 21.6 M parameters; licence dinov3-license; here: no, 86 MB" in shown
+    assert "maps of [CLS] and of points" in shown
+    assert json.loads((tmp_path / "list.json").read_text())[0]["parameters"] > 21e6
+    main(["list", "--timm", "resnet18.a1*"])
+    assert "nothing: the attention of a ResNet cannot be read: it convolves" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="timm has no weights of a name like"):
+        main(["list", "--timm", "nothing_of_the_kind"])

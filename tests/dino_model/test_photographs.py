@@ -1,0 +1,71 @@
+"""Our own photographs: the table tells of every file what is true."""
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from dino_model import photographs
+
+MOST_BYTES = 2_000_000
+
+
+def test_table_and_files_name_the_same_pictures():
+    pictures = {file.stem for file in photographs.FOLDER.glob("*.jpg")}
+    masks = {file.stem for file in photographs.FOLDER.glob("*.png")}
+    assert pictures == set(photographs.table())
+    assert masks == set(photographs.names())
+    assert masks.isdisjoint(photographs.landscapes())
+    assert 20 <= len(masks) <= 30
+
+
+def test_every_photograph_is_free_and_says_whose_it_is():
+    for photograph in photographs.table().values():
+        assert photograph.licence in photographs.LICENCES, photograph.name
+        assert photograph.source.startswith("https://"), photograph.name
+        assert photograph.author, photograph.name
+        assert photograph.title, photograph.name
+
+
+def test_masks_are_of_one_bit_and_of_the_size_of_their_picture():
+    for name in photographs.names():
+        with Image.open(photographs.FOLDER / f"{name}.png") as file:
+            assert file.mode == "1", name
+        mask = photographs.mask(name)
+        assert mask.dtype == np.bool_
+        assert mask.shape == photographs.picture(name).shape[:2], name
+        assert max(mask.shape) <= 640, name
+
+
+def test_share_and_pin_of_the_table_are_those_of_the_mask():
+    for name in photographs.names():
+        mask = photographs.mask(name)
+        assert photographs.table()[name].share == pytest.approx(mask.mean(), abs=5e-5), name
+        assert mask[photographs.pin(name)], name
+
+
+def test_an_object_is_in_few_pieces():
+    for name in photographs.names():
+        pieces = cv2.connectedComponents(photographs.mask(name).astype(np.uint8))[0] - 1
+        assert pieces <= 3, name
+
+
+def test_there_are_small_and_large_objects_upright_and_lying_pictures():
+    shares = [photographs.table()[name].share for name in photographs.names()]
+    assert sum(share <= 0.1 for share in shares) >= 5
+    assert sum(share >= 0.25 for share in shares) >= 5
+    heights_widths = [photographs.picture(name).shape[:2] for name in photographs.names()]
+    assert sum(height > width for height, width in heights_widths) >= 5
+    assert sum(height < width for height, width in heights_widths) >= 15
+
+
+def test_all_of_them_are_small_enough_to_be_carried_along():
+    assert sum(file.stat().st_size for file in photographs.FOLDER.iterdir() if file.is_file()) <= MOST_BYTES
+
+
+def test_credit_is_one_line_and_a_wrong_name_says_which_there_are():
+    assert photographs.credit("owl") == "Owl on a branch, by Lepale, CC0-1.0"
+    with pytest.raises(ValueError, match=r"no photograph 'cat'; there are kitten, "):
+        photographs.picture("cat")
+    with pytest.raises(ValueError, match=r"canyon is a landscape without an object; those with one: kitten"):
+        photographs.mask("canyon")

@@ -1,0 +1,122 @@
+// Masks as arrays: how well two agree, their borders, what is painted.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { area, best, countOf, jaccard, outlinePath, union } from "../../app/static/maths/labels.js";
+import { Painting, centres, fromRuns, tint } from "../../app/static/maths/painting.js";
+import { keyVectors, proposal } from "../../app/static/maths/proposal.js";
+import { random } from "./random.js";
+
+const labels = (rows, columns, values) => ({ rows, columns, values: Uint8Array.from(values) });
+
+test("jaccard is what both have over what either has, whatever their grids", () => {
+  const left = labels(1, 2, [1, 0]);
+  assert.equal(jaccard(left, labels(2, 4, [1, 1, 1, 0, 1, 1, 1, 0])), 4 / 6);
+  assert.equal(jaccard(left, labels(1, 2, [0, 0])), 0);
+  assert.equal(jaccard(labels(1, 1, [0]), labels(1, 1, [0])), 1);
+  assert.equal(jaccard(labels(1, 3, [1, 2, 2]), labels(1, 3, [0, 1, 1]), undefined, 2), 1);
+});
+
+test("the best mask is the first of equals", () => {
+  const masks = new Map([
+    ["0", labels(1, 2, [0, 1])],
+    ["1", labels(1, 2, [1, 0])],
+    ["2", labels(1, 2, [1, 0])],
+  ]);
+  assert.equal(best(masks, labels(1, 2, [1, 0])), "1");
+});
+
+test("objects are counted and measured", () => {
+  const found = labels(2, 2, [0, 1, 2, 2]);
+  assert.equal(countOf(found), 2);
+  assert.equal(area(found), 0.75);
+  assert.equal(area(found, 2), 0.5);
+  assert.deepEqual([...union([Uint8Array.of(1, 0, 0), Uint8Array.of(0, 0, 1)])], [1, 0, 1]);
+});
+
+test("an outline goes around what is kept, at the edge of the picture too", () => {
+  const lines = (kept, rows, columns) => outlinePath(Uint8Array.from(kept), rows, columns).match(/M[^M]+/g) ?? [];
+  assert.deepEqual(lines([1], 1, 1).sort(), ["M0 0H1", "M0 0V1", "M0 1H1", "M1 0V1"]);
+  assert.deepEqual(lines([0, 0], 1, 2), []);
+  // Its length is the number of borders between kept and not kept.
+  const next = random(3);
+  const kept = Uint8Array.from({ length: 30 }, () => (next() < 0.5 ? 1 : 0));
+  const length = lines(kept, 5, 6).reduce((sum, line) => {
+    const [, x, y, way, end] = /M(\d+) (\d+)([HV])(\d+)/.exec(line);
+    return sum + Number(end) - Number(way === "H" ? x : y);
+  }, 0);
+  const at = (row, column) => (row < 0 || column < 0 || row > 4 || column > 5 ? 0 : kept[row * 6 + column]);
+  let borders = 0;
+  for (let row = 0; row <= 5; row++) {
+    for (let column = 0; column <= 6; column++) {
+      borders += Number(at(row, column) !== at(row - 1, column)) + Number(at(row, column) !== at(row, column - 1));
+    }
+  }
+  assert.equal(length, borders);
+});
+
+test("a stroke takes every pixel within its radius, and undo gives them back", () => {
+  const painting = new Painting({ width: 20, height: 10, most: 3 });
+  painting.remember();
+  painting.line({ x: 4, y: 5 }, { x: 14, y: 5 }, 2);
+  const expected = Array.from({ length: 200 }, (_, pixel) => {
+    const [x, y] = [(pixel % 20) + 0.5, Math.floor(pixel / 20) + 0.5];
+    return Math.hypot(x - Math.min(14, Math.max(4, x)), y - 5) <= 2 ? 1 : 0;
+  });
+  assert.deepEqual([...painting.values], expected);
+  const drawn = painting.values.slice();
+  painting.undo();
+  assert.equal(painting.labels, null);
+  painting.redo();
+  assert.deepEqual(painting.values, drawn);
+});
+
+test("runs hold a painting", () => {
+  const painting = new Painting({ width: 4, height: 2, most: 2 });
+  painting.values = Uint8Array.of(0, 1, 1, 2, 2, 2, 0, 0);
+  assert.deepEqual(painting.runs(), [0, 1, 1, 2, 2, 3, 0, 2]);
+  assert.deepEqual(fromRuns(painting.runs(), 8), painting.values);
+});
+
+test("history is bounded by bytes", () => {
+  const painting = new Painting({ width: 2000, height: 1000, most: 1 });
+  for (let stroke = 0; stroke < 20; stroke++) painting.remember();
+  assert.ok(painting.past.length * painting.values.length <= 12e6);
+  assert.ok(painting.past.length >= 3);
+});
+
+test("objects are added, removed and take the free number", () => {
+  const painting = new Painting({ width: 2, height: 1, most: 3 });
+  painting.values = Uint8Array.of(1, 0);
+  painting.add();
+  assert.deepEqual([painting.objects, painting.active], [[1, 2], 2]);
+  painting.remove(1);
+  assert.deepEqual([painting.objects, painting.active, [...painting.values]], [[2], 2, [0, 0]]);
+  painting.undo();
+  assert.deepEqual(
+    [painting.objects, [...painting.values]],
+    [
+      [1, 2],
+      [1, 0],
+    ],
+  );
+});
+
+test("a number stands on its own object, and edges are opaque", () => {
+  const values = Uint8Array.from({ length: 25 }, (_, pixel) =>
+    pixel % 5 && pixel % 5 < 4 && pixel > 4 && pixel < 20 ? 1 : 0,
+  );
+  assert.deepEqual(centres(values, 5, 5).get(1), { x: 0.5, y: 0.5 });
+  const data = new Uint8ClampedArray(100);
+  tint(values, 5, [[9, 8, 7]], data);
+  assert.deepEqual([...data.subarray(4 * 12, 4 * 12 + 4)], [9, 8, 7, 115]);
+  assert.deepEqual([...data.subarray(4 * 6, 4 * 6 + 4)], [9, 8, 7, 255]);
+  assert.equal(data[3], 0);
+});
+
+test("a click takes what is alike and hangs together with it", () => {
+  // One head, five patches in a row; keys: a a b a a. The far two are alike but cut off.
+  const keys = Float32Array.of(0, 0, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0);
+  const vectors = keyVectors({ keys, queries: keys, heads: 1, tokens: 6, dim: 2, prefix: 1 });
+  assert.deepEqual([...proposal(vectors, { rows: 1, columns: 5 }, { row: 0, column: 0 }, 0.9)], [1, 1, 0, 0, 0]);
+});

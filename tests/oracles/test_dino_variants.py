@@ -1,0 +1,103 @@
+"""Targets and losses of the paper's ablations agree, and their gradients, in double precision and in fp32."""
+
+import pytest
+import torch
+
+from training import losses, targets
+
+DTYPES = {torch.float64: 1e-10, torch.float32: 1e-5}
+BALANCED = {torch.float64: 1e-10, torch.float32: 1e-4}  # what goes through exponentials of the batch
+
+
+@pytest.fixture(params=DTYPES, ids=str)
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture
+def file(oracle, dtype):
+    return {name: torch.from_numpy(array) for name, array in oracle("dino_variants").items()}
+
+
+def student(file, dtype):
+    return file["student_output"].to(dtype).unflatten(0, (int(file["ncrops"]), -1)).requires_grad_()
+
+
+def teacher(file, dtype):
+    return file["teacher_output"].to(dtype).unflatten(0, (2, -1))
+
+
+def agree(found, expected, tolerance):
+    """Relative to the largest magnitude, as the oracles' README has it."""
+    scale = expected.abs().max().item()
+    torch.testing.assert_close(found.double(), expected, atol=tolerance * scale, rtol=0)
+
+
+def made(name, file, dtype):
+    """The target called `name`, [2, batch, K]."""
+    logits = teacher(file, dtype)
+    if name == "centering":
+        return targets.sharpen(logits - file["center"], float(file["teacher_temperature"]))
+    if name == "none":
+        return targets.sharpen(logits, float(file["teacher_temperature"]))
+    operation, rows = name.split("/")
+    iterations = {"softmax_batch": 1, "sinkhorn1": 1, "sinkhorn3": 3}[operation]
+    if rows == "joint":
+        logits = logits.flatten(0, 1)
+    found = targets.sinkhorn_knopp(logits, float(file["sinkhorn_tau"]), iterations)
+    return found if rows == "per_view" else found.unflatten(0, (2, -1))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "centering",
+        "none",
+        *(
+            f"{operation}/{rows}"
+            for operation in ("softmax_batch", "sinkhorn1", "sinkhorn3")
+            for rows in ("per_view", "joint")
+        ),
+    ],
+)
+def test_targets_their_loss_gradient_entropy_and_divergence_agree(file, dtype, name):
+    tolerance = (BALANCED if "/" in name else DTYPES)[dtype]
+    target, ours = made(name, file, dtype), student(file, dtype)
+    agree(target.flatten(0, 1), file[f"{name}/target"], tolerance)
+    loss = losses.multi_crop_cross_entropy(ours, target, float(file["student_temperature"]))
+    loss.backward()
+    agree(loss, file[f"{name}/ce_loss"], tolerance)
+    agree(ours.grad.flatten(0, 1), file[f"{name}/ce_grad"], tolerance)
+    entropy = losses.entropy(target)
+    agree(entropy, file[f"{name}/entropy"], tolerance)
+    agree(loss.detach() - entropy, file[f"{name}/kl"], tolerance)
+
+
+def test_center_agrees(file, dtype):
+    center = targets.Center(file["center"].shape[1], float(file["center_momentum"])).to(dtype)
+    center.value.copy_(file["center"])
+    center.update(teacher(file, dtype))
+    agree(center.value, file["center_after"], DTYPES[dtype])
+
+
+@pytest.mark.parametrize("name", ["mse", "mse_centered"])
+def test_mse_and_its_gradient_agree(file, dtype, name):
+    ours, theirs = student(file, dtype), teacher(file, dtype)
+    if name == "mse_centered":
+        theirs = theirs - file["center"]
+    loss = losses.multi_crop_mse(ours, theirs)
+    loss.backward()
+    agree(loss, file[f"{name}/loss"], DTYPES[dtype])
+    agree(ours.grad.flatten(0, 1), file[f"{name}/grad"], DTYPES[dtype])
+
+
+@pytest.mark.parametrize("name", ["infonce_queue", "infonce_batch"])
+def test_info_nce_and_its_gradient_agree(file, dtype, name):
+    ours = student(file, dtype)
+    negatives = file["negatives"].to(dtype) if name == "infonce_queue" else None
+    loss = losses.multi_crop_info_nce(
+        ours, teacher(file, dtype), float(file["infonce_temperature"]), negatives
+    )
+    loss.backward()
+    agree(loss, file[f"{name}/loss"], DTYPES[dtype])
+    agree(ours.grad.flatten(0, 1), file[f"{name}/grad"], DTYPES[dtype])

@@ -1,0 +1,66 @@
+"""SwAV's codes, loss, gradients and queue agree, step by step, with a queue and without."""
+
+import pytest
+import torch
+
+from dino_model.head import HeadConfig
+from tests.oracles.echo import Echo, batch_of
+from training.losses import unit
+from training.methods.swav import SwAV, SwAVConfig, SwAVSchedules
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("setting", ["no_queue", "queue"])
+def test_every_step_agrees(oracle, setting, dtype, tolerance):
+    file = {name: torch.as_tensor(array) for name, array in oracle("swav").items()}
+    prototypes, width = file["prototypes"].shape
+    length, crops = int(file["queue_length"]), int(file["ncrops"])
+    config = SwAVConfig(
+        HeadConfig(prototypes, bottleneck=width),
+        temperature=float(file["temperature"]),
+        epsilon=float(file["epsilon"]),
+        sinkhorn_iterations=int(file["sinkhorn_iterations"]),
+        queue=length if setting == "queue" else 0,
+    )
+    swav = SwAV(Echo(0), config, SwAVSchedules(frozen_steps=0, queue_step=0)).to(dtype)
+    with torch.no_grad():
+        swav.prototypes.copy_(unit(file["prototypes"].to(dtype)))
+
+    def agree(found, name):
+        expected = file[name]
+        torch.testing.assert_close(
+            found.detach().double(),
+            expected,
+            atol=tolerance * expected.abs().max().item(),
+            rtol=0,
+            msg=lambda text: f"{name}: {text}",
+        )
+
+    agree(swav.prototypes, "prototypes_normalised")
+    for step in range(int(file["steps"])):
+        features = file[f"step{step}/features"].to(dtype).unflatten(0, (crops, -1)).requires_grad_()
+        assert features.shape[1] == int(file["batch"])
+        loss = swav.training_loss(batch_of(features, features[:2].detach()), step)
+        of_features, of_prototypes = torch.autograd.grad(loss.value, [features, swav.prototypes])
+        here = f"step{step}/{setting}"
+        agree(loss.value, f"{here}/loss")
+        agree(of_features.flatten(0, 1), f"{here}/features_grad")
+        agree(of_prototypes, f"{here}/prototypes_grad")
+        scores = unit(features) @ swav.prototypes.T
+        agree(scores.flatten(0, 1), f"step{step}/scores")
+        agree(swav.codes(scores[:2]), f"{here}/codes")
+        if swav.queue is not None:
+            assert swav.queue.full() == bool(file[f"{here}/used"])
+        swav.after_step(step, [loss.kept])
+        agree(swav.prototypes, "prototypes_normalised")
+        if swav.queue is not None:
+            agree(newest_first(swav, features.shape[1]), f"{here}/queue_after")
+
+
+def newest_first(swav, batch):
+    """The queue as the reference has it: [2, length, width], the newest batch first, zeros before any."""
+    blocks = swav.queue.vectors.unflatten(0, (-1, batch)).unflatten(2, (2, -1))  # [blocks, batch, 2, width]
+    put = int(swav.queue.seen) // batch
+    order = [place % len(blocks) for place in range(put - 1, put - 1 - len(blocks), -1)]
+    known = torch.tensor([put - age > 0 for age in range(len(blocks))])
+    return (blocks[order] * known[:, None, None, None]).flatten(0, 1).transpose(0, 1)

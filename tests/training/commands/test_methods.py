@@ -1,0 +1,226 @@
+"""Every method and variant through the command: trains, resumes exactly, refuses what it cannot do."""
+
+import json
+import signal
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dino_model.weights import load_model
+from training import __main__ as command
+from training.checkpoint import Run
+
+COMMON = [
+    *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "3", "--drop-path", "0.1"),
+    *("--patch-size", "8", "--global-size", "32", "--local-size", "16", "--batch-size", "4", "--epochs", "3"),
+    *(
+        "--warmup-epochs",
+        "1",
+        "--workers",
+        "0",
+        "--device",
+        "cpu",
+        "--precision",
+        "fp32",
+        "--save-every",
+        "2",
+    ),
+]
+OWN = {
+    "dino": ("--prototypes", "24", "--hidden", "16", "--bottleneck", "8", "--local-crops", "2"),
+    "byol": ("--prototypes", "16", "--hidden", "16", "--predictor", "16"),
+    "moco-v2": ("--prototypes", "16", "--hidden", "16", "--queue", "8", "--local-crops", "1"),
+    "swav": (
+        *("--prototypes", "12", "--hidden", "16", "--bottleneck", "8", "--local-crops", "2"),
+        *("--queue", "4", "--queue-start-epoch", "1"),
+    ),
+    "supervised": (),
+}
+NETWORKS = {
+    "dino": ["teacher", "student"],
+    "byol": ["student", "teacher"],
+    "moco-v2": ["student", "teacher"],
+    "swav": ["student"],
+    "supervised": ["student"],
+}
+LOGGED = {
+    "dino": {"teacher_entropy", "kl", "ln_k", "center_norm", "teacher_momentum", "teacher_temperature"},
+    "byol": {"spread", "teacher_momentum"},
+    "moco-v2": {"spread", "teacher_momentum"},
+    "swav": {"code_entropy", "kl", "ln_k"},
+    "supervised": {"accuracy"},
+}
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    folder = tmp_path / "pictures"
+    generator = np.random.default_rng(0)
+    for i in range(10):
+        target = folder / f"class{i % 2}" / f"{i}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (40, 48, 3), np.uint8)).save(target)
+    return folder
+
+
+def pretrain(pictures, output, method, *more):
+    words = ["pretrain", "--data", str(pictures), "--output", str(output), "--method", method]
+    return command.main([*words, *COMMON, *OWN[method], *map(str, more)])
+
+
+def logged(output):
+    lines = [json.loads(line) for line in Run(output).log.read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "images_per_second"} for line in lines]
+
+
+def weights(output):
+    return torch.load(Run(output).checkpoint, weights_only=True)["method"]
+
+
+class AfterThreeSteps:
+    """A SIGTERM that comes while the third step is taken."""
+
+    asked = 0
+
+    def __bool__(self):
+        self.asked += 1
+        return self.asked >= 3
+
+    def __getitem__(self, _):
+        return signal.SIGTERM
+
+
+@pytest.mark.parametrize("method", OWN)
+def test_every_method_trains_and_resumes_as_if_never_stopped(method, pictures, tmp_path, monkeypatch):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert pretrain(pictures, whole, method, "--probe-every", 6) == 0
+    lines = logged(whole)
+    assert len(lines) == 6
+    assert LOGGED[method] <= lines[0].keys()
+    assert {f"knn_{name}" for name in NETWORKS[method]} <= lines[-1].keys()
+    monkeypatch.setattr("training.commands.pretrain.stop_signal", lambda: nullcontext(AfterThreeSteps()))
+    assert pretrain(pictures, parts, method, "--probe-every", 6) == 75
+    assert len(logged(parts)) == 3
+    monkeypatch.undo()
+    torch.rand(7)  # another history
+    resume = ["pretrain", "--resume", str(parts), "--workers", "0", "--device", "cpu", "--probe-every", "6"]
+    assert command.main(resume) == 0
+    assert logged(parts) == lines
+    torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", OWN)
+def test_the_networks_of_every_method_can_be_loaded_its_usual_one_first(method, pictures, tmp_path):
+    run = tmp_path / "run"
+    short = ("--queue-start-epoch", 0) if method == "swav" else ()
+    assert pretrain(pictures, run, method, "--epochs", 1, "--warmup-epochs", 0, *short) == 0
+    usual = load_model(str(run)).backbone.state_dict()
+    for name in NETWORKS[method]:
+        assert load_model(str(run), checkpoint_key=name).backbone.state_dict().keys() == usual.keys()
+    first = weights(run)[f"{NETWORKS[method][0]}.backbone.blocks.0.attn.qkv.weight"]
+    assert torch.equal(usual["blocks.0.attn.qkv.weight"], first)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--teacher", "previous-epoch"),
+        ("--teacher", "previous-iteration"),
+        ("--teacher", "student-copy"),
+        ("--teacher-output", "softmax-batch"),
+        ("--teacher-output", "sinkhorn-knopp", "--sinkhorn-iterations", 1),
+        ("--teacher-output", "none", "--center-momentum", 0),
+        ("--no-sharpen",),
+        ("--teacher-temperature", 0, "--teacher-temperature-start", 0),
+        ("--loss", "mse"),
+        ("--loss", "infonce", "--teacher-output", "none"),
+        ("--loss", "infonce", "--teacher-output", "none", "--queue", 16),
+        ("--predictor", 12),
+        ("--bottleneck", "None", "--layers", 2, "--batch-norm", "--activation", "relu"),
+        ("--local-crops", 0, "--global-scale", 0.14, 1),
+    ],
+)
+def test_dinos_variants_are_flags(more, pictures, tmp_path):
+    plain = logged_of(pictures, tmp_path / "plain")
+    assert logged_of(pictures, tmp_path / "variant", *more) != plain
+
+
+def logged_of(pictures, output, *more):
+    short = ("--epochs", 1, "--warmup-epochs", 0, "--freeze-last-layer-epochs", 0, "--batch-size", 4)
+    assert pretrain(pictures, output, "dino", *short, *more) == 0
+    return logged(output)
+
+
+@pytest.mark.parametrize("method", ["dino", "moco-v2"])
+def test_a_batch_in_parts_learns_the_same(method, pictures, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    more = ("--batch-size", 8, "--drop-path", 0.3)
+    assert pretrain(pictures, whole, method, *more) == 0
+    assert pretrain(pictures, parts, method, *more, "--accumulate", 4) == 0
+    for one, other in zip(logged(whole), logged(parts), strict=True):
+        one.pop("spread", 0), other.pop("spread", 0)  # of a part's pictures, only told
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
+
+
+BAD = [
+    ("moco-v2", ("--queue", 10), "--queue is 10, no multiple of the batch of 4: choose 8 or 12"),
+    ("moco-v2", ("--global-crops", 3), "--global-crops is 3: moco-v2 compares two views"),
+    ("moco-v2", ("--temperature", 0), "--temperature is 0"),
+    ("swav", ("--queue-start-epoch", 3), "training ends after 3 epochs: the queue would never begin"),
+    ("swav", ("--queue", 6), "--queue is 6, no multiple of the batch of 4"),
+    ("swav", ("--accumulate", 2), "swav balances its codes over the whole batch at once"),
+    ("byol", ("--accumulate", 2), "batch normalisation needs the whole batch at once"),
+    ("byol", ("--batch-size", 1), "batch normalisation needs 2 pictures or more at once"),
+    ("byol", ("--global-crops", 1), "--global-crops is 1: byol compares two views"),
+    ("dino", ("--architecture", "resnet50", "--accumulate", 2), "batch normalisation needs the whole batch"),
+    ("dino", ("--batch-norm", "--batch-size", 1), "batch normalisation needs 2 pictures or more at once"),
+    ("dino", ("--accumulate", 3), "--accumulate is 3, expected a divisor of the batch of 4"),
+    ("dino", ("--accumulate", 0), "--accumulate"),
+    ("dino", ("--teacher-output", "sinkhorn-knopp", "--accumulate", 2), "needs the whole batch"),
+    ("dino", ("--loss", "infonce"), "pass --teacher-output none"),
+    ("dino", ("--queue", 8), "--queue is for --loss infonce"),
+    ("supervised", ("--accumulate", 2), "pictures of the whole batch are mixed"),
+]
+
+
+@pytest.mark.parametrize(("method", "more", "words"), BAD)
+def test_what_a_method_cannot_do_is_refused_in_one_sentence(method, more, words, pictures, tmp_path, capsys):
+    assert pretrain(pictures, tmp_path / "run", method, *more) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("run/*"))
+
+
+def test_labels_missing_for_supervised_end_in_one_sentence(pictures, tmp_path, capsys):
+    assert pretrain(pictures / "class0", tmp_path / "run", "supervised") == 1
+    assert "supervised needs pictures of several classes" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "owners"),
+    [
+        ("byol", "--teacher-output", "dino"),
+        ("swav", "--predictor", "dino, byol"),
+        ("dino", "--mixup", "supervised"),
+        ("moco-v2", "--epsilon", "swav"),
+        ("byol", "--no-sharpen", "dino"),
+        ("supervised", "--prototypes=8", "dino, byol, moco-v2, swav"),
+    ],
+)
+def test_a_variant_that_a_method_does_not_have_is_refused(method, option, owners, pictures, tmp_path, capsys):
+    assert pretrain(pictures, tmp_path / "run", method, option, "1") == 1
+    error = capsys.readouterr().err.strip()
+    assert error == f"error: {method} has no {option.split('=')[0]}: that is an option of {owners}"
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_queue_of_a_run_cannot_change(pictures, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert pretrain(pictures, run, "moco-v2", "--epochs", 1, "--warmup-epochs", 0) == 0
+    assert command.main(["pretrain", "--resume", str(run), "--queue", "16", "--device", "cpu"]) == 1
+    assert "method.queue was 8, now 16" in capsys.readouterr().err

@@ -1,0 +1,561 @@
+"""The command on small real runs, and what it says when it cannot."""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dino_model.weights import load_model
+from training import __main__ as command
+from training import losses
+from training.checkpoint import Run
+from training.methods.dino import DINO
+
+REPOSITORY = Path(__file__).parents[3]
+TINY = [
+    *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "3", "--drop-path", "0.1"),
+    *("--patch-size", "8", "--global-size", "32", "--local-size", "16"),
+    *("--prototypes", "64", "--hidden", "16", "--bottleneck", "8", "--local-crops", "2", "--batch-size", "4"),
+    *("--epochs", "3", "--warmup-epochs", "1", "--workers", "0", "--device", "cpu", "--precision", "fp32"),
+    *("--save-every", "2"),
+]
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    folder = tmp_path / "pictures"
+    generator = np.random.default_rng(0)
+    for i in range(10):
+        target = folder / f"class{i % 2}" / f"{i}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (40, 48, 3), np.uint8)).save(target)
+    return folder
+
+
+def pretrain(pictures, output, *more):
+    return command.main(
+        ["pretrain", "--data", str(pictures), "--output", str(output), *TINY, *map(str, more)]
+    )
+
+
+def logged(output):
+    return [json.loads(line) for line in Run(output).log.read_text().splitlines()]
+
+
+def weights(output):
+    return torch.load(Run(output).checkpoint, weights_only=True)["method"]
+
+
+def test_a_run_leaves_log_configuration_and_checkpoint(pictures, tmp_path):
+    output = tmp_path / "run"
+    assert pretrain(pictures, output, "--probe-every", 3) == 0
+    lines = logged(output)
+    assert [line["step"] for line in lines] == list(range(6))  # 10 pictures: 2 steps in each of 3 epochs
+    assert {
+        "loss",
+        "teacher_entropy",
+        "kl",
+        "ln_k",
+        "images_per_second",
+        "center_norm",
+        "lr",
+        "weight_decay",
+        "teacher_momentum",
+        "teacher_temperature",
+    } <= lines[0].keys()
+    probed = [line for line in lines if "knn_teacher" in line]
+    assert [line["step"] for line in probed] == [2, 5]
+    assert {"knn_student", "lift_teacher", "lift_student"} <= probed[0].keys()
+    assert lines[0]["loss"] == pytest.approx(lines[0]["teacher_entropy"] + lines[0]["kl"], abs=1e-5)
+    assert json.loads((output / "config.json").read_text())["backbone"]["width"] == 24
+    state = torch.load(Run(output).checkpoint, weights_only=True)
+    assert state["step"] == 6
+    assert "teacher.backbone.cls_token" in state["method"]
+
+
+class After:
+    """A signal that comes while the given step is taken: true from then on, and its number."""
+
+    def __init__(self, step, number=signal.SIGTERM):
+        self.asked, self.step, self.number = -1, step, number
+
+    def __bool__(self):
+        self.asked += 1
+        return self.asked >= self.step
+
+    def __getitem__(self, _):
+        return self.number
+
+
+def stop_after(monkeypatch, step, number=signal.SIGTERM):
+    monkeypatch.setattr("training.commands.pretrain.stop_signal", lambda: nullcontext(After(step, number)))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("--views", 1, "--kept-tokens", 0.5, "--spreading", 0.3, "--alignment", 5, "--optimizer", "muon"),
+        ("--position-start", "sincos", "--batched-photometry"),
+    ],
+)
+def test_resuming_gives_the_very_run_that_was_not_interrupted(pictures, tmp_path, monkeypatch, more):
+    """With stochastic depth: what is dropped goes by seed, step and place, not by what was drawn before."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert pretrain(pictures, whole, "--drop-path", 0.3, *more) == 0
+    stop_after(monkeypatch, 2)
+    assert pretrain(pictures, parts, "--drop-path", 0.3, *more) == 75
+    assert len(logged(parts)) == 3
+    monkeypatch.undo()
+    torch.rand(7)  # another history
+    assert command.main(["pretrain", "--resume", str(parts), "--workers", "0", "--device", "cpu"]) == 0
+    assert values(parts) == values(whole)
+    torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
+
+
+def test_stochastic_depth_is_felt(pictures, tmp_path):
+    """So that the test above compares something."""
+    for share in (0, 0.3):
+        assert pretrain(pictures, tmp_path / str(share), "--drop-path", share) == 0
+    assert values(tmp_path / "0") != values(tmp_path / "0.3")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_run_that_was_stopped_says_by_its_exit_code_that_it_is_not_done(
+    pictures, tmp_path, monkeypatch, capsys, number, code
+):
+    stop_after(monkeypatch, 1, number)
+    assert pretrain(pictures, tmp_path / "run") == code
+    assert f"2 of 6 steps done, --resume {tmp_path / 'run'} goes on" in capsys.readouterr().out
+
+
+def test_a_signal_in_the_last_step_changes_nothing(pictures, tmp_path, monkeypatch):
+    stop_after(monkeypatch, 5)
+    assert pretrain(pictures, tmp_path / "run") == 0
+
+
+def test_a_job_that_is_begun_again_goes_on_or_begins(pictures, tmp_path, monkeypatch):
+    """One command line, whatever the kill left: nothing, a configuration, a checkpoint, the whole run."""
+    first, whole, run = tmp_path / "first", tmp_path / "whole", tmp_path / "run"
+    assert pretrain(pictures, first, "--epochs", 1) == 0
+    job = ("--seed", 3, "--init-backbone", first)
+    assert pretrain(pictures, whole, *job) == 0
+    begun = [*job, "--resume"]
+    monkeypatch.setattr("training.session.train", lambda *_, **__: pytest.fail("killed"))
+    with pytest.raises(pytest.fail.Exception):
+        pretrain(pictures, run, *begun)
+    monkeypatch.undo()
+    assert [path.name for path in run.iterdir()] == ["config.json"]
+    stop_after(monkeypatch, 2)
+    assert command.main(["pretrain", "--resume", str(run), "--workers", "0", "--device", "cpu"]) == 75
+    monkeypatch.undo()
+    assert pretrain(pictures, run, *begun) == 0
+    assert values(run) == values(whole)
+    assert pretrain(pictures, run, *begun) == 0
+    assert values(run) == values(whole)
+
+
+def test_a_folder_alone_is_not_enough_to_begin(tmp_path, capsys):
+    assert command.main(["pretrain", "--resume", str(tmp_path / "nothing")]) == 1
+    assert "Pass --data" in capsys.readouterr().err
+
+
+def test_touched_and_copied_pictures_are_the_same(pictures, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    stop_after(monkeypatch, 2)
+    assert pretrain(pictures, run) == 75
+    os.utime(pictures / "class0" / "0.png", (1, 1))
+    stop_after(monkeypatch, 1)
+    assert pretrain(pictures, run, "--resume") == 75
+    monkeypatch.undo()
+    copy = tmp_path / "copy"
+    shutil.copytree(pictures, copy)
+    assert pretrain(copy, run, "--resume") == 0
+
+
+def test_other_pictures_are_refused(pictures, tmp_path, monkeypatch, capsys):
+    run = tmp_path / "run"
+    stop_after(monkeypatch, 2)
+    assert pretrain(pictures, run) == 75
+    (pictures / "class0" / "0.png").rename(pictures / "class0" / "10.png")
+    assert pretrain(pictures, run, "--resume") == 1
+    assert "the fingerprint of names and sizes of the pictures was" in capsys.readouterr().err
+
+
+def test_what_the_method_finds_wrong_is_said_while_it_trains(pictures, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(DINO, "diagnose", staticmethod(lambda logs: f"ln K is {logs['ln_k']:.1f}"))
+    assert pretrain(pictures, tmp_path / "run") == 0
+    assert "warning at step 6: ln K is 4.2\n" in capsys.readouterr().err
+
+
+def test_what_is_named_changes_from_the_last_checkpoint_on(pictures, tmp_path, monkeypatch, capsys):
+    run = tmp_path / "run"
+    stop_after(monkeypatch, 2)
+    assert pretrain(pictures, run) == 75
+    monkeypatch.undo()
+    resumed = ["pretrain", "--resume", str(run), "--workers", "0", "--device", "cpu"]
+    assert command.main([*resumed, "--lr", "0.1", "--precision", "bf16", "--save-every", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "from here on optimizer.lr was 0.0005, now 0.1, precision was fp32, now bf16" in said
+    rates = [line["lr"] for line in logged(run)]
+    assert rates[1] == pytest.approx(0.0005 * 4 / 256)  # the peak, at the end of the warm-up
+    assert max(rates[3:]) > 0.1 * 4 / 256 / 2
+    config = Run(run).config()
+    assert config["recipe"]["optimizer"]["lr"] == 0.1
+    assert config["changes"] == [
+        {"step": 3, "changed": {"optimizer.lr": [0.0005, 0.1], "precision": ["fp32", "bf16"]}}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        (("--heads", "2"), "backbone.heads was 3, now 2"),
+        (("--prototypes", "65"), "method.head.prototypes was 64, now 65"),
+        (("--batch-size", "5"), "batch_size was 4, now 5"),
+        (("--position-mode", "size"), "backbone.position_mode was official, now size"),
+        (("--optimizer", "muon"), "optimizer.name was adamw, now muon"),
+        (("--mean", "0", "0", "0"), "mean was"),
+        (("--seed", "1"), "the seed was 0, now 1"),
+        (("--init-backbone", "embedded"), "has begun already: leave --init-backbone out"),
+        (("--recipe", "paper"), "was begun with --recipe official-default"),
+        (("--method", "byol"), "--method is byol, but the run was begun with dino: leave it out"),
+        (("--output", "elsewhere"), "leave --output out"),
+    ],
+)
+def test_what_the_state_does_not_fit_is_refused(pictures, tmp_path, monkeypatch, capsys, named, words):
+    run = tmp_path / "run"
+    stop_after(monkeypatch, 2)
+    assert pretrain(pictures, run) == 75
+    before = (run / "config.json").read_text()
+    assert command.main(["pretrain", "--resume", str(run), *named]) == 1
+    assert words in capsys.readouterr().err
+    assert (run / "config.json").read_text() == before
+
+
+def test_the_configuration_tells_how_the_run_was_begun(pictures, tmp_path):
+    run = tmp_path / "run"
+    assert pretrain(pictures, tmp_path / "first", "--epochs", 1) == 0
+    assert pretrain(pictures, run, "--init-from", tmp_path / "first") == 0
+    config = json.loads((run / "config.json").read_text())
+    assert config["options"]["data"] == str(pictures)
+    assert config["init"] == {"from": str(tmp_path / "first"), "backbone": None}
+    assert torch.__version__.startswith(config["versions"]["torch"])
+    assert config["command"]
+    assert config["networks"] == {"teacher": "teacher.backbone", "student": "student.backbone"}
+    assert config["mean"] == [0.485, 0.456, 0.406]
+
+
+def test_networks_are_loaded_with_the_runs_own_normalisation(pictures, tmp_path):
+    run = tmp_path / "run"
+    assert pretrain(pictures, run, "--mean", 0.1, 0.2, 0.3, "--std", 0.5, 0.5, 0.5) == 0
+    for key in (None, "student"):
+        model = load_model(str(run), checkpoint_key=key)
+        assert (model.mean, model.std) == ((0.1, 0.2, 0.3), (0.5, 0.5, 0.5))
+
+
+def test_a_run_older_than_a_setting_goes_on(pictures, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    stop_after(monkeypatch, 0)
+    assert pretrain(pictures, run) == 75
+    monkeypatch.undo()
+    config = json.loads((run / "config.json").read_text())
+    del config["recipe"]["crops"]["margin"], config["recipe"]["method"]["views"]
+    del config["backbone"]["position_start"], config["recipe"]["backbone"]["position_start"]
+    (run / "config.json").write_text(json.dumps(config))
+    assert pretrain(pictures, run, "--resume") == 0
+
+
+def values(run):
+    """What a run logged, but for the clock's."""
+    return [
+        {name: value for name, value in line.items() if name != "images_per_second"} for line in logged(run)
+    ]
+
+
+def test_a_run_begins_with_any_models_backbone(pictures, tmp_path, capsys):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert pretrain(pictures, first) == 0
+    more = ("--init-backbone", first, "--global-size", 48, "--optimizer", "muon")  # --image-size follows
+    assert pretrain(pictures, second, *more) == 0
+    assert f"backbone of {first}, a fresh head" in capsys.readouterr().out
+    start = torch.load(second / "step-00000000.pt", weights_only=True)["method"]
+    taken = weights(first)
+    for network in ("student", "teacher"):
+        name = f"{network}.backbone.blocks.0.attn.qkv.weight"
+        torch.testing.assert_close(start[name], taken["teacher.backbone.blocks.0.attn.qkv.weight"])
+        assert start[f"{network}.backbone.pos_embed"].shape == (1, 37, 24)
+    assert not torch.equal(start["student.head.mlp.0.weight"], taken["student.head.mlp.0.weight"])
+
+
+def test_two_places_to_start_from_are_one_too_many(pictures, tmp_path, capsys):
+    assert pretrain(pictures, tmp_path / "run", "--init-from", "a", "--init-backbone", "embedded") != 0
+    assert "choose one" in capsys.readouterr().err
+
+
+def test_init_from_takes_weights_only_and_resamples_positions(pictures, tmp_path, capsys):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert pretrain(pictures, first) == 0
+    more = ("--init-from", first, "--global-size", 48, "--epochs", 1)
+    assert pretrain(pictures, second, *more) == 0
+    assert f"weights of {first}, step 6" in capsys.readouterr().out
+    assert weights(second)["student.backbone.pos_embed"].shape == (1, 37, 24)
+    start = torch.load(second / "step-00000000.pt", weights_only=True)["method"]
+    taken = weights(first)
+    for network in ("student", "teacher"):
+        name = f"{network}.head.mlp.0.weight"
+        assert torch.equal(start[name], taken[name])
+    assert taken["center.value"].norm() > 0
+    assert start["center.value"].norm() == 0
+    assert logged(second)[0]["step"] == 0
+
+
+def test_excluded_and_broken_pictures_are_left_out(pictures, tmp_path, capsys):
+    (pictures / "class0" / "0.png").write_bytes(b"broken")
+    (pictures / "notes.txt").write_text("no picture")
+    excluded = tmp_path / "exclude.txt"
+    excluded.write_text("class1/1.png\n")
+    assert pretrain(pictures, tmp_path / "run", "--exclude", excluded) == 0
+    captured = capsys.readouterr()
+    assert "9 pictures" in captured.out
+    assert captured.err.count("0.png") == 1
+    assert "1 unreadable pictures were skipped" in captured.out
+
+
+def test_the_small_data_recipe_prints_its_reasons(pictures, tmp_path, capsys):
+    (pictures / "class0" / "0.png").write_bytes(b"broken")
+    assert pretrain(pictures, tmp_path / "run", "--recipe", "small-data") == 0
+    assert "pictures cannot fill more prototypes" in capsys.readouterr().out
+
+
+def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
+    pictures, tmp_path, capsys, monkeypatch
+):
+    honest, calls = losses.multi_crop_cross_entropy, iter(range(100))
+
+    def fail_at_fourth(*arguments):
+        return honest(*arguments) * (float("nan") if next(calls) == 3 else 1.0)
+
+    monkeypatch.setattr(losses, "multi_crop_cross_entropy", fail_at_fourth)
+    output = tmp_path / "run"
+    assert pretrain(pictures, output) == 1
+    assert "the loss is nan at step 3" in capsys.readouterr().err
+    assert all(tensor.isfinite().all() for tensor in weights(output).values())
+    monkeypatch.undo()
+    assert pretrain(pictures, output, "--resume") == 0
+    assert len(logged(output)) == 6
+
+
+@pytest.mark.parametrize(("precision", "advised"), [("fp32", False), ("bf16", True)])
+def test_the_remedy_for_a_loss_that_is_no_number_is_one(
+    pictures, tmp_path, capsys, monkeypatch, precision, advised
+):
+    monkeypatch.setattr(losses, "multi_crop_cross_entropy", lambda s, *_: s.sum() * float("nan"))
+    assert pretrain(pictures, tmp_path / "run", "--precision", precision) == 1
+    error = capsys.readouterr().err
+    assert f"--resume {tmp_path / 'run'} and a lower --lr" in error
+    assert ("--precision fp32" in error) == advised
+
+
+def test_weights_that_are_no_numbers_are_never_saved(pictures, tmp_path, capsys, monkeypatch):
+    def poison(parameters, _):
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.fill_(float("inf"))
+
+    monkeypatch.setattr("training.loop.clip_each", poison)
+    output = tmp_path / "run"
+    assert pretrain(pictures, output, "--save-every", 1) == 1
+    assert "hold NaN or infinity after step 0" in capsys.readouterr().err
+    assert all(tensor.isfinite().all() for tensor in weights(output).values())
+
+
+def test_signals_are_the_callers_again_after_a_run(pictures, tmp_path):
+    former = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert pretrain(pictures, tmp_path / "run") == 0
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == former
+
+
+def test_pictures_that_are_all_broken_end_in_one_sentence(pictures, tmp_path, capsys):
+    for path in pictures.rglob("*.png"):
+        path.write_bytes(b"broken")
+    assert pretrain(pictures, tmp_path / "run", "--workers", 1) == 1
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("error: 10 pictures in a row cannot be read")
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--batch-size", 11), "10 pictures are fewer than one batch of 11"),
+        (("--warmup-epochs", 9), "--warmup-epochs 9 is longer than training of 3 epochs"),
+        (("--teacher-temperature-warmup-epochs", 9), "--teacher-temperature-warmup-epochs 9 is longer"),
+        (("--prototypes", 1), "K is 1"),
+        (("--local-size", 4), "--local-size is 4 pixels, no multiple of the patch of 8: choose 8"),
+        (("--global-size", 36), "--global-size is 36 pixels, no multiple of the patch of 8: choose 32 or 40"),
+        (("--accumulate", 3), "--accumulate is 3, expected a divisor of the batch of 4"),
+        (("--accumulate", 2, "--batch-norm"), "batch normalisation needs the whole batch at once"),
+        (("--local-crops", 0, "--global-crops", 1), "one crop has no other to agree with"),
+        (("--global-scale", 0.5, 0.2), "--global-scale"),
+        (("--exclude", "nowhere.txt"), "nowhere.txt"),
+        (("--init-from", "nowhere"), "nowhere"),
+        (("--kept-tokens", 0), "--kept-tokens is 0.0, expected above 0 and at most 1"),
+        (("--kept-tokens", 0.5, "--architecture", "resnet50"), "--kept-tokens is for ViTs"),
+        (("--position-start", "sincos", "--architecture", "resnet50"), "--position-start is for ViTs"),
+        (("--device", "cuda:77"), "cuda:77"),
+        (("--student-temperature", 0), "--student-temperature is 0.0, expected a number above 0"),
+        (("--teacher-momentum", 1.5), "--teacher-momentum is 1.5"),
+        (("--freeze-last-layer-epochs", -1), "--freeze-last-layer-epochs is -1, expected at least 0"),
+        (("--lr", -1), "--lr is -1.0, expected a number of at least 0"),
+        (("--min-lr", "nan"), "--min-lr is nan, expected a number of at least 0"),
+        (("--clip-grad", -1), "--clip-grad is -1.0, expected a number of at least 0"),
+        (("--save-every", 0), "--save-every is 0"),
+        (("--workers", -1), "--workers is -1"),
+        (("--heads", 0), "heads is 0"),
+        (("--in-channels", 4), "--in-channels is 4"),
+        (("--recipe", "small-data", "--batch-size", 0), "--batch-size is 0"),
+    ],
+)
+def test_settings_that_cannot_be_end_in_one_sentence(pictures, tmp_path, capsys, more, words):
+    assert pretrain(pictures, tmp_path / "run", *more) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("run/*"))
+
+
+def test_a_run_without_classes_says_that_it_is_not_probed(pictures, tmp_path, capsys):
+    assert pretrain(pictures / "class0", tmp_path / "run") == 0
+    assert "no k-NN probe" in capsys.readouterr().out
+
+
+def test_an_empty_folder_ends_in_one_sentence(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert pretrain(tmp_path / "empty", tmp_path / "run") == 1
+    assert "empty" in capsys.readouterr().err
+
+
+def test_a_second_run_does_not_take_the_place_of_the_first(pictures, tmp_path, capsys):
+    assert pretrain(pictures, tmp_path / "run") == 0
+    assert pretrain(pictures, tmp_path / "run") == 1
+    assert "already holds a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_run_can_be_loaded_and_goes_on(pictures, tmp_path, number):
+    output = tmp_path / "run"
+    arguments = [
+        "--data",
+        str(pictures),
+        "--output",
+        str(output),
+        *TINY,
+        "--epochs",
+        "400",
+        "--warmup-epochs",
+        "1",
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "training", "pretrain", *arguments],
+        cwd=REPOSITORY,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (Run(output).log.exists() and len(Run(output).log.read_text().splitlines()) > 5):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == (75 if number == signal.SIGTERM else -number)
+    state = torch.load(Run(output).checkpoint, weights_only=True)
+    assert state["step"] > 0
+    if number == signal.SIGTERM:
+        assert state["step"] == len(logged(output))
+
+
+@pytest.mark.parametrize("option", ["--heads", "--depth", "--position-mode", "--patch-size", "--std"])
+@pytest.mark.parametrize("how", ["--init-from", "--init-backbone"])
+def test_weights_of_another_kind_are_refused_and_named(pictures, tmp_path, capsys, how, option):
+    first = tmp_path / "first"
+    assert pretrain(pictures, first) == 0
+    other = {
+        "--heads": ("2", "heads 3 instead of 2; pass --heads 3"),
+        "--depth": ("1", "depth 2 instead of 1; pass --depth 2"),
+        "--position-mode": ("size", "position_mode official instead of size; pass --position-mode official"),
+        "--patch-size": ("16", "patch_size 8 instead of 16; pass --patch-size 8"),
+        "--std": ("1 1 1", "std 0.229 0.224 0.225 instead of 1.0 1.0 1.0; pass --std 0.229 0.224 0.225"),
+    }
+    value, words = other[option]
+    capsys.readouterr()
+    assert pretrain(pictures, tmp_path / "second", how, first, option, *value.split()) == 1
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "second").exists()
+
+
+def test_an_official_checkpoint_is_refused_in_one_sentence(pictures, tmp_path, capsys):
+    official = tmp_path / "checkpoint.pth"
+    torch.save({"teacher": {}, "args": argparse.Namespace(arch="vit_small")}, official)
+    assert pretrain(pictures, tmp_path / "run", "--init-from", official) == 1
+    error = capsys.readouterr().err
+    assert f"{official} is no checkpoint of `python -m training pretrain`" in error
+    assert f"--init-backbone {official}" in error
+    assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("recipe", "epochs"), [("paper", "300"), ("official-default", "100")])
+def test_help_shows_the_values_of_the_recipe(capsys, recipe, epochs):
+    with pytest.raises(SystemExit):
+        command.main(["pretrain", "--recipe", recipe, "--help"])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert f"--epochs INT Passes over the pictures. (default: {epochs})" in shown
+
+
+def test_an_unwritable_disk_is_named_in_one_sentence(pictures, tmp_path):
+    """The limit of a file's size stands for a full disk."""
+    limited = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000));"
+        "from training.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    )
+    arguments = ["pretrain", "--data", str(pictures), "--output", str(tmp_path / "run"), *TINY]
+    ended = subprocess.run(
+        [sys.executable, "-c", limited, *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "cannot use" in ended.stderr
+    assert "file too large" in ended.stderr
+    assert "enforce fail" not in ended.stderr
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
+
+
+def test_help_and_unknown_commands(capsys):
+    assert command.main(["--help"]) == 0
+    assert "pretrain" in capsys.readouterr().out
+    assert command.main(["dance"]) == 2
+    assert command.main(["evaluate", "--help"]) == 0
+    assert "knn" in capsys.readouterr().out
+    assert command.main(["evaluate", "dance"]) == 2
+    with pytest.raises(SystemExit) as exit_:
+        command.main(["pretrain", "--help"])
+    assert exit_.value.code == 0
+    assert "--teacher-momentum" in capsys.readouterr().out

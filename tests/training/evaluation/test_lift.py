@@ -1,0 +1,38 @@
+import numpy as np
+import pytest
+import torch
+
+from dino_model import photographs
+from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.predictor import AttentionPredictor
+from dino_model.weights import load_model
+from training.evaluation.lift import photographs_lift
+
+
+def test_lift_is_what_the_objects_get_more_than_their_share():
+    """Against the mean over the photographs, from the attention maps, patch centre by patch centre."""
+    model = load_model("embedded")
+    predictor, lifts = AttentionPredictor(model, size=64, precision="fp32", device="cpu"), []
+    for name in photographs.names():
+        predictor.set_image(photographs.picture(name))
+        attention = predictor.cls_attention().mean(0)
+        mask = photographs.mask(name)
+        rows, columns = attention.shape
+        down = ((np.arange(rows) + 0.5) * mask.shape[0] / rows).astype(int)
+        across = ((np.arange(columns) + 0.5) * mask.shape[1] / columns).astype(int)
+        inside = mask[np.ix_(down, across)]
+        if inside.any():
+            lifts.append(attention[inside].mean() / attention.mean())
+    found = photographs_lift(model.backbone, size=64, precision="fp32", device="cpu")
+    assert found == pytest.approx(np.mean(lifts), rel=0.01)
+    assert found > 1.2
+
+
+def test_a_training_goes_on_in_its_mode_with_its_gradients():
+    torch.manual_seed(0)
+    vit = create_backbone(BackboneConfig("vit_tiny", 16, 32, width=24, depth=3, heads=3, drop_path=0.5))
+    first = photographs_lift(vit.train(), size=48, device="cpu")
+    assert vit.training
+    assert all(parameter.requires_grad for parameter in vit.parameters())
+    assert photographs_lift(vit.eval(), size=48, device="cpu") == first  # no stochastic depth in either
+    assert not vit.training

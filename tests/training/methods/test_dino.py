@@ -1,0 +1,278 @@
+import math
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dino_model.backbones import BackboneConfig
+from dino_model.errors import SettingError
+from dino_model.head import HeadConfig
+from training import losses
+from training.crops import Crops
+from training.methods.base import Batch
+from training.methods.dino import DINO, DINOConfig
+from training.randomness import Randomness
+
+BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3, drop_path=0.3)
+CONFIG = DINOConfig(HeadConfig(32, hidden=16, bottleneck=8), freeze_last_layer_epochs=1)
+
+
+def method(**settings) -> DINO:
+    torch.manual_seed(0)
+    config = replace(CONFIG, **settings)
+    return config.build(BACKBONE, config.schedules(epochs=2, steps_per_epoch=3), classes=0)
+
+
+def random_batch(size=4, local=3):
+    crops = Crops(torch.randn(2, size, 3, 32, 32), torch.randn(local, size, 3, 16, 16))
+    return Batch(crops, None, Randomness(0, 0, 0, size, size))
+
+
+def test_teacher_starts_equal_and_shares_no_memory():
+    dino = method()
+    student, teacher = dino.student.state_dict(), dino.teacher.state_dict()
+    assert student.keys() == teacher.keys()
+    assert all(torch.equal(student[name], teacher[name]) for name in student)
+    assert not {t.data_ptr() for t in student.values()} & {t.data_ptr() for t in teacher.values()}
+
+
+def test_only_the_student_has_gradients_and_stochastic_depth():
+    dino = method()
+    dino.training_loss(random_batch(), step=3).value.backward()
+    assert all(p.grad is None for p in dino.teacher.parameters())
+    assert all(p.grad is not None for p in dino.student.parameters() if p.requires_grad)
+    rates = [
+        [m.drop_prob for m in net.modules() if hasattr(m, "drop_prob")]
+        for net in (dino.student, dino.teacher)
+    ]
+    assert max(rates[0]) > 0
+    assert not any(rates[1])
+
+
+def test_last_layer_has_no_gradient_while_it_is_frozen():
+    dino = method()
+    for step, frozen in ((0, True), (2, True), (3, False)):
+        dino.zero_grad(set_to_none=True)
+        dino.training_loss(random_batch(), step).value.backward()
+        dino.after_backward(step)
+        assert (dino.student.head.last_layer.weight_v.grad is None) == frozen
+
+
+def test_the_loss_changes_nothing():
+    dino, batch = method(), random_batch()
+    before = {name: tensor.clone() for name, tensor in dino.state_dict().items()}
+    first = dino.training_loss(batch, 0)
+    second = dino.training_loss(batch, 0)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in dino.state_dict().items())
+    assert torch.equal(first.value, second.value)
+
+
+def test_center_moves_once_a_step_by_the_mean_over_all_parts():
+    batch = random_batch()
+    dino, split = method(), method()
+    with torch.no_grad():
+        expected = 0.1 * dino.teacher(batch.crops.views).mean((0, 1))[None]
+    dino.after_step(0, [dino.training_loss(batch, 0).kept])
+    split.after_step(0, [split.training_loss(part, 0).kept for part in batch.split(2)])
+    assert dino.center.value.norm() > 0
+    torch.testing.assert_close(dino.center.value, expected)
+    torch.testing.assert_close(split.center.value, expected)
+
+
+def test_the_center_is_taken_from_the_teachers_logits():
+    one, other, batch = method(), method(), random_batch()
+    other.center.value += 1.0  # adds the same to every prototype: softmax does not see it
+    torch.testing.assert_close(one.training_loss(batch, 0).value, other.training_loss(batch, 0).value)
+    other.center.value[0, 0] -= 3.0
+    assert not torch.isclose(one.training_loss(batch, 0).value, other.training_loss(batch, 0).value)
+
+
+def test_a_batch_in_parts_has_the_gradient_of_the_whole():
+    """Stochastic depth included: what is dropped goes by the place in the global batch."""
+    whole, split, batch = method(), method(), random_batch(size=6)
+    whole.training_loss(batch, 3).value.backward()
+    for part in batch.split(3):
+        (split.training_loss(part, 3).value / 3).backward()
+    for (name, expected), found in zip(
+        whole.student.named_parameters(), split.student.parameters(), strict=True
+    ):
+        if expected.grad is not None:
+            torch.testing.assert_close(found.grad, expected.grad, atol=1e-6, rtol=1e-4, msg=name)
+
+
+def test_the_teacher_follows_the_student_with_the_steps_momentum():
+    dino = method()
+    with torch.no_grad():
+        for parameter in dino.student.parameters():
+            parameter += 1
+    before = dino.teacher.head.mlp[0].weight.clone()
+    kept = dino.training_loss(random_batch(), 4).kept
+    dino.after_step(4, [kept])
+    momentum = dino.schedules.teacher_momentum[4]
+    assert 0.996 < momentum < 1
+    torch.testing.assert_close(dino.teacher.head.mlp[0].weight, before + (1 - momentum), rtol=0, atol=1e-6)
+
+
+def test_with_one_view_each_no_crop_is_compared_with_itself():
+    dino, batch = method(views=1).eval(), random_batch()
+    crops, loss = batch.crops, trained(dino, batch).value
+    with torch.no_grad():
+        first = dino.teacher(crops.views[:1])  # all that the teacher sees
+        student = dino.student(crops.views[1:], crops.locals)  # all that the student sees
+    torch.testing.assert_close(dino.center.value, 0.1 * first.mean((0, 1))[None])
+    pairs = [-(F.softmax(first[0] / 0.04, -1) * F.log_softmax(s / 0.1, -1)).sum(-1).mean() for s in student]
+    torch.testing.assert_close(loss.detach(), torch.stack(pairs).mean(), rtol=1e-4, atol=1e-4)
+
+
+def test_the_student_sees_the_kept_share_of_its_views_and_all_of_its_local_crops():
+    dino, batch = method(kept_tokens=0.25, freeze_last_layer_epochs=0).eval(), random_batch()
+    seen = []
+    for step in (4, 4, 5):
+        views, locals_ = (crop.clone().requires_grad_() for crop in batch.crops)
+        chance = Randomness(0, step, 0, 4, 4)
+        dino.training_loss(Batch(Crops(views, locals_), None, chance), step).value.backward()
+        seen.append(F.max_pool2d(views.grad.abs().amax(2), 8) > 0)  # [views, batch, rows, columns]
+        assert (F.max_pool2d(locals_.grad.abs().amax(2), 8) > 0).all()
+    assert (seen[0].sum((-1, -2)) == 4).all()  # of 16 patches
+    assert len({tuple(view.flatten().tolist()) for picture in seen[0] for view in picture}) > 4
+    assert torch.equal(seen[0], seen[1])  # by the step, so that a resumed run repeats it …
+    assert not torch.equal(seen[0], seen[2])  # … and another at the next
+
+
+def test_the_teacher_sees_all_patches():
+    batch, centers = random_batch(), []
+    for kept in (0.25, 1.0):
+        dino = method(kept_tokens=kept).eval()
+        trained(dino, batch)
+        centers.append(dino.center.value)
+    torch.testing.assert_close(*centers)
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_spreading_and_alignment_are_added_and_logged_apart(views):
+    batch = random_batch()
+    crops, plain = batch.crops, method(views=views).eval().training_loss(batch, 0).value
+    dino = method(views=views, spreading=0.3, alignment=5.0).eval()
+    loss, logs, _ = dino.training_loss(batch, 0)
+    teacher, student = crops.views[:views], crops.views[2 - views :]
+    with torch.no_grad():
+        z, other = dino.student.project(student, crops.locals), dino.teacher.project(teacher)
+    assert z.norm(dim=-1) == pytest.approx(1.0, abs=1e-5)
+    torch.testing.assert_close(logs["coding_rate"], losses.coding_rate(z[:views]).mean())
+    apart = losses.multi_crop_mse(z, other, 2 if views == 2 else 0) / 2
+    torch.testing.assert_close(logs["misalignment"], apart)
+    torch.testing.assert_close(loss, plain - 0.3 * logs["coding_rate"] + 5 * logs["misalignment"])
+    torch.testing.assert_close(plain.detach(), logs["teacher_entropy"] + logs["kl"])
+    assert not logs["coding_rate"].requires_grad
+
+
+def test_the_terms_draw_the_student_and_not_the_teacher():
+    for settings in ({"spreading": 1.0}, {"alignment": 1.0}):
+        gradients = []
+        for dino in (method().eval(), method(**settings).eval()):
+            dino.training_loss(batch_of_seed(1), 0).value.backward()
+            gradients.append(dino.student.head.mlp[0].weight.grad)
+            assert all(p.grad is None for p in dino.teacher.parameters())
+        assert not torch.allclose(*gradients)
+
+
+def batch_of_seed(seed):
+    torch.manual_seed(seed)
+    return random_batch()
+
+
+def trained(dino, batch):
+    """The loss, after the step it leads to."""
+    loss = dino.training_loss(batch, 0)
+    dino.after_step(0, [loss.kept])
+    return loss
+
+
+def test_patches_are_kept_by_the_place_in_the_batch():
+    dino, batch = method(kept_tokens=0.5), random_batch(size=4)
+    whole = dino._kept_patches(batch.crops.views, batch.randomness)
+    parts = [dino._kept_patches(part.crops.views, part.randomness) for part in batch.split(2)]
+    assert torch.equal(whole, torch.cat(parts, dim=1))
+
+
+def test_logged_loss_is_entropy_plus_divergence():
+    loss = method().training_loss(random_batch(), 0)
+    torch.testing.assert_close(loss.value.detach(), loss.logs["teacher_entropy"] + loss.logs["kl"])
+    assert loss.logs["kl"] >= 0
+    assert loss.logs["ln_k"].item() == pytest.approx(math.log(32))
+
+
+def test_training_without_local_crops_works():
+    assert method().training_loss(random_batch(local=0), 0).value.isfinite()
+
+
+def test_crops_of_one_size_share_a_forward_pass_without_changing_it():
+    dino = method().eval()
+    crops = random_batch().crops
+    together = dino.student(*crops)
+    alone = torch.cat([dino.student(crop[None]) for group in crops for crop in group])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
+
+
+def test_the_teachers_backbone_comes_first():
+    dino = method()
+    assert list(dino.backbones().values()) == [dino.teacher.backbone, dino.student.backbone]
+
+
+UNIFORM = math.log(1024)
+
+
+@pytest.mark.parametrize(
+    ("entropy", "kl", "words"),
+    [
+        (0.01, 0.001, "one prototype.*lower --center-momentum"),
+        (UNIFORM, 0.001, "uniform.*lower --teacher-temperature"),
+        (UNIFORM, 0.04, "uniform.*lower --teacher-temperature"),
+        (3.0, 0.001, "hardly depends on the picture"),
+    ],
+)
+def test_collapse_is_named_with_its_knob(entropy, kl, words):
+    warning = DINO.diagnose({"teacher_entropy": entropy, "kl": kl, "ln_k": UNIFORM})
+    assert warning is not None
+    assert re.search(words, warning)
+
+
+@pytest.mark.parametrize(("entropy", "kl"), [(3.0, 0.5), (UNIFORM, 0.3), (0.2, 0.4)])
+def test_a_run_that_learns_is_left_in_peace(entropy, kl):
+    assert DINO.diagnose({"teacher_entropy": entropy, "kl": kl, "ln_k": UNIFORM}) is None
+
+
+def test_a_log_without_the_figures_says_nothing():
+    assert DINO.diagnose({"loss": 1.0, "kl": 0.0}) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"student_temperature": 0.0}, "--student-temperature is 0.0, expected a number above 0"),
+        ({"teacher_temperature": float("nan")}, "--teacher-temperature is nan"),
+        ({"teacher_momentum": 1.5}, "--teacher-momentum is 1.5, expected 0 to 1"),
+        ({"center_momentum": -0.1}, "--center-momentum is -0.1"),
+        ({"kept_tokens": 0.0}, "--kept-tokens is 0.0, expected above 0 and at most 1"),
+        ({"spreading": -1.0}, "--spreading is -1.0, expected a number of at least 0"),
+        ({"alignment": float("nan")}, "--alignment is nan"),
+        ({"alignment": 5.0, "head": HeadConfig(bottleneck=None)}, "--alignment needs the head's bottleneck"),
+        ({"freeze_last_layer_epochs": -1}, "--freeze-last-layer-epochs is -1, expected at least 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(settings, words):
+    with pytest.raises(SettingError, match=words):
+        DINOConfig(**settings)
+
+
+def test_batches_and_crops_that_cannot_be_are_named():
+    usual = {"accumulate": 1, "views": 2, "local_crops": 0, "classes": 0}
+    CONFIG.check(8, **usual)
+    with pytest.raises(SettingError, match="--views 1 needs a global crop for each network"):
+        replace(CONFIG, views=1).check(8, **usual | {"views": 1, "local_crops": 2})
+    with pytest.raises(SettingError, match="--spreading needs the whole batch at once"):
+        replace(CONFIG, spreading=0.3).check(8, **usual | {"accumulate": 2})
+    with pytest.raises(SettingError, match="one crop has no other"):
+        CONFIG.check(8, **usual | {"views": 1})

@@ -1,0 +1,252 @@
+"""The variants that the paper ablates: of the teacher, its output, the loss, the predictor."""
+
+import pytest
+import torch
+
+from dino_model.errors import SettingError
+from dino_model.head import HeadConfig
+from tests.training.methods.tiny import build, changed, random_batch, state, step
+from training import losses, targets
+from training.methods.dino import DINO, DINOConfig
+
+HEAD = HeadConfig(32, hidden=16, bottleneck=8)
+
+
+def variant(**settings):
+    return build(DINOConfig(HEAD, **{"freeze_last_layer_epochs": 0} | settings))
+
+
+def outputs(dino, batch):
+    """Of student and teacher, computed beside the method."""
+    with torch.no_grad():
+        return dino.student(*batch.crops, randomness=batch.randomness), dino.teacher(batch.crops.views)
+
+
+def weights(network):
+    return {name: p.detach().clone() for name, p in network.named_parameters()}
+
+
+def equal(one, other):
+    return all(torch.equal(one[name], other[name]) for name in other)
+
+
+# --- the teacher (section 5.2)
+
+
+def trained(teacher, steps):
+    """Weights of the student before each step, and of the teacher with which the step's loss was computed."""
+    dino = variant(teacher=teacher)
+    students, teachers = [], []
+    for number in range(steps):
+        students.append(weights(dino.student))
+        teachers.append(weights(dino.teacher))
+        step(dino, random_batch(step=number), number)
+    return students, teachers
+
+
+def test_a_copied_student_teaches_with_the_weights_it_has():
+    students, teachers = trained("student-copy", 4)
+    assert all(equal(student, teacher) for student, teacher in zip(students, teachers, strict=True))
+    assert not equal(students[0], students[1])
+
+
+def test_the_previous_iterations_student_teaches_with_the_weights_before_the_last_step():
+    students, teachers = trained("previous-iteration", 4)
+    assert equal(students[0], teachers[0])
+    for number in (1, 2, 3):
+        assert equal(students[number - 1], teachers[number])
+        assert not equal(students[number], teachers[number])
+
+
+def test_the_previous_epochs_student_teaches_for_an_epoch():
+    students, teachers = trained("previous-epoch", 6)  # two epochs of three steps
+    for number in range(6):
+        assert equal(students[number // 3 * 3], teachers[number])
+    assert not equal(students[0], students[3])
+
+
+def test_a_momentum_teacher_is_the_moving_average():
+    dino = variant(teacher_momentum=0.9)
+    before = weights(dino.teacher)
+    step(dino, random_batch(), 0)
+    now, student = weights(dino.teacher), weights(dino.student)
+    for name, tensor in before.items():
+        torch.testing.assert_close(now[name], 0.9 * tensor + 0.1 * student[name])
+
+
+@pytest.mark.parametrize("teacher", ["momentum", "previous-epoch", "previous-iteration", "student-copy"])
+def test_no_teacher_has_gradients(teacher):
+    dino = variant(teacher=teacher)
+    dino.training_loss(random_batch(), 0).value.backward()
+    assert all(p.grad is None for p in dino.teacher.parameters())
+
+
+# --- its output (appendix "Relation to SwAV", section 5.3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, lambda t, c: targets.sharpen(t - c, 0.04)),
+        ({"teacher_output": "none"}, lambda t, _: targets.sharpen(t, 0.04)),
+        ({"sharpen": False}, lambda t, c: targets.sharpen(t - c, 0.1)),
+        (
+            {"teacher_temperature": 0.0, "teacher_temperature_start": 0.0},
+            lambda t, c: torch.nn.functional.one_hot((t - c).argmax(-1), 32).float(),
+        ),
+        (
+            {"teacher_output": "softmax-batch", "sinkhorn_temperature": 0.06},
+            lambda t, _: targets.sinkhorn_knopp(t, 0.06, 1),
+        ),
+        (
+            {"teacher_output": "sinkhorn-knopp", "sinkhorn_temperature": 0.06},
+            lambda t, _: targets.sinkhorn_knopp(t, 0.06, 3),
+        ),
+        (
+            {"teacher_output": "sinkhorn-knopp", "sinkhorn_iterations": 1},
+            lambda t, _: targets.sinkhorn_knopp(t, 0.05, 1),
+        ),
+    ],
+)
+def test_the_target_is_the_teachers_output_as_asked_for(settings, expected):
+    dino, batch = variant(**settings), random_batch()
+    dino.center.value.normal_(std=0.05)
+    student, teacher = outputs(dino, batch)
+    probabilities = expected(teacher, dino.center.value)
+    loss = dino.training_loss(batch, 0)
+    torch.testing.assert_close(
+        loss.value.detach(), losses.multi_crop_cross_entropy(student, probabilities, 0.1)
+    )
+    torch.testing.assert_close(loss.logs["teacher_entropy"], losses.entropy(probabilities))
+
+
+# --- the loss (appendix "Relation to MoCo-v2 and BYOL")
+
+
+@pytest.mark.parametrize("teacher_output", ["centering", "none"])
+def test_mse_compares_unit_outputs_centered_or_not(teacher_output):
+    dino, batch = variant(loss="mse", teacher_output=teacher_output), random_batch()
+    dino.center.value.normal_()
+    student, teacher = outputs(dino, batch)
+    if teacher_output == "centering":
+        teacher = teacher - dino.center.value
+    torch.testing.assert_close(
+        dino.training_loss(batch, 0).value.detach(), losses.multi_crop_mse(student, teacher)
+    )
+
+
+def test_infonce_without_a_queue_tells_a_picture_from_its_batch():
+    dino, batch = variant(loss="infonce", teacher_output="none", infonce_temperature=0.3), random_batch()
+    expected = losses.multi_crop_info_nce(*outputs(dino, batch), 0.3)
+    torch.testing.assert_close(dino.training_loss(batch, 0).value.detach(), expected)
+
+
+def test_infonce_with_a_queue_keeps_the_views_of_the_last_batches():
+    dino, batch = variant(loss="infonce", teacher_output="none", queue=16), random_batch()
+    student, teacher = outputs(dino, batch)
+    loss = dino.training_loss(batch, 0)
+    expected = losses.multi_crop_info_nce(student, teacher, 0.2, dino.queue.vectors)
+    torch.testing.assert_close(loss.value.detach(), expected)
+    dino.after_step(0, [loss.kept])
+    torch.testing.assert_close(dino.queue.vectors[:8], losses.unit(teacher).flatten(0, 1))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"loss": "mse"},
+        {"loss": "infonce", "teacher_output": "none", "queue": 8},
+        {"teacher_output": "sinkhorn-knopp"},
+        {"predictor": 12},
+    ],
+)
+def test_a_loss_changes_nothing_whatever_the_variant(settings):
+    dino = variant(**settings)
+    before = state(dino)
+    loss = dino.training_loss(random_batch(), 0)
+    assert not changed(before, dino)
+    assert all(not tensor.requires_grad for tensor in loss.kept.values())
+
+
+# --- the predictor
+
+
+def test_a_predictor_is_the_students_alone_and_trains():
+    dino = variant(predictor=12)
+    names = dino.student.state_dict().keys() - dino.teacher.state_dict().keys()
+    assert {name.rsplit(".", 2)[0] for name in names} == {"head.predictor"}
+    assert dino.student.head.predictor[0].out_features == 12
+    before = state(dino)
+    step(dino, random_batch(), 0)
+    assert {f"student.{name}" for name in names} <= changed(before, dino)
+
+
+# --- prototypes held back
+
+
+@pytest.mark.parametrize("bottleneck", [8, None])
+def test_frozen_outputs_do_not_train(bottleneck):
+    dino = build(DINOConfig(HeadConfig(32, hidden=16, bottleneck=bottleneck), freeze_last_layer_epochs=1))
+    last = "head.last_layer.weight_v" if bottleneck else "head.mlp.4.weight"
+    for number, frozen in ((0, True), (2, True), (3, False)):
+        before = weights(dino.student)[last]
+        step(dino, random_batch(step=number), number)
+        assert torch.equal(before, weights(dino.student)[last]) == frozen
+
+
+# --- what goes wrong, and what cannot be
+
+
+def test_collapse_of_outputs_without_probabilities_is_named():
+    assert "collapse" in DINO.diagnose({"spread": 0.001})
+    assert DINO.diagnose({"spread": 0.5}) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"loss": "mse", "teacher_output": "sinkhorn-knopp"},
+            "--loss mse does not compare: pass centering or none",
+        ),
+        ({"loss": "infonce"}, "pass --teacher-output none with it, not centering"),
+        ({"queue": 8}, "--queue is for --loss infonce"),
+        ({"sinkhorn_iterations": 0}, "--sinkhorn-iterations is 0"),
+        ({"sinkhorn_temperature": 0.0}, "--sinkhorn-temperature is 0.0"),
+        ({"predictor": -1}, "--predictor is -1"),
+        ({"student_temperature": 0.0}, "--student-temperature is 0.0"),
+        ({"teacher_temperature": -0.1}, "--teacher-temperature is -0.1"),
+    ],
+)
+def test_variants_that_contradict_each_other_are_refused(settings, words):
+    with pytest.raises(SettingError, match=words):
+        DINOConfig(HEAD, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"teacher_output": "sinkhorn-knopp"}, "--teacher-output sinkhorn-knopp needs the whole batch"),
+        ({"teacher_output": "softmax-batch"}, "--teacher-output softmax-batch needs the whole batch"),
+        (
+            {"loss": "infonce", "teacher_output": "none"},
+            "--loss infonce without --queue needs the whole batch",
+        ),
+        (
+            {"loss": "infonce", "teacher_output": "none", "queue": 12},
+            "--queue is 12, no multiple of the batch of 8",
+        ),
+    ],
+)
+def test_what_needs_the_whole_batch_cannot_be_split(settings, words):
+    facts = {"views": 2, "local_crops": 0, "classes": 0}
+    with pytest.raises(SettingError, match=words):
+        DINOConfig(HEAD, **settings).check(4, accumulate=2, **facts)
+    DINOConfig(HEAD).check(4, accumulate=2, **facts)
+    DINOConfig(HEAD, teacher_output="sinkhorn-knopp").check(4, accumulate=1, **facts)
+
+
+def test_one_crop_alone_is_refused():
+    with pytest.raises(SettingError, match="one crop has no other"):
+        DINOConfig(HEAD).check(4, accumulate=1, views=1, local_crops=0, classes=0)

@@ -1,0 +1,69 @@
+import pickle
+
+import pytest
+import torch
+
+from dino_model.backbones import BackboneConfig
+from dino_model.head import HeadConfig
+from training.methods.network import StochasticDepth, create_network
+from training.randomness import Randomness
+
+HEAD = HeadConfig(16, hidden=8, bottleneck=4)
+
+
+def network(drop_path=0.5):
+    torch.manual_seed(0)
+    config = BackboneConfig("vit_tiny", 8, 16, width=12, depth=3, heads=2, drop_path=drop_path)
+    return create_network(config, HEAD)
+
+
+def test_a_branch_is_left_out_as_often_as_it_should_and_keeps_its_mean():
+    layer = StochasticDepth(0.3)
+    layer.dealt = torch.rand(20_000)
+    kept = layer(torch.ones(20_000, 2, 3))
+    assert kept.mean() == pytest.approx(1.0, abs=0.02)
+    assert (kept == 0).float().mean() == pytest.approx(0.3, abs=0.02)
+    assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
+    assert torch.equal(kept[:, 0, 0] == 0, layer.dealt < 0.3)
+
+
+def test_evaluation_leaves_out_nothing():
+    layer = StochasticDepth(0.9).eval()
+    assert torch.equal(layer(torch.ones(4, 2)), torch.ones(4, 2))
+
+
+def test_both_branches_of_every_block_but_the_first_have_a_layer_with_its_rate():
+    rates = [depth.drop_prob for depth in network(0.5).depths]
+    assert rates == pytest.approx([0.25, 0.25, 0.5, 0.5])  # linearly, from 0 in the first of three
+
+
+def test_layers_crops_and_pictures_are_dealt_their_own_numbers():
+    student = network()
+    views, locals_ = torch.randn(2, 4, 3, 16, 16), torch.randn(3, 4, 3, 8, 8)
+    student(views, locals_, randomness=Randomness(0, 0, 0, 4, 4))
+    numbers = torch.stack([depth.dealt for depth in student.depths])  # of the last group: [layers, crops]
+    assert numbers.shape == (4, 12)
+    assert len(numbers.unique()) == 48
+
+
+def test_training_without_randomness_is_refused():
+    with pytest.raises(RuntimeError, match="was dealt no numbers for 4 crops: pass randomness"):
+        network()(torch.randn(1, 4, 3, 16, 16))
+    network(drop_path=0.0)(torch.randn(1, 4, 3, 16, 16))
+    network().eval()(torch.randn(1, 4, 3, 16, 16))
+
+
+def test_numbers_of_an_earlier_batch_are_not_used_again():
+    student, pictures = network(), torch.randn(1, 4, 3, 16, 16)
+    student(pictures, randomness=Randomness(0, 0, 0, 4, 4))
+    with pytest.raises(RuntimeError, match="was dealt no numbers"):
+        student(pictures)
+
+
+def test_a_network_can_be_sent_to_another_process():
+    student, pictures = network().eval(), torch.randn(1, 2, 3, 24, 24)
+    again = pickle.loads(pickle.dumps(student))
+    assert torch.equal(again(pictures), student(pictures))
+    with torch.no_grad():
+        again.backbone.pos_embed.add_(1.0)
+    assert not torch.equal(again(pictures), student(pictures))

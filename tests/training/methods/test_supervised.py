@@ -1,0 +1,124 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dino_model.errors import SettingError
+from tests.training.methods.tiny import build, losses_of, random_batch
+from training.crops import Crops
+from training.methods.base import Batch
+from training.methods.supervised import Supervised, SupervisedConfig
+from training.randomness import Randomness
+
+PLAIN = SupervisedConfig(label_smoothing=0.0, mixup=0.0, cutmix=0.0)
+LABELS = torch.tensor([0, 1, 2, 1])
+
+
+def pictures(step=0, batch=4, side=32):
+    """Crops of which picture i is i everywhere."""
+    crops = [
+        torch.arange(batch).float().view(1, -1, 1, 1, 1).expand(n, -1, 3, s, s)
+        for n, s in ((2, side), (1, 16))
+    ]
+    return Batch(Crops(*crops), torch.arange(batch), Randomness(0, step, 0, batch, batch))
+
+
+def test_its_defaults_are_deits():
+    config = SupervisedConfig()
+    assert (config.label_smoothing, config.mixup, config.cutmix) == (0.1, 0.8, 1.0)
+
+
+def test_without_mixing_the_loss_is_the_cross_entropy_of_every_crop():
+    method, batch = build(PLAIN, classes=3), random_batch(labels=LABELS, views=1)
+    loss = method.training_loss(batch, 0)
+    with torch.no_grad():
+        logits = method.student(*batch.crops, randomness=batch.randomness)
+    assert logits.shape == (4, 4, 3)
+    torch.testing.assert_close(loss.value, F.cross_entropy(logits.flatten(0, 1), LABELS.repeat(4)))
+    hits = (logits.argmax(-1) == LABELS).float().mean() * 100
+    torch.testing.assert_close(loss.logs["accuracy"], hits)
+
+
+def test_smoothing_is_torchs():
+    method = build(SupervisedConfig(label_smoothing=0.1, mixup=0, cutmix=0), classes=3)
+    batch = random_batch(labels=LABELS, local=0, views=1)
+    with torch.no_grad():
+        logits = method.student(*batch.crops, randomness=batch.randomness)[0]
+    expected = F.cross_entropy(logits, LABELS, label_smoothing=0.1)
+    torch.testing.assert_close(method.training_loss(batch, 0).value.detach(), expected)
+
+
+def test_mixup_blends_every_crop_and_its_label_by_one_share():
+    method = build(SupervisedConfig(mixup=0.8, cutmix=0), classes=4)
+    shares = set()
+    for number in range(5):
+        crops, share = method.mix(pictures(number))
+        expected = share * torch.arange(4.0) + (1 - share) * torch.arange(4.0).flip(0)
+        for group in crops:
+            torch.testing.assert_close(group[0, :, 0, 0, 0], expected)
+        shares.add(share)
+    assert len(shares) == 5
+    assert method.mix(pictures(4))[1] == share  # the same step draws the same
+
+
+def test_cutmix_pastes_a_box_as_large_as_its_share_says():
+    method = build(SupervisedConfig(mixup=0, cutmix=1.0), classes=4)
+    boxes = 0
+    for number in range(20):
+        crops, share = method.mix(pictures(number, side=320))
+        own = (crops.views[0, :, 0] == torch.arange(4.0).view(-1, 1, 1)).float().mean((1, 2))
+        torch.testing.assert_close(own, torch.full((4,), share), atol=0.01, rtol=0)
+        others = (crops.views[0, :, 0] == torch.arange(4.0).flip(0).view(-1, 1, 1)).float().mean((1, 2))
+        torch.testing.assert_close(own + others, torch.ones(4))
+        boxes += share < 0.9
+    assert boxes > 5
+
+
+def test_mixup_and_cutmix_take_turns_by_chance():
+    method = build(SupervisedConfig(), classes=4)
+    blended = [bool((method.mix(pictures(i))[0].views % 1).any()) for i in range(60)]
+    assert 15 < sum(blended) < 45
+
+
+def test_the_label_of_a_mixed_picture_is_mixed_alike(monkeypatch):
+    method, batch = build(PLAIN, classes=3), random_batch(labels=LABELS, local=0, views=1)
+    monkeypatch.setattr(method, "mix", lambda batch: (batch.crops, 0.7))
+    with torch.no_grad():
+        logits = method.student(*batch.crops, randomness=batch.randomness)[0]
+    expected = 0.7 * F.cross_entropy(logits, LABELS) + 0.3 * F.cross_entropy(logits, LABELS.flip(0))
+    torch.testing.assert_close(method.training_loss(batch, 0).value.detach(), expected)
+
+
+def test_training_on_a_batch_learns_its_labels():
+    method, batch = build(PLAIN, classes=3), random_batch(labels=LABELS, local=0, views=1)
+    found = losses_of(method, batch)
+    assert found[-1] < 0.7 * found[0]
+    assert Supervised.diagnose({"loss": 1.0}) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"classes": 0}, "these have none"),
+        ({"classes": 1}, "they are all of one"),
+        ({"accumulate": 2}, "leave out --accumulate or pass --mixup 0 --cutmix 0"),
+    ],
+)
+def test_what_it_cannot_train_on_is_refused(facts, words):
+    facts = {"accumulate": 1, "views": 1, "local_crops": 0, "classes": 3} | facts
+    with pytest.raises(SettingError, match=words):
+        SupervisedConfig().check(4, **facts)
+    PLAIN.check(4, accumulate=2, views=1, local_crops=0, classes=3)
+
+
+def test_a_batch_without_labels_is_refused():
+    with pytest.raises(SettingError, match="needs labels"):
+        build(PLAIN, classes=3).training_loss(random_batch(), 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"label_smoothing": 2}, "--label-smoothing is 2"), ({"mixup": -1}, "--mixup is -1")],
+)
+def test_settings_that_cannot_be_are_refused(settings, words):
+    with pytest.raises(SettingError, match=words):
+        SupervisedConfig(**settings)

@@ -1,0 +1,58 @@
+"""Small networks and batches for the tests of every method."""
+
+import torch
+
+from dino_model.backbones import BackboneConfig
+from training.crops import Crops
+from training.methods.base import Batch, Method, MethodConfig
+from training.randomness import Randomness
+
+BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3, drop_path=0.3)
+
+
+def build(config: MethodConfig, *, epochs: int = 2, steps_per_epoch: int = 3, classes: int = 0) -> Method:
+    """The method on a small ViT, with the same weights each time."""
+    torch.manual_seed(0)
+    return config.build(BACKBONE, config.schedules(epochs, steps_per_epoch), classes)
+
+
+def random_batch(pictures=4, local=3, views=2, labels=None, step=0) -> Batch:
+    crops = Crops(torch.randn(views, pictures, 3, 32, 32), torch.randn(local, pictures, 3, 16, 16))
+    return Batch(crops, labels, Randomness(0, step, 0, pictures, pictures))
+
+
+def state(method: Method) -> dict[str, torch.Tensor]:
+    """A copy of everything that the method keeps but statistics of batch normalisation."""
+    return {
+        name: tensor.clone()
+        for name, tensor in method.state_dict().items()
+        if not name.endswith(("running_mean", "running_var", "num_batches_tracked"))
+    }
+
+
+def changed(before: dict[str, torch.Tensor], method: Method) -> set[str]:
+    """Names of what is not as it was."""
+    now = state(method)
+    return {name for name in before if not torch.equal(before[name], now[name])}
+
+
+def step(method: Method, batch: Batch, number: int = 0, lr: float = 0.1) -> None:
+    """One step of plain gradient descent."""
+    descend(method, batch, torch.optim.SGD(method.parameter_groups(), lr=lr), number)
+
+
+def losses_of(method: Method, batch: Batch, steps: int = 15, lr: float = 1e-3) -> list[float]:
+    """The loss of one batch before each of some steps of AdamW on it."""
+    optimizer = torch.optim.AdamW(method.parameter_groups(), lr=lr)
+    return [descend(method, batch, optimizer, 0) for _ in range(steps)]
+
+
+def descend(method: Method, batch: Batch, optimizer: torch.optim.Optimizer, number: int) -> float:
+    """One step, as the loop takes it; returns the loss."""
+    optimizer.zero_grad()
+    loss = method.training_loss(batch, number)
+    loss.value.backward()
+    method.after_backward(number)
+    optimizer.step()
+    method.after_step(number, [loss.kept])
+    return loss.value.item()

@@ -1,0 +1,110 @@
+"""Each operation against Pillow's or torchvision's, one crop at a time."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFilter
+from torchvision.transforms.v2 import functional
+
+from training import photometry
+from training.photometry import CHANCES, Photometry
+
+
+@pytest.fixture
+def crops():
+    """Five smooth pictures, so that interpolation and rounding do not matter: uint8 [5, 3, 32, 40]."""
+    torch.manual_seed(0)
+    coarse = torch.rand(5, 3, 4, 5) * 255
+    return torch.nn.functional.interpolate(coarse, size=(32, 40), mode="bilinear").byte()
+
+
+@pytest.mark.parametrize(
+    ("name", "strengths"),
+    [
+        ("brightness", (0.6, 0.9, 1.0, 1.2, 1.4)),
+        ("contrast", (0.6, 0.9, 1.0, 1.2, 1.4)),
+        ("saturation", (0.8, 0.9, 1.0, 1.1, 1.2)),
+        ("hue", (-0.1, -0.05, 0.0, 0.05, 0.1)),
+    ],
+)
+def test_jitter_is_torchvisions(crops, name, strengths):
+    found = getattr(photometry, name)(crops.float(), torch.tensor(strengths).view(-1, 1, 1, 1))
+    for crop, strength, ours in zip(crops, strengths, found, strict=True):
+        expected = getattr(functional, f"adjust_{name}")(crop, strength)
+        assert (ours.round() - expected).abs().max() <= 2  # it rounds in between
+
+
+def test_hue_knows_every_colour_and_leaves_grey_alone():
+    colours = torch.tensor([[255, 0, 0], [0, 255, 0], [0, 0, 255], [90, 90, 90], [250, 10, 200], [0, 0, 0]])
+    colours = colours.view(-1, 3, 1, 1).byte()
+    for turn in (-0.5, -0.1, 0.07, 1 / 3):
+        found = photometry.hue(colours.float(), torch.full((6, 1, 1, 1), turn))
+        torch.testing.assert_close(
+            found.round(), functional.adjust_hue(colours, min(turn, 0.5)).float(), atol=2, rtol=0
+        )
+
+
+def test_jitter_takes_each_crops_own_order(crops):
+    strengths = torch.tensor([[1.4, 0.6, 1.2, 0.1]]).expand(5, 4)
+    orders = torch.stack([torch.randperm(4) for _ in range(5)])
+    found = photometry.jitter(crops.float(), strengths, orders)
+    names = ("brightness", "contrast", "saturation", "hue")
+    for crop, order, ours in zip(crops.float(), orders.tolist(), found, strict=True):
+        expected = crop[None]
+        for number in order:
+            expected = getattr(photometry, names[number])(expected, strengths[0, number].view(1, 1, 1, 1))
+        torch.testing.assert_close(ours, expected[0])
+
+
+def test_blur_is_pillows_away_from_the_edges(crops):
+    radii = torch.tensor([0.5, 1.0, 1.5, 2.0, 0.1])
+    found = photometry.gaussian_blur(crops.float(), radii)
+    for crop, radius, ours in zip(crops, radii.tolist(), found, strict=True):
+        image = Image.fromarray(crop.permute(1, 2, 0).numpy()).filter(ImageFilter.GaussianBlur(radius))
+        expected = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+        assert (ours.round() - expected)[:, 6:-6, 6:-6].abs().max() <= 4  # Pillow's is three boxes
+
+
+def test_blur_spreads_a_point_by_its_radius():
+    point = torch.zeros(2, 1, 33, 33)
+    point[:, :, 16, 16] = 1.0
+    places = torch.arange(33) - 16
+    for spread, radius in zip(
+        photometry.gaussian_blur(point, torch.tensor([0.0, 2.0])), (0.0, 2.0), strict=True
+    ):
+        assert spread.sum() == pytest.approx(1.0, abs=1e-4)
+        assert (spread[0].sum(0) * places.square()).sum() == pytest.approx(radius**2, abs=0.02)
+        assert (spread[0].sum(1) * places.square()).sum() == pytest.approx(radius**2, abs=0.02)
+    flat = torch.full((1, 3, 9, 9), 7.0)
+    torch.testing.assert_close(photometry.gaussian_blur(flat, torch.tensor([3.0])), flat)
+
+
+def test_operations_happen_as_often_as_they_should():
+    """A red square with a bright and a dark half: what was done to it can be read off its pixels."""
+    torch.manual_seed(0)
+    n = 4000
+    red = torch.zeros(n, 3, 8, 8)
+    red[:, 0], red[:, 1], red[:, :, :, 4:] = 200, 30, 0
+    done = Photometry(blur=0.3, radius=(1.0, 1.0), solarise=0.25)(red.byte(), torch.rand(n, CHANCES)).float()
+    assert (done[:, 0] == done[:, 1]).all(-1).all(-1).float().mean() == pytest.approx(0.2, abs=0.03)
+    assert (done[:, 0, 0, 0] != done[:, 0, 0, 3]).float().mean() == pytest.approx(0.3, abs=0.03)
+    assert (done[:, 2, 0, 7] > 200).float().mean() == pytest.approx(0.0, abs=0.001)  # black is not inverted
+    alone = Photometry(blur=0.0, radius=(0.0, 0.0), solarise=0.25)
+    chances = torch.rand(n, CHANCES)
+    chances[:, :2] = 0.9  # neither jittered nor greyed
+    inverted = (alone(red.byte(), chances)[:, 0, 0, 0] == 55).float().mean()
+    assert inverted == pytest.approx(0.25, abs=0.03)
+    jittered = (
+        alone(red.byte(), torch.rand(n, CHANCES).index_fill(1, torch.tensor([1, 3]), 0.9)) != red
+    ).flatten(1)
+    assert jittered.any(1).float().mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_a_crop_does_not_depend_on_its_batch(crops):
+    chances = torch.rand(5, CHANCES)
+    chances[:, :4] = torch.tensor([0.1, 0.5, 0.1, 0.9])
+    change = Photometry(blur=0.5, radius=(0.5, 2.0), solarise=0.2)
+    together = change(crops, chances)
+    alone = torch.cat([change(crop[None], chance[None]) for crop, chance in zip(crops, chances, strict=True)])
+    assert (together.int() - alone.int()).abs().max() <= 1
+    assert (together != crops).any()

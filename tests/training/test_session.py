@@ -1,0 +1,123 @@
+"""The session as a library: silent, repeatable, and no heir to anybody's random numbers."""
+
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dino_model.backbones import BackboneConfig
+from dino_model.errors import SettingError
+from dino_model.head import HeadConfig
+from dino_model.images import open_images
+from training.checkpoint import Run, RunError
+from training.crops import CropConfig
+from training.methods.dino import DINOConfig
+from training.recipes import OptimizerConfig, Recipe
+from training.session import Session
+
+RECIPE = Recipe(
+    backbone=BackboneConfig("vit_tiny", 8, 16, width=12, depth=1, heads=2, drop_path=0.2),
+    method=DINOConfig(HeadConfig(8, hidden=8, bottleneck=4), freeze_last_layer_epochs=0),
+    crops=CropConfig(global_size=16, local_size=8, local_crops=1),
+    optimizer=OptimizerConfig(warmup_epochs=0),
+    epochs=2,
+    batch_size=2,
+)
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i in range(5):
+        Image.new("RGB", (20, 20), (50 * i, 100, 200 - 40 * i)).save(folder / f"{i}.png")
+    return open_images(folder)
+
+
+def test_it_prints_nothing_and_takes_no_signals(images, tmp_path, capfd):
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    seen = []
+
+    def look(*_):
+        seen.append([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)])
+        return {}
+
+    done = Session(RECIPE, images).train(
+        Run(tmp_path / "run"), observe=look, interrupted=lambda: len(seen) > 1
+    )
+    assert done == 2
+    assert seen == [handlers, handlers]
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
+
+
+def test_the_random_numbers_of_others_stay_theirs(images, tmp_path):
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    Session(RECIPE, images).train(Run(tmp_path / "run"))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_seed_alone_decides_the_first_weights(images):
+    def first(seed):
+        torch.rand(5)
+        return Session(RECIPE, images, seed=seed).method.state_dict()
+
+    torch.testing.assert_close(first(1), first(1), rtol=0, atol=0)
+    name = "student.head.mlp.0.weight"
+    assert not torch.equal(first(1)[name], first(2)[name])
+
+
+def test_what_was_not_trained_on_the_same_is_not_resumed(images, tmp_path):
+    run = Run(tmp_path / "run")
+    Session(RECIPE, images).train(run, interrupted=lambda: True)
+    assert Session(RECIPE, images).resume(run) == 1
+    with pytest.raises(RunError, match="the seed was 0, now 1"):
+        Session(RECIPE, images, seed=1).resume(run)
+    with pytest.raises(RunError, match="the number of pictures was 5, now 4"):
+        Session(RECIPE, images.subset(range(4))).resume(run)
+
+
+def test_a_run_of_another_method_is_not_resumed(images, tmp_path):
+    run = Run(tmp_path / "run")
+    session = Session(RECIPE, images)
+    session.train(run, interrupted=lambda: True)
+    run.rewrite(run.config() | {"method": "other"})
+    with pytest.raises(RunError, match="the method was other, now dino"):
+        session.resume(run)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "accumulate", "words"),
+    [
+        (2, 3, "--accumulate is 3, expected a divisor of the batch of 2"),
+        (2, 0, "--accumulate is 0"),
+        (6, 1, "5 pictures are fewer than one batch of 6"),
+    ],
+)
+def test_batches_that_cannot_be_are_named(images, batch_size, accumulate, words):
+    with pytest.raises(SettingError, match=words):
+        Session(replace(RECIPE, batch_size=batch_size), images, accumulate=accumulate)
+
+
+def test_pages_are_pinned_for_cuda_only(images, monkeypatch):
+    asked = []
+    monkeypatch.setattr("training.session.batches", lambda *_, **options: asked.append(options["pin_memory"]))
+    session = Session(RECIPE, images)
+    session.batches()
+    session.device = torch.device("cuda")
+    session.batches()
+    assert asked == [False, True]
+
+
+def test_the_configuration_describes_each_network(images):
+    config = Session(RECIPE, images).config()
+    assert config["networks"] == {"teacher": "teacher.backbone", "student": "student.backbone"}
+    assert config["backbone"]["drop_path"] == 0.0
+    assert config["recipe"]["backbone"]["drop_path"] == 0.2
+    assert config["data"] == images.inventory()
+    assert np.allclose(config["mean"], RECIPE.mean)

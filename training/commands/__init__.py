@@ -1,0 +1,1 @@
+"""The commands of `python -m training`: they parse, call and print."""

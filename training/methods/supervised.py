@@ -1,0 +1,121 @@
+"""Training on labels, for comparison with what is learned without (DeiT: H. Touvron et al., 2012.12877).
+
+What differs from DeiT's recipe: the augmentation is this project's (no RandAugment, erasing or repeats), and
+no moving average is kept.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dino_model.backbones import BackboneConfig
+from dino_model.errors import SettingError
+from dino_model.head import HeadConfig
+from training.crops import Crops
+from training.methods.base import Batch, Loss, Method, MethodConfig
+from training.methods.network import Network, create_network
+from training.settings import at_least, between
+
+
+class Supervised(Method):
+    """A backbone with a linear layer learns the pictures' classes."""
+
+    def __init__(self, student: Network, config: "SupervisedConfig") -> None:
+        """`student` gives one logit a class."""
+        super().__init__()
+        self.student, self.config = student, config
+
+    def training_loss(self, batch: Batch, step: int) -> Loss:
+        """Cross-entropy with smoothed, mixed labels, the mean over crops; to log: accuracy in percent.
+
+        Raises:
+            SettingError: the batch has no labels.
+        """
+        if batch.labels is None:
+            raise SettingError("supervised needs labels: one folder for each class")
+        crops, share = self.mix(batch)
+        logits = self.student(*crops, randomness=batch.randomness).float()  # [crops, batch, classes]
+        labels = smooth(batch.labels, logits.shape[-1], self.config.label_smoothing)
+        mixed = share * labels + (1 - share) * labels.flip(0)  # [batch, classes]
+        loss = -(mixed * logits.log_softmax(-1)).sum(-1).mean()
+        accuracy = (logits.argmax(-1) == mixed.argmax(-1)).float().mean() * 100
+        return Loss(loss, {"accuracy": accuracy}, {})
+
+    def mix(self, batch: Batch) -> tuple[Crops, float]:
+        """Mixup or CutMix, in turn by chance, of every picture with its mirror in the batch.
+
+        Returns:
+            The crops, and the share of each picture's own in them: one for the batch, as in DeiT.
+        """
+        draw = np.random.default_rng([batch.randomness.seed, batch.randomness.step])
+        cut = self.config.cutmix > 0 and (self.config.mixup == 0 or draw.random() < 0.5)
+        strength = self.config.cutmix if cut else self.config.mixup
+        if strength == 0:
+            return batch.crops, 1.0
+        share = draw.beta(strength, strength)
+        if not cut:
+            return Crops(*(share * crops + (1 - share) * crops.flip(1) for crops in batch.crops)), share
+        middle, half = draw.random(2), (1 - share) ** 0.5 / 2
+        start, end = (
+            (middle - half).clip(0, 1),
+            (middle + half).clip(0, 1),
+        )  # of the box, in sides of the crop
+        return Crops(*(paste(crops, start, end) for crops in batch.crops)), 1 - float(np.prod(end - start))
+
+    def after_step(self, step: int, kept: Sequence[Mapping[str, Tensor]]) -> None:
+        """Nothing follows."""
+
+    def backbones(self) -> dict[str, nn.Module]:
+        """There is only one."""
+        return {"student": self.student.backbone}
+
+
+def paste(crops: Tensor, start: np.ndarray, end: np.ndarray) -> Tensor:
+    """Crops [crops, batch, 3, side, side] with a box of the flipped batch, from `start` to `end` in sides."""
+    (top, left), (bottom, right) = (np.rint(edge * crops.shape[-1]).astype(int) for edge in (start, end))
+    mixed = crops.clone()
+    mixed[..., top:bottom, left:right] = crops.flip(1)[..., top:bottom, left:right]
+    return mixed
+
+
+def smooth(labels: Tensor, classes: int, smoothing: float) -> Tensor:
+    """One-hot labels of which the share `smoothing` is spread evenly over all classes: [batch, classes]."""
+    return F.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes
+
+
+@dataclass(frozen=True)
+class SupervisedConfig(MethodConfig):
+    """What is supervised training's own; the defaults are DeiT's."""
+
+    name: ClassVar[str] = "supervised"
+    method: ClassVar[type[Method]] = Supervised
+
+    label_smoothing: float = 0.1
+    """Share of a label that is spread over all classes."""
+    mixup: float = 0.8
+    """Both parameters of the Beta distribution of a blend of two pictures; 0: none."""
+    cutmix: float = 1.0
+    """The same of the area that is pasted from another picture; 0: none. With both, either by chance."""
+
+    def __post_init__(self) -> None:
+        between(self, 0, 1, "label_smoothing")
+        at_least(self, mixup=0, cutmix=0)
+
+    def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
+        """Classes to learn; pictures to mix are in one batch."""
+        if classes < 2:
+            found = "they are all of one" if classes else "these have none"
+            raise SettingError(f"supervised needs pictures of several classes, a folder for each: {found}")
+        if accumulate > 1 and (self.mixup or self.cutmix):
+            raise SettingError(
+                "pictures of the whole batch are mixed: leave out --accumulate or pass --mixup 0 --cutmix 0"
+            )
+
+    def build(self, backbone: BackboneConfig, schedules: Any, classes: int) -> Supervised:
+        """Backbone and linear layer."""
+        linear = HeadConfig(prototypes=classes, layers=1, bottleneck=None)
+        return Supervised(create_network(backbone, linear), self)

@@ -1,0 +1,119 @@
+"""Colour, blur and solarisation of a batch of crops at once, as tensors; what `crops.crop` does one by one.
+
+All that is random comes in as `CHANCES` uniform numbers a crop, so that the same numbers give the same crop
+whatever batch it is in. Against Pillow's, nothing is rounded before the end, and the blur is a true Gaussian.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CHANCES = 13
+"""Uniform numbers that a crop's photometry is drawn from."""
+GREY = (0.299, 0.587, 0.114)
+"""Red, green and blue in luma (ITU-R BT.601), as Pillow has it."""
+
+
+@dataclass(frozen=True)
+class Photometry:
+    """What happens to the pixels of one kind of crop: how often, and how strongly."""
+
+    blur: float = 0.5
+    """How often a crop is blurred."""
+    radius: tuple[float, float] = (0.1, 2.0)
+    """Of the blur in pixels (its standard deviation), from and to."""
+    solarise: float = 0.0
+    """How often it is solarised."""
+    jitter: float = 0.8
+    """How often brightness, contrast, saturation and hue change."""
+    strengths: tuple[float, float, float, float] = (0.4, 0.4, 0.2, 0.1)
+    """Of these four, as torchvision's ColorJitter takes them."""
+    grey: float = 0.2
+    """How often it becomes grey."""
+
+    def __call__(self, crops: Tensor, chances: Tensor) -> Tensor:
+        """uint8 [n, 3, height, width] and numbers in [0, 1) [n, CHANCES] -> uint8 [n, 3, height, width]."""
+        often = torch.tensor([self.jitter, self.grey, self.blur, self.solarise])
+        spread, middle = torch.tensor(self.strengths), torch.tensor([1.0, 1.0, 1.0, 0.0])
+        low, high = (middle - spread).maximum(middle - 1), middle + spread
+        jittered, greyed, blurred, solarised = (chances[:, :4] < often).T
+        strengths = low + (high - low) * chances[:, 4:8]
+        orders = chances[:, 8:12].argsort()
+        radii = self.radius[0] + (self.radius[1] - self.radius[0]) * chances[:, 12]
+        pixels = crops.float()
+        pixels[jittered] = jitter(pixels[jittered], strengths[jittered], orders[jittered])
+        pixels[greyed] = grey(pixels[greyed]).expand(-1, 3, -1, -1)
+        pixels[blurred] = gaussian_blur(pixels[blurred], radii[blurred])
+        pixels[solarised] = solarise(pixels[solarised])
+        return pixels.round_().clamp_(0, 255).byte()
+
+
+def jitter(pixels: Tensor, strengths: Tensor, orders: Tensor) -> Tensor:
+    """Brightness, contrast, saturation and hue, each crop's in its own order.
+
+    Args:
+        pixels: [n, 3, height, width], 0 to 255.
+        strengths: [n, 4]: three factors and the turn of the hue, as a share of the circle.
+        orders: [n, 4], permutations of the numbers of the four.
+    """
+    operations = (brightness, contrast, saturation, hue)
+    pixels = pixels.clone()
+    for turn in orders.T:
+        for number, operation in enumerate(operations):
+            chosen = (turn == number).nonzero()[:, 0]
+            pixels[chosen] = operation(pixels[chosen], strengths[chosen, number].view(-1, 1, 1, 1))
+    return pixels
+
+
+def grey(pixels: Tensor) -> Tensor:
+    """Luma: [n, 3, height, width] -> [n, 1, height, width]."""
+    return (pixels * torch.tensor(GREY).view(3, 1, 1)).sum(1, keepdim=True)
+
+
+def brightness(pixels: Tensor, factor: Tensor) -> Tensor:
+    """Towards or away from black."""
+    return (pixels * factor).clamp_(0, 255)
+
+
+def contrast(pixels: Tensor, factor: Tensor) -> Tensor:
+    """Towards or away from the crop's mean luma."""
+    mean = grey(pixels).mean((1, 2, 3), keepdim=True)
+    return torch.lerp(mean, pixels, factor).clamp_(0, 255)
+
+
+def saturation(pixels: Tensor, factor: Tensor) -> Tensor:
+    """Towards or away from each pixel's luma."""
+    return torch.lerp(grey(pixels), pixels, factor).clamp_(0, 255)
+
+
+def hue(pixels: Tensor, turn: Tensor) -> Tensor:
+    """Turned on the circle of hues (HSV), by `turn` of it."""
+    value, most = pixels.max(1, keepdim=True)
+    chroma = value - pixels.amin(1, keepdim=True)
+    ahead, behind = (pixels.gather(1, (most + shift) % 3) for shift in (1, 2))
+    sextant = 2 * most + (ahead - behind) / chroma.clamp(min=1e-6)  # of the circle, red at 0
+    places = sextant + 6 * turn - torch.tensor([0.0, 2.0, 4.0]).view(3, 1, 1)  # from each colour's own
+    distance = ((places + 3) % 6 - 3).abs()  # 0 to 3
+    return value - chroma * (distance - 1).clamp_(0, 1)
+
+
+def gaussian_blur(pixels: Tensor, radii: Tensor) -> Tensor:
+    """Each crop by its own standard deviation in pixels [n], as a matrix product along each axis.
+
+    At an edge the weights that fall outside are left out and the others sum to one.
+    """
+    down, across = (_blur_matrices(radii, side)[:, None] for side in pixels.shape[-2:])
+    return down @ pixels @ across.mT
+
+
+def _blur_matrices(radii: Tensor, side: int) -> Tensor:
+    """Gaussian weights of every pixel for every other on a line: [n, side, side], rows sum to one."""
+    places = torch.arange(side)
+    squares = (places[:, None] - places).square()
+    return torch.softmax(-squares / (2 * radii.clamp(min=0.01).square()).view(-1, 1, 1), dim=-1)
+
+
+def solarise(pixels: Tensor) -> Tensor:
+    """Inverted where at least 128."""
+    return torch.where(pixels >= 128, 255 - pixels, pixels)

@@ -1,0 +1,40 @@
+"""A memory of the newest keys: MoCo's negatives, SwAV's further pictures for small batches."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dino_model.errors import SettingError
+
+
+class Queue(nn.Module):
+    """Ring of vectors; the newest overwrite the oldest (Algorithm 1 of arXiv:1911.05722)."""
+
+    vectors: Tensor
+    """[length, width]; random directions until they are overwritten."""
+    seen: Tensor
+    """How many were put in so far; the next goes to row `seen` modulo `length`."""
+
+    def __init__(self, length: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("vectors", F.normalize(torch.randn(length, width), dim=-1))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def put(self, vectors: Tensor) -> None:
+        """Overwrite the oldest rows with `vectors` [n, width], n at most the length."""
+        places = (self.seen + torch.arange(len(vectors), device=vectors.device)) % len(self.vectors)
+        self.vectors[places] = vectors.to(self.vectors.dtype)
+        self.seen += len(vectors)
+
+    def full(self) -> bool:
+        """Whether no row is random any more."""
+        return int(self.seen) >= len(self.vectors)
+
+
+def whole_batches(length: int, batch_size: int) -> None:
+    """Raise SettingError for a queue that a batch would overwrite in part."""
+    if length % batch_size:
+        below = length // batch_size * batch_size
+        choices = f"{below} or {below + batch_size}" if below else str(batch_size)
+        raise SettingError(f"--queue is {length}, no multiple of the batch of {batch_size}: choose {choices}")

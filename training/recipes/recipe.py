@@ -1,0 +1,92 @@
+"""What a recipe is: backbone, method, crops, optimizer, and how long."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, get_args
+
+import tyro
+
+from dino_model.backbones import BackboneConfig
+from dino_model.errors import SettingError
+from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
+from training.crops import CropConfig
+from training.methods.byol import BYOLConfig
+from training.methods.dino import DINOConfig
+from training.methods.moco import MoCoConfig
+from training.methods.supervised import SupervisedConfig
+from training.methods.swav import SwAVConfig
+from training.optim import OptimizerName
+from training.settings import at_least, no_longer_than
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Optimizer and its schedules; the defaults are the official code's."""
+
+    name: Annotated[OptimizerName, tyro.conf.arg(name="optimizer")] = "adamw"
+    """adamw; muon for the matrices inside a ViT's blocks, with adamw for the rest; sgd; lars."""
+    lr: float = 0.0005
+    """Peak learning rate for a batch of 256; it is scaled linearly with the batch."""
+    min_lr: float = 1e-6
+    """Learning rate that the cosine approaches."""
+    warmup_epochs: int = 10
+    """Epochs of linear warm-up of the learning rate."""
+    weight_decay: float = 0.04
+    """At the start of its cosine."""
+    weight_decay_end: float = 0.4
+    """At the end of its cosine."""
+    clip_grad: float = 3.0
+    """Largest gradient norm of any one tensor; 0 for no clipping."""
+
+    def __post_init__(self) -> None:
+        at_least(self, lr=0, min_lr=0, warmup_epochs=0, weight_decay=0, weight_decay_end=0, clip_grad=0)
+
+
+Methods = DINOConfig | BYOLConfig | MoCoConfig | SwAVConfig | SupervisedConfig
+"""The settings of any method."""
+MethodName = Literal["dino", "byol", "moco-v2", "swav", "supervised"]
+METHODS: dict[str, type[Methods]] = {config.name: config for config in get_args(Methods)}
+"""Settings by the name of their method."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that decides what is learned from given pictures."""
+
+    backbone: BackboneConfig = field(
+        default_factory=lambda: BackboneConfig(drop_path=0.1, position_mode="official")
+    )
+    method: Methods = field(default_factory=DINOConfig)
+    crops: CropConfig = field(default_factory=CropConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    """Subtracted from red, green and blue in [0, 1]; whoever loads the run's backbone does the same."""
+    std: tuple[float, float, float] = IMAGENET_STD
+    """Divides them."""
+    epochs: int = 100
+    """Passes over the pictures."""
+    batch_size: int = 512
+    """Pictures per step."""
+
+    def __post_init__(self) -> None:
+        at_least(self, epochs=1, batch_size=1)
+        no_longer_than(self.epochs, self.optimizer, "warmup_epochs")
+        self.method.schedules(self.epochs, 1)  # says which phase is too long
+        if self.backbone.in_channels != 3:
+            raise SettingError(
+                f"--in-channels is {self.backbone.in_channels}, but pictures are read as RGB: expected 3"
+            )
+        if self.backbone.architecture != "resnet50":
+            self.crops.check_patches(self.backbone.patch_size)
+        elif self.backbone.position_start != "normal":
+            raise SettingError("--position-start is for ViTs: a ResNet has no position embeddings")
+        if not all(0 < value < math.inf for value in self.std):
+            raise SettingError(f"--std is {self.std}, expected numbers above 0")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A recipe derived from the data, and the reason for each choice."""
+
+    recipe: Recipe
+    reasons: tuple[str, ...]
