@@ -37,6 +37,7 @@ GRAPHS_IN_MEMORY = 4
 BYTES_ON_DISK = 2_000_000_000
 WORTH_COMPILING = 3  # pictures of one size; `auto` leaves the first ones to torch
 _HINT = "choose --engine torch"
+_DIGEST = hashlib.sha256().digest_size  # bytes
 
 
 class TorchEncoder:
@@ -139,7 +140,8 @@ class OpenVinoEncoder:
             raise ValueError(f"OpenVINO refuses this model at {words} (… {reason}): {_HINT}") from error
         try:
             with files.replacing(path) as beside:
-                beside.write_bytes(_exported(graph))
+                content = _exported(graph)
+                beside.write_bytes(hashlib.sha256(content).digest() + content)
             make_room(path.parent, keep=path)
         except OSError as error:
             print(f"the compiled graph is not kept: {error}", file=sys.stderr)
@@ -321,14 +323,21 @@ def _exported(graph: Any) -> bytes:
 
 
 def _restored(path: Path, precision: ComputePrecision) -> Any:
-    """A graph from disk; None where there is none, or a damaged one, which is deleted with a word."""
+    """A graph from disk; None where there is none, or a damaged one, which is deleted with a word.
+
+    A checksum stands before it: OpenVINO takes changed weights without a word.
+    """
     from openvino import Core
 
     if not path.is_file():
         return None
+    found = path.read_bytes()
+    digest, content = found[:_DIGEST], found[_DIGEST:]
     try:
-        graph = Core().import_model(path.read_bytes(), "CPU", _settings(precision))
-    except Exception as error:  # a broken file can raise anything at all
+        if hashlib.sha256(content).digest() != digest:
+            raise ValueError("its checksum is wrong")
+        graph = Core().import_model(content, "CPU", _settings(precision))
+    except Exception as error:  # a file of another build can raise anything at all
         print(f"{path} is damaged and deleted ({type(error).__name__})", file=sys.stderr)
         path.unlink(missing_ok=True)
         return None
