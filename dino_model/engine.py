@@ -37,7 +37,6 @@ GRAPHS_IN_MEMORY = 4
 BYTES_ON_DISK = 2_000_000_000
 WORTH_COMPILING = 3  # pictures of one size; `auto` leaves the first ones to torch
 _HINT = "choose --engine torch"
-_DIGEST = hashlib.sha256().digest_size  # bytes
 
 
 class TorchEncoder:
@@ -139,9 +138,9 @@ class OpenVinoEncoder:
             reason = " ".join(str(error).split())[-160:] or type(error).__name__
             raise ValueError(f"OpenVINO refuses this model at {words} (… {reason}): {_HINT}") from error
         try:
+            blob = _exported(graph)
             with files.replacing(path) as beside:
-                content = _exported(graph)
-                beside.write_bytes(hashlib.sha256(content).digest() + content)
+                beside.write_bytes(hashlib.sha256(blob).digest() + blob)
             make_room(path.parent, keep=path)
         except OSError as error:
             print(f"the compiled graph is not kept: {error}", file=sys.stderr)
@@ -295,8 +294,8 @@ def _compile(module: nn.Module, example: Tensor, precision: ComputePrecision) ->
     return Core().compile_model(model, "CPU", _settings(precision))
 
 
-def _settings(precision: ComputePrecision) -> dict[str, Any]:
-    """How a graph computes: not kept in its file, and OpenVINO's default is bf16 where there is any."""
+def _settings(precision: ComputePrecision) -> dict[str, str | int]:
+    """How OpenVINO computes. Left out, it takes bf16 by itself where the processor has it."""
     return {
         "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
@@ -325,20 +324,20 @@ def _exported(graph: Any) -> bytes:
 def _restored(path: Path, precision: ComputePrecision) -> Any:
     """A graph from disk; None where there is none, or a damaged one, which is deleted with a word.
 
-    A checksum stands before it: OpenVINO takes changed weights without a word.
+    The bytes are checked first: OpenVINO's own reader can end the process on a damaged graph.
     """
     from openvino import Core
 
     if not path.is_file():
         return None
-    found = path.read_bytes()
-    digest, content = found[:_DIGEST], found[_DIGEST:]
+    held = path.read_bytes()
+    digest, blob = held[:32], held[32:]
     try:
-        if hashlib.sha256(content).digest() != digest:
-            raise ValueError("its checksum is wrong")
-        graph = Core().import_model(content, "CPU", _settings(precision))
-    except Exception as error:  # a file of another build can raise anything at all
-        print(f"{path} is damaged and deleted ({type(error).__name__})", file=sys.stderr)
+        if hashlib.sha256(blob).digest() != digest:
+            raise ValueError("its bytes are not those that were written")
+        graph = Core().import_model(blob, "CPU", _settings(precision))
+    except Exception as error:  # OpenVINO raises many kinds, as for a graph of another build
+        print(f"{path} is damaged and deleted: {error}", file=sys.stderr)
         path.unlink(missing_ok=True)
         return None
     path.touch()
