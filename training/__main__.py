@@ -1,4 +1,4 @@
-"""`python -m training pretrain|evaluate|thin-log|keep`."""
+"""`python -m training pretrain|evaluate|study|doctor|thin-log|keep`."""
 
 import sys
 
@@ -11,6 +11,8 @@ USAGE = """usage: python -m training COMMAND [options]
 commands:
   pretrain       train a backbone without labels
   evaluate       what frozen features are worth: k-NN and others, `evaluate --help`
+  doctor         what is wrong with a run, in words and on one page
+  study          a conclusion of the paper, drawn again with short runs: `study --help`
   thin-log       one short log from those of a training's phases
   keep           a run's networks in half precision, small enough to be kept
 
@@ -33,6 +35,14 @@ def main(arguments: list[str]) -> int:
                 from training.commands.keep import Keep
 
                 tyro.cli(Keep, args=rest, prog="python -m training keep").run()
+            case ["doctor", *rest]:
+                from training.commands.doctor import Doctor
+
+                return tyro.cli(Doctor, args=rest, prog="python -m training doctor").run()
+            case ["study", *rest]:
+                from training.commands.study import StudyCommand
+
+                return tyro.cli(StudyCommand, args=rest, prog="python -m training study").run()
             case ["thin-log", *rest]:
                 from training.commands.thin_log import ThinLog
 

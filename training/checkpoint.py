@@ -46,6 +46,25 @@ class Run:
         """One JSON line per step."""
         return self.folder / "log.jsonl"
 
+    def lines(self) -> list[dict[str, Any]]:
+        """The log; a last line that is cut short, as while it is written, is left out.
+
+        Raises:
+            RunError: no log, or a line within it that is none.
+        """
+        try:
+            texts = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            raise RunError(
+                f"{self.folder} has no log.jsonl: its training has not begun, or the file was moved"
+            ) from None
+        whole = [_logged_step(text) < float("inf") for text in texts]
+        if not all(whole[:-1]):
+            raise RunError(
+                f"{self.log} is damaged: line {whole.index(False) + 1} of {len(texts)} is no step of a run"
+            )
+        return [json.loads(text) for text, good in zip(texts, whole, strict=True) if good]
+
     def create(self, config: Mapping[str, Any]) -> None:
         """Make the folder and write its configuration.
 

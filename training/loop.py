@@ -15,7 +15,7 @@ from training.checkpoint import Run
 from training.crops import normalise
 from training.data import Loaded
 from training.methods.base import Batch, Loss, Method
-from training.optim import Optimizer, clip_each, set_rates
+from training.optim import Optimizer, clip_each, gradient_norms, set_rates
 from training.plan import Plan
 
 
@@ -67,6 +67,7 @@ def train_step(
     if not math.isfinite(logs["loss"]):
         raise Diverged(f"the loss is {logs['loss']} at step {step}, with learning rate {plan.lr[step]:.3g}")
     method.after_backward(step)
+    logs |= gradient_norms(optimizer.param_groups)
     if plan.clip_grad:
         clip_each((p for group in optimizer.param_groups for p in group["params"]), plan.clip_grad)
     optimizer.step()
@@ -103,10 +104,12 @@ def train(
     with run.log.open("a", encoding="utf-8", buffering=1) as log:
         begun = time.perf_counter()
         for step, (batch, broken) in enumerate(batches, first_step):
+            waited = time.perf_counter() - begun
             context = autocast(arithmetic.precision, arithmetic.device)
             crops = arithmetic.normalised(batch)
             logs = train_step(method, optimizer, crops, step, plan, context, arithmetic.accumulate)
-            logs["images_per_second"] = batch.pictures / (time.perf_counter() - begun)
+            seconds = time.perf_counter() - begun
+            logs["images_per_second"], logs["data_wait"] = batch.pictures / seconds, waited / seconds
             done = step + 1
             log.write(json.dumps({"step": step} | logs | observe(step, logs, broken)) + "\n")
             milestone, stop = done % milestone_every == 0 or done == plan.steps, interrupted()

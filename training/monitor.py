@@ -3,6 +3,7 @@
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,8 +18,10 @@ from dino_model.features import Extractor
 from dino_model.images import ImageError, Images
 from dino_model.views import View
 from dino_model.weights import LoadedModel
+from training.doctor import Facts, findings
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.lift import photographs_lift
+from training.evaluation.rank import rank_me
 from training.methods.base import Method
 
 
@@ -44,8 +47,8 @@ class Probe:
         step = max(1, math.ceil(len(self.images) / self.limit))
         return self.images.subset(i for i in range(0, len(self.images), step) if _can_be_read(self.images, i))
 
-    def top1(self, backbone: nn.Module) -> float:
-        """Top-1 in percent, k = 20 and temperature 0.07."""
+    def look(self, backbone: nn.Module) -> tuple[float, float]:
+        """Top-1 in percent, k = 20 and temperature 0.07; and rank of the features."""
         if self.images.labels is None:
             raise ValueError("the probe needs labelled pictures: one folder for each class")
         images = self.readable
@@ -56,7 +59,8 @@ class Probe:
         features = extractor.of(images).features
         asked = torch.arange(len(images)) % 5 == 4
         k = min(20, int((~asked).sum()))
-        return knn_accuracy(features[~asked], labels[~asked], features[asked], labels[asked], k=k).top1
+        votes = knn_accuracy(features[~asked], labels[~asked], features[asked], labels[asked], k=k)
+        return votes.top1, rank_me(features)
 
     def lift(self, vit: nn.Module) -> float:
         """Of the last block's attention, on the package's photographs."""
@@ -110,8 +114,14 @@ class Monitor:
     probe: Probe | None
     probe_every: int
     """Steps between probes."""
+    facts: Facts
+    """What the figures are judged by."""
     diagnose_every: int = 100
     """Steps between looks at the figures; the last step is looked at, too."""
+    recent: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=1000))
+    """The last lines of the log."""
+    told: set[str] = field(default_factory=set)
+    """Causes that were found by the last look: each is told once, until it is gone."""
     broken: set[str] = field(default_factory=set)
     """What was wrong with each unreadable picture so far."""
 
@@ -121,25 +131,46 @@ class Monitor:
         for message in sorted({*broken} - self.broken):
             say(f"skipped a picture: {message}")
         self.broken.update(broken)
-        if (step + 1) % self.diagnose_every == 0 or step + 1 == self.progress.steps:
-            warning = self.method.diagnose(logs)
-            if warning:
-                say(f"warning at step {step + 1}: {warning}")
-        if not self.probe or (step + 1) % self.probe_every:
-            return {}
-        return self.probed(self.probe, step)
+        looked = (step + 1) % self.diagnose_every == 0 or step + 1 == self.progress.steps
+        found = teacher_distance(self.method) if looked else {}
+        if self.probe and (step + 1) % self.probe_every == 0:
+            found |= self.probed(self.probe, step)
+        self.recent.append({"step": step} | logs | found)
+        if looked:
+            self.warn(step)
+        return found
+
+    def warn(self, step: int) -> None:
+        """Say what is wrong, once for each cause."""
+        wrong = findings(list(self.recent), self.method, self.facts)
+        for finding in wrong:
+            if finding.cause not in self.told:
+                say(f"warning at step {step + 1}: {finding.sentence}")
+        self.told = {finding.cause for finding in wrong}
 
     def probed(self, probe: Probe, step: int) -> dict[str, float]:
         """Figures of every network, also told in words."""
         found = {}
         for name, network in self.method.backbones().items():
-            found[f"knn_{name}"] = top1 = probe.top1(network)
+            found[f"knn_{name}"], found[f"rank_{name}"] = top1, _ = probe.look(network)
             words = f"k-NN top-1 on held-out training pictures {top1:.1f} %"
             if hasattr(network, "blocks"):
                 found[f"lift_{name}"] = lift = probe.lift(network)
                 words += f", lift on the photographs {lift:.2f}"
             say(f"step {step + 1}, {name}: {words}")
         return found
+
+
+@torch.no_grad()
+def teacher_distance(method: Method) -> dict[str, float]:
+    """How far the teacher's weights are from the student's, relative to these; nothing without both."""
+    networks = method.backbones()
+    if not {"teacher", "student"} <= networks.keys():
+        return {}
+    teacher, student = (list(networks[name].parameters()) for name in ("teacher", "student"))
+    apart = sum(float((a - b).square().sum()) for a, b in zip(teacher, student, strict=True))
+    length = sum(float(b.square().sum()) for b in student)
+    return {"teacher_distance": math.sqrt(apart / max(length, 1e-12))}
 
 
 def say(sentence: str) -> None:

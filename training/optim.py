@@ -233,6 +233,19 @@ def clip_each(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
 
 
 @torch.no_grad()
+def gradient_norms(groups: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """L2 norm of the gradient of everything in the backbone, and of everything after it."""
+    parts: dict[str, list[Tensor]] = {"backbone": [], "head": []}
+    for group in groups:
+        for name, parameter in zip(group["param_names"], group["params"], strict=True):
+            if parameter.grad is not None:
+                parts["backbone" if "backbone." in name else "head"].append(parameter.grad)
+    norms = {part: torch.stack(torch._foreach_norm(many)).norm() for part, many in parts.items() if many}
+    values = torch.stack(list(norms.values())).tolist() if norms else []
+    return {f"gradient_norm_{part}": value for part, value in zip(norms, values, strict=True)}
+
+
+@torch.no_grad()
 def move_average(teacher: Sequence[Tensor], student: Sequence[Tensor], momentum: float) -> None:
     """teacher <- momentum * teacher + (1 - momentum) * student, tensor by tensor (section 3.1)."""
     torch._foreach_lerp_(list(teacher), list(student), 1 - momentum)

@@ -8,6 +8,7 @@ from torch import nn
 from dino_model.features import Extracted
 from dino_model.images import Images
 from training import monitor
+from training.doctor import Facts
 from training.methods.base import Method
 from training.monitor import Monitor, Probe, Progress
 
@@ -17,6 +18,9 @@ def test_time_left_is_told_beyond_a_day(monkeypatch, capsys):
     monkeypatch.setattr(monitor.time, "monotonic", lambda: next(clock))
     Progress(first_step=0, steps=3001, batch_size=8).show(0, {"loss": 2.5})
     assert capsys.readouterr().err == "1/3001  loss 2.5  0 images/s  3 days, 11:20:00 left\n"
+
+
+HEALTHY = Facts(steps=1000, steps_per_epoch=100, batch_size=8)
 
 
 class Sick(Method):
@@ -36,23 +40,25 @@ class Sick(Method):
         return "too large: lower it" if logs["loss"] > 1 else None
 
 
-def test_what_the_method_finds_is_said_every_hundred_steps_and_at_the_end(capsys):
-    watch = Monitor(Progress(0, 250, 8), Sick(), None, 0)
-    for step in range(250):
-        watch(step, {"loss": 2.0 if step != 99 else 0.5}, [])
+def test_what_the_method_finds_is_said_once_until_it_is_gone(capsys):
+    watch = Monitor(Progress(0, 450, 8), Sick(), None, 0, HEALTHY)
+    for step in range(450):
+        watch(step, {"loss": 0.5 if step < 100 or 300 <= step < 400 else 2.0}, [])
     said = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    assert said == ["warning at step 200: too large: lower it", "warning at step 250: too large: lower it"]
+    # At 300 it is known already; at 400 it is gone, so that it is told again at the end.
+    assert said == ["warning at step 200: too large: lower it", "warning at step 450: too large: lower it"]
 
 
 class FakeProbe:
-    def top1(self, network):
-        return 10.0 * network.in_features
+    def look(self, network):
+        return 10.0 * network.in_features, 1.0 + network.in_features
 
 
 def test_every_network_is_probed_under_its_name():
-    watch = Monitor(Progress(0, 4, 8), Sick(), FakeProbe(), 2)
+    watch = Monitor(Progress(0, 4, 8), Sick(), FakeProbe(), 2, HEALTHY)
     lines = [watch(step, {"loss": 0.0}, []) for step in range(4)]
-    assert lines == [{}, {"knn_online": 10.0, "knn_target": 20.0}] * 2
+    probed = {"knn_online": 10.0, "rank_online": 2.0, "knn_target": 20.0, "rank_target": 3.0}
+    assert lines == [{}, probed] * 2
 
 
 @pytest.fixture
@@ -79,7 +85,7 @@ def test_the_probe_lets_no_picture_vote_for_itself(labelled, monkeypatch):
         return type("Result", (), {"top1": 1.0})
 
     monkeypatch.setattr(monitor, "knn_accuracy", accuracy)
-    Probe(images, 32, (0, 0, 0), (1, 1, 1), "fp32", torch.device("cpu")).top1(nn.Identity())
+    Probe(images, 32, (0, 0, 0), (1, 1, 1), "fp32", torch.device("cpu")).look(nn.Identity())
     voting, tested = votes["train"].argmax(1).tolist(), votes["test"].argmax(1).tolist()
     assert tested == [4, 9, 14, 19]
     assert sorted(voting + tested) == list(range(20))
@@ -90,7 +96,7 @@ def test_the_probe_lets_no_picture_vote_for_itself(labelled, monkeypatch):
 
 def test_the_probe_sees_pictures_as_the_recipe_normalises_them(labelled):
     images, seen = labelled
-    Probe(images, 48, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "bf16", torch.device("cpu")).top1(nn.Identity())
+    Probe(images, 48, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "bf16", torch.device("cpu")).look(nn.Identity())
     assert (seen["mean"], seen["std"], seen["size"]) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6), 48)
     assert seen["precision"] == "bf16"
 

@@ -20,6 +20,7 @@ from dino_model.images import ImageError, Images, open_images
 from dino_model.weights import is_path
 from training import recipes
 from training.checkpoint import Run, RunError
+from training.doctor import facts
 from training.loop import Diverged
 from training.monitor import Monitor, Probe, Progress
 from training.recipes import METHODS, MethodName, Recipe, RecipeName
@@ -198,7 +199,7 @@ def watch(options: Pretrain, session: Session, first_step: int) -> Monitor:
         size, precision = recipe.crops.global_size, session.arithmetic.precision
         probe = Probe(images, size, recipe.mean, recipe.std, precision, session.device)
     progress = Progress(first_step, session.plan.steps, recipe.batch_size)
-    return Monitor(progress, session.method, probe, every)
+    return Monitor(progress, session.method, probe, every, facts(session.config()))
 
 
 @contextmanager

@@ -82,7 +82,14 @@ class DINO(Method):
         loss = losses.multi_crop_cross_entropy(student, probabilities, temperature, shared)
         entropy = losses.entropy(probabilities)
         uniform = torch.tensor(math.log(probabilities.shape[-1]), device=loss.device)
-        return loss, {"teacher_entropy": entropy, "kl": loss.detach() - entropy, "ln_k": uniform}
+        used = losses.entropy(probabilities.flatten(0, -2).mean(dim=0)).exp()  # of a batch
+        logs = {
+            "teacher_entropy": entropy,
+            "kl": loss.detach() - entropy,
+            "ln_k": uniform,
+            "prototypes": used,
+        }
+        return loss, logs
 
     def probabilities(self, logits: Tensor, temperature: float) -> Tensor:
         """Targets for a teacher's logits [views, batch, K]; over a batch, each view is balanced alone."""

@@ -73,7 +73,10 @@ def pretrain(pictures, output, method, *more):
 
 def logged(output):
     lines = [json.loads(line) for line in Run(output).log.read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name != "images_per_second"} for line in lines]
+    return [
+        {name: value for name, value in line.items() if name not in ("images_per_second", "data_wait")}
+        for line in lines
+    ]
 
 
 def weights(output):

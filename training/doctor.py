@@ -1,0 +1,167 @@
+"""What is wrong with a run, in words, from its log: one finding for each cause, with the knob to turn."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+from training.methods.base import Method
+
+Line = Mapping[str, float]
+"""Of a log."""
+
+LATE = 50
+"""Steps at the end that tell how a run is now; at most a tenth of it."""
+FEW_STEPS = 5
+"""Below so many steps in an epoch, schedules that change once an epoch jump."""
+LONG_MEMORY = 1 / 3
+"""Share of a run that its teacher may average over."""
+WAITING = 0.5
+"""Share of a step that may go by waiting for pictures."""
+LOW_RANK = 3.0
+"""RankMe below which features lie on a line or two."""
+LOST_RANK = 1 / 3
+"""Share of its highest RankMe that a run may fall to."""
+LARGE_GRADIENT, GROWN = 20.0, 20.0
+"""Gradient norm, and times the run's median, above which norms explode."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a log does not tell of its run."""
+
+    steps: int
+    """Of the whole training."""
+    steps_per_epoch: int
+    batch_size: int
+    teacher_momentum: float | None = None
+    """At the start; None: the teacher is no moving average."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong."""
+
+    cause: str
+    """In a word or two, for programs."""
+    sentence: str
+    """For people: figures, and what to do."""
+
+
+def facts(config: Mapping[str, Any]) -> Facts:
+    """From a run's configuration."""
+    recipe = config["recipe"]
+    method, per_epoch = recipe["method"], config["pictures"] // recipe["batch_size"]
+    averages = method.get("teacher", "momentum") == "momentum"
+    return Facts(
+        steps=recipe["epochs"] * per_epoch,
+        steps_per_epoch=per_epoch,
+        batch_size=recipe["batch_size"],
+        teacher_momentum=method.get("teacher_momentum") if averages else None,
+    )
+
+
+def findings(lines: Sequence[Line], method: type[Method] | Method, run: Facts) -> list[Finding]:
+    """Everything that is wrong, the gravest first; nothing for a log without lines.
+
+    Args:
+        lines: of the log, in order; figures that it does not have are not judged.
+        method: whose `diagnose` knows its own collapses.
+        run: what else is known.
+    """
+    if not lines:
+        return []
+    found = [
+        diverging(lines),
+        collapse(lines, method),
+        lost_rank(lines),
+        starving(lines),
+        short_epochs(run),
+        slow_teacher(run),
+    ]
+    causes = {finding.cause for finding in found if finding}
+    return [
+        finding
+        for finding in found
+        if finding and not (finding.cause == "rank" and "collapse" in causes)  # which is why it is low
+    ]
+
+
+def late(lines: Sequence[Line], name: str) -> float | None:
+    """Mean of a figure over the last steps that have it; None where it is not logged."""
+    values = [line[name] for line in lines[-max(1, min(LATE, len(lines) // 10)) :] if name in line]
+    return fmean(values) if values else None
+
+
+def collapse(lines: Sequence[Line], method: type[Method] | Method) -> Finding | None:
+    """The method's own collapse."""
+    names = [name for name in lines[-1] if not name.startswith(("knn_", "lift_", "rank_"))]
+    now = {name: value for name in names if (value := late(lines, name)) is not None}
+    told = method.diagnose(now)
+    return Finding("collapse", told) if told else None
+
+
+def lost_rank(lines: Sequence[Line]) -> Finding | None:
+    """Features that fill few dimensions, or ever fewer (RankMe, of the first probed network)."""
+    probes = [
+        value for line in lines if (value := next((line[n] for n in line if n.startswith("rank_")), None))
+    ]
+    if not probes or (probes[-1] >= LOW_RANK and probes[-1] >= LOST_RANK * max(probes)):
+        return None
+    return Finding(
+        "rank",
+        f"rank collapse: the features of all pictures fill {probes[-1]:.1f} dimensions (RankMe), at most "
+        f"{max(probes):.1f} before; lower --lr or --weight-decay-end, or pass --spreading 0.3",
+    )
+
+
+def diverging(lines: Sequence[Line]) -> Finding | None:
+    """Gradients far larger than they were."""
+    for part in ("backbone", "head"):
+        norms = [line[name] for line in lines if (name := f"gradient_norm_{part}") in line]
+        now = late(lines, f"gradient_norm_{part}")
+        usual = median(norms[: max(1, len(norms) // 2)]) if norms else 0.0
+        if now is not None and not now <= max(LARGE_GRADIENT, GROWN * usual):  # NaN, too
+            return Finding(
+                "gradients",
+                f"exploding norms: the {part}'s gradient has norm {now:.3g}, {usual:.3g} in the first "
+                "half of the run; lower --lr, lengthen --warmup-epochs or pass --clip-grad 0.3",
+            )
+    return None
+
+
+def starving(lines: Sequence[Line]) -> Finding | None:
+    """A loop that waits for pictures; the first step, when workers begin, does not count."""
+    share = late(lines[1:], "data_wait")
+    if share is None or share <= WAITING:
+        return None
+    return Finding(
+        "data",
+        f"the data loader starves training: {share:.0%} of a step goes by waiting for pictures; raise "
+        "--workers, pass --batched-photometry, or store the pictures smaller",
+    )
+
+
+def short_epochs(run: Facts) -> Finding | None:
+    """Epochs of few steps."""
+    if run.steps_per_epoch >= FEW_STEPS:
+        return None
+    return Finding(
+        "epochs",
+        f"too few steps per epoch: {run.steps_per_epoch}, as a batch is {run.batch_size} pictures; what "
+        "changes once an epoch (temperature, warm-up) jumps: lower --batch-size or add pictures",
+    )
+
+
+def slow_teacher(run: Facts) -> Finding | None:
+    """A teacher that hardly moves while the run lasts."""
+    momentum = run.teacher_momentum
+    if momentum is None or momentum <= 1 - 1 / (LONG_MEMORY * run.steps):
+        return None
+    averaged = f"{1 / (1 - momentum):,.0f}" if momentum < 1 else "all"
+    return Finding(
+        "momentum",
+        f"the teacher is too slow for this run: momentum {momentum:g} averages over {averaged} steps, "
+        f"and the run has {run.steps:,}; lower --teacher-momentum to {max(0.0, 1 - 20 / run.steps):.3g} "
+        "or train longer",
+    )

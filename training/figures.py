@@ -1,0 +1,63 @@
+"""How training draws its figures: one style, told apart without colour, readable in grey."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.rcsetup import cycler
+
+from dino_model import files
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
+"""Of Okabe and Ito's palette, told apart by the colour-blind."""
+LINES = ("-", "--", "-.", ":")
+STYLE: Any = {
+    "axes.grid": True,
+    "axes.prop_cycle": cycler(color=COLORS, linestyle=LINES),
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.size": 10,
+    "grid.alpha": 0.3,
+    "lines.linewidth": 2,
+}
+
+
+def page(
+    rows: int, columns: int, title: str, *, width: float = 10, height: float = 3.6
+) -> tuple[Figure, Any]:
+    """A figure and its axes [rows, columns], each row so high, in inches; draw within `style(STYLE)`."""
+    figure = Figure(figsize=(width, height * rows), dpi=110, layout="constrained")
+    figure.suptitle(title)
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def curve(axes: Axes, steps: Sequence[float], values: Sequence[float], label: str, number: int = 0) -> None:
+    """One curve; many steps are drawn as running means, so that the course shows."""
+    window = max(1, len(values) // 60)
+    kernel = np.ones(window) / window
+    smooth = np.convolve(values, kernel, mode="valid")
+    axes.plot(
+        np.asarray(steps)[window - 1 :],
+        smooth,
+        label=label,
+        color=COLORS[number % len(COLORS)],
+        linestyle=LINES[number % len(LINES)],
+    )
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the figure as PNG, whole or not at all."""
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer)
+    with files.replacing(path) as beside:
+        beside.write_bytes(buffer.getvalue())
+
+
+style = mpl.rc_context
+"""`with style(STYLE):` around what is drawn."""
