@@ -18,6 +18,8 @@ LONG_MEMORY = 1 / 3
 """Share of a run that its teacher may average over."""
 WAITING = 0.5
 """Share of a step that may go by waiting for pictures."""
+ENOUGH = 20
+"""Steps before speed and gradients are judged."""
 LOW_RANK = 3.0
 """RankMe below which features lie on a line or two."""
 LOST_RANK = 1 / 3
@@ -121,7 +123,9 @@ def diverging(lines: Sequence[Line]) -> Finding | None:
         norms = [line[name] for line in lines if (name := f"gradient_norm_{part}") in line]
         now = late(lines, f"gradient_norm_{part}")
         usual = median(norms[: max(1, len(norms) // 2)]) if norms else 0.0
-        if now is not None and not now <= max(LARGE_GRADIENT, GROWN * usual):  # NaN, too
+        if (
+            now is not None and len(norms) >= ENOUGH and not now <= max(LARGE_GRADIENT, GROWN * usual)
+        ):  # NaN, too
             return Finding(
                 "gradients",
                 f"exploding norms: the {part}'s gradient has norm {now:.3g}, {usual:.3g} in the first "
@@ -133,7 +137,7 @@ def diverging(lines: Sequence[Line]) -> Finding | None:
 def starving(lines: Sequence[Line]) -> Finding | None:
     """A loop that waits for pictures; the first step, when workers begin, does not count."""
     share = late(lines[1:], "data_wait")
-    if share is None or share <= WAITING:
+    if share is None or share <= WAITING or len(lines) < ENOUGH:
         return None
     return Finding(
         "data",

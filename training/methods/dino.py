@@ -82,7 +82,7 @@ class DINO(Method):
         loss = losses.multi_crop_cross_entropy(student, probabilities, temperature, shared)
         entropy = losses.entropy(probabilities)
         uniform = torch.tensor(math.log(probabilities.shape[-1]), device=loss.device)
-        used = losses.entropy(probabilities.flatten(0, -2).mean(dim=0)).exp()  # of a batch
+        used = losses.entropy(probabilities.flatten(0, -2).mean(dim=0)).exp()  # by this micro-batch
         logs = {
             "teacher_entropy": entropy,
             "kl": loss.detach() - entropy,

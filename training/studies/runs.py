@@ -21,6 +21,7 @@ from training.checkpoint import Run, RunError
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.rank import rank_me
 from training.loop import Diverged
+from training.plan import Plan
 from training.recipes import Recipe
 from training.session import Session
 from training.studies.base import NEIGHBOURS
@@ -44,6 +45,13 @@ class Cell:
     def run(self) -> Run:
         """Its folder."""
         return Run(self.folder)
+
+    def ended(self, images: Images) -> bool:
+        """Whether it was trained to its end, or as far as its loss was a number."""
+        if self.diverged.exists():
+            return True
+        lines = self.run.lines() if self.run.log.exists() else []
+        return bool(lines) and lines[-1]["step"] + 1 == Plan.of(self.recipe, len(images)).steps
 
     @property
     def diverged(self) -> Path:
@@ -92,13 +100,13 @@ def look(network: nn.Module, recipe: Recipe, where: Where) -> tuple[float, float
 
 def train_cell(cell: Cell, where: Where, interrupted: Callable[[], bool] = lambda: False) -> bool:
     """Train one run of the grid, from where it was left; returns whether it is at its end."""
+    if cell.ended(where.images):
+        return True
     session = Session(
         cell.recipe, where.images, seed=cell.seed, device=where.device, precision=where.precision
     )
     steps = session.plan.steps
     done = session.resume(cell.run) if cell.run.checkpoint.exists() else 0
-    if cell.diverged.exists() or done == steps:
-        return True
     if not done:
         first = next(iter(session.method.backbones().values()))
         cell.run.create(session.config() | {"untrained_knn": look(first, cell.recipe, where)[0]})
@@ -129,10 +137,14 @@ def train_all(
     cells: Sequence[Cell], where: Where, jobs: int, interrupted: Callable[[], bool]
 ) -> Iterator[Cell]:
     """Train the runs of a grid, `jobs` at a time; each is given when it is at its end."""
-    if jobs > 1:
-        yield from _side_by_side(cells, where, jobs, interrupted)
-        return
     for cell in cells:
+        if cell.ended(where.images):
+            yield cell
+    left = [cell for cell in cells if not cell.ended(where.images)]
+    if jobs > 1 and left:
+        yield from _side_by_side(left, where, jobs, interrupted)
+        return
+    for cell in left:
         if interrupted():
             return
         if train_cell(cell, where, interrupted):
