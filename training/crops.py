@@ -37,16 +37,22 @@ class ViewSpec:
     photometry: Photometry = field(default_factory=Photometry)
     flip: float = 0.5
     """How often left and right are exchanged."""
+    random_operations: int = 0
+    """Operations of RandAugment, of magnitude 9 of 30 (arXiv:1909.13719), before the photometry."""
 
 
 PLAIN = Photometry(blur=0.0, jitter=1.0, strengths=(0.3, 0.3, 0.3, 0.0), grey=0.0)
 """Little: labels stay right."""
-Augmentation = Literal["dino", "moco-v2", "swav", "supervised"]
+UNCHANGED = Photometry(blur=0.0, jitter=0.0, grey=0.0)
+RANDOM_OPERATIONS = {"deit": 2}
+"""RandAugment's, by the name of an augmentation; others have none."""
+Augmentation = Literal["dino", "moco-v2", "swav", "supervised", "deit"]
 AUGMENTATIONS: dict[str, tuple[tuple[Photometry, ...], Photometry]] = {
     "dino": ((Photometry(blur=1.0), Photometry(blur=0.1, solarise=0.2)), Photometry(blur=0.5)),
     "moco-v2": ((Photometry(strengths=(0.4, 0.4, 0.4, 0.1)),), Photometry(strengths=(0.4, 0.4, 0.4, 0.1))),
     "swav": ((Photometry(strengths=(0.8, 0.8, 0.8, 0.2)),), Photometry(strengths=(0.8, 0.8, 0.8, 0.2))),
     "supervised": ((PLAIN,), PLAIN),
+    "deit": ((UNCHANGED,), UNCHANGED),
 }
 """By name: the photometry of each view, and of local crops, as the methods' papers have it. DINO's is BYOL's
 (appendix B of arXiv:2006.07733), SwAV's is SimCLR's."""
@@ -92,15 +98,18 @@ class CropConfig:
         """Of the global crops."""
         kinds = AUGMENTATIONS[self.augmentation][0]
         return tuple(
-            ViewSpec(self.global_size, self.global_scale, replace(kinds[i % len(kinds)], radius=self.blur))
+            self._view(self.global_size, self.global_scale, kinds[i % len(kinds)])
             for i in range(self.global_crops)
         )
 
     @property
     def locals(self) -> ViewSpec:
         """Of every local crop."""
-        kind = replace(AUGMENTATIONS[self.augmentation][1], radius=self.blur)
-        return ViewSpec(self.local_size, self.local_scale, kind)
+        return self._view(self.local_size, self.local_scale, AUGMENTATIONS[self.augmentation][1])
+
+    def _view(self, size: int, scale: tuple[float, float], photometry: Photometry) -> ViewSpec:
+        operations = RANDOM_OPERATIONS.get(self.augmentation, 0)
+        return ViewSpec(size, scale, replace(photometry, radius=self.blur), random_operations=operations)
 
     def check_patches(self, patch_size: int) -> None:
         """Raise SettingError for crops that are no whole patches: what is missing would be padded."""
@@ -180,6 +189,7 @@ def crop(view: ViewSpec) -> transforms.Compose:
         [
             transforms.RandomResizedCrop(view.size, view.scale, interpolation=InterpolationMode.BICUBIC),
             transforms.RandomHorizontalFlip(view.flip),
+            *random_augment(view),
             transforms.RandomApply([transforms.ColorJitter(*photometry.strengths)], photometry.jitter),
             transforms.RandomGrayscale(photometry.grey),
             transforms.RandomApply([GaussianBlur(photometry.radius)], photometry.blur),
@@ -187,6 +197,12 @@ def crop(view: ViewSpec) -> transforms.Compose:
             transforms.PILToTensor(),
         ]
     )
+
+
+def random_augment(view: ViewSpec) -> list[Callable[[Picture], Picture]]:
+    """RandAugment with the view's number of operations; nothing where it has none."""
+    operations = view.random_operations
+    return [transforms.RandAugment(operations, magnitude=9)] if operations else []
 
 
 def cut(picture: Picture, view: ViewSpec) -> Tensor:
@@ -199,6 +215,8 @@ def cut(picture: Picture, view: ViewSpec) -> Tensor:
     resized = picture.crop(box).resize((view.size, view.size), Image.Resampling.BICUBIC)
     if chances[-1] < view.flip:
         resized = resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    for operation in random_augment(view):
+        resized = operation(resized)
     return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
 
 

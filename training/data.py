@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from dino_model.errors import SettingError
 from dino_model.images import ImageError, Images
 from training.crops import CropConfig, Crops, MultiCrop
+from training.distributed import rank, world
 from training.methods.base import Batch
 from training.randomness import Randomness, mix
 
@@ -48,13 +49,22 @@ class Order(Sampler[list[tuple[int, int]]]):
     The last, incomplete batch of an epoch is dropped. Step s is the same batch however training got there.
     """
 
-    def __init__(self, pictures: int, batch_size: int, seed: int, first_step: int, steps: int) -> None:
+    def __init__(
+        self,
+        pictures: int,
+        batch_size: int,
+        seed: int,
+        first_step: int,
+        steps: int,
+        part: slice = slice(None),
+    ) -> None:
+        """`part` are this rank's places in every batch."""
         if pictures < batch_size:
             raise SettingError(
                 f"{pictures} pictures are fewer than one batch of {batch_size}: lower --batch-size"
             )
         self.pictures, self.batch_size, self.seed = pictures, batch_size, seed
-        self.first_step, self.steps = first_step, steps
+        self.first_step, self.steps, self.part = first_step, steps, part
 
     def __len__(self) -> int:
         return self.steps - self.first_step
@@ -67,7 +77,7 @@ class Order(Sampler[list[tuple[int, int]]]):
                 order = torch.randperm(self.pictures, generator=_generator(self.seed, epoch)).tolist()
             start = batch * self.batch_size
             positions = range(step * self.batch_size, (step + 1) * self.batch_size)
-            yield list(zip(positions, order[start : start + self.batch_size], strict=True))
+            yield list(zip(positions, order[start : start + self.batch_size], strict=True))[self.part]
 
 
 class CropDataset(Dataset[Sample | ImageError]):
@@ -126,30 +136,33 @@ def batches(
     workers: int,
     pin_memory: bool = False,
 ) -> Iterator[Loaded]:
-    """Batches of training steps `first_step` to `steps`, made by `workers` processes (0: by this one).
+    """This rank's share of the batches of steps `first_step` to `steps`, made by `workers` processes.
 
-    `pin_memory` lets a CUDA device fetch them while it computes.
+    Without workers this process makes them. The ranks' shares are consecutive. `pin_memory` lets a CUDA
+    device fetch them while it computes.
 
     Raises:
         ImageError: `MAX_BROKEN_RUN` pictures in a row, or all there are, cannot be read.
         SettingError: fewer pictures than a batch.
     """
     dataset = CropDataset(images, config, seed)
+    own = batch_size // world()
+    first = rank() * own
     loader = DataLoader(
         dataset,
-        batch_sampler=Order(len(images), batch_size, seed, first_step, steps),
+        batch_sampler=Order(len(images), batch_size, seed, first_step, steps, slice(first, first + own)),
         num_workers=workers,
         collate_fn=dataset.collate,
         generator=torch.Generator(),  # its own: the global one is the caller's
         pin_memory=pin_memory,
         worker_init_fn=_leave_signals_to_the_main_process,
-        prefetch_factor=batches_ahead(config, batch_size, workers) if workers else None,
+        prefetch_factor=batches_ahead(config, own, workers) if workers else None,
     )
     for step, batch in enumerate(loader, first_step):
         if isinstance(batch, ImageError):
             raise batch
         crops, labels, broken = batch
-        randomness = Randomness(seed, step, 0, batch_size, batch_size)
+        randomness = Randomness(seed, step, first, own, batch_size)
         yield Loaded(Batch(Crops(*crops), labels, randomness), broken)
 
 

@@ -312,3 +312,19 @@ def test_other_methods_have_their_papers_colours_in_every_crop(augmentation, str
         colours = view.photometry
         assert (colours.strengths, colours.jitter, colours.grey) == (strengths, jitter, grey)
         assert (colours.blur, colours.solarise) == (blur, 0.0)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_deits_crops_go_through_randaugment(batched, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "training.crops.transforms.RandAugment",
+        lambda operations, magnitude: asked.append((operations, magnitude)) or (lambda _: picture),
+    )
+    picture = Image.new("RGB", (8, 8), (1, 2, 3))
+    config = CropConfig(8, 8, 1, global_crops=1, augmentation="deit", batched_photometry=batched)
+    cut = MultiCrop(config)
+    crops = cut(Image.new("RGB", (9, 9), "white"))
+    assert set(asked) == {(2, 9)}
+    assert all((group == torch.tensor([1, 2, 3]).view(3, 1, 1)).all() for group in crops)
+    assert not any(view.random_operations for view in CropConfig().views)

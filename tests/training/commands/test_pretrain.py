@@ -145,6 +145,17 @@ def test_a_signal_in_the_last_step_changes_nothing(pictures, tmp_path, monkeypat
     assert pretrain(pictures, tmp_path / "run") == 0
 
 
+def test_sigterm_before_the_first_step_asks_to_begin_again(pictures, tmp_path, monkeypatch):
+    def killed(*_, **__):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("went on after SIGTERM")
+
+    monkeypatch.setattr("training.commands.pretrain.Session", killed)
+    with pytest.raises(SystemExit) as end:
+        pretrain(pictures, tmp_path / "run")
+    assert end.value.code == 75
+
+
 def test_a_job_that_is_begun_again_goes_on_or_begins(pictures, tmp_path, monkeypatch):
     """One command line, whatever the kill left: nothing, a configuration, a checkpoint, the whole run."""
     first, whole, run = tmp_path / "first", tmp_path / "whole", tmp_path / "run"
@@ -434,6 +445,14 @@ def test_settings_that_cannot_be_end_in_one_sentence(pictures, tmp_path, capsys,
     assert words in error
     assert len(error.strip().splitlines()) == 1
     assert not list(tmp_path.glob("run/*"))
+
+
+@pytest.mark.parametrize("more", [["--method", "dyno"], ["--method=dyno"]])
+def test_an_unknown_method_is_named_with_those_there_are(pictures, tmp_path, capsys, more):
+    assert pretrain(pictures, tmp_path / "run", *more) == 1
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "--method is 'dyno', expected byol or dino" in message
 
 
 def test_a_run_without_classes_says_that_it_is_not_probed(pictures, tmp_path, capsys):
