@@ -180,16 +180,17 @@ class Saver:
     def save(self, step: int, method: nn.Module, optimizer: Optimizer, *, milestone: bool = False) -> None:
         """Begin to write the state after `step` steps, when the one before is written."""
         if self.run is not None:
-            self._wait()
+            self.wait()
             state = snapshot(step, method, optimizer)
             self.writing = self.thread.submit(self.run.write, state, milestone=milestone, keep=self.keep)
 
     def check(self) -> None:
         """Raise what went wrong so far."""
         if self.writing is not None and self.writing.done():
-            self._wait()
+            self.wait()
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Until the last is written; raise what went wrong."""
         writing, self.writing = self.writing, None
         if writing is not None:
             writing.result()
@@ -197,7 +198,7 @@ class Saver:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.thread.shutdown()
         if kind is None:
-            self._wait()
+            self.wait()
 
 
 def upgraded(config: dict[str, Any]) -> dict[str, Any]:

@@ -108,29 +108,31 @@ def train(
     done, first = first_step, rank() == 0
     parallel = DataParallelLoss(method)
     path = run.log if first else Path(os.devnull)
-    with Saver(run if first else None, keep) as saver, path.open("a", encoding="utf-8", buffering=1) as log:
+    with Saver(run if first else None, keep) as saver:
         if first_step == 0:
             saver.save(0, method, optimizer, milestone=True)
-        begun = time.perf_counter()
-        for step, (batch, broken) in enumerate(batches, first_step):
-            context = autocast(arithmetic.precision, arithmetic.device)
-            crops = arithmetic.normalised(batch)
-            logs = train_step(method, optimizer, crops, step, plan, context, arithmetic.accumulate, parallel)
-            logs["images_per_second"] = world() * batch.pictures / (time.perf_counter() - begun)
-            done = step + 1
-            log.write(json.dumps({"step": step} | logs | observe(step, logs, broken)) + "\n")
-            milestone, stop = (
-                done % milestone_every == 0 or done == plan.steps,
-                any_rank(interrupted(), arithmetic.device),
-            )
-            if milestone or stop or done % save_every == 0:
-                _check_finite(method, step)
-                saver.save(done, method, optimizer, milestone=milestone)
-            saver.check()
-            if stop:
-                break
-            # What waits for the next batch counts as training, what watched and saved does not.
+            saver.wait()  # a disk without room is known before the first step
+        with path.open("a", encoding="utf-8", buffering=1) as log:
             begun = time.perf_counter()
+            for step, (batch, broken) in enumerate(batches, first_step):
+                context = autocast(arithmetic.precision, arithmetic.device)
+                crops = arithmetic.normalised(batch)
+                logs = train_step(
+                    method, optimizer, crops, step, plan, context, arithmetic.accumulate, parallel
+                )
+                logs["images_per_second"] = world() * batch.pictures / (time.perf_counter() - begun)
+                done = step + 1
+                log.write(json.dumps({"step": step} | logs | observe(step, logs, broken)) + "\n")
+                milestone = done % milestone_every == 0 or done == plan.steps
+                stop = any_rank(interrupted(), arithmetic.device)
+                if milestone or stop or done % save_every == 0:
+                    _check_finite(method, step)
+                    saver.save(done, method, optimizer, milestone=milestone)
+                saver.check()
+                if stop:
+                    break
+                # What waits for the next batch counts as training, what watched and saved does not.
+                begun = time.perf_counter()
     return done
 
 

@@ -1,6 +1,7 @@
 """What is typed after `python -m training pretrain`, read with the defaults of a recipe or a run."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ def of_recipe(choice: Peek, *, announced: bool) -> Pretrain:
     else:
         pictures = _pictures(choice) if announced else recipes.NOMINAL
         advice = make(*pictures, **{name: value for name, value in given.items() if value is not None})
-    if announced:
+    if announced and os.environ.get("RANK", "0") == "0":
         print(f"recipe {name}, before other options change it:", *advice.reasons, sep="\n  ")
     settings = advice.recipe
     if choice.global_size is not None and choice.image_size is None:
@@ -151,8 +152,14 @@ def _pictures(choice: Choice) -> tuple[int, int]:
     return len(images), recipes.typical_short_side(sampled_sizes(images))
 
 
+def _names(arguments: Sequence[str], option: str) -> bool:
+    return any(word.partition("=")[0] == option for word in arguments)
+
+
 def _with_folder(arguments: list[str]) -> list[str]:
-    """`--resume` without a folder means the one of --output."""
+    """`--resume` without a folder means the one of --output; a worker that torchrun restarts resumes."""
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and not _names(arguments, "--resume"):
+        arguments = [*arguments, "--resume"]
     for i, word in enumerate(arguments):
         if word == "--resume" and (i + 1 == len(arguments) or arguments[i + 1].startswith("-")):
             output, _ = tyro.cli(Peek, args=arguments[:i] + arguments[i + 1 :], return_unknown_args=True)

@@ -18,7 +18,7 @@ from dino_model.errors import SettingError
 from dino_model.images import open_images
 from dino_model.weights import is_path
 from training.checkpoint import Run, RunError
-from training.distributed import joined, rank, world
+from training.distributed import LostRank, joined, rank, world
 from training.loop import Diverged
 from training.monitor import Monitor, Probe, Progress
 from training.recipes import MethodName, Recipe, RecipeName, recipe_of
@@ -81,11 +81,14 @@ class Pretrain(Choice):
     def run(self) -> int:
         """Check, build, train; returns the exit code."""
         check_options(self)
-        with joined(choose_device(self.device)) as device:
-            return self._run(device)
-
-    def _run(self, device: torch.device) -> int:
         run = Run(_folder(self))
+        try:
+            with joined(choose_device(self.device)) as device:
+                return self._run(run, device)
+        except LostRank as error:
+            raise LostRank(f"{error}; --resume {run.folder} goes on from the last checkpoint") from None
+
+    def _run(self, run: Run, device: torch.device) -> int:
         resumed = self.resume is not None and run.checkpoint.exists()
         precision = choose_precision(self.precision, device)
         assert self.data is not None
@@ -179,7 +182,9 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
         print(f"{len(monitor.broken)} unreadable pictures were skipped")
     goes_on = f", --resume {run.folder} goes on" if done < steps else ""
     print(f"{run.folder}: {done:,} of {steps:,} steps done{goes_on}")
-    return EXIT_CODES[received[0]] if done < steps and received else 0
+    if done == steps:
+        return 0
+    return EXIT_CODES[received[0] if received else signal.SIGTERM]  # where another rank was told to stop
 
 
 def watch(options: Pretrain, session: Session, first_step: int) -> Monitor:
