@@ -203,6 +203,9 @@ class Saver:
 
 def upgraded(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration in today's format; format 1 knew one method, whose settings stood beside its head's."""
+    crops = (config.get("recipe") or {}).get("crops", {})
+    if "batched_photometry" in crops:  # the setting's name before
+        crops["augment"] = "device" if crops.pop("batched_photometry") else "workers"
     if config.get("format") != 1 or not isinstance(config.get("recipe"), dict):
         return config
     recipe = dict(config["recipe"])

@@ -7,14 +7,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import v2 as transforms
+from torchvision.transforms.v2 import functional
 
 from dino_model.errors import SettingError
 from training.photometry import CHANCES, Photometry
@@ -80,8 +80,9 @@ class CropConfig:
     """Number of global crops."""
     augmentation: Augmentation = "dino"
     """What happens to colours, by the method that it comes from."""
-    batched_photometry: bool = False
-    """Colour and blur of whole batches at once as tensors, instead of crop by crop by Pillow: faster."""
+    augment: Literal["workers", "device"] = "workers"
+    """Where flips, colour and blur happen: in the workers, crop by crop by Pillow; or of whole batches, as
+    tensors, on the training device (a CPU's: in its workers), and pictures are decoded and cut faster too."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in (("global_scale", self.global_scale), ("local_scale", self.local_scale)):
@@ -144,11 +145,11 @@ class MultiCrop:
         self.views = [self._pipeline(view) for view in config.views]
         self.local = self._pipeline(config.locals)
 
-    def _pipeline(self, view: ViewSpec) -> Callable[[Picture], Tensor]:
-        return partial(cut, view=view) if self.config.batched_photometry else crop(view)
+    def _pipeline(self, view: ViewSpec) -> Callable[..., Tensor]:
+        return partial(cut, view=view) if self.config.augment == "device" else crop(view)
 
-    def __call__(self, picture: Picture) -> Crops:
-        """Cut one picture."""
+    def __call__(self, picture: Picture | Tensor) -> Crops:
+        """Cut one picture: of Pillow's for "workers", uint8 [3, height, width] for "device"."""
         picture = widen(picture, self.config.margin)
         views = torch.stack([view(picture) for view in self.views])
         locals_ = [self.local(picture) for _ in range(self.config.local_crops)]
@@ -156,23 +157,30 @@ class MultiCrop:
         return Crops(views, torch.stack(locals_) if locals_ else none)
 
     def chances(self) -> Crops:
-        """What the photometry of one picture's crops is drawn from: uniform numbers [V, n] and [L, n]."""
-        return Crops(torch.rand(len(self.views), CHANCES), torch.rand(self.config.local_crops, CHANCES))
+        """What flips and photometry of one picture's crops are drawn from: uniform [V, n] and [L, n]."""
+        return Crops(*(torch.rand(many, CHANCES + 1) for many in (len(self.views), self.config.local_crops)))
 
     def finish(self, crops: Crops, chances: Crops) -> Crops:
-        """Crops after their photometry, if it is batched; `chances` are numbers [crops, batch, n]."""
-        if not self.config.batched_photometry:
+        """Crops after flips and photometry, if these are batched; `chances` are numbers [crops, batch, n]."""
+        if self.config.augment == "workers":
             return crops
         specifications = zip(self.config.views, *(crops.views, chances.views), strict=True)
-        views = [view.photometry(pixels, numbers) for view, pixels, numbers in specifications]
-        locals_ = self.config.locals.photometry(crops.locals.flatten(0, 1), chances.locals.flatten(0, 1))
+        views = [finish(view, pixels, numbers) for view, pixels, numbers in specifications]
+        locals_ = finish(self.config.locals, crops.locals.flatten(0, 1), chances.locals.flatten(0, 1))
         return Crops(torch.stack(views), locals_.view(crops.locals.shape))
 
 
-def widen(picture: Picture, margin: float) -> Picture:
+def finish(view: ViewSpec, pixels: Tensor, chances: Tensor) -> Tensor:
+    """Flip and photometry: uint8 [n, 3, height, width], numbers [n, CHANCES + 1] -> uint8."""
+    mirrored = torch.where((chances[:, -1] < view.flip).view(-1, 1, 1, 1), pixels.flip(-1), pixels)
+    return view.photometry(mirrored, chances[:, :-1])
+
+
+def widen(picture: Picture | Tensor, margin: float) -> Picture | Tensor:
     """A picture mirrored beyond each of its sides, by `margin` in [0, 1] of its width and height."""
-    sides = [int(margin * picture.width), int(margin * picture.height)]  # left and right, top and bottom
-    return transforms.functional.pad(picture, sides, padding_mode="symmetric") if any(sides) else picture
+    height, width = functional.get_size(picture)
+    sides = [int(margin * width), int(margin * height)]  # left and right, top and bottom
+    return functional.pad(picture, sides, padding_mode="symmetric") if any(sides) else picture
 
 
 def normalise(crops: Crops, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Crops:
@@ -199,25 +207,24 @@ def crop(view: ViewSpec) -> transforms.Compose:
     )
 
 
-def random_augment(view: ViewSpec) -> list[Callable[[Picture], Picture]]:
+def random_augment(view: ViewSpec) -> list[Callable[..., Any]]:
     """RandAugment with the view's number of operations; nothing where it has none."""
     operations = view.random_operations
     return [transforms.RandAugment(operations, magnitude=9)] if operations else []
 
 
-def cut(picture: Picture, view: ViewSpec) -> Tensor:
-    """A random box resized and perhaps mirrored, without photometry: uint8 [3, size, size].
+def cut(picture: Tensor, view: ViewSpec) -> Tensor:
+    """A random box of a picture uint8 [3, height, width], resized: uint8 [3, size, size].
 
-    What torchvision's RandomResizedCrop and RandomHorizontalFlip do, in a third of their time.
+    What torchvision's RandomResizedCrop does, with less around it.
     """
-    chances = torch.rand(2 * TRIES + 3).tolist()
-    box = random_box(picture.width, picture.height, view.scale, chances)
-    resized = picture.crop(box).resize((view.size, view.size), Image.Resampling.BICUBIC)
-    if chances[-1] < view.flip:
-        resized = resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    height, width = picture.shape[-2:]
+    left, top, right, bottom = random_box(width, height, view.scale, torch.rand(2 * TRIES + 2).tolist())
+    box = picture[:, top:bottom, left:right]
+    resized = functional.resize(box, [view.size, view.size], InterpolationMode.BICUBIC, antialias=True)
     for operation in random_augment(view):
         resized = operation(resized)
-    return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+    return resized
 
 
 def random_box(

@@ -14,7 +14,7 @@ from torch import nn
 
 from dino_model.device import ComputePrecision, autocast
 from training.checkpoint import Run, Saver
-from training.crops import normalise
+from training.crops import Crops, MultiCrop, normalise
 from training.data import Loaded
 from training.distributed import DataParallelLoss, all_mean, any_rank, rank, world
 from training.methods.base import Batch, Loss, Method
@@ -38,10 +38,19 @@ class Arithmetic:
     accumulate: int = 1
     """Micro-batches of a step."""
 
-    def normalised(self, batch: Batch) -> Batch:
-        """A batch of uint8 crops, as a method takes it: on the device, fp32."""
+    cutter: MultiCrop | None = None
+    """Who knows what flips and photometry are left to the device."""
+
+    def normalised(self, loaded: Loaded) -> Batch:
+        """A batch of uint8 crops, as a method takes it: on the device, with its photometry, fp32."""
+        batch, crops = loaded.batch, loaded.batch.crops
         labels = None if batch.labels is None else batch.labels.to(self.device, non_blocking=True)
-        return Batch(normalise(batch.crops, self.mean, self.std, self.device), labels, batch.randomness)
+        if loaded.chances is not None and self.cutter is not None:
+            groups = (crops, loaded.chances)
+            crops = self.cutter.finish(
+                *(Crops(*(part.to(self.device, non_blocking=True) for part in group)) for group in groups)
+            )
+        return Batch(normalise(crops, self.mean, self.std, self.device), labels, batch.randomness)
 
 
 def train_step(
@@ -114,15 +123,15 @@ def train(
             saver.wait()  # a disk without room is known before the first step
         with path.open("a", encoding="utf-8", buffering=1) as log:
             begun = time.perf_counter()
-            for step, (batch, broken) in enumerate(batches, first_step):
+            for step, loaded in enumerate(batches, first_step):
                 context = autocast(arithmetic.precision, arithmetic.device)
-                crops = arithmetic.normalised(batch)
+                batch = arithmetic.normalised(loaded)
                 logs = train_step(
-                    method, optimizer, crops, step, plan, context, arithmetic.accumulate, parallel
+                    method, optimizer, batch, step, plan, context, arithmetic.accumulate, parallel
                 )
                 logs["images_per_second"] = world() * batch.pictures / (time.perf_counter() - begun)
                 done = step + 1
-                log.write(json.dumps({"step": step} | logs | observe(step, logs, broken)) + "\n")
+                log.write(json.dumps({"step": step} | logs | observe(step, logs, loaded.broken)) + "\n")
                 milestone = done % milestone_every == 0 or done == plan.steps
                 stop = any_rank(interrupted(), arithmetic.device)
                 if milestone or stop or done % save_every == 0:

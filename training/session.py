@@ -19,6 +19,7 @@ from dino_model.errors import SettingError
 from dino_model.images import Images
 from training import initialise
 from training.checkpoint import CONFIG_FORMAT, Run, RunError
+from training.crops import MultiCrop
 from training.data import Loaded, batches
 from training.distributed import rank, synchronise_batch_norm, texts, world
 from training.loop import Arithmetic, train
@@ -59,7 +60,9 @@ class Session:
         check_ranks("pictures", f"{len(images):,} of fingerprint {images.inventory()}")
         check_ranks("settings", str((recipe, seed, precision, accumulate)))
         self.plan = Plan.of(recipe, len(images))
-        self.arithmetic = Arithmetic(self.device, precision, recipe.mean, recipe.std, accumulate)
+        self.arithmetic = Arithmetic(
+            self.device, precision, recipe.mean, recipe.std, accumulate, MultiCrop(recipe.crops)
+        )
         classes = 0 if images.labels is None else len(images.classes)
         check_batch(recipe, classes, accumulate)
         with torch.random.fork_rng(devices=[]):
@@ -127,6 +130,7 @@ class Session:
             steps=self.plan.steps,
             workers=self.workers,
             pin_memory=self.device.type == "cuda",
+            finish=self.device.type == "cpu",
         )
 
     def train(
