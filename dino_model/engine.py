@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from dino_model import files
 from dino_model.device import ComputePrecision, autocast, has_bf16
 from dino_model.download import cache_folder
-from dino_model.features import model_fingerprint
+from dino_model.feature_cache import model_fingerprint
 from dino_model.readable import BiasedViT, Grid, ReadableViT, readable
 
 Engine = Literal["auto", "torch", "openvino"]

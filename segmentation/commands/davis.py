@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import torch
 
 from dino_model import images
-from dino_model.features import model_fingerprint
+from dino_model.feature_cache import model_fingerprint
 from dino_model.files import make_room
 from dino_model.options import ModelOptions
 from dino_model.predictor import AttentionPredictor

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dino_model import images
 from dino_model.ahead import load_ahead
-from dino_model.features import FeatureCache, model_fingerprint, picture_key
+from dino_model.feature_cache import FeatureCache, model_fingerprint, picture_key
 from dino_model.files import make_room, write_json, write_text
 from dino_model.images import ImageError
 from dino_model.options import ModelOptions
