@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.measure import Result, median_seconds, report
 from dino_model.class_map import files as class_map_files
 from dino_model.class_map.layout import Origin, Protocol, draw, neighbour_overlap
-from dino_model.features import View
+from dino_model.views import View
 
 WIDTH = 384  # of ViT-S
 FAMILIES = 60  # classes come in families, as species do

@@ -112,7 +112,7 @@ def with_figures(card: str, model: Figures, fresh: Figures) -> str:
         ValueError: a row that the card does not have.
     """
     cells = {
-        "k-NN on": lambda f: f"{f['knn']['top1']:.1f} % ({f['knn']['per_class_top1']:.1f})",
+        "k-NN on": lambda f: "{top1:.1f} % ({per_class_top1:.1f})".format_map(_of_one_model(f["knn"])),
         "best-head Jaccard": lambda f: f"{f['voc']['jaccard']:.1f} %",
         "lift of": lambda f: f"{f['voc']['lift']:.2f}",
         "J&F on": lambda f: "{J&F_mean:.1f} ({J_mean:.1f}, {F_mean:.1f})".format_map(_percent(f)),
@@ -123,6 +123,13 @@ def with_figures(card: str, model: Figures, fresh: Figures) -> str:
         if count != 1:
             raise ValueError(f"{CARD} has {count} rows that begin with {start!r}, expected one")
     return card
+
+
+def _of_one_model(evaluation: Figures) -> Figures:
+    """The figures of the only model that `training evaluate` was given."""
+    (result,) = evaluation["results"]
+    figures: Figures = result["figures"]
+    return figures
 
 
 def _percent(figures: Figures) -> dict[str, float]:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from dino_model import files
 from dino_model.device import ComputePrecision, autocast, has_bf16
 from dino_model.download import cache_folder
-from dino_model.features import model_fingerprint
+from dino_model.feature_cache import model_fingerprint
 from dino_model.readable import BiasedViT, Grid, ReadableViT, readable
 
 Engine = Literal["auto", "torch", "openvino"]
@@ -40,15 +40,22 @@ _HINT = "choose --engine torch"
 
 
 class TorchEncoder:
-    """The blocks as they are, in the precision asked for."""
+    """The blocks as they are, in the precision asked for.
+
+    Attributes:
+        name: what answered last.
+        ran: how many pictures were encoded by what.
+    """
 
     def __init__(self, vit: ReadableViT, precision: ComputePrecision, device: torch.device) -> None:
         self._vit, self._precision, self._device = vit, precision, device
         self.name = "torch"
+        self.ran = Counter[str]()
 
     @torch.no_grad()
     def __call__(self, images: Tensor, kind: Kind) -> list[Tensor]:
         """Normalised images [batch, channels, height, width] -> tokens [batch, tokens, width], see `Kind`."""
+        self.ran[self.name] += len(images)
         with autocast(self._precision, self._device):
             tokens = self._vit.embed(images)
             return _after(self._vit, tokens, self._vit.grid(images), kind)
@@ -64,7 +71,7 @@ class OpenVinoEncoder:
             `name` says. 1 compiles at once and never lets torch answer.
 
     Attributes:
-        name: what answered last.
+        name, ran: see `TorchEncoder`.
 
     Raises:
         ValueError: OpenVINO is missing, or cannot compute so.
@@ -79,6 +86,7 @@ class OpenVinoEncoder:
         self._weights = ""
         self._refused = False
         self.name = version()
+        self.ran = self._torch.ran
 
     def __call__(self, images: Tensor, kind: Kind) -> list[Tensor]:
         """As `TorchEncoder`.
@@ -91,6 +99,7 @@ class OpenVinoEncoder:
             self.name = self._torch.name
             return self._torch(images, kind)
         self.name = version()
+        self.ran[self.name] += len(images)
         with torch.no_grad(), autocast(self._precision, images.device):
             tokens = self._vit.embed(images).float()
         after = _run(graph, tokens)
@@ -105,7 +114,7 @@ class OpenVinoEncoder:
             if self._refused or (self._calls[key] < self._worth and not path.is_file()):
                 return None
             try:
-                self._graphs[key] = _restored(path) or self._compiled(images, kind, path)
+                self._graphs[key] = _restored(path, self._precision) or self._compiled(images, kind, path)
             except ValueError as error:
                 if self._worth == 1:
                     raise
@@ -129,8 +138,9 @@ class OpenVinoEncoder:
             reason = " ".join(str(error).split())[-160:] or type(error).__name__
             raise ValueError(f"OpenVINO refuses this model at {words} (… {reason}): {_HINT}") from error
         try:
+            blob = _exported(graph)
             with files.replacing(path) as beside:
-                beside.write_bytes(_exported(graph))
+                beside.write_bytes(hashlib.sha256(blob).digest() + blob)
             make_room(path.parent, keep=path)
         except OSError as error:
             print(f"the compiled graph is not kept: {error}", file=sys.stderr)
@@ -281,12 +291,16 @@ def _compile(module: nn.Module, example: Tensor, precision: ComputePrecision) ->
         decoder = TorchFXPythonDecoder.from_exported_program(program)
         model = front_end.convert(front_end.load(decoder))
     model.reshape(list(example.shape))
-    settings = {
+    return Core().compile_model(model, "CPU", _settings(precision))
+
+
+def _settings(precision: ComputePrecision) -> dict[str, str | int]:
+    """How OpenVINO computes. Left out, it takes bf16 by itself where the processor has it."""
+    return {
         "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         "PERFORMANCE_HINT": "LATENCY",
     }
-    return Core().compile_model(model, "CPU", settings)
 
 
 def _run(graph: Any, tokens: Tensor) -> list[Tensor]:
@@ -307,16 +321,23 @@ def _exported(graph: Any) -> bytes:
     return bytes(blob) if isinstance(blob, bytes | bytearray) else bytes(blob.getvalue())
 
 
-def _restored(path: Path) -> Any:
-    """A graph from disk; None where there is none, or a damaged one, which is deleted with a word."""
+def _restored(path: Path, precision: ComputePrecision) -> Any:
+    """A graph from disk; None where there is none, or a damaged one, which is deleted with a word.
+
+    The bytes are checked first: OpenVINO's own reader can end the process on a damaged graph.
+    """
     from openvino import Core
 
     if not path.is_file():
         return None
+    held = path.read_bytes()
+    digest, blob = held[:32], held[32:]
     try:
-        graph = Core().import_model(path.read_bytes(), "CPU")
-    except Exception as error:  # a broken file can raise anything at all
-        print(f"{path} is damaged and deleted ({type(error).__name__})", file=sys.stderr)
+        if hashlib.sha256(blob).digest() != digest:
+            raise ValueError("its bytes are not those that were written")
+        graph = Core().import_model(blob, "CPU", _settings(precision))
+    except Exception as error:  # OpenVINO raises many kinds, as for a graph of another build
+        print(f"{path} is damaged and deleted: {error}", file=sys.stderr)
         path.unlink(missing_ok=True)
         return None
     path.touch()

@@ -1,172 +1,246 @@
-"""Features of whole collections of pictures: [CLS], patch grids, last blocks, GeM, and a cache on disk.
+"""Features of whole collections of pictures: which of a model's answers, from which view, kept on disk.
 
-`features` takes pictures through any function of a batch; `cls_features` is that for a backbone's own
-answer; `patch_tokens` and `last_blocks` are other functions to hand it, `gem` pools what they return.
+`Extractor` holds all that decides a feature, and its configuration is the key of the cache. `patch_tokens`,
+`last_blocks` and `gem` are what it reads from a batch.
 """
 
-import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Literal
 
-import numpy as np
 import torch
-from PIL import Image
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model import files
 from dino_model.ahead import load_ahead
 from dino_model.backbones import forward_tokens, patch_grid
 from dino_model.device import Precision, autocast, choose_device, choose_precision
-from dino_model.images import Images
+from dino_model.engine import Engine, by_engine
+from dino_model.feature_cache import FeatureCache, model_fingerprint
+from dino_model.images import ImageError, Images
+from dino_model.views import Box, View
+from dino_model.weights import LoadedModel
+
+Track = Callable[[range], Iterable[int]]
+"""Hands on numbers of pictures and tells how far they are; a large collection comes in parts."""
+_TOLD = 3  # broken pictures that are named one by one
 
 
 @dataclass(frozen=True)
-class View:
-    """How an evaluation shows a picture to a network: short side resized, centre cropped, normalised.
+class Kind:
+    """Which of a model's answers is the feature of a picture: [CLS] of some blocks, then pooled patches."""
 
-    Resized by Pillow's bicubic (antialiased), as torchvision does with Pillow pictures and so the
-    official evaluation code.
-    """
-
-    size: int
-    """Side of the square crop, in pixels."""
-    mean: tuple[float, ...]
-    """Of red, green and blue, on a scale of 0 to 1."""
-    std: tuple[float, ...]
-    """Likewise."""
-    resize_to: int | None = None
-    """Short side before the crop; None: `size`, so that only the long side is cropped."""
+    blocks: int = 1
+    """[CLS] of so many last blocks, each after the final norm, oldest first; 0: none."""
+    pool: Literal["none", "average", "gem", "grid"] = "none"
+    """Patch tokens of the last block, after the final norm: left out, their mean, their generalised mean of
+    power 4, or every one on its grid."""
 
     def __post_init__(self) -> None:
-        if len(self.mean) != 3 or len(self.std) != 3:
-            raise ValueError(f"the model takes {len(self.mean)} channels, pictures have 3")
-        if not 0 < self.size <= self.short_side:
-            raise ValueError(f"cannot crop {self.size} pixels from a short side of {self.short_side}")
+        if self.blocks < 0 or (self.blocks == 0 and self.pool == "none"):
+            raise ValueError(f"blocks is {self.blocks}: expected at least 1, or 0 with pooled patches")
+        if self.pool == "grid" and self.blocks:
+            raise ValueError("patches on their grid come without [CLS]: blocks must be 0")
 
-    @property
-    def short_side(self) -> int:
-        """Short side before the crop, in pixels."""
-        return self.size if self.resize_to is None else self.resize_to
+    def __str__(self) -> str:
+        several = f"[CLS] of the last {self.blocks} blocks"
+        cls = {0: "", 1: "[CLS]"}.get(self.blocks, several)
+        pooled = {"average": "mean of the patches", "gem": "GeM of the patches", "grid": "patches"}
+        parts = [part for part in (cls, pooled.get(self.pool, "")) if part]
+        return f"{' and '.join(parts)} after the final norm"
 
-    def crop(self, picture: np.ndarray) -> Tensor:
-        """uint8 [height, width, 3] -> uint8 [3, size, size]."""
-        height, width = picture.shape[:2]
-        short = min(height, width)
-        image = Image.fromarray(picture)
-        if short != self.short_side:
-            width, height = (self.short_side * side // short for side in (width, height))
-            image = image.resize((width, height), Image.Resampling.BICUBIC)
-        left, top = round((width - self.size) / 2), round((height - self.size) / 2)
-        image = image.crop((left, top, left + self.size, top + self.size))
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    def of(self, backbone: nn.Module, images: Tensor) -> Tensor:
+        """Normalised images [batch, 3, height, width] -> [batch, vectors * width], or the grid
+        [batch, rows, columns, width].
 
-    def normalise(self, crops: Tensor) -> Tensor:
-        """uint8 [batch, 3, size, size] -> float32, zero mean and unit deviation on average."""
-        mean, std = (
-            torch.tensor(three, device=crops.device)[:, None, None] for three in (self.mean, self.std)
-        )
-        return (crops / 255 - mean) / std
-
-
-def features(
-    extract: Callable[[Tensor], Tensor],
-    images: Images,
-    view: View,
-    *,
-    batch_size: int = 64,
-    precision: Precision = "auto",
-    device: str | torch.device = "auto",
-) -> Tensor:
-    """What `extract` says of every picture, in their order: float32 [pictures, ...], on the CPU.
-
-    Args:
-        extract: normalised images [batch, 3, size, size] on `device` -> [batch, ...], run without gradient.
-        images: the pictures; while one batch is computed, threads read the next.
-        view: how they are resized, cropped and normalised.
-        batch_size: pictures at once.
-        precision: bf16 runs matrix products in bfloat16; auto does so where the hardware has it.
-        device: auto takes the first of cuda, mps and cpu.
-
-    Raises:
-        ImageError: a picture that cannot be read, by name. None is skipped: figures would be of other data.
-        ValueError: no pictures, or a device or precision that cannot be.
-    """
-    if not len(images):
-        raise ValueError("no pictures to compute features of")
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}, expected at least 1")
-    where = choose_device(str(device))
-    rows = []
-    with torch.no_grad(), autocast(choose_precision(precision, where), where):
-        for crops in _batches(lambda index: view.crop(images.read(index)), len(images), batch_size):
-            rows.append(extract(view.normalise(crops.to(where))).float().cpu())
-    return torch.cat(rows)
+        Raises:
+            ValueError: patches or blocks of what is no ViT, or more blocks than there are.
+        """
+        if self == CLS:
+            answer: Tensor = backbone(images)
+            return answer
+        if not isinstance(backbone, VisionTransformer):
+            raise ValueError(
+                f"{type(backbone).__name__} has one feature for a picture, no {self}: choose [CLS] alone"
+            )
+        if self.pool == "grid":
+            return patch_tokens(backbone, images)
+        layers = _layers(backbone, images, max(1, self.blocks))
+        parts = [prefix[:, 0] for _, prefix in layers[len(layers) - self.blocks :]]
+        if self.pool != "none":
+            tokens = layers[-1][0]
+            parts.append(tokens.mean(dim=1) if self.pool == "average" else gem(tokens.float()))
+        return torch.cat(parts, dim=-1)
 
 
-def _batches(load: Callable[[int], Tensor], count: int, size: int) -> Iterator[Tensor]:
-    """`load(0)`, `load(1)`, ... stacked by `size`; threads load one batch ahead of the one in use."""
-    loaded = load_ahead(load, range(count), depth=size)
-    while batch := list(islice(loaded, size)):
-        yield torch.stack(batch)
+CLS = Kind()
+"""The backbone's own answer: [CLS] after the final norm, or a ResNet's pooled feature."""
 
 
-def cls_features(
-    backbone: nn.Module,
-    images: Images,
-    *,
-    size: int,
-    mean: Sequence[float],
-    std: Sequence[float],
-    resize_to: int | None = None,
-    batch_size: int = 64,
-    precision: Precision = "auto",
-    device: str | torch.device = "auto",
-    cache: "FeatureCache | None" = None,
-) -> Tensor:
-    """The backbone's feature of every picture ([CLS] after the final norm; pooled for a ResNet).
+@dataclass(frozen=True)
+class Extracted:
+    """Features, and of which pictures they are."""
 
-    Args:
-        backbone: normalised images [batch, 3, size, size] -> [batch, width]. Moved to `device`; runs in
-            evaluation mode and is put back into the mode it was in.
-        images: the pictures.
-        size, mean, std, resize_to: see `View`.
-        batch_size, precision, device: see `features`.
-        cache: where features are kept and looked up.
+    images: Images
+    """Those that could be read, in their order."""
+    features: Tensor
+    """float32 [len(images), ...], on the CPU, not normalised; where they were kept, mapped from the disk."""
+    broken: tuple[str, ...]
+    """What is wrong with those that could not, in words."""
 
-    Returns:
-        float32 [pictures, width], in the order of `images`, not normalised, on the CPU.
+    def __str__(self) -> str:
+        """What was left out, for people; empty when nothing was."""
+        if not self.broken:
+            return ""
+        more = f"; and {len(self.broken) - _TOLD} more" if len(self.broken) > _TOLD else ""
+        return f"left out ({len(self.broken)}): {'; '.join(self.broken[:_TOLD])}{more}"
 
-    Raises:
-        ImageError, ValueError: as `features`.
-    """
-    view = View(size, tuple(mean), tuple(std), resize_to)
-    where = choose_device(str(device))
-    how = choose_precision(precision, where)
 
-    def compute() -> Tensor:
-        was_training = backbone.training
-        backbone.to(where).eval()
+@dataclass(frozen=True)
+class Extractor:
+    """All that decides the features of pictures."""
+
+    model: LoadedModel
+    view: View
+    kind: Kind = CLS
+    precision: Precision = "auto"
+    device: str = "auto"
+    engine: Engine = "torch"
+    """What runs the blocks where the kind is [CLS]; see `dino_model.engine`."""
+    batch_size: int = 64
+    """Pictures of one size at once."""
+    cache: FeatureCache | None = field(default=None, compare=False)
+    """Where features are kept and looked up."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size is {self.batch_size}, expected at least 1")
+        if self.kind.pool == "grid" and self.view.framing in ("short-side", "long-side"):
+            raise ValueError("patches on their grid need pictures of one size: choose another framing")
+
+    def of(
+        self, images: Images, *, boxes: Sequence[Box | None] | None = None, track: Track = iter
+    ) -> Extracted:
+        """The features of pictures; one that cannot be read is left out, and named.
+
+        The backbone is moved to the device, runs in evaluation mode and is put back into the mode it was in.
+
+        Args:
+            images: the pictures; while one batch is computed, threads read the next.
+            boxes: of each picture what is shown at all; None: everything.
+            track: tells how far it is.
+
+        Raises:
+            ValueError: no pictures, none that can be read, boxes that do not fit, pictures of which the model
+                gives no finite feature, a kind that the backbone has not, a damaged cache.
+        """
+        if not len(images):
+            raise ValueError("no pictures to compute features of")
+        if boxes is not None and len(boxes) != len(images):
+            raise ValueError(f"{len(boxes)} boxes for {len(images)} pictures")
+
+        def compute(numbers: range) -> Tensor:
+            return self._compute(images, boxes, track(numbers))
+
+        if self.cache is None:
+            rows = compute(range(len(images)))
+        else:
+            rows = self.cache.rows(self.key(images, boxes), len(images), compute)
+        return _sound(images, rows)
+
+    def key(self, images: Images, boxes: Sequence[Box | None] | None = None) -> dict[str, str]:
+        """What the features of these pictures are kept under: every setting that could change them."""
+        where = choose_device(self.device)
+        key = {
+            "feature": json.dumps(asdict(self.kind)),
+            "model": model_fingerprint(self._backbone),
+            "pictures": images.fingerprint(),
+            "view": json.dumps(asdict(self.view)),
+            "computed": f"{choose_precision(self.precision, where)} on {where.type}",
+        }
+        return key if boxes is None else key | {"boxes": json.dumps(list(boxes))}
+
+    @cached_property
+    def _backbone(self) -> nn.Module:
+        """The backbone, by the engine where that gives what is asked for."""
+        if self.kind != CLS:
+            return self.model.backbone
+        where = choose_device(self.device)
+        return by_engine(self.model.backbone, self.engine, choose_precision(self.precision, where), where)
+
+    def _compute(self, images: Images, boxes: Sequence[Box | None] | None, numbers: Iterable[int]) -> Tensor:
+        """Features of these numbers, rows of NaN where a picture cannot be read."""
+
+        def load(index: int) -> Tensor | ValueError:
+            try:
+                return self.view.crop(images.read(index), None if boxes is None else boxes[index])
+            except ImageError as error:
+                return error
+            except ValueError as error:
+                raise ValueError(f"{images.names[index]}: {error}") from error
+
+        where, training = choose_device(self.device), self._backbone.training
+        self._backbone.to(where).eval()
+        rows: list[Tensor | None] = []
         try:
-            return features(backbone, images, view, batch_size=batch_size, precision=how, device=where)
+            with torch.no_grad(), autocast(choose_precision(self.precision, where), where):
+                for batch in _batches(load_ahead(load, numbers, depth=self.batch_size), self.batch_size):
+                    rows.extend(self._answers(batch, where, len(rows)))
         finally:
-            backbone.train(was_training)
+            self._backbone.train(training)
+        some = next((row for row in rows if row is not None), None)
+        if some is None:
+            raise ImageError(f"{len(rows):,} pictures in a row cannot be read, such as {images.names[0]}")
+        return torch.stack([torch.full_like(some, torch.nan) if row is None else row for row in rows])
 
-    if cache is None:
-        return compute()
-    key = {
-        "feature": "cls",
-        "model": model_fingerprint(backbone),
-        "pictures": images.fingerprint(),
-        "view": json.dumps(asdict(view)),
-        "computed": f"{how} on {where.type}",
-    }
-    return cache.get(key, compute)
+    def _answers(self, batch: list[Tensor | None], where: torch.device, done: int) -> list[Tensor | None]:
+        crops = [crop for crop in batch if crop is not None]
+        if not crops:
+            return [None] * len(batch)
+        images = self.view.normalise(torch.stack(crops).to(where))
+        answers = [self.kind.of(self._backbone, shown).float() for shown in self.view.shown(images)]
+        features = torch.stack(answers).mean(dim=0).cpu() if len(answers) > 1 else answers[0].cpu()
+        if not features.isfinite().all():
+            raise ValueError(
+                f"{self.model.name} gives NaN or infinity for one of the pictures {done + 1} to"
+                f" {done + len(batch)}: the model is broken, or needs --precision fp32"
+            )
+        found = iter(features)
+        return [None if crop is None else next(found) for crop in batch]
+
+
+def _batches(crops: Iterator[Tensor | ValueError], size: int) -> Iterator[list[Tensor | None]]:
+    """Up to `size` neighbours of one shape; None for what could not be read."""
+    batch: list[Tensor | None] = []
+    shape: torch.Size | None = None
+    for crop in crops:
+        item = crop if isinstance(crop, Tensor) else None
+        if len(batch) == size or (item is not None and shape is not None and item.shape != shape):
+            yield batch
+            batch, shape = [], None
+        batch.append(item)
+        shape = shape if item is None else item.shape
+    if batch:
+        yield batch
+
+
+def _sound(images: Images, rows: Tensor) -> Extracted:
+    """The rows of pictures that could be read; the others are opened again to tell what is wrong."""
+    missing = rows.flatten(1)[:, 0].isnan()
+    if not missing.any():
+        return Extracted(images, rows, ())
+    broken = []
+    for index in missing.nonzero()[:, 0].tolist():
+        try:
+            images.read(index)
+        except ImageError as error:
+            broken.append(str(error))
+    if len(broken) == len(images):
+        raise ImageError(f"none of the {len(images)} pictures can be read; the first: {broken[0]}")
+    kept = (~missing).nonzero()[:, 0]
+    return Extracted(images.subset(kept.tolist()), rows[kept], tuple(broken))
 
 
 def patch_tokens(vit: VisionTransformer, images: Tensor) -> Tensor:
@@ -192,12 +266,17 @@ def last_blocks(vit: VisionTransformer, images: Tensor, blocks: int) -> Tensor:
     Raises:
         ValueError: more blocks than there are, or none.
     """
+    return torch.cat([prefix[:, 0] for _, prefix in _layers(vit, images, blocks)], dim=-1)
+
+
+def _layers(vit: VisionTransformer, images: Tensor, blocks: int) -> list[tuple[Tensor, Tensor]]:
+    """Patch and prefix tokens of the last blocks after the final norm: [batch, tokens, width] each."""
     if not 1 <= blocks <= len(vit.blocks):
         raise ValueError(f"cannot take the last {blocks} blocks of a ViT with {len(vit.blocks)}")
-    layers = vit.forward_intermediates(
-        images, blocks, return_prefix_tokens=True, norm=True, intermediates_only=True
+    layers: list[tuple[Tensor, Tensor]] = vit.forward_intermediates(
+        images, blocks, return_prefix_tokens=True, norm=True, output_fmt="NLC", intermediates_only=True
     )
-    return torch.cat([prefix[:, 0] for _, prefix in layers], dim=-1)
+    return layers
 
 
 def gem(tokens: Tensor, power: float = 4.0, floor: float = 1e-6) -> Tensor:
@@ -206,71 +285,3 @@ def gem(tokens: Tensor, power: float = 4.0, floor: float = 1e-6) -> Tensor:
     What is below `floor` counts as `floor`. Power 4 is the official copy detection's.
     """
     return tokens.clamp(min=floor).pow(power).mean(dim=-2).pow(1 / power)
-
-
-def picture_key(what: str, picture: np.ndarray, *, weights: str, view: str, computed: str) -> dict[str, str]:
-    """A key for `FeatureCache` of what a model says of one picture.
-
-    Args:
-        what: which feature.
-        picture: uint8 [height, width, channels].
-        weights: `model_fingerprint` of the model.
-        view: how the picture was brought to it.
-        computed: in which precision and where.
-    """
-    content = hashlib.blake2b(np.ascontiguousarray(picture).data, digest_size=16).hexdigest()
-    return {
-        "feature": what,
-        "model": weights,
-        "picture": f"{picture.shape} {content}",
-        "view": view,
-        "computed": computed,
-    }
-
-
-class FeatureCache:
-    """Tensors on disk by what they were made from, shared by all evaluations.
-
-    One safetensors file for each; the key stands readable in its metadata. Files appear complete or not
-    at all; any of them may be deleted at any time.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-
-    def get(self, key: Mapping[str, str], compute: Callable[[], Tensor]) -> Tensor:
-        """The tensor kept under `key`; computed and kept when there is none.
-
-        Raises:
-            ValueError: the file of this key is damaged.
-        """
-        path = self.folder / f"{_digest(key)}.safetensors"
-        if path.exists():
-            try:
-                return load_file(path)["features"]
-            except (SafetensorError, KeyError) as error:
-                raise ValueError(f"{path} is no feature file of this program: delete it") from error
-        tensor = compute()
-        with files.replacing(path) as beside:
-            save_file({"features": tensor.contiguous()}, beside, metadata=dict(key))
-        return tensor
-
-
-def model_fingerprint(model: nn.Module) -> str:
-    """A hash of every weight, and of the numbers and words that modules keep beside their weights.
-
-    The latter tell apart models of equal weights that compute otherwise: heads, epsilon, position mode.
-    """
-    parts = hashlib.sha256()
-    for name, module in model.named_modules():
-        plain = {k: v for k, v in vars(module).items() if isinstance(v, str | int | float | tuple)}
-        plain.pop("training", None)  # features are taken in evaluation mode
-        parts.update(f"{name} {type(module).__name__} {sorted(plain.items())}".encode())
-    for name, tensor in model.state_dict().items():
-        parts.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        parts.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    return parts.hexdigest()[:32]
-
-
-def _digest(key: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()[:32]

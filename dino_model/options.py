@@ -12,15 +12,11 @@ from dino_model.weights import LoadedModel, load_model
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """A command inherits these; where its `size` means something else, it says so in a `size` of its own."""
+class ComputeOptions:
+    """How models are taken from their files and run; `ModelOptions` adds which one."""
 
-    model: str = "embedded"
-    """Name of a model, checkpoint file or run; `python -m dino_model list` tells the names."""
     checkpoint_key: CheckpointKey = None
     """Which network of several in a checkpoint or run: teacher, student, …; left out: its usual one."""
-    size: int = 480
-    """Pixels of the short side that the model sees (of both sides with --resize squash)."""
     precision: Precision = "auto"
     """Arithmetic of the model. auto is bf16 where the hardware has it, but fp32 where labels are carried from
     frame to frame: there the few that bf16 changes would change others after them."""
@@ -29,6 +25,21 @@ class ModelOptions:
     engine: Engine = "auto"
     """What runs the encoder: torch, or openvino (on CPUs, with requirements-openvino.txt installed). auto is
     OpenVINO where that is installed and can, from the third picture of a size on: compiling takes seconds."""
+
+    def chosen_precision(self, *, carries_labels: bool = False) -> ComputePrecision:
+        """What `precision` comes to on the device; errors as `choose_precision`."""
+        wanted: Precision = "fp32" if self.precision == "auto" and carries_labels else self.precision
+        return choose_precision(wanted, choose_device(self.device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(ComputeOptions):
+    """A command inherits these; where its `size` means something else, it says so in a `size` of its own."""
+
+    model: str = "embedded"
+    """Name of a model, checkpoint file or run; `python -m dino_model list` tells the names."""
+    size: int = 480
+    """Pixels of the short side that the model sees (of both sides with --resize squash)."""
 
     def load(self) -> LoadedModel:
         """The model; errors as `load_model`."""
@@ -58,8 +69,3 @@ class ModelOptions:
             engine=self.engine,
             std=std,
         )
-
-    def chosen_precision(self, *, carries_labels: bool = False) -> ComputePrecision:
-        """What `precision` comes to on the device; errors as `choose_precision`."""
-        wanted: Precision = "fp32" if self.precision == "auto" and carries_labels else self.precision
-        return choose_precision(wanted, choose_device(self.device))

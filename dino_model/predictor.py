@@ -287,6 +287,14 @@ class AttentionPredictor:
         return self._encoder.name
 
     @property
+    def ran_on(self) -> str:
+        """What ran the blocks until now, for people: each engine, where several with its pictures."""
+        ran = self._encoder.ran
+        if len(ran) < 2:
+            return "".join(ran)
+        return ", ".join(f"{engine} ({pictures} pictures)" for engine, pictures in ran.items())
+
+    @property
     def _picture(self) -> EncodedPicture:
         if not self._pictures:
             raise ValueError("no picture is set: call set_image first")

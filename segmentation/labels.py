@@ -1,5 +1,6 @@
 """Labels per pixel, as mask files hold them: 0 is background, 255 void, anything else an object or class."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -77,17 +78,30 @@ def palette() -> NDArray[np.uint8]:
     return colors
 
 
-def write_mask_png(path: Path, labels: NDArray[np.uint8]) -> None:
-    """Write labels [height, width] as a palette PNG that keeps their values; whole or not at all.
+def mask_png(labels: NDArray[np.uint8]) -> bytes:
+    """Labels [height, width] as a palette PNG that keeps their values.
 
     Raises:
         ValueError: `labels` is no uint8 array of two axes.
     """
     if labels.dtype != np.uint8 or labels.ndim != 2:
-        raise ValueError(
-            f"{path.name}: labels are {labels.dtype} {labels.shape}; expected uint8 [height, width]"
-        )
+        raise ValueError(f"labels are {labels.dtype} {labels.shape}; expected uint8 [height, width]")
     picture = Image.fromarray(labels, mode="P")
     picture.putpalette(palette().tobytes())
+    content = io.BytesIO()
+    picture.save(content, format="PNG")
+    return content.getvalue()
+
+
+def write_mask_png(path: Path, labels: NDArray[np.uint8]) -> None:
+    """Write labels [height, width] as `mask_png`, whole or not at all.
+
+    Raises:
+        ValueError: `labels` is no uint8 array of two axes.
+    """
+    try:
+        content = mask_png(labels)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
     with replacing(path) as beside:
-        picture.save(beside, format="PNG")
+        beside.write_bytes(content)

@@ -3,8 +3,9 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -12,17 +13,21 @@ from typing import Any, Self, TextIO
 from dino_model.files import replacing, write_json
 from segmentation import export
 from segmentation.davis import Clip, DavisError
-from segmentation.labels import Labels, object_ids, read_labels
+from segmentation.labels import Labels, mask_png, object_ids, read_labels
 
 
 class MaskFolder:
     """A folder of palette PNGs that appears, or replaces one of its name, when all of them are written.
 
     Use as a context; after an exception nothing of it stays, and what was there before does.
+
+    Attributes:
+        checksums: of the files written so far, by name.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.checksums: dict[str, str] = {}
         self._partial = path.with_name(f".{path.name}.partial")
 
     def __enter__(self) -> Self:
@@ -41,29 +46,39 @@ class MaskFolder:
 
     def write(self, name: str, labels: Labels) -> None:
         """Add the mask of one frame, uint8 [H, W]; `name` without suffix."""
-        export.write_mask_png(self._partial / f"{name}.png", labels)
+        file, content = self._partial / f"{name}.png", mask_png(labels)
+        file.write_bytes(content)
+        self.checksums[file.name] = _checksum(content)
 
 
-def write_run_lengths(folder: Path, masks: Iterable[tuple[str, Path]]) -> None:
+@contextmanager
+def run_lengths(folder: Path) -> Iterator[Callable[[str, Labels], None]]:
     """Write masks.json and masks_images.json, COCO's results and pictures, one mask in memory at a time.
+
+    Both appear when the block ends well. A label is a category, its records have score 1.
 
     Args:
         folder: where to write them.
-        masks: name of each frame and the PNG of its labels. A label is a category, its records have score 1.
+
+    Yields:
+        What adds the mask of the next frame: name of the frame, labels uint8 [H, W].
     """
     seen: set[int] = set()
+    numbers = count(1)
     with _new_text(folder / "masks.json") as results, _new_text(folder / "masks_images.json") as pictures:
-        results.write("[")
-        pictures.write('{"info": {}, "annotations": [], "images": [')
-        for number, (name, file) in enumerate(masks, start=1):
-            labels = read_labels(file)
-            height, width = labels.shape
+
+        def add(name: str, labels: Labels) -> None:
+            number, (height, width) = next(numbers), labels.shape
             picture = {"id": number, "file_name": name, "height": height, "width": width}
             pictures.write((",\n" if number > 1 else "\n") + json.dumps(picture))
             for label in object_ids(labels):
                 record = export.coco_record(number, label, labels == label)
                 results.write((",\n" if seen else "\n") + json.dumps(record))
                 seen.add(label)
+
+        results.write("[")
+        pictures.write('{"info": {}, "annotations": [], "images": [')
+        yield add
         categories = [{"id": label, "name": f"object {label}"} for label in sorted(seen)]
         results.write("\n]\n")
         pictures.write(f'\n], "categories": {json.dumps(categories)}}}\n')
@@ -138,33 +153,41 @@ class Predictions:
                 )
             return False
         recorded = self._finished[clip.name]
-        if recorded != self._description(clip, folder):
+        there = {file.name: _checksum(file.read_bytes()) for file in folder.glob("*.png")}
+        if recorded != _description(clip, there):
             raise DavisError(
                 f"masks or input of {folder} are not what they were when it was written; "
                 "remove it to compute it anew"
             )
         return True
 
-    def write(self, clip: Clip, masks: Iterable[Labels]) -> None:
-        """Write the masks of a clip, one per frame, under the names of the frames."""
+    def write(self, clip: Clip, masks: Iterable[Labels]) -> Generator[Labels]:
+        """Write the masks of a clip, one per frame, under the names of the frames, and hand each on.
+
+        The sequence is finished when the last of them has been taken.
+        """
         with MaskFolder(self.root / clip.name) as folder:
             for frame, labels in zip(clip.frames, masks, strict=True):
                 folder.write(frame.stem, labels)
-        self._finished[clip.name] = self._description(clip, self.root / clip.name)
+                yield labels
+        self._finished[clip.name] = _description(clip, folder.checksums)
         write_json(self.root / self.RECORD, {"settings": self.settings, "sequences": self._finished})
 
-    @staticmethod
-    def _description(clip: Clip, folder: Path) -> dict[str, Any]:
-        files = sorted(folder.glob("*.png"))
-        return {
-            "frames": [frame.stem for frame in clip.frames],
-            "first_mask": _checksum([clip.first_mask]),
-            "masks": [len(files), _checksum(files)],
-        }
+    def read(self, clip: Clip) -> Generator[Labels]:
+        """The masks of a finished clip, uint8 [H, W], one per frame."""
+        for frame in clip.frames:
+            yield read_labels(self.root / clip.name / f"{frame.stem}.png")
 
 
-def _checksum(files: Sequence[Path]) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
+def _description(clip: Clip, masks: Mapping[str, str]) -> dict[str, Any]:
+    """What is recorded of a sequence whose masks have such checksums, by file."""
+    whole = json.dumps(sorted(masks.items())).encode()
+    return {
+        "frames": [frame.stem for frame in clip.frames],
+        "first_mask": _checksum(clip.first_mask.read_bytes()),
+        "masks": [len(masks), _checksum(whole)],
+    }
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -147,17 +147,15 @@ def score_frames(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int])
     return np.array(region).T, np.array(boundary).T
 
 
-def score_proposals(
-    frames: Iterable[tuple[Labels, Labels]], proposals: Sequence[int], labels: Sequence[int]
-) -> tuple[Scores, Scores]:
+def score_proposals(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int]) -> tuple[Scores, Scores]:
     """J and F of the objects of one sequence, unsupervised: each object with the proposal that fits it best.
 
-    Proposals and objects are matched one to one so that the mean of J and F is greatest; an object left over
-    is compared with an empty mask. Pixels of label 255 count neither way.
+    Proposals are the labels in the predictions. They and the objects are matched one to one so that the mean
+    of J and F is greatest; an object left over is compared with an empty mask. Pixels of label 255 count
+    neither way.
 
     Args:
         frames: prediction and ground truth of each frame, uint8 [H, W] each; one is held at a time.
-        proposals: labels in the predictions.
         labels: the objects of the ground truth.
 
     Returns:
@@ -165,26 +163,31 @@ def score_proposals(
     """
     from scipy.optimize import linear_sum_assignment  # slow to import, and only needed here
 
-    # Label 256 is in no uint8 mask: empty proposals, so that every object has a partner.
-    padded = [*proposals, *[256] * (len(labels) - len(proposals))]
-    scores = np.array([_pair_scores(prediction, truth, padded, labels) for prediction, truth in frames])
-    scores = scores.transpose(1, 2, 3, 0)  # [J and F, proposals, objects, frames]
-    rows, columns = linear_sum_assignment(-scores.mean((0, 3)))
-    matched = scores[:, rows[np.argsort(columns)], np.sort(columns)]
-    return matched[0], matched[1]
+    found = [_pair_scores(prediction, truth, labels) for prediction, truth in frames]
+    proposals = set().union(*found) - {_NOTHING}
+    # Empty ones are added, so that every object has a partner.
+    padded = [*sorted(proposals), *[_NOTHING] * (len(labels) - len(proposals))]
+    scores = np.array([[one.get(label, one[_NOTHING]) for label in padded] for one in found])
+    rows, columns = linear_sum_assignment(-scores.mean((0, 2)))  # of [frames, proposals, J and F, objects]
+    matched = scores[:, rows[np.argsort(columns)], :, np.sort(columns)]  # [objects, frames, J and F]
+    return matched[..., 0], matched[..., 1]
 
 
-def _pair_scores(
-    prediction: Labels, truth: Labels, proposals: Sequence[int], labels: Sequence[int]
-) -> NDArray[np.float64]:
-    """J and F of every proposal with every object in one frame: [2, proposals, objects]."""
+_NOTHING = 256  # a label in no uint8 mask
+
+
+def _pair_scores(prediction: Labels, truth: Labels, labels: Sequence[int]) -> dict[int, NDArray[np.float64]]:
+    """J and F [2, objects] of every proposal in one frame, and of an empty one, with every object."""
     counted = truth != VOID
     radius = contour_radius(truth.shape[0], truth.shape[1])
-    proposed = [_Traced.of((prediction == label) & counted, radius) for label in proposals]
     objects = [_Traced.of(truth == label, radius) for label in labels]
-    region = [[float(jaccard(ours.mask, true.mask)) for true in objects] for ours in proposed]
-    boundary = [[contour_match(ours.contour, true.contour) for true in objects] for ours in proposed]
-    return np.array([region, boundary])
+    scores = {}
+    for label in (_NOTHING, *sorted(_labels_in(prediction) - {0})):
+        ours = _Traced.of((prediction == label) & counted, radius)
+        region = [float(jaccard(ours.mask, true.mask)) for true in objects]
+        boundary = [contour_match(ours.contour, true.contour) for true in objects]
+        scores[label] = np.array([region, boundary])
+    return scores
 
 
 @dataclass(frozen=True)
@@ -367,10 +370,9 @@ def score_sequence(pairs: MaskPairs, task: Task, *, binary: bool = False) -> lis
             "if its masks are binary, as in DAVIS-2016, pass --binary"
         )
     if task == "semi-supervised":
-        region, boundary = score_frames(_read_pairs(pairs.files, binary, frozenset((0, *labels))), labels)
+        region, boundary = score_frames(_read_pairs(pairs.files, binary, _only((0, *labels))), labels)
     else:
-        proposals = _proposals(pairs.files, binary)
-        region, boundary = score_proposals(_read_pairs(pairs.files, binary), proposals, labels)
+        region, boundary = score_proposals(_read_pairs(pairs.files, binary, _few_proposals()), labels)
     scores = zip(labels, region, boundary, strict=True)
     return [ObjectScores(pairs.sequence, label, J, F) for label, J, F in scores]
 
@@ -401,11 +403,12 @@ def _folders_of_masks(root: Path, wanted: frozenset[str]) -> list[str]:
     return [folder.name for folder in named if next(folder.glob("*.png"), None)]
 
 
-def _read_pairs(
-    files: Sequence[Pair], binary: bool, known: frozenset[int] | None = None
-) -> Iterator[tuple[Labels, Labels]]:
-    """Prediction and ground truth of each frame, of one size; in the prediction only `known` labels, if
-    given."""
+Check = Callable[[Path, Labels], None]
+"""Raises what is wrong with the labels of a prediction, whose file is named."""
+
+
+def _read_pairs(files: Sequence[Pair], binary: bool, check: Check) -> Iterator[tuple[Labels, Labels]]:
+    """Prediction and ground truth of each frame, of one size; every file is opened once."""
     for prediction_file, truth_file in files:
         prediction, truth = (read_labels(file, binary=binary) for file in (prediction_file, truth_file))
         if prediction.shape != truth.shape:
@@ -413,31 +416,42 @@ def _read_pairs(
                 f"the prediction {prediction_file} is {prediction.shape[1]}x{prediction.shape[0]} pixels, "
                 f"its ground truth {truth.shape[1]}x{truth.shape[0]}; write masks at the size of the frames"
             )
-        if known is not None and (unknown := _labels_in(prediction) - known):
+        check(prediction_file, prediction)
+        yield prediction, truth
+
+
+def _only(known: Sequence[int]) -> Check:
+    """Refuses labels other than those known."""
+
+    def check(file: Path, prediction: Labels) -> None:
+        if unknown := _labels_in(prediction) - set(known):
             raise DavisError(
-                f"the prediction {prediction_file} has label {min(unknown)}, but the first mask of its "
+                f"the prediction {file} has label {min(unknown)}, but the first mask of its "
                 f"sequence only {sorted(known)}; use those labels"
             )
-        yield prediction, truth
+
+    return check
+
+
+def _few_proposals() -> Check:
+    """Refuses void, and more labels in the files checked so far than the protocol allows."""
+    proposed: set[int] = set()
+
+    def check(file: Path, prediction: Labels) -> None:
+        proposed.update(_labels_in(prediction) - {0})
+        if VOID in proposed:
+            raise DavisError(
+                f"the prediction {file} has label 255, which is void and no object; use 1 to 254"
+            )
+        if len(proposed) > MAX_PROPOSALS:
+            raise DavisError(
+                f"predictions up to {file} propose {len(proposed)} objects; "
+                f"the protocol allows {MAX_PROPOSALS}"
+            )
+
+    return check
 
 
 def _labels_in(labels: Labels) -> set[int]:
     counts = cv2.calcHist([labels], [0], None, [256], [0, 256])  # several times faster than np.unique
     return {int(label) for label in np.flatnonzero(counts)}
-
-
-def _proposals(files: Sequence[Pair], binary: bool) -> list[int]:
-    """Labels that a sequence's predictions use anywhere, without the background."""
-    labels: set[int] = set()
-    for prediction, _ in files:
-        labels |= _labels_in(read_labels(prediction, binary=binary))
-        if VOID in labels:
-            raise DavisError(
-                f"the prediction {prediction} has label 255, which is void and no object; use 1 to 254"
-            )
-        if len(labels - {0}) > MAX_PROPOSALS:
-            raise DavisError(
-                f"predictions up to {prediction} propose {len(labels - {0})} objects; "
-                f"the protocol allows {MAX_PROPOSALS}"
-            )
-    return sorted(labels - {0})

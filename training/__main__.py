@@ -14,17 +14,11 @@ USAGE = """usage: python -m training COMMAND [options]
 
 commands:
   pretrain       train a backbone without labels
-  evaluate knn   accuracy of a k-nearest-neighbour vote on frozen features
+  evaluate       what frozen features are worth: k-NN and others, `evaluate --help`
   thin-log       one short log from those of a training's phases
   keep           a run's networks in half precision, small enough to be kept
 
 `python -m training COMMAND --help` tells the options."""
-EVALUATIONS = """usage: python -m training evaluate PROTOCOL [options]
-
-protocols:
-  knn            accuracy of a k-nearest-neighbour vote on frozen features
-
-`python -m training evaluate PROTOCOL --help` tells the options."""
 
 
 def main(arguments: list[str]) -> int:
@@ -36,10 +30,10 @@ def main(arguments: list[str]) -> int:
                     from training.commands.arguments import parse
 
                     return parse(rest).run()
-            case ["evaluate", "knn", *rest]:
-                from training.commands.evaluate import Knn
+            case ["evaluate", *rest]:
+                from training.commands import evaluate
 
-                tyro.cli(Knn, args=rest, prog="python -m training evaluate knn").run()
+                return evaluate.main(rest)
             case ["keep", *rest]:
                 from training.commands.keep import Keep
 
@@ -48,13 +42,8 @@ def main(arguments: list[str]) -> int:
                 from training.commands.thin_log import ThinLog
 
                 tyro.cli(ThinLog, args=rest, prog="python -m training thin-log").run()
-            case ["evaluate", "-h" | "--help"]:
-                print(EVALUATIONS)
             case ["-h" | "--help"]:
                 print(USAGE)
-            case ["evaluate", *_]:
-                print(EVALUATIONS, file=sys.stderr)
-                return 2
             case _:
                 print(USAGE, file=sys.stderr)
                 return 2

@@ -13,8 +13,10 @@ import torch
 from torch import nn
 
 from dino_model.device import ComputePrecision
-from dino_model.features import cls_features
+from dino_model.features import Extractor
 from dino_model.images import ImageError, Images
+from dino_model.views import View
+from dino_model.weights import LoadedModel
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.lift import photographs_lift
 from training.methods.base import Method
@@ -48,15 +50,10 @@ class Probe:
             raise ValueError("the probe needs labelled pictures: one folder for each class")
         images = self.readable
         labels = torch.tensor(images.labels)
-        features = cls_features(
-            backbone,
-            images,
-            size=self.size,
-            mean=self.mean,
-            std=self.std,
-            precision=self.precision,
-            device=self.device,
-        )
+        model = LoadedModel("the run", backbone, self.mean, self.std, "a training", None)
+        view = View(self.size, self.mean, self.std)
+        extractor = Extractor(model, view, precision=self.precision, device=str(self.device))
+        features = extractor.of(images).features
         asked = torch.arange(len(images)) % 5 == 4
         k = min(20, int((~asked).sum()))
         return knn_accuracy(features[~asked], labels[~asked], features[asked], labels[asked], k=k).top1

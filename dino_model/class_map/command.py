@@ -26,14 +26,13 @@ from dino_model.class_map.layout import (
     draw,
     weights_fingerprint,
 )
-from dino_model.device import choose_device
-from dino_model.engine import by_engine
-from dino_model.features import FeatureCache, View, cls_features
-from dino_model.images import ImageError, Images, open_images
+from dino_model.feature_cache import FeatureCache
+from dino_model.features import Extracted, Extractor
+from dino_model.images import Images, open_images
 from dino_model.options import ModelOptions
+from dino_model.progress import following
+from dino_model.views import View
 from dino_model.weights import LoadedModel
-
-TOLD = 3  # broken pictures that are named one by one
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,11 @@ class DrawClassMap(ModelOptions):
         print(f"{model.name}: {model.source}; {images}", flush=True)
 
         started = time.perf_counter()
-        images, features, broken = self._features(model, images)
+        extracted = self._features(model, view, images)
+        images, features = labelled(extracted.images, ()), extracted.features
         seconds = {"features": time.perf_counter() - started}
-        tell_broken(broken)
+        if extracted.broken:
+            print(extracted, file=sys.stderr)
         keys, labels = classes_of(images)
         lowered = protocol.fitted(len(keys), features.shape[1]).perplexity
         if lowered < protocol.perplexity:
@@ -95,31 +96,19 @@ class DrawClassMap(ModelOptions):
         pictures = typical_pictures(images, labels, features, drawn) if self.thumbnails else None
         drawn = class_map_files.write(self.output, drawn, pictures)
         seconds["map"] = time.perf_counter() - started
-        self._report(drawn, len(images), len(broken), seconds)
+        self._report(drawn, len(images), len(extracted.broken), seconds)
 
-    def _features(self, model: LoadedModel, images: Images) -> tuple[Images, Tensor, list[str]]:
-        """Features of the pictures that can be read, those pictures, and what is wrong with the others."""
-
-        def compute(images: Images) -> Tensor:
-            device = choose_device(self.device)
-            return cls_features(
-                by_engine(model.backbone, self.engine, self.chosen_precision(), device),
-                images,
-                size=self.size,
-                resize_to=self.resize_to,
-                mean=model.mean,
-                std=model.std,
-                batch_size=self.batch_size,
-                precision=self.precision,
-                device=self.device,
-                cache=FeatureCache(self.cache) if self.cache else None,
-            )
-
-        try:
-            return images, compute(images), []
-        except ImageError:  # sound collections are decoded once
-            images, broken = readable(images)
-            return images, compute(images), broken
+    def _features(self, model: LoadedModel, view: View, images: Images) -> Extracted:
+        extractor = Extractor(
+            model,
+            view,
+            precision=self.precision,
+            device=self.device,
+            engine=self.engine,
+            batch_size=self.batch_size,
+            cache=FeatureCache(self.cache) if self.cache else None,
+        )
+        return extractor.of(images, track=following("features", len(images)))
 
     def _report(self, drawn: ClassMap, pictures: int, broken: int, seconds: dict[str, float]) -> None:
         alone = sum(point.pictures == 1 for point in drawn.classes)
@@ -156,33 +145,6 @@ def labelled(images: Images, leave_out: Sequence[str]) -> Images:
             "put the pictures of each class into a folder of its own"
         )
     return images.subset(kept)
-
-
-def readable(images: Images) -> tuple[Images, list[str]]:
-    """The pictures that can be read, and what is wrong with the others, in words.
-
-    Raises:
-        ValueError: fewer than three classes are left.
-    """
-
-    def fault(index: int) -> str | None:
-        try:
-            images.read(index)
-        except ImageError as error:
-            return str(error)
-        return None
-
-    with ThreadPoolExecutor() as pool:
-        faults = list(pool.map(fault, range(len(images))))
-    sound = images.subset(index for index, found in enumerate(faults) if found is None)
-    return labelled(sound, ()), [found for found in faults if found is not None]
-
-
-def tell_broken(broken: Sequence[str]) -> None:
-    """Say which pictures are left out."""
-    if broken:
-        more = f"; and {len(broken) - TOLD} more" if len(broken) > TOLD else ""
-        print(f"left out ({len(broken)}): {'; '.join(broken[:TOLD])}{more}", file=sys.stderr)
 
 
 def classes_of(images: Images) -> tuple[list[str], list[int]]:

@@ -22,7 +22,7 @@ from PIL import Image
 from dino_model import files
 from dino_model.class_map.layout import ClassMap, MappedClass, Origin, Overlap, Protocol, Sprite
 from dino_model.class_map.names import GROUPS
-from dino_model.features import View
+from dino_model.views import View
 
 FORMAT = "DINO class map 1"
 JSON, CSV, FIGURE, THUMBNAILS = "map.json", "map.csv", "map.png", "thumbnails.webp"

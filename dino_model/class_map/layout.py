@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dino_model.class_map.names import describe
 from dino_model.device import ComputePrecision, autocast
-from dino_model.features import View
+from dino_model.views import View
 from dino_model.weights import LoadedModel
 
 FEWEST_CLASSES = 3

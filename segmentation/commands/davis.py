@@ -1,7 +1,8 @@
 """`python -m segmentation davis`: labels of the first frame carried through DAVIS, or through any frames."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -9,7 +10,7 @@ from typing import Any, Literal, cast
 import torch
 
 from dino_model import images
-from dino_model.features import model_fingerprint
+from dino_model.feature_cache import model_fingerprint
 from dino_model.files import make_room
 from dino_model.options import ModelOptions
 from dino_model.predictor import AttentionPredictor
@@ -20,13 +21,14 @@ from segmentation.commands import score
 from segmentation.davis import Clip, DavisError, DavisFolder, open_davis, read_first_mask, read_frames
 from segmentation.frames import DEFAULT_FPS, frame_files
 from segmentation.labels import Labels, object_ids, read_labels
-from segmentation.mask_folder import Predictions, write_run_lengths
+from segmentation.mask_folder import Predictions, run_lengths
 from segmentation.propagation import PRESETS, official_std
 from segmentation.render import Picture
 from segmentation.scoring import Evaluation
 from segmentation.video import VideoWriter, draw_labels
 
 Source = AttentionPredictor | ColourPatches
+Cell = tuple[str, Picture]  # what stands below a picture, and the picture
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,21 @@ class Davis(ModelOptions):
         print(score.described("settings", settings))
         predictions = Predictions(self.output, settings, resume=self.resume)
         finished = [predictions.has(clip) for clip in clips]
-        for number, (clip, mask, done) in enumerate(zip(clips, masks, finished, strict=True), start=1):
-            took = "finished before" if done else self._propagate(clip, mask, source, predictions)
-            print(f"{number}/{len(clips)} {clip.name}: {len(clip.frames)} frames, {took}", flush=True)
+        drawn = []
+        with run_lengths(self.output) as add:
+            for number, (clip, mask, done) in enumerate(zip(clips, masks, finished, strict=True), start=1):
+                started = time.monotonic()
+                computed = self._propagated(clip, mask, source)
+                masks_of = predictions.read(clip) if done else predictions.write(clip, computed)
+                with closing(masks_of) as labels:
+                    drawn.append(list(listed_and_sampled(clip, labels, object_ids(mask), add)))
+                took = "finished before" if done else _took(time.monotonic() - started, len(clip.frames))
+                print(f"{number}/{len(clips)} {clip.name}: {len(clip.frames)} frames, {took}", flush=True)
+        if isinstance(source, AttentionPredictor) and source.ran_on:
+            settings["engine"] = source.ran_on  # told with the scores; --resume goes on with any
+            print(f"encoded by {source.ran_on}")
         evaluation = self._score(dataset, comparable, settings) if dataset and comparable else None
-        write_run_lengths(self.output, named_masks(clips, self.output))
-        render.save_png(self.output / "overview.png", overview(clips, masks, self.output, evaluation))
+        render.save_png(self.output / "overview.png", overview(clips, drawn, evaluation))
         if self.overlays:
             for clip, mask in zip(clips, masks, strict=True):
                 draw_sequence(clip, mask, self.output, evaluation)
@@ -147,19 +158,15 @@ class Davis(ModelOptions):
             **settings,
         }
 
-    def _propagate(self, clip: Clip, mask: Labels, source: Source | None, predictions: Predictions) -> str:
-        """Label one sequence and say how long it took."""
-        started = time.monotonic()
+    def _propagated(self, clip: Clip, mask: Labels, source: Source | None) -> Iterator[Labels]:
+        """The labels of every frame of one sequence."""
         if source is None:
-            labels = copied(mask, len(clip.frames))
-        else:
-            self._check(clip, mask, source)
-            frames = read_frames(clip, (mask.shape[0], mask.shape[1]))
-            preset = PRESETS[self.preset]
-            labels = propagation.propagate_frames(frames, mask, source, preset, self.batch, overlap=True)
-        predictions.write(clip, labels)
-        seconds = time.monotonic() - started
-        return f"{seconds:.1f} s ({seconds / len(clip.frames):.2f} s a frame)"
+            yield from copied(mask, len(clip.frames))
+            return
+        self._check(clip, mask, source)
+        frames = read_frames(clip, (mask.shape[0], mask.shape[1]))
+        preset = PRESETS[self.preset]
+        yield from propagation.propagate_frames(frames, mask, source, preset, self.batch, overlap=True)
 
     def _check(self, clip: Clip, mask: Labels, source: Source) -> None:
         """Say what a sequence will cost and what it cannot follow, before it starts."""
@@ -194,30 +201,30 @@ class Davis(ModelOptions):
         return evaluation
 
 
-def named_masks(clips: Sequence[Clip], output: Path) -> Iterator[tuple[str, Path]]:
-    """Every frame as SEQUENCE/FILE with the file of its predicted mask."""
-    for clip in clips:
-        for frame in clip.frames:
-            yield f"{clip.name}/{frame.name}", output / clip.name / f"{frame.stem}.png"
+def _took(seconds: float, frames: int) -> str:
+    return f"{seconds:.1f} s ({seconds / frames:.2f} s a frame)"
 
 
-def overview(
-    clips: Sequence[Clip], masks: Sequence[Labels], output: Path, evaluation: Evaluation | None
-) -> Picture:
-    """One row per sequence: five frames spread over it with their predicted masks, and its score."""
+def listed_and_sampled(
+    clip: Clip, labels: Iterable[Labels], ids: Sequence[int], add: Callable[[str, Labels], None]
+) -> Iterator[Cell]:
+    """Every mask of a sequence handed to `add`; five frames spread over it, drawn with theirs."""
+    last = len(clip.frames) - 1
+    chosen = {round(place * last) for place in (0, 0.25, 0.5, 0.75, 1)}
+    for number, (frame, found) in enumerate(zip(clip.frames, labels, strict=True)):
+        add(f"{clip.name}/{frame.name}", found)
+        if number in chosen:
+            yield frame.stem, draw_labels(images.read(frame), found, ids, max_side=480)
+
+
+def overview(clips: Sequence[Clip], drawn: Sequence[list[Cell]], evaluation: Evaluation | None) -> Picture:
+    """One row per sequence: some of its frames with their predicted masks, and its score."""
     rows = []
-    for clip, mask in zip(clips, masks, strict=True):
+    for clip, ((first, picture), *others) in zip(clips, drawn, strict=True):
         title = clip.name
         if evaluation is not None and clip.name in evaluation.per_sequence:
             title += f", J&F {evaluation.per_sequence[clip.name]['J&F_mean'] * 100:.1f}"
-        chosen = sorted({round(place * (len(clip.frames) - 1)) for place in (0, 0.25, 0.5, 0.75, 1)})
-        cells = []
-        for index in chosen:
-            frame = clip.frames[index]
-            labels = read_labels(output / clip.name / f"{frame.stem}.png")
-            drawn = draw_labels(images.read(frame), labels, object_ids(mask), max_side=480)
-            cells.append((f"{title}, frame {frame.stem}" if index == chosen[0] else frame.stem, drawn))
-        rows.append(cells)
+        rows.append([(f"{title}, frame {first}", picture), *others])
     return render.contact_sheet(rows, height=200)
 
 

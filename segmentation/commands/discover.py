@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dino_model import images
 from dino_model.ahead import load_ahead
-from dino_model.features import FeatureCache, model_fingerprint, picture_key
+from dino_model.feature_cache import FeatureCache, model_fingerprint, picture_key
 from dino_model.files import make_room, write_json, write_text
 from dino_model.images import ImageError
 from dino_model.options import ModelOptions
@@ -139,6 +139,8 @@ class Discover(ModelOptions):
             found = dict(self._find(seen, settings))
             scored = {method: _score(sample, one) for method, one in found.items()}
             journal.add(sample.name, writer.add(sample, picture, found, scored), *sample.files)
+        if predictor.ran_on:  # or all came from files
+            protocol["engine"] = predictor.ran_on
         if broken and not journal.finished:
             raise ImageError("; ".join(broken))
         self._finish([sample for sample in samples if sample.name in journal.finished], journal, protocol)

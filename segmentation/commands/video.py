@@ -1,8 +1,8 @@
 """`python -m segmentation video`: attention of any video, or labels of its first frame carried along."""
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -18,7 +18,7 @@ from dino_model.resize import fed_size
 from segmentation import memory, propagation
 from segmentation.frames import FrameFolder, VideoError, VideoFile, open_frames
 from segmentation.labels import LabelError, Labels, object_ids, read_labels
-from segmentation.mask_folder import MaskFolder, write_run_lengths
+from segmentation.mask_folder import MaskFolder, run_lengths
 from segmentation.memory import MemoryEstimate
 from segmentation.propagation import PRESETS, official_std
 from segmentation.render import Picture
@@ -86,15 +86,20 @@ class Video(ModelOptions):
         estimate = self._estimate(size, predictor, mask)
         print(f"{self.input.name}: {size[1]}x{size[0]}, memory {estimate}", flush=True)
         memory.check(estimate, predictor.device)
-        with MaskFolder(self.output / "masks") as masks:
-            if mask is None:
-                count = self._attention(frames, predictor, masks)
-            else:
-                count = self._propagate(frames, predictor, mask, masks)
-        named = [frames.frame_name(number) for number in range(count)]
-        files = ((name, self.output / "masks" / f"{name}.png") for name in named)
-        write_run_lengths(self.output, files)
-        print(f"{count} frames written to {self.output}")
+        count = 0
+        found = (
+            self._attention(frames, predictor) if mask is None else self._propagated(frames, predictor, mask)
+        )
+        with (
+            closing(found),
+            MaskFolder(self.output / "masks") as masks,
+            run_lengths(self.output) as add,
+        ):
+            for count, labels in enumerate(progress(found, frames.name, frames.expected or None), start=1):
+                name = frames.frame_name(count - 1)
+                masks.write(name, labels)
+                add(name, labels)
+        print(f"{count} frames written to {self.output}; encoded by {predictor.ran_on}")
         if count < frames.expected:
             print(f"note: {self.input.name} promises {frames.expected} frames, {count} could be decoded")
 
@@ -138,10 +143,8 @@ class Video(ModelOptions):
             videos=len(self.views),
         )
 
-    def _attention(
-        self, frames: VideoFile | FrameFolder, predictor: AttentionPredictor, masks: MaskFolder
-    ) -> int:
-        """Draw the attention of every frame; how many there were."""
+    def _attention(self, frames: VideoFile | FrameFolder, predictor: AttentionPredictor) -> Generator[Labels]:
+        """Draw the attention of every frame; the mask of each."""
         colours = colour_range(frames, predictor)
         drawn = attention_video(
             run_ahead(frames),
@@ -152,19 +155,17 @@ class Video(ModelOptions):
             head=self.head,
             max_side=self.max_side,
         )
-        count = 0
         with ExitStack() as stack:
             writers = {view: stack.enter_context(self._writer(view, frames)) for view in self.views}
-            for count, frame in enumerate(progress(drawn, frames.name, frames.expected or None), start=1):
-                masks.write(frames.frame_name(count - 1), frame.mask.astype(np.uint8))
+            for number, frame in enumerate(drawn):
                 for view, picture in frame.views.items():
-                    writers[view].write(picture, self._time(frames, count - 1))
-        return count
+                    writers[view].write(picture, self._time(frames, number))
+                yield frame.mask.astype(np.uint8)
 
-    def _propagate(
-        self, frames: VideoFile | FrameFolder, predictor: AttentionPredictor, mask: Labels, masks: MaskFolder
-    ) -> int:
-        """Carry the labels through the video; how many frames there were."""
+    def _propagated(
+        self, frames: VideoFile | FrameFolder, predictor: AttentionPredictor, mask: Labels
+    ) -> Generator[Labels]:
+        """Carry the labels through the video and draw them; those of each frame."""
         ids = object_ids(mask)
         shown: deque[Picture] = deque()  # frames that wait for their labels: a few batches
 
@@ -176,14 +177,11 @@ class Video(ModelOptions):
         labelled = propagation.propagate_frames(
             read(), mask, predictor, PRESETS[self.preset], self.batch, overlap=True
         )
-        count = 0
         with self._writer("labels", frames) as writer:
-            for labels in progress(labelled, frames.name, frames.expected or None):
-                masks.write(frames.frame_name(count), labels)
+            for number, labels in enumerate(labelled):
                 drawn = draw_labels(shown.popleft(), labels, ids, self.max_side)
-                writer.write(drawn, self._time(frames, count))
-                count += 1
-        return count
+                writer.write(drawn, self._time(frames, number))
+                yield labels
 
     def _time(self, frames: VideoFile | FrameFolder, number: int) -> float | None:
         """When a frame is shown: as in the input, unless --fps says otherwise."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dino_model import images
 from dino_model.ahead import load_ahead
-from dino_model.features import FeatureCache, model_fingerprint, picture_key
+from dino_model.feature_cache import FeatureCache, model_fingerprint, picture_key
 from dino_model.files import make_room, write_json, write_text
 from dino_model.options import ModelOptions
 from dino_model.predictor import AttentionPredictor
@@ -103,6 +103,9 @@ class Voc(ModelOptions):
             [(sample.name, journal.finished[sample.name]) for sample in samples], protocols
         )
         figures = _figures(samples, scores, protocol) | self._scored()
+        figures["engine"] = (
+            None if predictor is None else predictor.ran_on or None
+        )  # all from files: none ran
         _write_results(self.output, samples, scores[protocol])
         print(_report(figures, scores, protocol))
         print(f"\nwritten to {self.output}: per_image.csv, contact_sheet.png, masks, masks.json")
@@ -219,7 +222,8 @@ def _report(figures: dict[str, Any], scores: Cells, protocol: VocProtocol) -> st
     plural = "s" * (figures["pictures"] != 1)
     data = "VOC12 val" if figures["voc12_val"] else f"picture{plural} laid out as VOC 2012 (not VOC12 val)"
     lines = [
-        f"protocol  {protocol}; {figures['precision']}",
+        f"protocol  {protocol}; {figures['precision']}"
+        + (f" by {figures['engine']}" if figures["engine"] else ""),
         f"Jaccard   {figures['jaccard']:.1f} %   {figures['model']} on {figures['pictures']} {data}",
     ]
     if figures["lift"] is not None:

@@ -11,21 +11,24 @@ from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
+from dino_model import feature_cache
 from dino_model.backbones import BackboneConfig, create_backbone
-from dino_model.features import (
-    FeatureCache,
-    View,
-    cls_features,
-    features,
-    gem,
-    last_blocks,
-    model_fingerprint,
-    patch_tokens,
-)
+from dino_model.feature_cache import FeatureCache, model_fingerprint
+from dino_model.features import Extractor, Kind, gem, last_blocks, patch_tokens
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, ImageError, Images, open_images
+from dino_model.views import View
+from dino_model.weights import LoadedModel
 
 CPU = {"device": "cpu", "precision": "fp32"}
 VIEW = {"size": 32, "mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+
+
+def cls_features(
+    backbone: nn.Module, images: Images, *, size: int, mean, std, resize_to=None, **how
+) -> Tensor:
+    """[CLS] of pictures, as most evaluations take it."""
+    model = LoadedModel("test", backbone, mean, std, "test", None)
+    return Extractor(model, View(size, mean, std, resize_to), **how).of(images).features
 
 
 @pytest.fixture
@@ -126,16 +129,101 @@ def test_resnet_gives_its_pooled_feature(pictures: Images):
     assert cls_features(resnet, pictures.subset([0, 1]), **VIEW, **CPU).shape == (2, 2048)
 
 
-def test_any_function_of_a_batch_can_be_the_feature(pictures: Images, vit: nn.Module):
+def extractor(vit: nn.Module, kind: Kind, view: View | None = None, **how) -> Extractor:
+    model = LoadedModel("test", vit, IMAGENET_MEAN, IMAGENET_STD, "test", None)
+    return Extractor(model, view or View(**VIEW), kind, **CPU | how)
+
+
+@torch.no_grad()
+def test_every_kind_is_what_the_batch_functions_say(pictures: Images, vit: nn.Module):
     view = View(**VIEW)
-    grids = features(lambda images: patch_tokens(vit, images), pictures, view, batch_size=4, **CPU)
-    assert grids.shape == (11, 4, 4, 24)
+    images = view.normalise(torch.stack([view.crop(pictures.read(i)) for i in range(len(pictures))]))
+    grid, cls = patch_tokens(vit, images), last_blocks(vit, images, 2)
+    expected = {
+        Kind(0, "grid"): grid,
+        Kind(2): cls,
+        Kind(0, "average"): grid.flatten(1, 2).mean(1),
+        Kind(1, "gem"): torch.cat([cls[:, 24:], gem(grid.flatten(1, 2))], dim=1),
+        Kind(2, "average"): torch.cat([cls, grid.flatten(1, 2).mean(1)], dim=1),
+    }
+    for kind, features in expected.items():
+        found = extractor(vit, kind, batch_size=4).of(pictures).features
+        torch.testing.assert_close(found, features, rtol=0, atol=1e-5, msg=str(kind))
 
 
-def test_a_broken_picture_ends_it_by_name(pictures: Images, vit: nn.Module):
+def test_a_kind_that_the_model_has_not_is_one_sentence(pictures: Images):
+    with pytest.raises(ValueError, match="ResNet has one feature for a picture, no patches after"):
+        extractor(create_backbone(BackboneConfig("resnet50")), Kind(0, "grid")).of(pictures.subset([0]))
+    for wrong in ((0, "none"), (-1, "gem"), (1, "grid")):
+        with pytest.raises(ValueError, match="blocks"):
+            Kind(*wrong)
+
+
+@torch.no_grad()
+def test_pictures_of_all_shapes_go_through_views_that_keep_them(pictures: Images, vit: nn.Module):
+    for framing in ("short-side", "long-side", "squash"):
+        view = View(**VIEW, framing=framing)
+        found = extractor(vit, Kind(), view, batch_size=3).of(pictures).features
+        for index in range(len(pictures)):
+            crop = view.crop(pictures.read(index))
+            torch.testing.assert_close(found[index], vit(view.normalise(crop[None]))[0], rtol=0, atol=1e-5)
+
+
+def test_framings_come_to_their_sizes():
+    picture = np.zeros((60, 90, 3), np.uint8)
+    shapes = {
+        "center-crop": (3, 30, 30),
+        "short-side": (3, 30, 45),
+        "long-side": (3, 20, 30),
+        "squash": (3, 30, 30),
+    }
+    for framing, shape in shapes.items():
+        assert View(30, IMAGENET_MEAN, IMAGENET_STD, framing=framing).crop(picture).shape == shape
+    small = View(300, IMAGENET_MEAN, IMAGENET_STD, framing="long-side").crop(picture)
+    assert small.shape == (3, 60, 90)
+
+
+def test_a_box_is_cut_out_first_and_must_lie_inside(pictures: Images, vit: nn.Module):
+    view, picture = View(**VIEW), pictures.read(5)
+    cut = view.crop(picture, (3, 4, 23, 24))
+    assert torch.equal(cut, view.crop(picture[4:24, 3:23]))
+    boxes = [None] * 10 + [(0, 0, 999, 9)]
+    with pytest.raises(ValueError, match=r"10\.png: the box \(0, 0, 999, 9\) does not lie in a picture"):
+        extractor(vit, Kind()).of(pictures, boxes=boxes)
+
+
+@torch.no_grad()
+def test_several_scales_are_averaged_and_what_fills_no_patch_is_cut(pictures: Images, vit: nn.Module):
+    view = View(35, IMAGENET_MEAN, IMAGENET_STD, scales=(1.0, 0.5), cut=8)
+    image = view.normalise(view.crop(pictures.read(0))[None])
+    half = nn.functional.interpolate(image, scale_factor=0.5, mode="bilinear")
+    expected = (vit(image[..., :32, :32]) + vit(half[..., :16, :16])) / 2
+    found = extractor(vit, Kind(), view).of(pictures.subset([0])).features
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_a_broken_picture_is_left_out_and_named(pictures: Images, vit: nn.Module, tmp_path: Path):
+    sound = extractor(vit, Kind()).of(pictures).features
     (pictures.root / "07.png").write_bytes(b"no more")
-    with pytest.raises(ImageError, match=r"^07\.png is not a picture"):
-        cls_features(vit, pictures, **VIEW, batch_size=2, **CPU)
+    keeping = extractor(vit, Kind(), batch_size=2, cache=FeatureCache(tmp_path / "cache"))
+    for _ in ("computed", "kept"):
+        found = keeping.of(pictures)
+        rest = [i for i in range(11) if i != 7]
+        torch.testing.assert_close(found.features, sound[rest], rtol=0, atol=1e-5)
+        assert found.images.names == pictures.subset(rest).names
+        assert str(found).startswith("left out (1): 07.png is not a picture")
+    with pytest.raises(ImageError, match=r"1 pictures in a row cannot be read, such as 07\.png"):
+        keeping.of(pictures.subset([7]))
+
+
+def test_features_that_are_not_finite_are_refused(pictures: Images, vit: nn.Module, tmp_path: Path):
+    class Broken(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            return torch.full((len(images), 3), torch.nan)
+
+    with pytest.raises(ValueError, match=r"test gives NaN or infinity .* needs --precision fp32"):
+        extractor(Broken(), Kind(), cache=FeatureCache(tmp_path / "cache")).of(pictures)
+    assert not (tmp_path / "cache").exists()
 
 
 def test_no_pictures_are_one_sentence(pictures: Images, vit: nn.Module):
@@ -214,6 +302,62 @@ def test_features_are_computed_once_and_again_when_anything_changes(pictures: Im
     before = len(calls)
     torch.testing.assert_close(ask(), first + 1, rtol=0, atol=1e-5)
     assert len(calls) == before + 1
+
+
+def test_an_interruption_costs_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(feature_cache, "PART", 4)
+    cache, asked = FeatureCache(tmp_path), []
+
+    def compute(numbers: range) -> Tensor:
+        asked.append(numbers)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return torch.tensor([[float(i)] for i in numbers])
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.rows({"a": "b"}, 10, compute)
+    assert cache.rows({"a": "b"}, 10, compute)[:, 0].tolist() == list(range(10))
+    assert asked == [range(4), range(4, 8), range(8, 10), range(8, 10)]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path):
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            FeatureCache(tmp_path).get({"a": "b"}, lambda: torch.ones(2000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_features_of_another_model_are_refused(tmp_path: Path):
+    cache = FeatureCache(tmp_path)
+    cache.get({"model": "one"}, lambda: torch.ones(2))
+    (one,) = tmp_path.iterdir()
+    cache.get({"model": "two"}, lambda: torch.ones(2))
+    (two,) = set(tmp_path.iterdir()) - {one}
+    two.write_bytes(one.read_bytes())
+    with pytest.raises(ValueError, match=r"holds features of another model \(one, expected two\): delete it"):
+        cache.get({"model": "two"}, lambda: torch.ones(2))
+
+
+def test_features_come_back_mapped_from_the_file(tmp_path: Path):
+    cache = FeatureCache(tmp_path)
+    cache.get({"a": "b"}, lambda: torch.ones(4_000_000))
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("only Linux tells")
+    before = resident()
+    features = cache.get({"a": "b"}, lambda: torch.zeros(1))
+    assert resident() - before < 4_000_000  # a quarter of the tensor
+    assert features.sum() == 4_000_000
 
 
 def test_nothing_is_left_when_the_computation_fails(tmp_path: Path):

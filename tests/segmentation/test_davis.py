@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ from segmentation.davis import (
 from segmentation.export import write_mask_png
 from segmentation.frames import VideoError, VideoFile
 from segmentation.labels import read_labels
-from segmentation.mask_folder import MaskFolder, Predictions, write_run_lengths
+from segmentation.mask_folder import MaskFolder, Predictions, run_lengths
 from segmentation.propagation import DINO, OFFICIAL_STD, official_std, propagate_frames
 
 FRAMES = 5
@@ -164,14 +166,17 @@ def clip(tmp_path: Path) -> Clip:
 def test_interrupted_predictions_leave_nothing(clip: Clip, tmp_path: Path):
     predictions = Predictions(tmp_path / "out", {"size": 1})
     with pytest.raises(RuntimeError, match="interrupted"):
-        predictions.write(clip, failing())
+        list(predictions.write(clip, failing()))
+    with closing(predictions.write(clip, two_masks())) as left_early:
+        next(left_early)
     assert list((tmp_path / "out").iterdir()) == []
     assert not predictions.has(clip)
 
 
 def test_finished_predictions_are_known_again_and_only_those(clip: Clip, tmp_path: Path):
     out = tmp_path / "out"
-    Predictions(out, {"size": 1}).write(clip, two_masks())
+    written = list(Predictions(out, {"size": 1}).write(clip, two_masks()))
+    np.testing.assert_array_equal(written, list(Predictions(out, {"size": 1}, resume=True).read(clip)))
     assert Predictions(out, {"size": 1}, resume=True).has(clip)
     with pytest.raises(DavisError, match="--resume"):
         Predictions(out, {"size": 1})
@@ -211,16 +216,17 @@ def test_a_mask_folder_replaces_the_old_one_only_when_it_is_whole(tmp_path: Path
 def test_run_lengths_are_read_by_coco(tmp_path: Path):
     labels = np.zeros((6, 8), np.uint8)
     labels[1:3, 2:5], labels[4, 4] = 2, 9
-    write_mask_png(tmp_path / "a.png", labels)
-    write_mask_png(tmp_path / "empty.png", labels * 0)
-    write_run_lengths(tmp_path, [("x/a.jpg", tmp_path / "a.png"), ("x/b.jpg", tmp_path / "empty.png")])
+    with run_lengths(tmp_path) as add:
+        add("x/a.jpg", labels)
+        add("x/b.jpg", labels * 0)
     pictures = COCO(tmp_path / "masks_images.json")
     results = pictures.loadRes(str(tmp_path / "masks.json"))
     assert [image["file_name"] for image in pictures.dataset["images"]] == ["x/a.jpg", "x/b.jpg"]
     for record in results.loadAnns(results.getAnnIds()):
         np.testing.assert_array_equal(results.annToMask(record), labels == record["category_id"])
     assert len(results.dataset["annotations"]) == 2
-    write_run_lengths(tmp_path, [])
+    with run_lengths(tmp_path):
+        pass
     assert json.loads((tmp_path / "masks.json").read_text()) == []
 
 
@@ -250,6 +256,21 @@ def test_the_command_propagates_writes_and_scores(
     assert len(drawn) == FRAMES
     assert drawn[0].shape[0] > SIZE[0]  # a legend stands below the frame
     COCO(output / "masks_images.json").loadRes(str(output / "masks.json"))
+
+
+def test_a_mask_is_read_back_only_to_be_scored(davis: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    opened: Counter[str] = Counter()
+    open_picture = Image.open
+
+    def spy(file: object, *arguments: object, **options: object) -> Image.Image:
+        opened[str(file)] += 1
+        return open_picture(file, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Image, "open", spy)
+    output = tmp_path / "out"
+    command(davis, output, features="copy", sequences=("bear",)).run()
+    masks = {file.name: opened[str(file)] for file in sorted((output / "bear").glob("*.png"))}
+    assert masks == {"00000.png": 0, "00001.png": 1, "00002.png": 1, "00003.png": 1, "00004.png": 0}
 
 
 def test_copied_masks_are_the_first_one_in_every_frame(davis: Path, tmp_path: Path):
@@ -371,7 +392,12 @@ def test_bf16_changes_at_most_a_thousandth_of_the_labels_of_the_next_frames(data
     mask, model, found = read_first_mask(clip), load_model(), {}
     for precision in ("fp32", "bf16"):
         source = AttentionPredictor(
-            model, resize="davis", precision=precision, device="cpu", std=official_std(model, DINO)
+            model,
+            size=192,
+            resize="davis",
+            precision=precision,
+            device="cpu",
+            std=official_std(model, DINO),
         )
         frames = (images.read(frame) for frame in clip.frames[:3])
         found[precision] = np.stack(list(propagate_frames(frames, mask, source)))

@@ -5,12 +5,14 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import permutations
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from benchmarks.score import contour_accuracy as plain_contour_accuracy
 from benchmarks.score import region_similarity as plain_region_similarity
+from segmentation import scoring
 from segmentation.__main__ import main
 from segmentation.commands.score import Score
 from segmentation.davis import DavisError
@@ -18,7 +20,7 @@ from segmentation.export import write_mask_png
 from segmentation.frames import VideoError
 from segmentation.labels import LabelError, read_labels
 from segmentation.metrics import contour_accuracy, jaccard
-from segmentation.scoring import score_folders
+from segmentation.scoring import Task, score_folders
 
 Write = Callable[[str, Sequence[np.ndarray]], Path]
 
@@ -183,6 +185,24 @@ def test_rows_of_unsupervised_scores_carry_the_name_of_the_object(write: Write):
     first, second = found.objects
     assert (first.name, first.J.mean()) == ("a_1", 1.0)
     assert (second.name, second.J.mean()) == ("a_2", 0.0)
+
+
+@pytest.mark.parametrize("task", get_args(Task))
+def test_every_mask_is_read_once_but_the_first_of_the_truth(
+    write: Write, task: Task, monkeypatch: pytest.MonkeyPatch
+):
+    read: list[Path] = []
+
+    def spy(path: Path, *, binary: bool = False) -> np.ndarray:
+        read.append(path)
+        return read_labels(path, binary=binary)
+
+    monkeypatch.setattr(scoring, "read_labels", spy)
+    truth, guess = write("truth/a", boxes(5)), write("guess/a", boxes(5))
+    score_folders(truth, guess, task=task)
+    first = truth / "a" / "00000.png"
+    assert len(read) == len(set(read)) + read.count(first) - 1
+    assert len(read) == (1 + 2 * 3 if task == "semi-supervised" else 1 + 2 * 5)
 
 
 def test_binary_masks_are_one_object(write: Write):

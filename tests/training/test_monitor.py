@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from dino_model.features import Extracted
 from dino_model.images import Images
 from training import monitor
 from training.methods.base import Method
@@ -61,11 +62,11 @@ def labelled(monkeypatch):
     monkeypatch.setattr(Images, "read", lambda *_: None)
     seen = {}
 
-    def features(backbone, images, **options):
-        seen.update(options)
-        return torch.eye(20)[[int(name) for name in images.names]]
+    def of(extractor, images):
+        seen.update(vars(extractor.view), precision=extractor.precision)
+        return Extracted(images, torch.eye(20)[[int(name) for name in images.names]], ())
 
-    monkeypatch.setattr(monitor, "cls_features", features)
+    monkeypatch.setattr(monitor.Extractor, "of", of)
     return images, seen
 
 

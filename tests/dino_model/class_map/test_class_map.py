@@ -24,8 +24,8 @@ from dino_model.class_map.layout import (
     plane,
 )
 from dino_model.class_map.names import GROUPS, OTHER, describe
-from dino_model.features import View
 from dino_model.images import open_images
+from dino_model.views import View
 
 QUICK = Protocol(iterations=250)
 ORIGIN = Origin("a model", "its weights", "pictures", View(32, (0.5,) * 3, (0.2,) * 3))

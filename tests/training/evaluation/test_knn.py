@@ -11,22 +11,19 @@ import torch
 import tyro
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
-from dino_model.images import Images, open_images
-from dino_model.weights import LoadedModel
-from training.commands.evaluate import Knn
+from dino_model.images import open_images
+from tests.training.evaluation.pictures import write_pictures
+from training.commands.evaluate.knn import Knn
 from training.evaluation import knn
 from training.evaluation.knn import (
     KnnProtocol,
-    evaluate_knn,
     knn_accuracies,
     knn_accuracy,
     knn_predict,
     knn_scores,
     nearest,
-    split_every_fifth,
 )
 
 
@@ -170,82 +167,17 @@ def test_no_test_pictures_and_no_k_are_one_sentence():
         knn_accuracies(train, labels, test, truth, ks=[])
 
 
-# --- the protocol
-
-
-def write_pictures(folder: Path, classes: dict[str, int]) -> Path:
-    """Plain pictures: each class in a colour of its own, every picture a shade of it."""
-    for place, (name, count) in enumerate(classes.items()):
-        (folder / name).mkdir(parents=True)
-        for number in range(count):
-            corner = np.zeros((24, 30, 3), np.uint8)
-            corner[:12, : 10 * (place + 1)] = 200 + number
-            Image.fromarray(corner).save(folder / name / f"{number:03}.png")
-    return folder
-
-
-@pytest.fixture
-def shapes(tmp_path: Path) -> Path:
-    return write_pictures(tmp_path / "shapes", {"BACKGROUND_Google": 6, "a": 10, "b": 4, "c": 7})
-
-
-def test_every_fifth_of_each_class_by_name_is_tested(shapes: Path):
-    pictures = open_images(shapes)
-    train, test = split_every_fifth(pictures)
-    assert [pictures.names[i] for i in test] == ["a/004.png", "a/009.png", "c/004.png"]
-    assert len(train) == 10 + 4 + 7 - 3
-    assert not any(pictures.names[i].startswith("BACKGROUND") for i in train)
-    shuffled = pictures.subset(np.random.default_rng(0).permutation(len(pictures)).tolist())
-    again = split_every_fifth(shuffled)[1]
-    assert {shuffled.names[i] for i in again} == {pictures.names[i] for i in test}
-    assert len(split_every_fifth(pictures, leave_out=("a", "c"))[1]) == 1
-
-
-def test_splits_that_cannot_be_are_one_sentence(shapes: Path):
-    pictures = open_images(shapes)
-    with pytest.raises(
-        ValueError, match=r"no class 'ghost' to leave out; classes look like 'BACKGROUND_Google'"
-    ):
-        split_every_fifth(pictures, leave_out=("ghost",))
-    with pytest.raises(ValueError, match="have no classes: expected a folder for each class"):
-        split_every_fifth(open_images(shapes / "a"), leave_out=("b",))
-    with pytest.raises(ValueError, match="none of the 1 classes has five pictures"):
-        split_every_fifth(pictures, leave_out=("BACKGROUND_Google", "a", "c"))
-
-
-def two_folders(tmp_path: Path) -> tuple[Images, Images]:
-    """Training classes a, b, c; test classes b, c: numbered otherwise."""
-    train = write_pictures(tmp_path / "train", {"a": 3, "b": 3, "c": 3})
-    test = write_pictures(tmp_path / "test", {"a": 1, "b": 2, "c": 2})
-    for file in (test / "a").iterdir():
-        file.unlink()
-    return open_images(train), open_images(test)
-
-
-def test_classes_of_two_folders_are_matched_by_name(tmp_path: Path):
-    train, test = two_folders(tmp_path)
-    assert test.classes == ("b", "c")
-    (result,) = evaluate_knn(knn.pixel_model(), train, test, KnnProtocol(size=24, k=(3,)), device="cpu")
-    assert result.top1 == 100
-    with pytest.raises(
-        ValueError, match="1 of the classes to test have no training pictures, the first is 'a'"
-    ):
-        evaluate_knn(knn.pixel_model(), test, train, KnnProtocol(size=24, k=(3,)), device="cpu")
-
-
-def test_too_many_neighbours_are_told_before_the_model_runs(tmp_path: Path):
-    class Untouched(nn.Module):
-        def forward(self, images: Tensor) -> Tensor:
-            raise AssertionError("features were computed in vain")
-
-    model = LoadedModel("untouched", Untouched(), (0.5,) * 3, (0.5,) * 3, source="test", config=None)
-    with pytest.raises(ValueError, match="k is 3, 10: choose 1 to 9, the number of training pictures"):
-        evaluate_knn(model, *two_folders(tmp_path), KnnProtocol(k=(3, 10)), device="cpu")
+def test_a_temperature_that_cannot_be_is_refused_before_the_work():
     with pytest.raises(ValueError, match=r"temperature is -1\.0, expected at least"):
         KnnProtocol(temperature=-1.0)
 
 
 # --- the command
+
+
+@pytest.fixture
+def shapes(tmp_path: Path) -> Path:
+    return write_pictures(tmp_path / "shapes", {"BACKGROUND_Google": 6, "a": 10, "b": 4, "c": 7})
 
 
 def run(*arguments: str | Path) -> None:
@@ -262,13 +194,12 @@ def test_the_command_prints_its_protocol_and_writes_figures_and_test_list(
     )
     shown = capsys.readouterr().out
     assert "short side 24 (bicubic), centre crop 24; [CLS] after the final norm, L2; k = 3, 5" in shown
-    assert (
-        "shapes, without BACKGROUND_Google: 3 tested (every fifth of each class, by name), 18 vote" in shown
-    )
+    assert "shapes: 3 tested (every fifth of each class, by name), 18 train" in shown
     assert "k = 5: top-1 100.0 % (mean of the classes 100.0)" in shown
     written = json.loads(figures.read_text())
-    assert (written["name"], written["k"], written["top1"]) == ("knn", 3, 100)
-    assert [result["k"] for result in written["results"]] == [3, 5]
+    (result,) = written["results"]
+    assert (written["name"], result["figures"]["k"], result["figures"]["top1"]) == ("knn", 3, 100)
+    assert [result["k"] for result in result["each_k"]] == [3, 5]
     assert written["protocol"]["temperature"] == 0.07
     assert list(figures.parent.iterdir()) == [figures]
     left = open_images(shapes, exclude=names)
@@ -281,7 +212,7 @@ def test_the_command_reads_a_tar_and_a_folder_of_their_own_to_test_on(
 ):
     with tarfile.open(tmp_path / "shapes.tar", "w") as tar:
         tar.add(shapes, "shapes")
-    test = write_pictures(tmp_path / "val", {"BACKGROUND_Google": 2, "a": 2, "b": 1})
+    test = write_pictures(tmp_path / "val", {"BACKGROUND_Google": 2, "a": 2, "b": 1}, shade=100)
     run(
         "--data",
         tmp_path / "shapes.tar",
@@ -295,16 +226,61 @@ def test_the_command_reads_a_tar_and_a_folder_of_their_own_to_test_on(
         "cpu",
     )
     shown = capsys.readouterr().out
-    assert "shapes.tar, without BACKGROUND_Google: 3 tested (those in val), 21 vote" in shown
+    assert "shapes.tar: 3 tested (those in val), 21 train" in shown
 
 
-def test_pixels_reach_their_known_figures_on_caltech(data_root: Path):
-    """47.6 % and 28.7 % in the project's protocols; the resampling to 16 × 16 is not told there."""
-    caltech = open_images(data_root / "caltech101_112px.tar")
-    train, test = split_every_fifth(caltech)
-    assert (len(train), len(test)) == (6982, 1695)
-    (result,) = evaluate_knn(
-        knn.pixel_model(), caltech.subset(train), caltech.subset(test), KnnProtocol(), device="cpu"
+def test_too_many_neighbours_are_told_before_the_model_runs(shapes: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(ValueError, match="k is 3, 100: choose 1 to 18, the number of training pictures"):
+        run("--data", shapes, "--model", "no such model", "--k", "3", "100")
+
+
+def test_several_models_stand_in_one_file(shapes: Path, tmp_path: Path):
+    figures = tmp_path / "knn.json"
+    run(
+        *("--data", shapes, "--model", "pixels", "--model", "random:embedded", "--size", "32", "--k", "3"),
+        *("--json", figures, "--device", "cpu"),
     )
-    assert result.top1 == pytest.approx(47.6, abs=0.2)
-    assert result.per_class_top1 == pytest.approx(28.7, abs=0.2)
+    assert [result["model"] for result in json.loads(figures.read_text())["results"]] == [
+        "pixels",
+        "random:embedded",
+    ]
+
+
+def test_a_broken_picture_is_named_and_left_out(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (shapes / "a" / "003.png").write_bytes(b"no more")
+    figures = tmp_path / "knn.json"
+    run(
+        "--data",
+        shapes,
+        "--model",
+        "pixels",
+        "--size",
+        "24",
+        "--k",
+        "3",
+        "--json",
+        figures,
+        "--device",
+        "cpu",
+    )
+    assert "left out (1): a/003.png is not a picture" in capsys.readouterr().err
+    assert len(json.loads(figures.read_text())["results"][0]["broken"]) == 1
+
+
+def test_pixels_reach_their_known_figures_on_caltech(data_root: Path, tmp_path: Path):
+    figures = tmp_path / "knn.json"
+    run(
+        "--data",
+        data_root / "caltech101_112px.tar",
+        "--model",
+        "pixels",
+        "--device",
+        "cpu",
+        "--json",
+        figures,
+    )
+    found = json.loads(figures.read_text())["results"][0]["figures"]
+    assert found["top1"] == pytest.approx(47.5, abs=0.1)
+    assert found["per_class_top1"] == pytest.approx(28.7, abs=0.1)

@@ -1,0 +1,17 @@
+"""Small labelled pictures, made for tests."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+
+def write_pictures(folder: Path, classes: dict[str, int], *, shade: int = 200) -> Path:
+    """Plain pictures: each class in a colour of its own, every picture a shade of it."""
+    for place, (name, count) in enumerate(classes.items()):
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            corner = np.zeros((24, 30, 3), np.uint8)
+            corner[:12, : 10 * (place + 1)] = shade + number
+            Image.fromarray(corner).save(folder / name / f"{number:03}.png")
+    return folder
