@@ -7,6 +7,11 @@ import tyro
 
 EVALUATIONS = {
     "knn": ("Knn", "accuracy of a k-nearest-neighbour vote on frozen features"),
+    "linear": ("Linear", "a linear classifier: a grid of rates and features, with or without augmentation"),
+    "logistic": (
+        "LogisticRegression",
+        "logistic regression on frozen features, from few labels and all",
+    ),
 }
 """Protocol: the class of its command, in the module of the same name, and what it measures."""
 
