@@ -12,6 +12,7 @@ EVALUATIONS = {
         "LogisticRegression",
         "logistic regression on frozen features, from few labels and all",
     ),
+    "report": ("Report", "one page of what was measured, beside the paper's tables"),
 }
 """Protocol: the class of its command, in the module of the same name, and what it measures."""
 

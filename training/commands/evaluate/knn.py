@@ -54,7 +54,7 @@ class Knn(Cropped):
             return self._measure(model, split, protocol)
 
         described = {"told": told, "data": self.data.name, "split": str(split), "classes": len(split.classes)}
-        self.collect("knn", described | asdict(protocol), measure)
+        self.collect("knn", described | asdict(protocol), measure, "2", "k-NN top-1")
 
     def _measure(self, model: LoadedModel, split: Split, protocol: KnnProtocol) -> Figures:
         view = self.view(model)

@@ -90,7 +90,8 @@ class Linear(Cropped):
         def measure(model: LoadedModel) -> Figures:
             return self._published(model, split) if self.head else self._learnt(model, split, protocol)
 
-        self.collect("linear", described | asdict(protocol) | {"augment": self.augment}, measure)
+        described |= asdict(protocol) | {"augment": self.augment}
+        self.collect("linear", described, measure, "2", "linear top-1")
 
     def _learnt(self, model: LoadedModel, split: Split, protocol: LinearProtocol) -> Figures:
         if not _has_blocks(model):

@@ -67,7 +67,7 @@ class LogisticRegression(Cropped):
         def measure(model: LoadedModel) -> Figures:
             return self._measure(model, split, protocol)
 
-        self.collect("logistic", described | asdict(protocol), measure)
+        self.collect("logistic", described | asdict(protocol), measure, "12", "1 %", "10 %")
 
     def _measure(self, model: LoadedModel, split: Split, protocol: LogisticProtocol) -> Figures:
         view = self.view(model)
