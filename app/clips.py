@@ -20,7 +20,6 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from app import photos
 from app.errors import LabError
 from app.limits import MEGABYTE, Limits
 from app.photos import stem
@@ -133,7 +132,7 @@ def _take(name: str, film: Film, limits: Limits) -> Clip:
             )
         small = shrunk(picture, FRAME_SIDE)
         size = small.shape[:2]
-        frames.append(_jpeg(small))
+        frames.append(jpeg(small))
     if len(frames) < 2:
         raise LabError(f"{name} holds {len(frames) or 'no'} readable frame: a clip needs at least two.")
     more = len(frames) == most and next(film.pictures, None) is not None
@@ -154,7 +153,8 @@ def _sides(size: tuple[int, ...]) -> str:
     return f"{size[1]} × {size[0]}"
 
 
-def _jpeg(picture: Picture) -> bytes:
+def jpeg(picture: Picture) -> bytes:
+    """A frame as it is kept."""
     buffer = io.BytesIO()
     Image.fromarray(picture).save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling=0)
     return buffer.getvalue()
@@ -281,60 +281,6 @@ def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str, limit
     except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, zlib.error) as error:
         raise LabError(f"{frame} in {name} is damaged.") from error
     return images.read(content, max_pixels=limits.max_frame_megapixels * MEGABYTE, name=frame)
-
-
-# ---- examples
-
-
-@dataclass(frozen=True)
-class Example:
-    """A film made from a photograph: a camera that wanders over it.
-
-    Attributes:
-        title: on the page.
-        start, end: where the camera looks first and last: centre across and down as shares of the photograph,
-            zoom, and degrees.
-    """
-
-    title: str
-    start: tuple[float, float, float, float]
-    end: tuple[float, float, float, float]
-
-
-EXAMPLES = {
-    "cat": Example("Cat", (0.42, 0.46, 1.0, 4.0), (0.6, 0.54, 1.25, -5.0)),
-    "coffee": Example("Coffee cup", (0.62, 0.5, 0.85, -3.0), (0.44, 0.48, 0.7, 8.0)),
-    "rocket": Example("Rocket", (0.4, 0.62, 0.8, 0.0), (0.62, 0.42, 0.95, -4.0)),
-}
-"""By their names in `skimage.data`, free of copyright."""
-
-EXAMPLE_FRAMES = 24
-EXAMPLE_FPS = 12.0
-EXAMPLE_SIZE = (240, 352)  # height, width
-
-
-def example(name: str) -> Clip:
-    """One of `EXAMPLES`.
-
-    Raises:
-        KeyError: no such example.
-    """
-    photograph, way = photos.example(name), EXAMPLES[name]
-    poses = np.linspace(way.start, way.end, EXAMPLE_FRAMES)
-    frames = tuple(_jpeg(_seen(photograph, *pose)) for pose in poses)
-    return Clip(name, frames, EXAMPLE_SIZE, EXAMPLE_SIZE, EXAMPLE_FPS)
-
-
-def _seen(photograph: Picture, across: float, down: float, zoom: float, degrees: float) -> Picture:
-    """What a camera sees of a photograph."""
-    height, width = EXAMPLE_SIZE
-    centre = across * photograph.shape[1], down * photograph.shape[0]
-    move = cv2.getRotationMatrix2D(centre, degrees, zoom)
-    move[:, 2] += width / 2 - centre[0], height / 2 - centre[1]
-    seen = cv2.warpAffine(
-        photograph, move, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101
-    )
-    return np.asarray(seen, dtype=np.uint8)
 
 
 Opener = Callable[[Path, str, Limits], Film]

@@ -207,6 +207,7 @@ class Engine:
             self._check_patches(picture, key.size, predictor.patch_size)
             started = time.perf_counter()
             predictor.set_image(picture)
+            _check_readable(predictor, key.model)
         except LabError:
             raise
         except Exception as error:
@@ -237,3 +238,24 @@ class Engine:
                 f"patches, more than the {self.limits.max_patches:,} allowed: "
                 "choose a lower resolution or crop it."
             )
+
+
+def _check_readable(predictor: AttentionPredictor, model: str) -> None:
+    """See that the page's arithmetic holds for a model: every map follows from queries, keys and [CLS].
+
+    Raises:
+        LabError: attention has a bias beside them (BEiT), or there is no [CLS] in the blocks (SigLIP, CaiT).
+    """
+    try:
+        predictor.cls_attention(0)
+    except ValueError as error:
+        raise LabError(
+            f"{model} has no [CLS] token in its blocks, which this page asks first: choose another model."
+        ) from error
+    try:
+        predictor.queries_keys(-1)
+    except ValueError as error:
+        raise LabError(
+            f"The queries and keys of {model} alone do not tell its attention, as this page needs it: "
+            "choose another model."
+        ) from error

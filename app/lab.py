@@ -3,7 +3,7 @@
 import secrets
 from dataclasses import dataclass, replace
 
-from app import clips
+from app import clips, example_clips
 from app.cache import BoundedCache
 from app.class_maps import Maps
 from app.clips import Clip
@@ -26,8 +26,8 @@ class Start:
 
     model: str
     size: int
-    photo: str = "cat"
-    clip: str = "coffee"
+    photo: str = "kitten"
+    clip: str = "sheep"
 
 
 class Lab:
@@ -109,8 +109,8 @@ class Clips:
             NotHere: it is not here (any more).
         """
         clip = self._clips.get(token)
-        if clip is None and token in clips.EXAMPLES:
-            clip = clips.example(token)
+        if clip is None and token in example_clips.EXAMPLES:
+            clip = example_clips.example(token)
             self._clips.put(token, clip, sum(map(len, clip.frames)))
         if clip is None:
             raise NotHere("This clip is no longer in the server's memory: open it again.", "clip")

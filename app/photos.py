@@ -1,4 +1,4 @@
-"""Photographs by name: visitors' files, known by their content, and the examples of scikit-image."""
+"""Photographs by name: visitors' files, known by their content, and some of `dino_model.photographs`."""
 
 import hashlib
 import io
@@ -14,10 +14,13 @@ from PIL import Image
 from app.cache import BoundedCache
 from app.errors import LabError, NotHere
 from app.limits import MEGABYTE, Limits
-from dino_model import images
+from dino_model import images, photographs
 
-EXAMPLES = {"cat": "Cat", "astronaut": "Astronaut", "coffee": "Coffee cup", "rocket": "Rocket"}
-"""Names in `skimage.data`, free of copyright, and their titles on the page."""
+EXAMPLES = {
+    name: photographs.table()[name].title
+    for name in ("kitten", "sheep", "komodo", "red_pyramid", "polar_bear", "drums", "dutar", "owl")
+}
+"""Free photographs by name, and their titles: objects of several kinds and sizes."""
 
 SCREEN_SIDE = 1600
 """Pixels of the long side that a screen is given."""
@@ -131,6 +134,10 @@ def stem(name: str, otherwise: str = "photograph") -> str:
 
 def example(name: str) -> Picture:
     """The pixels of one of `EXAMPLES`."""
-    from skimage import data  # half a second to import, wanted only when an example is opened
+    return photographs.picture(name)
 
-    return np.ascontiguousarray(getattr(data, name)())
+
+def pin(name: str) -> tuple[float, float]:
+    """A place on the object of one of `EXAMPLES`: across and down, as shares of width and height."""
+    (y, x), (height, width) = photographs.pin(name), photographs.mask(name).shape
+    return (x + 0.5) / width, (y + 0.5) / height

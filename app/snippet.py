@@ -2,12 +2,12 @@
 
 from app.engine import Encoding
 from app.photos import stem
-from app.view import DIVERGING, PCA, View, contour_width, mask_color
+from app.view import PCA, View, contour_width, mask_color
 
 IMPORTS = {
     "Path(": "from pathlib import Path\n",
     "np.": "import numpy as np",
-    "data.": "from skimage import data\n",
+    "photographs.": "from dino_model import photographs",
     "images.": "from dino_model import images",
     "quantities.": "from dino_model import quantities",
     "AttentionPredictor(": "from dino_model.predictor import AttentionPredictor",
@@ -37,7 +37,7 @@ def snippet(encoding: Encoding, view: View, name: str) -> str:
 
 
 def _picture(encoding: Encoding, name: str) -> str:
-    return f"data.{encoding.key.photo}()" if encoding.example else f"images.read({name!r})"
+    return f"photographs.picture({encoding.key.photo!r})" if encoding.example else f"images.read({name!r})"
 
 
 def _maps(encoding: Encoding, view: View) -> list[str]:
@@ -46,6 +46,7 @@ def _maps(encoding: Encoding, view: View) -> list[str]:
         row, column = view.patch
         token = f"predictor.prefix_tokens + {row} * predictor.grid[1] + {column}  # row, column"
     values = {
+        "likeness": f"likeness(predictor.queries_keys({view.block})[1], predictor.prefix_tokens, token)",
         "attention": f"attention(*predictor.queries_keys({view.block}), token)",
         "logits": f"logits(*predictor.queries_keys({view.block}), token)",
         "key-cosine": f"cosines(predictor.queries_keys({view.block})[1], token)",
@@ -53,8 +54,10 @@ def _maps(encoding: Encoding, view: View) -> list[str]:
     }[view.quantity]
     return [
         f"token = {token}",
-        f"values = quantities.{values}  # [heads, tokens]; the block is counted from 0",
-        "maps = values[:, predictor.prefix_tokens :].reshape(-1, *predictor.grid)  # [heads, rows, columns]",
+        "# of [CLS], registers and patches; blocks are counted from 0: [..., tokens]",
+        f"values = quantities.{values}",
+        "patches = values[..., predictor.prefix_tokens :]",
+        "maps = patches.reshape(-1, *predictor.grid)  # [heads, rows, columns]",
     ]
 
 
@@ -95,11 +98,15 @@ def _overlay(encoding: Encoding, view: View) -> list[str]:
         return _masked(
             "picture", encoding, view, mask_color(view.show, encoding.predictor.heads), view.opacity
         )
+    spread = "maps" if view.shared else "shown"
+    diverging = ", diverging=True" if view.diverging else ""
+    colors = f", colormap={view.colormap!r}{diverging}" if view.layer == "heat" else ""
+    draw = "glow" if view.layer == "heat" else "light"
     return [
-        *_range(view),
-        f"ranged = dict(colormap={view.colormap!r}, value_range=(low, high))",
-        f"overlay = render.overlay_heat(picture, shown, **ranged, {blend})",
-        *_masked("overlay", encoding, view, (255, 255, 255), 0),
+        f"value_range = render.display_range({spread}, {view.scale!r}{diverging})",
+        f"shares = render.levels(shown, picture.shape[:2], value_range, {view.interpolation!r})",
+        f"overlay = render.overlay_{draw}(picture, shares, opacity={view.opacity}{colors})",
+        *(_masked("overlay", encoding, view, (255, 255, 255), 0) if view.outline else []),
     ]
 
 
@@ -114,11 +121,3 @@ def _masked(
         f"overlay = render.overlay_masks("
         f"{ground}, pixels, colors=color, opacity={opacity}, contour={contour})",
     ]
-
-
-def _range(view: View) -> list[str]:
-    spread = "maps" if view.shared else "shown"
-    lines = [f"low, high = {spread}.min(), {spread}.max()"]
-    if view.colormap in DIVERGING:
-        lines += ["high = max(-low, high)", "low = -high"]
-    return lines

@@ -26,7 +26,7 @@ SUMMARY_COLORS = {"mean": (255, 0, 255), "max": (255, 255, 255)}
 PIN_COLORS = ("#f97316", "#38bdf8", "#facc15", "#34d399", "#f472b6", "#a3e635", "#c084fc", "#fb7185")
 
 Maps = NDArray[np.float32]
-Quantity = Literal["attention", "logits", "key-cosine", "token-cosine", "key-pca", "token-pca"]
+Quantity = Literal["likeness", "attention", "logits", "key-cosine", "token-cosine", "key-pca", "token-pca"]
 PCA: tuple[Quantity, ...] = ("key-pca", "token-pca")
 """Quantities that are colours, of all patches at once: they have neither query, heads nor masks."""
 
@@ -44,18 +44,21 @@ class View:
     query: str = "cls"
     """"cls", or row and column of a patch as "12,20"."""
     quantity: Quantity = "attention"
-    """The softmax, what it is taken of (q · k / √d), cosines, or principal components as colours."""
+    """Keys alike, the softmax, what it is taken of (q · k / √d), cosines, or components as colours."""
     show: str = "heads"
     """"heads": all in their colours; "mean", "max", or the number of a head, counted from 0."""
-    layer: Literal["heat", "mask"] = "heat"
+    layer: Literal["light", "heat", "mask"] = "light"
+    """The picture lit where the map is high, the map in false colours, or what is kept of it."""
     mass: float = 0.6
-    opacity: float = 0.65
+    opacity: float = 0.8
     colormap: str = "inferno"
     smooth: bool = True
     """Bilinear between patches, else nearest. Masks keep the borders of patches."""
     shared: bool = False
     """One colour scale for all heads, else each map's own range. A diverging one has zero in the middle."""
-    outline: bool = True
+    scale: render.Scale = "median"
+    """Which values are shown as nothing and as full, see `render.display_range`."""
+    outline: bool = False
     """Draw the border of the kept attention."""
 
     def __post_init__(self) -> None:
@@ -79,6 +82,11 @@ class View:
         return int(row), int(column)
 
     @property
+    def diverging(self) -> bool:
+        """Whether zero has the middle of the colours."""
+        return self.layer == "heat" and self.colormap in DIVERGING
+
+    @property
     def interpolation(self) -> Interpolation:
         """How the grid is enlarged."""
         return "bilinear" if self.smooth else "nearest"
@@ -98,6 +106,8 @@ def maps_of(encoding: Encoding, view: View) -> Maps:
     if view.quantity == "token-cosine":
         return _on_grid(encoding, quantities.cosines(encoding.features(view.block)[None], token))
     queries, keys = encoding.queries_keys(view.block)
+    if view.quantity == "likeness":
+        return _on_grid(encoding, quantities.likeness(keys, encoding.prefix_tokens, token)[None])
     if view.quantity == "key-cosine":
         return _on_grid(encoding, quantities.cosines(keys, token))
     relate = quantities.logits if view.quantity == "logits" else quantities.attention
@@ -193,26 +203,24 @@ def overlay(picture: Picture, maps: Maps, view: View) -> render.Picture:
     if view.layer == "mask":
         color = np.array([mask_color(view.show, len(maps))], np.uint8)
         return render.overlay_masks(picture, mask, colors=color, opacity=view.opacity, contour=contour)
-    heat = render.overlay_heat(
-        picture,
-        shown_map(maps, view),
-        opacity=view.opacity,
-        colormap=view.colormap,
-        value_range=value_range(maps, view),
-        interpolation=view.interpolation,
+    shares = render.levels(
+        shown_map(maps, view), picture.shape[:2], value_range(maps, view), view.interpolation
     )
+    if view.layer == "light":
+        drawn = render.overlay_light(picture, shares, opacity=view.opacity)
+    else:
+        drawn = render.overlay_glow(
+            picture, shares, opacity=view.opacity, colormap=view.colormap, diverging=view.diverging
+        )
     white = np.full((1, 3), 255, np.uint8)
-    return render.overlay_masks(heat, mask, colors=white, opacity=0, contour=contour)
+    return render.overlay_masks(drawn, mask, colors=white, opacity=0, contour=contour)
 
 
 def value_range(maps: Maps, view: View) -> tuple[float, float]:
-    """The values that the first and the last colour stand for."""
-    spread = maps if view.shared else shown_map(maps, view)
-    low, high = float(spread.min()), float(spread.max())
-    if view.colormap in DIVERGING:
-        high = max(-low, high)
-        low = -high
-    return low, high
+    """The values that are shown as nothing and as full, or as the first and the last colour."""
+    return render.display_range(
+        maps if view.shared else shown_map(maps, view), view.scale, diverging=view.diverging
+    )
 
 
 def contour_width(size: tuple[int, ...]) -> int:

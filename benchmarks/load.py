@@ -232,7 +232,7 @@ class Visitor:
         document = browser.get("/").raise_for_status().text
         for path in re.findall(r'(?:src|href)="(static/[^"]+)"', document)[:6]:
             browser.get(f"/{path}").raise_for_status()
-        browser.get("/api/photos/cat/picture.jpg").raise_for_status()
+        browser.get("/api/photos/kitten/picture.jpg").raise_for_status()
 
     def look(self, browser: httpx.Client) -> None:
         """Send a picture, see its first maps, move the block slider, look for objects."""
@@ -329,13 +329,13 @@ class Misbehaving(Visitor):
             )
             line.sendall(bytes(1_000_000))
         lines = {"Accept": "application/x-ndjson"}
-        asked = {"photo": "rocket", "model": MODEL, "size": self.chance.choice((224, 336, 480))}
+        asked = {"photo": "sheep", "model": MODEL, "size": self.chance.choice((224, 336, 480))}
         with browser.stream("POST", "/api/encode", json=asked, headers=lines) as answer:
             next(answer.iter_raw(), None)
 
     def choose_what_never_comes(self, browser: httpx.Client) -> None:
         """A model whose download hangs, and leave after a while."""
-        asked = {"photo": "cat", "model": HANGING, "size": SIZE}
+        asked = {"photo": "kitten", "model": HANGING, "size": SIZE}
         with suppress(httpx.ReadTimeout):
             self.note(browser.post("/api/encode", json=asked, timeout=20))
 

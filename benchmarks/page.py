@@ -151,7 +151,7 @@ def measured(setting: Setting, moves: int, pictures: int) -> Figures:
             page = new_visitor(chromium, requests)
             ready.append(seconds_to_open(page, address))
         looks = [seconds_to_picture(page, file) for file in square_pictures(Path(folder), pictures)]
-        seen = [seconds_to_example(page, name) for name in ("rocket", "cat") * (1 + pictures)]
+        seen = [seconds_to_example(page, name) for name in ("sheep", "kitten") * (1 + pictures)]
         seconds_to_picture(page, square_pictures(Path(folder), 1)[0])
         told = page.evaluate(TOLD)
         if told["patches"] != setting.patches:

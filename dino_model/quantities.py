@@ -45,6 +45,24 @@ def cosines(vectors: Vectors, token: int) -> NDArray[np.float32]:
     return np.einsum("...td,...d->...t", units, units[..., token, :])
 
 
+def likeness(keys: Vectors, prefix: int, token: int) -> NDArray[np.float32]:
+    """Cosine of one token's key with every token's, of all heads at once and without what all patches share.
+
+    The mean key of the patches says nothing of the picture's parts; taken off, what remains tells the object
+    from its surroundings better than any other view of one block, see `benchmarks/opening.py`.
+
+    Args:
+        keys: [heads, tokens, d].
+        prefix: tokens before the patches.
+        token: whose key; 0 is [CLS].
+
+    Returns:
+        float32 [tokens], in [-1, 1].
+    """
+    vectors = np.moveaxis(keys.astype(np.float32), 0, 1).reshape(keys.shape[1], -1)  # [tokens, heads * d]
+    return cosines(vectors - vectors[prefix:].mean(axis=0), token)
+
+
 def above_least(maps: Vectors) -> NDArray[np.float32]:
     """Maps of any sign as weights, a share of which can be kept: how far each value lies above the least.
 

@@ -5,7 +5,7 @@ Pictures go in and come out as uint8 RGB [height, width, 3]; maps lie on a patch
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import matplotlib
@@ -27,6 +27,13 @@ _HEAD_COLORS = (
     (15, 60, 180), (255, 75, 105), (195, 15, 0), (0, 90, 60), (120, 135, 255), (165, 75, 120),
     (45, 225, 255), (105, 135, 75), (150, 210, 105), (255, 165, 195), (30, 150, 150), (255, 225, 165),
 )  # fmt: skip
+
+
+BAND = 512  # rows that are blended at once
+CAP = 98  # percentile of a map from which on all is shown alike, so that one hot patch does not dim the rest
+
+Scale = Literal["median", "capped", "full"]
+"""From the median, or from the least value, to the 98th percentile; or from least to greatest."""
 
 
 def head_colors(count: int) -> NDArray[np.uint8]:
@@ -72,8 +79,12 @@ def heat_map(
 def blend(picture: Picture, layer: Picture, opacity: float | NDArray[np.floating]) -> Picture:
     """`layer` over `picture` with an opacity in [0, 1], one for all pixels or one each: [height, width]."""
     alpha = np.asarray(opacity, dtype=np.float32)
-    alpha = alpha[..., None] if alpha.ndim == 2 else alpha
-    return np.rint(picture * (1 - alpha) + layer * alpha).astype(np.uint8)
+    alpha = np.broadcast_to(alpha[..., None] if alpha.ndim == 2 else alpha, (*picture.shape[:-1], 1))
+    blended = np.empty_like(picture)
+    for top in range(0, len(picture), BAND):  # whole photographs of 50 megapixels would take gigabytes
+        band = slice(top, top + BAND)
+        blended[band] = np.rint(picture[band] * (1 - alpha[band]) + layer[band] * alpha[band])
+    return blended
 
 
 def overlay_heat(
@@ -90,6 +101,79 @@ def overlay_heat(
         values, picture.shape[:2], colormap=colormap, value_range=value_range, interpolation=interpolation
     )
     return blend(picture, layer, opacity)
+
+
+def display_range(
+    values: NDArray[np.floating], scale: Scale = "median", *, diverging: bool = False
+) -> tuple[float, float]:
+    """The values that are shown as nothing and as full.
+
+    Args:
+        values: one map, or several that are to be compared: any shape.
+        scale: see `Scale`; with "median", half of the picture recedes.
+        diverging: zero lies in the middle, and the range reaches as far below as above.
+
+    Returns:
+        Low and high; least and greatest value where these would be the same.
+
+    Source: docs/photographs.md compares scales by how much of what is shown lies on the object.
+    """
+    if diverging:
+        size = np.abs(values)
+        reach = float(size.max() if scale == "full" else np.percentile(size, CAP))
+        return -reach, reach
+    least, greatest = float(values.min()), float(values.max())
+    low = float(np.median(values)) if scale == "median" else least
+    high = greatest if scale == "full" else float(np.percentile(values, CAP))
+    return (low, high) if low < high else (least, greatest)
+
+
+def levels(
+    values: NDArray[np.floating],
+    size: tuple[int, int],
+    value_range: tuple[float, float],
+    interpolation: Interpolation = "bilinear",
+) -> NDArray[np.float32]:
+    """A map [rows, columns] enlarged to `size` and then scaled: float32 [height, width], in [0, 1]."""
+    low, high = value_range
+    enlarged = enlarge(values, size, interpolation).astype(np.float32)
+    enlarged -= np.float32(low)
+    enlarged /= np.float32(high - low if high > low else 1)
+    return np.clip(enlarged, 0, 1, out=enlarged)
+
+
+def overlay_light(picture: Picture, shares: NDArray[np.floating], *, opacity: float = 0.8) -> Picture:
+    """What counts keeps its own colours, the rest recedes into the dark.
+
+    Args:
+        picture: [height, width, 3].
+        shares: how much each pixel counts, as `levels` gives it: [height, width].
+        opacity: of the dark where nothing counts, in [0, 1].
+    """
+    return blend(picture, np.zeros_like(picture), opacity * (1 - shares))
+
+
+def overlay_glow(
+    picture: Picture,
+    shares: NDArray[np.floating],
+    *,
+    opacity: float = 0.8,
+    colormap: str = "inferno",
+    diverging: bool = False,
+) -> Picture:
+    """A map in false colours over its picture in dimmed grey; the more it counts, the more opaque.
+
+    Args:
+        picture: [height, width, 3].
+        shares: as `levels` gives them: [height, width].
+        opacity: of what counts most, in [0, 1].
+        colormap: a matplotlib name.
+        diverging: the middle counts for nothing, both ends for most.
+    """
+    table = (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
+    weights = np.abs(2 * shares - 1) if diverging else shares
+    layer = table[(shares * 255).round().astype(np.uint8)]
+    return blend(_dimmed(picture), layer, opacity * weights)
 
 
 def overlay_heads(

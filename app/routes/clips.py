@@ -12,8 +12,9 @@ from PIL import Image
 from pydantic import Field
 
 from app import clip_files, following
-from app.clips import EXAMPLES, FRAME_SIDE, Clip
+from app.clips import FRAME_SIDE, Clip
 from app.errors import NotHere
+from app.example_clips import EXAMPLES
 from app.following import Following, SharedFeatures, from_runs
 from app.lab import Lab
 from app.lanes import Tell, in_thread, silent

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from app import clips, following, objects, photos
+from app import example_clips, following, objects, photos
 from app.class_maps import GROUP_COLORS
 from app.lab import Lab
 from app.lanes import in_thread
@@ -91,8 +91,11 @@ def facts_of(lab: Lab) -> Answer:
             for name, choice in lab.models.offered().items()
         ],
         "sizes": sorted({*SIZES, lab.start.size}),
-        "examples": [{"photo": name, "title": title} for name, title in photos.EXAMPLES.items()],
-        "clips": [{"clip": name, "title": example.title} for name, example in clips.EXAMPLES.items()],
+        "examples": [
+            {"photo": name, "title": title, "pin": photos.pin(name)}
+            for name, title in photos.EXAMPLES.items()
+        ],
+        "clips": [{"clip": name, "title": example.title} for name, example in example_clips.EXAMPLES.items()],
         "maps": maps,
         "groups": [{"name": name, "color": color} for name, color in GROUP_COLORS.items()],
         "limits": {

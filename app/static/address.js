@@ -11,7 +11,7 @@
  * @property {string} quantity
  * @property {number} block  counted from 1; 0 is the last
  * @property {string} head  "heads", "mean", "max" or a number
- * @property {string} layer  "heat" or "mask"
+ * @property {string} layer  "light", "heat" or "mask"
  * @property {number} mass  per cent
  * @property {string} patch  the active pin as "row,column"; "" is [CLS]
  * @property {string} pins  all of them, as "row,column;row,column"
@@ -37,7 +37,7 @@ const ALLOWED = {
   method: /^[a-z]{1,20}$/,
   block: /^\d{1,3}$/,
   head: /^(heads|mean|max|best|\d{1,3})$/,
-  layer: /^(heat|mask)$/,
+  layer: /^(light|heat|mask)$/,
   mass: /^([1-9]\d|100)$/,
   patch: /^\d{1,4},\d{1,4}$/,
   pins: /^\d{1,4},\d{1,4}(;\d{1,4},\d{1,4}){0,7}$/,

@@ -29,8 +29,11 @@ const REMEMBERED = 192e6; // bytes of arrays: a second look at a picture costs n
 export const memory = new Memory(REMEMBERED);
 
 export class Encoding {
-  /** @param {Told} told @param {string} name  of the photograph, for people and for files */
-  constructor(told, name) {
+  /**
+   * @param {Told} told @param {string} name  of the photograph, for people and for files
+   * @param {number[] | null} [pin]  a place on its object, where one is known: shares of width and height
+   */
+  constructor(told, name, pin = null) {
     this.name = name;
     this.url = `api/encodings/${told.token}`;
     this.picture = `api/photos/${told.photo}/picture.jpg`;
@@ -46,6 +49,8 @@ export class Encoding {
     this.prefix = told.prefix;
     this.random = told.random;
     this.facts = told.facts;
+    /** @type {Patch | null} */
+    this.pinned = pin && this.patchAt({ x: pin[0], y: pin[1] });
   }
 
   /** The token of a patch, or of [CLS] for null. @param {Patch | null} patch */

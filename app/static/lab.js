@@ -22,7 +22,7 @@ import { Waits } from "./widgets/waits.js";
  * @property {{ model: string, size: number, example: string, clip: string, map: string }} start
  * @property {{ name: string, label: string, remote: boolean }[]} models
  * @property {number[]} sizes
- * @property {{ photo: string, title: string }[]} examples
+ * @property {{ photo: string, title: string, pin: number[] }[]} examples
  * @property {{ clip: string, title: string }[]} clips
  * @property {{ name: string, title: string, model: string }[]} maps
  * @property {{ name: string, color: string }[]} groups
@@ -50,7 +50,7 @@ export function startOf({ start }) {
   const { model, size, example, clip, map } = start;
   const other = OTHER_MODELS.find((name) => name !== model) ?? model;
   const opened = { tab: "explore", photo: example, name: "", model, other, size, clip, clipName: "", map, run: "" };
-  const asked = { quantity: "attention", block: 0, head: "heads", layer: "heat", mass: 60, patch: "", pins: "" };
+  const asked = { quantity: "likeness", block: 0, head: "mean", layer: "light", mass: 60, patch: "", pins: "" };
   return { ...opened, ...asked, method: "attention", step: 1 };
 }
 
@@ -149,7 +149,8 @@ export class Lab {
       (here) => askSlowly("api/encode", { photo: here, model, size }, listening),
       listening.signal,
     );
-    const encoding = new Encoding(told, name || photo);
+    const pin = this.facts.examples.find((one) => one.photo === photo)?.pin;
+    const encoding = new Encoding(told, name || photo, pin);
     this.encodings.set(key, encoding);
     return encoding;
   }

@@ -43,11 +43,11 @@ def test_shipped_map_carries_no_pictures():
 
 
 def test_photograph_is_placed_as_the_library_places_it(client):
-    answer = client.post(f"/api/maps/{NAME}/place", json={"photo": "coffee"}).json()
+    answer = client.post(f"/api/maps/{NAME}/place", json={"photo": "komodo"}).json()
     drawn = Maps(None).get(NAME)
-    picture = photos.example("coffee")
+    picture = photos.example("komodo")
     expected = place(feature_of(load_model("embedded"), picture, drawn.origin.view, "fp32"), drawn)
-    assert (answer["map"], answer["photo"]) == (NAME, "coffee")
+    assert (answer["map"], answer["photo"]) == (NAME, "komodo")
     assert [index for index, _ in answer["neighbours"]] == [i for i, _ in expected.neighbours]
     np.testing.assert_allclose((answer["x"], answer["y"]), (expected.x, expected.y), atol=1e-4)
 
@@ -60,7 +60,7 @@ def test_photograph_is_placed_as_the_library_places_it(client):
     ],
 )
 def test_maps_of_other_models_or_weights_are_refused(other_map, changed, sentence):
-    answer = other_map(**changed).post("/api/maps/other/place", json={"photo": "cat"})
+    answer = other_map(**changed).post("/api/maps/other/place", json={"photo": "kitten"})
     assert answer.status_code == 422
     assert sentence in answer.json()["error"]
 
@@ -68,8 +68,8 @@ def test_maps_of_other_models_or_weights_are_refused(other_map, changed, sentenc
 def test_unknown_maps_and_photographs_end_in_a_sentence(client):
     for name, photo, unknown in (
         (NAME, "guessed", "photo"),
-        ("..%2fsecret", "cat", None),
-        ("no", "cat", "map"),
+        ("..%2fsecret", "kitten", None),
+        ("no", "kitten", "map"),
     ):
         answer = client.post(f"/api/maps/{name}/place", json={"photo": photo})
         assert answer.status_code == 404

@@ -18,8 +18,9 @@ from pycocotools.coco import COCO
 
 from app import clips
 from app.clip_files import davis_zip, masks_json, overlay_webm
-from app.clips import EXAMPLES, Clip
+from app.clips import Clip
 from app.errors import LabError, NotHere
+from app.example_clips import EXAMPLES, FRAMES, example
 from app.following import MAX_OBJECTS, Following, SharedFeatures, begin, from_runs, mask_png, steps
 from app.lab import Clips
 from app.limits import Limits
@@ -137,7 +138,7 @@ def test_large_frames_are_made_smaller(tmp_path):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_move_and_have_no_border(name):
-    clip = clips.example(name)
+    clip = example(name)
     first, last = clip.picture(0), clip.picture(len(clip.frames) - 1)
     assert first.shape == (*clip.size, 3)
     assert np.abs(first.astype(int) - last).mean() > 10
@@ -311,7 +312,7 @@ def test_clips_are_named_by_content_in_bounded_memory(clip, tmp_path):
     for token in (first, "guessed", ""):
         with pytest.raises(NotHere, match="open it again"):
             here.get(token)
-    assert len(here.get("coffee").frames) == 24, "an example is there again"
+    assert len(here.get("sheep").frames) == FRAMES, "an example is there again"
 
 
 def test_first_frame_is_a_photograph_that_comes_back_with_its_clip(tmp_path):

@@ -11,6 +11,7 @@ from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
 from dino_model.predictor import AttentionPredictor
+from dino_model.weights import LoadedModel
 
 MODEL = "random:vit_tiny/16"
 
@@ -72,7 +73,7 @@ def test_same_content_model_and_size_are_encoded_once_and_have_one_token(encode,
     assert first is second
     others = {
         encode(send(lab, pixels), MODEL, 48).key.token,
-        encode("cat").key.token,
+        encode("kitten").key.token,
         encode(send(lab, pixels), "random:embedded", 64).key.token,
     }
     assert len({first.key.token, *others}) == 4
@@ -81,9 +82,9 @@ def test_same_content_model_and_size_are_encoded_once_and_have_one_token(encode,
 @pytest.mark.parametrize(
     "key",
     [
-        Key("cat", "embedded", 224),
+        Key("kitten", "embedded", 224),
         Key("a" * 32, "random:vit_tiny/16", 2048, "17f3"),
-        Key("coffee", "mein Modell (ä, ü).pth", 32),
+        Key("komodo", "mein Modell (ä, ü).pth", 32),
     ],
 )
 def test_token_says_what_it_stands_for(key):
@@ -93,7 +94,15 @@ def test_token_says_what_it_stands_for(key):
 
 @pytest.mark.parametrize(
     "token",
-    ["", "cat", "cat.224", "cat.x.ZW1iZWRkZWQ", "cat.-1.ZW1iZWRkZWQ", "cat.0224.ZW1iZWRkZWQ", "a.1.!.b.c"],
+    [
+        "",
+        "kitten",
+        "kitten.224",
+        "kitten.x.ZW1iZWRkZWQ",
+        "kitten.-1.ZW1iZWRkZWQ",
+        "kitten.0224.ZW1iZWRkZWQ",
+        "a.1.!.b.c",
+    ],
 )
 def test_what_is_no_token_is_behind_none(token):
     with pytest.raises(NotHere, match="open the picture again") as refused:
@@ -147,8 +156,8 @@ def test_forgotten_picture_says_so(encode, send):
 
 def test_forgotten_encoding_is_computed_again_behind_the_same_token(encode, portal):
     lab = _lab(max_memory_mb=4)
-    first = encode("cat", MODEL, 224, by=lab)  # 2.1 MB; encodings have a half of 4 MB
-    encode("coffee", MODEL, 224, by=lab)
+    first = encode("kitten", MODEL, 224, by=lab)  # 2.1 MB; encodings have a half of 4 MB
+    encode("komodo", MODEL, 224, by=lab)
     again = portal.call(lab.engine.encoding, first.key.token)
     assert again is not first
     np.testing.assert_array_equal(again.queries_keys(0)[0], first.queries_keys(0)[0])
@@ -169,3 +178,22 @@ def test_trouble_with_a_picture_is_told_without_paths(encode, photo, monkeypatch
         encode(photo, MODEL, 80)
     assert "secret" not in str(caught.value)
     assert "/dev/secret" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options", "sentence"),
+    [
+        ("beit_base_patch16_224", {}, "alone do not tell its attention"),
+        ("vit_base_patch16_siglip_224", {"dynamic_img_size": True}, r"no \[CLS\]"),
+    ],
+)
+def test_models_whose_attention_does_not_follow_from_queries_keys_and_cls_are_refused(
+    architecture, options, sentence
+):
+    import timm
+
+    small = timm.create_model(architecture, depth=2, num_classes=0, **options).eval()
+    model = LoadedModel(architecture, small, (0.5,) * 3, (0.5,) * 3, "random", None)
+    lab = _lab()
+    with pytest.raises(LabError, match=sentence):
+        lab.engine.look(Key("kitten", architecture, 64), model, _noise(0))

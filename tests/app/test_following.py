@@ -11,7 +11,7 @@ from anyio.from_thread import BlockingPortal
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from app.clips import EXAMPLES
+from app.example_clips import EXAMPLES
 from app.lab import Lab
 from app.limits import Limits
 from app.routes.clips import followed, limits_in_words
@@ -105,7 +105,7 @@ def test_others_use_the_model_between_two_frames(lab: Lab, clip: dict, portal: B
         async def look() -> None:
             while not order:
                 await asyncio.sleep(0.001)
-            await lab.engine.encode("rocket", MODEL, 32 + len(order))
+            await lab.engine.encode("owl", MODEL, 32 + len(order))
             order.append("photograph")
 
         hear = lambda news: order.append("frame")  # noqa: E731

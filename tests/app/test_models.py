@@ -71,9 +71,9 @@ def test_download_that_hangs_holds_up_nobody_else(far, portal: BlockingPortal):
     lab, heard = _lab(), []
 
     async def two_visitors() -> None:
-        hanging = asyncio.ensure_future(lab.engine.encode("cat", "dino_vits16", 64, tell=heard.append))
+        hanging = asyncio.ensure_future(lab.engine.encode("kitten", "dino_vits16", 64, tell=heard.append))
         await until(lambda: heard and heard[-1].get("done", 0) >= SIZE // 2)
-        encoding = await asyncio.wait_for(lab.engine.encode("cat", MODEL, 64), 30)
+        encoding = await asyncio.wait_for(lab.engine.encode("kitten", MODEL, 64), 30)
         assert encoding.key.model == MODEL
         hanging.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -160,12 +160,12 @@ def test_without_downloads_only_what_is_here_is_offered(tmp_path, monkeypatch):
 def test_weights_are_bounded_by_their_bytes_and_take_their_encodings_along(encode):
     limits = Limits(max_weights_mb=25)
     lab = Lab(Models(MODEL, limits=limits), limits, 64, precision="fp32", device="cpu")
-    first = encode("cat", MODEL, 64, by=lab)  # 22 MB of weights
-    assert encode("cat", MODEL, 64, by=lab) is first
-    encode("cat", "random:embedded", 64, by=lab)
+    first = encode("kitten", MODEL, 64, by=lab)  # 22 MB of weights
+    assert encode("kitten", MODEL, 64, by=lab) is first
+    encode("kitten", "random:embedded", 64, by=lab)
     assert lab.models._weights._weight <= 25_000_000
     assert lab.engine._looks.get(first.key) is None, "an encoding would hold the weights that were let go"
-    again = encode("cat", MODEL, 64, by=lab)
+    again = encode("kitten", MODEL, 64, by=lab)
     assert (again.queries_keys(3)[0] == first.queries_keys(3)[0]).all()
 
 
@@ -190,12 +190,12 @@ def test_models_made_while_the_page_is_up_are_offered(tmp_path, monkeypatch):
 def test_file_written_anew_is_another_model_and_old_tokens_say_so(tmp_path, encode, portal: BlockingPortal):
     save_weights(tmp_path / "mine.pth", 0)
     lab = _lab(folder=tmp_path)
-    before = encode("cat", "mine.pth", 64, by=lab)
+    before = encode("kitten", "mine.pth", 64, by=lab)
     save_weights(tmp_path / "mine.pth", 1)
     with pytest.raises(NotHere, match="trained on meanwhile") as told:
         portal.call(lab.engine.encoding, before.key.token)
     assert told.value.unknown == "token"
-    after = encode("cat", "mine.pth", 64, by=lab)
+    after = encode("kitten", "mine.pth", 64, by=lab)
     assert after.key.token != before.key.token
     assert (after.queries_keys(0)[0] != before.queries_keys(0)[0]).any()
 

@@ -247,5 +247,5 @@ def test_figure_shows_the_drawn_mask_and_scores_both_by_it(encoding, queries_key
 
 
 def test_figure_of_two_photographs_is_refused(client, token, encode):
-    answer = _figure(client, token, right=encode("cat").key.token)
+    answer = _figure(client, token, right=encode("kitten").key.token)
     assert "different photographs" in answer.json()["error"]

@@ -194,7 +194,7 @@ def test_models_are_chosen_by_the_names_on_the_page_only(refused, photo, model):
     assert "no model of that name" in refused("encode", status=404, photo=photo, model=model, size=64)
 
 
-@pytest.mark.parametrize("photo", ["", "/etc/passwd", "http://127.0.0.1/a.png", "../cat"])
+@pytest.mark.parametrize("photo", ["", "/etc/passwd", "http://127.0.0.1/a.png", "../kitten"])
 def test_photographs_are_names_only(refused, photo):
     assert "open it again" in refused("encode", status=404, photo=photo, model=MODEL, size=64)
 
@@ -244,7 +244,7 @@ def test_impossible_arguments_get_one_sentence(refused, token, name, arguments):
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("encode", '"photo": "cat", "size": {value}'),
+        ("encode", '"photo": "kitten", "size": {value}'),
         ("attention", '"token": "{token}", "block": {value}'),
         ("attention", '"token": "{token}", "patch": [{value}, 0]'),
         ("mask", '"token": "{token}", "mass": {value}'),

@@ -287,11 +287,11 @@ def test_milestone_is_seen_by_its_own_weights(grown: SimpleNamespace, encode):
     assert names == ["run@0", "run@20"]
     seen = []
     for name, step in zip(names, (0, 20), strict=True):
-        encoding = encode("cat", name, 64, by=grown.lab)
+        encoding = encode("kitten", name, 64, by=grown.lab)
         library = AttentionPredictor(
             str(grown.folder / f"step-{step:08d}.pt"), size=64, precision="fp32", device="cpu"
         )
-        library.set_image(photos.example("cat"))
+        library.set_image(photos.example("kitten"))
         seen.append(encoding.queries_keys(1)[0])
         np.testing.assert_array_equal(seen[-1], library.queries_keys(1)[0])
     assert np.abs(seen[0].astype(float) - seen[1]).max() > 1e-3
@@ -306,7 +306,7 @@ def test_newest_checkpoint_has_a_name_that_a_later_one_does_not_share(grown: Sim
     (grown.folder / "step-00000040.pt").replace(newest)
     assert checkpoint_file(name, grown.runs.folder) is None
     with pytest.raises(NotHere, match="no model of that name"):
-        encode("cat", name, 64, by=grown.lab)
+        encode("kitten", name, 64, by=grown.lab)
 
 
 @pytest.mark.parametrize(

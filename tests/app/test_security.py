@@ -170,7 +170,7 @@ def test_what_is_no_origin_is_refused(origin):
         "/",
         "/api/facts",
         "/api/openapi.json",
-        "/api/photos/cat/picture.jpg",
+        "/api/photos/kitten/picture.jpg",
         "/api/encodings/{token}",
         "/api/encodings/{token}/objects",
         "/static/x",
@@ -480,7 +480,7 @@ def test_too_many_heavy_questions_are_told_to_come_again_and_others_are_served(l
     while len(statuses) < 40 - busy.most_of_one and time.monotonic() < until:
         time.sleep(0.01)
     assert statuses == [503] * (40 - busy.most_of_one)
-    for path in ("/", "/api/photos/cat/picture.jpg", f"/api/encodings/{token}/blocks/3"):
+    for path in ("/", "/api/photos/kitten/picture.jpg", f"/api/encodings/{token}/blocks/3"):
         assert client.get(path).status_code == 200
     gate.set()
     for each in (*crowd, holding):
@@ -496,13 +496,13 @@ def test_stream_tells_the_place_in_the_queue(lab, client):
         time.sleep(0.01)
     threading.Timer(0.3, gate.set).start()
     lines = {"Accept": "application/x-ndjson"}
-    body = {"photo": "astronaut", "model": MODEL, "size": 96}
+    body = {"photo": "owl", "model": MODEL, "size": 96}
     with client.stream("POST", "/api/encode", json=body, headers=lines) as answer:
         assert answer.headers["x-accel-buffering"] == "no"
         told = [json.loads(line) for line in answer.iter_lines()]
     assert told[0] == {"state": "waiting", "place": 0}
     assert [line["state"] for line in told] == ["waiting", "looking", "done"]
-    assert told[-1]["photo"] == "astronaut"
+    assert told[-1]["photo"] == "owl"
     holding.join()
 
 
@@ -510,7 +510,7 @@ def test_who_leaves_without_an_answer_leaves_no_trace_in_the_terminal(small, add
     """A plain question is ended too when its asker is gone."""
     host, port = address.removeprefix("http://").split(":")
     small.engine.look, look = (lambda *a: (time.sleep(0.5), look(*a))[1]), small.engine.look  # type: ignore[method-assign]
-    body = json.dumps({"photo": "coffee", "model": MODEL, "size": 80}).encode()
+    body = json.dumps({"photo": "komodo", "model": MODEL, "size": 80}).encode()
     head = f"POST /api/encode HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
     try:
         for _ in range(3):
@@ -536,7 +536,7 @@ def test_who_leaves_a_stream_leaves_the_queue(small, address):
 
     # The server's loop is in another thread: what it runs is asked for by a question that takes long.
     small.engine.look, look = (lambda *a: (hold(), look(*a))[1]), small.engine.look  # type: ignore[method-assign]
-    body = {"photo": "cat", "model": MODEL, "size": 64}
+    body = {"photo": "kitten", "model": MODEL, "size": 64}
     first = threading.Thread(
         target=lambda: done.append(httpx.post(f"{address}/api/encode", json=body, timeout=60))
     )
@@ -590,7 +590,7 @@ def test_page_works_under_a_sub_path_whether_the_proxy_strips_it_or_not(lab, tok
         version = client.get(f"{prefix}/api/facts").json()["version"]
         for path in (
             f"static/{version}/page.css",
-            "api/photos/cat/picture.jpg",
+            "api/photos/kitten/picture.jpg",
             f"api/encodings/{token}/blocks/1",
         ):
             assert client.get(f"{prefix}/{path}").status_code == 200, path

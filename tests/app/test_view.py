@@ -15,7 +15,7 @@ from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, keep_mass_of_maps
 
 MODEL = "random:vit_tiny/16"
-RELATIONS = ("attention", "logits", "key-cosine", "token-cosine")
+RELATIONS = ("likeness", "attention", "logits", "key-cosine", "token-cosine")
 SIZE = (60, 90)
 
 
@@ -46,7 +46,10 @@ def _expected(predictor: AttentionPredictor, quantity: str, token: int, block: i
     """The library's maps, straight from its arrays: [heads, rows, columns]."""
     queries, keys = (part.astype(float) for part in predictor.queries_keys(block))
     vectors = predictor.tokens(block)[None].astype(float) if quantity == "token-cosine" else keys
-    if quantity.endswith("cosine"):
+    if quantity == "likeness":
+        keys = np.concatenate(keys, axis=-1)
+        vectors = (keys - keys[predictor.prefix_tokens :].mean(axis=0))[None]
+    if quantity.endswith("cosine") or quantity == "likeness":
         vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
         values = np.stack([one @ one[token] for one in vectors])
     else:
@@ -141,7 +144,7 @@ def test_principal_components_have_colors_but_no_mask(seen):
 
 
 @pytest.mark.parametrize("quantity", ["attention", "logits"])
-@pytest.mark.parametrize("layer", ["heat", "mask"])
+@pytest.mark.parametrize("layer", ["light", "heat", "mask"])
 @pytest.mark.parametrize("show", ["heads", "mean", "max", "2"])
 def test_overlay_has_the_photographs_size_and_follows_the_opacity(seen, quantity, layer, show):
     encoding, *_ = seen
@@ -151,26 +154,37 @@ def test_overlay_has_the_photographs_size_and_follows_the_opacity(seen, quantity
     )
     assert faint.shape == strong.shape == (*encoding.picture_size, 3)
     assert not np.array_equal(faint, strong)
-    if show != "heads":  # coloured heads lie on a grey picture
+    if show != "heads" and layer != "heat":  # colours lie on a grey picture
         np.testing.assert_array_equal(faint, seen[2])
 
 
 def test_diverging_colors_have_zero_in_the_middle(seen):
     view = View(
-        block=11, quantity="logits", show="1", colormap="coolwarm", opacity=1, smooth=False, outline=False
+        block=11, quantity="logits", show="1", layer="heat", colormap="coolwarm", opacity=1, smooth=False
     )
     values = enlarge(shown_map(seen[1](view), view), SIZE)
     assert values.min() < 0 < values.max()
     red, _, blue = np.moveaxis(_picture(_file(seen, "overlay.png", view)).astype(int), -1, 0)
-    near_zero = np.abs(values) < 0.02 * np.abs(values).max()
+    near_zero = np.abs(values) < 0.1 * np.abs(values).max()  # where the grey picture shows through
     np.testing.assert_array_equal((red > blue)[~near_zero], (values > 0)[~near_zero])
 
 
 PYTHON_VIEWS = (
     View(block=11),
-    View(block=4, query="2,5", show="1", mass=0.35, opacity=0.5, colormap="viridis", shared=True),
+    View(block=11, quantity="likeness", query="2,2", show="mean", outline=True),
+    View(
+        block=4,
+        query="2,5",
+        show="1",
+        layer="heat",
+        mass=0.35,
+        opacity=0.5,
+        colormap="viridis",
+        shared=True,
+        scale="full",
+    ),
     View(block=11, query="0,0", show="mean", layer="mask", outline=False),
-    View(block=2, quantity="logits", show="max", colormap="coolwarm", query="3,1"),
+    View(block=2, quantity="logits", show="max", layer="heat", colormap="coolwarm", query="3,1"),
     View(block=11, quantity="key-cosine", show="heads", smooth=False),
     View(block=9, quantity="token-cosine", show="mean", query="1,1"),
     View(block=9, quantity="token-pca"),
@@ -178,7 +192,7 @@ PYTHON_VIEWS = (
 )
 
 
-@pytest.mark.parametrize("view", PYTHON_VIEWS, ids=lambda view: f"{view.quantity}-{view.show}")
+@pytest.mark.parametrize("view", PYTHON_VIEWS, ids=lambda view: f"{view.quantity}-{view.show}-{view.layer}")
 def test_copied_python_reproduces_the_view(seen, pixels, view, tmp_path, monkeypatch):
     maps_of_view = seen[1]
     Image.fromarray(pixels).save(tmp_path / "noise.png")

@@ -16,6 +16,7 @@ from PIL import Image
 from benchmarks.serving import serving
 
 MODEL, SIZE = "random:vit_tiny/16", 224
+ATTENTION = "?quantity=attention&head=heads&layer=heat"  # what most tests of numbers are about
 OUTPUT = Path(__file__).parent / "output"  # screenshots, for people
 CHROMIUM_OPTIONS = (
     "--no-sandbox",  # tests run as root in containers
@@ -81,7 +82,7 @@ def open_page(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
     def open_one(
         width: int = 1280,
         height: int = 900,
-        query: str = "",
+        query: str = ATTENTION,
         ready: str = ".explore[data-token]",
         route: Callable[[Any], None] = lambda page: None,
         **settings: Any,

@@ -185,8 +185,8 @@ def test_keyboard_alone_walks_chooses_zooms_and_lets_go(board, drawn):
 
 
 def test_example_is_placed_and_labelled_as_placed(board, lab):
-    board.locator("[data-example=coffee]").click()
-    board.wait_for_selector(".map[data-placed=coffee]", timeout=60_000)
+    board.locator("[data-example=komodo]").click()
+    board.wait_for_selector(".map[data-placed=komodo]", timeout=60_000)
     words = board.locator(".map-about").inner_text()
     assert "Placed at the mean of its 10 nearest classes; t-SNE has no transform." in words
     assert len(neighbours(board)) == 10
@@ -202,7 +202,7 @@ def test_example_is_placed_and_labelled_as_placed(board, lab):
 
 def test_own_file_is_placed_and_a_broken_one_gets_a_sentence(board, picture, tmp_path):
     board.set_input_files("#header input[type=file]", picture("<i>mine.png"))
-    board.wait_for_selector(".map:not([data-placed=cat])", timeout=60_000)
+    board.wait_for_selector(".map:not([data-placed=kitten])", timeout=60_000)
     assert "mine" in board.locator(".map-chosen h2").inner_text()
     assert board.locator(".map-chosen h2 i").count() == 0
     (tmp_path / "broken.jpg").write_bytes(b"no picture")

@@ -19,14 +19,14 @@ RIGHT_MODEL = "random:embedded"  # with patches of 8 pixels; the left model's ha
 @pytest.fixture(scope="module")
 def predictors(lab) -> list[AttentionPredictor]:
     """The library with both models, looking at the example that the page opens with."""
-    from skimage import data
+    from dino_model import photographs
 
     both = [
         AttentionPredictor(model, size=lab.size, precision="fp32", device="cpu")
         for model in (lab.model, RIGHT_MODEL)
     ]
     for one in both:
-        one.set_image(data.cat())
+        one.set_image(photographs.picture("kitten"))
     return both
 
 
@@ -142,7 +142,7 @@ def test_mask_drawn_on_one_side_lies_on_both_and_chooses_the_best_heads(tab, lab
 def test_figure_is_a_picture_of_what_is_compared(tab):
     with tab.expect_download() as download:
         tab.locator("#compare .compare-figure").click()
-    assert download.value.suggested_filename == "cat-compared.png"
+    assert download.value.suggested_filename == "kitten-compared.png"
     figure = Image.open(io.BytesIO(Path(download.value.path()).read_bytes()))
     assert figure.width > 3 * figure.height  # the photograph and two masks, side by side
     assert len(np.unique(np.array(figure).reshape(-1, 3), axis=0)) > 1000

@@ -18,17 +18,17 @@ from segmentation.render import overlay_heads
 @pytest.fixture(scope="module")
 def predictor(lab) -> AttentionPredictor:
     """The library, looking at the example that the page opens with."""
-    from skimage import data
+    from dino_model import photographs
 
     library = AttentionPredictor(lab.model, size=lab.size, precision="fp32", device="cpu")
-    library.set_image(data.cat())
+    library.set_image(photographs.picture("kitten"))
     return library
 
 
 def test_page_opens_with_an_example_encoded(page, lab, predictor):
     assert page.locator(".lab-tile").count() == 3 + predictor.heads
-    assert lab.state(page)["name"] == "cat"
-    assert page.get_by_role("button", name="Cat").get_attribute("aria-pressed") == "true"
+    assert lab.state(page)["name"] == "kitten"
+    assert page.get_by_role("button", name="Kitten").get_attribute("aria-pressed") == "true"
     facts = page.locator(".lab-facts").inner_text()
     assert lab.model in facts
     assert "fp32 on cpu" in facts
@@ -190,10 +190,10 @@ def test_picture_seen_before_is_not_fetched_again(page, lab):
         page.wait_for_selector(".explore[data-token]")
         return lab.maps(page)
 
-    first, other = look("astronaut"), look("coffee")
+    first, other = look("owl"), look("komodo")
     asked = []
     page.on("request", lambda request: asked.append(request.url))
-    np.testing.assert_array_equal(look("astronaut"), first)
+    np.testing.assert_array_equal(look("owl"), first)
     assert not [url for url in asked if "/blocks/" in url]
     assert first.shape != other.shape or (first != other).any()
 
@@ -301,17 +301,17 @@ def test_downloads_decode_to_what_was_shown(page, lab, quantity):
     shown = np.array(shown, bool).reshape(lab.maps(page).shape[1:])
 
     name, content = _download(page, "mask.png")
-    assert name == "cat-mask.png"
+    assert name == "kitten-mask.png"
     mask = np.array(Image.open(io.BytesIO(content)))
     assert set(np.unique(mask)) == {0, 255}
-    np.testing.assert_array_equal(mask == 255, enlarge(shown, (300, 451)))
+    np.testing.assert_array_equal(mask == 255, enlarge(shown, (480, 640)))
 
     name, content = _download(page, "mask.json")
-    assert name == "cat-mask.json"
+    assert name == "kitten-mask.json"
     np.testing.assert_array_equal(coco_mask.decode(json.loads(content)), mask == 255)
 
     name, content = _download(page, "maps.npz")
-    assert name == "cat-maps.npz"
+    assert name == "kitten-maps.npz"
     arrays = np.load(io.BytesIO(content), allow_pickle=False)
     np.testing.assert_allclose(arrays["maps"], lab.maps(page), atol=1e-3)
     np.testing.assert_array_equal(arrays["mask"][head], shown)
@@ -335,8 +335,9 @@ def test_copied_python_computes_what_is_on_the_screen(open_page, address, lab, t
         np.testing.assert_allclose(found["maps"], lab.maps(page), atol=1e-3)
         _, content = _download(page, "overlay.png")
         overlay = np.array(Image.open(io.BytesIO(content))).astype(int)
-        assert np.abs(overlay - found["overlay"]).max() <= 2
-        assert (tmp_path / "cat-overlay.png").exists()
+        difference = np.abs(overlay - found["overlay"])
+        assert (difference.mean(), difference.max()) < (0.5, 6)  # arrays travel in 16 bits
+        assert (tmp_path / "kitten-overlay.png").exists()
 
 
 def test_python_is_shown_where_the_clipboard_is_closed(page):
@@ -398,20 +399,20 @@ def test_quantity_chosen_last_is_the_one_shown(page):
 
 
 def test_overlay_download_is_the_librarys_picture(page, lab):
-    from skimage import data
+    from dino_model import photographs
 
     name, content = _download(page, "overlay.png")
-    assert name == "cat-overlay.png"
+    assert name == "kitten-overlay.png"
     overlay = np.array(Image.open(io.BytesIO(content)))
-    expected = overlay_heads(data.cat(), lab.maps(page), mass=0.6, opacity=0.65)
+    expected = overlay_heads(photographs.picture("kitten"), lab.maps(page), mass=0.6, opacity=0.8)
     assert np.abs(overlay.astype(int) - expected).max() <= 1
 
 
 def test_model_and_resolution_can_be_chosen(page, lab):
     lab.pick(page, "Resolution, short side", "336")
     state = lab.state(page)
-    assert (state["rows"], state["columns"]) == (21, 32)
-    assert state["name"] == "cat"  # the picture stays
+    assert (state["rows"], state["columns"]) == (21, 28)
+    assert state["name"] == "kitten"  # the picture stays
 
 
 def test_phone_has_no_sideways_scroll(open_page, lab):

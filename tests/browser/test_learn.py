@@ -28,10 +28,10 @@ def tour(browser, address):
 @pytest.fixture(scope="module")
 def predictor(lab) -> AttentionPredictor:
     """The embedded model, looking at the picture of the tour."""
-    from skimage import data
+    from dino_model import photographs
 
     library = AttentionPredictor("embedded", size=lab.size, precision="fp32", device="cpu")
-    library.set_image(data.cat())
+    library.set_image(photographs.picture("kitten"))
     return library
 
 

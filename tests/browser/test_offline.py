@@ -37,7 +37,7 @@ def test_page_works_in_an_empty_network_namespace(browser):
     assert answer.returncode == 0, answer.stderr[-3000:]
     seen = json.loads(answer.stdout.splitlines()[-1])
     assert seen["interfaces"] == ["lo"]
-    assert seen["encoded"] == "cat"
+    assert seen["encoded"] == "kitten"
     assert seen["tabs"] == ["Explore", "Segment", "Compare", "Class map", "Video", "Training", "Learn"]
     assert seen["elsewhere"] == []
     assert seen["errors"] == []

@@ -56,8 +56,8 @@ def test_second_picture_replaces_the_first_and_its_pins(page, lab, picture):
 
 
 def test_examples_are_one_click_away(page, lab):
-    page.get_by_role("button", name="Rocket").click()
-    page.wait_for_function("() => document.querySelector('.explore').explorer.encoding.name === 'rocket'")
+    page.get_by_role("button", name="Sheep").click()
+    page.wait_for_function("() => document.querySelector('.explore').explorer.encoding.name === 'sheep'")
     assert (lab.state(page)["width"], lab.state(page)["height"]) == (640, 427)
 
 
@@ -147,7 +147,7 @@ def test_bad_files_get_one_sentence_and_the_server_lives_on(page, lab, picture, 
         (tmp_path / name).write_bytes(content)
         lab.send(page, tmp_path / name)
         assert _is_one_sentence(_alert(page)), (name, _alert(page))
-        assert lab.state(page)["name"] == "cat"  # what was there stays
+        assert lab.state(page)["name"] == "kitten"  # what was there stays
     lab.screenshot(page, "bad_file")
     lab.send(page, picture("good.png"))
     assert _alert(page) == ""

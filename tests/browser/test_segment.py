@@ -22,10 +22,10 @@ STAGE = "#segment .lab-stage"
 @pytest.fixture(scope="module")
 def predictor(lab) -> AttentionPredictor:
     """The library, looking at the example that the page opens with."""
-    from skimage import data
+    from dino_model import photographs
 
     library = AttentionPredictor(lab.model, size=lab.size, precision="fp32", device="cpu")
-    library.set_image(data.cat())
+    library.set_image(photographs.picture("kitten"))
     return library
 
 
@@ -224,7 +224,7 @@ def test_drawn_mask_stays_under_another_model_and_goes_with_the_picture(tab, lab
     tab.wait_for_selector(".segment[data-token]", timeout=60_000)
     np.testing.assert_array_equal(_drawn(tab), drawn)  # a reload brings it back
     tab.evaluate("delete document.querySelector('.segment').dataset.token")
-    tab.get_by_role("button", name="Coffee cup").click()
+    tab.get_by_role("button", name="Komodo dragon").click()
     tab.wait_for_selector(".segment[data-token]", timeout=60_000)
     assert _drawn(tab) is None
 
@@ -233,8 +233,8 @@ def test_photograph_of_explore_is_that_of_every_tab(page, lab, picture):
     lab.send(page, picture("of_mine.png"))
     _open_tab(page)
     assert page.evaluate(f"{TAB}.encoding.name") == "of_mine.png"
-    page.get_by_role("button", name="Rocket").click()
-    page.wait_for_function(f"() => {TAB}.encoding.name === 'rocket'")
+    page.get_by_role("button", name="Sheep").click()
+    page.wait_for_function(f"() => {TAB}.encoding.name === 'sheep'")
     page.get_by_role("button", name="of_mine.png").click()  # one's own stays one click away
     page.wait_for_function(f"() => {TAB}.encoding.name === 'of_mine.png'")
 

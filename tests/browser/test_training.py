@@ -99,7 +99,7 @@ def test_curves_are_the_logs(tab, lab):
 
 
 def test_slider_shows_each_checkpoints_own_attention(tab, run: Path):
-    from skimage import data
+    from dino_model import photographs
 
     seen = []
     for index, step in enumerate((0, 50, 100)):
@@ -112,7 +112,7 @@ def test_slider_shows_each_checkpoints_own_attention(tab, run: Path):
         library = AttentionPredictor(
             str(run / f"step-{step:08d}.pt"), size=SIZE, precision="fp32", device="cpu"
         )
-        library.set_image(data.cat())
+        library.set_image(photographs.picture("kitten"))
         expected = library.cls_attention()
         np.testing.assert_allclose(np.reshape(maps, expected.shape), expected, atol=1e-3)
         seen.append(expected)

@@ -72,14 +72,14 @@ def test_late_answer_of_a_model_is_not_credited_to_the_next(page, lab):
 
 def test_picture_that_loads_is_shown_although_block_and_quantity_are_touched_meanwhile(page, lab):
     held = Held(page, "**/api/encode")
-    page.get_by_role("button", name="Rocket").click()
+    page.get_by_role("button", name="Sheep").click()
     held.wait_for(1)
     lab.slide(page, "block", 4)
     page.locator("#explore label:has(input[value=key-cosine])").click()
     held.wait_for(2)
     held.release(*range(len(held.waiting)))
     page.wait_for_selector(".explore[data-quantity=key-cosine][data-block='3']", timeout=60_000)
-    assert lab.state(page)["name"] == "rocket"
+    assert lab.state(page)["name"] == "sheep"
 
 
 def test_blocks_that_come_in_another_order_end_on_the_last_asked_for(page, lab):
@@ -140,7 +140,7 @@ def test_steps_of_the_tour_whose_answers_are_late_end_on_the_last(open_page):
 def test_model_changed_while_a_clip_loads_puts_no_old_keys_on_the_new_clip(open_page):
     page = open_page(query="?tab=video", ready=".video[data-encoding]")
     held = Held(page, "**/api/encode")
-    page.get_by_role("button", name="Rocket").click()
+    page.get_by_role("button", name="Scarlet macaw").click()
     held.wait_for(1)
     page.locator("#model").select_option("random:embedded")
     held.wait_for(2)
@@ -149,7 +149,7 @@ def test_model_changed_while_a_clip_loads_puts_no_old_keys_on_the_new_clip(open_
     page.wait_for_selector(".video[data-encoding]", timeout=60_000)
     page.wait_for_timeout(300)
     film = "document.querySelector('.video').film"
-    assert page.evaluate(f"[{film}.clip.clip, {film}.encoding.model]") == ["rocket", "random:embedded"]
+    assert page.evaluate(f"[{film}.clip.clip, {film}.encoding.model]") == ["macaw", "random:embedded"]
     assert page.evaluate(f"{film}.encoding.photo === {film}.clip.photo")
 
 
@@ -160,13 +160,13 @@ def test_class_map_places_the_picture_once_a_slow_map_is_there(open_page, addres
         page.route("**/map.json", lambda route: late.append(route))
 
     page = open_page(query="?tab=class-map", ready=".map", route=keep_back)
-    page.get_by_role("button", name="Rocket").click()  # while the map is on its way
+    page.get_by_role("button", name="Sheep").click()  # while the map is on its way
     page.wait_for_timeout(300)
     page.unroute("**/map.json")
     for route in late:
         with contextlib.suppress(Error):  # given up meanwhile
             route.continue_()
-    page.wait_for_selector(".map[data-map][data-placed=rocket]", timeout=60_000)
+    page.wait_for_selector(".map[data-map][data-placed=sheep]", timeout=60_000)
     assert page.locator(".map-neighbours li").count() == 10
 
 
@@ -419,8 +419,8 @@ def test_dead_and_warned_runs_are_told_and_polling_keeps_what_was_said(open_page
 
 
 def test_what_is_open_and_set_survives_tabs_reload_and_back(page, lab, address):
-    page.get_by_role("button", name="Rocket").click()
-    page.wait_for_function(f"() => {EXPLORER}.encoding?.name === 'rocket'", timeout=60_000)
+    page.get_by_role("button", name="Sheep").click()
+    page.wait_for_function(f"() => {EXPLORER}.encoding?.name === 'sheep'", timeout=60_000)
     lab.choose_quantity(page, "key-cosine", 6)
     page.locator(".explore .lab-stage").click(position=lab.centre(page, 3, 4))
     page.locator(".explore .lab-stage").click(position=lab.centre(page, 8, 9))
@@ -442,7 +442,7 @@ def test_what_is_open_and_set_survives_tabs_reload_and_back(page, lab, address):
             one.locator(".explore [name=mass]").input_value(),
         ]
 
-    expected = ["rocket", [(3, 4), (8, 9)], "0", ["key-cosine", 6], "35"]
+    expected = ["sheep", [(3, 4), (8, 9)], "0", ["key-cosine", 6], "35"]
     assert seen(page) == expected
     page.reload()
     page.wait_for_selector(".explore[data-token]", timeout=60_000)
@@ -451,10 +451,10 @@ def test_what_is_open_and_set_survives_tabs_reload_and_back(page, lab, address):
     other.goto(page.url)
     other.wait_for_selector(".explore[data-token]", timeout=60_000)
     assert seen(other) == expected
-    page.get_by_role("button", name="Coffee cup").click()
-    page.wait_for_function(f"() => {EXPLORER}.encoding?.name === 'coffee'", timeout=60_000)
+    page.get_by_role("button", name="Komodo dragon").click()
+    page.wait_for_function(f"() => {EXPLORER}.encoding?.name === 'komodo'", timeout=60_000)
     page.go_back()
-    page.wait_for_function(f"() => {EXPLORER}.encoding?.name === 'rocket'", timeout=60_000)
+    page.wait_for_function(f"() => {EXPLORER}.encoding?.name === 'sheep'", timeout=60_000)
     assert seen(page) == expected
 
 
@@ -476,7 +476,7 @@ def test_pins_stay_where_they_are_under_another_grid(page, lab):
 
 
 def test_browser_memory_is_bounded_by_bytes(page, lab):
-    for name in ("Astronaut", "Coffee cup", "Rocket", "Cat"):
+    for name in ("Owl on a branch", "Komodo dragon", "Sheep", "Kitten"):
         page.evaluate("delete document.querySelector('.explore').dataset.token")
         page.get_by_role("button", name=name).click()
         page.wait_for_selector(".explore[data-token]", timeout=60_000)

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as attention from "../../app/static/maths/attention.js";
+import { displayRange } from "../../app/static/maths/levels.js";
 import { Maps } from "../../app/static/maths/maps.js";
 import { random } from "./random.js";
 
@@ -94,7 +95,9 @@ test("entropy is ln N where all is alike and 0 where one patch has all", () => {
 test("all heads together keep what any of them keeps", () => {
   const maps = new Maps([Float32Array.of(0.9, 0.05, 0.05), Float32Array.of(0.05, 0.05, 0.9)], {
     mass: 0.6,
+    scale: "full",
     shared: false,
+    range: null,
     diverging: false,
     signed: false,
   });
@@ -104,7 +107,31 @@ test("all heads together keep what any of them keeps", () => {
 
 test("a diverging scale has zero in the middle, a shared one holds every head", () => {
   const heads = [Float32Array.of(-1, 3), Float32Array.of(-5, 2)];
-  const settings = { mass: 0.6, shared: false, diverging: true, signed: true };
+  const settings = { mass: 0.6, scale: "full", shared: false, range: null, diverging: true, signed: true };
   assert.deepEqual(new Maps(heads, settings).scale("0"), [-3, 3]);
   assert.deepEqual(new Maps(heads, { ...settings, diverging: false, shared: true }).scale("0"), [-5, 3]);
+});
+
+test("a range goes from the median to the 98th percentile, whatever the order of the values", () => {
+  const next = random(4);
+  const values = Float32Array.from({ length: 101 }, (_, rank) => rank).sort(() => next() - 0.5);
+  assert.deepEqual(displayRange(values, "median", false), [50, 98]);
+  assert.deepEqual(displayRange(values, "capped", false), [0, 98]);
+  assert.deepEqual(displayRange(values, "full", false), [0, 100]);
+  assert.deepEqual(displayRange(Float32Array.of(1, 1, 1, 1, 7), "median", false)[0], 1);
+  assert.deepEqual(displayRange(Float32Array.of(3, 3, 3), "median", false), [3, 3]);
+});
+
+test("likeness is the cosine of keys of all heads at once, without the patches' mean", () => {
+  const made = block();
+  const { tokens, heads, prefix } = SHAPE;
+  const all = Array.from({ length: tokens }, (_, token) =>
+    Array.from({ length: heads }, (_, head) => vector(made.keys, head, token)).flat(),
+  );
+  const mean = all[0].map((_, axis) => all.slice(prefix).reduce((sum, one) => sum + one[axis], 0) / (tokens - prefix));
+  const centred = all.map((one) => one.map((value, axis) => value - mean[axis]));
+  for (const token of [0, 4]) {
+    const cosine = (one) => dot(one, centred[token]) / Math.sqrt(dot(one, one) * dot(centred[token], centred[token]));
+    close(attention.likenessMap(made, token), centred.slice(prefix).map(cosine));
+  }
 });

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { area, best, countOf, jaccard, outlinePath, union } from "../../app/static/maths/labels.js";
 import { Painting, centres, fromRuns, tint } from "../../app/static/maths/painting.js";
-import { keyVectors, proposal } from "../../app/static/maths/proposal.js";
+import { proposal } from "../../app/static/maths/proposal.js";
 import { random } from "./random.js";
 
 const labels = (rows, columns, values) => ({ rows, columns, values: Uint8Array.from(values) });
@@ -117,6 +117,6 @@ test("a number stands on its own object, and edges are opaque", () => {
 test("a click takes what is alike and hangs together with it", () => {
   // One head, five patches in a row; keys: a a b a a. The far two are alike but cut off.
   const keys = Float32Array.of(0, 0, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0);
-  const vectors = keyVectors({ keys, queries: keys, heads: 1, tokens: 6, dim: 2, prefix: 1 });
-  assert.deepEqual([...proposal(vectors, { rows: 1, columns: 5 }, { row: 0, column: 0 }, 0.9)], [1, 1, 0, 0, 0]);
+  const block = { keys, queries: keys, heads: 1, tokens: 6, dim: 2, prefix: 1 };
+  assert.deepEqual([...proposal(block, { rows: 1, columns: 5 }, { row: 0, column: 0 }, 0.9)], [1, 1, 0, 0, 0]);
 });

@@ -35,9 +35,7 @@ def recipe(method, epochs=4, batch=8, lr=0.03) -> Recipe:
     return Recipe(
         backbone=BackboneConfig("vit_tiny", 8, 16, width=24, depth=1, heads=2, position_start="sincos"),
         method=method,
-        crops=CropConfig(
-            global_size=16, local_size=8, local_crops=2, blur=(0.1, 0.5), batched_photometry=True
-        ),
+        crops=CropConfig(global_size=16, local_size=8, local_crops=2, blur=(0.1, 0.5), augment="device"),
         optimizer=OptimizerConfig(lr=lr, warmup_epochs=0),
         epochs=epochs,
         batch_size=batch,

@@ -147,6 +147,64 @@ function cosines(vectors, head, token, { tokens, dim, prefix }) {
   return row;
 }
 
+/**
+ * Likeness of one token's key with that of every patch, all heads at once: cosine, after the mean key of the patches was
+ * taken off. What they have in common says nothing of the parts of a picture.
+ * @param {Block} block @param {number} token
+ */
+export function likenessMap(block, token) {
+  const { tokens, dim, prefix, heads } = block;
+  return cosines(keyVectors(block), 0, token, { tokens, dim: heads * dim, prefix });
+}
+
+/** @type {WeakMap<Float32Array, Float32Array>} */
+const VECTORS = new WeakMap(); // computed once for the keys of a block
+
+/** Keys of all heads side by side, without their patches' mean: [tokens, heads * dim]. @param {Block} block */
+function keyVectors({ keys, heads, tokens, dim, prefix }) {
+  const known = VECTORS.get(keys);
+  if (known) return known;
+  const width = heads * dim;
+  const vectors = new Float32Array(tokens * width);
+  for (let head = 0; head < heads; head++) {
+    for (let axis = 0; axis < dim; axis++) {
+      const from = head * tokens * dim + axis;
+      let mean = 0;
+      for (let token = prefix; token < tokens; token++) mean += keys[from + token * dim];
+      mean /= tokens - prefix;
+      const to = head * dim + axis;
+      for (let token = 0; token < tokens; token++) vectors[token * width + to] = keys[from + token * dim] - mean;
+    }
+  }
+  VECTORS.set(keys, vectors);
+  return vectors;
+}
+
+/**
+ * The patch that a picture is opened with: the one that [CLS] attends to most, of those not on the border, where
+ * single patches draw attention that mean nothing.
+ * @param {Block} block @param {{ rows: number, columns: number }} grid
+ */
+export function likelyPatch(block, { rows, columns }) {
+  const map = meanMap(attentionMaps(block, 0));
+  const about = (/** @type {number} */ row, /** @type {number} */ column) => {
+    let sum = 0;
+    for (const [down, right] of NEIGHBOURHOOD) sum += map[(row + down) * columns + column + right] ?? 0;
+    return sum;
+  };
+  let best = { row: Math.floor(rows / 2), column: Math.floor(columns / 2) };
+  let most = -1;
+  for (let row = 1; row < rows - 1; row++) {
+    for (let column = 1; column < columns - 1; column++) {
+      const sum = about(row, column);
+      if (sum > most) [most, best] = [sum, { row, column }];
+    }
+  }
+  return best;
+}
+
+const NEIGHBOURHOOD = [-1, 0, 1].flatMap((down) => [-1, 0, 1].map((right) => [down, right]));
+
 /** @type {WeakMap<Float32Array, Float64Array>} */
 const LENGTHS = new WeakMap(); // computed once for the vectors of a block
 

@@ -2,12 +2,14 @@
 
 import { aboveLeast, keepMass, maxMap, meanMap, range } from "./attention.js";
 import { union } from "./labels.js";
+import { displayRange } from "./levels.js";
 
 export class Maps {
   /**
    * @param {Float32Array[]} heads  one map per head
-   * @param {{mass: number, shared: boolean, diverging: boolean, signed: boolean}} settings  share that masks keep;
-   *   one colour range for all heads; colours with zero in the middle; whether values can be negative
+   * @param {{mass: number, scale: string, shared: boolean, range: [number, number] | null, diverging: boolean, signed: boolean}} settings
+   *   share that masks keep; which range is shown, see `displayRange`, the same for all heads, or given; colours with
+   *   zero in the middle; whether values can be negative
    */
   constructor(heads, settings) {
     this.heads = heads;
@@ -43,19 +45,12 @@ export class Maps {
     return this.once(`range ${key}`, () => range(this.map(key)));
   }
 
-  /** The values that the first and the last colour stand for. @param {string} key @returns {[number, number]} */
+  /** The values that are shown as nothing and as full. @param {string} key @returns {[number, number]} */
   scale(key) {
-    const [low, high] = this.settings.shared ? this.commonRange : this.range(key);
-    const reach = Math.max(-low, high);
-    return this.settings.diverging ? [-reach, reach] : [low, high];
-  }
-
-  /** Least and greatest value of any head. @returns {[number, number]} */
-  get commonRange() {
-    return this.once("common", () => {
-      const all = this.heads.map((_, head) => this.range(String(head)));
-      return [Math.min(...all.map(([low]) => low)), Math.max(...all.map(([, high]) => high))];
-    });
+    const { range: given, scale, shared, diverging } = this.settings;
+    if (given) return given;
+    const spread = () => (shared ? joined(this.heads) : this.map(key));
+    return this.once(shared ? "scale" : `scale ${key}`, () => displayRange(spread(), scale, diverging));
   }
 
   /** @template T @param {string} name @param {() => T} compute @returns {T} */
@@ -63,4 +58,11 @@ export class Maps {
     if (!this.known.has(name)) this.known.set(name, compute());
     return this.known.get(name);
   }
+}
+
+/** All values of several maps. @param {Float32Array[]} maps */
+export function joined(maps) {
+  const all = new Float32Array(maps.length * maps[0].length);
+  maps.forEach((map, index) => all.set(map, index * map.length));
+  return all;
 }

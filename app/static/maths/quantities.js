@@ -1,7 +1,7 @@
 // What there is to see in a block, one entry per quantity: what is fetched, how maps are computed from it, what it is
 // called. The keys are the server's.
 
-import { attentionMaps, keyCosineMaps, logitMaps, tokenCosineMaps } from "./attention.js";
+import { attentionMaps, keyCosineMaps, likenessMap, logitMaps, tokenCosineMaps } from "./attention.js";
 import { decimals, percent } from "./format.js";
 
 /**
@@ -9,6 +9,7 @@ import { decimals, percent } from "./format.js";
  * arrays: what everything is computed from: queries and keys ("blocks"), "tokens", or finished "colors".
  * maps(arrays, token): one map per head; none for principal components, which are colours and ask no patch.
  * signed: maps have negative values, so that masks keep what lies above the least.
+ * asks: whether it is about a patch even where none is pinned: the object's own; others are then about [CLS].
  * heads: whether each head has a map of its own.
  * colormap: the colours to begin with.
  * @typedef {object} Quantity
@@ -19,16 +20,29 @@ import { decimals, percent } from "./format.js";
  * @property {(range: [number, number]) => string} [figure]
  * @property {(arrays: any, token: number) => Float32Array[]} [maps]
  * @property {boolean} [signed]
+ * @property {boolean} [asks]
  * @property {boolean} [heads]
  * @property {boolean} [colors]
  * @property {string} [colormap]
  */
 
 export const QUANTITIES = /** @type {Record<string, Quantity>} */ ({
+  likeness: {
+    name: "Likeness",
+    title: "Everything like the patch you point at",
+    legend: "Cosine with the key of the patch asked, all heads at once, without the mean key of the picture.",
+    figure: ([low]) => decimals(low),
+    arrays: "blocks",
+    maps: (block, token) => [likenessMap(block, token)],
+    signed: true,
+    asks: true,
+    colormap: "inferno",
+  },
   attention: {
     name: "Attention",
-    title: "Where each head looks",
-    legend: "Softmax of q · k over all tokens; the figure is the strongest patch's share.",
+    title: "Where the network looks",
+    legend:
+      "What each head of the last block attends to when it sums the picture up. Softmax of q · k over all tokens; the figure is the strongest patch's share.",
     figure: ([, high]) => percent(high),
     arrays: "blocks",
     maps: attentionMaps,

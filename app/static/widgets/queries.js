@@ -17,15 +17,18 @@ export class Queries {
     this.on = on;
     /** @type {(Pin | null)[]} */
     this.entries = [];
+    this.rest = "[CLS]";
   }
 
   /**
    * One entry for [CLS] and for every pin; the active one is marked. Nothing where there are no pins.
    * @param {import("../encoding.js").Encoding} encoding @param {Pin[]} pins @param {Pin | null} active
+   * @param {string} rest  who is asked where no pin is active
    */
-  show(encoding, pins, active) {
+  show(encoding, pins, active, rest) {
     const focused = [...this.list.children].findIndex((item) => item.contains(document.activeElement));
     this.entries = pins.length ? [null, ...pins] : [];
+    this.rest = rest;
     this.list.style.setProperty("--ratio", String(encoding.width / encoding.height));
     render(
       this.entries.map((pin, index) => this.entry(encoding, pin, index, pin === active)),
@@ -39,7 +42,7 @@ export class Queries {
   /** @param {import("../encoding.js").Encoding} encoding @param {Pin | null} pin @param {number} index @param {boolean} active */
   entry(encoding, pin, index, active) {
     const patch = pin && encoding.patchAt(pin);
-    const name = patch ? `row ${patch.row}, column ${patch.column}` : "[CLS]";
+    const name = patch ? `row ${patch.row}, column ${patch.column}` : this.rest;
     return html`<li class="lab-query" style=${`--pin: ${pin?.color ?? "var(--lab-ink)"}`}>
       <button type="button" class="lab-query-pick" aria-pressed=${active} @click=${() => this.on.choose(pin)}>
         ${tilePicture(encoding.picture, pin ? html`<span class="lab-marker">${index}</span>` : "")}

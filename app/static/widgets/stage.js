@@ -93,7 +93,7 @@ export class Stage {
     );
   }
 
-  /** Numbered markers. @param {(Place & { color: string, number?: number })[]} marks */
+  /** Numbered markers. @param {(Place & { color: string, number?: number | string })[]} marks */
   mark(marks) {
     render(
       marks.map(

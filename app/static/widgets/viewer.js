@@ -2,14 +2,16 @@
 // the checkpoints of a run and the tour all look through it. Everything is arithmetic on the arrays of one block.
 
 import { find } from "../dom.js";
-import { entropy, keptShares } from "../maths/attention.js";
-import { css } from "../maths/format.js";
+import { entropy, keptShares, likelyPatch } from "../maths/attention.js";
+import { css, figure } from "../maths/format.js";
 import { outlinePath } from "../maths/labels.js";
 import { Maps } from "../maths/maps.js";
 import { samePatch } from "../maths/pins.js";
 import { QUANTITIES } from "../maths/quantities.js";
-import { colormap } from "./paint.js";
+import { drawnSize } from "../maths/levels.js";
+import { LIGHT, colormap, glow } from "./paint.js";
 import { Stage } from "./stage.js";
+import { html, nothing, render } from "../vendor/lit-html.js";
 import { Tiles } from "./tiles.js";
 
 /**
@@ -25,14 +27,19 @@ import { Tiles } from "./tiles.js";
 
 const MASK_TINT = 0.6; // a mask covers its picture more lightly than a heat map does
 
+const STAGE_PIXELS = 400_000; // of a map on the stage: no more than the eye tells apart
+const TILE_PIXELS = 16_000;
+
 const SETTINGS = {
   show: "mean", // or "heads", "max", the number of a head
-  layer: "heat",
+  layer: "light", // or "heat", "mask"
   mass: 0.6,
-  opacity: 0.65,
+  opacity: 0.8,
   colormap: "", // "": the quantity's own
   smooth: true,
+  scale: "median", // or "capped", "full"
   shared: false, // one scale for all heads
+  range: /** @type {[number, number] | null} */ (null), // instead of a scale of the map's own
   outline: false,
   maps: true, // false: the bare picture
   patch: /** @type {Patch | null} */ (null), // asked about while nothing is pointed at; null: [CLS]
@@ -50,7 +57,12 @@ export class Viewer {
     this.root = root;
     this.colors = colors;
     this.on = on;
-    this.tables = Object.fromEntries(Object.entries(colors.colormaps).map(([name, bytes]) => [name, colormap(bytes)]));
+    this.tables = Object.fromEntries(
+      Object.entries(colors.colormaps).map(([name, bytes]) => [
+        name,
+        glow(colormap(bytes), colors.diverging.includes(name)),
+      ]),
+    );
     this.settings = { ...SETTINGS, ...settings };
     this.quantity = "attention";
     /** @type {Encoding | null} */
@@ -59,7 +71,10 @@ export class Viewer {
     this.arrays = null; // of one block, with its number
     /** @type {Patch | null} */
     this.hovered = null;
+    /** @type {Patch | null} */
+    this.likely = null; // on the object: asked where a quantity asks a patch and none is named
     this.dressed = "";
+    this.bar = /** @type {HTMLElement | null} */ (root.querySelector(".lab-scale"));
     const rest = () => this.set({ patch: null });
     this.stage = new Stage(find(root, ".lab-stage"), {
       point: (place) => this.point(this.grid.patchAt(place)),
@@ -77,6 +92,7 @@ export class Viewer {
   open(encoding, arrays, quantity = "attention", shows = this.shows(encoding)) {
     const before = this.encoding;
     Object.assign(this, { encoding, arrays, quantity });
+    this.likely = this.asked.asks ? (encoding.pinned ?? likelyPatch(arrays, encoding)) : null;
     // Another picture needs another stage; another model over the same patches does not lose the pointer.
     const same =
       before &&
@@ -131,7 +147,7 @@ export class Viewer {
 
   /** The patch asked about, or null for [CLS]. */
   get patch() {
-    return this.hovered ?? this.settings.patch;
+    return this.hovered ?? this.settings.patch ?? this.likely;
   }
 
   /** The map on the stage: as chosen, but the only one there is where heads have none of their own. */
@@ -144,12 +160,23 @@ export class Viewer {
     return this.settings.colormap || this.asked.colormap || "inferno";
   }
 
+  /** Whether zero has the middle of the colours. */
+  get diverging() {
+    return this.settings.layer === "heat" && this.colors.diverging.includes(this.colormap);
+  }
+
   /** The maps of one patch, or of [CLS] for null, under the settings. Not for colours. @param {Patch | null} patch */
   mapsOf(patch = this.patch) {
-    const { mass, shared } = this.settings;
+    const { mass, scale, shared, range } = this.settings;
     const heads = this.asked.maps?.(this.arrays, this.grid.tokenOf(patch)) ?? [];
-    const diverging = this.colors.diverging.includes(this.colormap);
-    return new Maps(heads, { mass, shared, diverging, signed: Boolean(this.asked.signed) });
+    return new Maps(heads, {
+      mass,
+      scale,
+      shared,
+      range,
+      diverging: this.diverging,
+      signed: Boolean(this.asked.signed),
+    });
   }
 
   /**
@@ -170,7 +197,7 @@ export class Viewer {
     this.dress();
     if (asked.colors) {
       this.maps = null;
-      this.stage.canvas.colors(this.arrays.colors);
+      this.stage.canvas.colors(this.arrays.colors, this.grid);
     } else {
       this.maps = this.mapsOf(patch);
       this.paint(this.stage.canvas, shown, this.maps);
@@ -179,6 +206,7 @@ export class Viewer {
         note.textContent = this.note(key, this.maps);
       }
     }
+    this.showScale();
     this.stage.draw(this.maps ? this.outlines(this.maps) : [], patch, this.hovered ? "#fff" : settings.color);
     this.on.drawn();
   }
@@ -190,8 +218,8 @@ export class Viewer {
     if (this.dressed === state) return;
     this.dressed = state;
     const masked = settings.layer === "mask" && shown !== "heads" && !asked.colors;
-    root.dataset.layer = asked.colors ? "heat" : settings.layer;
-    root.dataset.show = !settings.maps ? "picture" : asked.colors ? "colors" : shown;
+    const show = !settings.maps ? "picture" : asked.colors ? "colors" : shown;
+    Object.assign(root.dataset, { layer: asked.colors ? "colors" : settings.layer, show });
     root.classList.toggle("lab-smooth", settings.smooth);
     root.style.setProperty("--opacity", String(settings.maps ? settings.opacity * (masked ? MASK_TINT : 1) : 0));
     this.tiles.choose(shown);
@@ -204,17 +232,51 @@ export class Viewer {
 
   /** @param {import("./paint.js").PatchCanvas} canvas @param {string} tile @param {Maps} maps */
   paint(canvas, tile, maps) {
+    const { settings, grid } = this;
     const key = this.resolve(tile);
+    const size = settings.smooth ? this.sizeOn(canvas, key === "heads" ? maps.heads.length : 1) : null;
     if (key === "heads") {
       const keys = maps.heads.map((_, head) => String(head));
       const weights = keys.map((head) => maps.weights(head));
-      canvas.heads(
-        weights,
-        keys.map((head) => maps.kept(head)),
-        keys.map((head) => this.colorOf(head)),
-      );
-    } else if (this.settings.layer === "mask") canvas.mask(maps.kept(key), this.colorOf(key));
-    else canvas.heat(maps.map(key), this.tables[this.colormap], maps.scale(key));
+      const [kept, colors] = [keys.map((head) => maps.kept(head)), keys.map((head) => this.colorOf(head))];
+      canvas.heads(weights, kept, colors, grid, size);
+    } else if (settings.layer === "mask") canvas.mask(maps.kept(key), this.colorOf(key), grid);
+    else canvas.values(maps.map(key), grid, size, maps.scale(key), this.table);
+  }
+
+  /** What the colours of the stage stand for. */
+  showScale() {
+    const { bar, maps, shown, settings } = this;
+    if (!bar) return;
+    bar.hidden = !maps || shown === "heads" || settings.layer === "mask";
+    if (!maps || bar.hidden) return;
+    const [low, high] = maps.scale(this.resolve(shown));
+    const step = settings.layer === "light" ? 255 : 51;
+    const colors = [];
+    for (let level = 0; level <= 255; level += step) colors.push(this.colorAt(level));
+    const ends = settings.scale === "full" ? nothing : html`<span>or less</span>`;
+    render(
+      html`<output>${figure(low)}</output>${ends}<span class="lab-scale-colors" style=${`background: linear-gradient(to right, ${colors.join(", ")})`}></span>
+        ${settings.scale === "full" ? nothing : html`<span>or more</span>`}<output>${figure(high)}</output>`,
+      bar,
+    );
+  }
+
+  /** @param {number} level */
+  colorAt(level) {
+    if (this.settings.layer === "light") return css([level, level, level]);
+    const color = this.table[level];
+    return css([color & 255, (color >> 8) & 255, (color >> 16) & 255]);
+  }
+
+  /** What a level of the map becomes. */
+  get table() {
+    return this.settings.layer === "light" ? LIGHT : this.tables[this.colormap];
+  }
+
+  /** Pixels that a map is drawn with. @param {import("./paint.js").PatchCanvas} canvas @param {number} times */
+  sizeOn(canvas, times) {
+    return drawnSize(this.grid, (canvas === this.stage.canvas ? STAGE_PIXELS : TILE_PIXELS) / times);
   }
 
   /** Outline of the kept patches of the map on the stage. @param {Maps} maps */

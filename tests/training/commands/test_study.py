@@ -4,11 +4,13 @@ import json
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from dino_model.images import Images
 from training import __main__ as command
 from training.checkpoint import Run
 from training.commands import study as module
@@ -148,10 +150,6 @@ def test_few_pictures_are_refused(tmp_path, capsys):
 
 
 def test_the_largest_classes_are_chosen_evenly():
-    from pathlib import Path
-
-    from dino_model.images import Images
-
     labels = [0] * 300 + [1] * 50 + [2] * 7
     names = tuple(str(i) for i in range(len(labels)))
     chosen = base.choose(Images(names, tuple(labels), ("a", "BACKGROUND_Google", "c"), Path()))

@@ -40,16 +40,11 @@ class Explorer {
     this.read = ""; // pins of the address that were taken up
     this.compared = "";
     this.pins = new Pins(lab.facts.colors.pins);
-    this.viewer = new Viewer(
-      root,
-      lab.facts.colors,
-      {
-        drawn: () => this.drawn(),
-        choose: (head) => this.set({ head }),
-        press: (patch) => this.changePins(() => this.pins.pin(patch, this.viewer.grid)),
-      },
-      { outline: true },
-    );
+    this.viewer = new Viewer(root, lab.facts.colors, {
+      drawn: () => this.drawn(),
+      choose: (head) => this.set({ head }),
+      press: (patch) => this.changePins(() => this.pins.pin(patch, this.viewer.grid)),
+    });
     this.queries = new Queries(this.find(".lab-compared"), {
       choose: (pin) => this.changePins(() => (this.pins.active = pin), true),
       remove: (pin) => this.changePins(() => this.pins.remove(pin), true),
@@ -196,7 +191,7 @@ class Explorer {
   // ---- settings
 
   get settings() {
-    const { opacity, colormap, smooth, shared, outline } = this.controls;
+    const { opacity, colormap, scale, smooth, shared, outline } = this.controls;
     const { head, layer, mass } = this.lab.state;
     return {
       show: head,
@@ -204,6 +199,7 @@ class Explorer {
       mass: mass / 100,
       opacity: Number(opacity.value) / 100,
       colormap: colormap.value,
+      scale: scale.value,
       smooth: smooth.checked,
       shared: shared.checked,
       outline: outline.checked,
@@ -268,20 +264,24 @@ class Explorer {
     }
     this.find(".lab-legend").textContent = this.legend(settings);
     this.viewer.set({ ...settings, patch: active, color: pins.active?.color ?? "#fff" });
-    this.viewer.stage.mark(pins.list);
-    this.queries.show(this.encoding, pins.list, pins.active);
+    this.viewer.stage.mark(this.marks);
+    this.queries.show(this.encoding, pins.list, pins.active, this.viewer.likely ? "The object" : "[CLS]");
     this.compare(settings);
     this.find(".lab-undo").disabled = pins.history.length === 0;
     this.find(".lab-hint").hidden = pins.list.length > 0;
   }
 
-  /** @param {{ colormap: string, shared: boolean }} settings */
-  legend({ colormap, shared }) {
+  /** Pins by number; without any, the patch that is asked of itself. */
+  get marks() {
+    const { pins, viewer } = this;
+    if (pins.list.length || !viewer.likely) return pins.list;
+    return [{ ...viewer.grid.placeOf(viewer.likely), color: "#fff", number: "" }];
+  }
+
+  /** @param {{ shared: boolean }} settings */
+  legend({ shared }) {
     const { asked } = this.viewer;
-    const centred = this.lab.facts.colors.diverging.includes(colormap);
-    const ends = centred ? ", with zero in the middle." : ".";
-    const scale = (shared ? " One colour scale for all heads" : " Colours from each map's least to greatest") + ends;
-    return asked.legend + (asked.heads ? scale : "");
+    return asked.legend + (asked.heads && shared ? " One scale for all heads." : "");
   }
 
   /** One map per pin, drawn again only when another pin, block, quantity, head or setting changes them.
@@ -320,6 +320,7 @@ class Explorer {
   describe(maps) {
     const { viewer } = this;
     const { patch, shown, asked } = viewer;
+    if (asked.asks && patch) return this.describeLikeness(maps, patch);
     const { mass, area, entropy, flat } = viewer.measure(maps);
     const names = /** @type {Record<string, string>} */ ({
       heads: "All heads together",
@@ -334,6 +335,18 @@ class Explorer {
     return [
       patch ? this.place(patch) : "[CLS], the token that stands for the whole picture",
       `${names[shown] ?? `Head ${shown}`}: ${percent(mass)} of ${of} on ${percent(area)} of the picture · ${figures}`,
+    ];
+  }
+
+  /** In plain words what lights up, and for whom. @param {Maps} maps @param {Patch} patch @returns {[string, string]} */
+  describeLikeness(maps, patch) {
+    const { hovered, settings } = this.viewer;
+    const which = hovered ? "the patch you point at" : settings.patch ? "the pinned patch" : "the marked patch";
+    const more = hovered || settings.patch ? "." : ". Point anywhere else.";
+    const [low] = maps.range("mean");
+    return [
+      `${settings.layer === "light" ? "Lit" : "Shown"}: everything like ${which}${more}`,
+      `${this.place(patch)} · likeness from ${decimals(low)} to 1`,
     ];
   }
 

@@ -268,6 +268,7 @@ class Segmenter {
     stage.canvas.resize(rows, columns);
     stage.ink.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
     if (labels) stage.canvas.labels(labels.values, colors);
+    else stage.canvas.clear();
     const outlines = numbers(labels).map((number) => ({
       path: outlinePath(only(/** @type {Labels} */ (labels), number), rows, columns),
       color: css(colors[number - 1]),
@@ -325,6 +326,7 @@ function showTile(canvas, note, labels, drawn, colors) {
   note.textContent = !labels ? "" : drawn ? jaccard(labels, drawn).toFixed(2) : percent(area(labels));
   canvas.resize(labels?.rows ?? 1, labels?.columns ?? 1);
   if (labels) canvas.labels(labels.values, colors);
+  else canvas.clear();
 }
 
 /** Numbers of the objects of labels. @param {Labels | undefined} labels */

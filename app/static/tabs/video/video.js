@@ -4,7 +4,7 @@ import { find, findAll, controls } from "../../dom.js";
 import { css } from "../../maths/format.js";
 import { outlinePath } from "../../maths/labels.js";
 import { Painting, centres } from "../../maths/painting.js";
-import { keyVectors, proposal } from "../../maths/proposal.js";
+import { proposal } from "../../maths/proposal.js";
 import { Newest } from "../../newest.js";
 import { Refusal, askData, askSlowly, keep } from "../../server.js";
 import { html, render } from "../../vendor/lit-html.js";
@@ -62,8 +62,8 @@ class Film {
     this.frames = null;
     /** @type {import("../../encoding.js").Encoding | null} */
     this.encoding = null; // of the first frame
-    /** @type {import("../../maths/proposal.js").Vectors | null} */
-    this.vectors = null; // of its patches' keys; null before they are here
+    /** @type {import("../../maths/attention.js").Block | null} */
+    this.block = null; // with its patches' keys; null before they are here
     /** @type {Run | null} */
     this.run = null; // the newest
     this.trailing = false; // whether the stage goes along with the run
@@ -129,7 +129,7 @@ class Film {
     );
     if (!brought || !this.clip) return;
     const { encoding, block } = brought;
-    if (this.encoding !== encoding) Object.assign(this, { encoding, vectors: keyVectors(block) });
+    if (this.encoding !== encoding) Object.assign(this, { encoding, block });
     listFacts(this.find(".lab-facts"), [...this.clip.facts, ...encoding.facts]);
     this.showTool();
     this.root.dataset.encoding = encoding.token; // says that clicks are understood
@@ -164,7 +164,7 @@ class Film {
     this.pause();
     this.following.stop();
     const { colors, limits } = this.lab.facts;
-    Object.assign(this, { clip, encoding: null, vectors: null, run: null, trailing: false });
+    Object.assign(this, { clip, encoding: null, block: null, run: null, trailing: false });
     this.frames = new Frames(clip, colors.palette);
     this.painting = new Painting({ ...clip, most: limits.objects });
     this.stage.show({ ...clip, rows: 1, columns: 1 });
@@ -269,9 +269,9 @@ class Film {
 
   /** The patches that a click at a place would take; null before the keys are here. @param {Place} place */
   proposed(place) {
-    const { vectors, encoding } = this;
-    if (!vectors || !encoding) return null;
-    return proposal(vectors, encoding, encoding.patchAt(place), Number(this.tools.reach.value) / 100);
+    const { block, encoding } = this;
+    if (!block || !encoding) return null;
+    return proposal(block, encoding, encoding.patchAt(place), Number(this.tools.reach.value) / 100);
   }
 
   /** @param {Place} place */

@@ -1,0 +1,109 @@
+"""Clips to begin with: objects cut out of our free photographs move over a landscape."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from app.clips import Clip, jpeg
+from app.photos import Picture
+from dino_model import photographs
+
+FRAMES, FPS = 30, 12.0
+SIZE = (240, 416)  # height, width
+GROUND_ZOOM = 1.15  # of the landscape beyond what fills the frame: the camera's room to pan
+
+Pose = tuple[float, float, float, float]
+"""Where an object stands: its centre across and down and its height, as shares of the frame; degrees."""
+
+
+@dataclass(frozen=True)
+class Actor:
+    """An object of a photograph, and its way through the frame."""
+
+    photograph: str
+    start: Pose
+    end: Pose
+    sway: float = 0.0
+    """Degrees by which it rocks, as if it walked or flew."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A film of a few actors before a landscape."""
+
+    title: str
+    landscape: str
+    actors: tuple[Actor, ...]
+
+
+EXAMPLES: Mapping[str, Example] = {
+    "sheep": Example(
+        "Sheep and duck",
+        "hillside",
+        (
+            Actor("sheep", (0.66, 0.56, 0.62, 0), (0.36, 0.60, 0.74, 0), sway=3),
+            Actor("duck", (0.2, 0.80, 0.34, 0), (0.84, 0.76, 0.38, 0), sway=6),
+        ),
+    ),
+    "macaw": Example(
+        "Scarlet macaw", "canyon", (Actor("macaw", (0.8, 0.5, 0.4, -15), (0.22, 0.42, 0.6, 12), 5),)
+    ),
+    "shepherd": Example(
+        "German shepherd", "cliff", (Actor("shepherd", (0.28, 0.62, 0.56, 0), (0.68, 0.55, 0.78, 0), 3),)
+    ),
+}
+
+
+def example(name: str) -> Clip:
+    """One of `EXAMPLES`.
+
+    Raises:
+        KeyError: no such example.
+    """
+    film = EXAMPLES[name]
+    ground = photographs.picture(film.landscape)
+    cutouts = [cut_out(actor.photograph) for actor in film.actors]
+    frames = []
+    for time in np.linspace(0, 1, FRAMES):
+        frame = _ground(ground, float(time))
+        for actor, (picture, cover) in zip(film.actors, cutouts, strict=True):
+            frame = _placed(frame, picture, cover, actor, float(time))
+        frames.append(jpeg(np.rint(frame).astype(np.uint8)))
+    return Clip(name, tuple(frames), SIZE, SIZE, FPS)
+
+
+def cut_out(name: str) -> tuple[Picture, NDArray[np.float32]]:
+    """The object of a photograph: its box [height, width, 3], and its cover, from 0 to 1."""
+    picture, mask = photographs.picture(name), photographs.mask(name)
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    box = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    soft = cv2.GaussianBlur(mask[box].astype(np.float32), (0, 0), 1.2)
+    return picture[box], np.asarray(soft, np.float32)
+
+
+def _ground(landscape: Picture, time: float) -> NDArray[np.float32]:
+    """The landscape as the camera sees it on its way from left to right: [*SIZE, 3]."""
+    height, width = SIZE
+    scale = GROUND_ZOOM * max(height / landscape.shape[0], width / landscape.shape[1])
+    room = scale * landscape.shape[1] - width
+    move = np.array([[scale, 0, -time * room], [0, scale, (height - scale * landscape.shape[0]) / 2]])
+    seen = cv2.warpAffine(landscape.astype(np.float32), move, (width, height), flags=cv2.INTER_AREA)
+    return np.asarray(seen, np.float32)
+
+
+def _placed(
+    frame: NDArray[np.float32], picture: Picture, cover: NDArray[np.float32], actor: Actor, time: float
+) -> NDArray[np.float32]:
+    """An actor before what is in the frame already."""
+    height, width = SIZE
+    across, down, tall, degrees = np.array(actor.start) * (1 - time) + np.array(actor.end) * time
+    degrees += actor.sway * np.sin(6 * np.pi * time)
+    centre = picture.shape[1] / 2, picture.shape[0] / 2
+    move = cv2.getRotationMatrix2D(centre, float(degrees), float(tall * height / picture.shape[0]))
+    move[:, 2] += across * width - centre[0], down * height - centre[1]
+    seen = cv2.warpAffine(picture.astype(np.float32), move, (width, height), borderMode=cv2.BORDER_REPLICATE)
+    alpha = cv2.warpAffine(cover, move, (width, height))[..., None]
+    return frame * (1 - alpha) + seen * alpha
