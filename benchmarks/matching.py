@@ -120,7 +120,17 @@ def by_model(name: str, size: int) -> Encode:
     predictors = {
         scale: AttentionPredictor(model, size=round(size * scale), device="cpu") for scale in SCALES
     }
-    return lambda picture, scale: encoded(predictors[scale], picture)
+    seen: dict[tuple[int, float], Seen] = {}  # a photograph is looked at once for all that becomes of it
+
+    def look(picture: Picture, scale: float) -> Seen:
+        if scale != 1:
+            return encoded(predictors[scale], picture)
+        key = (hash(picture.tobytes()), scale)
+        if key not in seen:
+            seen[key] = encoded(predictors[scale], picture)
+        return seen[key]
+
+    return look
 
 
 def colours(picture: Picture, scale: float, size: int) -> Seen:

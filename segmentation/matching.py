@@ -222,7 +222,9 @@ def joint_colors(
     return colors[:cut].reshape(*a.shape[:2], 3), colors[cut:].reshape(*b.shape[:2], 3)
 
 
-def centres(cells: Cells | Places, grid: tuple[int, int], picture: tuple[int, int]) -> NDArray[np.float64]:
+def centres(
+    cells: NDArray[np.number], grid: tuple[int, int], picture: tuple[int, int]
+) -> NDArray[np.float64]:
     """Centres of patches in a picture of height × width: rows and columns [..., 2] -> y and x [..., 2]."""
     sides = np.array(picture) / np.array(grid)
     return (np.asarray(cells) + 0.5) * sides - 0.5
@@ -257,10 +259,12 @@ def _expected(matches: Matches, sources: NDArray[np.int64], enough: int) -> tupl
     design = np.concatenate([steps, np.ones_like(steps[..., :1])], axis=-1)
     shifts = went - steps  # at first, neighbours are thought to keep their distances
     off = np.linalg.norm(shifts - np.median(shifts, axis=1, keepdims=True), axis=-1)
+    weights = 1 / (1 + off**2)
     for _ in range(5):
-        weighted = (design / (1 + (2 * off[..., None]) ** 2) ** 2).transpose(0, 2, 1)
+        weighted = (design * weights[..., None]).transpose(0, 2, 1)
         maps = np.linalg.solve(weighted @ design + 1e-3 * np.eye(3), weighted @ went)  # [matches, 3, 2]
         off = np.linalg.norm(design @ maps - went, axis=-1)
+        weights = 1 / (1 + (2 * off) ** 2) ** 2
     shift = maps[:, 2]
     return there + shift, (np.abs(shift).max(axis=-1) <= 1) & ((off <= 1).sum(axis=1) >= enough)
 
