@@ -45,7 +45,7 @@ class Retrieval:
         reference = (time.perf_counter() - started) * self.queries / self.part
         remarks = (
             f"{self.queries:,} queries over {self.pictures:,} pictures, 25 right and 15 ignored each",
-            f"the plain way judged {self.part} of them; the mAP differs by {abs(result.map / 100 - plain):.1e}",
+            f"the plain way judged {self.part}; the mAP differs by {abs(result.map / 100 - plain):.1e}",
         )
         report(Result("retrieval", seconds, reference, remarks=remarks), self.json)
 

@@ -78,9 +78,13 @@ def ranks_of(similarity: Tensor, wanted: Sequence[Sequence[int]]) -> list[Number
 
 def _counted(row: NDArray[np.floating], wanted: Sequence[int]) -> Numbers:
     """Places by counting what comes before: earlier pictures as similar, later ones more similar."""
-    before = ((row[:n] >= row[n], row[n:] > row[n]) for n in wanted)
-    counts = [np.count_nonzero(first) + np.count_nonzero(second) for first, second in before]
-    return np.array(counts, dtype=np.int64)
+    before = np.empty(len(row), dtype=bool)
+    counts = np.empty(len(wanted), dtype=np.int64)
+    for place, number in enumerate(wanted):
+        np.greater_equal(row[:number], row[number], out=before[:number])
+        np.greater(row[number:], row[number], out=before[number:])
+        counts[place] = np.count_nonzero(before)
+    return counts
 
 
 def _sorted(row: NDArray[np.floating], wanted: Sequence[int]) -> Numbers:
@@ -173,7 +177,7 @@ def nearest(queries: Tensor, database: Tensor, count: int) -> tuple[Tensor, Tens
 def check(similarity: Tensor, *lists: Sequence[Sequence[int]]) -> None:
     """Refuse lists that name what is not there."""
     queries, database = similarity.shape
-    if not similarity.isfinite().all():
+    if not similarity.sum(dtype=torch.float64).isfinite():
         raise ValueError("similarities hold NaN or infinity: the model is broken, or needs precision fp32")
     for many in lists:
         if len(many) != queries:
