@@ -25,8 +25,12 @@ def test_places_are_those_of_a_whole_sort_ties_by_number(seed: int, levels: int)
     row = random.integers(0, levels, random.integers(2, 30)).astype(np.float32)
     wanted = random.permutation(len(row))[: random.integers(0, len(row))].tolist()
     order = np.lexsort((np.arange(len(row)), -row))
-    (found,) = ranks_of(torch.from_numpy(row)[None], [wanted])
-    assert found.tolist() == [order.tolist().index(number) for number in wanted]
+    expected = [order.tolist().index(number) for number in wanted]
+    for few in (0, 300):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("training.evaluation.retrieval._FEW", few)
+            (found,) = ranks_of(torch.from_numpy(row)[None], [wanted])
+        assert found.tolist() == expected
 
 
 def test_the_first_place_is_worth_all_and_junk_is_taken_out():

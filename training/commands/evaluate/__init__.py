@@ -15,6 +15,8 @@ EVALUATIONS = {
     "copy-detection": ("copy_detection", "CopyDetection", "mAP on Copydays"),
     "copy-detection synthetic": ("copy_detection", "Synthetic", "mAP of copies made by a seed"),
     "copy-detection duplicates": ("copy_detection", "Duplicates", "near-duplicates of a folder, in groups"),
+    "finetune": ("finetune", "Finetune", "the whole network trained on labelled pictures"),
+    "throughput": ("throughput", "MeasureThroughput", "images a second, FLOPs, memory of the networks"),
     "report": ("report", "Report", "one page of what was measured, beside the paper's tables"),
 }
 """Protocol: module and class of its command, and what it measures."""
