@@ -242,6 +242,92 @@ def _left(answer: Any) -> str | None:
     return number(answer, 0.996**1000, mistakes, tolerance=0.01)
 
 
+# --- 4: why it does not collapse
+
+
+@exercise("4.1")
+def _uniform(answer: Any) -> str | None:
+    mistakes = {
+        "it were in bits": 8.0,
+        "it were the weight of one answer": 1 / 256,
+        "the sign were lost": -math.log(256),
+    }
+    return number(answer, math.log(256), mistakes)
+
+
+@exercise("4.2")
+def _sharpened(answer: Any) -> str | None:
+    def first(temperature: float) -> float:
+        return float(scipy.special.softmax(np.array([1, 0, 0]) / temperature)[0])
+
+    mistakes = {
+        "the first were divided by the second": first(1) / first(0.1),
+        "the numbers were multiplied by the temperature": first(10) / first(1),
+        "this is the weight at 0.1": first(0.1),
+        "this is the weight at 1": first(1),
+    }
+    return number(answer, first(0.1) / first(1), mistakes)
+
+
+@exercise("4.3")
+def _verdict(answer: Any) -> str | None:
+    if not isinstance(answer, str):
+        return f"found {answer!r}, expected one of the three texts, in quotation marks."
+    mistakes = {
+        "collapsed": "a collapsed run has a KL of 0: this one's answers still depend on the picture.",
+        "learning fast": "an entropy so near ln K says that the answers of two pictures hardly differ yet.",
+    }
+    if answer == "slow":
+        return None
+    return mistakes.get(answer, f"found {answer!r}, expected 'collapsed', 'slow' or 'learning fast'.")
+
+
+# --- 5: the teacher leads
+
+
+@exercise("5.1")
+def _half_life(answer: Any) -> str | None:
+    right = math.log(0.5) / math.log(0.98)
+    mistakes = {"it were the mean age, 1 / (1 - m)": 50.0, "it fell by the same amount each step": 25.0}
+    return number(answer, right, mistakes, tolerance=0.03)
+
+
+@exercise("5.2")
+def _average(answer: Any) -> str | None:
+    if not callable(answer):
+        return f"found {type(answer).__name__}, expected the function."
+    values = np.random.default_rng(5).normal(size=30)
+    given = answer(values.copy(), 0.9)
+    if given is ...:
+        return "the function still returns the three dots."
+
+    def averaged(momentum: float, start: float) -> NDArray[np.float64]:
+        teacher, course = start, []
+        for value in values:
+            teacher = momentum * teacher + (1 - momentum) * value
+            course.append(teacher)
+        return np.array(course)
+
+    return array(
+        np.asarray(given),
+        averaged(0.9, values[0]),
+        {
+            "momentum and its rest were exchanged": averaged(0.1, values[0]),
+            "the teacher began at 0, not as the student": averaged(0.9, 0.0),
+            "all of the past weighed the same": values.cumsum() / np.arange(1, 31),
+        },
+    )
+
+
+@exercise("5.3")
+def _too_slow(answer: Any) -> str | None:
+    mistakes = {
+        "it were the share that has gone": 1 - 0.999**300,
+        "it fell by the same amount each step": 0.7,
+    }
+    return number(answer, 0.999**300, mistakes, tolerance=0.01)
+
+
 # --- 6: features without labels
 
 

@@ -71,10 +71,13 @@ def execute(lesson: Path, output: Path) -> Path:
     Raises:
         LessonError: a cell ended in an error or took too long, or a picture has no alternative text.
     """
-    import jupytext
-    import nbformat
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError, CellTimeoutError
+    try:
+        import jupytext
+        import nbformat
+        from nbclient import NotebookClient
+        from nbclient.exceptions import CellExecutionError, CellTimeoutError
+    except ModuleNotFoundError as error:
+        raise LessonError(f"{error.name} is missing: `make notebooks` installs what lessons need") from None
 
     notebook = jupytext.read(lesson)
     client = NotebookClient(

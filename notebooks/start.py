@@ -6,8 +6,12 @@ import random
 import sys
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from dino_model.images import Images
 
 NEEDED = ("torch", "matplotlib", "dino_model", "segmentation", "training")
 OLDEST = (3, 11)
@@ -37,6 +41,29 @@ def ready() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 (for libraries that draw from it)
     torch.manual_seed(0)
+
+
+def study_pictures(folder: Path) -> "Images":
+    """The pictures that the lessons train on: a study's, or pieces of photographs, written to `folder`."""
+    from PIL import Image
+
+    from dino_model import photographs
+    from dino_model.images import open_images
+    from training.studies import base
+
+    caltech = data("caltech101_112px.tar")
+    if caltech:
+        return base.choose(open_images(caltech))
+    generator = np.random.default_rng(0)
+    for name in photographs.names()[: base.CLASSES]:
+        photo = photographs.picture(name)
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        side = min(photo.shape[:2]) // 3
+        corners = generator.integers(0, np.array(photo.shape[:2]) - side, size=(base.PER_CLASS, 2))
+        for number, (top, left) in enumerate(corners):
+            piece = Image.fromarray(photo[top : top + side, left : left + side]).resize((48, 48))
+            piece.save(folder / name / f"{number:03d}.png")
+    return open_images(folder)
 
 
 def data(name: str) -> Path | None:

@@ -98,7 +98,9 @@ def look(network: nn.Module, recipe: Recipe, where: Where) -> tuple[float, float
     return right / len(labels), rank_me(features)
 
 
-def train_cell(cell: Cell, where: Where, interrupted: Callable[[], bool] = lambda: False) -> bool:
+def train_cell(
+    cell: Cell, where: Where, interrupted: Callable[[], bool] = lambda: False, probes: int = PROBES
+) -> bool:
     """Train one run of the grid, from where it was left; returns whether it is at its end."""
     if cell.ended(where.images):
         return True
@@ -110,7 +112,7 @@ def train_cell(cell: Cell, where: Where, interrupted: Callable[[], bool] = lambd
     if not done:
         first = next(iter(session.method.backbones().values()))
         cell.run.create(session.config() | {"untrained_knn": look(first, cell.recipe, where)[0]})
-    every = max(1, steps // PROBES)
+    every = max(1, steps // probes)
 
     def probe(step: int, logs: dict[str, float], broken: Sequence[str]) -> dict[str, float]:
         if (step + 1) % every and step + 1 < steps:
