@@ -138,11 +138,11 @@ for name, change in {
     "0.98": {"teacher_momentum": 0.98},
     "0.9995": {"teacher_momentum": 0.9995},
 }.items():
-    recipe = base.recipe(epochs=8)
+    recipe = base.recipe(epochs=6)
     recipe = replace(
         recipe,
         method=replace(recipe.method, **change),
-        crops=replace(recipe.crops, local_crops=2),
+        crops=replace(recipe.crops, local_crops=0),
     )
     cells[name] = runs.Cell(name, 0, recipe, work / name)
     runs.train_cell(cells[name], where, probes=4)
