@@ -270,5 +270,5 @@ def _in_both(train: Images, test: Images) -> list[str]:
 
 def _place(images: Images, index: int) -> tuple[object, ...]:
     if images.extents is not None:
-        return (images.root.resolve(), images.extents[index])
+        return (images.tar(index).resolve(), images.extents[index])
     return ((images.root / images.names[index]).resolve(),)
