@@ -2,7 +2,7 @@
 // it, Video several objects.
 
 import { outlinePath } from "../maths/labels.js";
-import { Painting, fromRuns, tint } from "../maths/painting.js";
+import { Painting, fromRuns, light, tint } from "../maths/painting.js";
 import { Refusal } from "../server.js";
 import { render, svg } from "../vendor/lit-html.js";
 
@@ -24,6 +24,7 @@ export class Brush {
     this.colors = colors;
     this.changed = changed;
     this.erasing = false;
+    this.lights = false; // what is painted is lit, instead of coloured
     this.size = 0.08; // diameter, as a share of the long side
     this.painting = new Painting({ width: 1, height: 1, most: 1 });
     this.context = /** @type {CanvasRenderingContext2D} */ (stage.overlay.getContext("2d"));
@@ -68,7 +69,9 @@ export class Brush {
 
   /** Objects in their colours; those of another painting where `values` are given. */
   show(values = this.painting.values) {
-    tint(values, this.painting.width, this.colors, this.image.data);
+    const { width, empty } = this.painting;
+    if (this.lights && !empty) light(values, width, this.image.data);
+    else tint(values, width, this.colors, this.image.data);
     this.context.putImageData(this.image, 0, 0);
   }
 
