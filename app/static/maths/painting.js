@@ -26,6 +26,15 @@ export class Painting {
     this.future = [];
   }
 
+  /** Go on with what was painted before. @param {number[]} runs */
+  resume(runs) {
+    if (!runs.length) return;
+    this.values = fromRuns(runs, this.values.length);
+    this.objects = [...new Set(this.values)].filter(Boolean).sort((one, other) => one - other);
+    if (!this.objects.length) this.objects = [1];
+    this.active = this.objects[0];
+  }
+
   // ---- history
 
   get state() {

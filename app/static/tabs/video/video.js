@@ -7,7 +7,7 @@ import { Painting, centres } from "../../maths/painting.js";
 import { Newest } from "../../newest.js";
 import { Refusal, askData, askSlowly, keep } from "../../server.js";
 import { html, render } from "../../vendor/lit-html.js";
-import { Brush } from "../../widgets/brush.js";
+import { Brush, recalled, remember } from "../../widgets/brush.js";
 import { Clicks } from "../../widgets/clicks.js";
 import { listFacts } from "../../widgets/facts.js";
 import { Stage } from "../../widgets/stage.js";
@@ -25,6 +25,7 @@ import { Frames } from "./frames.js";
  * @property {number} frames
  * @property {number} fps
  * @property {string} note
+ * @property {number[]} marked  objects of the first frame that came along, as runs; those of a visitor's in the browser's store
  * @property {[string, string][]} facts
  *
  * @typedef {object} Run  the first frame's objects on their way through the clip
@@ -168,6 +169,7 @@ class Film {
     this.clicks.forget();
     this.frames = new Frames(clip, colors.palette);
     this.painting = new Painting({ ...clip, most: limits.objects });
+    this.painting.resume(recalled("marked", clip.clip) ?? clip.marked);
     this.stage.show({ ...clip, rows: 1, columns: 1 });
     this.brush.open(this.painting);
     this.scrub.max = String(clip.frames);
@@ -407,6 +409,7 @@ class Film {
     const { painting, busy, clip, run } = this;
     if (!clip) return;
     this.listObjects();
+    remember("marked", clip.clip, painting);
     const enable = (/** @type {string} */ selector, /** @type {boolean} */ enabled) =>
       (this.find(selector).disabled = !enabled);
     enable(".video-undo", !busy && painting.past.length > 0);
