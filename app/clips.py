@@ -273,7 +273,7 @@ def _annotated(
             _check_pixels(name, *image.size, limits)
             values = np.asarray(image if image.mode in ("P", "L") else image.convert("L"), np.uint8)
         except (*_UNREADABLE, Image.DecompressionBombError) as error:
-            raise LabError(f"{path.name} among the Annotations of {name} is damaged.") from error
+            raise LabError(f"{name}: {path.name} among the Annotations is damaged.") from error
         if values.max(initial=0) == 255 and len(np.unique(values)) == 2:  # DAVIS 2016: black and white
             return (values > 0).astype(np.uint8)
         return np.where(values > MAX_OBJECTS, 0, values).astype(np.uint8)  # 255 is void

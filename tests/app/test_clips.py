@@ -398,7 +398,7 @@ def test_objects_of_a_davis_zip_come_along_with_its_frames(tmp_path):
     with zipfile.ZipFile(tmp_path / "davis.zip", "a") as archive:
         for number in range(3):
             image = Image.fromarray(np.roll(labels, number), mode="P")
-            image.putpalette([0, 0, 0, 128, 0, 0, 0, 128, 0])
+            image.putpalette(list(range(256)) * 3)
             buffer = io.BytesIO()
             image.save(buffer, "PNG")
             archive.writestr(f"Annotations/480p/square/{number:05d}.png", buffer.getvalue())
