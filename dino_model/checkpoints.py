@@ -64,7 +64,7 @@ def read_backbone(path: Path, checkpoint_key: CheckpointKey = None) -> StoredBac
         raise WeightsError(f"no file or folder {str(path)!r}")
     if path.suffix == ".safetensors":
         return _read_safetensors(path, checkpoint_key)
-    payload = _read_torch(path)
+    payload = read_torch(path)
     if "method" in payload:
         if not (path.parent / "config.json").is_file():
             raise WeightsError(
@@ -180,7 +180,7 @@ def _read_run(
     except (ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{folder / 'config.json'} does not describe a backbone: {error!r}") from error
     config = _config_from(described, str(folder / "config.json"))
-    state = _read_torch(folder / file_name).get("method")
+    state = read_torch(folder / file_name).get("method")
     if not isinstance(state, Mapping):
         raise WeightsError(f"{folder / file_name} holds no networks of a training run")
     network = checkpoint_key or next(iter(networks))
@@ -231,7 +231,7 @@ def _read_safetensors(path: Path, checkpoint_key: CheckpointKey) -> StoredBackbo
     return StoredBackbone(tensors, _config_from(described, str(path)), tuple(mean), tuple(std))
 
 
-def _read_torch(path: Path) -> dict[str, Any]:
+def read_torch(path: Path) -> dict[str, Any]:
     """What torch.save wrote, tensors and plain values only; the official code's argparse.Namespace passes."""
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):

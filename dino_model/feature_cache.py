@@ -68,6 +68,24 @@ class FeatureCache:
             raise ValueError(f"{path} holds {len(found):,} rows for {count:,} pictures: delete it")
         return found
 
+    @staticmethod
+    def write(path: Path, key: Mapping[str, str], features: Tensor) -> None:
+        """Features as a file of its own name, whole or not at all."""
+        _write(path, key, features.shape, features.dtype, [features])
+
+    @staticmethod
+    def read(path: Path, kind: str) -> tuple[Tensor, dict[str, str]]:
+        """Features and key of a file of its own name, whose key has this `format`.
+
+        Raises:
+            ValueError: another file.
+            OSError: none.
+        """
+        features, told = _open(path)
+        if told.get("format") != kind:
+            raise ValueError(f"{path} is no {kind}, but {told.get('format', 'another file')}")
+        return features, told
+
     def _path(self, key: Mapping[str, str]) -> Path:
         digest = hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()[:32]
         return self.folder / f"{digest}.safetensors"
@@ -123,13 +141,16 @@ def _write(
             file.write(part.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
-def _read(path: Path, key: Mapping[str, str]) -> Tensor:
+def _open(path: Path) -> tuple[Tensor, dict[str, str]]:
     try:
         with safe_open(path, "pt") as file:
-            told = file.metadata() or {}
-            features: Tensor = file.get_tensor("features")
+            return file.get_tensor("features"), file.metadata() or {}
     except (SafetensorError, KeyError) as error:
         raise ValueError(f"{path} is no feature file of this program: delete it") from error
+
+
+def _read(path: Path, key: Mapping[str, str]) -> Tensor:
+    features, told = _open(path)
     if other := next((name for name in {**key, **told} if told.get(name) != key.get(name)), None):
         raise ValueError(
             f"{path} holds features of another {other} ({told.get(other, 'not told')}, expected"

@@ -150,6 +150,12 @@ class Extractor:
             rows = self.cache.rows(self.key(images, boxes), len(images), compute)
         return _sound(images, rows)
 
+    def of_crop(self, crop: Tensor) -> Tensor:
+        """The feature of one picture that the view has cropped, uint8 [3, rows, columns]: [1, ...]."""
+        (feature,) = self._run(iter([crop]))
+        assert feature is not None
+        return feature[None]
+
     def key(self, images: Images, boxes: Sequence[Box | None] | None = None) -> dict[str, str]:
         """What the features of these pictures are kept under: every setting that could change them."""
         where = choose_device(self.device)
@@ -181,19 +187,24 @@ class Extractor:
             except ValueError as error:
                 raise ValueError(f"{images.names[index]}: {error}") from error
 
+        rows = self._run(load_ahead(load, numbers, depth=self.batch_size))
+        some = next((row for row in rows if row is not None), None)
+        if some is None:
+            raise ImageError(f"{len(rows):,} pictures in a row cannot be read, such as {images.names[0]}")
+        return torch.stack([torch.full_like(some, torch.nan) if row is None else row for row in rows])
+
+    def _run(self, crops: Iterator[Tensor | ValueError]) -> list[Tensor | None]:
+        """The feature of every crop, None where there is none."""
         where, training = choose_device(self.device), self._backbone.training
         self._backbone.to(where).eval()
         rows: list[Tensor | None] = []
         try:
             with torch.no_grad(), autocast(choose_precision(self.precision, where), where):
-                for batch in _batches(load_ahead(load, numbers, depth=self.batch_size), self.batch_size):
+                for batch in _batches(crops, self.batch_size):
                     rows.extend(self._answers(batch, where, len(rows)))
         finally:
             self._backbone.train(training)
-        some = next((row for row in rows if row is not None), None)
-        if some is None:
-            raise ImageError(f"{len(rows):,} pictures in a row cannot be read, such as {images.names[0]}")
-        return torch.stack([torch.full_like(some, torch.nan) if row is None else row for row in rows])
+        return rows
 
     def _answers(self, batch: list[Tensor | None], where: torch.device, done: int) -> list[Tensor | None]:
         crops = [crop for crop in batch if crop is not None]

@@ -1,7 +1,7 @@
 """Backbones of Hugging Face repositories, `hf:owner/name`: config.json says what, safetensors hold it.
 
-Two kinds of repository are read: timm's (any model of timm's), and transformers' ViT, DINOv2 and DINOv2 with
-registers, whose tensors have other names. Nothing of theirs is run.
+Two kinds of repository are read: timm's (any model of timm's), and transformers' ViT, DINOv2, DINOv2 with
+registers and DINOv3, whose tensors have other names. Nothing of theirs is run.
 """
 
 import json
@@ -16,6 +16,7 @@ import huggingface_hub
 import timm
 import torch
 from timm.layers import SwiGLUPacked
+from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -24,23 +25,24 @@ from dino_model.download import cache_folder, fetch
 
 PREFIX = "hf:"
 WEIGHTS, CONFIG, PICTURES = "model.safetensors", "config.json", "preprocessor_config.json"
-KINDS = ("vit", "dinov2", "dinov2_with_registers")
+KINDS = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
 
 # transformers' name -> timm's; {n} is the block. What stands for query, key and value is joined afterwards.
 _NAMES = {
     r"embeddings\.cls_token": "cls_token",
     r"embeddings\.register_tokens": "reg_token",
     r"embeddings\.position_embeddings": "pos_embed",
-    r"embeddings\.patch_embeddings\.projection": "patch_embed.proj",
-    r"layernorm": "norm",
+    r"embeddings\.patch_embeddings(?:\.projection)?": "patch_embed.proj",
+    r"(?:layer)?norm": "norm",
     r"(?:layernorm_before|norm1)": "norm1",
     r"(?:layernorm_after|norm2)": "norm2",
-    r"attention\.attention\.query": "attn.q",
-    r"attention\.attention\.key": "attn.k",
-    r"attention\.attention\.value": "attn.v",
-    r"attention\.output\.dense": "attn.proj",
-    r"(?:intermediate\.dense|mlp\.fc1|mlp\.weights_in)": "mlp.fc1",
-    r"(?:output\.dense|mlp\.fc2|mlp\.weights_out)": "mlp.fc2",
+    r"attention\.(?:attention\.query|q_proj)": "attn.q",
+    r"attention\.(?:attention\.key|k_proj)": "attn.k",
+    r"attention\.(?:attention\.value|v_proj)": "attn.v",
+    r"attention\.(?:output\.dense|o_proj)": "attn.proj",
+    r"(?:intermediate\.dense|mlp\.fc1|mlp\.weights_in|mlp\.up_proj)": "mlp.fc1",
+    r"(?:output\.dense|mlp\.fc2|mlp\.weights_out|mlp\.down_proj)": "mlp.fc2",
+    r"mlp\.gate_proj": "mlp.fc1_g",
     r"layer_scale1\.lambda1": "ls1.gamma",
     r"layer_scale2\.lambda1": "ls2.gamma",
 }
@@ -97,9 +99,13 @@ def to_timm_names(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor
     """
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        bare = re.sub(r"^(?:vit|dinov2|dinov2_with_registers)\.", "", name)
+        bare = re.sub(r"^(?:vit|dinov2|dinov2_with_registers|dinov3_vit|model)\.", "", name)
         if not bare.startswith(_WITHOUT_USE):
             renamed[_renamed(bare, where)] = tensor
+    if "pos_embed" not in renamed:
+        renamed = {
+            _of_eva(name, gated="blocks.0.mlp.fc1_g.weight" in renamed): renamed[name] for name in renamed
+        }
     for name in [name for name in renamed if ".attn.q." in name]:
         parts = [name.replace(".attn.q.", f".attn.{part}.") for part in "qkv"]
         if missing := [part for part in parts if part not in renamed]:
@@ -112,14 +118,21 @@ def to_timm_names(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor
     return renamed
 
 
+def _of_eva(name: str, gated: bool) -> str:
+    """A name of timm's VisionTransformer -> of its Eva, which a DINOv3 is; its keys have no bias."""
+    name = re.sub(r"\.ls([12])\.gamma$", r".gamma_\1", name)
+    name = re.sub(r"\.attn\.([qv])\.bias$", r".attn.\1_bias", name)
+    return name.replace(".mlp.fc1.", ".mlp.fc1_x.") if gated else name
+
+
 def _renamed(name: str, where: str) -> str:
-    found = re.fullmatch(r"(?:encoder\.layer\.(\d+)\.)?(.+?)(\.weight|\.bias)?", name)
+    found = re.fullmatch(r"(?:(?:encoder\.)?layer\.(\d+)\.)?(.+?)(\.weight|\.bias)?", name)
     assert found is not None
     block, middle, end = found.groups()
     for pattern, new in _NAMES.items():
         if re.fullmatch(pattern, middle):
             return (f"blocks.{block}." if block else "") + new + (end or "")
-    raise WeightsError(f"{where} has a tensor {name!r}, which no ViT or DINOv2 of transformers has")
+    raise WeightsError(f"{where} has a tensor {name!r}, which no ViT or DINO of transformers has")
 
 
 def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
@@ -127,7 +140,7 @@ def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
     tensors = to_timm_names(read_tensors(_file(name, WEIGHTS)), where)
     pictures = _json(_file(name, PICTURES))
     try:
-        backbone = _vit(config, tensors)
+        backbone = (_eva if kind == "dinov3_vit" else _vit)(config, tensors)
         mean, std = tuple(pictures["image_mean"]), tuple(pictures["image_std"])
     except (KeyError, TypeError, ValueError) as error:
         raise WeightsError(f"{name} does not describe a {kind}: {error!r}") from error
@@ -158,6 +171,39 @@ def _vit(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> VisionTran
         dynamic_img_size=True,
         dynamic_img_pad=True,
         **gates,
+    )
+
+
+def _eva(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Eva:
+    """An empty DINOv3 of the described shape: positions by rotation, layers scaled, perhaps gated."""
+    gated = bool(config.get("use_gated_mlp", False))
+    expected, hidden = "silu" if gated else "gelu", config["intermediate_size"]
+    if config["hidden_act"] != expected:
+        raise ValueError(f"hidden_act is {config['hidden_act']!r}, expected {expected!r}")
+    rotation = config.get("rope_parameters", config)
+    return Eva(
+        patch_size=config["patch_size"],
+        in_chans=config.get("num_channels", 3),
+        num_classes=0,
+        global_pool="token",
+        embed_dim=config["hidden_size"],
+        depth=config["num_hidden_layers"],
+        num_heads=config["num_attention_heads"],
+        qkv_bias=config["query_bias"],
+        mlp_ratio=hidden / config["hidden_size"],
+        swiglu_mlp=gated,
+        swiglu_align_to=int(gated),
+        init_values=1.0,
+        num_reg_tokens=config["num_register_tokens"],
+        use_abs_pos_emb=False,
+        use_rot_pos_emb=True,
+        rope_type="dinov3",
+        rope_temperature=rotation["rope_theta"],
+        rope_rotate_half=True,
+        use_fc_norm=False,
+        norm_layer=partial(nn.LayerNorm, eps=config["layer_norm_eps"]),
+        dynamic_img_size=True,
+        dynamic_img_pad=True,
     )
 
 

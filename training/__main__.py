@@ -1,10 +1,14 @@
 """`python -m training pretrain|evaluate|thin-log|keep`."""
 
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import tyro
 
-from dino_model.errors import EXPECTED, sentence
+from dino_model.errors import EXPECTED, SettingError, sentence
 
 USAGE = """usage: python -m training COMMAND [options]
 
@@ -22,9 +26,10 @@ def main(arguments: list[str]) -> int:
     try:
         match arguments:
             case ["pretrain", *rest]:
-                from training.commands import pretrain
+                with _requeued_on_sigterm():
+                    from training.commands.arguments import parse
 
-                return pretrain.parse(rest).run()
+                    return parse(rest).run()
             case ["evaluate", *rest]:
                 from training.commands import evaluate
 
@@ -43,12 +48,34 @@ def main(arguments: list[str]) -> int:
                 print(USAGE, file=sys.stderr)
                 return 2
     except EXPECTED as error:
-        print(f"error: {sentence(error)}", file=sys.stderr)
+        _tell(error)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _tell(error: Exception) -> None:
+    """One sentence; of several processes the first speaks, the others of what is wrong for them alone."""
+    rank = int(os.environ.get("RANK", "0"))
+    if rank:
+        from training.checkpoint import RunError
+        from training.distributed import LostRank
+
+        if isinstance(error, SettingError | RunError | LostRank):
+            return
+    print(f"error{f' in process {rank}' if rank else ''}: {sentence(error)}", file=sys.stderr)
+
+
+@contextmanager
+def _requeued_on_sigterm() -> Iterator[None]:
+    """SIGTERM outside of the steps: nothing is lost, and a queue begins again after EX_TEMPFAIL."""
+    former = signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,14 @@ RUN/log.jsonl          one line per step
 import json
 import os
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from dino_model import files
 from training.optim import Optimizer
@@ -83,12 +85,17 @@ class Run:
         """Put another configuration in the place of the old one."""
         files.write_text(self.folder / "config.json", json.dumps(config, indent=2) + "\n")
 
-    def save(self, step: int, method: nn.Module, optimizer: Optimizer, *, milestone: bool = False) -> None:
-        """Write the state after `step` steps; a reader finds the old one or the new one, never half of it."""
-        state = {"format": FORMAT, "step": step, "method": method.state_dict()}
+    def write(self, state: Mapping[str, Any], *, milestone: bool = False, keep: int = 0) -> None:
+        """Write a `snapshot`; a reader finds the old one or the new one, never half of it.
+
+        A milestone is kept beside it; of those but the newest `keep` are removed, 0 for none.
+        """
         if milestone:
-            _write(self.folder / f"step-{step:08d}.pt", state)
-        _write(self.checkpoint, state | {"optimizer": optimizer.state_dict()})
+            networks = {name: value for name, value in state.items() if name != "optimizer"}
+            _write(self.folder / f"step-{state['step']:08d}.pt", networks)
+        _write(self.checkpoint, state)
+        for left in sorted(self.folder.glob("step-*.pt"))[: -keep if keep else 0]:
+            left.unlink()
 
     def keep(self, target: "Run") -> int:
         """Write what `--init-from` needs into another folder, in fp16 and with no path; returns the step.
@@ -108,7 +115,7 @@ class Run:
         return int(state["step"])
 
     def load(self, method: nn.Module, optimizer: Optimizer) -> int:
-        """Put the newest state into method and optimizer, cut the log there; returns the steps done.
+        """Put the newest state into method and optimizer; returns the steps done.
 
         Raises:
             RunError: no readable checkpoint, or one that does not fit.
@@ -125,10 +132,12 @@ class Run:
             raise RunError(
                 f"{self.checkpoint} does not fit the configuration: {first_misfit(error)}"
             ) from None
-        step = int(state["step"])
+        return int(state["step"])
+
+    def tidy(self, step: int) -> None:
+        """Take away what a kill left, and what was logged after the checkpoint at `step`."""
         self._sweep()
         self._cut_log(step)
-        return step
 
     def _sweep(self) -> None:
         """Remove what a kill left of a checkpoint that was being written."""
@@ -142,8 +151,61 @@ class Run:
         files.write_text(self.log, "".join(f"{line}\n" for line in lines if _logged_step(line) < step))
 
 
+def snapshot(step: int, method: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    """A copy of the state after `step` steps, on the CPU: training goes on while it is written."""
+    state = {
+        "format": FORMAT,
+        "step": step,
+        "method": method.state_dict(),
+        "optimizer": optimizer.state_dict(),
+    }
+    copied: dict[str, Any] = tree_map_only(torch.Tensor, lambda t: t.detach().to("cpu", copy=True), state)
+    return copied
+
+
+class Saver:
+    """Writes a run's checkpoints in the background, one at a time; without a run it writes nothing.
+
+    What went wrong is raised by the next call, or at the end of its `with` block, which waits for the last.
+    """
+
+    def __init__(self, run: Run | None, keep: int = 0) -> None:
+        self.run, self.keep = run, keep
+        self.thread = ThreadPoolExecutor(1, "checkpoint")
+        self.writing: Future[None] | None = None
+
+    def __enter__(self) -> "Saver":
+        return self
+
+    def save(self, step: int, method: nn.Module, optimizer: Optimizer, *, milestone: bool = False) -> None:
+        """Begin to write the state after `step` steps, when the one before is written."""
+        if self.run is not None:
+            self.wait()
+            state = snapshot(step, method, optimizer)
+            self.writing = self.thread.submit(self.run.write, state, milestone=milestone, keep=self.keep)
+
+    def check(self) -> None:
+        """Raise what went wrong so far."""
+        if self.writing is not None and self.writing.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Until the last is written; raise what went wrong."""
+        writing, self.writing = self.writing, None
+        if writing is not None:
+            writing.result()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.thread.shutdown()
+        if kind is None:
+            self.wait()
+
+
 def upgraded(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration in today's format; format 1 knew one method, whose settings stood beside its head's."""
+    crops = (config.get("recipe") or {}).get("crops", {})
+    if "batched_photometry" in crops:  # the setting's name before
+        crops["augment"] = "device" if crops.pop("batched_photometry") else "workers"
     if config.get("format") != 1 or not isinstance(config.get("recipe"), dict):
         return config
     recipe = dict(config["recipe"])

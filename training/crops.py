@@ -7,14 +7,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import v2 as transforms
+from torchvision.transforms.v2 import functional
 
 from dino_model.errors import SettingError
 from training.photometry import CHANCES, Photometry
@@ -37,16 +37,22 @@ class ViewSpec:
     photometry: Photometry = field(default_factory=Photometry)
     flip: float = 0.5
     """How often left and right are exchanged."""
+    random_operations: int = 0
+    """Operations of RandAugment, of magnitude 9 of 30 (arXiv:1909.13719), before the photometry."""
 
 
 PLAIN = Photometry(blur=0.0, jitter=1.0, strengths=(0.3, 0.3, 0.3, 0.0), grey=0.0)
 """Little: labels stay right."""
-Augmentation = Literal["dino", "moco-v2", "swav", "supervised"]
+UNCHANGED = Photometry(blur=0.0, jitter=0.0, grey=0.0)
+RANDOM_OPERATIONS = {"deit": 2}
+"""RandAugment's, by the name of an augmentation; others have none."""
+Augmentation = Literal["dino", "moco-v2", "swav", "supervised", "deit"]
 AUGMENTATIONS: dict[str, tuple[tuple[Photometry, ...], Photometry]] = {
     "dino": ((Photometry(blur=1.0), Photometry(blur=0.1, solarise=0.2)), Photometry(blur=0.5)),
     "moco-v2": ((Photometry(strengths=(0.4, 0.4, 0.4, 0.1)),), Photometry(strengths=(0.4, 0.4, 0.4, 0.1))),
     "swav": ((Photometry(strengths=(0.8, 0.8, 0.8, 0.2)),), Photometry(strengths=(0.8, 0.8, 0.8, 0.2))),
     "supervised": ((PLAIN,), PLAIN),
+    "deit": ((UNCHANGED,), UNCHANGED),
 }
 """By name: the photometry of each view, and of local crops, as the methods' papers have it. DINO's is BYOL's
 (appendix B of arXiv:2006.07733), SwAV's is SimCLR's."""
@@ -74,8 +80,9 @@ class CropConfig:
     """Number of global crops."""
     augmentation: Augmentation = "dino"
     """What happens to colours, by the method that it comes from."""
-    batched_photometry: bool = False
-    """Colour and blur of whole batches at once as tensors, instead of crop by crop by Pillow: faster."""
+    augment: Literal["workers", "device"] = "workers"
+    """Where flips, colour and blur happen: in the workers, crop by crop by Pillow; or of whole batches, as
+    tensors, on the training device (a CPU's: in its workers), and pictures are decoded and cut faster too."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in (("global_scale", self.global_scale), ("local_scale", self.local_scale)):
@@ -92,15 +99,18 @@ class CropConfig:
         """Of the global crops."""
         kinds = AUGMENTATIONS[self.augmentation][0]
         return tuple(
-            ViewSpec(self.global_size, self.global_scale, replace(kinds[i % len(kinds)], radius=self.blur))
+            self._view(self.global_size, self.global_scale, kinds[i % len(kinds)])
             for i in range(self.global_crops)
         )
 
     @property
     def locals(self) -> ViewSpec:
         """Of every local crop."""
-        kind = replace(AUGMENTATIONS[self.augmentation][1], radius=self.blur)
-        return ViewSpec(self.local_size, self.local_scale, kind)
+        return self._view(self.local_size, self.local_scale, AUGMENTATIONS[self.augmentation][1])
+
+    def _view(self, size: int, scale: tuple[float, float], photometry: Photometry) -> ViewSpec:
+        operations = RANDOM_OPERATIONS.get(self.augmentation, 0)
+        return ViewSpec(size, scale, replace(photometry, radius=self.blur), random_operations=operations)
 
     def check_patches(self, patch_size: int) -> None:
         """Raise SettingError for crops that are no whole patches: what is missing would be padded."""
@@ -135,11 +145,11 @@ class MultiCrop:
         self.views = [self._pipeline(view) for view in config.views]
         self.local = self._pipeline(config.locals)
 
-    def _pipeline(self, view: ViewSpec) -> Callable[[Picture], Tensor]:
-        return partial(cut, view=view) if self.config.batched_photometry else crop(view)
+    def _pipeline(self, view: ViewSpec) -> Callable[..., Tensor]:
+        return partial(cut, view=view) if self.config.augment == "device" else crop(view)
 
-    def __call__(self, picture: Picture) -> Crops:
-        """Cut one picture."""
+    def __call__(self, picture: Picture | Tensor) -> Crops:
+        """Cut one picture: of Pillow's for "workers", uint8 [3, height, width] for "device"."""
         picture = widen(picture, self.config.margin)
         views = torch.stack([view(picture) for view in self.views])
         locals_ = [self.local(picture) for _ in range(self.config.local_crops)]
@@ -147,23 +157,30 @@ class MultiCrop:
         return Crops(views, torch.stack(locals_) if locals_ else none)
 
     def chances(self) -> Crops:
-        """What the photometry of one picture's crops is drawn from: uniform numbers [V, n] and [L, n]."""
-        return Crops(torch.rand(len(self.views), CHANCES), torch.rand(self.config.local_crops, CHANCES))
+        """What flips and photometry of one picture's crops are drawn from: uniform [V, n] and [L, n]."""
+        return Crops(*(torch.rand(many, CHANCES + 1) for many in (len(self.views), self.config.local_crops)))
 
     def finish(self, crops: Crops, chances: Crops) -> Crops:
-        """Crops after their photometry, if it is batched; `chances` are numbers [crops, batch, n]."""
-        if not self.config.batched_photometry:
+        """Crops after flips and photometry, if these are batched; `chances` are numbers [crops, batch, n]."""
+        if self.config.augment == "workers":
             return crops
         specifications = zip(self.config.views, *(crops.views, chances.views), strict=True)
-        views = [view.photometry(pixels, numbers) for view, pixels, numbers in specifications]
-        locals_ = self.config.locals.photometry(crops.locals.flatten(0, 1), chances.locals.flatten(0, 1))
+        views = [finish(view, pixels, numbers) for view, pixels, numbers in specifications]
+        locals_ = finish(self.config.locals, crops.locals.flatten(0, 1), chances.locals.flatten(0, 1))
         return Crops(torch.stack(views), locals_.view(crops.locals.shape))
 
 
-def widen(picture: Picture, margin: float) -> Picture:
+def finish(view: ViewSpec, pixels: Tensor, chances: Tensor) -> Tensor:
+    """Flip and photometry: uint8 [n, 3, height, width], numbers [n, CHANCES + 1] -> uint8."""
+    mirrored = torch.where((chances[:, -1] < view.flip).view(-1, 1, 1, 1), pixels.flip(-1), pixels)
+    return view.photometry(mirrored, chances[:, :-1])
+
+
+def widen(picture: Picture | Tensor, margin: float) -> Picture | Tensor:
     """A picture mirrored beyond each of its sides, by `margin` in [0, 1] of its width and height."""
-    sides = [int(margin * picture.width), int(margin * picture.height)]  # left and right, top and bottom
-    return transforms.functional.pad(picture, sides, padding_mode="symmetric") if any(sides) else picture
+    height, width = functional.get_size(picture)
+    sides = [int(margin * width), int(margin * height)]  # left and right, top and bottom
+    return functional.pad(picture, sides, padding_mode="symmetric") if any(sides) else picture
 
 
 def normalise(crops: Crops, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Crops:
@@ -180,6 +197,7 @@ def crop(view: ViewSpec) -> transforms.Compose:
         [
             transforms.RandomResizedCrop(view.size, view.scale, interpolation=InterpolationMode.BICUBIC),
             transforms.RandomHorizontalFlip(view.flip),
+            *random_augment(view),
             transforms.RandomApply([transforms.ColorJitter(*photometry.strengths)], photometry.jitter),
             transforms.RandomGrayscale(photometry.grey),
             transforms.RandomApply([GaussianBlur(photometry.radius)], photometry.blur),
@@ -189,17 +207,24 @@ def crop(view: ViewSpec) -> transforms.Compose:
     )
 
 
-def cut(picture: Picture, view: ViewSpec) -> Tensor:
-    """A random box resized and perhaps mirrored, without photometry: uint8 [3, size, size].
+def random_augment(view: ViewSpec) -> list[Callable[..., Any]]:
+    """RandAugment with the view's number of operations; nothing where it has none."""
+    operations = view.random_operations
+    return [transforms.RandAugment(operations, magnitude=9)] if operations else []
 
-    What torchvision's RandomResizedCrop and RandomHorizontalFlip do, in a third of their time.
+
+def cut(picture: Tensor, view: ViewSpec) -> Tensor:
+    """A random box of a picture uint8 [3, height, width], resized: uint8 [3, size, size].
+
+    What torchvision's RandomResizedCrop does, with less around it.
     """
-    chances = torch.rand(2 * TRIES + 3).tolist()
-    box = random_box(picture.width, picture.height, view.scale, chances)
-    resized = picture.crop(box).resize((view.size, view.size), Image.Resampling.BICUBIC)
-    if chances[-1] < view.flip:
-        resized = resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+    height, width = picture.shape[-2:]
+    left, top, right, bottom = random_box(width, height, view.scale, torch.rand(2 * TRIES + 2).tolist())
+    box = picture[:, top:bottom, left:right]
+    resized = functional.resize(box, [view.size, view.size], InterpolationMode.BICUBIC, antialias=True)
+    for operation in random_augment(view):
+        resized = operation(resized)
+    return resized
 
 
 def random_box(

@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from dino_model.errors import SettingError
 from dino_model.images import ImageError, Images
 from training.crops import CropConfig, Crops, MultiCrop
+from training.decoding import decode
+from training.distributed import rank, world
 from training.methods.base import Batch
 from training.randomness import Randomness, mix
 
@@ -28,7 +30,7 @@ class Sample(NamedTuple):
     label: int
     broken: tuple[str, ...]
     chances: Crops
-    """What batched photometry is drawn from, see `MultiCrop`."""
+    """What batched flips and photometry are drawn from, see `MultiCrop`."""
 
 
 class Loaded(NamedTuple):
@@ -36,10 +38,12 @@ class Loaded(NamedTuple):
 
     batch: Batch
     broken: tuple[str, ...]
+    chances: Crops | None = None
+    """What flips and photometry are drawn from that are still to come; None: they are done."""
 
 
-Collated = tuple[Crops, Tensor | None, tuple[str, ...]]
-"""Crops, labels and messages of a batch, as they come from a worker."""
+Collated = tuple[Crops, Tensor | None, tuple[str, ...], Crops | None]
+"""Crops, labels, messages and chances of a batch, as they come from a worker."""
 
 
 class Order(Sampler[list[tuple[int, int]]]):
@@ -48,13 +52,22 @@ class Order(Sampler[list[tuple[int, int]]]):
     The last, incomplete batch of an epoch is dropped. Step s is the same batch however training got there.
     """
 
-    def __init__(self, pictures: int, batch_size: int, seed: int, first_step: int, steps: int) -> None:
+    def __init__(
+        self,
+        pictures: int,
+        batch_size: int,
+        seed: int,
+        first_step: int,
+        steps: int,
+        part: slice = slice(None),
+    ) -> None:
+        """`part` are this rank's places in every batch."""
         if pictures < batch_size:
             raise SettingError(
                 f"{pictures} pictures are fewer than one batch of {batch_size}: lower --batch-size"
             )
         self.pictures, self.batch_size, self.seed = pictures, batch_size, seed
-        self.first_step, self.steps = first_step, steps
+        self.first_step, self.steps, self.part = first_step, steps, part
 
     def __len__(self) -> int:
         return self.steps - self.first_step
@@ -67,7 +80,7 @@ class Order(Sampler[list[tuple[int, int]]]):
                 order = torch.randperm(self.pictures, generator=_generator(self.seed, epoch)).tolist()
             start = batch * self.batch_size
             positions = range(step * self.batch_size, (step + 1) * self.batch_size)
-            yield list(zip(positions, order[start : start + self.batch_size], strict=True))
+            yield list(zip(positions, order[start : start + self.batch_size], strict=True))[self.part]
 
 
 class CropDataset(Dataset[Sample | ImageError]):
@@ -76,8 +89,9 @@ class CropDataset(Dataset[Sample | ImageError]):
     An error is handed on as a value: raised in a worker, it would reach the user as a traceback.
     """
 
-    def __init__(self, images: Images, config: CropConfig, seed: int) -> None:
-        self.images, self.cut, self.seed = images, MultiCrop(config), seed
+    def __init__(self, images: Images, config: CropConfig, seed: int, *, finish: bool = True) -> None:
+        """With `finish` batches have their flips and photometry, else these are left to the device."""
+        self.images, self.cut, self.seed, self.finish = images, MultiCrop(config), seed, finish
 
     def __getitem__(self, item: tuple[int, int]) -> Sample | ImageError:
         position, index = item
@@ -99,20 +113,29 @@ class CropDataset(Dataset[Sample | ImageError]):
         crops, chances = (_stacked(many) for many in zip(*((s.crops, s.chances) for s in cut), strict=True))
         labels = torch.tensor([sample.label for sample in cut])
         broken = tuple(message for sample in cut for message in sample.broken)
-        return self.cut.finish(crops, chances), None if (labels < 0).any() else labels, broken
+        known = None if (labels < 0).any() else labels
+        return (
+            (self.cut.finish(crops, chances), known, broken, None)
+            if self.finish
+            else (crops, known, broken, chances)
+        )
 
-    def _read(self, index: int) -> tuple[Image.Image, int, tuple[str, ...]]:
+    def _read(self, index: int) -> tuple[Image.Image | Tensor, int, tuple[str, ...]]:
         """The picture and its label, or the next readable one, with what was wrong with those skipped."""
         broken: list[str] = []
         labels = self.images.labels
         for i in range(index, index + min(MAX_BROKEN_RUN, len(self.images))):
             place = i % len(self.images)
             try:
-                picture = Image.fromarray(self.images.read(place))
-                return picture, -1 if labels is None else labels[place], tuple(broken)
+                return self._decoded(place), -1 if labels is None else labels[place], tuple(broken)
             except ImageError as error:
                 broken.append(str(error))
         raise ImageError(f"{len(broken)} pictures in a row cannot be read; the first: {broken[0]}")
+
+    def _decoded(self, place: int) -> Image.Image | Tensor:
+        if self.cut.config.augment == "device":
+            return decode(self.images.read_bytes(place), self.images.names[place])
+        return Image.fromarray(self.images.read(place))
 
 
 def batches(
@@ -125,32 +148,36 @@ def batches(
     steps: int,
     workers: int,
     pin_memory: bool = False,
+    finish: bool = True,
 ) -> Iterator[Loaded]:
-    """Batches of training steps `first_step` to `steps`, made by `workers` processes (0: by this one).
+    """This rank's share of the batches of steps `first_step` to `steps`, made by `workers` processes.
 
-    `pin_memory` lets a CUDA device fetch them while it computes.
+    Without workers this process makes them. The ranks' shares are consecutive. `pin_memory` lets a CUDA
+    device fetch them while it computes. Without `finish` batched flips and photometry are left to it.
 
     Raises:
         ImageError: `MAX_BROKEN_RUN` pictures in a row, or all there are, cannot be read.
         SettingError: fewer pictures than a batch.
     """
-    dataset = CropDataset(images, config, seed)
+    dataset = CropDataset(images, config, seed, finish=finish)
+    own = batch_size // world()
+    first = rank() * own
     loader = DataLoader(
         dataset,
-        batch_sampler=Order(len(images), batch_size, seed, first_step, steps),
+        batch_sampler=Order(len(images), batch_size, seed, first_step, steps, slice(first, first + own)),
         num_workers=workers,
         collate_fn=dataset.collate,
         generator=torch.Generator(),  # its own: the global one is the caller's
         pin_memory=pin_memory,
         worker_init_fn=_leave_signals_to_the_main_process,
-        prefetch_factor=batches_ahead(config, batch_size, workers) if workers else None,
+        prefetch_factor=batches_ahead(config, own, workers) if workers else None,
     )
     for step, batch in enumerate(loader, first_step):
         if isinstance(batch, ImageError):
             raise batch
-        crops, labels, broken = batch
-        randomness = Randomness(seed, step, 0, batch_size, batch_size)
-        yield Loaded(Batch(Crops(*crops), labels, randomness), broken)
+        crops, labels, broken, chances = batch
+        randomness = Randomness(seed, step, first, own, batch_size)
+        yield Loaded(Batch(Crops(*crops), labels, randomness), broken, chances and Crops(*chances))
 
 
 def batches_ahead(config: CropConfig, batch_size: int, workers: int) -> int:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from training.distributed import GatherOverRanks, gather
 from training.targets import full_precision
 
 
@@ -70,7 +71,8 @@ def info_nce(queries: Tensor, keys: Tensor, temperature: float, negatives: Tenso
         queries: [..., batch, width], not normalised; leading axes, such as crops, share the keys.
         keys: [batch, width], not normalised; no gradient flows into them.
         temperature: that similarities are divided by.
-        negatives: l2-normalised keys of other pictures [negatives, width]; None: the other keys of the batch.
+        negatives: l2-normalised keys of other pictures [negatives, width]; None: the other keys of the batch,
+            on all ranks.
 
     Returns:
         Scalar, mean over all queries.
@@ -78,7 +80,7 @@ def info_nce(queries: Tensor, keys: Tensor, temperature: float, negatives: Tenso
     queries, keys = unit(queries), unit(keys.detach())
     with torch.autocast(queries.device.type, enabled=False):
         own = (queries * keys).sum(-1, keepdim=True)  # [..., batch, 1]
-        others = queries @ (keys if negatives is None else negatives.to(keys.dtype)).T
+        others = queries @ (gather(keys) if negatives is None else negatives.to(keys.dtype)).T
     logits = others if negatives is None else torch.cat([own, others], dim=-1)  # both hold the own key
     return ((logits / temperature).logsumexp(-1) - own.squeeze(-1) / temperature).mean()
 
@@ -107,7 +109,7 @@ def coding_rate(features: Tensor, error: float = 0.25) -> Tensor:
     """Half logdet(I + d / (B error) Z Z^T): how many directions a batch takes up; an addition to DINO.
 
     Args:
-        features: Z, of length 1 each [..., B, d].
+        features: Z, of length 1 each [..., B, d]; of several ranks together.
         error: squared distortion at which the directions are counted.
 
     Returns:
@@ -115,9 +117,10 @@ def coding_rate(features: Tensor, error: float = 0.25) -> Tensor:
 
     Source: Y. Yu et al. (arXiv:2006.08558), Eq. 3; beside DINO's loss as in SimDINO (arXiv:2502.10385).
     """
-    batch, width = features.shape[-2:]
     with torch.autocast(features.device.type, enabled=False):
-        gram = features.float() @ features.float().mT  # [..., B, B]
+        features = GatherOverRanks.apply(features.float().movedim(-2, 0)).movedim(0, -2)
+        batch, width = features.shape[-2:]
+        gram = features @ features.mT  # [..., B, B]
         identity = torch.eye(batch, device=features.device)
         return torch.logdet(identity + width / (batch * error) * gram) / 2
 

@@ -34,8 +34,8 @@ class Photometry:
 
     def __call__(self, crops: Tensor, chances: Tensor) -> Tensor:
         """uint8 [n, 3, height, width] and numbers in [0, 1) [n, CHANCES] -> uint8 [n, 3, height, width]."""
-        often = torch.tensor([self.jitter, self.grey, self.blur, self.solarise])
-        spread, middle = torch.tensor(self.strengths), torch.tensor([1.0, 1.0, 1.0, 0.0])
+        often = chances.new_tensor([self.jitter, self.grey, self.blur, self.solarise])
+        spread, middle = chances.new_tensor(self.strengths), chances.new_tensor([1.0, 1.0, 1.0, 0.0])
         low, high = (middle - spread).maximum(middle - 1), middle + spread
         jittered, greyed, blurred, solarised = (chances[:, :4] < often).T
         strengths = low + (high - low) * chances[:, 4:8]
@@ -68,7 +68,7 @@ def jitter(pixels: Tensor, strengths: Tensor, orders: Tensor) -> Tensor:
 
 def grey(pixels: Tensor) -> Tensor:
     """Luma: [n, 3, height, width] -> [n, 1, height, width]."""
-    return (pixels * torch.tensor(GREY).view(3, 1, 1)).sum(1, keepdim=True)
+    return (pixels * pixels.new_tensor(GREY).view(3, 1, 1)).sum(1, keepdim=True)
 
 
 def brightness(pixels: Tensor, factor: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ def hue(pixels: Tensor, turn: Tensor) -> Tensor:
     chroma = value - pixels.amin(1, keepdim=True)
     ahead, behind = (pixels.gather(1, (most + shift) % 3) for shift in (1, 2))
     sextant = 2 * most + (ahead - behind) / chroma.clamp(min=1e-6)  # of the circle, red at 0
-    places = sextant + 6 * turn - torch.tensor([0.0, 2.0, 4.0]).view(3, 1, 1)  # from each colour's own
+    places = sextant + 6 * turn - pixels.new_tensor([0.0, 2.0, 4.0]).view(3, 1, 1)  # from each colour's own
     distance = ((places + 3) % 6 - 3).abs()  # 0 to 3
     return value - chroma * (distance - 1).clamp_(0, 1)
 
@@ -109,7 +109,7 @@ def gaussian_blur(pixels: Tensor, radii: Tensor) -> Tensor:
 
 def _blur_matrices(radii: Tensor, side: int) -> Tensor:
     """Gaussian weights of every pixel for every other on a line: [n, side, side], rows sum to one."""
-    places = torch.arange(side)
+    places = torch.arange(side, device=radii.device)
     squares = (places[:, None] - places).square()
     return torch.softmax(-squares / (2 * radii.clamp(min=0.01).square()).view(-1, 1, 1), dim=-1)
 

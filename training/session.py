@@ -19,8 +19,9 @@ from dino_model.errors import SettingError
 from dino_model.images import Images
 from training import initialise
 from training.checkpoint import CONFIG_FORMAT, Run, RunError
+from training.crops import MultiCrop
 from training.data import Loaded, batches
-from training.distributed import world
+from training.distributed import rank, synchronise_batch_norm, texts, world
 from training.loop import Arithmetic, train
 from training.optim import create_optimizer
 from training.plan import Plan
@@ -56,17 +57,23 @@ class Session:
     ) -> None:
         self.recipe, self.images, self.seed, self.workers = recipe, images, seed, workers
         self.device = torch.device(device)
+        check_ranks("pictures", f"{len(images):,} of fingerprint {images.inventory()}")
+        check_ranks("settings", str((recipe, seed, precision, accumulate)))
         self.plan = Plan.of(recipe, len(images))
-        self.arithmetic = Arithmetic(self.device, precision, recipe.mean, recipe.std, accumulate)
+        self.arithmetic = Arithmetic(
+            self.device, precision, recipe.mean, recipe.std, accumulate, MultiCrop(recipe.crops)
+        )
         classes = 0 if images.labels is None else len(images.classes)
         check_batch(recipe, classes, accumulate)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             self.method = recipe.method.build(recipe.backbone, self.plan.method, classes).to(self.device)
         choose_training_attention(self.method, self.device, precision)
-        check_batch_norm(self.method, recipe.batch_size // world(), accumulate)
-        if world() > 1:
-            self.method = nn.SyncBatchNorm.convert_sync_batchnorm(self.method)
+        check_batch_norm(self.method, recipe.batch_size, accumulate)
+        if world() > 1 and self.device.type == "cuda":
+            nn.SyncBatchNorm.convert_sync_batchnorm(self.method)
+        elif world() > 1:
+            synchronise_batch_norm(self.method)
         self.optimizer = create_optimizer(recipe.optimizer.name, self.method.parameter_groups(), self.device)
 
     def start_from(self, run: Path | None = None, backbone: str | None = None) -> int | None:
@@ -107,7 +114,10 @@ class Session:
         for name, words in FIXED.items():
             if before.get(name) not in (None, now[name]):
                 raise RunError(f"cannot resume {run.folder}: {words} was {before[name]}, now {now[name]}")
-        return run.load(self.method, self.optimizer)
+        step = run.load(self.method, self.optimizer)
+        if rank() == 0:
+            run.tidy(step)
+        return step
 
     def batches(self, first_step: int = 0) -> Iterator[Loaded]:
         """The batches of the training from a step on."""
@@ -120,6 +130,7 @@ class Session:
             steps=self.plan.steps,
             workers=self.workers,
             pin_memory=self.device.type == "cuda",
+            finish=self.device.type == "cpu",
         )
 
     def train(
@@ -129,6 +140,7 @@ class Session:
         *,
         save_every: int = 200,
         milestone_every: int = 5000,
+        keep: int = 0,
         observe: Callable[[int, dict[str, float], Sequence[str]], dict[str, float]] = lambda *_: {},
         interrupted: Callable[[], bool] = lambda: False,
     ) -> int:
@@ -136,7 +148,7 @@ class Session:
 
         At step 0 the run is created, after `resume` it goes on. Returns the number of steps done.
         """
-        if first_step == 0 and not (run.folder / "config.json").exists():
+        if first_step == 0 and rank() == 0 and not (run.folder / "config.json").exists():
             run.create(self.config())
         return train(
             self.method,
@@ -148,6 +160,7 @@ class Session:
             first_step=first_step,
             save_every=save_every,
             milestone_every=milestone_every,
+            keep=keep,
             observe=observe,
             interrupted=interrupted,
         )
@@ -160,6 +173,17 @@ FIXED = {
     "data": "the fingerprint of names and sizes of the pictures",
 }
 """What a run cannot go on without: with another, its steps would be others."""
+
+
+def check_ranks(what: str, own: str) -> None:
+    """Raise SettingError where ranks have other pictures or settings than the first one."""
+    first, *others = texts(own)
+    for number, other in enumerate(others, 1):
+        if other != first:
+            raise SettingError(
+                f"the processes have different {what}: process 0 {first}, process {number} {other}; "
+                "pass them all the same"
+            )
 
 
 def check_batch_norm(method: nn.Module, pictures: int, accumulate: int) -> None:

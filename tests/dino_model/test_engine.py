@@ -17,6 +17,7 @@ from dino_model.predictor import AttentionPredictor
 from dino_model.readable import readable
 from dino_model.weights import LoadedModel
 
+pytestmark = pytest.mark.openvino
 CPU = torch.device("cpu")
 SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 0}
 ANY_SIZE = {"dynamic_img_size": True, "dynamic_img_pad": True}

@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import timm
@@ -15,6 +16,7 @@ from dino_model.checkpoints import WeightsError
 from dino_model.commands import main
 from dino_model.download import DownloadError
 from dino_model.hub import to_timm_names
+from dino_model.predictor import AttentionPredictor
 from dino_model.weights import is_local, is_path, load_model
 
 WIDTH, HEADS, DEPTH, PATCH, SIDE = 48, 3, 2, 8, 4
@@ -155,6 +157,155 @@ def test_transformers_weights_give_the_tokens_of_its_own_forward(
         found = model.backbone.forward_features(images)
     torch.testing.assert_close(found, plain_tokens(tensors, images, gated), atol=1e-4, rtol=1e-4)
     assert f"({kind})" in facts(name).source
+
+
+def dinov3_tensors(gated: bool, registers: int = 4) -> dict[str, Tensor]:
+    """Names as transformers writes them for DINOv3."""
+    tensors = {
+        "embeddings.cls_token": drawn(1, 1, WIDTH),
+        "embeddings.mask_token": drawn(1, 1, WIDTH),
+        "embeddings.patch_embeddings.weight": drawn(WIDTH, 3, PATCH, PATCH),
+        "embeddings.patch_embeddings.bias": drawn(WIDTH),
+    }
+    if registers:
+        tensors["embeddings.register_tokens"] = drawn(1, registers, WIDTH)
+    for block in range(DEPTH):
+        at = f"layer.{block}."
+        for part in "qkvo":
+            tensors[f"{at}attention.{part}_proj.weight"] = drawn(WIDTH, WIDTH)
+            if part != "k":
+                tensors[f"{at}attention.{part}_proj.bias"] = drawn(WIDTH)
+        for name in ("up", "gate") if gated else ("up",):
+            tensors[f"{at}mlp.{name}_proj.weight"] = drawn(2 * WIDTH, WIDTH)
+            tensors[f"{at}mlp.{name}_proj.bias"] = drawn(2 * WIDTH)
+        tensors[f"{at}mlp.down_proj.weight"] = drawn(WIDTH, 2 * WIDTH)
+        tensors[f"{at}mlp.down_proj.bias"] = drawn(WIDTH)
+        for number in (1, 2):
+            tensors[f"{at}norm{number}.weight"] = 1 + drawn(WIDTH)
+            tensors[f"{at}norm{number}.bias"] = drawn(WIDTH)
+            tensors[f"{at}layer_scale{number}.lambda1"] = drawn(WIDTH)
+    return tensors | {"norm.weight": 1 + drawn(WIDTH), "norm.bias": drawn(WIDTH)}
+
+
+def described_dinov3(gated: bool = False, registers: int = 4, **more: object) -> dict:
+    return {
+        "model_type": "dinov3_vit",
+        "hidden_size": WIDTH,
+        "intermediate_size": 2 * WIDTH,
+        "num_hidden_layers": DEPTH,
+        "num_attention_heads": HEADS,
+        "num_register_tokens": registers,
+        "patch_size": PATCH,
+        "layer_norm_eps": 1e-5,
+        "rope_theta": 50.0,
+        "hidden_act": "silu" if gated else "gelu",
+        "use_gated_mlp": gated,
+        "query_bias": True,
+        "key_bias": False,
+        "value_bias": True,
+    } | more
+
+
+def rotated(x: Tensor, grid: tuple[int, int], theta: float) -> Tensor:
+    """Patches [1, heads, patches, d] turned by their place: centres from -1 to 1, d / 4 periods a side."""
+    d = x.shape[-1]
+    places = [(2 * torch.arange(side) + 1) / side - 1 for side in grid]
+    y, x_ = torch.meshgrid(*places, indexing="ij")
+    speeds = 2 * torch.pi / theta ** (4 * torch.arange(d // 4) / d)
+    angles = torch.cat([y.reshape(-1, 1) * speeds, x_.reshape(-1, 1) * speeds], dim=1).repeat(1, 2)
+    first, second = x.chunk(2, dim=-1)
+    return x * angles.cos() + torch.cat([-second, first], dim=-1) * angles.sin()
+
+
+def plain_dinov3_tokens(weights: dict[str, Tensor], images: Tensor, gated: bool) -> Tensor:
+    """DINOv3's forward from transformers' names: [1, tokens, width]."""
+
+    def linear(x: Tensor, name: str) -> Tensor:
+        return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", torch.zeros(1))
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return nn.functional.layer_norm(x, (WIDTH,), weights[f"{name}.weight"], weights[f"{name}.bias"], 1e-5)
+
+    embedding = "embeddings.patch_embeddings"
+    x = nn.functional.conv2d(images, weights[f"{embedding}.weight"], weights[f"{embedding}.bias"], PATCH)
+    grid = (x.shape[2], x.shape[3])
+    prefix = [weights["embeddings.cls_token"]]
+    if "embeddings.register_tokens" in weights:
+        prefix.append(weights["embeddings.register_tokens"])
+    x = torch.cat([*prefix, x.flatten(2).transpose(1, 2)], dim=1)
+    still = x.shape[1] - grid[0] * grid[1]
+    for block in range(DEPTH):
+        at = f"layer.{block}."
+        y = norm(x, f"{at}norm1")
+        query, key, value = (
+            linear(y, f"{at}attention.{part}_proj").unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            for part in "qkv"
+        )
+        query, key = (
+            torch.cat([part[:, :, :still], rotated(part[:, :, still:], grid, 50)], dim=2)
+            for part in (query, key)
+        )
+        y = ((query @ key.transpose(-2, -1) / (WIDTH // HEADS) ** 0.5).softmax(-1) @ value).transpose(1, 2)
+        x = x + linear(y.flatten(2), f"{at}attention.o_proj") * weights[f"{at}layer_scale1.lambda1"]
+        y = norm(x, f"{at}norm2")
+        up = linear(y, f"{at}mlp.up_proj")
+        y = nn.functional.silu(linear(y, f"{at}mlp.gate_proj")) * up if gated else nn.functional.gelu(up)
+        x = x + linear(y, f"{at}mlp.down_proj") * weights[f"{at}layer_scale2.lambda1"]
+    return norm(x, "norm")
+
+
+@pytest.mark.parametrize(("gated", "registers", "prefix"), [(False, 4, ""), (True, 0, "dinov3_vit.")])
+def test_transformers_dinov3_gives_the_tokens_of_its_own_forward(
+    gated: bool, registers: int, prefix: str, cache: Path
+):
+    tensors = dinov3_tensors(gated, registers)
+    config = described_dinov3(gated, registers)
+    repository(cache / "a" / "b", config, {prefix + name: tensor for name, tensor in tensors.items()})
+    model = load_model("hf:a/b")
+    for height, width in ((32, 32), (48, 24)):
+        images = torch.randn(1, 3, height, width)
+        with torch.no_grad():
+            found = model.backbone.forward_features(images)
+        expected = plain_dinov3_tokens(tensors, images, gated)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    predictor = AttentionPredictor(model, size=32, precision="fp32", device="cpu")
+    predictor.set_image(np.random.default_rng(0).integers(0, 256, (48, 32, 3), np.uint8))
+    assert predictor.cls_attention().shape == (HEADS, 6, 4)
+    assert "(dinov3_vit)" in facts("hf:a/b").source
+
+
+def test_newer_files_of_transformers_are_read_the_same(cache: Path):
+    tensors, config = dinov3_tensors(False), described_dinov3()
+    repository(cache / "a" / "old", config, tensors)
+    newer = {name.replace("layer.", "model.layer."): tensor for name, tensor in tensors.items()}
+    config["rope_parameters"] = {"rope_theta": config.pop("rope_theta")}
+    repository(cache / "a" / "new", config, newer)
+    images = torch.randn(1, 3, 32, 40)
+    with torch.no_grad():
+        old, new = (load_model(f"hf:a/{name}").backbone(images) for name in ("old", "new"))
+    assert torch.equal(old, new)
+
+
+@pytest.mark.parametrize(
+    ("config", "change", "message"),
+    [
+        (
+            {"hidden_act": "relu"},
+            {},
+            "does not describe a dinov3_vit: .*hidden_act is 'relu', expected 'gelu'",
+        ),
+        ({"query_bias": False}, {}, "do not fit"),
+        ({}, {"layer.1.attention.k_proj.bias": WIDTH}, "do not fit|without keys and values"),
+        ({}, {"layer.1.mlp.gate_proj.weight": (WIDTH, WIDTH)}, "do not fit"),
+    ],
+)
+def test_a_dinov3_that_does_not_fit_is_refused(config: dict, change: dict, message: str, cache: Path):
+    tensors = dinov3_tensors(False) | {
+        name: drawn(*(size if isinstance(size, tuple) else (size,))) for name, size in change.items()
+    }
+    repository(cache / "a" / "b", described_dinov3(**config), tensors)
+    with pytest.raises(WeightsError, match=message):
+        load_model("hf:a/b")
 
 
 def test_the_papers_own_repositories_resample_positions_its_way(cache: Path):

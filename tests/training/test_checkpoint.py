@@ -1,5 +1,6 @@
 import errno
 import json
+import threading
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import nn
 from dino_model.errors import sentence
 from training import checkpoint
 from training.__main__ import main
-from training.checkpoint import Run, RunError, read_state
+from training.checkpoint import Run, RunError, Saver, read_state, snapshot
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def learner(value=0.0):
 def test_a_state_comes_back_whole(run):
     model, optimizer = learner()
     run.create({"backbone": {}})
-    run.save(7, model, optimizer)
+    run.write(snapshot(7, model, optimizer))
     other, other_optimizer = learner(5.0)
     assert run.load(other, other_optimizer) == 7
     torch.testing.assert_close(other.state_dict(), model.state_dict())
@@ -38,7 +39,7 @@ def test_a_state_comes_back_whole(run):
 def test_a_kill_while_writing_leaves_the_old_state(run, monkeypatch):
     model, optimizer = learner()
     run.create({})
-    run.save(1, model, optimizer)
+    run.write(snapshot(1, model, optimizer))
 
     def die(state, file):
         file.write(b"half a che")
@@ -46,45 +47,45 @@ def test_a_kill_while_writing_leaves_the_old_state(run, monkeypatch):
 
     monkeypatch.setattr(torch, "save", die)
     with pytest.raises(KeyboardInterrupt):
-        run.save(2, model, optimizer)
+        run.write(snapshot(2, model, optimizer))
     assert run.load(*learner()) == 1
 
 
 def test_what_a_kill_left_half_written_is_removed(run):
     run.create({})
-    run.save(1, *learner())
+    run.write(snapshot(1, *learner()))
     (run.folder / ".checkpoint.0123abcd.pt").write_bytes(b"half a che")
-    assert run.load(*learner()) == 1
+    run.tidy(run.load(*learner()))
     assert sorted(path.name for path in run.folder.glob(".*")) == []
 
 
 def test_log_lines_after_the_checkpoint_are_dropped(run):
     run.create({})
-    run.save(3, *learner())
+    run.write(snapshot(3, *learner()))
     lines = [json.dumps({"step": step}) for step in range(5)]
     run.log.write_text("\n".join(lines) + '\n{"step": 5, "lo')
-    run.load(*learner())
+    run.tidy(run.load(*learner()))
     assert [json.loads(line)["step"] for line in run.log.read_text().splitlines()] == [0, 1, 2]
 
 
 def test_milestones_are_kept(run):
     run.create({})
-    run.save(10, *learner(), milestone=True)
-    run.save(11, *learner())
+    run.write(snapshot(10, *learner()), milestone=True)
+    run.write(snapshot(11, *learner()))
     assert sorted(path.name for path in run.folder.glob("*.pt")) == ["checkpoint.pt", "step-00000010.pt"]
     assert read_state(run.folder / "step-00000010.pt")["step"] == 10
 
 
 def test_a_second_run_does_not_overwrite_the_first(run):
     run.create({})
-    run.save(0, *learner())
+    run.write(snapshot(0, *learner()))
     with pytest.raises(RunError, match="already holds a run: --resume"):
         run.create({})
 
 
 def test_a_state_that_does_not_fit_is_named(run):
     run.create({})
-    run.save(0, *learner())
+    run.write(snapshot(0, *learner()))
     other = nn.Linear(3, 3)  # neither weight nor bias fits
     with pytest.raises(RunError, match="size mismatch for weight") as caught:
         run.load(other, torch.optim.AdamW(other.parameters()))
@@ -94,7 +95,7 @@ def test_a_state_that_does_not_fit_is_named(run):
 
 def test_a_milestone_is_nothing_to_resume_from(run):
     run.create({})
-    run.save(3, *learner(), milestone=True)
+    run.write(snapshot(3, *learner()), milestone=True)
     (run.folder / "step-00000003.pt").replace(run.checkpoint)
     with pytest.raises(RunError, match=r"holds weights only.*--init-from"):
         run.load(*learner())
@@ -127,7 +128,7 @@ def test_a_broken_configuration_is_named(run, content):
 
 def test_a_full_disk_is_named_in_the_systems_words(run, monkeypatch):
     run.create({})
-    run.save(1, *learner())
+    run.write(snapshot(1, *learner()))
 
     class File:
         def __init__(self, file):
@@ -143,7 +144,7 @@ def test_a_full_disk_is_named_in_the_systems_words(run, monkeypatch):
 
     monkeypatch.setattr(checkpoint, "_save", lambda state, file: honest_save(state, File(file)))
     with pytest.raises(OSError, match="No space") as caught:
-        run.save(2, *learner())
+        run.write(snapshot(2, *learner()))
     assert sentence(caught.value) == f"cannot use '{run.checkpoint}': no space left on device"
     monkeypatch.undo()
     assert run.load(*learner()) == 1
@@ -171,7 +172,7 @@ def test_a_configuration_of_the_first_format_comes_as_todays(run):
 def test_a_kept_run_holds_the_networks_in_half_precision_and_no_path(run, tmp_path, capsys):
     model, optimizer = learner(0.1)
     run.create({"backbone": {"width": 2}, "data": {"path": "/home/me"}, "command": "pretrain /home/me"})
-    run.save(7, model, optimizer)
+    run.write(snapshot(7, model, optimizer))
     kept = Run(tmp_path / "kept")
     assert main(["keep", str(run.folder), "--output", str(kept.folder)]) == 0
     assert f"--init-from {kept.folder} starts from it" in capsys.readouterr().out
@@ -186,3 +187,58 @@ def test_a_kept_run_holds_the_networks_in_half_precision_and_no_path(run, tmp_pa
     with pytest.raises(RunError, match="holds no run"):
         Run(tmp_path / "nowhere").keep(Run(tmp_path / "other"))
     assert not (tmp_path / "other").exists()
+
+
+def test_what_is_written_in_the_background_is_the_state_when_it_was_asked_for(run, monkeypatch):
+    model, optimizer = learner()
+    run.create({})
+    expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    may_write, honest = threading.Event(), Run.write
+
+    def slow(*arguments, **options):
+        assert may_write.wait(20)
+        honest(*arguments, **options)
+
+    monkeypatch.setattr(Run, "write", slow)
+    with Saver(run) as saver:
+        saver.save(3, model, optimizer)
+        nn.init.constant_(model.weight, 7.0)  # training goes on
+        may_write.set()
+    torch.testing.assert_close(read_state(run.checkpoint)["method"], expected, rtol=0, atol=0)
+
+
+def test_what_went_wrong_in_the_background_is_raised_in_the_next_step(run, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
+
+    run.create({})
+    monkeypatch.setattr(Run, "write", full)
+    saver = Saver(run)
+    saver.save(1, *learner())
+    saver.thread.shutdown()
+    with pytest.raises(OSError, match="No space"):
+        saver.check()
+
+
+def test_the_last_checkpoint_is_waited_for_and_its_error_raised(run, monkeypatch):
+    monkeypatch.setattr(Run, "write", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError), Saver(run) as saver:
+        saver.save(1, *learner())
+
+
+def test_the_newest_milestones_are_kept(run):
+    run.create({})
+    with Saver(run, keep=2) as saver:
+        for step in (10, 20, 30):
+            saver.save(step, *learner(), milestone=True)
+    assert sorted(path.name for path in run.folder.glob("*.pt")) == [
+        "checkpoint.pt",
+        "step-00000020.pt",
+        "step-00000030.pt",
+    ]
+
+
+def test_other_ranks_write_nothing(tmp_path):
+    with Saver(None) as saver:
+        saver.save(1, *learner(), milestone=True)
+    assert not list(tmp_path.iterdir())

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ from training.crops import (
     ViewSpec,
     crop,
     cut,
+    finish,
     normalise,
     random_box,
     widen,
 )
-from training.photometry import Photometry
+from training.photometry import CHANCES, Photometry
 
 
 @pytest.fixture
@@ -272,26 +274,37 @@ def test_boxes_lie_inside_and_are_drawn_as_torchvision_draws_them(width, height)
         assert ours.std() == pytest.approx(plain.std(), abs=0.02 * max(width, height))
 
 
-def test_a_cut_is_its_box_resized_and_mirrored_half_of_the_time(picture):
+def test_a_cut_is_its_box_as_pillow_resizes_it(picture, monkeypatch):
+    monkeypatch.setattr("training.crops.random_box", lambda *_: (5, 10, 75, 70))
+    tensor = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+    expected = picture.crop((5, 10, 75, 70)).resize((24, 24), Image.Resampling.BICUBIC)
+    found = cut(tensor, ViewSpec(24, (0.9, 1.0)))
+    assert found.dtype == torch.uint8
+    assert np.abs(found.permute(1, 2, 0).numpy().astype(int) - np.asarray(expected).astype(int)).max() <= 1
+
+
+def test_crops_are_mirrored_by_their_last_chance():
+    pixels = torch.arange(24, dtype=torch.uint8).view(1, 1, 4, 6).expand(200, 3, 4, 6)
+    view = ViewSpec(4, (0.5, 1.0), Photometry(blur=0, jitter=0, grey=0))
     torch.manual_seed(0)
-    square = Image.fromarray(np.asarray(picture)[:90, :90])
-    mirrored = 0
-    for _ in range(200):
-        columns = cut(square, ViewSpec(24, (0.9, 1.0)))[1].float().mean(0)  # green grows with the column
-        mirrored += bool(columns[0] > columns[-1])
-    assert 70 < mirrored < 130
-    assert cut(square, ViewSpec(24, (0.9, 1.0))).shape == (3, 24, 24)
+    chances = torch.rand(200, CHANCES + 1)
+    found = finish(view, pixels, chances)
+    mirrored = chances[:, -1] < 0.5
+    assert 70 < mirrored.sum() < 130
+    assert torch.equal(found[mirrored], pixels[mirrored].flip(-1))
+    assert torch.equal(found[~mirrored], pixels[~mirrored])
 
 
 def test_batched_photometry_finishes_what_was_only_cut(picture):
-    config = CropConfig(global_size=32, local_size=16, local_crops=3, batched_photometry=True)
+    config = CropConfig(global_size=32, local_size=16, local_crops=3, augment="device")
     pipeline = MultiCrop(config)
     torch.manual_seed(0)
-    crops, chances = pipeline(picture), pipeline.chances()
+    crops = pipeline(torch.from_numpy(np.array(picture)).permute(2, 0, 1))
+    chances = pipeline.chances()
     assert (crops.views.shape, crops.locals.shape) == ((2, 3, 32, 32), (3, 3, 16, 16))
     batch = [Crops(*(group[:, None] for group in groups)) for groups in (crops, chances)]
     done = pipeline.finish(*batch)
-    first, second, local = (view.photometry for view in (*config.views, config.locals))
+    first, second, local = (partial(finish, view) for view in (*config.views, config.locals))
     assert torch.equal(done.views[0], first(crops.views[:1], chances.views[:1]))
     assert torch.equal(done.views[1], second(crops.views[1:], chances.views[1:]))
     assert torch.equal(done.locals[:, 0], local(crops.locals, chances.locals))
@@ -312,3 +325,43 @@ def test_other_methods_have_their_papers_colours_in_every_crop(augmentation, str
         colours = view.photometry
         assert (colours.strengths, colours.jitter, colours.grey) == (strengths, jitter, grey)
         assert (colours.blur, colours.solarise) == (blur, 0.0)
+
+
+@pytest.mark.parametrize("augment", ["workers", "device"])
+def test_deits_crops_go_through_randaugment(augment, monkeypatch):
+    asked = []
+    colour = Image.new("RGB", (8, 8), (1, 2, 3))
+    done = colour if augment == "workers" else torch.tensor([1, 2, 3]).byte().view(3, 1, 1).expand(3, 8, 8)
+    monkeypatch.setattr(
+        "training.crops.transforms.RandAugment",
+        lambda operations, magnitude: asked.append((operations, magnitude)) or (lambda _: done),
+    )
+    config = CropConfig(8, 8, 1, global_crops=1, augmentation="deit", augment=augment)
+    cut = MultiCrop(config)
+    white = Image.new("RGB", (9, 9), "white")
+    crops = cut(white if augment == "workers" else torch.full((3, 9, 9), 255, dtype=torch.uint8))
+    assert set(asked) == {(2, 9)}
+    assert all((group == torch.tensor([1, 2, 3]).view(3, 1, 1)).all() for group in crops)
+    assert not any(view.random_operations for view in CropConfig().views)
+
+
+def test_both_ways_to_augment_give_crops_of_the_same_statistics(picture):
+    """Mean, contrast and detail of 300 pictures' crops, each kind of crop by itself."""
+    tensor = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+
+    def statistics(augment, source):
+        pipeline = MultiCrop(CropConfig(global_size=32, local_size=16, local_crops=1, augment=augment))
+        torch.manual_seed(0)
+        pairs = [(pipeline(source), pipeline.chances()) for _ in range(300)]
+        batch = [
+            Crops(*(torch.stack(many, 1) for many in zip(*group, strict=True)))
+            for group in zip(*pairs, strict=True)
+        ]
+        done = pipeline.finish(*batch)
+        kinds = [pixels.float() for pixels in (*done.views, *done.locals)]
+        detail = [pixels.diff(dim=-1).abs().mean() for pixels in kinds]
+        bright = [(pixels.mean(), pixels.std((1, 2, 3)).mean()) for pixels in kinds]
+        return torch.tensor([[*both, fine * 10] for both, fine in zip(bright, detail, strict=True)])
+
+    found, expected = statistics("device", tensor), statistics("workers", picture)
+    torch.testing.assert_close(found, expected, rtol=0.08, atol=2)

@@ -157,7 +157,7 @@ def test_rates_are_the_papers(method, name, architecture, optimizer, peak, last,
         ("byol", "comparison", (2, 0), (0.14, 1.0), "dino"),
         ("moco-v2", "comparison", (2, 0), (0.14, 1.0), "dino"),
         ("swav", "comparison", (2, 6), (0.25, 1.0), "dino"),
-        ("supervised", "deit", (1, 0), (0.08, 1.0), "supervised"),
+        ("supervised", "deit", (1, 0), (0.08, 1.0), "deit"),
     ],
 )
 def test_crops_are_the_papers(method, name, crops, scales, augmentation):
@@ -169,3 +169,8 @@ def test_crops_are_the_papers(method, name, crops, scales, augmentation):
 def test_the_papers_moco_has_a_larger_head_with_a_norm():
     head = recipes.RECIPES["moco-v2"]["comparison"]().recipe.method.head
     assert (head.layers, head.batch_norm, head.prototypes, head.bottleneck) == (3, True, 256, None)
+
+
+def test_swavs_small_batches_are_assigned_along_with_a_queue():
+    method = recipes.RECIPES["swav"]["small-batch"]().recipe.method
+    assert (method.epsilon, method.queue, method.queue_start_epoch) == (0.05, 3840, 15)

@@ -4,27 +4,26 @@ import dataclasses
 import platform
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import tyro
+import torch
 
 from dino_model.device import Precision, choose_device, choose_precision
 from dino_model.errors import SettingError
-from dino_model.head import HeadConfig
-from dino_model.images import ImageError, Images, open_images
+from dino_model.images import open_images
 from dino_model.weights import is_path
-from training import recipes
 from training.checkpoint import Run, RunError
+from training.distributed import LostRank, joined, rank, world
 from training.loop import Diverged
 from training.monitor import Monitor, Probe, Progress
-from training.recipes import METHODS, MethodName, Recipe, RecipeName
+from training.recipes import MethodName, Recipe, RecipeName, recipe_of
 from training.session import Session
-from training.settings import at_least, restored
+from training.settings import at_least
 
 PROGRAM = "python -m training pretrain"
 EXIT_CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
@@ -51,16 +50,6 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Peek(Choice):
-    """A first look at the command line: what the recipe is derived from."""
-
-    epochs: int | None = None
-    batch_size: int | None = None
-    global_size: int | None = None
-    image_size: int | None = None
-
-
-@dataclass(frozen=True)
 class Pretrain(Choice):
     """Train a backbone without labels (or, to compare, with them)."""
 
@@ -82,6 +71,8 @@ class Pretrain(Choice):
     """Steps between checkpoints."""
     milestone_every: int = 5000
     """Steps between checkpoints that are kept."""
+    keep: int = 0
+    """Newest of these that stay; 0: all."""
     probe_every: int = 1000
     """Steps between k-NN probes of every network on labelled pictures; 0 for none."""
     settings: Recipe = field(default_factory=Recipe)
@@ -91,7 +82,14 @@ class Pretrain(Choice):
         """Check, build, train; returns the exit code."""
         check_options(self)
         run = Run(_folder(self))
-        device = choose_device(self.device)
+        try:
+            with joined(choose_device(self.device)) as device:
+                return self._run(run, device)
+        except LostRank as error:
+            raise LostRank(f"{error}; --resume {run.folder} goes on from the last checkpoint") from None
+
+    def _run(self, run: Run, device: torch.device) -> int:
+        resumed = self.resume is not None and run.checkpoint.exists()
         precision = choose_precision(self.precision, device)
         assert self.data is not None
         images = open_images(self.data, exclude=self.exclude)
@@ -104,11 +102,7 @@ class Pretrain(Choice):
             workers=self.workers,
             accumulate=self.accumulate,
         )
-        done = (
-            resume(self, session, run)
-            if self.resume and run.checkpoint.exists()
-            else begin(self, session, run)
-        )
+        done = resume(self, session, run) if resumed else begin(self, session, run)
         return train(self, session, run, done)
 
 
@@ -119,7 +113,8 @@ def begin(options: Pretrain, session: Session, run: Run) -> int:
         print(f"weights of {options.init_from}, step {step}")
     if options.init_backbone:
         print(f"backbone of {options.init_backbone}, a fresh head")
-    run.create(session.config() | circumstances(options))
+    if rank() == 0:
+        run.create(session.config() | circumstances(options))
     return 0
 
 
@@ -144,7 +139,7 @@ def resume(options: Pretrain, session: Session, run: Run) -> int:
     print(f"{run.folder}: going on at step {done} of {session.plan.steps}")
     if changed:
         print(f"from here on {_in_words(changed)}")
-    if changed or before.get("data") is None:  # of the first format
+    if rank() == 0 and (changed or before.get("data") is None):  # of the first format
         history = [*before.get("changes", []), *([{"step": done, "changed": changed}] if changed else [])]
         kept = {name: before[name] for name in ("command", "versions", "init") if name in before}
         run.rewrite(now | circumstances(options) | kept | {"changes": history})
@@ -161,6 +156,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
     print(
         f"{len(session.images):,} pictures, {steps:,} steps of {recipe.batch_size} "
         f"in {recipe.epochs} epochs, {session.device.type}, {precision}, {recipe.method.name}"
+        + (f", {world()} processes" if world() > 1 else "")
     )
     monitor = watch(options, session, first_step)
     try:
@@ -170,6 +166,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
                 first_step,
                 save_every=options.save_every,
                 milestone_every=options.milestone_every,
+                keep=options.keep,
                 observe=monitor,
                 interrupted=lambda: bool(received),
             )
@@ -185,7 +182,9 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
         print(f"{len(monitor.broken)} unreadable pictures were skipped")
     goes_on = f", --resume {run.folder} goes on" if done < steps else ""
     print(f"{run.folder}: {done:,} of {steps:,} steps done{goes_on}")
-    return EXIT_CODES[received[0]] if done < steps and received else 0
+    if done == steps:
+        return 0
+    return EXIT_CODES[received[0] if received else signal.SIGTERM]  # where another rank was told to stop
 
 
 def watch(options: Pretrain, session: Session, first_step: int) -> Monitor:
@@ -218,101 +217,6 @@ def stop_signal() -> Iterator[list[signal.Signals]]:
             signal.signal(number, handler)
 
 
-# --- the command line
-
-
-def parse(arguments: Sequence[str]) -> Pretrain:
-    """The command line; the defaults of the settings are the chosen recipe's or the resumed run's."""
-    arguments = _with_folder(list(arguments))
-    asked = [word for word in arguments if word not in ("-h", "--help")]
-    choice, _ = tyro.cli(Peek, args=asked, return_unknown_args=True, prog=PROGRAM)
-    run = Run(choice.resume) if choice.resume else None
-    if run and (run.folder / "config.json").is_file():
-        default = of_run(run, choice)
-    else:
-        default = of_recipe(choice, announced=len(asked) == len(arguments))
-    refuse_variants_of_others(arguments, default.method)
-    return tyro.cli(
-        tyro.conf.AvoidSubcommands[tyro.conf.OmitArgPrefixes[Pretrain]],
-        args=arguments,
-        default=default,
-        prog=PROGRAM,
-    )
-
-
-def refuse_variants_of_others(arguments: Sequence[str], method: str) -> None:
-    """Raise SettingError for the first option that belongs to other methods than the chosen one."""
-
-    def options(config: type) -> set[str]:
-        names = {field.name for field in dataclasses.fields(config)}
-        return names | (
-            {field.name for field in dataclasses.fields(HeadConfig)} if "head" in names else set()
-        )
-
-    for word in arguments:
-        name = word.split("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
-        owners = [owner for owner, config in METHODS.items() if name in options(config)]
-        if word.startswith("--") and owners and method not in owners:
-            raise SettingError(
-                f"{method} has no {word.split('=')[0]}: that is an option of {', '.join(owners)}"
-            )
-
-
-def of_recipe(choice: Peek, *, announced: bool) -> Pretrain:
-    """The options of a run that begins, with the chosen recipe; its reasons are printed where `announced`."""
-    name, make = recipes.find(choice.method, choice.recipe)
-    given = {"epochs": choice.epochs, "batch_size": choice.batch_size}
-    if name not in recipes.FROM_PICTURES:
-        advice = make()
-    else:
-        pictures = _pictures(choice) if announced else recipes.NOMINAL
-        advice = make(*pictures, **{name: value for name, value in given.items() if value is not None})
-    if announced:
-        print(f"recipe {name}, before other options change it:", *advice.reasons, sep="\n  ")
-    settings = advice.recipe
-    if choice.global_size is not None and choice.image_size is None:
-        backbone = dataclasses.replace(settings.backbone, image_size=choice.global_size)
-        settings = dataclasses.replace(settings, backbone=backbone)
-    chosen = {f.name: getattr(choice, f.name) for f in dataclasses.fields(Choice)}
-    return Pretrain(**chosen | {"recipe": name, "settings": settings})
-
-
-def of_run(run: Run, choice: Peek) -> Pretrain:
-    """The options of a run that goes on: its own.
-
-    Raises:
-        RunError: another method or recipe is asked for.
-    """
-    config = run.config()
-    name = config.get("method")
-    if name not in METHODS:
-        raise RunError(f"{run.folder} was trained with {name!r}, which this version does not know")
-    options = config.get("options", {})
-    init = config.get("init", {})
-    begun = options.get("recipe")
-    if choice.recipe and begun and choice.recipe != begun:
-        raise RunError(f"{run.folder} was begun with --recipe {begun}: pass no other to resume it")
-    return Pretrain(
-        data=_path(options.get("data")),
-        output=choice.output,
-        resume=run.folder,
-        method=name,
-        recipe=choice.recipe or begun,
-        exclude=_path(options.get("exclude")),
-        init_from=_path(init.get("from")),
-        init_backbone=init.get("backbone"),
-        seed=config.get("seed", 0),
-        precision=config.get("precision", "auto"),
-        accumulate=options.get("accumulate", 1),
-        settings=recipe_of(config),
-    )
-
-
-def recipe_of(config: dict[str, Any]) -> Recipe:
-    """The recipe in a run's configuration; settings younger than the run get their defaults."""
-    return restored(Recipe(method=METHODS[config["method"]]()), config["recipe"])
-
-
 def circumstances(options: Pretrain) -> dict[str, Any]:
     """What else a run's configuration tells: enough to begin it again."""
     packages = ("torch", "torchvision", "timm")
@@ -324,6 +228,7 @@ def circumstances(options: Pretrain) -> dict[str, Any]:
             "accumulate": options.accumulate,
         },
         "init": _start(options),
+        "processes": world(),
         "command": sys.argv,
         "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
     }
@@ -342,7 +247,7 @@ def check_options(options: Pretrain) -> None:
         raise SettingError(
             "which pictures? Pass --data with a folder, an uncompressed tar or a list of paths"
         )
-    at_least(options, save_every=1, milestone_every=1, probe_every=0, workers=0)
+    at_least(options, save_every=1, milestone_every=1, probe_every=0, workers=0, keep=0)
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
@@ -355,40 +260,6 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> d
         elif before != after:
             found[prefix + key] = (before, after)
     return found
-
-
-def sampled_sizes(images: Images) -> list[tuple[int, int]]:
-    """Height and width of some twenty pictures, taken evenly; broken ones are passed over.
-
-    Raises:
-        ImageError: all of them are broken.
-    """
-    sizes = []
-    for index in range(0, len(images), max(1, len(images) // 20)):
-        with suppress(ImageError):
-            height, width, _ = images.read(index).shape
-            sizes.append((height, width))
-    if not sizes:
-        images.read(0)  # says what is wrong with it
-    return sizes
-
-
-def _pictures(choice: Choice) -> tuple[int, int]:
-    """How many pictures there are, and the short side of a typical one."""
-    if choice.data is None:
-        raise SettingError("which pictures? Pass --data: the recipe is made for them")
-    images = open_images(choice.data, exclude=choice.exclude)
-    return len(images), recipes.typical_short_side(sampled_sizes(images))
-
-
-def _with_folder(arguments: list[str]) -> list[str]:
-    """`--resume` without a folder means the one of --output."""
-    for i, word in enumerate(arguments):
-        if word == "--resume" and (i + 1 == len(arguments) or arguments[i + 1].startswith("-")):
-            output, _ = tyro.cli(Peek, args=arguments[:i] + arguments[i + 1 :], return_unknown_args=True)
-            if output.output is not None:
-                return [*arguments[: i + 1], str(output.output), *arguments[i + 1 :]]
-    return arguments
 
 
 def _folder(options: Pretrain) -> Path:
@@ -434,7 +305,3 @@ def _in_words(changes: dict[str, tuple[Any, Any]]) -> str:
 
 def _absolute(path: Path | None) -> str | None:
     return None if path is None else str(path.resolve())
-
-
-def _path(name: str | None) -> Path | None:
-    return None if name is None else Path(name)

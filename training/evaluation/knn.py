@@ -69,7 +69,7 @@ def knn_scores(
     Source: section 4.1, after Wu et al. 2018; votes as in the official evaluation.
     """
     near, labels = nearest(train_features, train_labels, test_features, k)
-    return _votes(near, labels, temperature, _count_classes(train_labels, classes))
+    return votes(near, labels, temperature, _count_classes(train_labels, classes))
 
 
 def knn_predict(
@@ -126,9 +126,7 @@ def knn_accuracies(
         raise ValueError(f"{len(test_features)} test features with {len(test_labels)} labels")
     near, labels = nearest(train_features, train_labels, test_features, max(ks))
     classes = _count_classes(torch.cat([train_labels, test_labels]))
-    return tuple(
-        _result(k, _votes(near[:, :k], labels[:, :k], temperature, classes), test_labels) for k in ks
-    )
+    return tuple(_result(k, votes(near[:, :k], labels[:, :k], temperature, classes), test_labels) for k in ks)
 
 
 def nearest(train: Tensor, labels: Tensor, test: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -147,11 +145,11 @@ def nearest(train: Tensor, labels: Tensor, test: Tensor, k: int) -> tuple[Tensor
     return torch.cat(cosines), labels[torch.cat(indices)]
 
 
-def _votes(cosines: Tensor, labels: Tensor, temperature: float, classes: int) -> Tensor:
-    """Cosines and labels of neighbours, [test, k] both -> [test, classes]."""
+def votes(cosines: Tensor, labels: Tensor, temperature: float, classes: int) -> Tensor:
+    """Votes of neighbours for every class: cosines and labels, [test, k] both -> [test, classes]."""
     _check_temperature(temperature)
-    votes = cosines.new_zeros(len(cosines), classes)
-    return votes.scatter_add_(1, labels, (cosines / temperature).exp())
+    counted = cosines.new_zeros(len(cosines), classes)
+    return counted.scatter_add_(1, labels, (cosines / temperature).exp())
 
 
 def _result(k: int, votes: Tensor, truth: Tensor) -> KnnResult:

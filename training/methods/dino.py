@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from dino_model.backbones import BackboneConfig, patch_grid
 from dino_model.errors import SettingError
-from dino_model.head import HeadConfig
+from dino_model.head import HeadConfig, Prototypes
 from training import losses, targets
 from training.distributed import all_mean, gather
 from training.methods import diagnosis
 from training.methods.base import Batch, Loss, Method, MethodConfig
 from training.methods.network import Network, begin_as, create_pair, follow
 from training.optim import ParameterGroup, decay_groups
+from training.prototype_loss import prototype_cross_entropy
 from training.queue import Queue, whole_batches
 from training.randomness import Randomness
 from training.schedules import Schedule, cosine, linear_warmup
@@ -58,9 +59,8 @@ class DINO(Method):
             theirs = self.teacher.logits(teacher)  # [views, batch, K]
         patches = self._kept_patches(shown, batch.randomness)
         student = self.student.project(shown, crops.locals, randomness=batch.randomness, kept=patches)
-        ours = self.student.logits(student)  # [views + locals, batch, K]
         compare = {"cross-entropy": self.cross_entropy, "mse": self.mse, "infonce": self.info_nce}
-        loss, logs = compare[config.loss](ours, theirs, shared, step)
+        loss, logs = compare[config.loss](student, theirs, shared, step)
         logs["center_norm"] = self.center.value.norm()
         if config.spreading:
             rate = losses.coding_rate(student[: len(shown)]).mean()
@@ -79,7 +79,11 @@ class DINO(Method):
         """Of the teacher's probabilities and the student's (Eq. 3), with its parts (section 5.3)."""
         probabilities = self.probabilities(teacher, float(self.schedules.teacher_temperature[step]))
         temperature = self.config.student_temperature
-        loss = losses.multi_crop_cross_entropy(student, probabilities, temperature, shared)
+        last = getattr(self.student.head, "last_layer", None)
+        if isinstance(last, Prototypes):
+            loss = prototype_cross_entropy(student, last, probabilities, temperature, shared)
+        else:
+            loss = losses.multi_crop_cross_entropy(student, probabilities, temperature, shared)
         entropy = losses.entropy(probabilities)
         uniform = torch.tensor(math.log(probabilities.shape[-1]), device=loss.device)
         return loss, {"teacher_entropy": entropy, "kl": loss.detach() - entropy, "ln_k": uniform}
@@ -103,7 +107,8 @@ class DINO(Method):
         """Of l2-normalised outputs, centered but not sharpened (appendix "Relation to MoCo-v2 and BYOL")."""
         if self.config.teacher_output == "centering":
             teacher = teacher - self.center.value
-        return losses.multi_crop_mse(student, teacher, shared), {"spread": losses.spread(teacher)}
+        ours = self.student.logits(student)
+        return losses.multi_crop_mse(ours, teacher, shared), {"spread": losses.spread(teacher)}
 
     def info_nce(
         self, student: Tensor, teacher: Tensor, shared: int, step: int
@@ -111,7 +116,8 @@ class DINO(Method):
         """MoCo's loss against a queue, or against the other pictures of the view where there is none."""
         negatives = self.queue.vectors if self.queue else None
         temperature = self.config.infonce_temperature
-        loss = losses.multi_crop_info_nce(student, teacher, temperature, negatives, shared)
+        ours = self.student.logits(student)
+        loss = losses.multi_crop_info_nce(ours, teacher, temperature, negatives, shared)
         return loss, {"spread": losses.spread(teacher)}
 
     def _kept_patches(self, views: Tensor, randomness: Randomness) -> Tensor | None:

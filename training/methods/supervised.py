@@ -1,7 +1,7 @@
 """Training on labels, for comparison with what is learned without (DeiT: H. Touvron et al., 2012.12877).
 
-What differs from DeiT's recipe: the augmentation is this project's (no RandAugment, erasing or repeats), and
-no moving average is kept.
+What differs from DeiT's recipe: RandAugment's operations all have one magnitude, nothing is erased, a batch
+holds a picture once, and no moving average is kept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ from dino_model.backbones import BackboneConfig
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from training.crops import Crops
+from training.distributed import world
 from training.methods.base import Batch, Loss, Method, MethodConfig
 from training.methods.network import Network, create_network
 from training.settings import at_least, between
@@ -40,13 +41,13 @@ class Supervised(Method):
         crops, share = self.mix(batch)
         logits = self.student(*crops, randomness=batch.randomness).float()  # [crops, batch, classes]
         labels = smooth(batch.labels, logits.shape[-1], self.config.label_smoothing)
-        mixed = share * labels + (1 - share) * labels.flip(0)  # [batch, classes]
+        mixed = share * labels + (1 - share) * labels[neighbours(len(labels))]  # [batch, classes]
         loss = -(mixed * logits.log_softmax(-1)).sum(-1).mean()
         accuracy = (logits.argmax(-1) == mixed.argmax(-1)).float().mean() * 100
         return Loss(loss, {"accuracy": accuracy}, {})
 
     def mix(self, batch: Batch) -> tuple[Crops, float]:
-        """Mixup or CutMix, in turn by chance, of every picture with its mirror in the batch.
+        """Mixup or CutMix, in turn by chance, of every picture with its neighbour in the batch.
 
         Returns:
             The crops, and the share of each picture's own in them: one for the batch, as in DeiT.
@@ -58,12 +59,11 @@ class Supervised(Method):
             return batch.crops, 1.0
         share = draw.beta(strength, strength)
         if not cut:
-            return Crops(*(share * crops + (1 - share) * crops.flip(1) for crops in batch.crops)), share
+            others = neighbours(batch.pictures)
+            blended = (share * crops + (1 - share) * crops[:, others] for crops in batch.crops)
+            return Crops(*blended), share
         middle, half = draw.random(2), (1 - share) ** 0.5 / 2
-        start, end = (
-            (middle - half).clip(0, 1),
-            (middle + half).clip(0, 1),
-        )  # of the box, in sides of the crop
+        start, end = ((middle + edge).clip(0, 1) for edge in (-half, half))  # of the box, in sides of a crop
         return Crops(*(paste(crops, start, end) for crops in batch.crops)), 1 - float(np.prod(end - start))
 
     def after_step(self, step: int, kept: Sequence[Mapping[str, Tensor]]) -> None:
@@ -74,11 +74,19 @@ class Supervised(Method):
         return {"student": self.student.backbone}
 
 
+def neighbours(pictures: int) -> list[int]:
+    """Whom each picture is mixed with: 1, 0, 3, 2, …; the last of an odd number with itself.
+
+    So that a batch in even parts, or on several ranks, is mixed as the whole; the order is chance anyway.
+    """
+    return [min(i ^ 1, pictures - 1) for i in range(pictures)]
+
+
 def paste(crops: Tensor, start: np.ndarray, end: np.ndarray) -> Tensor:
-    """Crops [crops, batch, 3, side, side] with a box of the flipped batch, from `start` to `end` in sides."""
+    """Crops [crops, batch, 3, side, side] with a box of the neighbour's, from `start` to `end` in sides."""
     (top, left), (bottom, right) = (np.rint(edge * crops.shape[-1]).astype(int) for edge in (start, end))
     mixed = crops.clone()
-    mixed[..., top:bottom, left:right] = crops.flip(1)[..., top:bottom, left:right]
+    mixed[..., top:bottom, left:right] = crops[:, neighbours(crops.shape[1])][..., top:bottom, left:right]
     return mixed
 
 
@@ -110,9 +118,11 @@ class SupervisedConfig(MethodConfig):
         if classes < 2:
             found = "they are all of one" if classes else "these have none"
             raise SettingError(f"supervised needs pictures of several classes, a folder for each: {found}")
-        if accumulate > 1 and (self.mixup or self.cutmix):
+        parts = accumulate * world()
+        if parts > 1 and batch_size // parts % 2 and (self.mixup or self.cutmix):
             raise SettingError(
-                "pictures of the whole batch are mixed: leave out --accumulate or pass --mixup 0 --cutmix 0"
+                f"pictures are mixed in pairs, and a part of {batch_size // parts} pictures is odd: "
+                "change --batch-size, or pass --mixup 0 --cutmix 0"
             )
 
     def build(self, backbone: BackboneConfig, schedules: Any, classes: int) -> Supervised:

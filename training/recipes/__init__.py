@@ -5,7 +5,7 @@ from typing import Literal
 
 from dino_model.errors import SettingError
 from training.recipes import comparisons, dino
-from training.recipes.recipe import METHODS, Advice, MethodName, OptimizerConfig, Recipe
+from training.recipes.recipe import METHODS, Advice, MethodName, OptimizerConfig, Recipe, recipe_of
 
 __all__ = [
     "FROM_PICTURES",
@@ -18,6 +18,7 @@ __all__ = [
     "Recipe",
     "RecipeName",
     "find",
+    "recipe_of",
     "typical_short_side",
 ]
 

@@ -1,8 +1,9 @@
 """What a recipe is: backbone, method, crops, optimizer, and how long."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
@@ -16,7 +17,7 @@ from training.methods.moco import MoCoConfig
 from training.methods.supervised import SupervisedConfig
 from training.methods.swav import SwAVConfig
 from training.optim import OptimizerName
-from training.settings import at_least, no_longer_than
+from training.settings import at_least, no_longer_than, restored
 
 
 @dataclass(frozen=True)
@@ -90,3 +91,8 @@ class Advice:
 
     recipe: Recipe
     reasons: tuple[str, ...]
+
+
+def recipe_of(config: Mapping[str, Any]) -> Recipe:
+    """The recipe in a run's configuration; settings younger than the run get their defaults."""
+    return restored(Recipe(method=METHODS[config["method"]]()), config["recipe"])

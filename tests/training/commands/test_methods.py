@@ -182,7 +182,7 @@ BAD = [
     ("dino", ("--teacher-output", "sinkhorn-knopp", "--accumulate", 2), "needs the whole batch"),
     ("dino", ("--loss", "infonce"), "pass --teacher-output none"),
     ("dino", ("--queue", 8), "--queue is for --loss infonce"),
-    ("supervised", ("--accumulate", 2), "pictures of the whole batch are mixed"),
+    ("supervised", ("--accumulate", 4), "pictures are mixed in pairs, and a part of 1 pictures is odd"),
 ]
 
 

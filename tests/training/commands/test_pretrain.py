@@ -18,8 +18,8 @@ from PIL import Image
 
 from dino_model.weights import load_model
 from training import __main__ as command
-from training import losses
 from training.checkpoint import Run
+from training.methods import dino
 from training.methods.dino import DINO
 
 REPOSITORY = Path(__file__).parents[3]
@@ -107,7 +107,7 @@ def stop_after(monkeypatch, step, number=signal.SIGTERM):
     [
         (),
         ("--views", 1, "--kept-tokens", 0.5, "--spreading", 0.3, "--alignment", 5, "--optimizer", "muon"),
-        ("--position-start", "sincos", "--batched-photometry"),
+        ("--position-start", "sincos", "--augment", "device"),
     ],
 )
 def test_resuming_gives_the_very_run_that_was_not_interrupted(pictures, tmp_path, monkeypatch, more):
@@ -143,6 +143,17 @@ def test_a_run_that_was_stopped_says_by_its_exit_code_that_it_is_not_done(
 def test_a_signal_in_the_last_step_changes_nothing(pictures, tmp_path, monkeypatch):
     stop_after(monkeypatch, 5)
     assert pretrain(pictures, tmp_path / "run") == 0
+
+
+def test_sigterm_before_the_first_step_asks_to_begin_again(pictures, tmp_path, monkeypatch):
+    def killed(*_, **__):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("went on after SIGTERM")
+
+    monkeypatch.setattr("training.commands.pretrain.Session", killed)
+    with pytest.raises(SystemExit) as end:
+        pretrain(pictures, tmp_path / "run")
+    assert end.value.code == 75
 
 
 def test_a_job_that_is_begun_again_goes_on_or_begins(pictures, tmp_path, monkeypatch):
@@ -342,12 +353,12 @@ def test_the_small_data_recipe_prints_its_reasons(pictures, tmp_path, capsys):
 def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
     pictures, tmp_path, capsys, monkeypatch
 ):
-    honest, calls = losses.multi_crop_cross_entropy, iter(range(100))
+    honest, calls = dino.prototype_cross_entropy, iter(range(100))
 
     def fail_at_fourth(*arguments):
         return honest(*arguments) * (float("nan") if next(calls) == 3 else 1.0)
 
-    monkeypatch.setattr(losses, "multi_crop_cross_entropy", fail_at_fourth)
+    monkeypatch.setattr(dino, "prototype_cross_entropy", fail_at_fourth)
     output = tmp_path / "run"
     assert pretrain(pictures, output) == 1
     assert "the loss is nan at step 3" in capsys.readouterr().err
@@ -361,7 +372,7 @@ def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
 def test_the_remedy_for_a_loss_that_is_no_number_is_one(
     pictures, tmp_path, capsys, monkeypatch, precision, advised
 ):
-    monkeypatch.setattr(losses, "multi_crop_cross_entropy", lambda s, *_: s.sum() * float("nan"))
+    monkeypatch.setattr(dino, "prototype_cross_entropy", lambda s, *_: s.sum() * float("nan"))
     assert pretrain(pictures, tmp_path / "run", "--precision", precision) == 1
     error = capsys.readouterr().err
     assert f"--resume {tmp_path / 'run'} and a lower --lr" in error
@@ -434,6 +445,14 @@ def test_settings_that_cannot_be_end_in_one_sentence(pictures, tmp_path, capsys,
     assert words in error
     assert len(error.strip().splitlines()) == 1
     assert not list(tmp_path.glob("run/*"))
+
+
+@pytest.mark.parametrize("more", [["--method", "dyno"], ["--method=dyno"]])
+def test_an_unknown_method_is_named_with_those_there_are(pictures, tmp_path, capsys, more):
+    assert pretrain(pictures, tmp_path / "run", *more) == 1
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "--method is 'dyno', expected byol or dino" in message
 
 
 def test_a_run_without_classes_says_that_it_is_not_probed(pictures, tmp_path, capsys):

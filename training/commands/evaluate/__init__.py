@@ -6,14 +6,25 @@ import sys
 import tyro
 
 EVALUATIONS = {
-    "knn": ("Knn", "accuracy of a k-nearest-neighbour vote on frozen features"),
+    "knn": ("knn", "Knn", "a vote of k nearest neighbours"),
+    "linear": ("linear", "Linear", "a linear classifier: a grid of rates and features in one pass"),
+    "logistic": ("logistic", "LogisticRegression", "logistic regression, from few labels and from all"),
+    "retrieval": ("retrieval", "Retrieval", "mAP on revisited Oxford and Paris"),
+    "retrieval index": ("retrieval", "Index", "keep the features of a folder, to be asked"),
+    "retrieval query": ("retrieval", "Query", "which pictures of an index a photograph is like"),
+    "copy-detection": ("copy_detection", "CopyDetection", "mAP on Copydays"),
+    "copy-detection synthetic": ("copy_detection", "Synthetic", "mAP of copies made by a seed"),
+    "copy-detection duplicates": ("copy_detection", "Duplicates", "near-duplicates of a folder, in groups"),
+    "finetune": ("finetune", "Finetune", "the whole network trained on labelled pictures"),
+    "throughput": ("throughput", "MeasureThroughput", "images a second, FLOPs, memory of the networks"),
+    "report": ("report", "Report", "one page of what was measured, beside the paper's tables"),
 }
-"""Protocol: the class of its command, in the module of the same name, and what it measures."""
+"""Protocol: module and class of its command, and what it measures."""
 
 USAGE = "\n".join(
     [
-        "usage: python -m training evaluate PROTOCOL [options]\n\nprotocols:",
-        *(f"  {name:<16} {told}" for name, (_, told) in EVALUATIONS.items()),
+        "usage: python -m training evaluate PROTOCOL [options]\n\nprotocols, on frozen features:",
+        *(f"  {name:<26} {told}" for name, (_, _, told) in EVALUATIONS.items()),
         "\n`python -m training evaluate PROTOCOL --help` tells the options.",
     ]
 )
@@ -21,14 +32,15 @@ USAGE = "\n".join(
 
 def main(arguments: list[str]) -> int:
     """Run a protocol; returns the exit code."""
-    match arguments:
-        case [name, *rest] if name in EVALUATIONS:
-            module = importlib.import_module(f"training.commands.evaluate.{name.replace('-', '_')}")
-            command = getattr(module, EVALUATIONS[name][0])
-            tyro.cli(command, args=rest, prog=f"python -m training evaluate {name}").run()
-            return 0
-        case ["-h" | "--help"]:
-            print(USAGE)
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(USAGE)
+        return 0
+    for words in (2, 1):
+        name = " ".join(arguments[:words])
+        if name in EVALUATIONS and len(arguments) >= words:
+            module, command, _ = EVALUATIONS[name]
+            chosen = getattr(importlib.import_module(f"training.commands.evaluate.{module}"), command)
+            tyro.cli(chosen, args=arguments[words:], prog=f"python -m training evaluate {name}").run()
             return 0
     print(USAGE, file=sys.stderr)
     return 2

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from dino_model.progress import following
 from dino_model.views import Box, View
 from dino_model.weights import LoadedModel, load_model
 from training.evaluation.baselines import pixel_model
+from training.evaluation.paper import of_model
 
 Figures = dict[str, Any]
 
@@ -77,7 +78,11 @@ class Evaluation(ComputeOptions):
         return extracted
 
     def collect(
-        self, name: str, protocol: Figures, measure: Callable[[LoadedModel], Figures]
+        self,
+        name: str,
+        protocol: Figures,
+        measure: Callable[[LoadedModel], Figures],
+        *published: str,
     ) -> list[Figures]:
         """Measure every model; write what was found after each, so that an interruption loses one.
 
@@ -85,12 +90,17 @@ class Evaluation(ComputeOptions):
             name: of the evaluation.
             protocol: what decides its figures, beside the model.
             measure: a model -> its figures and what else belongs to them.
+            published: the table of the paper and its measures that tell of the same.
         """
         files.make_room(self.json)
         results = []
         for model in self.each_model():
             found = measure(model)
-            results.append({"model": model.name, "source": model.source, **found})
+            paper = of_model(model.name, *published) if published else []
+            for one in paper:
+                print(f"the paper: {one}")
+            told = {"model": model.name, "source": model.source, **found}
+            results.append(told | {"paper": [asdict(one) for one in paper]})
             if self.json:
                 settings = {"precision": self.chosen_precision(), "device": str(choose_device(self.device))}
                 files.write_json(

@@ -6,7 +6,9 @@ from pathlib import Path
 from dino_model import files
 from dino_model.features import CLS
 from dino_model.weights import LoadedModel
+from training.commands.evaluate import pictures
 from training.commands.evaluate.base import Cropped, Figures
+from training.evaluation.accuracy import confusions
 from training.evaluation.knn import KnnProtocol, check_ks, knn_accuracies
 from training.evaluation.labelled import BACKGROUND, Split, open_split
 
@@ -32,12 +34,14 @@ class Knn(Cropped):
     """Of the votes: the smaller, the more the nearest count."""
     leave_out: tuple[str, ...] = (BACKGROUND,)
     """Classes that are neither voted for nor tested."""
+    confusions: Path | None = None
+    """Draw what was taken for what to this file (.png), for the first k and the last model."""
     test_list: Path | None = None
     """Write the names of the tested pictures here: a list for `pretrain --exclude`."""
 
     def run(self) -> None:
         """Read, compute, print."""
-        files.make_room(self.test_list)
+        files.make_room(self.test_list, self.confusions)
         protocol = KnnProtocol(self.k, self.temperature)
         split = open_split(self.data, test=self.test, split=self.split, leave_out=self.leave_out)
         check_ks(self.k, len(split.train))  # before the long part
@@ -50,7 +54,7 @@ class Knn(Cropped):
             return self._measure(model, split, protocol)
 
         described = {"told": told, "data": self.data.name, "split": str(split), "classes": len(split.classes)}
-        self.collect("knn", described | asdict(protocol), measure)
+        self.collect("knn", described | asdict(protocol), measure, "2", "k-NN top-1")
 
     def _measure(self, model: LoadedModel, split: Split, protocol: KnnProtocol) -> Figures:
         view = self.view(model)
@@ -64,6 +68,12 @@ class Knn(Cropped):
             temperature=protocol.temperature,
         )
         print(*results, sep="\n")
+        if self.confusions:
+            names = split.classes
+            counts = confusions(split.labels(test.images), results[0].predicted, len(names)).numpy()
+            title = f"{model.name}, k = {results[0].k}, top-1 {results[0].top1:.1f} %"
+            pictures.confusion_chart(self.confusions, counts, names, title=title)
+            print(f"confusions: {self.confusions}")
         return {
             "figures": results[0].figures(),
             "each_k": [result.figures() for result in results],

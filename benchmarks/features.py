@@ -1,0 +1,97 @@
+"""Extraction of features against a plain DataLoader with an fp32 forward, on the same pictures and cores.
+
+python -m benchmarks.features --data PICTURES [--json FILE]
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import tyro
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import v2
+
+from benchmarks.measure import Result, report
+from dino_model.engine import Engine
+from dino_model.features import Extractor
+from dino_model.images import Images, open_images
+from dino_model.views import View
+from dino_model.weights import LoadedModel, load_model
+from training.evaluation.knn import knn_accuracy
+from training.evaluation.labelled import labels_of
+
+
+class _Plain(Dataset[Tensor]):
+    def __init__(self, images: Images, model: LoadedModel, size: int) -> None:
+        self.images = images
+        self.view = v2.Compose(
+            [
+                v2.Resize(size, interpolation=v2.InterpolationMode.BICUBIC),
+                v2.CenterCrop(size),
+                v2.PILToTensor(),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize(model.mean, model.std),
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Tensor:
+        found: Tensor = self.view(Image.fromarray(self.images.read(index)))
+        return found
+
+
+@dataclass(frozen=True)
+class Features:
+    """Images a second of both, how alike their features are, and what k-NN makes of them."""
+
+    data: Path
+    """Labelled pictures."""
+    model: str = "embedded"
+    """Name of a model."""
+    size: int = 112
+    """Side of the centre crop in pixels."""
+    count: int = 800
+    """Pictures, taken evenly."""
+    engine: Engine = "torch"
+    """What runs ours."""
+    json: Path | None = None
+    """Write the figures to this file."""
+
+    def run(self) -> None:
+        """Extract by both, compare, print."""
+        images = open_images(self.data)
+        images = images.subset(range(0, len(images), max(1, len(images) // self.count)))
+        model = load_model(self.model)
+        view = View(self.size, model.mean, model.std)
+        extractor = Extractor(model, view, precision="auto", device="cpu", engine=self.engine)
+        extractor.of(images.subset(range(256)))  # compiled, and read once
+        started = time.perf_counter()
+        ours = extractor.of(images).features
+        seconds = time.perf_counter() - started
+        started = time.perf_counter()
+        loader = DataLoader(_Plain(images, model, self.size), 64, num_workers=0)
+        with torch.no_grad():
+            plain = torch.cat([model.backbone(batch) for batch in loader])
+        reference = time.perf_counter() - started
+        labels = torch.tensor(labels_of(images))
+        asked = torch.arange(len(images)) % 5 == 4
+        top1 = [
+            knn_accuracy(f[~asked], labels[~asked], f[asked], labels[asked], k=20).top1 for f in (ours, plain)
+        ]
+        cosines = torch.cosine_similarity(ours, plain)
+        remarks = (
+            f"{len(images):,} pictures, {self.model} at {self.size} pixels, engine {self.engine}:"
+            f" {len(images) / seconds:.1f} against {len(images) / reference:.1f} images/s",
+            f"cosine of features: mean {float(cosines.mean()):.5f}, least {float(cosines.min()):.5f}; k-NN"
+            f" {top1[0]:.1f} against {top1[1]:.1f} %",
+        )
+        report(Result("features", seconds, reference, remarks=remarks), self.json)
+
+
+if __name__ == "__main__":
+    tyro.cli(Features).run()

@@ -1,0 +1,164 @@
+"""The published figures, reproduced by one command where there are a network and the data.
+
+python -m benchmarks.official [--davis DIR] [--voc DIR] [--imagenet DIR] [--output FOLDER]
+
+For each model published with the paper: its weights are downloaded, the project's own commands measure it on
+the data that are named, and each figure stands beside the paper's with a verdict.
+FOLDER/official.json is the file to send back.
+"""
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+
+from dino_model import files
+from dino_model.checkpoints import read_torch
+from dino_model.download import fetch
+from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS
+
+TOLERANCE = {"k-NN": 0.3, "linear": 0.5, "VOC12": 1.0, "DAVIS": 0.5}
+"""Points by which a figure may differ and still be the paper's. The masks' protocol is the author's snippet,
+of which not all is published."""
+HEADS = {
+    "dino_vits16": "dino_deitsmall16_linearweights.pth",
+    "dino_vits8": "dino_deitsmall8_linearweights.pth",
+    "dino_vitb16": "dino_vitbase16_linearweights.pth",
+    "dino_vitb8": "dino_vitbase8_linearweights.pth",
+    "dino_resnet50": "dino_resnet50_linearweights.pth",
+}
+"""Published linear heads, beside the weights."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One figure of ours beside the paper's."""
+
+    model: str
+    figure: str
+    ours: float | None
+    paper: float
+    said: str
+
+    def __str__(self) -> str:
+        ours = "none" if self.ours is None else f"{self.ours:.1f}"
+        return f"{self.model:14} {self.figure:7} ours {ours:>5}, the paper {self.paper:.1f}: {self.said}"
+
+
+@dataclass(frozen=True)
+class Official:
+    """VOC12, DAVIS, k-NN and linear figures of the published models, beside the paper's."""
+
+    davis: Path | None = None
+    """DAVIS-2017, its publisher's layout."""
+    voc: Path | None = None
+    """VOCdevkit."""
+    imagenet: Path | None = None
+    """ImageNet-1k, folders `train` and `val` with a folder for each class."""
+    models: tuple[str, ...] = tuple(HEADS)
+    """Which of the published ones."""
+    output: Path = Path("output/official")
+    """Folder for official.json and what the commands wrote; figures that are there are not measured again."""
+
+    def run(self) -> None:
+        """Measure, print a verdict for each figure, leave the file."""
+        if not any((self.davis, self.voc, self.imagenet)):
+            raise SystemExit("error: name at least one of --davis, --voc and --imagenet")
+        if unknown := sorted({*self.models}.difference(HEADS)):
+            raise SystemExit(f"error: {unknown[0]} is none of {', '.join(HEADS)}")
+        for folder in (self.davis, self.voc, self.imagenet):
+            if folder is not None and not folder.is_dir():
+                raise SystemExit(f"error: {folder} is not there: nothing was measured")
+        verdicts = []
+        for model in self.models:
+            for verdict in self.of_model(model):
+                print(verdict, flush=True)
+                verdicts.append(verdict)
+                self.write(verdicts)
+        right = sum(verdict.said == "reproduced" for verdict in verdicts)
+        print(f"{right} of {len(verdicts)} figures reproduced; to send: {self.output / 'official.json'}")
+
+    def of_model(self, model: str) -> Iterator[Verdict]:
+        """Every figure that the data and the paper allow."""
+        for figure, paper, words in self.plans(model):
+            if paper is not None:  # the paper has no VOC12 figure of ViT-B
+                file = self.output / f"{model}-{figure}.json"
+                ours = measured(figure, file, [*words, "--json", str(file)])
+                yield verdict(model, figure, ours, paper)
+
+    def plans(self, model: str) -> Iterator[tuple[str, float | None, list[str]]]:
+        """Figure, the paper's value, and the command that measures it."""
+        scores = OFFICIAL[model].scores
+        out = str(self.output / model)
+        view = ["--resize-to", "256", "--size", "224", "--cache", str(self.output / "features")]
+        if self.imagenet:
+            data = ["--data", str(self.imagenet), "--model", model, *view]
+            yield "k-NN", scores.knn, ["training", "evaluate", "knn", *data, "--k", "20"]
+            head = ["--head", str(head_of(model))]
+            yield "linear", scores.linear, ["training", "evaluate", "linear", *data, *head]
+        if model != "dino_resnet50":
+            if self.voc:
+                words = ["segmentation", "voc", "--root", str(self.voc), "--model", model]
+                yield "VOC12", scores.voc, [*words, "--output", f"{out}-voc"]
+            if self.davis:
+                words = ["segmentation", "davis", "--root", str(self.davis), "--model", model]
+                yield "DAVIS", scores.davis, [*words, "--output", f"{out}-davis"]
+
+    def write(self, verdicts: Sequence[Verdict]) -> None:
+        """What was found so far, and on what machine."""
+        machine = {
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        }
+        content = {"name": "official", "machine": machine, "verdicts": [asdict(one) for one in verdicts]}
+        files.write_json(self.output / "official.json", content)
+
+
+def head_of(model: str) -> Path:
+    """A published linear head, downloaded once into the cache like the weights."""
+    return fetch(f"{OFFICIAL_ADDRESS}/{OFFICIAL[model].stem}/{HEADS[model]}", HEADS[model], read_torch)
+
+
+def measured(figure: str, file: Path, words: Sequence[str]) -> float | None:
+    """The figure that a command leaves in its file, run where that is missing; None where it fails."""
+    if not file.is_file():
+        print("python -m", *words, flush=True)
+        if subprocess.run([sys.executable, "-m", *words]).returncode:
+            return None
+    return figure_of(figure, json.loads(file.read_text(encoding="utf-8")))
+
+
+def figure_of(figure: str, content: dict[str, Any]) -> float:
+    """What the project's commands write for one model, in percent."""
+    if figure == "VOC12":
+        return float(content["jaccard"])
+    if figure == "DAVIS":
+        return 100 * float(content["dataset"]["J&F_mean"])
+    return float(content["results"][0]["figures"]["top1"])
+
+
+def verdict(model: str, figure: str, ours: float | None, paper: float) -> Verdict:
+    """Whether a figure is the paper's within its tolerance."""
+    if ours is None:
+        return Verdict(model, figure, None, paper, "not measured: the command failed, see above")
+    allowed = TOLERANCE[figure]
+    if abs(ours - paper) <= allowed + 1e-9:
+        said = "reproduced"
+    else:
+        said = (
+            f"{abs(ours - paper):.1f} points {'above' if ours > paper else 'below'}, allowed are {allowed:g}"
+        )
+    return Verdict(model, figure, ours, paper, said)
+
+
+if __name__ == "__main__":
+    tyro.cli(Official).run()

@@ -1,0 +1,66 @@
+"""What linear classifiers read against the official code's features, and its published heads."""
+
+import numpy as np
+import pytest
+import torch
+
+from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.features import Kind
+from training.evaluation.linear import Reads, official_head
+
+
+def tiny(data, **how):
+    """The oracle's ViT in double precision."""
+    state = {
+        key.removeprefix("param/"): torch.from_numpy(data[key]) for key in data if key.startswith("param/")
+    }
+    depth = 1 + max(int(key.split(".")[1]) for key in state if key.startswith("blocks."))
+    config = BackboneConfig(
+        "vit_tiny",
+        int(data["patch_size"]),
+        int(data["image_size"]),
+        width=state["cls_token"].shape[-1],
+        depth=depth,
+        heads=int(data["heads"]),
+        **how,
+    )
+    vit = create_backbone(config).double().eval()
+    vit.load_state_dict(state)
+    return vit
+
+
+@torch.no_grad()
+def test_every_kind_is_the_official_one(oracle):
+    data = oracle("linear_features")
+    vit, images = tiny(data), torch.from_numpy(data["images"]).double()
+    features = Kind(4, "average").of(vit, images).unflatten(1, (5, -1))
+    expected = {
+        Reads(1): "n1/cls",
+        Reads(4): "n4/cls",
+        Reads(1, "after"): "n1/cls_then_average",
+        Reads(4, "after"): "n4/cls_then_average",
+        Reads(1, "interleaved"): "n1/cls_average_interleaved",
+    }
+    for reads, name in expected.items():
+        np.testing.assert_allclose(reads.of(features).numpy(), data[name], rtol=0, atol=1e-10, err_msg=name)
+    average = Kind(0, "average").of(vit, images)
+    np.testing.assert_allclose(average.numpy(), data["average"], rtol=0, atol=1e-10)
+
+
+def test_a_published_head_reads_what_its_size_tells(oracle):
+    data = oracle("linear_features")
+    width = data["n1/cls"].shape[1]
+    features = torch.randn(3, 5, width)
+    for reads, numbers in ((Reads(1), 1), (Reads(1, "interleaved"), 2), (Reads(4), 4)):
+        tensors = {
+            "module.linear.weight": torch.randn(7, numbers * width),
+            "module.linear.bias": torch.randn(7),
+        }
+        head = official_head(tensors, width)
+        assert head.reads == reads
+        expected = reads.of(features) @ tensors["module.linear.weight"].T + tensors["module.linear.bias"]
+        torch.testing.assert_close(head.scores(features), expected)
+    with pytest.raises(ValueError, match="reads 3 numbers, which a model of width 24 does not give"):
+        official_head({"linear.weight": torch.ones(7, 3), "linear.bias": torch.ones(7)}, 24)
+    with pytest.raises(ValueError, match="no linear head"):
+        official_head({"weight": torch.ones(7, 3)}, 24)

@@ -1,0 +1,33 @@
+"""Logistic regression against the minimum found by Newton's method."""
+
+import pytest
+import torch
+
+from training.evaluation.accuracy import accuracy
+from training.evaluation.logistic import LogisticProtocol, fit
+
+
+@pytest.mark.parametrize("solver", ["scikit-learn", "l-bfgs"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_both_solvers_find_the_minimum(oracle, solver, intercept):
+    data = oracle("logistic")
+    features, labels = torch.from_numpy(data["features"]), torch.from_numpy(data["labels"])
+    test, truth = torch.from_numpy(data["test_features"]), torch.from_numpy(data["test_labels"])
+    for number, strength in enumerate(data["strengths"].tolist()):
+        where = f"strength{number}/{'with_intercept' if intercept else 'no_intercept'}"
+        protocol = LogisticProtocol(
+            strength * len(features), intercept, unit=False, solver=solver, tolerance=1e-9
+        )
+        found = fit(features, labels, int(data["classes"]), protocol)
+        assert found.objective == pytest.approx(float(data[f"{where}/objective"]), abs=1e-9)
+        expected = torch.from_numpy(data[f"{where}/weights"])
+        torch.testing.assert_close(found.weights, expected, rtol=0, atol=1e-5)
+        if intercept:
+            expected = torch.from_numpy(data[f"{where}/intercepts"])
+            torch.testing.assert_close(found.intercepts, expected, rtol=0, atol=1e-5)
+        scores = found.scores(test)
+        expected = torch.from_numpy(data[f"{where}/test_probabilities"])
+        torch.testing.assert_close(scores.softmax(dim=1), expected, rtol=0, atol=1e-5)
+        result = accuracy(scores, truth)
+        assert result.predicted.tolist() == data[f"{where}/test_predictions"].tolist()
+        assert result.top1 == pytest.approx(float(data[f"{where}/test_accuracy"]))

@@ -1,0 +1,114 @@
+"""Copies: how they are made, scored and grouped."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tyro
+from PIL import Image
+
+from training.commands.evaluate.copy_detection import CopyDetection, Duplicates, Synthetic
+from training.evaluation.copy_detection import (
+    COPIES,
+    average_precisions,
+    copy_of,
+    duplicate_groups,
+    learn_whitening,
+)
+
+
+def test_corrected_whitening_is_white_and_the_released_is_not():
+    x = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 2, 3, 4]) + 5
+    for formula, white in (("corrected", True), ("released", False)):
+        out = learn_whitening(x, formula)(x)
+        assert torch.allclose(out.T @ out / len(x), torch.eye(4).double(), atol=1e-6) == white
+    with pytest.raises(ValueError, match="whitening needs two finite descriptors or more, found 1"):
+        learn_whitening(x[:1])
+
+
+def test_a_positive_behind_the_depth_adds_nothing():
+    similarity = torch.tensor([[0.9, 0.8, 0.7]])
+    assert average_precisions(similarity, [[0, 2]], depth=2)[0] == 0.5
+    assert average_precisions(similarity, [[2]], depth=2)[0] == 0
+    with pytest.raises(ValueError, match="has no original"):
+        average_precisions(similarity, [[]])
+
+
+def test_groups_hold_what_is_alike_by_way_of_others():
+    angles = torch.tensor([0.0, 90, 8, 16, 91, 200]).deg2rad()
+    points = torch.stack([angles.cos(), angles.sin()], dim=1)
+    assert duplicate_groups(points, 0.98) == [[0, 2, 3], [1, 4]]
+    assert duplicate_groups(points, 1.0) == []
+
+
+def test_copies_go_by_their_seed_and_are_what_they_are_called():
+    picture = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
+    for how in COPIES:
+        copy = copy_of(picture, how, 3)
+        assert copy.dtype == np.uint8
+        assert copy.shape[2] == 3
+        assert np.array_equal(copy, copy_of(picture, how, 3)), how
+        assert copy.shape != picture.shape or not np.array_equal(copy, picture), how
+    assert np.array_equal(copy_of(picture, "mirrored", 0), picture[:, ::-1])
+    height, width = copy_of(picture, "crop", 0).shape[:2]
+    assert height * width / (60 * 80) == pytest.approx(0.5, abs=0.03)
+    with pytest.raises(ValueError, match="no copy is made by 'fax'"):
+        copy_of(picture, "fax", 0)
+
+
+def photographs(folder: Path, names: list[str]) -> None:
+    folder.mkdir(parents=True)
+    for name in names:
+        random = np.random.default_rng(sum(map(ord, Path(name).stem[:4])))
+        small = Image.fromarray(random.integers(0, 256, (6, 6, 3), np.uint8))
+        image = small.resize((64, 48), Image.Resampling.BICUBIC)
+        (folder / name).parent.mkdir(exist_ok=True)
+        image.save(folder / name, quality=40 if "copy" in name else 95)
+
+
+def run(command: type, *arguments: str | Path) -> None:
+    tyro.cli(command, args=[str(argument) for argument in arguments]).run()
+
+
+def test_copydays_is_read_as_published(tmp_path: Path, capsys):
+    photographs(tmp_path / "original", ["2000.jpg", "2001.jpg", "2002.jpg"])
+    photographs(tmp_path / "strong", ["2000copy.jpg", "2002copy.jpg"])
+    photographs(tmp_path / "others", [f"x{i}.jpg" for i in range(7)])
+    words = ("--data", tmp_path, "--size", "32", "--distractors", tmp_path / "others")
+    figures = tmp_path / "out.json"
+    run(CopyDetection, *words, "--model", "pixels", "--json", figures)
+    assert json.loads(figures.read_text())["results"][0]["figures"]["map"] == 100
+    run(CopyDetection, *words, "--whitening", tmp_path / "others", "--official")
+    shown = capsys.readouterr().out
+    assert "2 strong copies, 7 distractors, released whitening from 7 pictures, the first 20 places" in shown
+    photographs(tmp_path / "strong" / "more", ["9999copy.jpg"])
+    with pytest.raises(ValueError, match=r"1 strong copies have no original, such as more/9999copy\.jpg"):
+        run(CopyDetection, *words)
+    with pytest.raises(ValueError, match=r"original is not there: Copydays is published at https"):
+        run(CopyDetection, "--data", tmp_path / "others")
+
+
+def test_duplicates_of_a_folder_are_grouped_on_a_sheet(tmp_path: Path, capsys):
+    folder, sheet, figures = tmp_path / "mine", tmp_path / "sheet.jpg", tmp_path / "out.json"
+    photographs(folder, ["aaaa.jpg", "aaaacopy.jpg", "bbbb.jpg", "ccbb.jpg"])
+    run(Duplicates, folder, "--model", "pixels", "--size", "48", "--output", sheet, "--json", figures)
+    assert "1 groups, 2 of 4 pictures" in capsys.readouterr().out
+    assert json.loads(figures.read_text())["results"][0]["groups"] == [["aaaa.jpg", "aaaacopy.jpg"]]
+    assert Image.open(sheet).format == "JPEG"
+    with pytest.raises(ValueError, match="--least is 2"):
+        run(Duplicates, folder, "--least", "2")
+
+
+def test_synthetic_copies_are_made_once_and_scored(tmp_path: Path, capsys):
+    names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcdefghij"]
+    photographs(tmp_path / "data", names)
+    words = ("--data", tmp_path / "data", "--size", "32", "--copies", "3", "--folder", tmp_path / "copies")
+    run(Synthetic, *words, "--model", "pixels")
+    first = capsys.readouterr().out
+    assert "jpeg 10 100.0" in first
+    kept = (tmp_path / "copies" / "print" / "00000.png").stat().st_mtime_ns
+    run(Synthetic, *words, "--model", "pixels")
+    assert capsys.readouterr().out == first
+    assert (tmp_path / "copies" / "print" / "00000.png").stat().st_mtime_ns == kept

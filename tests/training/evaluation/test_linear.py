@@ -1,0 +1,177 @@
+"""A grid of linear classifiers: each learns what it would alone, is chosen fairly, and can go on."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tyro
+from torch import nn
+
+from tests.training.evaluation.pictures import write_pictures
+from training.commands.evaluate.linear import Linear, parse_reads
+from training.evaluation.augmented import random_view
+from training.evaluation.linear import (
+    Heads,
+    LinearProtocol,
+    Reads,
+    batches,
+    choose,
+    held_back,
+    train_heads,
+)
+
+
+def drawn() -> tuple[torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(0)
+    labels = torch.arange(90) % 3
+    return torch.randn(90, 3, 5, generator=random) + labels[:, None, None], labels
+
+
+PROTOCOL = LinearProtocol(rates=(0.01, 0.3), reads=(Reads(1), Reads(2, "after")), epochs=3, batch_size=20)
+
+
+def plain(features, labels, reads, rate, first):
+    """One classifier by torch's own layers, as the official code trains it."""
+    layer = nn.Linear(first.weights.shape[1], 3)
+    with torch.no_grad():
+        layer.weight.copy_(first.weights)
+        layer.bias.zero_()
+    optimizer = torch.optim.SGD(layer.parameters(), rate * PROTOCOL.batch_size / 256, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, PROTOCOL.epochs)
+    for epoch in range(PROTOCOL.epochs):
+        for chosen in batches(len(labels), PROTOCOL, epoch):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(layer(reads.of(features[chosen])), labels[chosen])
+            loss.backward()
+            optimizer.step()
+        schedule.step()
+    return layer
+
+
+def test_every_classifier_of_the_grid_learns_as_it_would_alone():
+    features, labels = drawn()
+    heads, first = train_heads(features, labels, 3, PROTOCOL), Heads(PROTOCOL, 5, 3)
+    for kind, reads in enumerate(PROTOCOL.reads):
+        for number, rate in enumerate(PROTOCOL.rates):
+            alone = plain(features, labels, reads, rate, first.head(kind, number))
+            found = heads.head(kind, number)
+            torch.testing.assert_close(found.weights, alone.weight.detach(), rtol=0, atol=1e-5)
+            torch.testing.assert_close(found.intercepts, alone.bias.detach(), rtol=0, atol=1e-5)
+            right = (found.scores(features).argmax(1) == labels).float().mean() * 100
+            assert heads.top1(features, labels)[kind, number] == pytest.approx(float(right))
+
+
+def test_the_loss_is_that_before_the_step():
+    features, labels = drawn()
+    heads = Heads(PROTOCOL, 5, 3)
+    before = nn.functional.cross_entropy(heads.head(1, 0).scores(features), labels)
+    assert heads.step(features, labels, 0)[1, 0] == pytest.approx(float(before), abs=1e-5)
+
+
+def test_bf16_products_lead_to_the_same_place():
+    features, labels = drawn()
+    exact, fast = (train_heads(features, labels, 3, PROTOCOL, precision=how) for how in ("fp32", "bf16"))
+    for one, other in zip(exact.weights, fast.weights, strict=True):
+        assert torch.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.999
+
+
+def test_the_best_is_chosen_on_pictures_that_did_not_learn():
+    labels = torch.tensor([0] * 10 + [1] * 5)
+    learn, judge = held_back(labels)
+    assert judge.tolist() == [4, 9, 14]
+    assert sorted([*learn.tolist(), *judge.tolist()]) == list(range(15))
+    with pytest.raises(ValueError, match="no class has five training pictures"):
+        held_back(torch.arange(4))
+    features, labels = drawn()
+    heads = train_heads(features, labels, 3, PROTOCOL)
+    choice = choose(heads, features, labels)
+    best = max(max(row) for row in choice.top1)
+    assert choice.top1[choice.kind][choice.rate] == best
+
+
+def test_random_views_go_by_their_seed_and_cover_what_torchvision_covers():
+    picture = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
+    assert torch.equal(random_view(picture, 32, 5), random_view(picture, 32, 5))
+    assert not torch.equal(random_view(picture, 32, 5), random_view(picture, 32, 6))
+    ramp = np.repeat(np.arange(200, dtype=np.uint8)[None, :, None], 200, axis=0).repeat(3, axis=2)
+    views = [random_view(ramp, 16, seed)[0].float() for seed in range(200)]
+    mirrored = sum(view[0, 0] > view[0, -1] for view in views)
+    assert 70 < mirrored < 130
+    widths = torch.tensor([float(view.max() - view.min()) for view in views]) / 200
+    assert 0.2 < widths.min() < 0.45
+    assert widths.max() > 0.9
+
+
+def run(*arguments: str | Path) -> None:
+    tyro.cli(Linear, args=[str(argument) for argument in arguments]).run()
+
+
+@pytest.fixture
+def shapes(tmp_path: Path) -> Path:
+    return write_pictures(tmp_path / "shapes", {"a": 10, "b": 10, "c": 10})
+
+
+def options(shapes: Path) -> tuple[str | Path, ...]:
+    return ("--data", shapes, "--size", "32", "--epochs", "4", "--batch", "8")
+
+
+def test_the_command_learns_chooses_draws_and_tells(shapes: Path, tmp_path: Path, capsys):
+    figures, curves = tmp_path / "out.json", tmp_path / "curves.png"
+    run(
+        *options(shapes),
+        "--model",
+        "pixels",
+        "--model",
+        "random:embedded",
+        "--json",
+        figures,
+        "--curves",
+        curves,
+    )
+    shown = capsys.readouterr().out
+    assert "pixels has no blocks: its one feature is read" in shown
+    assert "chosen on 3 training pictures: " in shown
+    assert curves.read_bytes().startswith(b"\x89PNG")
+    one, other = json.loads(figures.read_text())["results"]
+    assert (len(one["grid"]), len(other["grid"]), len(other["grid"][0])) == (1, 3, 13)
+
+
+def test_random_crops_learn_and_an_interruption_costs_an_epoch(shapes: Path, tmp_path: Path, monkeypatch):
+    figures, words = tmp_path / "out.json", (*options(shapes), "--augment", "--reads", "1", "--rates", "0.1")
+    run(*words, "--cache", tmp_path / "whole", "--json", figures)
+    whole, step = figures.read_text(), Heads.step
+    calls: list[int] = []
+    again: list[bool] = []
+
+    def interrupted(heads, features, labels, epoch):
+        calls.append(epoch)
+        if len(calls) == 9 and not again:
+            raise KeyboardInterrupt
+        return step(heads, features, labels, epoch)
+
+    monkeypatch.setattr(Heads, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(*words, "--cache", tmp_path / "cut", "--json", figures)
+    calls.clear()
+    again.append(True)
+    run(*words, "--cache", tmp_path / "cut", "--json", figures)
+    assert calls[0] == 2  # three steps an epoch: the third epoch was cut off
+    assert figures.read_text() == whole
+
+
+def test_a_published_head_must_name_as_many_classes(shapes: Path, tmp_path: Path):
+    head = tmp_path / "head.pth"
+    torch.save(
+        {"state_dict": {"module.linear.weight": torch.ones(7, 192), "module.linear.bias": torch.ones(7)}},
+        head,
+    )
+    with pytest.raises(ValueError, match=r"head\.pth names 7 classes, .*shapes has 3"):
+        run("--data", shapes, "--size", "32", "--head", head)
+
+
+def test_reads_are_written_in_two_forms():
+    assert (parse_reads("4"), parse_reads("1+average")) == (Reads(4), Reads(1, "after"))
+    with pytest.raises(ValueError, match="--reads four is no number of blocks"):
+        parse_reads("four")

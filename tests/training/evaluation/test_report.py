@@ -1,0 +1,84 @@
+"""The paper's tables, and the report that holds them beside what was measured."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import tyro
+
+from dino_model.weights import OFFICIAL
+from training.commands.evaluate.report import Report
+from training.evaluation.paper import ROW_OF, of_model, published
+from training.evaluation.report import Measured, markdown, theirs
+
+
+def test_the_tables_hold_every_system_and_agree_with_the_catalogue():
+    systems = {one.system for one in published()}
+    assert systems >= {
+        *(
+            "DINO",
+            "BYOL",
+            "MoCo-v2",
+            "SwAV",
+            "Supervised",
+            "STM",
+            "CT",
+            "MAST",
+            "STC",
+            "MultiGrain",
+            "InfoMin",
+        ),
+        *("BarlowT", "OBoW", "DCv2", "UDA", "FixMatch", "MPL"),
+    }
+    assert len({(one.table, one.title) for one in published()}) == 30
+    for name, entry in OFFICIAL.items():
+        if name in ROW_OF:
+            (knn,) = of_model(name, "2", "k-NN top-1")
+            (linear,) = of_model(name, "2", "linear top-1")
+            assert (knn.value, linear.value) == (entry.scores.knn, entry.scores.linear)
+    assert of_model("embedded", "2") == []
+
+
+def measured(classes: int) -> Measured:
+    return Measured(
+        "knn",
+        {"told": "k = 20", "classes": classes, "data": "pictures", "split": "5 tested"},
+        [{"model": "dino_vits16", "figures": {"top1": 74.44, "k": 20}}],
+    )
+
+
+def column(table: list[list[str]], name: str, *row: str) -> str:
+    (line,) = [line for line in table[1:] if line[: len(row)] == list(row)]
+    return line[table[0].index(name)]
+
+
+def test_our_column_is_filled_only_with_the_same_model_on_as_many_classes():
+    for classes, expected in ((1000, "74.4"), (101, "")):
+        tables = dict(theirs([measured(classes)]))
+        table = tables["Table 2, section 4.1: Linear and k-NN classification on ImageNet"]
+        assert column(table, "ours: k-NN top-1", "DINO", "ViT-S/16") == expected
+        assert column(table, "k-NN top-1", "DINO", "ViT-S/16") == "74.5"
+        assert column(table, "ours: k-NN top-1", "DINO", "ViT-B/8") == ""
+        assert column(table, "ours: linear top-1", "DINO", "ViT-S/16") == ""
+
+
+def test_the_report_is_one_page_that_needs_nothing_else(tmp_path: Path):
+    one = measured(101)
+    file = tmp_path / "knn.json"
+    file.write_text(json.dumps({"name": one.name, "protocol": one.protocol, "results": one.results}))
+    tyro.cli(Report, args=[str(file), "--output", str(tmp_path / "out")]).run()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "74.4" in page
+    assert "MultiGrain" in page
+    assert not re.search(r"(src|href)=|@import|url\(", page)
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert text == markdown([one])
+    assert "| dino_vits16 | 74.4 | 20 |" in text
+
+
+def test_another_file_is_refused_in_one_sentence(tmp_path: Path):
+    file = tmp_path / "other.json"
+    file.write_text('{"name": "voc"}')
+    with pytest.raises(ValueError, match=r"other\.json was not written by `training evaluate … --json`"):
+        tyro.cli(Report, args=[str(file)]).run()

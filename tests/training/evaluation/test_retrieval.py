@@ -1,0 +1,146 @@
+"""Rankings, the landmarks' files, and finding pictures of one's own folder."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tyro
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests.training.evaluation.pictures import write_pictures
+from training.commands.evaluate.retrieval import Index, Query, Retrieval
+from training.evaluation.landmarks import open_landmarks
+from training.evaluation.retrieval import Relevance, judge, medium_and_hard, nearest, ranks_of
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 9999), levels=st.integers(1, 8))
+def test_places_are_those_of_a_whole_sort_ties_by_number(seed: int, levels: int):
+    random = np.random.default_rng(seed)
+    row = random.integers(0, levels, random.integers(2, 30)).astype(np.float32)
+    wanted = random.permutation(len(row))[: random.integers(0, len(row))].tolist()
+    order = np.lexsort((np.arange(len(row)), -row))
+    expected = [order.tolist().index(number) for number in wanted]
+    for few in (0, 300):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("training.evaluation.retrieval._FEW", few)
+            (found,) = ranks_of(torch.from_numpy(row)[None], [wanted])
+        assert found.tolist() == expected
+
+
+def test_the_first_place_is_worth_all_and_junk_is_taken_out():
+    similarity = torch.tensor([[0.9, 0.8, 0.7, 0.1]])
+    assert judge(similarity, [[0]], [[]]).map == 100
+    assert judge(similarity, [[1]], [[]]).map == 25  # precision 0 before, a half after
+    assert judge(similarity, [[1]], [[0]]).map == 100
+    assert judge(similarity, [[0, 1]], [[]]).precision == (100, 100, 100)
+    medium, hard = medium_and_hard(similarity, [Relevance((0,), (1,), ())])
+    assert (medium.map, hard.map) == (100, 100)  # the easy one is no mistake where the hard one is asked for
+
+
+def test_queries_without_a_right_picture_do_not_count():
+    result = judge(torch.rand(2, 5), [[1], []], [[], [2]])
+    assert result.queries == 1
+    with pytest.raises(ValueError, match="no query has a right picture"):
+        judge(torch.rand(1, 5), [[]], [[]])
+    with pytest.raises(ValueError, match="the ground truth names picture 9 of 5: it is of another data set"):
+        judge(torch.rand(1, 5), [[9]], [[]])
+    with pytest.raises(ValueError, match="1 lists for 2 queries"):
+        judge(torch.rand(2, 5), [[1]], [[]])
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        judge(torch.full((1, 5), torch.nan), [[1]], [[]])
+
+
+def test_neighbours_come_best_first_whatever_their_length():
+    database = torch.tensor([[1.0, 0.0], [0.0, 5.0], [3.0, 3.0]])
+    cosines, numbers = nearest(torch.tensor([[0.0, 2.0]]), database, 9)
+    assert numbers.tolist() == [[1, 2, 0]]
+    assert cosines[0, 0] == pytest.approx(1)
+    with pytest.raises(ValueError, match="queries have 3 numbers, the database 2"):
+        nearest(torch.ones(1, 3), database, 1)
+
+
+@pytest.fixture
+def oxford(tmp_path: Path) -> Path:
+    """Six pictures of two colours and two queries, one of each, in a part of its picture."""
+    folder = tmp_path / "roxford5k" / "jpg"
+    folder.mkdir(parents=True)
+    for number in range(6):
+        picture = np.full((40, 60, 3), (250, 30, 30) if number % 2 else (30, 30, 250), np.uint8)
+        picture[: 4 + number] = 128
+        Image.fromarray(picture).save(folder / f"all_{number}.jpg")
+    for number in range(2):
+        picture = np.full((60, 60, 3), 128, np.uint8)
+        picture[20:, 20:] = (250, 30, 30) if number else (30, 30, 250)
+        Image.fromarray(picture).save(folder / f"query_{number}.jpg")
+    truth = {
+        "imlist": [f"all_{i}" for i in range(6)],
+        "qimlist": ["query_0", "query_1"],
+        "gnd": [
+            {"bbx": np.array([20.0, 20, 60, 60]), "easy": np.array([0, 2]), "hard": [4], "junk": [1]},
+            {"bbx": [20, 20, 60, 60], "easy": [1, 3], "hard": [5], "junk": []},
+        ],
+    }
+    (tmp_path / "roxford5k" / "gnd_roxford5k.pkl").write_bytes(pickle.dumps(truth, 2))
+    return tmp_path
+
+
+def run(command: type, *arguments: str | Path) -> None:
+    tyro.cli(command, args=[str(argument) for argument in arguments]).run()
+
+
+def test_the_benchmark_is_read_as_published_and_boxes_are_cut_out(oxford: Path, tmp_path: Path, capsys):
+    figures = tmp_path / "out.json"
+    run(Retrieval, "--data", oxford, "--model", "pixels", "--size", "32", "--json", figures)
+    assert "queries cropped to their box" in capsys.readouterr().out
+    found = json.loads(figures.read_text())["results"][0]["figures"]
+    assert found == {"medium_map": 100, "hard_map": 100}
+    for extra in (("--official",), ("--multiscale",)):
+        run(Retrieval, "--data", oxford, "--model", "random:embedded", "--size", "48", *extra)
+    shown = capsys.readouterr().out
+    assert "queries whole, as released" in shown
+    assert "mean of the scales 1, 0.707, 0.5" in shown
+
+
+def test_what_is_wrong_with_a_benchmark_is_one_sentence(oxford: Path, tmp_path: Path):
+    with pytest.raises(ValueError, match=r"gnd_rparis6k\.pkl is not there: rparis6k is published at http"):
+        open_landmarks(oxford, "rparis6k")
+    truth = oxford / "roxford5k" / "gnd_roxford5k.pkl"
+    content = pickle.loads(truth.read_bytes())
+    content["gnd"][0]["bbx"] = [20, 20, 90, 60]
+    truth.write_bytes(pickle.dumps(content))
+    with pytest.raises(ValueError, match=r"query_0\.jpg: the box .* does not lie in a picture of 60 × 60"):
+        run(Retrieval, "--data", oxford, "--model", "pixels", "--size", "32")
+    content["imlist"][0] = "elsewhere"
+    truth.write_bytes(pickle.dumps(content))
+    with pytest.raises(ValueError, match=r"1 of them are not in .* the first is elsewhere\.jpg"):
+        open_landmarks(oxford, "roxford5k")
+    truth.write_bytes(pickle.dumps(Path("/")))
+    with pytest.raises(ValueError, match="is refused: it would run pathlib"):
+        open_landmarks(oxford, "roxford5k")
+    truth.write_bytes(b"half")
+    with pytest.raises(ValueError, match=r"(cannot be read|is refused)"):
+        open_landmarks(oxford, "roxford5k")
+
+
+def test_a_folder_is_indexed_and_asked(tmp_path: Path, capsys):
+    shapes = write_pictures(tmp_path / "shapes", {"a": 3, "b": 3})
+    index, sheet = tmp_path / "index.safetensors", tmp_path / "sheet.jpg"
+    run(Index, shapes, "--output", index, "--size", "32")
+    photo = shapes / "b" / "001.png"
+    run(Query, photo, "--index", index, "--count", "2", "--output", sheet, "--json", tmp_path / "q.json")
+    assert "1.000  b/001.png" in capsys.readouterr().out
+    (found,) = json.loads((tmp_path / "q.json").read_text())["results"]
+    assert found["neighbours"][0][0] == "b/001.png"
+    assert Image.open(sheet).width > 3 * 112
+    (shapes / "a" / "000.png").unlink()
+    with pytest.raises(ValueError, match=r"1 pictures of .* are gone from .*shapes, such as a/000\.png"):
+        run(Query, photo, "--index", index)
+    index.write_bytes(b"no")
+    with pytest.raises(ValueError, match="is no feature file of this program"):
+        run(Query, photo, "--index", index)

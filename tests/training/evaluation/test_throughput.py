@@ -1,0 +1,38 @@
+"""What a network takes: counted things against their formulas; the clock is only asked for being there."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import tyro
+
+from dino_model.backbones import BackboneConfig, create_backbone
+from training.commands.evaluate.throughput import MeasureThroughput
+from training.evaluation.throughput import measure
+
+
+def test_tokens_parameters_and_products_are_counted():
+    vit = create_backbone(BackboneConfig("vit_tiny", 16, 64, width=48, depth=2, heads=3))
+    found = measure(vit, size=64, batch=2, precision="fp32", device=torch.device("cpu"), repeats=1)
+    assert found.tokens == 17
+    assert found.parameters == sum(p.numel() for p in vit.parameters())
+    tokens, width = 17, 48
+    products = 12 * tokens * width**2 + 2 * tokens**2 * width  # of a block: qkv, projection, MLP; q·k, a·v
+    assert found.flops == 2 * (2 * products + 16 * 3 * 16**2 * width)
+    assert found.images_per_second > 0
+    with pytest.raises(ValueError, match="1 forwards of 0 pictures"):
+        measure(vit, size=64, batch=0, precision="fp32", device=torch.device("cpu"), repeats=1)
+
+
+def test_the_command_tells_the_papers_speed_beside_ours(tmp_path: Path, capsys):
+    words = ["--models", "random:vit_small/16", "random:embedded", "--batch", "1", "--size", "32"]
+    file = tmp_path / "out.json"
+    tyro.cli(MeasureThroughput, args=[*words, "--repeats", "1", "--json", str(file)]).run()
+    shown = capsys.readouterr().out
+    assert "the paper: 1007 images/s, V100, 128 a forward, Table 1, section 3.2" in shown
+    assert "21.7 M parameters" in shown
+    assert [r["figures"]["precision"] for r in json.loads(file.read_text())["results"]] == [
+        "fp32",
+        "bf16",
+    ] * 2

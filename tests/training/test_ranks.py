@@ -1,0 +1,162 @@
+"""Several processes train as one: the same losses, whatever the method."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.training import ranks
+from training import __main__ as command
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+class Group:
+    """Processes that were started together."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.folder = folder
+        folder.mkdir()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        there = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+        command = [sys.executable, "tests/training/ranks.py", str(folder), str(port), *words]
+        self.process = subprocess.Popen(command, cwd=REPOSITORY, env=there)
+
+    def send(self, number: int, signal_number: int) -> None:
+        """A signal to one of them."""
+        os.kill(int((self.folder / f"{number}.pid").read_text()), signal_number)
+
+    def codes(self) -> list[int]:
+        """How they ended."""
+        assert self.process.wait(timeout=200) == 0
+        found: list[int] = json.loads((self.folder / "codes.json").read_text())
+        return found
+
+    def said(self, number: int) -> str:
+        """By one of them."""
+        return (self.folder / f"{number}.err").read_text()
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    generator = np.random.default_rng(0)
+    for i in range(48):
+        target = folder / f"class{i % 3}" / f"{i}.png"
+        target.parent.mkdir(exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (24, 20, 3), np.uint8)).save(target)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(pictures, tmp_path_factory):
+    """By number of processes and rank: what each of them saw."""
+    folder = tmp_path_factory.mktemp("ranks")
+    groups = {n: Group(folder / str(n), "methods", str(pictures), str(n)) for n in (2, 4)}
+    found = {1: [ranks.train(str(pictures), folder / "1")]}
+    for world, group in groups.items():
+        assert group.codes() == [0] * world, group.said(0)
+        found[world] = [json.loads((group.folder / f"{n}.json").read_text()) for n in range(world)]
+    return found
+
+
+@pytest.mark.parametrize("method", ranks.METHODS)
+def test_losses_are_those_of_one_process(trained, method):
+    alone = trained[1][0][method]
+    assert len(alone["losses"]) == 3
+    assert alone["losses"][0] != pytest.approx(alone["losses"][-1], rel=1e-3)  # it moves
+    for world in (2, 4):
+        for found in trained[world]:
+            assert found[method]["losses"] == pytest.approx(alone["losses"], rel=2e-5)
+            assert found[method]["weights"] == pytest.approx(alone["weights"], rel=2e-5)
+
+
+TINY = [
+    *("--architecture", "vit_tiny", "--width", "12", "--depth", "2", "--heads", "2", "--drop-path", "0.1"),
+    *("--patch-size", "8", "--global-size", "16", "--local-size", "8", "--local-crops", "2"),
+    *("--prototypes", "16", "--hidden", "8", "--bottleneck", "4", "--batch-size", "16", "--epochs", "12"),
+    *(
+        "--warmup-epochs",
+        "1",
+        "--workers",
+        "0",
+        "--device",
+        "cpu",
+        "--precision",
+        "fp32",
+        "--probe-every",
+        "0",
+    ),
+]
+
+
+def pretrain(pictures: Path, output: Path, *more: str) -> list[str]:
+    return ["pretrain", "--data", str(pictures), "--output", str(output), *TINY, *more]
+
+
+def lines(run: Path) -> list[str]:
+    log = run / "log.jsonl"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def wait_for(run: Path, steps: int) -> None:
+    deadline = time.monotonic() + 120
+    while len(lines(run)) < steps:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_all_stop_when_one_is_told_to_and_one_alone_goes_on_to_the_same_losses(pictures, tmp_path):
+    run, words = tmp_path / "run", json.dumps(pretrain(pictures, tmp_path / "run"))
+    group = Group(tmp_path / "group", words, words)
+    wait_for(run, 3)
+    group.send(1, signal.SIGTERM)
+    assert group.codes() == [75, 75]
+    stopped = len(lines(run))
+    assert 3 <= stopped < 36
+    assert command.main(["pretrain", "--resume", str(run), "--workers", "0", "--device", "cpu"]) == 0
+    assert command.main(pretrain(pictures, tmp_path / "alone")) == 0
+    found, alone = ([json.loads(line)["loss"] for line in lines(tmp_path / at)] for at in ("run", "alone"))
+    assert len(found) == 36
+    assert found == pytest.approx(alone, rel=1e-3)
+
+
+def test_a_process_that_dies_ends_the_run_with_one_sentence(pictures, tmp_path):
+    run = tmp_path / "run"
+    words = json.dumps(pretrain(pictures, run, "--epochs", "100000"))
+    group = Group(tmp_path / "group", words, words)
+    wait_for(run, 2)
+    group.send(1, signal.SIGKILL)
+    assert group.codes() == [1, -signal.SIGKILL]
+    said = group.said(0)
+    assert "Traceback" not in said
+    assert "error: another process of the training ended or cannot be reached; --resume" in said
+
+
+def test_what_does_not_fit_the_processes_ends_all_in_one_sentence(pictures, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(pictures, other)
+    next(other.rglob("*.png")).unlink()
+    commands = (pretrain(folder, tmp_path / "run") for folder in (pictures, other))
+    differing = Group(tmp_path / "a", *map(json.dumps, commands))
+    words = json.dumps(pretrain(pictures, tmp_path / "run", "--batch-size", "15"))
+    odd = Group(tmp_path / "b", words, words)
+    for group, sentence in (
+        (differing, "error: the processes have different pictures: process 0 48 of fingerprint"),
+        (odd, "error: --batch-size is 15, no multiple of the 2 processes"),
+    ):
+        assert group.codes() == [1, 1]
+        assert sentence in group.said(0).splitlines()[-1]
+        assert "Traceback" not in group.said(0)
+        assert group.said(1) == ""

@@ -1,0 +1,107 @@
+"""DINO's loss straight from the bottleneck: no more than a few pictures' logits are ever held."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dino_model.head import Prototypes
+from training.targets import full_precision
+
+CHUNK = 2**21
+"""Logits at once on a CPU, of as many pictures as fit: 8 MB in fp32; 64 times as many on other devices."""
+
+
+def prototype_cross_entropy(
+    bottleneck: Tensor, prototypes: Prototypes, targets: Tensor, temperature: float, shared: int | None = None
+) -> Tensor:
+    """`losses.multi_crop_cross_entropy` of `prototypes(bottleneck)`, without keeping these logits.
+
+    Of some pictures after the other the logits of all crops are computed, give the loss, become their own
+    gradient, and are forgotten: three products of n x d x K as with all logits, a part of the memory.
+
+    Args:
+        bottleneck: of the student [crops, batch, d], those of the teacher's views first and in its order.
+        prototypes: the student's last layer.
+        targets: teacher probabilities [views, batch, K].
+        temperature: tau_s.
+        shared: how many of the teacher's views the student has as well; None: all.
+
+    Returns:
+        Scalar, mean over all pairs of a teacher view and another crop and over the batch (Eq. 3).
+
+    Raises:
+        ValueError: no pair of different crops, or fewer crops than shared views.
+    """
+    views, crops = len(targets), len(bottleneck)
+    shared = views if shared is None else shared
+    if crops < shared or views * crops <= shared:
+        raise ValueError(
+            f"{crops} student crops for {views} teacher views: no pair of different crops is left"
+        )
+    with torch.autocast(bottleneck.device.type, enabled=False):
+        loss: Tensor = _CrossEntropy.apply(
+            full_precision(bottleneck),
+            prototypes.weight_v,
+            prototypes.weight_g.squeeze(1),
+            targets,
+            temperature,
+            shared,
+        )
+    return loss
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The loss, whose gradients are computed along with it: it is a scalar, they only wait for a factor."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, v: Tensor, gain: Tensor, targets: Tensor, temperature: float, shared: int
+    ) -> Tensor:
+        """Features [crops, batch, d], rows v [K, d] and gain [K], targets [views, batch, K] -> scalar."""
+        crops, batch, _ = features.shape
+        scale = gain / (torch.linalg.vector_norm(v, dim=1) * temperature)  # [K]
+        teachers = features.new_full((crops, 1, 1), len(targets))  # that a crop has: all views …
+        teachers[:shared] -= 1  # … but itself
+        share = 1 / (batch * float(teachers.sum()))  # of one picture of one pair in the mean
+        loss = features.new_zeros(())
+        of_features, of_v = torch.empty_like(features), torch.zeros_like(v)
+        chunk = CHUNK * (1 if features.device.type == "cpu" else 64)
+        pictures = max(1, chunk // (crops * len(v)))
+        for start in range(0, batch, pictures):
+            part = slice(start, start + pictures)
+            rows, theirs = features[:, part], targets[:, part].to(features.dtype)
+            logits = (rows.flatten(0, 1) @ v.T).mul_(scale).unflatten(0, rows.shape[:2])  # [crops, part, K]
+            total = theirs.sum(0)
+            own = (logits[:shared] * theirs[:shared]).sum()
+            agreement = (logits.sum(0) * total).sum() - own
+            peak, place = logits.max(-1, keepdim=True)
+            gradient = logits.softmax(-1)  # for every teacher …
+            log_partition = peak - gradient.gather(-1, place).log()
+            loss += (teachers * log_partition).sum() - agreement
+            gradient.mul_(teachers).sub_(total)  # … less its target
+            gradient[:shared] += theirs[:shared]
+            flat = gradient.mul_(scale * share).flatten(0, 1)
+            of_features[:, part] = (flat @ v).unflatten(0, rows.shape[:2])
+            of_v.addmm_(flat.T, rows.flatten(0, 1))
+        along = _lay_across(of_v, v)
+        ctx.save_for_backward(of_features, of_v, along / gain)
+        return loss * share
+
+    @staticmethod
+    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of what asks for one; they are scaled where they are, so there is one backward pass."""
+        asked = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
+        return (*(gradient.mul_(factor) if wanted else None for gradient, wanted in asked), None, None, None)
+
+
+def _lay_across(gradient: Tensor, v: Tensor) -> Tensor:
+    """Take from each row of the gradient what lies along that of v, whose length does not matter.
+
+    Returns the scalar products of both [K]. Some rows after the other: all are large.
+    """
+    along = []
+    for some, rows in zip(gradient.split(4096), v.split(4096), strict=True):
+        along.append((some * rows).sum(1))
+        some.addcmul_(rows, (along[-1] / rows.square().sum(1))[:, None], value=-1)
+    return torch.cat(along)
