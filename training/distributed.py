@@ -83,6 +83,12 @@ def any_rank(flag: bool, device: torch.device) -> bool:
     return bool(all_mean(torch.tensor(float(flag), device=device)) > 0)
 
 
+def barrier() -> None:
+    """Until all ranks are here."""
+    if world() > 1:
+        dist.barrier()
+
+
 def gather(tensor: Tensor) -> Tensor:
     """Tensors of one shape from all ranks, joined along the first axis in the ranks' order; no gradient."""
     if world() == 1:

@@ -16,7 +16,7 @@ from dino_model.device import ComputePrecision, autocast
 from training.checkpoint import Run, Saver
 from training.crops import Crops, MultiCrop, normalise
 from training.data import Loaded
-from training.distributed import DataParallelLoss, all_mean, any_rank, rank, world
+from training.distributed import DataParallelLoss, all_mean, any_rank, barrier, rank, world
 from training.methods.base import Batch, Loss, Method
 from training.optim import Optimizer, clip_each, set_rates
 from training.plan import Plan
@@ -142,6 +142,7 @@ def train(
                     break
                 # What waits for the next batch counts as training, what watched and saved does not.
                 begun = time.perf_counter()
+    barrier()  # a rank that ends before the last checkpoint is written may have the first one killed
     return done
 
 
