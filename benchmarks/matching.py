@@ -26,10 +26,11 @@ from dino_model.files import make_room, write_text
 from dino_model.predictor import AttentionPredictor
 from dino_model.weights import load_model
 from segmentation import matching
-from segmentation.matching import Features
+from segmentation.commands.match import encoded
+from segmentation.matching import Features, Seen
 
 Picture = NDArray[np.uint8]
-Encode = Callable[[Picture, float], Features]  # a photograph, and how much larger than usual it is looked at
+Encode = Callable[[Picture, float], Seen]  # a photograph, and how much larger than usual it is looked at
 Places = NDArray[np.float64]  # y and x [..., 2]
 
 TURNS: dict[str, tuple[float, float]] = {  # degrees, scale
@@ -66,9 +67,9 @@ class Matching:
 
     model: str = "embedded"
     """Name of a model, checkpoint file or run."""
-    size: int = 384
+    size: int = 480
     """Pixels of the short side that the model sees."""
-    ratio: float = 0.7
+    ratio: float = 1.0
     """As in `segmentation match`."""
     pictures: int = 8
     """Photographs, evenly chosen among the tracked ones."""
@@ -90,7 +91,7 @@ class Matching:
             "colour patches": partial(colours, size=self.size),
         }
         print(f"{self.pictures} photographs, short side {self.size}, ratio {self.ratio:g}, within one patch")
-        print(f"{'':<16}" + "".join(f"{name:>18}" for name in scenes) + f"{'PCK 0.1':>10}")
+        print(f"{'':<16}" + "".join(f"{name:>21}" for name in scenes) + f"{'PCK 0.1':>10}")
         figures: dict[str, dict[str, dict[str, float]]] = {}
         for who, encode in encoders.items():
             scores = {
@@ -98,13 +99,14 @@ class Matching:
             }
             figures[who] = {name: summed(of) for name, of in scores.items()}
             cells = [
-                f"{100 * one['right']:.0f} % of {one['matches']:.0f} ({one['fewest']:.0f})"
+                f"{100 * one['right']:.0f} % ({100 * one['least_right']:.0f}) "
+                f"of {one['matches']:.0f} ({one['fewest']:.0f})"
                 for one in figures[who].values()
             ]
             pck = figures[who]["warped"]["pck"]
-            print(f"{who:<16}" + "".join(f"{cell:>18}" for cell in cells) + f"{100 * pck:>9.1f}%", flush=True)
+            print(f"{who:<16}" + "".join(f"{cell:>21}" for cell in cells) + f"{100 * pck:>9.1f}%", flush=True)
         print("share within one patch of the truth (a patch of B's grid at the scale that matched best),")
-        print("of so many matches a pair (the fewest of a pair)")
+        print("of so many matches a pair; in brackets the least share and the fewest matches of a pair")
         if self.json is not None:
             settings = {"size": self.size, "ratio": self.ratio, "pictures": self.pictures}
             write_text(
@@ -113,22 +115,32 @@ class Matching:
 
 
 def by_model(name: str, size: int) -> Encode:
-    """Patch tokens after the last block."""
+    """What `segmentation match` compares."""
     model = load_model(name)
     predictors = {
-        scale: AttentionPredictor(model, size=round(size * scale), precision="fp32", device="cpu")
-        for scale in SCALES
+        scale: AttentionPredictor(model, size=round(size * scale), device="cpu") for scale in SCALES
     }
-    return lambda picture, scale: predictors[scale].features([picture])[0].numpy()
+    seen: dict[tuple[int, float], Seen] = {}  # a photograph is looked at once for all that becomes of it
+
+    def look(picture: Picture, scale: float) -> Seen:
+        if scale != 1:
+            return encoded(predictors[scale], picture)
+        key = (hash(picture.tobytes()), scale)
+        if key not in seen:
+            seen[key] = encoded(predictors[scale], picture)
+        return seen[key]
+
+    return look
 
 
-def colours(picture: Picture, scale: float, size: int) -> Features:
-    """Red, green and blue of the pixels of each patch: [rows, columns, 3 * patch * patch]."""
+def colours(picture: Picture, scale: float, size: int) -> Seen:
+    """Red, green and blue of the pixels of each patch, 3 * patch * patch figures."""
     factor = size * scale / min(picture.shape[:2]) / PATCH
     rows, columns = (max(1, round(side * factor)) for side in picture.shape[:2])
     small = cv2.resize(picture, (columns * PATCH, rows * PATCH), interpolation=cv2.INTER_AREA)
     cut = small.reshape(rows, PATCH, columns, PATCH, 3).transpose(0, 2, 1, 3, 4)
-    return cut.reshape(rows, columns, -1).astype(np.float32)
+    features = cut.reshape(rows, columns, -1).astype(np.float32)
+    return Seen(features, matching.textured_patches(picture, (rows, columns)))
 
 
 def turned(a: Picture, degrees: float, scale: float) -> Scene:
@@ -171,11 +183,11 @@ def scored(scene: Scene, encode: Encode, ratio: float) -> Score:
     a = encode(scene.a, 1.0)
     scaled = {scale: encode(scene.b, scale) for scale in SCALES}
     scale, matches = matching.best_scale(a, scaled, ratio)
-    b = scaled[scale]
-    size, patch = scene.a.shape[:2], scene.b.shape[0] / b.shape[0]
-    expected = scene.moved(matching.centres(matches.a, a.shape[:2], size))
-    off = np.abs(expected - matching.centres(matches.b, b.shape[:2], size)).max(axis=-1)
-    return Score(len(matches), int((off <= patch).sum()), pck(scene, a, scaled[1.0]))
+    grid = scaled[scale].features.shape[:2]
+    size, patch = scene.a.shape[:2], scene.b.shape[0] / grid[0]
+    expected = scene.moved(matching.centres(matches.a, a.features.shape[:2], size))
+    off = np.abs(expected - matching.centres(matches.b, grid, size)).max(axis=-1)
+    return Score(len(matches), int((off <= patch).sum()), pck(scene, a.features, scaled[1.0].features))
 
 
 def pck(scene: Scene, a: Features, b: Features) -> float:
@@ -191,12 +203,13 @@ def pck(scene: Scene, a: Features, b: Features) -> float:
 
 
 def summed(scores: list[Score]) -> dict[str, float]:
-    """Share of all matches that is right, matches a pair, fewest of a pair, mean PCK."""
+    """Share of all matches that is right, matches a pair, fewest and least right of a pair, mean PCK."""
     matches = sum(score.matches for score in scores)
     return {
         "right": sum(score.right for score in scores) / matches if matches else 0.0,
         "matches": matches / len(scores),
         "fewest": min(score.matches for score in scores),
+        "least_right": min(score.right / max(1, score.matches) for score in scores),
         "pck": float(np.mean([score.pck for score in scores])),
     }
 

@@ -344,12 +344,32 @@ def _walk(folder: Path) -> Iterable[str]:
 def _index_tar(path: Path) -> dict[str, tuple[int, int] | None]:
     try:
         with tarfile.open(path, "r:") as tar:
-            members = {posixpath.normpath(m.name): (m.offset_data, m.size) for m in tar if m.isreg()}
+            members: dict[str, tuple[int, int] | None] = {
+                posixpath.normpath(m.name): (m.offset_data, m.size) for m in tar if m.isreg()
+            }
     except tarfile.TarError as error:
         raise ImageError(f"{path} is a damaged tar: {error}") from error
+    if members and all(name.endswith(".tar") for name in members):
+        members = _index_tars(path, members)
     tops = {name.partition("/")[0] for name in members}
     top = f"{tops.pop()}/" if len(tops) == 1 else ""
     return {name.removeprefix(top): extent for name, extent in members.items()}
+
+
+def _index_tars(path: Path, members: dict[str, tuple[int, int] | None]) -> dict[str, tuple[int, int] | None]:
+    """A tar of tars, as ImageNet's training pictures come: each inner tar is a folder of its name."""
+    found: dict[str, tuple[int, int] | None] = {}
+    try:
+        with path.open("rb") as file:
+            for name, extent in members.items():
+                assert extent is not None
+                file.seek(extent[0])
+                with tarfile.open(fileobj=file, mode="r:") as tar:
+                    inside = {posixpath.basename(m.name): (m.offset_data, m.size) for m in tar if m.isreg()}
+                found |= {f"{name.removesuffix('.tar')}/{picture}": at for picture, at in inside.items()}
+    except tarfile.TarError as error:
+        raise ImageError(f"{path} holds a damaged tar: {error}") from error
+    return found
 
 
 def _read_list(path: Path) -> list[str]:

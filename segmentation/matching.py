@@ -4,21 +4,34 @@ The algorithms see features on two patch grids, [rows, columns, D] each, and kno
 `patch_of` go between patches and pixels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
+from scipy.spatial import cKDTree
 
 Features = NDArray[np.floating]
 Cells = NDArray[np.int64]
+Places = NDArray[np.float64]
 
 Part = Literal["all", "foreground"]
 
 CHUNK = 2048  # patches whose similarities with all others are held at once
 NEIGHBOURHOOD = 2  # patches around the nearest one that are no rivals: they show the same thing
+LEAST_TEXTURE = 4.0  # standard deviation of a patch's grey values, of 255
+NEIGHBOURS = 8  # matches that tell where one between them should go
+FIRST, AFTERWARDS = 4, 6  # of them that must agree: among all matches, then among those that were kept
+
+
+class Seen(NamedTuple):
+    """What is known of a photograph's patches."""
+
+    features: Features  # [rows, columns, D]
+    textured: NDArray[np.bool_]  # [rows, columns], see `textured_patches`
 
 
 class Nearest(NamedTuple):
@@ -34,12 +47,33 @@ class Matches:
     """Patches of A and B that belong together, the surest first."""
 
     a: Cells  # [matches, 2]: row and column on A's grid
-    b: Cells  # [matches, 2]
+    b: Places  # [matches, 2]: the same on B's, between patches where `coherent` says so
     cosine: NDArray[np.float32]  # [matches]
     ratio: NDArray[np.float32]  # [matches], of the direction in which it is larger
 
     def __len__(self) -> int:
         return len(self.a)
+
+
+def joined(blocks: Sequence[Features]) -> Features:
+    """Features of several blocks side by side, each as loud as the others: [rows, columns, sum of D]."""
+    parts = []
+    for block in blocks:
+        one = np.asarray(block, np.float32)
+        spread = np.linalg.norm(one - one.mean(axis=(0, 1)), axis=-1).mean()
+        parts.append(one / (spread or 1))
+    return np.concatenate(parts, axis=-1)
+
+
+def textured_patches(picture: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.bool_]:
+    """Which patches of a picture [H, W, 3] show anything: [rows, columns].
+
+    Those that do not, such as a bright sky's, are told apart by their place alone, and match what lies at the
+    same place.
+    """
+    grey = picture.astype(np.float32).mean(axis=-1)
+    mean, squares = (cv2.resize(one, grid[::-1], interpolation=cv2.INTER_AREA) for one in (grey, grey**2))
+    return np.asarray(squares - mean**2 >= LEAST_TEXTURE**2)
 
 
 def prepared(a: Features, b: Features, around: int = 1) -> tuple[Features, Features]:
@@ -81,7 +115,7 @@ def nearest(a: Features, b: Features) -> Nearest:
     return Nearest(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def mutual_matches(a: Features, b: Features, ratio: float = 0.7) -> Matches:
+def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
     """Patches that are each other's nearest, where no rival comes near in either direction.
 
     Args:
@@ -102,18 +136,39 @@ def mutual_matches(a: Features, b: Features, ratio: float = 0.7) -> Matches:
     cells_a, cells_b = (
         np.stack(np.divmod(patches, one.shape[1]), axis=-1) for patches, one in ((in_a, a), (in_b, b))
     )
-    return Matches(cells_a, cells_b, to_b.cosine[in_a], larger[order])
+    return Matches(cells_a, cells_b.astype(np.float64), to_b.cosine[in_a], larger[order])
 
 
-def best_scale(a: Features, scaled: Mapping[float, Features], ratio: float = 0.7) -> tuple[float, Matches]:
+def coherent(matches: Matches) -> Matches:
+    """The matches that go where those around them go, each at the place to which they point.
+
+    The nearest matches of a patch, itself left out, are fitted by an affine map, in which those far off count
+    little. A match is kept that this map puts within a patch of where it is, if enough of its neighbours
+    agree; then once more, with the kept ones as neighbours and all matches as candidates.
+    """
+    places, agreeing = _expected(matches, np.arange(len(matches)), FIRST)
+    if agreeing.any():
+        places, agreeing = _expected(matches, np.flatnonzero(agreeing), AFTERWARDS)
+    return Matches(matches.a[agreeing], places[agreeing], matches.cosine[agreeing], matches.ratio[agreeing])
+
+
+def matches_between(a: Seen, b: Seen, ratio: float = 1.0) -> Matches:
+    """Coherent mutual matches of patches that have texture, the surest first; `ratio` as `mutual_matches`."""
+    found = mutual_matches(*prepared(a.features, b.features), ratio=ratio)
+    in_b = found.b.astype(np.int64)
+    kept = a.textured[found.a[:, 0], found.a[:, 1]] & b.textured[in_b[:, 0], in_b[:, 1]]
+    return coherent(Matches(found.a[kept], found.b[kept], found.cosine[kept], found.ratio[kept]))
+
+
+def best_scale(a: Seen, scaled: Mapping[float, Seen], ratio: float = 1.0) -> tuple[float, Matches]:
     """The scale of B at which most patches match, and those matches.
 
     Patches show as much of the world as they are large: where B was taken from nearer, its patches match
     those of A only once B is made smaller.
 
     Args:
-        a: features of A, as the model gives them.
-        scaled: features of B resized by each scale, likewise.
+        a: what is known of A.
+        scaled: the same of B resized by each scale.
         ratio: see `mutual_matches`.
 
     Raises:
@@ -121,7 +176,7 @@ def best_scale(a: Features, scaled: Mapping[float, Features], ratio: float = 0.7
     """
     if not scaled:
         raise ValueError("no scale to match at")
-    found = {scale: mutual_matches(*prepared(a, b), ratio=ratio) for scale, b in scaled.items()}
+    found = {scale: matches_between(a, b, ratio) for scale, b in scaled.items()}
     best = max(found, key=lambda scale: len(found[scale]))
     return best, found[best]
 
@@ -167,7 +222,9 @@ def joint_colors(
     return colors[:cut].reshape(*a.shape[:2], 3), colors[cut:].reshape(*b.shape[:2], 3)
 
 
-def centres(cells: Cells, grid: tuple[int, int], picture: tuple[int, int]) -> NDArray[np.float64]:
+def centres(
+    cells: NDArray[np.number], grid: tuple[int, int], picture: tuple[int, int]
+) -> NDArray[np.float64]:
     """Centres of patches in a picture of height × width: rows and columns [..., 2] -> y and x [..., 2]."""
     sides = np.array(picture) / np.array(grid)
     return (np.asarray(cells) + 0.5) * sides - 0.5
@@ -186,6 +243,30 @@ def patch_of(point: tuple[int, int], grid: tuple[int, int], picture: tuple[int, 
         (2 * at + 1) * cells // (2 * side) for at, cells, side in zip(point, grid, picture, strict=True)
     )
     return row, column
+
+
+def _expected(matches: Matches, sources: NDArray[np.int64], enough: int) -> tuple[Places, NDArray[np.bool_]]:
+    """Where the nearest of the `sources` would put each match: [matches, 2]; whether it is there, and so
+    many of them agree.
+    """
+    here, there = matches.a.astype(np.float64), matches.b
+    if len(sources) <= NEIGHBOURS:
+        return there, np.zeros(len(matches), dtype=bool)
+    near = sources[cKDTree(here[sources]).query(here, NEIGHBOURS + 1)[1]]
+    itself_last = np.argsort(near == np.arange(len(matches))[:, None], axis=1, kind="stable")
+    near = np.take_along_axis(near, itself_last, axis=1)[:, :NEIGHBOURS]
+    steps, went = here[near] - here[:, None], there[near] - there[:, None]  # [matches, neighbours, 2]
+    design = np.concatenate([steps, np.ones_like(steps[..., :1])], axis=-1)
+    shifts = went - steps  # at first, neighbours are thought to keep their distances
+    off = np.linalg.norm(shifts - np.median(shifts, axis=1, keepdims=True), axis=-1)
+    weights = 1 / (1 + off**2)
+    for _ in range(5):
+        weighted = (design * weights[..., None]).transpose(0, 2, 1)
+        maps = np.linalg.solve(weighted @ design + 1e-3 * np.eye(3), weighted @ went)  # [matches, 3, 2]
+        off = np.linalg.norm(design @ maps - went, axis=-1)
+        weights = 1 / (1 + (2 * off) ** 2) ** 2
+    shift = maps[:, 2]
+    return there + shift, (np.abs(shift).max(axis=-1) <= 1) & ((off <= 1).sum(axis=1) >= enough)
 
 
 def _nearest(

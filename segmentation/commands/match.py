@@ -15,11 +15,12 @@ from dino_model.predictor import AttentionPredictor
 from dino_model.weights import LoadedModel
 from segmentation import matching, render
 from segmentation.commands.attention import parse_point
-from segmentation.matching import Features, Matches
+from segmentation.matching import Features, Matches, Seen
 from segmentation.render import Picture
 
 Pair = tuple[Picture, Picture]
 MOST_LINES = 100  # more hide the photographs
+BLOCKS = 4  # the last ones, whose tokens are compared
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Match(ModelOptions):
     """Another."""
     output: Path
     """Folder to write to; made if missing."""
-    ratio: float = 0.7
+    ratio: float = 1.0
     """Up to 1: distance of a match, as a share of its nearest rival's; less keeps fewer and surer ones."""
     scales: tuple[float, ...] = (0.7, 1.0, 1.4)
     """Sizes of B that are tried; the one with most matches is taken."""
@@ -55,11 +56,12 @@ class Match(ModelOptions):
         pictures = textured(self.a), textured(self.b)
         model = self.load()
         predictor = self.predictor(model=model)
-        a = encoded(predictor, pictures[0])
+        seen = encoded(predictor, pictures[0])
+        a = seen.features
         patch = None if point is None else matching.patch_of(point, a.shape[:2], pictures[0].shape[:2])
         scaled = {scale: encoded(self._at(scale, model), pictures[1]) for scale in sorted(set(self.scales))}
-        scale, matches = matching.best_scale(a, scaled, self.ratio)
-        b = scaled[scale]
+        scale, matches = matching.best_scale(seen, scaled, self.ratio)
+        b = scaled[scale].features
 
         in_a, in_b = (
             matching.centres(cells, one.shape[:2], picture.shape[:2])
@@ -80,8 +82,8 @@ class Match(ModelOptions):
             "matches": _as_json(matches, in_a, in_b),
         }
         files.write_text(self.output / "matches.json", json.dumps(found, indent=2) + "\n")
-        told = f"{len(matches)} mutual matches with a ratio up to {self.ratio:g}, B at {scale:g} of its size"
-        hint = "" if len(matches) else ", none: a larger --ratio keeps less sure ones"
+        told = f"{len(matches)} mutual matches, B at {scale:g} of its size"
+        hint = "" if len(matches) or self.ratio == 1 else "; a larger --ratio keeps less sure ones"
         print(
             f"{self.output}: {told}{hint}; {model.name}, {predictor.precision} on "
             f"{predictor.device} by {predictor.engine}"
@@ -131,9 +133,12 @@ def textured(path: Path) -> Picture:
     return picture
 
 
-def encoded(predictor: AttentionPredictor, picture: Picture) -> Features:
-    """Patch tokens of a photograph after the last block: [rows, columns, D]."""
-    return predictor.features([picture])[0].cpu().numpy()
+def encoded(predictor: AttentionPredictor, picture: Picture) -> Seen:
+    """What a model knows of a photograph's patches: tokens after each of its last `BLOCKS` blocks."""
+    predictor.set_image(picture)
+    blocks = range(max(0, predictor.blocks - BLOCKS), predictor.blocks)
+    features = matching.joined([predictor.token_features(block) for block in blocks])
+    return Seen(features, matching.textured_patches(picture, predictor.grid))
 
 
 def _as_json(

@@ -4,14 +4,19 @@ from numpy.typing import NDArray
 
 from segmentation import matching
 from segmentation.matching import (
+    Matches,
+    Seen,
     best_scale,
     centres,
+    coherent,
+    joined,
     joint_colors,
     mutual_matches,
     nearest,
     patch_of,
     prepared,
     similarities,
+    textured_patches,
     transfer,
 )
 
@@ -97,14 +102,74 @@ def test_preparing_averages_neighbours_and_takes_the_mean_of_both_pictures_away(
     np.testing.assert_allclose(found_a.mean((0, 1)) + found_b.mean((0, 1)), 0, atol=1e-5)
 
 
+def seen(features: NDArray[np.float32]) -> Seen:
+    return Seen(features, np.ones(features.shape[:2], bool))
+
+
 def test_the_scale_with_most_matches_is_taken():
     a = features(6, 6)
     near = a + 0.1 * features(6, 6, seed=3)
-    scale, found = best_scale(a, {0.7: features(4, 4, seed=5), 1.0: near, 1.4: features(9, 9, seed=4)}, 0.9)
+    others = {0.7: seen(features(4, 4, seed=5)), 1.0: seen(near), 1.4: seen(features(9, 9, seed=4))}
+    scale, found = best_scale(seen(a), others)
     assert scale == 1.0
     assert len(found) > 10
     with pytest.raises(ValueError, match="no scale"):
-        best_scale(a, {})
+        best_scale(seen(a), {})
+
+
+def turned_grid(degrees: float, scale: float, share_wrong: float) -> tuple[Matches, NDArray, NDArray]:
+    """Matches of a turned picture, to the nearest patch, some of them wrong; the truth, and which are."""
+    rng = np.random.default_rng(0)
+    a = np.stack(np.divmod(np.arange(900), 30), axis=-1)
+    angle = np.deg2rad(degrees)
+    turn = scale * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    truth = (a - 14.5) @ turn.T + 14.5
+    b, wrong = truth.round(), rng.random(900) < share_wrong
+    b[wrong] = rng.integers(0, 30, (int(wrong.sum()), 2))
+    wrong = np.abs(b - truth).max(axis=1) > 1
+    order = rng.permutation(900)
+    ones = np.ones(900, np.float32)
+    return Matches(a[order], b[order], ones, ones), truth[order], wrong[order]
+
+
+@pytest.mark.parametrize(("degrees", "scale"), [(0, 1), (30, 1), (-20, 1.15), (10, 0.85)])
+def test_matches_against_their_neighbours_are_dropped_and_the_others_put_right(degrees: float, scale: float):
+    matches, truth, wrong = turned_grid(degrees, scale, 0.4)
+    kept = coherent(matches)
+    of = {tuple(cell): (place, bad) for cell, place, bad in zip(matches.a, truth, wrong, strict=True)}
+    places, bad = zip(*(of[tuple(cell)] for cell in kept.a), strict=True)
+    assert len(kept) - sum(bad) > 0.9 * (~wrong).sum()
+    assert sum(bad) < 0.02 * wrong.sum()
+    off = np.linalg.norm(kept.b - np.array(places), axis=1)
+    plain = np.linalg.norm((matches.b - truth)[~wrong], axis=1)
+    assert off.mean() < 0.8 * plain.mean() or plain.mean() == 0
+
+
+def test_random_matches_are_hardly_coherent_and_a_few_are_not_at_all():
+    assert len(coherent(turned_grid(0, 1, 1.0)[0])) < 20
+    few = turned_grid(0, 1, 0.0)[0]
+    assert len(coherent(Matches(few.a[:8], few.b[:8], few.cosine[:8], few.ratio[:8]))) == 0
+
+
+def test_patches_that_show_nothing_are_not_matched():
+    picture = np.full((40, 60, 3), 200, np.uint8)
+    picture[:, 30:] = np.random.default_rng(0).integers(0, 256, (40, 30, 3))
+    textured = textured_patches(picture, (4, 6))
+    np.testing.assert_array_equal(textured, np.arange(6)[None] >= 3 + np.zeros((4, 1)))
+    wide = features(12, 20)
+    half = np.arange(20)[None] >= 10 + np.zeros((12, 1))
+    found = matching.matches_between(Seen(wide, half), seen(wide))
+    assert len(found) > 50
+    assert found.a[:, 1].min() >= 10
+    assert matching.matches_between(seen(wide), Seen(wide, half)).a[:, 1].min() >= 10
+
+
+def test_joined_blocks_are_equally_loud():
+    quiet, loud = features(5, 6), 100 * features(5, 6, seed=1) + 7
+    both = joined([quiet, loud])
+    for part in (both[..., :12], both[..., 12:]):
+        assert np.linalg.norm(part - part.mean((0, 1)), axis=-1).mean() == pytest.approx(1, abs=1e-4)
+    np.testing.assert_allclose(both[..., 12:] / loud, (both[..., 12:] / loud)[0, 0, 0], rtol=1e-4)
 
 
 def test_a_point_is_found_again():
