@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from app.errors import LabError
@@ -25,13 +26,24 @@ from app.limits import MEGABYTE, Limits
 from app.photos import stem
 from dino_model import images
 from segmentation.frames import DEFAULT_FPS, VideoError, VideoFile
-from segmentation.propagation import Picture
+from segmentation.propagation import Picture, resize_nearest
 from segmentation.video import shrunk
 
 FRAME_SIDE = 854
 """Longer side, in pixels, of the frames that are kept: 16:9 at 480 lines, as in DAVIS."""
 
 JPEG_QUALITY = 95
+MAX_OBJECTS = 8
+"""So many objects can be followed at once."""
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    NotImplementedError,
+    EOFError,
+    OSError,
+    ValueError,
+    SyntaxError,
+    zlib.error,
+)
 ZIP_ENTRIES = 10_000
 UNPACKED_SHARE = 4  # a zip may unpack to this many times the largest upload; pictures hardly shrink in a zip
 
@@ -47,6 +59,7 @@ class Clip:
         sent_size: height and width before they were made smaller.
         fps: frames a second.
         note: what was left out, in one sentence; empty when nothing was.
+        marked: objects of the first frame that came along, as runs in reading order, [label, pixels, …].
     """
 
     name: str
@@ -55,6 +68,7 @@ class Clip:
     sent_size: tuple[int, int]
     fps: float
     note: str = ""
+    marked: tuple[int, ...] = ()
 
     @property
     def stem(self) -> str:
@@ -77,6 +91,8 @@ class Film(NamedTuple):
     fps: float
     total: int
     """How many there should be; 0 where nobody knows."""
+    labels: NDArray[np.uint8] | None = None
+    """Objects of the first frame, where they come along: [height, width], 0 is none."""
 
 
 def read_bytes(content: bytes, limits: Limits, name: str) -> Clip:
@@ -136,7 +152,17 @@ def _take(name: str, film: Film, limits: Limits) -> Clip:
     if len(frames) < 2:
         raise LabError(f"{name} holds {len(frames) or 'no'} readable frame: a clip needs at least two.")
     more = len(frames) == most and next(film.pictures, None) is not None
-    return Clip(name, tuple(frames), size, sent_size, film.fps, _note(len(frames), film.total, more))
+    note = _note(len(frames), film.total, more)
+    marked = () if film.labels is None else runs_of(resize_nearest(film.labels, (size[0], size[1])))
+    return Clip(name, tuple(frames), size, sent_size, film.fps, note, marked)
+
+
+def runs_of(labels: NDArray[np.uint8]) -> tuple[int, ...]:
+    """Labels [height, width] as runs in reading order: [label, pixels, label, pixels, …]."""
+    flat = labels.ravel()
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(flat)) + 1))
+    lengths = np.diff(np.append(starts, len(flat)))
+    return tuple(np.stack([flat[starts].astype(int), lengths], axis=1).ravel().tolist())
 
 
 def _note(used: int, total: int, more: bool) -> str:
@@ -229,7 +255,29 @@ def _zip(path: Path, name: str, limits: Limits) -> Film:
         raise LabError(f"{name} is a damaged zip.") from error
     _check_entries(name, entries, limits)
     frames = _frame_entries(name, entries)
-    return Film((_unpacked(archive, entry, name, limits) for entry in frames), DEFAULT_FPS, len(frames))
+    pictures = (_unpacked(archive, entry, name, limits) for entry in frames)
+    return Film(pictures, DEFAULT_FPS, len(frames), _annotated(archive, frames[0], name, limits))
+
+
+def _annotated(
+    archive: zipfile.ZipFile, frame: zipfile.ZipInfo, name: str, limits: Limits
+) -> NDArray[np.uint8] | None:
+    """Objects of a frame as DAVIS keeps them, under its name in a folder Annotations; None without any."""
+    stem = Path(frame.filename).stem
+    for entry in archive.infolist():
+        path = Path(entry.filename)
+        if path.stem != stem or "Annotations" not in path.parts or path.suffix.lower() != ".png":
+            continue
+        try:
+            image = Image.open(io.BytesIO(archive.read(entry)), formats=("PNG",))
+            _check_pixels(name, *image.size, limits)
+            values = np.asarray(image if image.mode in ("P", "L") else image.convert("L"), np.uint8)
+        except (*_UNREADABLE, Image.DecompressionBombError) as error:
+            raise LabError(f"{name}: {path.name} among the Annotations is damaged.") from error
+        if values.max(initial=0) == 255 and len(np.unique(values)) == 2:  # DAVIS 2016: black and white
+            return (values > 0).astype(np.uint8)
+        return np.where(values > MAX_OBJECTS, 0, values).astype(np.uint8)  # 255 is void
+    return None
 
 
 def _check_entries(name: str, entries: list[zipfile.ZipInfo], limits: Limits) -> None:

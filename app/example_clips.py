@@ -57,6 +57,13 @@ EXAMPLES: Mapping[str, Example] = {
 }
 
 
+def photographs_used() -> list[str]:
+    """Names of the photographs that the clips are made of."""
+    films = EXAMPLES.values()
+    actors = [actor.photograph for film in films for actor in film.actors]
+    return list(dict.fromkeys([*actors, *(film.landscape for film in films)]))
+
+
 def example(name: str) -> Clip:
     """One of `EXAMPLES`.
 

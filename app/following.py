@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from app.clips import Clip
+from app.clips import MAX_OBJECTS, Clip
 from app.errors import LabError
 from app.limits import Limits
 from dino_model.predictor import AttentionPredictor
@@ -18,7 +18,6 @@ from segmentation.export import palette
 from segmentation.propagation import Labels, Picture, object_ids, propagate_frames, vanished_objects
 from segmentation.render import head_colors
 
-MAX_OBJECTS = 8
 COLORS = head_colors(MAX_OBJECTS + 1)[1:]  # of objects; the first head's is the colour of fur and wood
 
 

@@ -16,6 +16,8 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image, ImageChops, UnidentifiedImageError, features
 
+from dino_model import shards
+
 with contextlib.suppress(ImportError):  # a decoder of HEIC that some have installed
     importlib.import_module("pillow_heif").register_heif_opener()
 
@@ -159,6 +161,8 @@ class Images:
     root: Path  # the folder that names are relative to, or the tar
     extents: tuple[tuple[int, int], ...] | None = None  # in a tar: (offset, size) in bytes
     ignored: int = 0  # files left aside because their suffix is no picture's
+    tars: tuple[Path, ...] = ()  # where there are several; the root then is their common folder
+    tar_of: tuple[int, ...] | None = None  # number of the tar that a picture lies in
 
     def __len__(self) -> int:
         return len(self.names)
@@ -179,16 +183,21 @@ class Images:
         if self.extents is None:
             return _bytes(self.root / name, name)
         offset, size = self.extents[index]
-        data = _bytes(self.root, name, offset, size)
+        tar = self.tar(index)
+        data = _bytes(tar, name, offset, size)
         if len(data) < size:
-            raise ImageError(f"{name} is cut short: {self.root.name} ends within it")
+            raise ImageError(f"{name} is cut short: {tar.name} ends within it")
         return data
+
+    def tar(self, index: int) -> Path:
+        """The tar that a picture lies in."""
+        return self.root if self.tar_of is None else self.tars[self.tar_of[index]]
 
     def fingerprint(self) -> str:
         """A hash of names, sizes and times of change: equal while these are the same pictures."""
         seen = hashlib.sha256()
         for index, name in enumerate(self.names):
-            file = (self.root / name if self.extents is None else self.root).stat()
+            file = (self.root / name if self.extents is None else self.tar(index)).stat()
             size = file.st_size if self.extents is None else self.extents[index]
             seen.update(f"{name}\0{size}\0{file.st_mtime_ns}\n".encode())
         return seen.hexdigest()[:32]
@@ -209,6 +218,7 @@ class Images:
             names=tuple(self.names[i] for i in chosen),
             labels=None if self.labels is None else tuple(self.labels[i] for i in chosen),
             extents=None if self.extents is None else tuple(self.extents[i] for i in chosen),
+            tar_of=None if self.tar_of is None else tuple(self.tar_of[i] for i in chosen),
         )
 
     def named(self, names: str | Path) -> "Images":
@@ -236,13 +246,18 @@ def open_images(path: str | Path, *, exclude: str | Path | None = None) -> Image
     one name (Tiny ImageNet: class/images/picture). Where that leaves one label, none has one.
 
     Args:
-        path: FOLDER, TAR or LIST.
+        path: FOLDER, TAR or LIST; or a pattern of tars, such as 'train/*.tar' or 'shard-{000..127}.tar'. Of
+            several tars each one's name is the folder of what lies in it, and what a file of the picture's
+            name and the suffix .cls says is its class (WebDataset); their indexes are kept in the cache.
         exclude: text file with the names of pictures to leave out, one a line, as in `Images.names`.
 
     Raises:
         ImageError: nothing there, no pictures, a compressed or damaged tar, a listed or excluded name
             that does not exist.
     """
+    tars = _tars(str(path))
+    if tars:
+        return _of_tars(tars, exclude)
     path = Path(path)
     found = _scan(path)
     names = sorted(name for name in found if _is_picture(name))
@@ -261,6 +276,43 @@ def open_images(path: str | Path, *, exclude: str | Path | None = None) -> Image
         root=path if path.is_dir() or extents else path.parent,
         extents=extents or None,
         ignored=len(found) - len(names),
+    )
+
+
+def _tars(pattern: str) -> list[Path]:
+    try:
+        return shards.tars_of(pattern)
+    except OSError as error:
+        raise ImageError(f"{error.filename} cannot be opened: {error.strerror}") from error
+
+
+def _of_tars(tars: list[Path], exclude: str | Path | None) -> Images:
+    """Pictures of several tars: "TAR/NAME", with the tar's name without its suffix."""
+    places: dict[str, tuple[int, tuple[int, int]]] = {}
+    told: dict[str, str] = {}
+    for number, tar in enumerate(tars):
+        try:
+            index = shards.index(tar)
+        except (tarfile.TarError, OSError) as error:
+            raise ImageError(f"{tar} is no whole, uncompressed tar: {error}") from error
+        places |= {f"{tar.stem}/{name}": (number, extent) for name, extent in index.members.items()}
+        told |= {f"{tar.stem}/{name}": label for name, label in index.classes.items()}
+    names = sorted(name for name in places if _is_picture(name))
+    if not names:
+        raise ImageError(f"no pictures in {len(tars)} tars, the first of which is {tars[0]}")
+    kept = _without(names, exclude)
+    labels, classes = _labels(
+        [f"{told.get(posixpath.splitext(n)[0], '.')}/_" for n in kept] if told else kept
+    )
+    return Images(
+        names=tuple(kept),
+        labels=labels,
+        classes=classes,
+        root=tars[0].parent,
+        extents=tuple(places[name][1] for name in kept),
+        ignored=len(places) - len(names),
+        tars=tuple(tars),
+        tar_of=tuple(places[name][0] for name in kept),
     )
 
 
@@ -292,12 +344,32 @@ def _walk(folder: Path) -> Iterable[str]:
 def _index_tar(path: Path) -> dict[str, tuple[int, int] | None]:
     try:
         with tarfile.open(path, "r:") as tar:
-            members = {posixpath.normpath(m.name): (m.offset_data, m.size) for m in tar if m.isreg()}
+            members: dict[str, tuple[int, int] | None] = {
+                posixpath.normpath(m.name): (m.offset_data, m.size) for m in tar if m.isreg()
+            }
     except tarfile.TarError as error:
         raise ImageError(f"{path} is a damaged tar: {error}") from error
+    if members and all(name.endswith(".tar") for name in members):
+        members = _index_tars(path, members)
     tops = {name.partition("/")[0] for name in members}
     top = f"{tops.pop()}/" if len(tops) == 1 else ""
     return {name.removeprefix(top): extent for name, extent in members.items()}
+
+
+def _index_tars(path: Path, members: dict[str, tuple[int, int] | None]) -> dict[str, tuple[int, int] | None]:
+    """A tar of tars, as ImageNet's training pictures come: each inner tar is a folder of its name."""
+    found: dict[str, tuple[int, int] | None] = {}
+    try:
+        with path.open("rb") as file:
+            for name, extent in members.items():
+                assert extent is not None
+                file.seek(extent[0])
+                with tarfile.open(fileobj=file, mode="r:") as tar:
+                    inside = {posixpath.basename(m.name): (m.offset_data, m.size) for m in tar if m.isreg()}
+                found |= {f"{name.removesuffix('.tar')}/{picture}": at for picture, at in inside.items()}
+    except tarfile.TarError as error:
+        raise ImageError(f"{path} holds a damaged tar: {error}") from error
+    return found
 
 
 def _read_list(path: Path) -> list[str]:

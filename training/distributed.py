@@ -49,7 +49,11 @@ def joined(device: torch.device) -> Iterator[torch.device]:
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    store, number, processes = next(dist.rendezvous("env://"))
+    # What torchrun starts again must not meet the addresses of those that are gone.
+    store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=number, world_size=processes)
     try:
         with _silent() if rank() else nullcontext():
             yield device

@@ -195,6 +195,7 @@ def _told(lab: Lab, token: str, clip: Clip, name: str) -> Answer:
         "fps": clip.fps,
         "sent": clip.sent_size,
         "note": clip.note,
+        "marked": clip.marked,
         "facts": [
             ["Frames", f"{len(clip.frames)} of {width} × {height} pixels{sent}"],
             ["Length", f"{len(clip.frames) / clip.fps:.1f} s at {clip.fps:.3g} frames a second"],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -22,12 +22,17 @@ from app.lanes import in_thread
 from app.routes.asking import Answer
 from app.routes.clips import limits_in_words
 from app.view import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLORS
-from dino_model import images
+from dino_model import images, photographs
 from segmentation.export import palette
 from segmentation.render import head_colors
 
 STATIC = Path(__file__).parents[1] / "static"
 SIZES = (224, 336, 480, 640)
+MODEL_CARD = (
+    "The embedded model is a ViT of 6 blocks and 6 heads with patches of 8 pixels: 2.7 million parameters. "
+    "This project trained it with DINO on 7,449 pictures of Caltech-101 and without their labels; its card, "
+    "dino_model/embedded/card.md, tells how and how well. Apache 2.0."
+)
 CLIP_FILES = "video/*,.zip,.gif,.webp,.png"
 
 
@@ -64,12 +69,13 @@ def routes(lab: Lab) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")
-    async def document() -> HTMLResponse:
+    async def document(request: Request) -> HTMLResponse:
         facts = await in_thread(lambda: facts_of(lab))
         # Told as JSON in the document: no second question before the page can begin. `<` could end it.
         told = json.dumps(facts, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
         text = (STATIC / "index.html").read_text(encoding="utf-8")
         text = text.replace("{{static}}", html.escape(f"static/{version()}")).replace("{{facts}}", told)
+        text = text.replace("{{address}}", html.escape(str(request.base_url)))
         return HTMLResponse(text, headers={"Cache-Control": "no-cache"})
 
     @router.get("/api/facts")
@@ -91,10 +97,11 @@ def facts_of(lab: Lab) -> Answer:
             for name, choice in lab.models.offered().items()
         ],
         "sizes": sorted({*SIZES, lab.start.size}),
-        "examples": [
-            {"photo": name, "title": title, "pin": photos.pin(name)}
-            for name, title in photos.EXAMPLES.items()
+        "examples": [{"photo": name, "pin": photos.pin(name)} | _credit(name) for name in photos.EXAMPLES],
+        "credits": [
+            _credit(name) for name in example_clips.photographs_used() if name not in photos.EXAMPLES
         ],
+        "card": MODEL_CARD,
         "clips": [{"clip": name, "title": example.title} for name, example in example_clips.EXAMPLES.items()],
         "maps": maps,
         "groups": [{"name": name, "color": color} for name, color in GROUP_COLORS.items()],
@@ -108,6 +115,12 @@ def facts_of(lab: Lab) -> Answer:
         "kinds": {"photo": ",".join(sorted(images.SUFFIXES)), "clip": CLIP_FILES},
         "colors": _colors(),
     }
+
+
+def _credit(name: str) -> Answer:
+    """Whose a photograph is."""
+    one = photographs.table()[name]
+    return {"title": one.title, "author": one.author, "licence": one.licence, "source": one.source}
 
 
 @cache

@@ -3,16 +3,17 @@
 from typing import Annotated, Literal
 
 import numpy as np
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from app import clip_files, following, objects, view
 from app.engine import Encoding
 from app.errors import LabError
 from app.lab import Lab
+from app.lanes import Tell
 from app.limits import SIZES
 from app.objects import Recipe
-from app.routes.asking import Answer, owner_of, unless_left
+from app.routes.asking import Answer, owner_of, slow
 from app.routes.clips import followed
 from app.routes.encodings import Asked, Looks, find
 from app.run_lengths import Encoded, mask_of
@@ -111,16 +112,24 @@ def routes(lab: Lab) -> APIRouter:
         return asked.model_dump() | await looks.draw(request, asked.token, work)
 
     @router.post("/propagate")
-    async def propagate(request: Request, asked: Propagate) -> Answer:
-        """Follow objects through a clip: their masks in every frame, as a COCO data set."""
+    async def propagate(request: Request, asked: Propagate) -> Response:
+        """Follow objects through a clip: their masks in every frame, as a COCO data set.
+
+        With `Accept: application/x-ndjson`, lines tell how many frames are done. Whoever leaves ends it.
+        """
         clip = lab.clips.get(asked.clip)
         labels = np.zeros(clip.sent_size, np.uint8)
         for label, one in enumerate(asked.masks, start=1):
             labels[mask_of(one, clip.sent_size)] = label
         first_mask, owner = resize_nearest(labels, clip.size), owner_of(request, asked.clip)
-        done = followed(lab, asked.clip, clip, first_mask, asked.model, asked.size, owner=owner)
-        _, found = await unless_left(request, done)
-        return {"clip": asked.clip, "model": asked.model, "size": asked.size} | clip_files.coco(found)
+
+        async def job(tell: Tell) -> Answer:
+            _, found = await followed(
+                lab, asked.clip, clip, first_mask, asked.model, asked.size, tell, owner=owner
+            )
+            return {"clip": asked.clip, "model": asked.model, "size": asked.size} | clip_files.coco(found)
+
+        return await slow(request, job)
 
     return router
 

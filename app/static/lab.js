@@ -18,11 +18,15 @@ import { Waits } from "./widgets/waits.js";
  * @property {() => void} look  bring what the lab says to the screen: it was shown, or something was changed
  * @property {() => void} [leave]  it is hidden
  *
+ * @typedef {{ title: string, author: string, licence: string, source: string }} Credit
+ *
  * @typedef {object} Facts  what the server tells once
  * @property {{ model: string, size: number, example: string, clip: string, map: string }} start
  * @property {{ name: string, label: string, remote: boolean }[]} models
  * @property {number[]} sizes
- * @property {{ photo: string, title: string, pin: number[] }[]} examples
+ * @property {({ photo: string, pin: number[] } & Credit)[]} examples
+ * @property {Credit[]} credits  of the photographs that clips are made of
+ * @property {string} card  what the embedded model is
  * @property {{ clip: string, title: string }[]} clips
  * @property {{ name: string, title: string, model: string }[]} maps
  * @property {{ name: string, color: string }[]} groups
@@ -51,7 +55,7 @@ export function startOf({ start }) {
   const other = OTHER_MODELS.find((name) => name !== model) ?? model;
   const opened = { tab: "explore", photo: example, name: "", model, other, size, clip, clipName: "", map, run: "" };
   const asked = { quantity: "likeness", block: 0, head: "mean", layer: "light", mass: 60, patch: "", pins: "" };
-  return { ...opened, ...asked, method: "attention", step: 1 };
+  return { ...opened, ...asked, method: "click", step: 1 };
 }
 
 export class Lab {

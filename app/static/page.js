@@ -3,7 +3,9 @@
 
 import { find, findAll } from "./dom.js";
 import { Lab } from "./lab.js";
+import { about } from "./widgets/about.js";
 import { Header } from "./widgets/header.js";
+import { themeButton } from "./widgets/theme.js";
 import { html, render } from "./vendor/lit-html.js";
 
 /** @type {Record<string, string>} */
@@ -24,6 +26,8 @@ class Page {
     this.find = (/** @type {string} */ selector) => find(page, selector);
     this.lab = new Lab(JSON.parse(this.find("#facts").textContent ?? ""), page);
     this.header = new Header(this.find("#header"), this.lab);
+    themeButton(this.find("#theme"));
+    about(this.find("#footer"), this.lab.facts);
     /** @type {Map<string, Promise<import("./lab.js").Tab>>} */
     this.tabs = new Map();
     this.shown = "";
@@ -93,6 +97,7 @@ class Page {
     ]);
     const panel = this.find(`#${name}`);
     panel.innerHTML = markup;
+    if (matchMedia("(max-width: 560px)").matches) for (const fold of findAll(panel, ".lab-fold")) fold.open = false;
     return module.mount(panel.firstElementChild, this.lab);
   }
 }

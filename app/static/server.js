@@ -107,9 +107,13 @@ export function sendFile(where, file, signal) {
  */
 export async function keep(address, name, init) {
   const answer = await ask(address, init);
-  const link = document.createElement("a");
-  link.download = /filename="([^"]+)"/.exec(answer.headers.get("Content-Disposition") ?? "")?.[1] ?? name;
-  link.href = URL.createObjectURL(await answer.blob());
+  const told = /filename="([^"]+)"/.exec(answer.headers.get("Content-Disposition") ?? "")?.[1];
+  keepBlob(await answer.blob(), told ?? name);
+}
+
+/** Hand a file to the browser to keep. @param {Blob} content @param {string} name */
+export function keepBlob(content, name) {
+  const link = Object.assign(document.createElement("a"), { download: name, href: URL.createObjectURL(content) });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }

@@ -18,10 +18,10 @@ from pycocotools.coco import COCO
 
 from app import clips
 from app.clip_files import davis_zip, masks_json, overlay_webm
-from app.clips import Clip
+from app.clips import MAX_OBJECTS, Clip
 from app.errors import LabError, NotHere
 from app.example_clips import EXAMPLES, FRAMES, example
-from app.following import MAX_OBJECTS, Following, SharedFeatures, begin, from_runs, mask_png, steps
+from app.following import Following, SharedFeatures, begin, from_runs, mask_png, steps
 from app.lab import Clips
 from app.limits import Limits
 from app.photos import Pictures
@@ -389,3 +389,34 @@ def test_mask_files_keep_their_labels(height, width, random):
         [[random.randint(0, MAX_OBJECTS) for _ in range(width)] for _ in range(height)], dtype=np.uint8
     )
     np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(mask_png(labels)))), labels)
+
+
+def test_objects_of_a_davis_zip_come_along_with_its_frames(tmp_path):
+    labels = np.zeros((48, 64), np.uint8)
+    labels[10:20, 5:30], labels[30:40, 40:60], labels[0] = 1, 2, 255  # two objects, and void
+    _zip(tmp_path / "davis.zip", [f"JPEGImages/480p/square/{number:05d}.png" for number in range(3)])
+    with zipfile.ZipFile(tmp_path / "davis.zip", "a") as archive:
+        for number in range(3):
+            image = Image.fromarray(np.roll(labels, number), mode="P")
+            image.putpalette(list(range(256)) * 3)
+            buffer = io.BytesIO()
+            image.save(buffer, "PNG")
+            archive.writestr(f"Annotations/480p/square/{number:05d}.png", buffer.getvalue())
+    clip = clips.read(tmp_path / "davis.zip", SMALL)
+    assert len(clip.frames) == 3
+    np.testing.assert_array_equal(from_runs(clip.marked, (48, 64)), np.where(labels == 255, 0, labels))
+
+
+def test_black_and_white_annotations_are_one_object_and_damaged_ones_are_named(tmp_path):
+    white = np.zeros((48, 64), np.uint8)
+    white[10:20, 5:30] = 255
+    for content, name in ((white, "white.zip"), (b"\x89PNG\r\n\x1a\nnothing", "damaged.zip")):
+        _zip(tmp_path / name, ["frames/1.png", "frames/2.png"])
+        buffer = io.BytesIO()
+        if isinstance(content, np.ndarray):
+            Image.fromarray(content).save(buffer, "PNG")
+        with zipfile.ZipFile(tmp_path / name, "a") as archive:
+            archive.writestr("Annotations/1.png", buffer.getvalue() or content)
+    clip = clips.read(tmp_path / "white.zip", SMALL)
+    np.testing.assert_array_equal(from_runs(clip.marked, (48, 64)), white // 255)
+    assert "1.png among the Annotations" in _refused(tmp_path / "damaged.zip")

@@ -1,5 +1,6 @@
 """What programs ask: the documented examples as they stand, the library's answers, every wrong value."""
 
+import json
 import re
 import subprocess
 import threading
@@ -157,6 +158,18 @@ def test_objects_are_followed_through_a_clip(ask, clip):
     answer = ask("propagate", clip=clip, masks=[rle(mask)], model=MODEL, size=48)
     assert [image["id"] for image in answer["images"]] == [1, 2, 3]
     np.testing.assert_array_equal(decode(answer["annotations"][0]["segmentation"]), mask)
+
+
+def test_propagation_tells_how_far_it_came_to_who_asks_line_by_line(client, clip):
+    asked = {"clip": clip, "masks": [dict(rle(np.ones((48, 64), bool)))], "model": MODEL, "size": 48}
+    lines = {"Accept": "application/x-ndjson"}
+    with client.stream("POST", "/api/propagate", json=asked, headers=lines) as answer:
+        told = [json.loads(line) for line in answer.iter_lines()]
+    done = [line["done"] for line in told if line["state"] == "following"]
+    assert done == sorted(done)
+    assert done[-1] == told[-2]["frames"] == 3
+    assert told[-1]["state"] == "done"
+    assert [image["id"] for image in told[-1]["images"]] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from PIL import Image
 from benchmarks.serving import serving
 
 MODEL, SIZE = "random:vit_tiny/16", 224
-ATTENTION = "?quantity=attention&head=heads&layer=heat"  # what most tests of numbers are about
+ATTENTION = (
+    "?quantity=attention&head=heads&layer=heat&method=attention"  # what most tests of numbers are about
+)
 OUTPUT = Path(__file__).parent / "output"  # screenshots, for people
 CHROMIUM_OPTIONS = (
     "--no-sandbox",  # tests run as root in containers

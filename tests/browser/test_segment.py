@@ -10,9 +10,10 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco_mask
 
+from dino_model import photographs, quantities
 from dino_model.predictor import AttentionPredictor
 from segmentation import discovery
-from segmentation.masks import best_head, enlarge, keep_mass_of_maps
+from segmentation.masks import best_head, component_at, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 
 TAB = "document.querySelector('.segment').segmenter"
@@ -38,6 +39,7 @@ def tab(page: Any) -> Any:
 def _open_tab(page: Any) -> Any:
     page.get_by_role("tab", name="Segment").click()
     page.wait_for_selector(".segment[data-token]", timeout=60_000)
+    page.locator("#segment").get_by_text("Draw", exact=True).click()
     return page
 
 
@@ -258,3 +260,78 @@ def test_tab_is_right_on_a_phone(open_page, lab):
     page.locator(STAGE).tap()
     page.wait_for_function(f"() => {TAB}.brush.painting.labels")
     lab.screenshot(page, "segment-phone-dark")
+
+
+# ---- a click
+
+
+def _refined(picture: np.ndarray, patches: np.ndarray) -> np.ndarray:
+    """The library's edges: Boolean [height, width]."""
+    height, width = picture.shape[:2]
+    radius = round(max(height / patches.shape[0], width / patches.shape[1]))
+    return discovery.refine_edges(enlarge(patches, (height, width)), picture, radius) > 0.5
+
+
+def _click_mask(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray:
+    """What a click takes, by the library: Boolean [rows, columns]."""
+    token = predictor.prefix_tokens + row * predictor.grid[1] + column
+    alike = quantities.likeness(predictor.queries_keys()[1], predictor.prefix_tokens, token)
+    alike = alike[predictor.prefix_tokens :].reshape(predictor.grid).clip(0)
+    return component_at(keep_mass_of_maps(alike, 0.9), row, column)
+
+
+def _agreement(one: np.ndarray, other: np.ndarray) -> float:
+    return float((one & other).sum() / (one | other).sum())
+
+
+def test_click_takes_what_is_alike_with_the_edges_of_the_picture_and_alt_click_takes_away(
+    open_page, lab, predictor
+):
+    page = open_page(query="?tab=segment", ready=".segment[data-token]")
+    stage, picture = page.locator(STAGE), photographs.picture("kitten")
+    box, (rows, columns) = stage.bounding_box(), predictor.grid
+    row, column = rows // 2, columns // 3
+    place = {"x": (column + 0.5) / columns * box["width"], "y": (row + 0.5) / rows * box["height"]}
+    assert _drawn(page) is None
+    stage.click(position=place)
+    expected = _refined(picture, _click_mask(predictor, row, column))
+    assert 0 < expected.mean() < 1
+    assert _agreement(_drawn(page), expected) > 0.93  # 16 bits on the way, specks are taken off
+    assert page.locator(STAGE + " .lab-paint").evaluate(
+        "(canvas) => canvas.getContext('2d').getImageData(0, 0, 1, 1).data[3]"
+    ) in (0, 175, 255)
+    lab.screenshot(page, "click")
+    other = {"x": 0.85 * box["width"], "y": 0.1 * box["height"]}
+    stage.click(position=other)  # further clicks add
+    both = _drawn(page)
+    again = _refined(picture, _click_mask(predictor, int(0.1 * rows), int(0.85 * columns)))
+    assert _agreement(both, expected | again) > 0.9
+    stage.click(position=other, modifiers=["Alt"])
+    assert _agreement(_drawn(page), expected & ~again) > 0.85
+    page.locator("#segment .lab-undo").click()
+    np.testing.assert_array_equal(_drawn(page), both)
+
+
+def test_clicked_mask_is_kept_as_mask_as_cutout_and_as_coco(open_page):
+    page = open_page(query="?tab=segment&photo=sheep", ready=".segment[data-token]")
+    stage = page.locator(STAGE)
+    box = stage.bounding_box()
+    assert page.locator("[data-drawn='mask.png']").is_disabled()
+    stage.click(position={"x": 0.5 * box["width"], "y": 0.5 * box["height"]})
+    files = {}
+    for file in ("mask.png", "cutout.png", "mask.json"):
+        with page.expect_download() as waiting:
+            page.locator(f"[data-drawn='{file}']").click()
+        assert waiting.value.suggested_filename == f"sheep-{file}"
+        files[file] = Path(waiting.value.path()).read_bytes()
+    picture = photographs.picture("sheep")
+    mask = np.array(Image.open(io.BytesIO(files["mask.png"])).convert("L"))
+    assert mask.shape == picture.shape[:2]
+    assert set(np.unique(mask)) == {0, 255}
+    cutout = np.array(Image.open(io.BytesIO(files["cutout.png"])))
+    np.testing.assert_array_equal(cutout[..., 3], mask)
+    inside = mask == 255
+    assert np.abs(cutout[inside][:, :3].astype(int) - picture[inside]).mean() < 3  # through a JPEG
+    runs = json.loads(files["mask.json"])
+    decoded = coco_mask.decode(coco_mask.frPyObjects(runs, *runs["size"]))
+    np.testing.assert_array_equal(decoded, inside)

@@ -488,3 +488,95 @@ def test_browser_memory_is_bounded_by_bytes(page, lab):
     )
     assert memory[0] <= memory[1]
     assert memory[2] >= 4
+
+
+def test_objects_marked_on_a_clip_survive_a_reload(open_page):
+    page = open_page(query="?tab=video", ready=".video[data-encoding]")
+    page.locator(".video .lab-stage").click(position={"x": 200, "y": 150})
+    painted = "[...document.querySelector('.video').film.painting.values]"
+    before = page.evaluate(painted)
+    assert any(before)
+    page.reload()
+    page.wait_for_selector(".video[data-encoding]", timeout=60_000)
+    assert page.evaluate(painted) == before
+
+
+# ---- said and focused
+
+
+SPOKEN = "document.querySelector('#spoken').textContent"
+
+
+def _spoken(page: Any, words: str) -> None:
+    page.wait_for_function(f"(words) => {SPOKEN}.includes(words)", arg=words, timeout=10_000)
+
+
+def test_explore_speaks_once_the_pointer_rests_not_at_every_patch(page, lab):
+    page.evaluate(
+        """() => { window.said = [];
+          new MutationObserver(() => window.said.push(document.querySelector("#spoken").textContent))
+            .observe(document.querySelector("#spoken"), { childList: true, subtree: true });
+          for (let column = 0; column < 10; column++)
+            document.querySelector(".explore").explorer.viewer.hover({ row: 3, column }); }"""
+    )
+    _spoken(page, "Patch row 3, column 9")
+    assert page.evaluate("window.said.length") == 1
+
+
+@pytest.mark.parametrize(
+    ("tab", "ready", "words"),
+    [
+        ("segment&method=attention", ".segment[data-token]", "Object 1, "),
+        ("compare", ".compare[data-token]", "Jaccard similarity of the two masks"),
+        ("video", ".video[data-encoding]", "Nothing is marked yet."),
+        ("training", ".run[data-model]", "[CLS]: entropy"),
+        ("learn&step=2", ".tour[data-step=heads]", "[CLS]: "),
+    ],
+)
+def test_every_tab_tells_what_it_shows_to_those_who_do_not_see_it(open_page, tab, ready, words):
+    _spoken(open_page(query=f"?tab={tab}", ready=ready), words)
+
+
+def test_focus_goes_on_from_the_neighbour_of_an_object_that_is_removed(open_page):
+    page = open_page(query="?tab=video", ready=".video[data-encoding]")
+    page.locator(".video-add").click()
+    page.locator(".video .lab-stage").click(position={"x": 200, "y": 150})
+    page.locator(".video-add").click()
+    page.locator(".video .lab-queries li").first.get_by_role("button", name="Remove").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.closest('.video .lab-queries') !== null")
+
+
+def test_figure_of_compare_carries_the_mask_that_was_drawn(open_page):
+    page = open_page(query="?tab=compare&quantity=attention", ready=".compare[data-token]")
+    page.locator("#compare").get_by_text("Draw", exact=True).click()
+    page.locator(".compare .lab-stage").first.click(position={"x": 120, "y": 90})
+    with page.expect_request("**/figure.png") as asked, page.expect_download():
+        page.locator(".compare-figure").click()
+    drawn = asked.value.post_data_json["drawn"]
+    runs = np.array(drawn["runs"]).reshape(-1, 2)
+    assert runs[:, 1].sum() == np.prod(drawn["size"])
+    assert runs[runs[:, 0] == 1, 1].sum() > 50
+
+
+def test_colours_can_be_chosen_and_are_remembered(page):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(ground) == "rgb(250, 250, 250)"
+    button = page.locator("#theme")
+    button.click()
+    button.click()
+    assert button.inner_text() == "Colours: dark"
+    dark = page.evaluate(ground)
+    assert dark != "rgb(250, 250, 250)"
+    page.reload()
+    assert page.evaluate(ground) == dark
+
+
+def test_footer_credits_every_photograph_and_links_show_a_picture_of_our_own(page, address):
+    page.locator("#footer summary").click()
+    text = page.locator("#footer").inner_text()
+    for words in ("Loliloli", "Caron et al. 2021", "Caltech-101", "Bernard Spragg", "CC0-1.0"):
+        assert words in text
+    picture = page.locator("meta[property='og:image']").get_attribute("content")
+    assert picture.startswith(address)
+    assert page.request.get(picture).headers["content-type"] == "image/jpeg"

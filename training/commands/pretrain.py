@@ -36,7 +36,8 @@ class Choice:
     """What has to be known before the recipe's settings can be shown or changed."""
 
     data: Path | None = None
-    """Pictures: a folder (flat or nested, labelled or not), an uncompressed tar or a text file of paths."""
+    """Pictures: a folder (flat or nested, labelled or not), an uncompressed tar, several ('train/*.tar',
+    'shard-{000..127}.tar'), or a text file of paths."""
     output: Path | None = None
     """Folder of the run: configuration, checkpoints and log."""
     resume: Path | None = None

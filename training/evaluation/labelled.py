@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dino_model.images import Images, open_images
+from training.evaluation.imagenet import is_published, open_published
 
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of pictures that belong to no class."""
@@ -69,7 +70,7 @@ def open_split(
 
     Args:
         data: folder, tar or list with a folder for each class; or a folder with `train` and `val` (or
-            `test`), each of that kind.
+            `test`), each of that kind; or one with ImageNet's own tars.
         test: pictures to test on, which then are none of `data`.
         split: text file with the names of the pictures of `data` that are tested, one a line.
         leave_out: classes that are neither trained on nor tested.
@@ -83,6 +84,9 @@ def open_split(
     """
     if test is not None and split is not None:
         raise ValueError("--test and --split both tell what is tested: leave one out")
+    if test is None and split is None and is_published(data):
+        train, val = open_published(data)
+        return Split(train, val, "the validation pictures")
     train_folder, val_folder = (
         data / "train",
         next((data / n for n in ("val", "test") if (data / n).is_dir()), None),
@@ -270,5 +274,5 @@ def _in_both(train: Images, test: Images) -> list[str]:
 
 def _place(images: Images, index: int) -> tuple[object, ...]:
     if images.extents is not None:
-        return (images.root.resolve(), images.extents[index])
+        return (images.tar(index).resolve(), images.extents[index])
     return ((images.root / images.names[index]).resolve(),)

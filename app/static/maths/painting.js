@@ -7,6 +7,7 @@
 
 const MAX_HISTORY = 30;
 const HISTORY_BYTES = 12e6; // a large picture goes back fewer steps
+const VEIL = 175; // opacity of the dark around what is lit
 const FILL = 115; // opacity of an object, of 255; its edge is opaque
 
 export class Painting {
@@ -23,6 +24,15 @@ export class Painting {
     this.past = [];
     /** @type {Moment[]} */
     this.future = [];
+  }
+
+  /** Go on with what was painted before. @param {number[]} runs */
+  resume(runs) {
+    if (!runs.length) return;
+    this.values = fromRuns(runs, this.values.length);
+    this.objects = [...new Set(this.values)].filter(Boolean).sort((one, other) => one - other);
+    if (!this.objects.length) this.objects = [1];
+    this.active = this.objects[0];
   }
 
   // ---- history
@@ -135,14 +145,14 @@ export class Painting {
   }
 
   /**
-   * Give the pixels of kept patches ([rows * columns], 1 = kept) to the active object.
-   * @param {Uint8Array} kept @param {{ rows: number, columns: number }} grid
+   * Give what a mask of any size holds to an object; 0 takes it away.
+   * @param {import("./labels.js").Labels} mask @param {number} number
    */
-  fill(kept, { rows, columns }) {
+  take({ rows, columns, values }, number = this.active) {
     for (let row = 0, pixel = 0; row < this.height; row++) {
       const first = Math.floor(((2 * row + 1) * rows) / (2 * this.height)) * columns;
       for (let column = 0; column < this.width; column++, pixel++) {
-        if (kept[first + Math.floor(((2 * column + 1) * columns) / (2 * this.width))]) this.values[pixel] = this.active;
+        if (values[first + Math.floor(((2 * column + 1) * columns) / (2 * this.width))]) this.values[pixel] = number;
       }
     }
   }
@@ -207,6 +217,30 @@ function eachPixel(values, width, visit) {
 }
 
 /**
+ * What is inside keeps its colours, within a white line; the rest is dark. Into the bytes of an ImageData.
+ * @param {Uint8Array} values @param {number} width @param {Uint8ClampedArray} data
+ */
+export function light(values, width, data) {
+  data.fill(0);
+  for (let pixel = 0; pixel < values.length; pixel++) {
+    if (!values[pixel]) data[4 * pixel + 3] = VEIL;
+    else if (onEdge(values, width, pixel)) data.fill(255, 4 * pixel, 4 * pixel + 4);
+  }
+}
+
+/** @param {Uint8Array} values @param {number} width @param {number} pixel */
+function onEdge(values, width, pixel) {
+  const column = pixel % width;
+  const number = values[pixel];
+  return (
+    (column > 0 && values[pixel - 1] !== number) ||
+    (column < width - 1 && values[pixel + 1] !== number) ||
+    (pixel >= width && values[pixel - width] !== number) ||
+    (pixel + width < values.length && values[pixel + width] !== number)
+  );
+}
+
+/**
  * Objects in their colours, with opaque edges, into the bytes of an ImageData.
  * @param {Uint8Array} values @param {number} width @param {number[][]} colors @param {Uint8ClampedArray} data
  */
@@ -215,12 +249,7 @@ export function tint(values, width, colors, data) {
   for (let pixel = 0; pixel < values.length; pixel++) {
     const number = values[pixel];
     if (!number) continue;
-    const column = pixel % width;
-    const edge =
-      (column > 0 && values[pixel - 1] !== number) ||
-      (column < width - 1 && values[pixel + 1] !== number) ||
-      (pixel >= width && values[pixel - width] !== number) ||
-      (pixel + width < values.length && values[pixel + width] !== number);
+    const edge = onEdge(values, width, pixel);
     const [red, green, blue] = colors[number - 1];
     data[4 * pixel] = red;
     data[4 * pixel + 1] = green;

@@ -18,6 +18,35 @@ export function proposal(block, { rows, columns }, { row, column }, reach) {
 }
 
 /**
+ * A mask without specks and pinholes: parts of either kind with fewer cells than `least` become what is around them.
+ * @param {Uint8Array} mask  changed in place @param {number} columns @param {number} least
+ */
+export function tidy(mask, columns, least) {
+  const seen = new Uint8Array(mask.length);
+  const rows = mask.length / columns;
+  for (let start = 0; start < mask.length; start++) {
+    if (seen[start]) continue;
+    const part = [start];
+    seen[start] = 1;
+    for (let next = 0; next < part.length; next++) {
+      const cell = part[next];
+      const column = cell % columns;
+      const visit = (/** @type {number} */ other) => {
+        if (seen[other] || mask[other] !== mask[cell]) return;
+        seen[other] = 1;
+        part.push(other);
+      };
+      if (cell >= columns) visit(cell - columns);
+      if (cell < (rows - 1) * columns) visit(cell + columns);
+      if (column > 0) visit(cell - 1);
+      if (column < columns - 1) visit(cell + 1);
+    }
+    if (part.length < least) for (const cell of part) mask[cell] = 1 - mask[cell];
+  }
+  return mask;
+}
+
+/**
  * The part of a mask that hangs together with one of its cells.
  * @param {Uint8Array} mask @param {number} rows @param {number} columns @param {number} start
  */

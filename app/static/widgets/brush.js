@@ -2,7 +2,7 @@
 // it, Video several objects.
 
 import { outlinePath } from "../maths/labels.js";
-import { Painting, fromRuns, tint } from "../maths/painting.js";
+import { Painting, light, tint } from "../maths/painting.js";
 import { Refusal } from "../server.js";
 import { render, svg } from "../vendor/lit-html.js";
 
@@ -24,6 +24,7 @@ export class Brush {
     this.colors = colors;
     this.changed = changed;
     this.erasing = false;
+    this.lights = false; // what is painted is lit, instead of coloured
     this.size = 0.08; // diameter, as a share of the long side
     this.painting = new Painting({ width: 1, height: 1, most: 1 });
     this.context = /** @type {CanvasRenderingContext2D} */ (stage.overlay.getContext("2d"));
@@ -68,7 +69,9 @@ export class Brush {
 
   /** Objects in their colours; those of another painting where `values` are given. */
   show(values = this.painting.values) {
-    tint(values, this.painting.width, this.colors, this.image.data);
+    const { width, empty } = this.painting;
+    if (this.lights && !empty) light(values, width, this.image.data);
+    else tint(values, width, this.colors, this.image.data);
     this.context.putImageData(this.image, 0, 0);
   }
 
@@ -121,17 +124,27 @@ export class Drawings {
     const scale = Math.min(1, LONGEST / Math.max(width, height));
     const side = (/** @type {number} */ length) => Math.max(1, Math.round(length * scale));
     const painting = new Painting({ width: side(width), height: side(height), most: 1 });
-    const kept = JSON.parse(sessionStorage.getItem("drawn") ?? "null");
-    if (kept?.photo === photo) painting.values = fromRuns(kept.runs, painting.values.length);
+    painting.resume(recalled("drawn", photo) ?? []);
     this.paintings.set(photo, painting);
     if (this.paintings.size > 4) this.paintings.delete([...this.paintings.keys()][0]);
     return painting;
   }
 
-  /** Let a reload bring it back, unless that would fill the browser's store. @param {string} photo @param {Painting} painting */
+  /** @param {string} photo @param {Painting} painting */
   keep(photo, painting) {
-    const text = JSON.stringify({ photo, runs: painting.runs() });
-    if (text.length < LARGEST_KEPT) sessionStorage.setItem("drawn", text);
-    else sessionStorage.removeItem("drawn");
+    remember("drawn", photo, painting);
   }
+}
+
+/** Let a reload bring a painting back, unless that would fill the browser's store. @param {string} store @param {string} about @param {Painting} painting */
+export function remember(store, about, painting) {
+  const text = painting.empty ? "" : JSON.stringify({ about, runs: painting.runs() });
+  if (text && text.length < LARGEST_KEPT) sessionStorage.setItem(store, text);
+  else sessionStorage.removeItem(store);
+}
+
+/** The runs of what was painted last, if it was on this. @param {string} store @param {string} about @returns {number[] | null} */
+export function recalled(store, about) {
+  const kept = JSON.parse(sessionStorage.getItem(store) ?? "null");
+  return kept?.about === about ? kept.runs : null;
 }

@@ -13,7 +13,7 @@ import { PatchCanvas } from "./paint.js";
  * @typedef {object} StageEvents
  * @property {(place: Place) => void} [point]  the pointer is there, or the arrow keys
  * @property {() => void} [leave]
- * @property {(place: Place) => void} [press]  clicked, tapped, or Enter
+ * @property {(place: Place, other: boolean) => void} [press]  clicked, tapped, or Enter; other: with the Alt key
  * @property {(from: Place, to: Place) => void} [stroke]  while painting; first with twice the same place
  * @property {() => void} [lift]  the stroke has ended
  * @property {(event: KeyboardEvent) => boolean} [key]  any other key; whether it meant something
@@ -48,6 +48,7 @@ export class Stage {
         <svg class="lab-drawn" preserveAspectRatio="none" aria-hidden="true"></svg>
         <div class="lab-markers" aria-hidden="true"></div>
         <span class="lab-ring" hidden></span>
+        <span class="lab-cross" hidden></span>
       `,
       element,
     );
@@ -58,6 +59,7 @@ export class Stage {
     this.drawn = find(element, ".lab-drawn");
     this.markers = find(element, ".lab-markers");
     this.ring = find(element, ".lab-ring");
+    this.crossHair = find(element, ".lab-cross");
     this.listen();
   }
 
@@ -112,6 +114,12 @@ export class Stage {
     Object.assign(this.ring.style, { left: `${100 * x}%`, top: `${100 * y}%`, width: `${100 * share}%` });
   }
 
+  /** A cross-hair where the pointer over another stage is; none for null. @param {Place | null} place */
+  cross(place) {
+    this.crossHair.hidden = !place;
+    if (place) Object.assign(this.crossHair.style, { left: `${100 * place.x}%`, top: `${100 * place.y}%` });
+  }
+
   // ---- pointing
 
   listen() {
@@ -127,7 +135,7 @@ export class Stage {
     for (const name of ["pointerleave", "blur"]) element.addEventListener(name, () => this.leave());
     element.addEventListener("click", (event) => {
       // A click counts where it falls, not where the last drawn frame was.
-      if (this.open && !this.paints) this.press(this.placeAt(event));
+      if (this.open && !this.paints) this.press(this.placeAt(event), event.altKey);
     });
     element.addEventListener("keydown", (event) => {
       if (this.open && this.key(event)) event.preventDefault();
@@ -169,11 +177,11 @@ export class Stage {
     this.on.point?.(place);
   }
 
-  /** @param {Place} place */
-  press(place) {
+  /** @param {Place} place @param {boolean} [other] */
+  press(place, other = false) {
     cancelAnimationFrame(this.frame);
     this.cursor = place;
-    this.on.press?.(place);
+    this.on.press?.(place, other);
   }
 
   /** Whether the key meant something here. @param {KeyboardEvent} event */

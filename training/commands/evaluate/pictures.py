@@ -72,19 +72,26 @@ def contact_sheet(path: Path, rows: Sequence[Sequence[tuple[NDArray[np.uint8], s
         path: file to write (.jpg or .png).
         rows: pictures uint8 [height, width, 3] and what is said of each.
     """
-    columns = max(len(row) for row in rows)
-    across, down = TILE + _MARGIN, TILE + _LINE + _MARGIN
-    sheet = Image.new("RGB", (columns * across + _MARGIN, len(rows) * down + _MARGIN), "white")
-    draw = ImageDraw.Draw(sheet)
-    for row, tiles in enumerate(rows):
-        for column, (picture, told) in enumerate(tiles):
-            tile = Image.fromarray(picture)
-            tile.thumbnail((TILE, TILE), Image.Resampling.LANCZOS)
-            left, top = _MARGIN + column * across, _MARGIN + row * down
-            sheet.paste(tile, (left + (TILE - tile.width) // 2, top + TILE - tile.height))
-            draw.text((left, top + TILE + 2), _fitted(draw, told), fill="black")
+    small = [[(_thumbnail(picture), told) for picture, told in row] for row in rows]
+    heights = [max(tile.height for tile, _ in row) for row in small]
+    across, columns = TILE + _MARGIN, max(len(row) for row in rows)
+    down = sum(heights) + len(rows) * (_LINE + _MARGIN)
+    sheet = Image.new("RGB", (columns * across + _MARGIN, down + _MARGIN), "white")
+    draw, top = ImageDraw.Draw(sheet), _MARGIN
+    for tiles, height in zip(small, heights, strict=True):
+        for column, (tile, told) in enumerate(tiles):
+            left = _MARGIN + column * across
+            sheet.paste(tile, (left + (TILE - tile.width) // 2, top + height - tile.height))
+            draw.text((left, top + height + 2), _fitted(draw, told), fill="black")
+        top += height + _LINE + _MARGIN
     with files.replacing(path) as beside:
         sheet.save(beside, quality=90)
+
+
+def _thumbnail(picture: NDArray[np.uint8]) -> Image.Image:
+    tile = Image.fromarray(picture)
+    tile.thumbnail((TILE, TILE), Image.Resampling.LANCZOS)
+    return tile
 
 
 def _fitted(draw: ImageDraw.ImageDraw, text: str) -> str:

@@ -3,6 +3,8 @@
 import { find, findAll, controls, valueOf } from "../../dom.js";
 import { percent } from "../../maths/format.js";
 import { area, best, jaccard } from "../../maths/labels.js";
+import { displayRange } from "../../maths/levels.js";
+import { joined } from "../../maths/maps.js";
 import { keep } from "../../server.js";
 import { render } from "../../vendor/lit-html.js";
 import { Brush } from "../../widgets/brush.js";
@@ -52,7 +54,8 @@ class Comparison {
     );
     this.form.addEventListener("input", () => {
       lab.note({ mass: Number(tools.mass.value), layer: tools.layer.value });
-      this.render();
+      if (tools.quantity.value !== this.quantity) lab.change({ quantity: tools.quantity.value });
+      else this.render();
     });
     const { other } = this;
     other.addEventListener("change", (event) => lab.change({ other: valueOf(event) }));
@@ -60,6 +63,11 @@ class Comparison {
       other.addEventListener(reach, () => lab.refreshFacts().then(() => this.listModels()));
     this.find(".compare-paper").addEventListener("click", () => this.asInThePaper());
     this.find(".compare-figure").addEventListener("click", () => this.asker.attempt(() => this.download()));
+  }
+
+  /** Likeness or attention; whatever else Explore was asked for has no masks to compare. */
+  get quantity() {
+    return this.lab.state.quantity === "likeness" ? "likeness" : "attention";
   }
 
   get other() {
@@ -91,8 +99,9 @@ class Comparison {
     const again = this.sides[0].viewer.encoding?.photo === encodings[0].photo;
     if (!again) this.place = null;
     const painting = lab.drawings.of(encodings[0]); // Segment may have drawn on it
-    this.sides.forEach((side, index) => side.open(encodings[index], blocks[index], painting));
+    this.sides.forEach((side, index) => side.open(encodings[index], blocks[index], painting, this.quantity));
     this.tools.layer.value = lab.state.layer;
+    this.tools.quantity.value = this.quantity;
     this.tools.mass.value = String(lab.state.mass);
     this.render();
     this.root.dataset.token = encodings.map((/** @type {Encoding} */ { token }) => token).join(" "); // says that both are on the screen
@@ -140,7 +149,8 @@ class Comparison {
     this.tools.mass.value = "60";
     this.lab.note({ mass: 60, layer: "mask" });
     for (const side of this.sides) side.chosen = "best";
-    this.render();
+    if (this.quantity === "attention") this.render();
+    else this.lab.change({ quantity: "attention" });
   }
 
   async download() {
@@ -172,13 +182,26 @@ class Comparison {
     return this.tools.tool.value !== "point";
   }
 
+  /** On the object, where likeness is shown and no place is asked: the left model's. */
+  get likelyPlace() {
+    const { viewer } = this.sides[0];
+    return viewer.likely && viewer.grid.placeOf(viewer.likely);
+  }
+
   render() {
     const [left, right] = this.sides;
     if (!left.viewer.encoding || !right.viewer.encoding) return;
     this.find(".compare-mass output").textContent = `${this.tools.mass.value} %`;
     const { painting } = left.brush;
     this.find(".lab-undo").disabled = !painting.past.length;
-    for (const side of this.sides) side.render(this.place, { mass: this.mass, layer: this.tools.layer.value });
+    const { layer } = this.tools;
+    const place = this.place ?? this.likelyPlace;
+    for (const side of this.sides) side.ask(place, { mass: this.mass, layer: layer.value });
+    const range = displayRange(joined(this.sides.map((side) => side.map)), "median", false);
+    for (const side of this.sides) {
+      side.render(range); // one scale: what is brighter is more
+      side.viewer.stage.cross(side.viewer.stage.cursor ? null : this.place);
+    }
     const agreement = jaccard(left.mask, right.mask, commonSize(left.viewer.encoding));
     const hint = painting.empty ? " Draw the object, and each model's best head is chosen by it." : "";
     const words = `Jaccard similarity of the two masks: ${agreement.toFixed(3)}.`;
@@ -197,7 +220,7 @@ class SideViewer extends Viewer {
   seek(drawn, maps) {
     this.drawn = drawn;
     const masks = new Map(maps.heads.map((_, head) => [String(head), this.masked(maps, String(head))]));
-    this.bestHead = drawn ? best(masks, drawn) : "mean";
+    this.bestHead = drawn && this.asked.heads ? best(masks, drawn) : "mean";
   }
 
   /** @param {string} key */
@@ -211,6 +234,7 @@ class SideViewer extends Viewer {
 
   /** @param {string} key @param {Maps} maps */
   note(key, maps) {
+    if (!this.asked.heads) return "";
     const mask = this.masked(maps, this.resolve(key));
     return this.drawn ? jaccard(mask, this.drawn).toFixed(2) : percent(area(mask));
   }
@@ -230,6 +254,8 @@ class Side {
     this.tab = tab;
     this.chosen = "best"; // or "mean", the number of a head
     this.words = "";
+    /** @type {Maps | null} */
+    this.maps = null;
     const { lab } = tab;
     this.viewer = new SideViewer(
       element,
@@ -243,7 +269,7 @@ class Side {
         point: (patch) => tab.point(patch && this.viewer.grid.placeOf(patch)),
         press: (patch) => tab.point(this.viewer.grid.placeOf(patch)),
       },
-      { outline: true, opacity: 0.65 },
+      {},
     );
     const { stage } = this.viewer;
     /** @type {Brush} */
@@ -269,8 +295,8 @@ class Side {
     return true;
   }
 
-  /** @param {Encoding} encoding @param {any} block @param {import("../../maths/painting.js").Painting} painting */
-  open(encoding, block, painting) {
+  /** @param {Encoding} encoding @param {any} block @param {import("../../maths/painting.js").Painting} painting @param {string} quantity */
+  open(encoding, block, painting, quantity) {
     const heads = Array.from({ length: encoding.heads }, (_, head) => String(head));
     if (!["best", "mean", ...heads].includes(this.chosen)) this.chosen = "best";
     const shows = [
@@ -278,7 +304,8 @@ class Side {
       { key: "mean", label: "Mean" },
       ...heads.map((key) => ({ key, label: `Head ${key}` })),
     ];
-    this.viewer.open(encoding, block, "attention", shows);
+    this.viewer.open(encoding, block, quantity, shows);
+    this.find(".lab-tiles").hidden = !this.viewer.asked.heads;
     this.brush.open(painting);
     this.brush.outline();
     const title = this.find("h2");
@@ -286,14 +313,24 @@ class Side {
     this.find(".lab-banner").hidden = !encoding.random;
   }
 
-  /** Draw everything for a place. @param {Place | null} place @param {{ mass: number, layer: string }} settings */
-  render(place, settings) {
+  /** Compute what is asked of a place. @param {Place | null} place @param {{ mass: number, layer: string }} settings */
+  ask(place, settings) {
     const { viewer } = this;
     viewer.hovered = null;
     const patch = place && viewer.grid.patchAt(place);
     Object.assign(viewer.settings, settings, { patch });
-    viewer.seek(this.brush.painting.labels, viewer.mapsOf(patch));
-    viewer.set({ show: this.chosen });
+    this.maps = viewer.mapsOf(patch);
+    viewer.seek(this.brush.painting.labels, this.maps);
+  }
+
+  /** The map that is shown. */
+  get map() {
+    return /** @type {Maps} */ (this.maps).map(this.head);
+  }
+
+  /** Draw everything. @param {[number, number]} range  of values that both sides show */
+  render(range) {
+    this.viewer.set({ show: this.chosen, range });
   }
 
   /** What is chosen stands for. */
@@ -311,12 +348,14 @@ class Side {
     const { rows, columns } = viewer.grid;
     const { patch } = viewer;
     const { labels } = this.brush.painting;
-    const head = this.head === "mean" ? "Mean of the heads" : `Head ${this.head}`;
+    const { heads } = viewer.asked;
+    const head = !heads ? "All heads" : this.head === "mean" ? "Mean of the heads" : `Head ${this.head}`;
+    const of = heads ? "the attention" : "the likeness";
     const score = labels ? ` · Jaccard with your mask ${jaccard(mask, labels).toFixed(3)}` : "";
     this.find(".lab-where").textContent =
       (patch ? `Row ${patch.row}, column ${patch.column}` : "[CLS], the whole picture") +
       ` of ${rows} × ${columns} patches`;
-    this.words = `${head}: ${percent(tab.mass)} of the attention on ${percent(area(mask))} of the picture${score}`;
+    this.words = `${head}: ${percent(tab.mass)} of ${of} on ${percent(area(mask))} of the picture${score}`;
     this.find(".lab-what").textContent = this.words;
   }
 }

@@ -2,12 +2,14 @@
 // refined edges are asked of the server, for the way that is shown, once for each picture and setting.
 
 import { find, findAll, controls } from "../../dom.js";
-import { attentionMaps, keepMass, meanMap } from "../../maths/attention.js";
+import { attentionMaps, keepMass, likelyPatch, meanMap } from "../../maths/attention.js";
 import { css, fromBase64, percent } from "../../maths/format.js";
 import { area, best, countOf, jaccard, only, outlinePath } from "../../maths/labels.js";
 import { rested } from "../../newest.js";
+import { Refusal, keepBlob } from "../../server.js";
 import { html, render } from "../../vendor/lit-html.js";
 import { Brush } from "../../widgets/brush.js";
+import { Clicks } from "../../widgets/clicks.js";
 import { drawingKey, drawingTools } from "../../widgets/drawing.js";
 import { Stage } from "../../widgets/stage.js";
 import { Tiles } from "../../widgets/tiles.js";
@@ -18,6 +20,10 @@ import { Tiles } from "../../widgets/tiles.js";
  */
 
 const METHODS = /** @type {Record<string, [string, string]>} */ ({
+  click: [
+    "Click",
+    "Everything like the patch you click, as far as it hangs together; Alt-click takes away, the brush mends.",
+  ],
   attention: ["Attention", "The patches that hold most of what [CLS] attends to."],
   lost: ["LOST", "Grown from the patch whose key resembles the fewest others."],
   tokencut: ["TokenCut", "The graph of similar keys, cut in two where it is thinnest."],
@@ -52,14 +58,16 @@ class Segmenter {
     this.head = "best"; // or "mean", the number of a head
     this.chosenHead = "mean"; // what `head` stands for
     this.stage = new Stage(this.find(".lab-stage"), {
-      point: () => this.brush.ring(this.stage.paints),
-      leave: () => this.brush.ring(false),
+      point: () => this.point(),
+      leave: () => this.point(),
+      press: (place, other) => this.press(place, other),
       stroke: (from, to) => this.brush.stroke(from, to),
       lift: () => this.drawn(),
       key: (event) => drawingKey(event, this.brush),
     });
     /** @type {Brush} */
     this.brush = new Brush(this.stage, WHITE, () => this.drawn());
+    this.clicks = new Clicks();
     this.methods = new Tiles(this.find(".lab-methods"), (method) => lab.change({ method }));
     this.heads = new Tiles(this.find(".lab-heads .lab-tiles"), (head) => this.choose(head));
     this.ask = rested(() => this.search(), REST);
@@ -74,6 +82,9 @@ class Segmenter {
       this.lab.note({ mass: Number(this.settings.mass.value) });
       this.render();
     });
+    for (const button of findAll(this.root, "[data-drawn]")) {
+      button.addEventListener("click", () => this.asker.attempt(() => this.keepDrawn(button.dataset.drawn ?? "")));
+    }
     drawingTools(this.find(".lab-tools"), [this.brush], this.asker);
     for (const link of findAll(this.root, "[data-download]")) {
       link.addEventListener("click", () => {
@@ -97,7 +108,11 @@ class Segmenter {
     );
     if (!brought) return;
     const { encoding, block } = brought;
-    if (this.encoding !== encoding) this.open(encoding, attentionMaps(block, CLS));
+    if (this.encoding !== encoding) {
+      this.open(encoding, attentionMaps(block, CLS));
+      this.clicks.open(encoding, block, () => this.stage.photo);
+      this.suggested = encoding.placeOf(encoding.pinned ?? likelyPatch(block, encoding));
+    }
     this.brush.open(lab.drawings.of(encoding)); // Compare may have drawn on it
     this.brush.outline();
     this.settings.mass.value = String(lab.state.mass);
@@ -140,7 +155,45 @@ class Segmenter {
 
   get method() {
     const { method } = this.lab.state;
-    return method in METHODS ? method : "attention";
+    return method in METHODS ? method : "click";
+  }
+
+  /** What a click would take where the cursor is; before the first one, what is suggested. */
+  point() {
+    const { stage, brush, clicks } = this;
+    brush.ring(stage.paints);
+    if (this.method !== "click") return;
+    const place = stage.cursor ?? (brush.painting.empty ? this.suggested : null);
+    const kept = place && !stage.paints ? clicks.proposed(place) : null;
+    const { rows, columns } = kept ?? { rows: 1, columns: 1 };
+    stage.ink.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
+    stage.draw(kept ? [{ path: outlinePath(kept.values, rows, columns), color: "#fff" }] : []);
+    stage.mark(kept && !stage.cursor && place ? [{ ...place, color: "#fff", number: "" }] : []);
+  }
+
+  /** @param {import("../../widgets/stage.js").Place} place @param {boolean} other */
+  press(place, other) {
+    const kept = this.clicks.proposed(place);
+    if (!kept) return;
+    if (this.method !== "click") this.lab.change({ method: "click" });
+    const away = other !== controls(this.find(".lab-tools")).away.checked;
+    const { painting } = this.brush;
+    painting.remember();
+    painting.take(this.clicks.refined(kept), away ? 0 : painting.active);
+    this.brush.show();
+    this.drawn();
+  }
+
+  /** The clicked or drawn mask as a file, at the photograph's own size. @param {string} file */
+  async keepDrawn(file) {
+    const { encoding, brush } = this;
+    const { labels } = brush.painting;
+    if (!encoding || !labels) throw new Refusal("Nothing is marked yet: click the object first.");
+    const content =
+      file === "mask.json"
+        ? cocoFile(labels, encoding)
+        : await pictureFile(labels, encoding, file === "cutout.png" && this.stage.photo);
+    keepBlob(content, `${encoding.name.replace(/\.[^.]*$/, "")}-${file}`);
   }
 
   /** @param {string} head */
@@ -164,6 +217,7 @@ class Segmenter {
 
   /** What the server is to find for the stage; null where all follows from attention. */
   get wanted() {
+    if (this.method === "click") return null;
     if (this.settings.refined.checked) return this.recipe;
     return this.method === "attention" ? null : this.plain;
   }
@@ -206,6 +260,7 @@ class Segmenter {
     const bestHead = this.bestHead(masks);
     this.chosenHead = this.head === "best" ? bestHead : this.head;
     masks.set("best", /** @type {Labels} */ (masks.get(bestHead)));
+    if (this.method === "click") return { masks, bestHead, labels: undefined };
     const plain = this.method === "attention" ? masks.get(this.head) : this.found.get(JSON.stringify(this.plain));
     const { wanted } = this;
     const labels = (wanted && this.found.get(JSON.stringify(wanted))) || plain;
@@ -227,6 +282,8 @@ class Segmenter {
       showTile(canvas, note, shown, labels, this.colors);
     }
     this.methods.choose(this.method);
+    this.brush.lights = this.method === "click";
+    this.brush.show();
     this.heads.choose(this.head);
     this.showObjects(view.labels);
     this.showScores(view.labels);
@@ -236,6 +293,7 @@ class Segmenter {
 
   /** What a way that is not shown found before, if it did. @param {string} method @param {Map<string, Labels>} masks */
   foundBy(method, masks) {
+    if (method === "click") return this.brush.painting.labels ?? undefined;
     if (method === "attention") return masks.get(this.head);
     const { count } = this.settings;
     return this.found.get(JSON.stringify(method === "several" ? { method, count: Number(count.value) } : { method }));
@@ -252,7 +310,18 @@ class Segmenter {
 
   showSettings() {
     const { mass, count } = this.settings;
+    const { reach } = this.settings;
     const byAttention = this.method === "attention";
+    const byClick = this.method === "click";
+    this.clicks.reach = Number(reach.value) / 100;
+    this.find(".lab-reach output").value = `${reach.value} %`;
+    this.find(".lab-reach").hidden = !byClick;
+    this.find(".lab-refined").hidden = byClick;
+    for (const button of findAll(this.root, "[data-download]")) button.hidden = byClick;
+    for (const button of findAll(this.root, "[data-drawn]")) {
+      button.hidden = !byClick;
+      button.disabled = this.brush.painting.empty;
+    }
     this.find(".lab-heads").hidden = this.find(".lab-mass").hidden = !byAttention;
     this.find(".lab-count").hidden = this.method !== "several";
     this.find(".lab-mass output").value = `${mass.value} %`;
@@ -279,6 +348,7 @@ class Segmenter {
     const place = (/** @type {[number, number]} */ [row, column]) =>
       /** @type {Encoding} */ (encoding).placeOf({ row, column });
     stage.mark(seeds.map((seed, index) => ({ ...place(seed), color: css(colors[index]) })));
+    this.point();
   }
 
   /** One line per object; of several also one for all of them. @param {Labels | undefined} labels */
@@ -297,8 +367,10 @@ class Segmenter {
         ])
       : [];
     if (labels && found.length > 1) lines.push([null, "All objects", percent(area(labels)), score(0)]);
-    if (!labels) lines.push([null, this.asking || this.finding.newest.busy ? "Looking …" : "Not found", "", ""]);
-    else if (!found.length) lines.push([null, "Nothing stands out", "0 %", score(0)]);
+    if (this.method === "click" && !mask) lines.push([null, "Click an object", "", ""]);
+    else if (this.method !== "click" && !labels)
+      lines.push([null, this.asking || this.finding.newest.busy ? "Looking …" : "Not found", "", ""]);
+    else if (labels && !found.length) lines.push([null, "Nothing stands out", "0 %", score(0)]);
     if (mask) lines.push([null, "Your mask", percent(area(mask)), ""]);
     render(lines.map(scoreLine), this.find(".lab-scores tbody"));
     this.lab.speak(lines.map(([, ...words]) => words.filter(Boolean).join(", ")).join(". "));
@@ -338,4 +410,44 @@ function numbers(labels) {
 function scoreLine([color, name, ...cells]) {
   const swatch = color ? `--object: ${css(color)}` : "";
   return html`<tr><th scope="row" class=${color ? "lab-swatch" : ""} style=${swatch}>${name}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`;
+}
+
+/** COCO's run lengths of a mask at the photograph's own size, column by column. @param {Labels} labels @param {Encoding} encoding */
+function cocoFile(labels, { width, height }) {
+  const at = inPhotograph(labels, width, height);
+  const counts = [0];
+  for (let column = 0, before = 0; column < width; column++) {
+    for (let row = 0; row < height; row++) {
+      const inside = at(row, column) ? 1 : 0;
+      if (inside !== before) counts.push(0);
+      counts[counts.length - 1]++;
+      before = inside;
+    }
+  }
+  return new Blob([JSON.stringify({ size: [height, width], counts })], { type: "application/json" });
+}
+
+/** The mask in black and white, or what is inside of a photograph. @param {Labels} labels @param {Encoding} encoding @param {CanvasImageSource | false} photo */
+function pictureFile(labels, { width, height }, photo) {
+  const canvas = new OffscreenCanvas(width, height);
+  const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  if (photo) context.drawImage(photo, 0, 0, width, height);
+  const image = context.getImageData(0, 0, width, height);
+  const at = inPhotograph(labels, width, height);
+  for (let row = 0, pixel = 0; row < height; row++) {
+    for (let column = 0; column < width; column++, pixel += 4) {
+      if (!photo) image.data.fill(at(row, column) ? 255 : 0, pixel, pixel + 3);
+      image.data[pixel + 3] = photo && !at(row, column) ? 0 : 255;
+    }
+  }
+  context.putImageData(image, 0, 0);
+  return canvas.convertToBlob({ type: "image/png" });
+}
+
+/** The label of a photograph's pixel. @param {Labels} labels @param {number} width @param {number} height */
+function inPhotograph({ rows, columns, values }, width, height) {
+  const cell = (/** @type {number} */ at, /** @type {number} */ cells, /** @type {number} */ pixels) =>
+    Math.floor(((2 * at + 1) * cells) / (2 * pixels));
+  return (/** @type {number} */ row, /** @type {number} */ column) =>
+    values[cell(row, rows, height) * columns + cell(column, columns, width)];
 }

@@ -4,11 +4,11 @@ import { find, findAll, controls } from "../../dom.js";
 import { css } from "../../maths/format.js";
 import { outlinePath } from "../../maths/labels.js";
 import { Painting, centres } from "../../maths/painting.js";
-import { proposal } from "../../maths/proposal.js";
 import { Newest } from "../../newest.js";
 import { Refusal, askData, askSlowly, keep } from "../../server.js";
 import { html, render } from "../../vendor/lit-html.js";
-import { Brush } from "../../widgets/brush.js";
+import { Brush, recalled, remember } from "../../widgets/brush.js";
+import { Clicks } from "../../widgets/clicks.js";
 import { listFacts } from "../../widgets/facts.js";
 import { Stage } from "../../widgets/stage.js";
 import { inWords } from "../../widgets/waits.js";
@@ -25,6 +25,7 @@ import { Frames } from "./frames.js";
  * @property {number} frames
  * @property {number} fps
  * @property {string} note
+ * @property {number[]} marked  objects of the first frame that came along, as runs; those of a visitor's in the browser's store
  * @property {[string, string][]} facts
  *
  * @typedef {object} Run  the first frame's objects on their way through the clip
@@ -62,8 +63,7 @@ class Film {
     this.frames = null;
     /** @type {import("../../encoding.js").Encoding | null} */
     this.encoding = null; // of the first frame
-    /** @type {import("../../maths/attention.js").Block | null} */
-    this.block = null; // with its patches' keys; null before they are here
+    this.clicks = new Clicks();
     /** @type {Run | null} */
     this.run = null; // the newest
     this.trailing = false; // whether the stage goes along with the run
@@ -75,7 +75,7 @@ class Film {
       {
         point: () => this.point(),
         leave: () => this.point(),
-        press: (place) => this.press(place),
+        press: (place, other) => this.press(place, other),
         stroke: (from, to) => this.stroke(from, to),
         lift: () => this.refresh(),
         key: (event) => this.key(event),
@@ -129,7 +129,8 @@ class Film {
     );
     if (!brought || !this.clip) return;
     const { encoding, block } = brought;
-    if (this.encoding !== encoding) Object.assign(this, { encoding, block });
+    if (this.encoding !== encoding) this.clicks.open(encoding, block, () => this.stage.photo);
+    this.encoding = encoding;
     listFacts(this.find(".lab-facts"), [...this.clip.facts, ...encoding.facts]);
     this.showTool();
     this.root.dataset.encoding = encoding.token; // says that clicks are understood
@@ -164,9 +165,11 @@ class Film {
     this.pause();
     this.following.stop();
     const { colors, limits } = this.lab.facts;
-    Object.assign(this, { clip, encoding: null, block: null, run: null, trailing: false });
+    Object.assign(this, { clip, encoding: null, run: null, trailing: false });
+    this.clicks.forget();
     this.frames = new Frames(clip, colors.palette);
     this.painting = new Painting({ ...clip, most: limits.objects });
+    this.painting.resume(recalled("marked", clip.clip) ?? clip.marked);
     this.stage.show({ ...clip, rows: 1, columns: 1 });
     this.brush.open(this.painting);
     this.scrub.max = String(clip.frames);
@@ -261,27 +264,19 @@ class Film {
     const { cursor } = this.stage;
     const clicks = this.tool === "click";
     this.brush.ring(this.marking && !clicks);
-    const kept = cursor && this.marking && clicks ? this.proposed(cursor) : null;
+    const kept = cursor && this.marking && clicks ? this.clicks.proposed(cursor) : null;
     const { rows, columns } = this.encoding ?? { rows: 1, columns: 1 };
     this.stage.ink.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
-    this.stage.draw(kept ? [{ path: outlinePath(kept, rows, columns), color: "#fff" }] : []);
+    this.stage.draw(kept ? [{ path: outlinePath(kept.values, rows, columns), color: "#fff" }] : []);
   }
 
-  /** The patches that a click at a place would take; null before the keys are here. @param {Place} place */
-  proposed(place) {
-    const { block, encoding } = this;
-    if (!block || !encoding) return null;
-    return proposal(block, encoding, encoding.patchAt(place), Number(this.tools.reach.value) / 100);
-  }
-
-  /** @param {Place} place */
-  press(place) {
-    const { encoding } = this;
-    const kept = this.marking && this.tool === "click" ? this.proposed(place) : null;
-    if (!kept || !encoding) return;
+  /** @param {Place} place @param {boolean} [other]  take away */
+  press(place, other = false) {
+    const kept = this.marking && this.tool === "click" ? this.clicks.proposed(place) : null;
+    if (!kept) return;
     this.edit(() => {
       this.painting.remember();
-      this.painting.fill(kept, encoding);
+      this.painting.take(this.clicks.refined(kept), other ? 0 : this.painting.active);
     });
   }
 
@@ -392,6 +387,7 @@ class Film {
 
   showTool() {
     const { reach, brush } = this.tools;
+    this.clicks.reach = Number(reach.value) / 100;
     this.find(".video-reach output").textContent = `${reach.value} %`;
     this.find(".video-brush output").textContent = `${brush.value} px`;
     this.root.dataset.tool = this.tool;
@@ -413,6 +409,7 @@ class Film {
     const { painting, busy, clip, run } = this;
     if (!clip) return;
     this.listObjects();
+    remember("marked", clip.clip, painting);
     const enable = (/** @type {string} */ selector, /** @type {boolean} */ enabled) =>
       (this.find(selector).disabled = !enabled);
     enable(".video-undo", !busy && painting.past.length > 0);

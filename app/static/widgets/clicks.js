@@ -1,0 +1,70 @@
+// Click to segment: what a click at a place takes, with edges that follow the picture. Segment and Video have the same.
+
+import { Guide } from "../maths/guided.js";
+import { proposal, tidy } from "../maths/proposal.js";
+
+const SPECK = 1 / 800; // of the picture: smaller parts of a refined mask are taken for noise
+const REFINED_SIDE = 640; // pixels of the long side at which edges are refined: finer than the eye follows a patch
+
+/** @typedef {import("../maths/labels.js").Labels} Labels */
+
+export class Clicks {
+  constructor() {
+    this.reach = 0.9; // share of all likeness that is kept
+    this.forget();
+  }
+
+  /** Nothing is known of a picture that is on its way. */
+  forget() {
+    /** @type {import("../encoding.js").Encoding | null} */
+    this.encoding = null;
+    /** @type {import("../maths/attention.js").Block | null} */
+    this.block = null;
+    /** @type {Guide | null} */
+    this.guide = null;
+  }
+
+  /**
+   * @param {import("../encoding.js").Encoding} encoding @param {import("../maths/attention.js").Block} block
+   * @param {() => CanvasImageSource} picture  asked when edges are first refined
+   */
+  open(encoding, block, picture) {
+    Object.assign(this, { encoding, block, guide: null, picture });
+  }
+
+  /** The patches that belong to the one at a place; null before their keys are here. @param {{ x: number, y: number }} place @returns {Labels | null} */
+  proposed(place) {
+    const { block, encoding } = this;
+    if (!block || !encoding) return null;
+    const { rows, columns } = encoding;
+    return { rows, columns, values: proposal(block, encoding, encoding.patchAt(place), this.reach) };
+  }
+
+  /** The same with the edges of the picture. @param {Labels} patches @returns {Labels} */
+  refined({ rows, columns, values }) {
+    const guide = (this.guide ??= this.makeGuide());
+    const { width, height } = guide;
+    const mask = new Uint8Array(width * height);
+    for (let row = 0, at = 0; row < height; row++) {
+      const first = Math.floor(((2 * row + 1) * rows) / (2 * height)) * columns;
+      for (let column = 0; column < width; column++, at++) {
+        mask[at] = values[first + Math.floor(((2 * column + 1) * columns) / (2 * width))];
+      }
+    }
+    return { rows: height, columns: width, values: tidy(guide.refine(mask), width, SPECK * mask.length) };
+  }
+
+  makeGuide() {
+    const encoding = /** @type {import("../encoding.js").Encoding} */ (this.encoding);
+    const scale = Math.min(1, REFINED_SIDE / Math.max(encoding.width, encoding.height));
+    const [width, height] = [encoding.width, encoding.height].map((side) => Math.max(1, Math.round(side * scale)));
+    const canvas = new OffscreenCanvas(width, height);
+    const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    if (this.picture) context.drawImage(this.picture(), 0, 0, width, height);
+    const radius = Math.max(1, Math.round(Math.max(height / encoding.rows, width / encoding.columns)));
+    return new Guide(context.getImageData(0, 0, width, height).data, width, height, radius);
+  }
+
+  /** @type {(() => CanvasImageSource) | undefined} */
+  picture;
+}
