@@ -91,7 +91,7 @@ student = [0.0]
 for shake in noise:
     student.append(student[-1] + 0.05 * (1 - student[-1]) + 0.08 * shake)
 student = np.array(student)
-errors = {m: float(np.sqrt(np.mean((average(student, m) - 1) ** 2))) for m in np.linspace(0, 0.999, 60)}
+errors = {m: float(np.sqrt(np.mean((average(student, m)[100:] - 1) ** 2))) for m in np.linspace(0, 0.999, 60)}
 with drawing.plot(
     "Left, a student that jumps about its aim and three teachers: one too fast jumps with it, one too slow has not yet "
     "arrived. Right, the teacher's distance from the aim by momentum: smallest in between.",
@@ -105,7 +105,7 @@ with drawing.plot(
     left.set(xlabel="step", ylabel="weight")
     left.legend()
     right.plot(list(errors), list(errors.values()))
-    right.set(xlabel="momentum", ylabel="distance from the aim")
+    right.set(xlabel="momentum", ylabel="distance from the aim, from step 100 on")
 best = min(errors, key=errors.get)
 print(
     f"student {errors[0.0]:.3f} from the aim on average, the best teacher {errors[best]:.3f} at m = {best:.2f}"
