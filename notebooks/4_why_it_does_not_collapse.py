@@ -123,6 +123,7 @@ for label, result in results.items():
 # ## What the doctor says
 #
 # `python -m training doctor RUN` reads a run's log. It knows these two collapses and names the knob.
+# It speaks when the KL is as good as 0, and leaves a run that is only on its way unaccused: read those curves yourself.
 
 # %%
 for variant in grids.collapse(epochs=8):
