@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dino_model import photographs
+
 
 def _pixels_of_screen(page) -> np.ndarray:
     """The picture on the stage, as the browser decoded it, at most 60 pixels wide: [height, width, 3]."""
@@ -58,7 +60,8 @@ def test_second_picture_replaces_the_first_and_its_pins(page, lab, picture):
 def test_examples_are_one_click_away(page, lab):
     page.get_by_role("button", name="Sheep").click()
     page.wait_for_function("() => document.querySelector('.explore').explorer.encoding.name === 'sheep'")
-    assert (lab.state(page)["width"], lab.state(page)["height"]) == (640, 427)
+    height, width = photographs.picture("sheep").shape[:2]
+    assert (lab.state(page)["width"], lab.state(page)["height"]) == (width, height)
 
 
 @pytest.mark.parametrize("way", ["drop", "paste"])

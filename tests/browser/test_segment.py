@@ -251,15 +251,22 @@ def test_single_pixel_is_a_picture_like_any_other(tab, tmp_path):
 def test_tab_is_right_on_a_phone(open_page, lab):
     page = _open_tab(open_page(390, 844, has_touch=True, is_mobile=True, color_scheme="dark"))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert (
-        page.locator(STAGE).evaluate("(stage) => getComputedStyle(stage).touchAction") != "none"
-    )  # it scrolls
+    touch = "(stage) => getComputedStyle(stage).touchAction"
+    assert page.locator(STAGE).evaluate(touch) == "none"  # a finger draws
+    page.locator("#segment .lab-tools").get_by_text("Click", exact=True).tap()
+    assert page.locator(STAGE).evaluate(touch) != "none"  # it scrolls, and a tap takes the object
     page.locator(STAGE).tap()
+    assert _drawn(page) is not None
+    page.locator("#segment .lab-undo").tap()
     assert _drawn(page) is None
     page.locator("#segment").get_by_text("Draw", exact=True).tap()
     page.locator(STAGE).tap()
     page.wait_for_function(f"() => {TAB}.brush.painting.labels")
     lab.screenshot(page, "segment-phone-dark")
+    settings, seen = page.locator("#segment .lab-settings"), "(form) => form.checkVisibility()"
+    assert not settings.evaluate(seen)  # folded
+    page.locator("#segment .lab-fold > summary").tap()
+    assert settings.evaluate(seen)
 
 
 # ---- a click
