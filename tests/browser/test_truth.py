@@ -458,7 +458,8 @@ def test_what_is_open_and_set_survives_tabs_reload_and_back(page, lab, address):
     assert seen(page) == expected
 
 
-def test_address_of_ones_own_photograph_tells_others_to_bring_theirs(page, open_page, lab, picture, address):
+def test_address_of_ones_own_photograph_tells_others_to_bring_theirs(open_page, lab, picture):
+    page = open_page(query="")
     lab.send(page, picture("mine.png"))
     assert urlsplit(page.url).query == "photo=own"
     page.reload()

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as attention from "../../app/static/maths/attention.js";
 import { displayRange } from "../../app/static/maths/levels.js";
-import { Maps } from "../../app/static/maths/maps.js";
+import { Maps, joined } from "../../app/static/maths/maps.js";
 import { random } from "./random.js";
 
 const SHAPE = { heads: 2, tokens: 7, dim: 5, prefix: 1 };
@@ -110,6 +110,12 @@ test("a diverging scale has zero in the middle, a shared one holds every head", 
   const settings = { mass: 0.6, scale: "full", shared: false, range: null, diverging: true, signed: true };
   assert.deepEqual(new Maps(heads, settings).scale("0"), [-3, 3]);
   assert.deepEqual(new Maps(heads, { ...settings, diverging: false, shared: true }).scale("0"), [-5, 3]);
+});
+
+test("maps of different grids are on one scale, whichever is the finer", () => {
+  const [coarse, fine] = [Float32Array.of(7, 8), Float32Array.of(1, 2, 3, 4, 5)];
+  assert.deepEqual([...joined([coarse, fine])], [7, 8, 1, 2, 3, 4, 5]);
+  assert.deepEqual([...joined([fine, coarse])], [1, 2, 3, 4, 5, 7, 8]);
 });
 
 test("a range goes from the median to the 98th percentile, whatever the order of the values", () => {

@@ -60,9 +60,13 @@ export class Maps {
   }
 }
 
-/** All values of several maps. @param {Float32Array[]} maps */
+/** All values of several maps, whose grids may differ. @param {Float32Array[]} maps */
 export function joined(maps) {
-  const all = new Float32Array(maps.length * maps[0].length);
-  maps.forEach((map, index) => all.set(map, index * map.length));
+  const all = new Float32Array(maps.reduce((total, { length }) => total + length, 0));
+  let at = 0;
+  for (const map of maps) {
+    all.set(map, at);
+    at += map.length;
+  }
   return all;
 }
