@@ -31,6 +31,9 @@ SETTINGS = [
 ]
 """48 steps of a small ViT, with stochastic depth, in fp32."""
 
+CLOCK = ("images_per_second", "data_wait")
+"""What is logged of the clock."""
+
 
 @dataclass(frozen=True)
 class Resume:
@@ -124,9 +127,9 @@ def lines(run: Path) -> list[str]:
 
 
 def steps(run: Path) -> list[dict[str, Any]]:
-    """What was logged, but for the clock's."""
+    """What was logged, but for `CLOCK`."""
     found = [json.loads(line) for line in lines(run)]
-    return [{name: value for name, value in line.items() if name != "images_per_second"} for line in found]
+    return [{name: value for name, value in line.items() if name not in CLOCK} for line in found]
 
 
 if __name__ == "__main__":

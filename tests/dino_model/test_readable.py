@@ -93,6 +93,7 @@ def lively(model: nn.Module) -> nn.Module:
 
 def made(name: str) -> nn.Module:
     kind, options = FAMILIES[name]
+    torch.manual_seed(0)
     return lively(kind(**SHAPE | options))
 
 

@@ -192,7 +192,7 @@ def test_probe_and_checkpoint_do_not_count_as_training(images, tmp_path, monkeyp
     honest = session.method.after_step
     monkeypatch.setattr("training.loop.time.perf_counter", lambda: clock[0])
     monkeypatch.setattr(session.method, "after_step", lambda *a: (spend(3), honest(*a))[1])
-    monkeypatch.setattr(Run, "save", lambda *_, **__: spend(100))
+    monkeypatch.setattr("training.loop.Saver.save", lambda *_, **__: spend(100))
     pictures = session.batches
 
     def slowly(first_step):

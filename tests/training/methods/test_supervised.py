@@ -100,7 +100,7 @@ def test_training_on_a_batch_learns_its_labels():
     [
         ({"classes": 0}, "these have none"),
         ({"classes": 1}, "they are all of one"),
-        ({"accumulate": 2}, "leave out --accumulate or pass --mixup 0 --cutmix 0"),
+        ({"accumulate": 4}, "a part of 1 pictures is odd: change --batch-size, or pass --mixup 0 --cutmix 0"),
     ],
 )
 def test_what_it_cannot_train_on_is_refused(facts, words):
