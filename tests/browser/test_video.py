@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 from pycocotools.coco import COCO
+from scipy import ndimage
 
+from app import example_clips
 from dino_model.predictor import AttentionPredictor
 from segmentation.discovery import refine_edges
 from segmentation.frames import VideoFile
@@ -125,7 +127,7 @@ def _kept(page: Any, name: str) -> bytes:
 
 def test_tab_opens_with_an_example_and_tells_the_limits(page, lab):
     _open_tab(page)
-    assert page.locator(".video-place").inner_text() == "1 of 24"
+    assert page.locator(".video-place").inner_text() == f"1 of {example_clips.FRAMES}"
     limits = page.locator("#header").inner_text()
     for figure in ("25 MB", "9 million pixels", "120 frames", "10 seconds", "854 pixels"):
         assert figure in limits
@@ -133,16 +135,23 @@ def test_tab_opens_with_an_example_and_tells_the_limits(page, lab):
     lab.screenshot(page, "video")
 
 
-def test_click_marks_the_patches_whose_keys_are_alike(page, lab, address):
+def _without_specks(mask: np.ndarray) -> np.ndarray:
+    """Parts of either kind that are smaller than an 800th of the picture become what is around them."""
+    for kind in (True, False):
+        parts, count = ndimage.label(mask == kind)
+        for part in range(1, count + 1):
+            if (parts == part).sum() < mask.size / 800:
+                mask = np.where(parts == part, not kind, mask)
+    return mask
+
+
+def test_click_marks_the_patches_whose_keys_are_alike(page, lab):
     _open_tab(page)
     page.locator("#video .lab-stage").click(position=_place(page, 0.4, 0.3))
-    rows, columns, picture_at = page.evaluate(
-        f"(() => {{ const {{ encoding }} = {FILM};"
-        " return [encoding.rows, encoding.columns, encoding.picture]; })()"
-    )
-    picture = np.array(Image.open(io.BytesIO(page.request.get(address + picture_at).body())))
+    picture = example_clips.example("sheep").picture(0)
     predictor = AttentionPredictor(lab.model, size=lab.size, precision="fp32", device="cpu")
     predictor.set_image(picture)
+    rows, columns = predictor.grid
     keys = predictor.queries_keys()[1][:, predictor.prefix_tokens :].astype(np.float32)  # [heads, patches, d]
     keys = keys.transpose(1, 0, 2).reshape(rows * columns, -1)
     keys -= keys.mean(axis=0)
@@ -152,10 +161,10 @@ def test_click_marks_the_patches_whose_keys_are_alike(page, lab, address):
     kept = component_at(keep_mass_of_maps(alike, 0.9), row, column)
     expected = enlarge(kept, picture.shape[:2])
     radius = round(max(picture.shape[0] / rows, picture.shape[1] / columns))
-    expected = refine_edges(expected, picture, radius) > 0.5
+    expected = _without_specks(refine_edges(expected, picture, radius) > 0.5)
     found = _labels(page) > 0
     agreement = (found & expected).sum() / (found | expected).sum()
-    assert agreement > 0.9  # the page's picture went through another JPEG
+    assert agreement > 0.95  # 16 bits on the way
 
 
 def test_frames_are_followed_and_every_file_decodes_to_what_was_shown(video, lab, tmp_path):
