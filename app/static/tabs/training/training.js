@@ -112,7 +112,8 @@ class TrainingTab {
   look() {
     clearInterval(this.timer);
     this.timer = window.setInterval(() => {
-      if (!document.hidden) this.quietly(() => this.refresh());
+      // An answer that takes longer than the time between looks is waited for, not asked for anew for ever.
+      if (!document.hidden && !this.logs.newest.busy) this.quietly(() => this.refresh());
     }, EVERY);
     this.quietly(async () => {
       await this.listRuns();
