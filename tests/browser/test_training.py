@@ -202,9 +202,9 @@ def test_log_that_goes_away_is_said_in_one_sentence(tab, run: Path):
     expect(tab.run).to_have_attribute("data-model", re.compile("^first@"), timeout=60_000)
     (run / "log.jsonl").rename(run / "gone.jsonl")
     alert = tab.page.locator("#messages")
-    expect(alert).to_have_text("There is no such run here (any more): choose another.", timeout=20_000)
+    expect(alert).to_have_text("There is no such run here (any more): choose another.", timeout=60_000)
     (run / "gone.jsonl").rename(run / "log.jsonl")
-    expect(alert).to_be_hidden(timeout=20_000)
+    expect(alert).to_be_hidden(timeout=60_000)
 
 
 def test_tab_is_right_on_a_phone(tab, lab):
