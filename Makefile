@@ -5,19 +5,20 @@ PYTHON      ?= python3
 VENV        ?= .venv
 CONSTRAINTS ?= constraints.txt
 WORKERS     ?= 2
-BENCHMARKS  ?= $(filter-out __init__ measure serving load ship,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/*.py)))
+BENCHMARKS  ?= $(filter-out __init__ measure serving load ship pictures,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/*.py)))
 
 venv_python := $(VENV)/bin/python
 pip_install := $(venv_python) -m pip install --disable-pip-version-check -c $(CONSTRAINTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test lint types tests javascript format notebooks lab browser node bench clean
+.PHONY: help demo setup test lint types tests javascript format notebooks lab docs browser node bench clean
 
 help:
 	@echo "make demo      install what is needed, open the page on http://127.0.0.1:7860"
 	@echo "make test      the same, then lint, types and all tests; the page's JavaScript where Node is there"
 	@echo "make notebooks execute the lessons and their solutions, each in a fresh kernel"
 	@echo "make lab       open the lessons in Jupyter"
+	@echo "make docs      the book: one static site in build/docs that opens from disk, without a network"
 	@echo "make setup     install only"
 	@echo "make bench     every benchmark against its plain reference"
 	@echo "make format    ruff and, where Node is there, prettier over everything"
@@ -71,6 +72,11 @@ notebooks: $(VENV)/.installed-notebooks
 lab: $(VENV)/.installed-notebooks
 	@$(venv_python) -m jupyter lab notebooks
 
+# Outputs of the lessons and data of the live figures are kept in build/book: making them takes minutes, the rest about
+# a minute of processor time.
+docs: $(VENV)/.installed-docs node_modules/.installed
+	$(venv_python) -m book site
+
 bench: $(VENV)/.installed
 	@for name in $(BENCHMARKS); do $(venv_python) -m benchmarks.$$name || exit 1; done
 
@@ -88,6 +94,10 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 
 $(VENV)/.installed-notebooks: requirements-notebooks.txt $(VENV)/.installed
 	@$(pip_install) -r requirements-notebooks.txt
+	@touch $@
+
+$(VENV)/.installed-docs: requirements-docs.txt $(VENV)/.installed-notebooks
+	@$(pip_install) -r requirements-docs.txt
 	@touch $@
 
 $(venv_python):

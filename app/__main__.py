@@ -30,6 +30,9 @@ class Serve:
     """Arithmetic of the model; auto is bf16 where the hardware has it."""
     device: str = "auto"
     """Where the model runs: auto, cpu, cuda or mps."""
+    engine: Literal["auto", "torch", "openvino"] = "auto"
+    """What runs the encoder: torch, or openvino (on CPUs, with requirements-openvino.txt installed). auto is
+    OpenVINO where that is installed and can, from a model's third photograph on: compiling takes seconds."""
     allowed_hosts: tuple[str, ...] = ()
     """Names, beside --host and localhost, under which visitors may reach the page."""
     auth: Path | None = None
@@ -42,6 +45,8 @@ class Serve:
     """Origins of pages that may show this one in a frame, such as https://course.example; otherwise none."""
     downloads: bool = True
     """Offer models that must be downloaded, when a visitor chooses one; --no-downloads offers none."""
+    mcp: bool = False
+    """Hand the endpoints for programs to language models too, as tools at /mcp (Model Context Protocol)."""
     limits: Annotated[Limits, tyro.conf.arg(name="")] = field(default_factory=Limits)
 
     def run(self) -> None:
@@ -55,8 +60,24 @@ class Serve:
         users, root_path = read_users(self.auth), root_path_of(self.root_path)
         frames = frame_ancestors_of(self.frame_ancestors)
         models = Models(self.model, self.models_dir, downloads=self.downloads, limits=self.limits)
-        lab = Lab(models, self.limits, self.size, precision=self.precision, device=self.device)
-        serve(lab, self.host, self.port, hosts, users=users, root_path=root_path, frame_ancestors=frames)
+        lab = Lab(
+            models,
+            self.limits,
+            self.size,
+            precision=self.precision,
+            device=self.device,
+            encoder=self.engine,
+        )
+        serve(
+            lab,
+            self.host,
+            self.port,
+            hosts,
+            users=users,
+            root_path=root_path,
+            frame_ancestors=frames,
+            mcp=self.mcp,
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,6 +4,7 @@ Nothing is unpacked to a disk and nothing is decoded beyond the limits. Frames a
 what the model sees are these files: whoever downloads them can compute everything again.
 """
 
+import contextlib
 import io
 import re
 import stat
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from app.errors import LabError
+from app.files import jpeg
 from app.limits import MEGABYTE, Limits
 from app.photos import stem
 from dino_model import images
@@ -43,7 +45,9 @@ _UNREADABLE = (
     ValueError,
     SyntaxError,
     zlib.error,
+    Image.DecompressionBombError,
 )
+"""What zipfile and Pillow raise on damaged files."""
 ZIP_ENTRIES = 10_000
 UNPACKED_SHARE = 4  # a zip may unpack to this many times the largest upload; pictures hardly shrink in a zip
 
@@ -122,6 +126,15 @@ def read(path: Path, limits: Limits, name: str | None = None) -> Clip:
         raise LabError(f"{name}: {frame}{damaged}.") from error
 
 
+@contextlib.contextmanager
+def _or_damaged(sentence: str) -> Iterator[None]:
+    """Say so where a file cannot be read."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise LabError(sentence) from error
+
+
 def _open(path: Path, name: str, limits: Limits) -> Film:
     with path.open("rb") as file:
         start = file.read(256)
@@ -148,7 +161,7 @@ def _take(name: str, film: Film, limits: Limits) -> Clip:
             )
         small = shrunk(picture, FRAME_SIDE)
         size = small.shape[:2]
-        frames.append(jpeg(small))
+        frames.append(frame_jpeg(small))
     if len(frames) < 2:
         raise LabError(f"{name} holds {len(frames) or 'no'} readable frame: a clip needs at least two.")
     more = len(frames) == most and next(film.pictures, None) is not None
@@ -179,11 +192,9 @@ def _sides(size: tuple[int, ...]) -> str:
     return f"{size[1]} × {size[0]}"
 
 
-def jpeg(picture: Picture) -> bytes:
+def frame_jpeg(picture: Picture) -> bytes:
     """A frame as it is kept."""
-    buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling=0)
-    return buffer.getvalue()
+    return jpeg(picture, JPEG_QUALITY, subsampling=0)
 
 
 def _check_pixels(name: str, width: int, height: int, limits: Limits) -> None:
@@ -217,7 +228,7 @@ def _video(path: Path, name: str, limits: Limits) -> Film:
 
 
 def _animation(path: Path, name: str, limits: Limits) -> Film:
-    try:
+    with _or_damaged(f"{name} is damaged or cut short."):
         try:
             image = Image.open(path, formats=("GIF", "PNG", "WEBP"))
         except Image.DecompressionBombError as error:  # by its header, before anything is decoded
@@ -225,8 +236,6 @@ def _animation(path: Path, name: str, limits: Limits) -> Film:
         _check_pixels(name, *image.size, limits)
         total = getattr(image, "n_frames", 1)
         image.load()  # WebP tells how long a frame lasts when it is decoded
-    except (OSError, ValueError, SyntaxError, EOFError) as error:  # what Pillow raises on damaged files
-        raise LabError(f"{name} is damaged or cut short.") from error
     if total < 2:
         raise LabError(f"{name} is a single picture: a clip needs at least two.")
     milliseconds = float(image.info.get("duration") or 100)
@@ -235,11 +244,9 @@ def _animation(path: Path, name: str, limits: Limits) -> Film:
 
 def _animation_frames(image: Image.Image, total: int, name: str) -> Iterator[Picture]:
     for number in range(total):
-        try:
+        with _or_damaged(f"{name} is damaged or cut short."):
             image.seek(number)
             frame = image.convert("RGBA")
-        except (OSError, ValueError, SyntaxError, EOFError) as error:
-            raise LabError(f"{name} is damaged or cut short.") from error
         white = Image.new("RGBA", frame.size, "white")
         yield np.asarray(Image.alpha_composite(white, frame).convert("RGB"))
 
@@ -248,11 +255,9 @@ def _animation_frames(image: Image.Image, total: int, name: str) -> Iterator[Pic
 
 
 def _zip(path: Path, name: str, limits: Limits) -> Film:
-    try:
+    with _or_damaged(f"{name} is a damaged zip."):
         archive = zipfile.ZipFile(path)
         entries = archive.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise LabError(f"{name} is a damaged zip.") from error
     _check_entries(name, entries, limits)
     frames = _frame_entries(name, entries)
     pictures = (_unpacked(archive, entry, name, limits) for entry in frames)
@@ -268,12 +273,10 @@ def _annotated(
         path = Path(entry.filename)
         if path.stem != stem or "Annotations" not in path.parts or path.suffix.lower() != ".png":
             continue
-        try:
+        with _or_damaged(f"{name}: {path.name} among the Annotations is damaged."):
             image = Image.open(io.BytesIO(archive.read(entry)), formats=("PNG",))
             _check_pixels(name, *image.size, limits)
             values = np.asarray(image if image.mode in ("P", "L") else image.convert("L"), np.uint8)
-        except (*_UNREADABLE, Image.DecompressionBombError) as error:
-            raise LabError(f"{name}: {path.name} among the Annotations is damaged.") from error
         if values.max(initial=0) == 255 and len(np.unique(values)) == 2:  # DAVIS 2016: black and white
             return (values > 0).astype(np.uint8)
         return np.where(values > MAX_OBJECTS, 0, values).astype(np.uint8)  # 255 is void
@@ -324,10 +327,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str, limits: Limits) -> Picture:
     frame = Path(entry.filename).name
-    try:
+    with _or_damaged(f"{frame} in {name} is damaged."):
         content = archive.read(entry)  # no more than the size that the entry claims, which was checked
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, zlib.error) as error:
-        raise LabError(f"{frame} in {name} is damaged.") from error
     return images.read(content, max_pixels=limits.max_frame_megapixels * MEGABYTE, name=frame)
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from app.engine import Encoding
+from app.files import png
 from app.photos import Picture
 from app.snippet import snippet
-from app.view import PCA, Maps, View, overlay, shown_mask, weights
+from app.view import PCA, Maps, View, overlay, scale_bar, shown_mask, weights
+from segmentation import render
 from segmentation.masks import enlarge, keep_mass_of_maps, rle
 
 
@@ -30,14 +31,21 @@ class Scene:
 
 
 def overlay_png(scene: Scene) -> bytes:
-    """`overlay` as a PNG file."""
-    return _png(overlay(scene.picture, scene.maps, scene.view))
+    """`overlay_and_bar` as a PNG file."""
+    return png(overlay_and_bar(scene))
+
+
+def overlay_and_bar(scene: Scene) -> Picture:
+    """The stage, and below it what its colours stand for."""
+    drawn = overlay(scene.picture, scene.maps, scene.view)
+    bar = scale_bar(scene.maps, scene.view, drawn.shape[1])
+    return drawn if bar is None else render.stack([drawn, bar])
 
 
 def mask_png(scene: Scene) -> bytes:
     """`shown_mask` as a black and white PNG file: 0 and 255."""
     mask = enlarge(shown_mask(scene.maps, scene.view), scene.picture.shape[:2])
-    return _png(mask.astype(np.uint8) * 255)
+    return png(mask.astype(np.uint8) * 255)
 
 
 def mask_json(scene: Scene) -> bytes:
@@ -73,12 +81,6 @@ def maps_npz(scene: Scene) -> bytes:
 def view_py(scene: Scene) -> bytes:
     """`snippet` as a file."""
     return snippet(scene.encoding, scene.view, scene.name).encode()
-
-
-def _png(picture: Picture) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, format="PNG", compress_level=6)
-    return buffer.getvalue()
 
 
 FILES: Mapping[str, tuple[str, Callable[[Scene], bytes]]] = {

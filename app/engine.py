@@ -7,7 +7,9 @@ import traceback
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
+import anyio.from_thread
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +19,9 @@ from app.lanes import Lane, Tell, silent
 from app.limits import MEGABYTE, Limits
 from app.models import Models
 from app.photos import EXAMPLES, Picture, Pictures
+from dino_model import quantities
 from dino_model.device import Precision
+from dino_model.engine import Engine as Encoder
 from dino_model.predictor import AttentionPredictor
 from dino_model.resize import fed_size
 from dino_model.weights import LoadedModel
@@ -27,6 +31,10 @@ QueriesKeys = tuple[NDArray[np.float16], NDArray[np.float16]]
 
 Features = NDArray[np.float16]
 """Tokens after one block and the final norm: [tokens, width], prefix tokens first."""
+
+
+ROLLOUT_PATCHES = 2500
+"""Most patches of a rollout: 13 MB for a browser."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,20 @@ class Encoding:
             raise LabError(f"The features of block {block} are too large for 16 bits: try another block.")
         return tokens.astype(np.float16)
 
+    def rollout(self, block: int) -> NDArray[np.float16]:
+        """How much of every token comes from which, through all blocks up to this one: [tokens, tokens].
+
+        Raises:
+            LabError: no such block, or too many patches: it grows with their square.
+        """
+        self._check(block)
+        if self.grid[0] * self.grid[1] > ROLLOUT_PATCHES:
+            raise LabError(
+                f"Rollout compares all pairs of patches and takes at most {ROLLOUT_PATCHES:,} of them: "
+                "choose a lower resolution."
+            )
+        return quantities.rollout([self.queries_keys(one) for one in range(block + 1)]).astype(np.float16)
+
     def _check(self, block: int) -> None:
         if not 0 <= block < self.blocks:
             raise LabError(f"There is no block {block}: this model has blocks 0 to {self.blocks - 1}.")
@@ -135,7 +157,7 @@ class Engine:
         models: what visitors choose from.
         pictures: what they brought.
         limits: what they may ask.
-        precision, device: as in `AttentionPredictor`.
+        precision, device, encoder: as in `AttentionPredictor`, where `encoder` is called `engine`.
     """
 
     def __init__(
@@ -146,6 +168,7 @@ class Engine:
         *,
         precision: Precision = "auto",
         device: str = "auto",
+        encoder: Encoder = "torch",
     ) -> None:
         self.models, self.pictures, self.limits = models, pictures, limits
         self.lane = Lane("the model", 1, limits.max_waiting, most_of_one=24)
@@ -153,7 +176,8 @@ class Engine:
         """Of what was looked at already: it need not wait for whole photographs."""
         self.decoding = Lane("pictures that are being read", 2, limits.max_waiting)
         self._precision: Precision = precision
-        self._device = device
+        self._device, self._encoder = device, encoder
+        self._predictors: dict[int, AttentionPredictor] = {}  # by the identity of their model
         self._looks: BoundedCache[Key, Encoding] = BoundedCache(limits.max_memory_mb * MEGABYTE // 2)
         models.on_forgotten = self._forget
 
@@ -177,7 +201,7 @@ class Engine:
         if found is None:
             self.pictures.check(photo)
             weights = await self.models.ready(model, tell)
-            look = partial(self._once, key, weights)
+            look = partial(self._once, key, weights, tell)
             found = await self.lane.run(look, owner=owner, tell=tell)
         return found
 
@@ -193,11 +217,15 @@ class Engine:
         return await self.encode(key.photo, key.model, key.size, tell=tell, owner=owner)
 
     def predictor(self, weights: LoadedModel, size: int) -> AttentionPredictor:
-        """Of a model at a resolution; shares the weights with all others."""
-        return AttentionPredictor(weights, size=size, precision=self._precision, device=self._device)
+        """Of a model at a resolution; shares weights and compiled graphs with all others of that model."""
+        if id(weights) not in self._predictors:
+            self._predictors[id(weights)] = AttentionPredictor(
+                weights, size=size, precision=self._precision, device=self._device, engine=self._encoder
+            )
+        return self._predictors[id(weights)].at(size)
 
-    def look(self, key: Key, weights: LoadedModel, picture: Picture) -> Encoding:
-        """Encode a picture here and now.
+    def look(self, key: Key, weights: LoadedModel, picture: Picture, *, tell: Tell = silent) -> Encoding:
+        """Encode a picture here and now; who waits is told where the model is compiled first.
 
         Raises:
             LabError: too many patches, or a model that cannot be used on it.
@@ -205,9 +233,11 @@ class Engine:
         try:
             predictor = self.predictor(weights, key.size)
             self._check_patches(picture, key.size, predictor.patch_size)
+            if predictor.compiles(*picture.shape[:2]):
+                tell({"state": "compiling"})
             started = time.perf_counter()
             predictor.set_image(picture)
-            _check_readable(predictor, key.model)
+            last, _ = _last_block(predictor, key.model)
         except LabError:
             raise
         except Exception as error:
@@ -216,22 +246,25 @@ class Engine:
         seconds = time.perf_counter() - started
         found = Encoding(key, (picture.shape[0], picture.shape[1]), seconds, predictor)
         tokens = predictor.grid[0] * predictor.grid[1] + predictor.prefix_tokens
-        width = predictor.heads * predictor.queries_keys(-1)[0].shape[-1]
-        self._looks.put(key, found, 4 * (predictor.blocks + 1) * tokens * width)
+        self._looks.put(key, found, 4 * (predictor.blocks + 1) * tokens * last.shape[0] * last.shape[-1])
         return found
 
-    def _once(self, key: Key, weights: LoadedModel) -> Encoding:
-        """Look, unless another visitor asked for the same meanwhile."""
-        return self._looks.get(key) or self.look(key, weights, self.pictures.read(key.photo))
+    def _once(self, key: Key, weights: LoadedModel, tell: Tell) -> Encoding:
+        """Look, unless another visitor asked for the same meanwhile; in a thread of the event loop."""
+
+        def told(news: dict[str, Any]) -> None:
+            anyio.from_thread.run_sync(tell, news)
+
+        return self._looks.get(key) or self.look(key, weights, self.pictures.read(key.photo), tell=told)
 
     def _forget(self, model: LoadedModel) -> None:
         """Let go of encodings whose weights were let go: they would hold them."""
+        self._predictors.pop(id(model), None)
         self._looks.drop(lambda encoding: encoding.predictor.model is model)
 
     def _check_patches(self, picture: Picture, size: int, patch_size: int) -> None:
         height, width = picture.shape[:2]
-        fed = fed_size(height, width, size, "short-side", patch_size)
-        patches = fed[0] * fed[1] // patch_size**2
+        patches = patches_of((height, width), size, patch_size)
         if patches > self.limits.max_patches:
             raise LabError(
                 f"At resolution {size} this picture of {width} × {height} pixels would make {patches:,} "
@@ -240,8 +273,15 @@ class Engine:
             )
 
 
-def _check_readable(predictor: AttentionPredictor, model: str) -> None:
-    """See that the page's arithmetic holds for a model: every map follows from queries, keys and [CLS].
+def patches_of(picture_size: tuple[int, int], size: int, patch_size: int) -> int:
+    """How many patches a picture of this height and width makes at a resolution."""
+    height, width = fed_size(*picture_size, size, "short-side", patch_size)
+    return height * width // patch_size**2
+
+
+def _last_block(predictor: AttentionPredictor, model: str) -> QueriesKeys:
+    """Queries and keys of the last block, where the page's arithmetic holds: every map follows from them and
+    [CLS].
 
     Raises:
         LabError: attention has a bias beside them (BEiT), or there is no [CLS] in the blocks (SigLIP, CaiT).
@@ -253,7 +293,7 @@ def _check_readable(predictor: AttentionPredictor, model: str) -> None:
             f"{model} has no [CLS] token in its blocks, which this page asks first: choose another model."
         ) from error
     try:
-        predictor.queries_keys(-1)
+        return predictor.queries_keys(-1)
     except ValueError as error:
         raise LabError(
             f"The queries and keys of {model} alone do not tell its attention, as this page needs it: "

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from app.clips import Clip, jpeg
+from app.clips import Clip, frame_jpeg
 from app.photos import Picture
 from dino_model import photographs
 
@@ -78,7 +78,7 @@ def example(name: str) -> Clip:
         frame = _ground(ground, float(time))
         for actor, (picture, cover) in zip(film.actors, cutouts, strict=True):
             frame = _placed(frame, picture, cover, actor, float(time))
-        frames.append(jpeg(np.rint(frame).astype(np.uint8)))
+        frames.append(frame_jpeg(np.rint(frame).astype(np.uint8)))
     return Clip(name, tuple(frames), SIZE, SIZE, FPS)
 
 
@@ -105,12 +105,27 @@ def _placed(
     frame: NDArray[np.float32], picture: Picture, cover: NDArray[np.float32], actor: Actor, time: float
 ) -> NDArray[np.float32]:
     """An actor before what is in the frame already."""
+    move, size = _move(cover, actor, time), SIZE[::-1]
+    seen = cv2.warpAffine(picture.astype(np.float32), move, size, borderMode=cv2.BORDER_REPLICATE)
+    alpha = cv2.warpAffine(cover, move, size)[..., None]
+    return frame * (1 - alpha) + seen * alpha
+
+
+def first_mask(name: str) -> NDArray[np.uint8]:
+    """Labels of an example's first frame, [*SIZE]: the actor in front, counted from 1; 0 is the ground."""
+    labels = np.zeros(SIZE, np.uint8)
+    for number, actor in enumerate(EXAMPLES[name].actors, 1):
+        _, cover = cut_out(actor.photograph)
+        labels[cv2.warpAffine(cover, _move(cover, actor, 0), SIZE[::-1]) > 0.5] = number
+    return labels
+
+
+def _move(cover: NDArray[np.float32], actor: Actor, time: float) -> NDArray[np.float64]:
+    """How an actor's cut-out comes to its place in the frame: [2, 3]."""
     height, width = SIZE
     across, down, tall, degrees = np.array(actor.start) * (1 - time) + np.array(actor.end) * time
     degrees += actor.sway * np.sin(6 * np.pi * time)
-    centre = picture.shape[1] / 2, picture.shape[0] / 2
-    move = cv2.getRotationMatrix2D(centre, float(degrees), float(tall * height / picture.shape[0]))
+    centre = cover.shape[1] / 2, cover.shape[0] / 2
+    move = cv2.getRotationMatrix2D(centre, float(degrees), float(tall * height / cover.shape[0]))
     move[:, 2] += across * width - centre[0], down * height - centre[1]
-    seen = cv2.warpAffine(picture.astype(np.float32), move, (width, height), borderMode=cv2.BORDER_REPLICATE)
-    alpha = cv2.warpAffine(cover, move, (width, height))[..., None]
-    return frame * (1 - alpha) + seen * alpha
+    return np.asarray(move, np.float64)

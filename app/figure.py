@@ -1,13 +1,12 @@
 """The paper's figure for one photograph: the masks of two models' heads, side by side."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from PIL import Image
 
+from app import files
 from app.engine import Encoding, QueriesKeys
 from app.objects import COLORS, Labels, Recipe, cls_map
 from app.photos import Picture
@@ -77,15 +76,9 @@ def png(picture: Picture, sides: Sequence[Side], mass: float, drawn: Labels | No
         first = ("Photograph, drawn mask", _tinted(small, drawn > 0))
         scores = " and ".join(f"{float(jaccard(mask, truth)):.3f}" for mask in masks)
         words += f"; with the drawn mask: {scores}"
-    return _png(render.caption(render.contact_sheet([[first, *cells]], height=HEIGHT), words))
+    return files.png(render.caption(render.contact_sheet([[first, *cells]], height=HEIGHT), words))
 
 
 def _tinted(picture: Picture, mask: Mask) -> Picture:
     enlarged = enlarge(mask, (picture.shape[0], picture.shape[1]))
     return render.overlay_masks(picture, enlarged, colors=COLORS[:1])
-
-
-def _png(picture: Picture) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, format="PNG")
-    return buffer.getvalue()

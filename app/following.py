@@ -11,10 +11,10 @@ from torch import Tensor
 
 from app.clips import MAX_OBJECTS, Clip
 from app.errors import LabError
+from app.files import labels_png
 from app.limits import Limits
 from dino_model.predictor import AttentionPredictor
 from dino_model.resize import Resize, fed_size
-from segmentation.export import palette
 from segmentation.propagation import Labels, Picture, object_ids, propagate_frames, vanished_objects
 from segmentation.render import head_colors
 
@@ -46,7 +46,7 @@ class Following:
     def add(self, labels: Labels) -> None:
         """Take the labels of the next frame, uint8 [height, width]."""
         self.began = self.began or time.perf_counter()
-        self.masks.append(mask_png(labels))
+        self.masks.append(labels_png(labels))
 
     @property
     def state(self) -> str:
@@ -168,12 +168,3 @@ def from_runs(runs: Sequence[int], size: tuple[int, int], most: int = MAX_OBJECT
     if not whole or max(labels, default=0) > most or sum(lengths) != size[0] * size[1]:
         raise LabError("The mask that came from the page does not fit this picture: open it again.")
     return np.repeat(np.array(labels, np.uint8), lengths).reshape(size)
-
-
-def mask_png(labels: Labels) -> bytes:
-    """Labels [height, width] as a palette PNG that keeps their values, as in DAVIS."""
-    image = Image.fromarray(labels, mode="P")
-    image.putpalette(palette().tobytes())
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return buffer.getvalue()

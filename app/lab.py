@@ -16,6 +16,7 @@ from app.models import Models
 from app.photos import Pictures
 from app.runs import Runs
 from dino_model.device import Precision
+from dino_model.engine import Engine as Encoder
 
 MASK_BYTES = 20_000  # what the mask of a frame is reckoned to weigh: several times what most do
 
@@ -39,7 +40,7 @@ class Lab:
         models: what visitors choose from.
         limits: what they may ask.
         size: resolution that the page opens with.
-        precision, device: as in `AttentionPredictor`.
+        precision, device, encoder: as in `Engine`.
     """
 
     def __init__(
@@ -50,17 +51,21 @@ class Lab:
         *,
         precision: Precision = "auto",
         device: str = "auto",
+        encoder: Encoder = "torch",
     ) -> None:
         self.models, self.limits = models, limits
         self.start = Start(models.first, size)
         self.pictures = Pictures(limits)
-        self.engine = Engine(models, self.pictures, limits, precision=precision, device=device)
+        self.engine = Engine(
+            models, self.pictures, limits, precision=precision, device=device, encoder=encoder
+        )
         self.clips = Clips(limits, self.pictures)
         self.runs = Runs(models.folder)
         self.maps = Maps(models.folder)
         self.incoming = 0
         """Bytes of files that are on their way."""
         self.finding = Lane("objects that are being looked for", 1, most=32)
+        self.matching = Lane("photographs that are being matched", 1, most=32)
         self.drawing = Lane("files that are being drawn", 2, most=32)
         self.following = Lane("a clip that is being followed", 1, most=16, most_of_one=2)
         self.reading = Lane("clips that are being read", 1, most=16, most_of_one=2)

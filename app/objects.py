@@ -4,7 +4,6 @@ Everything follows from one encoding, the queries and keys of its last block; th
 Objects are labels: 0 is none, 1 the first object, 2 the second; on the patch grid or in pixels.
 """
 
-import io
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -13,14 +12,14 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from app.engine import Encoding, QueriesKeys
 from app.errors import LabError
+from app.files import labels_png, png
 from app.view import attention
 from segmentation import discovery, render
 from segmentation.discovery import Discovery
-from segmentation.export import coco_record, palette
+from segmentation.export import coco_record
 from segmentation.masks import Mask, enlarge, keep_mass_of_maps
 
 METHODS = ("attention", "lost", "tokencut", "several")
@@ -149,31 +148,18 @@ def masks_of(labels: Labels, count: int) -> Mask:
     return labels[None] == np.arange(1, count + 1)[:, None, None]
 
 
-def labels_png(labels: Labels) -> bytes:
-    """Labels [height, width] as a palette PNG, which keeps their numbers: as DAVIS and VOC store masks."""
-    picture = Image.fromarray(labels, mode="P")
-    picture.putpalette(palette().tobytes())
-    return _png(picture)
-
-
 def overlay_png(picture: NDArray[np.uint8], labels: Labels) -> bytes:
     """Objects [height, width], tinted and outlined over the photograph [height, width, 3]."""
     masks = masks_of(labels, int(labels.max(initial=0)))
     contour = max(2, min(labels.shape) // 200)
     drawn = render.overlay_masks(picture, masks, colors=COLORS[: len(masks)], contour=contour)
-    return _png(Image.fromarray(drawn))
+    return png(drawn)
 
 
 def masks_json(labels: Labels) -> bytes:
     """COCO results, one record per object of labels [height, width], as `COCO.loadRes` reads them."""
     masks = masks_of(labels, int(labels.max(initial=0)))
     return json.dumps([coco_record(1, 1, mask) for mask in masks], indent=2).encode()
-
-
-def _png(picture: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    picture.save(buffer, format="PNG")
-    return buffer.getvalue()
 
 
 FILES: Mapping[str, tuple[str, Callable[[NDArray[np.uint8], Labels], bytes]]] = {

@@ -1,7 +1,6 @@
 """Photographs by name: visitors' files, known by their content, and some of `dino_model.photographs`."""
 
 import hashlib
-import io
 import re
 import secrets
 from collections.abc import Callable
@@ -104,13 +103,6 @@ def for_screen(picture: Picture) -> Picture:
     image = Image.fromarray(picture)
     image.thumbnail((SCREEN_SIDE, SCREEN_SIDE), Image.Resampling.LANCZOS)
     return np.asarray(image)
-
-
-def jpeg(picture: Picture, quality: int = 90) -> bytes:
-    """A picture as a JPEG file."""
-    buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, "JPEG", quality=quality)
-    return buffer.getvalue()
 
 
 def thumbnail(picture: Picture) -> Picture:

@@ -141,7 +141,7 @@ class PasswordGate:
 class RootPath:
     """Takes off the path under which a proxy shows the page, where the proxy has left it on.
 
-    Every address in the page is relative: nothing else need know of it.
+    Every address in the page is relative, but that of the picture that links show of it.
 
     Args:
         app: what is shown there.
@@ -161,6 +161,7 @@ class RootPath:
                 app = RedirectResponse(f"{self._root_path}/")
             elif path.startswith(f"{self._root_path}/"):
                 scope = {**scope, "path": path.removeprefix(self._root_path)}
+            scope = {**scope, "app_root_path": self._root_path}  # of whole addresses, as links' pictures have
         await app(scope, receive, send)
 
 

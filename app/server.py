@@ -19,6 +19,7 @@ from app.lab import Lab
 from app.limits import MEGABYTE
 from app.routes import ROOMS
 from app.routes.asking import OUR_FAULT, told
+from app.routes.mcp import routes as mcp_routes
 from app.routes.page import STATIC, VersionedFiles, version
 from app.security import (
     EVERY_ADDRESS,
@@ -48,6 +49,7 @@ def serve(
     users: Mapping[str, str],
     root_path: str = "",
     frame_ancestors: Sequence[str] = (),
+    mcp: bool = False,
 ) -> None:
     """Load the model, look at the first example, say the address, and serve until interrupted.
 
@@ -60,7 +62,9 @@ def serve(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with listen(host, port) as listening:
         lab.look_first()  # whatever is wrong with the model is said now
-        app = create_app(lab, host_names, users=users, root_path=root_path, frame_ancestors=frame_ancestors)
+        app = create_app(
+            lab, host_names, users=users, root_path=root_path, frame_ancestors=frame_ancestors, mcp=mcp
+        )
         found = listening.getsockname()[1]
         if port and found != port:
             print(f"Port {port} is taken; {found} is the next free one.")
@@ -123,6 +127,7 @@ def create_app(
     users: Mapping[str, str] | None = None,
     root_path: str = "",
     frame_ancestors: Sequence[str] = (),
+    mcp: bool = False,
 ) -> FastAPI:
     """The application: rooms inside, guards outside.
 
@@ -132,10 +137,13 @@ def create_app(
         users: passwords by user; without any, none is asked.
         root_path: where a proxy shows the page, such as /dino; whether it strips that from paths or not.
         frame_ancestors: origins that may show the page in a frame.
+        mcp: whether language models find the endpoints for programs as tools.
     """
     app = FastAPI(title="DINO attention lab", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
     for routes in ROOMS:
         app.include_router(routes(lab))
+    if mcp:
+        app.include_router(mcp_routes())
     app.mount(f"/static/{version()}", VersionedFiles(directory=STATIC))
     _say_what_is_wrong(app)
     if users:

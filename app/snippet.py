@@ -2,7 +2,7 @@
 
 from app.engine import Encoding
 from app.photos import stem
-from app.view import PCA, View, contour_width, mask_color
+from app.view import PCA, SHARES, View, contour_width, mask_color
 
 IMPORTS = {
     "Path(": "from pathlib import Path\n",
@@ -22,6 +22,7 @@ def snippet(encoding: Encoding, view: View, name: str) -> str:
     numbers = _colors(view) if view.quantity in PCA else [*_maps(encoding, view), "", *_shown(view)]
     predictor = encoding.predictor
     run = f"size={encoding.key.size}, precision={predictor.precision!r}, device={str(predictor.device)!r}"
+    run += "" if predictor.engine == "torch" else ', engine="openvino"'
     body = [
         f"picture = {_picture(encoding, name)}  # uint8 [height, width, 3]",
         f"predictor = AttentionPredictor({encoding.key.model!r}, {run})",
@@ -48,6 +49,7 @@ def _maps(encoding: Encoding, view: View) -> list[str]:
     values = {
         "likeness": f"likeness(predictor.queries_keys({view.block})[1], predictor.prefix_tokens, token)",
         "attention": f"attention(*predictor.queries_keys({view.block}), token)",
+        "rollout": f"rollout([predictor.queries_keys(n) for n in range({view.block + 1})])[token, None]",
         "logits": f"logits(*predictor.queries_keys({view.block}), token)",
         "key-cosine": f"cosines(predictor.queries_keys({view.block})[1], token)",
         "token-cosine": f"cosines(predictor.tokens({view.block})[None], token)",
@@ -64,7 +66,7 @@ def _maps(encoding: Encoding, view: View) -> list[str]:
 def _shown(view: View) -> list[str]:
     """What is on the stage, and its mask, on the grid of patches."""
     shown = {"heads": "maps", "mean": "maps.mean(axis=0)", "max": "maps.max(axis=0)"}
-    weights = "shown" if view.quantity == "attention" else "quantities.above_least(shown)"
+    weights = "shown" if view.quantity in SHARES else "quantities.above_least(shown)"
     union = ".any(axis=0)" if view.show == "heads" else ""
     return [
         f"shown = {shown.get(view.show, f'maps[{view.show}]')}",
@@ -101,12 +103,15 @@ def _overlay(encoding: Encoding, view: View) -> list[str]:
     spread = "maps" if view.shared else "shown"
     diverging = ", diverging=True" if view.diverging else ""
     colors = f", colormap={view.colormap!r}{diverging}" if view.layer == "heat" else ""
-    draw = "glow" if view.layer == "heat" else "light"
+    draw, table = ("glow", view.colormap) if view.layer == "heat" else ("light", "gray")
+    words = ", capped=False" * (view.scale == "full") + ", percent=True" * (view.quantity in SHARES)
     return [
         f"value_range = render.display_range({spread}, {view.scale!r}{diverging})",
         f"shares = render.levels(shown, picture.shape[:2], value_range, {view.interpolation!r})",
         f"overlay = render.overlay_{draw}(picture, shares, opacity={view.opacity}{colors})",
         *(_masked("overlay", encoding, view, (255, 255, 255), 0) if view.outline else []),
+        f"bar = render.color_bar({table!r}, value_range, overlay.shape[1]{words})",
+        "overlay = render.stack([overlay, bar])",
     ]
 
 

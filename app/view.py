@@ -26,9 +26,13 @@ SUMMARY_COLORS = {"mean": (255, 0, 255), "max": (255, 255, 255)}
 PIN_COLORS = ("#f97316", "#38bdf8", "#facc15", "#34d399", "#f472b6", "#a3e635", "#c084fc", "#fb7185")
 
 Maps = NDArray[np.float32]
-Quantity = Literal["likeness", "attention", "logits", "key-cosine", "token-cosine", "key-pca", "token-pca"]
+Quantity = Literal[
+    "likeness", "attention", "rollout", "logits", "key-cosine", "token-cosine", "key-pca", "token-pca"
+]
 PCA: tuple[Quantity, ...] = ("key-pca", "token-pca")
 """Quantities that are colours, of all patches at once: they have neither query, heads nor masks."""
+SHARES: tuple[Quantity, ...] = ("attention", "rollout")
+"""Quantities that are never negative: masks keep a share of them as they are."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ class View:
     query: str = "cls"
     """"cls", or row and column of a patch as "12,20"."""
     quantity: Quantity = "attention"
-    """Keys alike, the softmax, what it is taken of (q · k / √d), cosines, or components as colours."""
+    """Keys alike, the softmax, that of all blocks so far, what it is taken of (q · k / √d), cosines, or
+    components as colours."""
     show: str = "heads"
     """"heads": all in their colours; "mean", "max", or the number of a head, counted from 0."""
     layer: Literal["light", "heat", "mask"] = "light"
@@ -103,6 +108,8 @@ def maps_of(encoding: Encoding, view: View) -> Maps:
     if view.quantity in PCA:
         return np.moveaxis(principal_colors(encoding, view.block, view.quantity), -1, 0)
     token = token_of(encoding, view.patch)
+    if view.quantity == "rollout":
+        return _on_grid(encoding, encoding.rollout(view.block)[token, None].astype(np.float32))
     if view.quantity == "token-cosine":
         return _on_grid(encoding, quantities.cosines(encoding.features(view.block)[None], token))
     queries, keys = encoding.queries_keys(view.block)
@@ -153,8 +160,8 @@ def token_of(encoding: Encoding, patch: tuple[int, int] | None) -> int:
 
 
 def weights(maps: Maps, view: View) -> Maps:
-    """What masks keep a share of: attention itself; of quantities with a sign, what lies above the least."""
-    return maps if view.quantity == "attention" else quantities.above_least(maps)
+    """What masks keep a share of: `SHARES` as they are; of signed quantities, what lies above the least."""
+    return maps if view.quantity in SHARES else quantities.above_least(maps)
 
 
 def shown_map(maps: Maps, view: View) -> Maps:
@@ -220,6 +227,17 @@ def value_range(maps: Maps, view: View) -> tuple[float, float]:
     """The values that are shown as nothing and as full, or as the first and the last colour."""
     return render.display_range(
         maps if view.shared else shown_map(maps, view), view.scale, diverging=view.diverging
+    )
+
+
+def scale_bar(maps: Maps, view: View, width: int) -> render.Picture | None:
+    """What the colours of the stage stand for, as a strip; None where they stand for no values."""
+    if view.quantity in PCA or view.show == "heads" or view.layer == "mask":
+        return None
+    colormap = view.colormap if view.layer == "heat" else "gray"
+    shares = view.quantity in SHARES
+    return render.color_bar(
+        colormap, value_range(maps, view), width, capped=view.scale != "full", percent=shares
     )
 
 

@@ -24,9 +24,7 @@ from numpy.typing import NDArray
 from dino_model import photographs
 from dino_model.files import make_room, write_text
 from dino_model.predictor import AttentionPredictor
-from dino_model.weights import load_model
 from segmentation import matching
-from segmentation.commands.match import encoded
 from segmentation.matching import Features, Seen
 
 Picture = NDArray[np.uint8]
@@ -40,7 +38,6 @@ TURNS: dict[str, tuple[float, float]] = {  # degrees, scale
     "scaled 0.7": (0, 0.7),
     "scaled 1.4": (0, 1.4),
 }
-SCALES = (0.7, 1.0, 1.4)
 PCK = 0.1
 PATCH = 8  # of the colours
 
@@ -116,21 +113,23 @@ class Matching:
 
 def by_model(name: str, size: int) -> Encode:
     """What `segmentation match` compares."""
-    model = load_model(name)
-    predictors = {
-        scale: AttentionPredictor(model, size=round(size * scale), device="cpu") for scale in SCALES
-    }
+    predictor = AttentionPredictor(name, size=size, device="cpu", engine="auto")
+    predictors = {scale: predictor.at(round(size * scale)) for scale in matching.SCALES}
     seen: dict[tuple[int, float], Seen] = {}  # a photograph is looked at once for all that becomes of it
 
     def look(picture: Picture, scale: float) -> Seen:
+        predictors[scale].set_image(picture)
+        return matching.look(predictors[scale], picture)
+
+    def remember(picture: Picture, scale: float) -> Seen:
         if scale != 1:
-            return encoded(predictors[scale], picture)
+            return look(picture, scale)
         key = (hash(picture.tobytes()), scale)
         if key not in seen:
-            seen[key] = encoded(predictors[scale], picture)
+            seen[key] = look(picture, scale)
         return seen[key]
 
-    return look
+    return remember
 
 
 def colours(picture: Picture, scale: float, size: int) -> Seen:
@@ -181,7 +180,7 @@ def warped(a: Picture, seed: int, strength: float = 0.12, knots: int = 4) -> Sce
 def scored(scene: Scene, encode: Encode, ratio: float) -> Score:
     """Matches of one pair, judged by where they should lie."""
     a = encode(scene.a, 1.0)
-    scaled = {scale: encode(scene.b, scale) for scale in SCALES}
+    scaled = {scale: encode(scene.b, scale) for scale in matching.SCALES}
     scale, matches = matching.best_scale(a, scaled, ratio)
     grid = scaled[scale].features.shape[:2]
     size, patch = scene.a.shape[:2], scene.b.shape[0] / grid[0]

@@ -1,9 +1,11 @@
-"""One DINO step of a ViT-Ti/16 (2 × 224 + 6 × 96, K = 65,536, batch 8), against the plain step in fp32.
+"""One DINO step of a ViT-Ti/16 (2 × 224 + 8 × 96, K = 65,536, batch 16), against the plain step in fp32.
 
-python -m benchmarks.train_step [--json FILE]
+python -m benchmarks.train_step [--ablate] [--json FILE]
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,17 +13,24 @@ import torch.nn.functional as F
 import tyro
 from timm.models.vision_transformer import Attention
 from torch import Tensor, nn
+from torch.amp import GradScaler
 
 from benchmarks.measure import Computation, measure, median_seconds, report
 from dino_model.backbones import BackboneConfig, choose_training_attention
 from dino_model.device import ComputePrecision, autocast, choose_precision
+from dino_model.files import write_json
 from dino_model.head import HeadConfig, ProjectionHead, Prototypes
+from training.blocks import compile_blocks
 from training.crops import CropConfig, Crops
+from training.distributed import DataParallelLoss
+from training.logs import Figures
 from training.loop import train_step
 from training.methods.base import Batch
 from training.methods.dino import DINO, DINOConfig
 from training.methods.network import Network
+from training.optim import clip_each, create_optimizer, move_average
 from training.plan import Plan
+from training.prototype_loss import prototype_cross_entropy
 from training.randomness import Randomness
 from training.recipes import OptimizerConfig, Recipe
 
@@ -30,14 +39,22 @@ CPU = torch.device("cpu")
 METHOD = DINOConfig(HeadConfig(prototypes=65_536), freeze_last_layer_epochs=0)
 RECIPE = Recipe(
     backbone=BackboneConfig("vit_tiny", patch_size=16),
-    crops=CropConfig(global_size=224, local_size=96, local_crops=6),
+    crops=CropConfig(global_size=224, local_size=96, local_crops=8),
     method=METHOD,
     optimizer=OptimizerConfig(warmup_epochs=0),
     epochs=1,
-    batch_size=8,
+    batch_size=16,
 )
 STEPS = 1000
 AGREEMENT = 1e-5  # of the first loss, in fp32
+SPEED_UPS = {
+    "grouped": "crops of one size share a pass",
+    "precision": "16-bit products where the hardware has them",
+    "head": "no logits kept",
+    "fused": "AdamW in one kernel",
+    "foreach": "clipping and moving average of all tensors at once",
+}
+"""What the plain step can be given one by one; with all of them it does what ours does."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +63,17 @@ class TrainStep:
 
     repeats: int = 5
     """Timed turns of each side."""
+    ablate: bool = False
+    """What each speed-up brings, alone and together with the others, instead."""
     json: Path | None = None
     """Write the figures to this file."""
 
     def run(self) -> None:
         """Compare the losses, measure, print."""
         remarks = compare()
+        if self.ablate:
+            self.run_ablation(remarks)
+            return
         again, grouped = median_seconds(build_ours(), build_official(), self.repeats)
         remarks += (
             f"against the official code's step, which passes crops of one size together: "
@@ -59,6 +81,31 @@ class TrainStep:
         )
         result = measure("train_step", build_ours, build_reference, repeats=self.repeats, remarks=remarks)
         report(result, self.json)
+
+    def run_ablation(self, remarks: tuple[str, ...]) -> None:
+        """The plain step with one speed-up, and with all but one."""
+        everything, crops = frozenset(SPEED_UPS), random_crops()
+        plain, whole = partial(PlainStep(), crops), partial(PlainStep(everything), crops)
+        rows = []
+        for name, told in SPEED_UPS.items():
+            with_one, seconds = median_seconds(partial(PlainStep({name}), crops), plain, self.repeats)
+            best, without = median_seconds(
+                whole, partial(PlainStep(everything - {name}), crops), self.repeats
+            )
+            rows.append({"name": name, "alone": seconds / with_one, "together": without / best})
+            print(
+                f"{name:<10} alone {seconds / with_one:.2f}, beside the others {without / best:.2f}: {told}"
+            )
+        best, seconds = median_seconds(whole, plain, self.repeats)
+        print(f"all        {seconds / best:.2f} times faster", *remarks, sep="\n  ")
+        if self.json:
+            figures = {
+                "name": "train_step --ablate",
+                "ratio": seconds / best,
+                "ours": best,
+                "reference": seconds,
+            }
+            write_json(self.json, figures | {"unit": "s", "speed_ups": rows})
 
 
 def compare() -> tuple[str, ...]:
@@ -83,23 +130,28 @@ def compare() -> tuple[str, ...]:
     )
 
 
-def random_crops() -> Crops:
+def random_crops(recipe: Recipe | None = None, device: torch.device = CPU) -> Crops:
     """Crops as the loop hands them to the method: normalised, fp32."""
-    generator, config, batch = torch.Generator().manual_seed(0), RECIPE.crops, RECIPE.batch_size
+    recipe = recipe or RECIPE
+    generator, config, batch = torch.Generator().manual_seed(0), recipe.crops, recipe.batch_size
     views = torch.randn(2, batch, 3, config.global_size, config.global_size, generator=generator)
     shape = (config.local_crops, batch, 3, config.local_size, config.local_size)
-    return Crops(views, torch.randn(shape, generator=generator))
+    return Crops(views.to(device), torch.randn(shape, generator=generator).to(device))
 
 
-def fresh_method() -> DINO:
+def fresh_method(recipe: Recipe | None = None) -> DINO:
     """The method with the same weights each time."""
     torch.manual_seed(0)
-    return METHOD.build(RECIPE.backbone, make_plan().method, 0)
+    recipe = recipe or RECIPE
+    method = recipe.method.build(recipe.backbone, make_plan(recipe).method, 0)
+    assert isinstance(method, DINO)
+    return method
 
 
-def make_plan() -> Plan:
+def make_plan(recipe: Recipe | None = None) -> Plan:
     """The recipe's per-step values."""
-    return Plan.of(RECIPE, STEPS * RECIPE.batch_size)
+    recipe = recipe or RECIPE
+    return Plan.of(recipe, STEPS * recipe.batch_size)
 
 
 def build_ours() -> Computation:
@@ -116,79 +168,137 @@ def build_reference() -> Computation:
 
 def build_official() -> Computation:
     """One step after the other, as the official code groups them."""
-    step, crops = PlainStep(grouped=True), random_crops()
+    step, crops = PlainStep({"grouped"}), random_crops()
     return lambda: step(crops)
 
 
 class OurStep:
     """The step of `python -m training pretrain`."""
 
-    def __init__(self, precision: ComputePrecision) -> None:
-        self.method, self.plan, self.precision = fresh_method(), make_plan(), precision
-        choose_training_attention(self.method, CPU, precision)
-        self.optimizer = torch.optim.AdamW(self.method.parameter_groups(), lr=0.0, fused=True)
+    def __init__(
+        self,
+        precision: ComputePrecision,
+        device: torch.device = CPU,
+        recipe: Recipe | None = None,
+        compile: bool = False,
+    ) -> None:
+        self.method, self.plan = fresh_method(recipe).to(device), make_plan(recipe)
+        self.precision, self.device = precision, device
+        choose_training_attention(self.method, device, precision)
+        for backbone in self.method.backbones().values() if compile else ():
+            compile_blocks(backbone)
+        self.optimizer = create_optimizer("adamw", self.method.parameter_groups(), device)
+        self.parallel, self.scaler = DataParallelLoss(self.method), GradScaler(enabled=precision == "fp16")
         self.steps = 0
 
-    def __call__(self, crops: Crops) -> float:
-        """Loss of the batch; student, teacher and center move on."""
-        context = autocast(self.precision, CPU)
+    def begin(self, crops: Crops) -> Figures:
+        """Student, teacher and center move on; a device may not have done so yet."""
         pictures = crops.views.shape[1]
         batch = Batch(crops, None, Randomness(0, self.steps, 0, pictures, pictures))
-        logs = train_step(self.method, self.optimizer, batch, self.steps, self.plan, context)
+        context = autocast(self.precision, self.device)
+        figures = train_step(
+            self.method, self.optimizer, batch, self.steps, self.plan, context, 1, self.parallel, self.scaler
+        )
         self.steps += 1
-        return logs["loss"]
+        return figures
+
+    def __call__(self, crops: Crops) -> float:
+        """Loss of the batch, after the step."""
+        return self.begin(crops).read()["loss"]
 
 
 class PlainStep:
     """The step as Algorithm 1 writes it: fp32, crop by crop, attention written out, a loss for every pair.
 
-    With `grouped`, crops of one size share a pass through the backbone and all crops one through the head, as
-    in the official code.
+    With some of `SPEED_UPS` it is faster. With "grouped" crops of one size share a pass through the backbone
+    and all crops one through the head, as in the official code.
     """
 
-    def __init__(self, grouped: bool = False) -> None:
-        self.grouped = grouped
-        method = fresh_method()
+    def __init__(
+        self,
+        speed_ups: Set[str] = frozenset(),
+        precision: ComputePrecision | None = None,
+        device: torch.device = CPU,
+        recipe: Recipe | None = None,
+    ) -> None:
+        """`precision` is that of the speed-up of this name; left out: the device's best."""
+        self.speed_ups, self.device, self.recipe = speed_ups, device, recipe or RECIPE
+        reduced = precision or choose_precision("auto", device)
+        self.precision: ComputePrecision = reduced if "precision" in speed_ups else "fp32"
+        self.scaler = GradScaler(device.type, enabled=self.precision == "fp16")
+        method = fresh_method(recipe).to(device)
         for module in method.modules():
             if isinstance(module, Attention):
                 module.fused_attn = False
-        self.student, self.teacher = method.student, method.teacher
-        self.center = torch.zeros(1, METHOD.head.prototypes)
-        self.plan, self.momentum = make_plan(), method.schedules.teacher_momentum
+        if "precision" in speed_ups:
+            choose_training_attention(method, device, reduced)
+        self.config, self.student, self.teacher = method.config, method.student, method.teacher
+        self.center = torch.zeros(1, method.config.head.prototypes, device=device)
+        self.plan, self.momentum = make_plan(recipe), method.schedules.teacher_momentum
         trained = [(name, p) for name, p in self.student.named_parameters() if p.requires_grad]
         plain = {name for name, p in trained if p.ndim == 1 or name.endswith(".bias")}
         groups = [[p for name, p in trained if (name in plain) is kind] for kind in (False, True)]
         self.optimizer = torch.optim.AdamW(
-            [{"params": group} for group in groups], foreach=False, fused=False
+            [{"params": group} for group in groups], foreach=False, fused="fused" in speed_ups
         )
         self.steps = 0
 
     def __call__(self, crops: Crops) -> float:
         """Loss of the batch; student, teacher and center move on."""
-        with torch.no_grad():
-            teacher_logits = self.logits(self.teacher, crops.views)
-        loss = plain_loss(self.logits(self.student, *crops), teacher_logits, self.center)
-        self.center = 0.9 * self.center + 0.1 * torch.cat(teacher_logits).mean(dim=0, keepdim=True)
+        with autocast(self.precision, self.device):
+            with torch.no_grad():
+                theirs = self.logits(self.teacher, crops.views)
+            loss = self.loss(crops, [logits.float() for logits in theirs])
+        self.center = 0.9 * self.center + 0.1 * torch.cat(theirs).float().mean(dim=0, keepdim=True)
         self.optimizer.zero_grad()
-        loss.backward()
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(self.optimizer)
         self.clip()
         decayed, plain = self.optimizer.param_groups
         decayed["lr"] = plain["lr"] = float(self.plan.lr[self.steps])
         decayed["weight_decay"], plain["weight_decay"] = float(self.plan.weight_decay[self.steps]), 0.0
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.follow(float(self.momentum[self.steps]))
         self.steps += 1
         return loss.item()
 
+    def loss(self, crops: Crops, teacher_logits: list[Tensor]) -> Tensor:
+        """Of the student, for the teacher's logits [batch, K] of every view."""
+        if "head" not in self.speed_ups:
+            ours = [logits.float() for logits in self.logits(self.student, *crops)]
+            return plain_loss(ours, teacher_logits, self.center, self.config)
+        targets = F.softmax(
+            (torch.stack(teacher_logits) - self.center) / self.config.teacher_temperature, dim=-1
+        )
+        last = self.student.head.last_layer
+        assert isinstance(last, Prototypes)
+        bottleneck = torch.stack(self.projected(self.student, *crops))
+        return prototype_cross_entropy(bottleneck, last, targets, self.config.student_temperature)
+
+    def projected(self, network: Network, *groups: Tensor) -> list[Tensor]:
+        """Bottleneck [batch, d] of every crop."""
+        if "grouped" not in self.speed_ups:
+            return [
+                plain_bottleneck(network.head, network.backbone(crop)) for group in groups for crop in group
+            ]
+        features = torch.cat([network.backbone(group.flatten(0, 1)) for group in groups])
+        return list(plain_bottleneck(network.head, features).split(self.recipe.batch_size))
+
     def logits(self, network: Network, *groups: Tensor) -> list[Tensor]:
         """Logits [batch, K] of every crop."""
-        if not self.grouped:
-            return [plain_head(network.head, network.backbone(crop)) for group in groups for crop in group]
-        features = torch.cat([network.backbone(group.flatten(0, 1)) for group in groups])
-        return list(plain_head(network.head, features).split(RECIPE.batch_size))
+        last = network.head.last_layer
+        assert isinstance(last, Prototypes)
+        bottlenecks = self.projected(network, *groups)
+        if "grouped" in self.speed_ups:
+            return list(F.linear(torch.cat(bottlenecks), last.weight()).split(self.recipe.batch_size))
+        return [F.linear(bottleneck, last.weight()) for bottleneck in bottlenecks]
 
     def clip(self) -> None:
         """Clip every gradient to its own norm."""
+        if "foreach" in self.speed_ups:
+            clip_each(self.student.parameters(), self.plan.clip_grad)
+            return
         for parameter in self.student.parameters():
             if parameter.grad is not None:
                 coefficient = self.plan.clip_grad / (parameter.grad.norm().item() + 1e-6)
@@ -198,25 +308,29 @@ class PlainStep:
     @torch.no_grad()
     def follow(self, momentum: float) -> None:
         """The teacher's moving average."""
+        if "foreach" in self.speed_ups:
+            move_average(list(self.teacher.parameters()), list(self.student.parameters()), momentum)
+            return
         for teacher, student in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
             teacher.mul_(momentum).add_((1 - momentum) * student)
 
 
-def plain_head(head: nn.Module, features: Tensor) -> Tensor:
-    """Logits [n, K] of features [n, width]: MLP, l2 norm, product with the weight-normalised prototypes."""
+def plain_bottleneck(head: nn.Module, features: Tensor) -> Tensor:
+    """Bottleneck [n, d] of features [n, width]: MLP, l2 norm."""
     assert isinstance(head, ProjectionHead)
-    assert isinstance(head.last_layer, Prototypes)
-    return F.linear(F.normalize(head.mlp(features), dim=-1), head.last_layer.weight())
+    return F.normalize(head.mlp(features).float(), dim=-1)
 
 
-def plain_loss(student_logits: list[Tensor], teacher_logits: list[Tensor], center: Tensor) -> Tensor:
+def plain_loss(
+    student_logits: list[Tensor], teacher_logits: list[Tensor], center: Tensor, config: DINOConfig
+) -> Tensor:
     """Mean cross-entropy of every teacher view with every other crop, pair by pair; logits [batch, K]."""
     pairs = []
     for view, logits in enumerate(teacher_logits):
-        target = F.softmax((logits - center) / METHOD.teacher_temperature, dim=-1)
+        target = F.softmax((logits - center) / config.teacher_temperature, dim=-1)
         for crop, student in enumerate(student_logits):
             if crop != view:
-                log_probability = F.log_softmax(student / METHOD.student_temperature, dim=-1)
+                log_probability = F.log_softmax(student / config.student_temperature, dim=-1)
                 pairs.append(-(target * log_probability).sum(dim=-1).mean())
     return torch.stack(pairs).mean()
 

@@ -1,13 +1,15 @@
 """Where a model runs and in which precision: chosen once, said aloud, never changed silently."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-Precision = Literal["auto", "fp32", "bf16"]
-ComputePrecision = Literal["fp32", "bf16"]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+ComputePrecision = Literal["fp32", "bf16", "fp16"]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -41,8 +43,8 @@ def choose_precision(precision: Precision, device: torch.device) -> ComputePreci
     """
     if precision == "auto":
         return "bf16" if has_bf16(device) else "fp32"
-    if precision not in ("fp32", "bf16"):
-        raise ValueError(f"unknown precision {precision!r}: choose 'auto', 'fp32' or 'bf16'")
+    if precision not in DTYPES:
+        raise ValueError(f"unknown precision {precision!r}: choose 'auto', 'fp32', 'bf16' or 'fp16'")
     return precision
 
 
@@ -55,7 +57,19 @@ def has_bf16(device: torch.device) -> bool:
 
 def autocast(precision: ComputePrecision, device: torch.device) -> AbstractContextManager:
     """Context in which matrix products run in `precision`; sums between blocks and norms stay in fp32."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+    reduced = precision != "fp32"
+    return torch.autocast(device.type, DTYPES[precision] if reduced else None, enabled=reduced)
+
+
+@contextmanager
+def tensor_float32(allowed: bool) -> Iterator[None]:
+    """Whether a CUDA device may round the factors of fp32 products to TF32's ten bits, as fp16 has them."""
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.allow_tf32, allowed
+    try:
+        yield
+    finally:
+        matmul.allow_tf32 = before
 
 
 def _cpu_flags() -> set[str]:

@@ -1,21 +1,14 @@
 """What runs the blocks of a ViT: torch, or OpenVINO on CPUs. All before and after them stays torch's.
 
 Both give the same tokens: in fp32 to a few millionths, in bf16 as closely as torch's own bf16. OpenVINO
-compiles one graph for each size of picture, which takes seconds; graphs stay in memory and in the cache
-folder.
+compiles a graph once, which takes seconds: it serves pictures of every size, or of one where blocks depend on
+where their patches lie, as in rotary models. Graphs stay in memory and in the cache folder.
 """
 
 import hashlib
-import importlib.metadata
-import importlib.util
 import json
-import logging
-import platform
 import sys
-import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,9 +16,8 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model import files
+from dino_model import graphs
 from dino_model.device import ComputePrecision, autocast, has_bf16
-from dino_model.download import cache_folder
 from dino_model.feature_cache import model_fingerprint
 from dino_model.readable import BiasedViT, Grid, ReadableViT, readable
 
@@ -34,8 +26,7 @@ Kind = Literal["inputs", "last"]
 """Tokens that enter each block (embedded pictures first), or those that leave the last."""
 
 GRAPHS_IN_MEMORY = 4
-BYTES_ON_DISK = 2_000_000_000
-WORTH_COMPILING = 3  # pictures of one size; `auto` leaves the first ones to torch
+WORTH_COMPILING = 3  # pictures; `auto` leaves the first ones to torch
 _HINT = "choose --engine torch"
 
 
@@ -44,12 +35,13 @@ class TorchEncoder:
 
     Attributes:
         name: what answered last.
+        may_answer: everything that may, in words.
         ran: how many pictures were encoded by what.
     """
 
     def __init__(self, vit: ReadableViT, precision: ComputePrecision, device: torch.device) -> None:
         self._vit, self._precision, self._device = vit, precision, device
-        self.name = "torch"
+        self.name = self.may_answer = "torch"
         self.ran = Counter[str]()
 
     @torch.no_grad()
@@ -60,18 +52,22 @@ class TorchEncoder:
             tokens = self._vit.embed(images)
             return _after(self._vit, tokens, self._vit.grid(images), kind)
 
+    def compiles(self, grid: Grid, kind: Kind) -> bool:
+        """Whether the next picture of this patch grid waits for seconds first: never."""
+        return False
+
 
 class OpenVinoEncoder:
-    """The same, compiled by OpenVINO for every size of picture that comes.
+    """The same, compiled by OpenVINO.
 
     Args:
         vit: with fp32 weights, which must not change afterwards.
         precision: bf16 only where the processor has it.
-        worth: how many calls with one size it takes until that size is compiled; before, torch answers, as
-            `name` says. 1 compiles at once and never lets torch answer.
+        worth: how many calls it takes until a graph is compiled; before, torch answers, as `name` says.
+            1 compiles at once and never lets torch answer.
 
     Attributes:
-        name, ran: see `TorchEncoder`.
+        name, may_answer, ran: see `TorchEncoder`.
 
     Raises:
         ValueError: OpenVINO is missing, or cannot compute so.
@@ -85,7 +81,8 @@ class OpenVinoEncoder:
         self._calls: Counter[str] = Counter()
         self._weights = ""
         self._refused = False
-        self.name = version()
+        self.name = graphs.version()
+        self.may_answer = self.name if worth == 1 else f"torch or {self.name}"
         self.ran = self._torch.ran
 
     def __call__(self, images: Tensor, kind: Kind) -> list[Tensor]:
@@ -98,23 +95,31 @@ class OpenVinoEncoder:
         if graph is None:
             self.name = self._torch.name
             return self._torch(images, kind)
-        self.name = version()
+        self.name = graphs.version()
         self.ran[self.name] += len(images)
         with torch.no_grad(), autocast(self._precision, images.device):
             tokens = self._vit.embed(images).float()
-        after = _run(graph, tokens)
+        after = graphs.run(graph, tokens)
         return after if kind == "last" else [tokens, *after]
+
+    def compiles(self, grid: Grid, kind: Kind) -> bool:
+        """Whether the next picture of this patch grid waits for seconds first, while a graph is compiled."""
+        key = self._key(grid, kind)
+        due = not self._refused and self._calls[key] + 1 >= self._worth
+        return due and key not in self._graphs and not self._path(key).is_file()
 
     def _graph(self, images: Tensor, kind: Kind) -> Any:
         """The compiled graph for such images; None where torch is to answer."""
-        key = f"{kind} {tuple(images.shape)}"
+        key = self._key(self._vit.grid(images), kind)
         self._calls[key] += 1
         if key not in self._graphs:
             path = self._path(key)
             if self._refused or (self._calls[key] < self._worth and not path.is_file()):
                 return None
             try:
-                self._graphs[key] = _restored(path, self._precision) or self._compiled(images, kind, path)
+                self._graphs[key] = graphs.restored(path, self._precision) or self._compiled(
+                    images, kind, path
+                )
             except ValueError as error:
                 if self._worth == 1:
                     raise
@@ -128,29 +133,32 @@ class OpenVinoEncoder:
 
     def _compiled(self, images: Tensor, kind: Kind, path: Path) -> Any:
         """Compile, keep on disk; told on stderr, for it takes seconds."""
-        many, _, height, width = images.shape
-        words = f"{height} × {width} pixels" + (f", {many} at once" if many > 1 else "")
-        print(f"compiling the model for {words} with {version()}, once …", file=sys.stderr, flush=True)
+        grid = self._vit.grid(images)
+        words = f" for {grid[0]} × {grid[1]} patches" if self._vit.blocks_know_the_grid else ""
+        print(f"compiling the model{words} with {graphs.version()}, once …", file=sys.stderr, flush=True)
         try:
-            blocks = _Blocks(self._vit, self._vit.grid(images), kind)
-            graph = _compile(blocks, self._vit.embed(images), self._precision)
+            blocks = _Blocks(self._vit, grid, kind)
+            any_length = not self._vit.blocks_know_the_grid
+            graph = graphs.compiled(blocks, self._vit.embed(images), self._precision, any_length=any_length)
         except Exception as error:  # the exporter, the converter and the compiler raise many kinds
             reason = " ".join(str(error).split())[-160:] or type(error).__name__
-            raise ValueError(f"OpenVINO refuses this model at {words} (… {reason}): {_HINT}") from error
+            raise ValueError(f"OpenVINO refuses this model{words} (… {reason}): {_HINT}") from error
         try:
-            blob = _exported(graph)
-            with files.replacing(path) as beside:
-                beside.write_bytes(hashlib.sha256(blob).digest() + blob)
-            make_room(path.parent, keep=path)
+            graphs.keep(path, graph)
         except OSError as error:
             print(f"the compiled graph is not kept: {error}", file=sys.stderr)
         return graph
 
+    def _key(self, grid: Grid, kind: Kind) -> str:
+        """Which graph serves a patch grid."""
+        return f"{kind} {grid}" if self._vit.blocks_know_the_grid else kind
+
     def _path(self, key: str) -> Path:
         """Where a graph lies on disk; another processor, version or weight means another file."""
         self._weights = self._weights or model_fingerprint(self._vit.vit)
-        parts = (key, self._weights, self._precision, version(), _processor(), torch.get_num_threads())
-        return graphs_folder() / f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}.blob"
+        threads = torch.get_num_threads()
+        parts = (key, self._weights, self._precision, graphs.version(), graphs.processor(), threads)
+        return graphs.folder() / f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]}.blob"
 
 
 Encoder = TorchEncoder | OpenVinoEncoder
@@ -181,7 +189,7 @@ class EncodedBackbone(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.encoder = encoder
-        self.engine = version()  # a feature cache tells them apart by it
+        self.engine = encoder.may_answer  # a feature cache tells them apart by it
 
     def forward(self, images: Tensor) -> Tensor:
         """[batch, channels, height, width] -> [batch, width]."""
@@ -216,10 +224,12 @@ def check(vit: ReadableViT, precision: ComputePrecision, device: torch.device) -
 
 def obstacle(vit: ReadableViT, precision: ComputePrecision, device: torch.device) -> str | None:
     """What keeps OpenVINO from running a model here, and a remedy; None if nothing does."""
-    if not installed():
+    if not graphs.installed():
         return "OpenVINO is not installed: run `pip install -r requirements-openvino.txt`"
     if device.type != "cpu":
         return f"OpenVINO runs on the CPU here, found device {device}: choose --device cpu"
+    if precision == "fp16":
+        return "OpenVINO is given fp32 or bf16 here: choose one of them by --precision"
     if precision == "bf16" and not has_bf16(device):
         return "this processor has no bf16, and OpenVINO does not emulate it: choose --precision fp32"
     if isinstance(vit, BiasedViT):
@@ -230,34 +240,8 @@ def obstacle(vit: ReadableViT, precision: ComputePrecision, device: torch.device
     return None
 
 
-def installed() -> bool:
-    """Whether OpenVINO can be imported."""
-    return importlib.util.find_spec("openvino") is not None
-
-
-def version() -> str:
-    """OpenVINO and its version, as answers name it."""
-    return f"OpenVINO {importlib.metadata.version('openvino')}"
-
-
-def graphs_folder() -> Path:
-    """Where compiled graphs lie."""
-    return cache_folder() / "openvino"
-
-
-def make_room(folder: Path, keep: Path, limit: int | None = None) -> None:
-    """Delete the graphs used longest ago until all take at most `limit` bytes (`BYTES_ON_DISK`)."""
-    limit = BYTES_ON_DISK if limit is None else limit
-    found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.glob("*.blob"))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in found:
-        if total > limit and path != keep:
-            path.unlink(missing_ok=True)
-            total -= size
-
-
 class _Blocks(nn.Module):
-    """The blocks of a ViT as one graph: embedded tokens in, what the blocks make of them out."""
+    """The blocks of a ViT as one module: embedded tokens in, what the blocks make of them out."""
 
     def __init__(self, vit: ReadableViT, grid: Grid, kind: Kind) -> None:
         super().__init__()
@@ -277,90 +261,3 @@ def _after(vit: ReadableViT, tokens: Tensor, grid: Grid, kind: Kind) -> list[Ten
     for number in range(vit.depth - 1):
         inputs.append(vit.run(inputs[-1], grid, number, number + 1))
     return inputs
-
-
-def _compile(module: nn.Module, example: Tensor, precision: ComputePrecision) -> Any:
-    """By torch.export and OpenVINO's own front end; its `convert_model` would send telemetry."""
-    from openvino import Core
-    from openvino.frontend import FrontEndManager
-    from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
-
-    with torch.no_grad(), _quietly():
-        program = torch.export.export(module.eval(), (example,))
-        front_end = FrontEndManager().load_by_framework("pytorch")
-        decoder = TorchFXPythonDecoder.from_exported_program(program)
-        model = front_end.convert(front_end.load(decoder))
-    model.reshape(list(example.shape))
-    return Core().compile_model(model, "CPU", _settings(precision))
-
-
-def _settings(precision: ComputePrecision) -> dict[str, str | int]:
-    """How OpenVINO computes. Left out, it takes bf16 by itself where the processor has it."""
-    return {
-        "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
-        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-        "PERFORMANCE_HINT": "LATENCY",
-    }
-
-
-def _run(graph: Any, tokens: Tensor) -> list[Tensor]:
-    """Straight into memory of torch's: nothing is copied, nothing is overwritten by the next picture."""
-    from openvino import Tensor as Shared
-
-    request = graph.create_infer_request()
-    found = [torch.empty(tuple(port.shape)) for port in graph.outputs]
-    request.set_input_tensor(0, Shared(tokens.contiguous().numpy(), shared_memory=True))
-    for number, tensor in enumerate(found):
-        request.set_output_tensor(number, Shared(tensor.numpy(), shared_memory=True))
-    request.infer()
-    return found
-
-
-def _exported(graph: Any) -> bytes:
-    blob = graph.export_model()
-    return bytes(blob) if isinstance(blob, bytes | bytearray) else bytes(blob.getvalue())
-
-
-def _restored(path: Path, precision: ComputePrecision) -> Any:
-    """A graph from disk; None where there is none, or a damaged one, which is deleted with a word.
-
-    The bytes are checked first: OpenVINO's own reader can end the process on a damaged graph.
-    """
-    from openvino import Core
-
-    if not path.is_file():
-        return None
-    held = path.read_bytes()
-    digest, blob = held[:32], held[32:]
-    try:
-        if hashlib.sha256(blob).digest() != digest:
-            raise ValueError("its bytes are not those that were written")
-        graph = Core().import_model(blob, "CPU", _settings(precision))
-    except Exception as error:  # OpenVINO raises many kinds, as for a graph of another build
-        print(f"{path} is damaged and deleted: {error}", file=sys.stderr)
-        path.unlink(missing_ok=True)
-        return None
-    path.touch()
-    return graph
-
-
-def _processor() -> str:
-    """What a graph was compiled for."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return "".join(sorted({line for line in lines if line.startswith(("model name", "flags"))}))
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without the exporter's and the decoder's words on their own workings."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dino_model import files
 
-PART = 8192
+PART = 1024
 """Rows that are computed and kept at once: what an interruption costs at most."""
 _DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
 
@@ -107,24 +107,42 @@ def model_fingerprint(model: nn.Module) -> str:
     return parts.hexdigest()[:32]
 
 
-def picture_key(what: str, picture: np.ndarray, *, weights: str, view: str, computed: str) -> dict[str, str]:
-    """A key for `FeatureCache` of what a model says of one picture.
+def of_picture(
+    folder: Path | None,
+    look: Callable[[], np.ndarray],
+    picture: np.ndarray,
+    *,
+    what: str,
+    weights: str,
+    view: str,
+    computed: str,
+) -> np.ndarray:
+    """What a model says of one picture: kept in a folder, or just looked at where there is none.
 
     Args:
-        what: which feature.
+        folder: of the cache.
+        look: asks the model.
         picture: uint8 [height, width, channels].
+        what: which feature.
         weights: `model_fingerprint` of the model.
         view: how the picture was brought to it.
-        computed: in which precision and where.
+        computed: in which precision, where and by what.
+
+    Raises:
+        ValueError, OSError: as `FeatureCache.get`.
     """
+    if folder is None:
+        return look()
     content = hashlib.blake2b(np.ascontiguousarray(picture).data, digest_size=16).hexdigest()
-    return {
+    key = {
         "feature": what,
         "model": weights,
         "picture": f"{picture.shape} {content}",
         "view": view,
         "computed": computed,
     }
+    kept: np.ndarray = FeatureCache(folder).get(key, lambda: torch.from_numpy(look())).numpy()
+    return kept
 
 
 def _write(

@@ -14,6 +14,7 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from dino_model import ranks
 from dino_model.ahead import load_ahead
 from dino_model.backbones import forward_tokens, patch_grid
 from dino_model.device import Precision, autocast, choose_device, choose_precision
@@ -128,7 +129,8 @@ class Extractor:
         The backbone is moved to the device, runs in evaluation mode and is put back into the mode it was in.
 
         Args:
-            images: the pictures; while one batch is computed, threads read the next.
+            images: the pictures; while one batch is computed, threads read the next. Of several processes
+                each takes its share of them, and all have the result.
             boxes: of each picture what is shown at all; None: everything.
             track: tells how far it is.
 
@@ -141,14 +143,16 @@ class Extractor:
         if boxes is not None and len(boxes) != len(images):
             raise ValueError(f"{len(boxes)} boxes for {len(images)} pictures")
 
-        def compute(numbers: range) -> Tensor:
+        def lead(compute: ranks.Compute[Tensor | None]) -> Tensor:
+            if self.cache is None:
+                return _stacked(images, compute(range(len(images))))
+            key = self.key(images, boxes)
+            return self.cache.rows(key, len(images), lambda numbers: _stacked(images, compute(numbers)))
+
+        def compute(numbers: range) -> list[Tensor | None]:
             return self._compute(images, boxes, track(numbers))
 
-        if self.cache is None:
-            rows = compute(range(len(images)))
-        else:
-            rows = self.cache.rows(self.key(images, boxes), len(images), compute)
-        return _sound(images, rows)
+        return _sound(images, ranks.led(lead, compute))
 
     def of_crop(self, crop: Tensor) -> Tensor:
         """The feature of one picture that the view has cropped, uint8 [3, rows, columns]: [1, ...]."""
@@ -176,8 +180,10 @@ class Extractor:
         where = choose_device(self.device)
         return by_engine(self.model.backbone, self.engine, choose_precision(self.precision, where), where)
 
-    def _compute(self, images: Images, boxes: Sequence[Box | None] | None, numbers: Iterable[int]) -> Tensor:
-        """Features of these numbers, rows of NaN where a picture cannot be read."""
+    def _compute(
+        self, images: Images, boxes: Sequence[Box | None] | None, numbers: Iterable[int]
+    ) -> list[Tensor | None]:
+        """Features of these numbers, None where a picture cannot be read."""
 
         def load(index: int) -> Tensor | ValueError:
             try:
@@ -187,11 +193,7 @@ class Extractor:
             except ValueError as error:
                 raise ValueError(f"{images.names[index]}: {error}") from error
 
-        rows = self._run(load_ahead(load, numbers, depth=self.batch_size))
-        some = next((row for row in rows if row is not None), None)
-        if some is None:
-            raise ImageError(f"{len(rows):,} pictures in a row cannot be read, such as {images.names[0]}")
-        return torch.stack([torch.full_like(some, torch.nan) if row is None else row for row in rows])
+        return self._run(load_ahead(load, numbers, depth=self.batch_size))
 
     def _run(self, crops: Iterator[Tensor | ValueError]) -> list[Tensor | None]:
         """The feature of every crop, None where there is none."""
@@ -235,6 +237,14 @@ def _batches(crops: Iterator[Tensor | ValueError], size: int) -> Iterator[list[T
         shape = shape if item is None else item.shape
     if batch:
         yield batch
+
+
+def _stacked(images: Images, rows: Sequence[Tensor | None]) -> Tensor:
+    """Rows of NaN in the place of those that are missing."""
+    some = next((row for row in rows if row is not None), None)
+    if some is None:
+        raise ImageError(f"{len(rows):,} pictures in a row cannot be read, such as {images.names[0]}")
+    return torch.stack([torch.full_like(some, torch.nan) if row is None else row for row in rows])
 
 
 def _sound(images: Images, rows: Tensor) -> Extracted:

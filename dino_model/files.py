@@ -5,11 +5,20 @@ import json
 import math
 import os
 import secrets
+import socket
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+_FAR = 2**30
 
 
 @contextmanager
@@ -27,6 +36,60 @@ def replacing(path: Path) -> Iterator[Path]:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+class Held(Exception):
+    """A file that another process holds. The message says who, as that process told."""
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold a file against other processes while the block runs; it is made here, and is gone afterwards.
+
+    The system lets go of it when this process ends, however it ends, and not before: a process that is
+    stopped still holds it. What this process forks does not.
+
+    Raises:
+        Held: another process holds it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with path.open("a+", encoding="utf-8") as file:
+            try:
+                _lock(file)
+            except OSError as error:
+                if error.errno in (errno.ENOLCK, errno.ENOTSUP):
+                    raise OSError(error.errno, "its file system keeps no locks", str(path)) from None
+                raise Held(path.read_text(encoding="utf-8").strip() or "another process") from None
+            if not _is_at(
+                file, path
+            ):  # whoever held it took it away while we waited: another may hold a new one
+                continue
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+            try:
+                yield
+            finally:
+                with suppress(PermissionError):  # Windows keeps what is open; the next one takes it over
+                    path.unlink(missing_ok=True)
+            return
+
+
+def _lock(file: TextIO) -> None:
+    """Lock a byte far behind the end, so that where locks are strict others can still read who has it."""
+    if sys.platform == "win32":
+        file.seek(_FAR)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _FAR)
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def write_text(path: Path, text: str) -> None:

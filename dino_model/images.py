@@ -4,19 +4,23 @@ import contextlib
 import hashlib
 import importlib
 import io
+import json
 import os
 import posixpath
 import tarfile
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from PIL import Image, ImageChops, UnidentifiedImageError, features
 
 from dino_model import shards
+from dino_model.errors import sentence
+from dino_model.index import Column, Numbers, Texts, letters_of
 
 with contextlib.suppress(ImportError):  # a decoder of HEIC that some have installed
     importlib.import_module("pillow_heif").register_heif_opener()
@@ -60,8 +64,15 @@ _PACKED = {
 }
 
 
+T = TypeVar("T")
+
+
 class ImageError(ValueError):
     """A picture, or a collection of pictures, that cannot be read. The message is one sentence for people."""
+
+
+class ShardError(ImageError):
+    """A tar that is gone, cut or changed since it was indexed: no single picture is at fault."""
 
 
 def read(
@@ -155,14 +166,18 @@ class Images:
     Holds no open file: it can be pickled, forked, and read by several threads at once.
     """
 
-    names: tuple[str, ...]  # relative to the folder, with "/"
-    labels: tuple[int, ...] | None  # index into `classes`; None: no classes
+    names: Sequence[str]  # relative to the folder, with "/"
+    labels: Sequence[int] | None  # index into `classes`; None: no classes
     classes: tuple[str, ...]  # names of the parent folders, sorted
     root: Path  # the folder that names are relative to, or the tar
-    extents: tuple[tuple[int, int], ...] | None = None  # in a tar: (offset, size) in bytes
+    extents: Sequence[tuple[int, int]] | None = None  # in a tar: (offset, size) in bytes
     ignored: int = 0  # files left aside because their suffix is no picture's
-    tars: tuple[Path, ...] = ()  # where there are several; the root then is their common folder
-    tar_of: tuple[int, ...] | None = None  # number of the tar that a picture lies in
+    tars: tuple[shards.Shard, ...] = ()  # that pictures lie in
+    tar_of: Sequence[int] | None = None  # number of the tar that a picture lies in; None: the first
+    stamps: tuple[shards.Stamp, ...] = ()  # of the tars, when they were indexed
+    parts: "tuple[Images, ...]" = ()  # where folders and tars are joined
+    part_of: Sequence[tuple[int, int]] | None = None  # a picture's part, and its number there
+    known_inventory: str | None = None  # of an index that was kept
 
     def __len__(self) -> int:
         return len(self.names)
@@ -178,47 +193,79 @@ class Images:
         return read(self.read_bytes(index), max_pixels=max_pixels, name=self.names[index])
 
     def read_bytes(self, index: int) -> bytes:
-        """The file as it lies there, undecoded. Raises ImageError naming the picture."""
-        name = self.names[index]
-        if self.extents is None:
-            return _bytes(self.root / name, name)
-        offset, size = self.extents[index]
-        tar = self.tar(index)
-        data = _bytes(tar, name, offset, size)
+        """The file as it lies there, undecoded.
+
+        Raises:
+            ImageError: it cannot be read; names the picture.
+            ShardError: the tar is gone, cut or changed; names the tar.
+        """
+        images, number = self._part(index)
+        name = images.names[number]
+        if images.extents is None:
+            return _bytes(images.root / name, name)
+        tar = images.tar_number(number)
+        shard, (offset, size) = images.tars[tar], images.extents[number]
+        try:
+            data = shards.read(shard, offset, size, images.stamps[tar])
+        except OSError as error:
+            raise ShardError(f"{sentence(error)} (reading {name})") from error
         if len(data) < size:
-            raise ImageError(f"{name} is cut short: {tar.name} ends within it")
+            raise ShardError(f"{name} is cut short: {Path(str(shard)).name} ends within it")
         return data
 
-    def tar(self, index: int) -> Path:
-        """The tar that a picture lies in."""
-        return self.root if self.tar_of is None else self.tars[self.tar_of[index]]
+    def _part(self, index: int) -> "tuple[Images, int]":
+        """Where a picture lies: a folder or tars, and its number there."""
+        if self.part_of is None:
+            return self, index
+        part, number = self.part_of[index]
+        return self.parts[part], number
+
+    def tar_number(self, index: int) -> int:
+        """Of the tar that a picture lies in."""
+        return 0 if self.tar_of is None else self.tar_of[index]
+
+    def place(self, index: int) -> tuple[object, ...]:
+        """The file that a picture is, or the tar it lies in, with offset and size; without links."""
+        images, number = self._part(index)
+        if images.extents is None:
+            return ((images.root / images.names[number]).resolve(),)
+        tar = images.tars[images.tar_number(number)]
+        return (tar if isinstance(tar, str) else tar.resolve(), *images.extents[number])
 
     def fingerprint(self) -> str:
         """A hash of names, sizes and times of change: equal while these are the same pictures."""
         seen = hashlib.sha256()
         for index, name in enumerate(self.names):
-            file = (self.root / name if self.extents is None else self.tar(index)).stat()
-            size = file.st_size if self.extents is None else self.extents[index]
-            seen.update(f"{name}\0{size}\0{file.st_mtime_ns}\n".encode())
+            images, number = self._part(index)
+            if images.extents is None:
+                stat = (images.root / images.names[number]).stat()
+                told = f"{stat.st_size}\0{stat.st_mtime_ns}"
+            else:
+                told = f"{images.extents[number]}\0{images.stamps[images.tar_number(number)][1]}"
+            seen.update(f"{name}\0{told}\n".encode())
         return seen.hexdigest()[:32]
 
     def inventory(self) -> str:
         """A hash of names and sizes: equal for copies of the same pictures, in a folder or a tar."""
-        seen = hashlib.sha256()
-        for index, name in enumerate(self.names):
-            size = (self.root / name).stat().st_size if self.extents is None else self.extents[index][1]
-            seen.update(f"{name}\0{size}\n".encode())
-        return seen.hexdigest()[:32]
+        return self.known_inventory or _inventory(self.names, map(self._size, range(len(self))))
+
+    def _size(self, index: int) -> int:
+        images, number = self._part(index)
+        if images.extents is None:
+            return (images.root / images.names[number]).stat().st_size
+        return images.extents[number][1]
 
     def subset(self, indices: Iterable[int]) -> "Images":
         """These pictures, in this order; `classes` stay, so that a label keeps its meaning."""
-        chosen = tuple(indices)
+        chosen = np.fromiter(indices, np.int64)
         return replace(
             self,
-            names=tuple(self.names[i] for i in chosen),
-            labels=None if self.labels is None else tuple(self.labels[i] for i in chosen),
-            extents=None if self.extents is None else tuple(self.extents[i] for i in chosen),
-            tar_of=None if self.tar_of is None else tuple(self.tar_of[i] for i in chosen),
+            names=_taken(self.names, chosen),
+            labels=None if self.labels is None else _taken(self.labels, chosen),
+            extents=None if self.extents is None else _taken(self.extents, chosen),
+            tar_of=None if self.tar_of is None else _taken(self.tar_of, chosen),
+            part_of=None if self.part_of is None else _taken(self.part_of, chosen),
+            known_inventory=None,
         )
 
     def named(self, names: str | Path) -> "Images":
@@ -233,100 +280,161 @@ class Images:
         return self.subset(i for i, name in enumerate(self.names) if name in wanted)
 
 
-def open_images(path: str | Path, *, exclude: str | Path | None = None) -> Images:
-    """The pictures of a folder, an uncompressed tar, or a list. Nothing is decoded yet.
+Source = str | Path
+
+
+def open_images(source: Source | Sequence[Source], *, exclude: str | Path | None = None) -> Images:
+    """The pictures of a folder, uncompressed tars, a list, or several of these. Nothing is decoded yet.
 
     A folder is searched through all its levels, but for hidden folders and links that lead back up; hidden
     files and files whose suffix is no picture's are ignored and counted. In a tar, one top folder that holds
     everything is left out of the names, which then are those in the unpacked folder. A list is a text file
-    with one path a line, relative to the list's own folder; empty lines and lines that begin with # are
-    skipped.
+    with one path a line, relative to the list's own folder, all of pictures or all of tars; empty lines and
+    lines that begin with # are skipped.
+
+    Several tars, or several sources, are one collection: the name of each is the folder of what lies in it.
 
     A picture's label is the name of its parent folder, or of the one above where all parent folders are of
     one name (Tiny ImageNet: class/images/picture). Where that leaves one label, none has one.
 
     Args:
-        path: FOLDER, TAR or LIST; or a pattern of tars, such as 'train/*.tar' or 'shard-{000..127}.tar'. Of
-            several tars each one's name is the folder of what lies in it, and what a file of the picture's
-            name and the suffix .cls says is its class (WebDataset); their indexes are kept in the cache.
+        source: FOLDER, TAR or LIST; or a pattern of tars, such as 'train/*.tar' or 'shard-{000..127}.tar', of
+            URLs too (s3://…, https://…), see `remote`. What a file of the picture's name and the suffix .cls
+            says is its class (WebDataset). What lies where in tars is kept in the cache, see `shards`.
         exclude: text file with the names of pictures to leave out, one a line, as in `Images.names`.
 
     Raises:
         ImageError: nothing there, no pictures, a compressed or damaged tar, a listed or excluded name
             that does not exist.
     """
-    tars = _tars(str(path))
-    if tars:
-        return _of_tars(tars, exclude)
-    path = Path(path)
+    sources = [source] if isinstance(source, str | Path) else list(source)
+    tars = [_tars(str(one)) for one in sources]
+    if all(tars):
+        return _of_tars(list(dict.fromkeys(tar for some in tars for tar in some)), exclude)
+    if len(sources) > 1:
+        return _joined(sources, exclude)
+    path = Path(sources[0])
     found = _scan(path)
     names = sorted(name for name in found if _is_picture(name))
     if not names:
-        raise ImageError(
-            f"no pictures in {path}: found {len(found)} files,"
-            " none of them .jpg, .png, .webp, .bmp, .tif, .gif or .ppm"
-        )
+        raise ImageError(_no_pictures(path, len(found)))
     kept = _without(names, exclude)
     labels, classes = _labels(kept)
-    extents = tuple(extent for name in kept if (extent := found[name]))
+    root = path if path.is_dir() else path.parent
+    return Images(tuple(kept), labels, classes, root, ignored=len(found) - len(names))
+
+
+def _joined(sources: Sequence[Source], exclude: str | Path | None) -> Images:
+    """Folders, lists and tars as one collection; labelled as they are, or else by their own names."""
+    parts = tuple(open_images(one) for one in sources)
+    titles = shards.titles([Path(one) for one in sources])
+    names = [f"{title}/{name}" for title, part in zip(titles, parts, strict=True) for name in part.names]
+    labelled = [part for part in parts if part.labels is not None]
+    labels: tuple[int, ...] | None = None
+    classes: tuple[str, ...] = ()
+    if len(labelled) == len(parts):
+        classes = tuple(sorted({name for part in parts for name in part.classes}))
+        number = {name: i for i, name in enumerate(classes)}
+        labels = tuple(number[part.classes[label]] for part in parts for label in part.labels or ())
+    elif not labelled:
+        labels, classes = _labels(names)
+    part_of = tuple((i, number) for i, part in enumerate(parts) for number in range(len(part)))
+    ignored = sum(part.ignored for part in parts)
+    root = Path(os.path.commonpath([part.root.absolute() for part in parts]))
+    images = Images(names, labels, classes, root, ignored=ignored, parts=parts, part_of=part_of)
+    unwanted = set() if exclude is None else _known(names, exclude)
+    return images.subset(i for i, name in enumerate(names) if name not in unwanted)
+
+
+def _tars(source: str) -> list[shards.Shard]:
+    path = Path(source)
+    head = _bytes(path, source, size=8) if path.is_file() else b""
+    packed = next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), None)
+    if packed:
+        raise ImageError(f"{path} is compressed ({packed}): unpack it, then pass its folder or a plain tar")
+    try:
+        return shards.tars_of(source)
+    except OSError as error:
+        reason = f"{error.filename} cannot be opened: {error.strerror}" if error.filename else str(error)
+        raise ImageError(reason) from error
+
+
+def _of_tars(tars: list[shards.Shard], exclude: str | Path | None) -> Images:
+    """Pictures of tars, as the kept index of all of them has them."""
+    unwanted = _bytes(Path(exclude), str(exclude)).decode("utf-8", "replace") if exclude else ""
+    arrays, told = shards.joint(tars, partial(_index, tars, exclude), unwanted)
+    first = tars[0]
     return Images(
-        names=tuple(kept),
-        labels=labels,
-        classes=classes,
-        root=path if path.is_dir() or extents else path.parent,
-        extents=extents or None,
-        ignored=len(found) - len(names),
+        names=Texts(arrays["letters"], arrays["ends"]),
+        labels=Numbers(arrays["labels"]) if "labels" in arrays else None,
+        classes=tuple(json.loads(told["classes"])),
+        root=Path(str(first)) if len(tars) == 1 else Path(str(first)).parent,
+        extents=Numbers(arrays["extents"]),
+        ignored=int(told["ignored"]),
+        tars=tuple(tars),
+        tar_of=Numbers(arrays["tar_of"]) if len(tars) > 1 else None,
+        stamps=tuple(map(shards.stamp, tars)),
+        known_inventory=told["inventory"],
     )
 
 
-def _tars(pattern: str) -> list[Path]:
-    try:
-        return shards.tars_of(pattern)
-    except OSError as error:
-        raise ImageError(f"{error.filename} cannot be opened: {error.strerror}") from error
-
-
-def _of_tars(tars: list[Path], exclude: str | Path | None) -> Images:
-    """Pictures of several tars: "TAR/NAME", with the tar's name without its suffix."""
-    places: dict[str, tuple[int, tuple[int, int]]] = {}
+def _index(
+    tars: list[shards.Shard], exclude: str | Path | None
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Names, labels, places of the pictures of tars, sorted by name: "TAR/NAME" where there are several."""
+    places: dict[str, tuple[int, int, int]] = {}  # tar, offset, size
     told: dict[str, str] = {}
-    for number, tar in enumerate(tars):
+    for number, (tar, title) in enumerate(zip(tars, shards.titles(tars), strict=True)):
         try:
             index = shards.index(tar)
         except (tarfile.TarError, OSError) as error:
             raise ImageError(f"{tar} is no whole, uncompressed tar: {error}") from error
-        places |= {f"{tar.stem}/{name}": (number, extent) for name, extent in index.members.items()}
-        told |= {f"{tar.stem}/{name}": label for name, label in index.classes.items()}
+        tops = {name.partition("/")[0] for name in index.members} if len(tars) == 1 else set()
+        top, folder = f"{tops.pop()}/" if len(tops) == 1 else "", f"{title}/" if len(tars) > 1 else ""
+        places |= {folder + name.removeprefix(top): (number, *at) for name, at in index.members.items()}
+        told |= {folder + name.removeprefix(top): label for name, label in index.classes.items()}
     names = sorted(name for name in places if _is_picture(name))
     if not names:
-        raise ImageError(f"no pictures in {len(tars)} tars, the first of which is {tars[0]}")
+        raise ImageError(_no_pictures(tars[0], len(places), len(tars)))
     kept = _without(names, exclude)
-    labels, classes = _labels(
-        [f"{told.get(posixpath.splitext(n)[0], '.')}/_" for n in kept] if told else kept
-    )
-    return Images(
-        names=tuple(kept),
-        labels=labels,
-        classes=classes,
-        root=tars[0].parent,
-        extents=tuple(places[name][1] for name in kept),
-        ignored=len(places) - len(names),
-        tars=tuple(tars),
-        tar_of=tuple(places[name][0] for name in kept),
+    stems = (posixpath.splitext(name)[0] for name in kept)
+    labels, classes = _labels([f"{told.get(stem, '.')}/_" for stem in stems] if told else kept)
+    table = np.array([places[name] for name in kept], np.int64)  # [pictures, 3]
+    letters, ends = letters_of(kept)
+    arrays = {
+        "letters": letters,
+        "ends": ends,
+        "extents": table[:, 1:].copy(),
+        "tar_of": table[:, 0].astype("<i4"),
+    }
+    if labels is not None:
+        arrays["labels"] = np.array(labels, "<i4")
+    said = {"classes": json.dumps(classes), "ignored": str(len(places) - len(names))}
+    return arrays, said | {"inventory": _inventory(kept, table[:, 2].tolist())}
+
+
+def _no_pictures(path: object, found: int, tars: int = 1) -> str:
+    others = f" and {tars - 1} more" if tars > 1 else ""
+    return (
+        f"no pictures in {path}{others}: found {found} files,"
+        " none of them .jpg, .png, .webp, .bmp, .tif, .gif or .ppm"
     )
 
 
-def _scan(path: Path) -> dict[str, tuple[int, int] | None]:
-    """Every file's name → (offset, size) in a tar, None in a folder or list."""
-    if path.is_dir():
-        return dict.fromkeys(_walk(path))
-    head = _bytes(path, str(path), size=8)
-    packed = next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), None)
-    if packed:
-        raise ImageError(f"{path} is compressed ({packed}): unpack it, then pass its folder or a plain tar")
-    if tarfile.is_tarfile(path):
-        return _index_tar(path)
-    return dict.fromkeys(_read_list(path))
+def _inventory(names: Iterable[str], sizes: Iterable[int]) -> str:
+    seen = hashlib.sha256()
+    for name, size in zip(names, sizes, strict=True):
+        seen.update(f"{name}\0{size}\n".encode())
+    return seen.hexdigest()[:32]
+
+
+def _taken(values: Sequence[T], chosen: np.ndarray) -> Sequence[T]:
+    return values.take(chosen) if isinstance(values, Column) else tuple(values[i] for i in chosen.tolist())
+
+
+def _scan(path: Path) -> list[str]:
+    """Names of all files of a folder or list."""
+    return list(_walk(path)) if path.is_dir() else _read_list(path)
 
 
 def _walk(folder: Path) -> Iterable[str]:
@@ -339,37 +447,6 @@ def _walk(folder: Path) -> Iterable[str]:
         above |= {inside[name]: here for name in folders}
         relative = Path(parent).relative_to(folder)
         yield from ((relative / file).as_posix() for file in files)
-
-
-def _index_tar(path: Path) -> dict[str, tuple[int, int] | None]:
-    try:
-        with tarfile.open(path, "r:") as tar:
-            members: dict[str, tuple[int, int] | None] = {
-                posixpath.normpath(m.name): (m.offset_data, m.size) for m in tar if m.isreg()
-            }
-    except tarfile.TarError as error:
-        raise ImageError(f"{path} is a damaged tar: {error}") from error
-    if members and all(name.endswith(".tar") for name in members):
-        members = _index_tars(path, members)
-    tops = {name.partition("/")[0] for name in members}
-    top = f"{tops.pop()}/" if len(tops) == 1 else ""
-    return {name.removeprefix(top): extent for name, extent in members.items()}
-
-
-def _index_tars(path: Path, members: dict[str, tuple[int, int] | None]) -> dict[str, tuple[int, int] | None]:
-    """A tar of tars, as ImageNet's training pictures come: each inner tar is a folder of its name."""
-    found: dict[str, tuple[int, int] | None] = {}
-    try:
-        with path.open("rb") as file:
-            for name, extent in members.items():
-                assert extent is not None
-                file.seek(extent[0])
-                with tarfile.open(fileobj=file, mode="r:") as tar:
-                    inside = {posixpath.basename(m.name): (m.offset_data, m.size) for m in tar if m.isreg()}
-                found |= {f"{name.removesuffix('.tar')}/{picture}": at for picture, at in inside.items()}
-    except tarfile.TarError as error:
-        raise ImageError(f"{path} holds a damaged tar: {error}") from error
-    return found
 
 
 def _read_list(path: Path) -> list[str]:

@@ -24,7 +24,7 @@ class ComputeOptions:
     """Where the model runs: auto, cpu, cuda or mps."""
     engine: Engine = "auto"
     """What runs the encoder: torch, or openvino (on CPUs, with requirements-openvino.txt installed). auto is
-    OpenVINO where that is installed and can, from the third picture of a size on: compiling takes seconds."""
+    OpenVINO where that is installed and can, from the third picture on: compiling takes seconds, once."""
 
     def chosen_precision(self, *, carries_labels: bool = False) -> ComputePrecision:
         """What `precision` comes to on the device; errors as `choose_precision`."""

@@ -1,5 +1,6 @@
 """A picture in, maps out: `AttentionPredictor` owns resizing, precision, device and caching."""
 
+import copy
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ class AttentionPredictor:
         precision: `bf16` runs matrix products in bfloat16, `auto` does so where the hardware has it.
         device: `auto` takes the first of cuda, mps and cpu.
         engine: what runs the encoder: `torch`; `openvino`, on CPUs, if it is installed; or `auto`, which lets
-            OpenVINO answer, where it can, from the third picture of one size on. `describe` names what ran.
+            OpenVINO answer, where it can, from the third picture on. `describe` names what ran.
         mean, std: normalisation instead of the model's own, one figure per channel on a scale of 0 to 1.
         remember: how many pictures stay encoded; setting one of them again costs a hash of its pixels.
         max_patches: larger pictures are refused.
@@ -126,7 +127,24 @@ class AttentionPredictor:
     @property
     def computed(self) -> str:
         """How figures come about, in words: what tells apart cached ones."""
-        return f"{self.precision} on {self.device.type}"
+        return f"{self.precision} on {self.device.type} by {self._encoder.may_answer}"
+
+    def at(self, size: int) -> "AttentionPredictor":
+        """Another at another resolution, which has seen nothing yet: model, engine and settings are shared.
+
+        Raises:
+            ValueError: no such size.
+        """
+        if size < 1:
+            raise ValueError(f"size is {size}, expected at least 1")
+        other = copy.copy(self)
+        other.size, other._pictures = size, OrderedDict()
+        return other
+
+    def compiles(self, height: int, width: int) -> bool:
+        """Whether a picture of this size would wait for seconds first, while its engine compiles a graph."""
+        rows, columns = (-(-side // self.patch_size) for side in self._fed(height, width))
+        return self._encoder.compiles((rows, columns), "inputs")
 
     def set_image(self, image: np.ndarray) -> None:
         """Encode a picture, uint8 [height, width, channels]; what is asked afterwards is about this one.
@@ -152,7 +170,7 @@ class AttentionPredictor:
         return (
             f"{self.image_size[0]} × {self.image_size[1]} picture, resized ({self.resize}) "
             f"to {height} × {width}{padded} = {rows} × {columns} patches of {self.patch_size}; "
-            f"{self.model.name}, {self.precision} on {self.device} by {self._picture.engine}"
+            f"{self.model.name}, {self.precision} on {self.device} by {self.engine}"
             f"{_SUMMARIES.get(self._vit.summary, '')}"
         )
 
@@ -283,8 +301,8 @@ class AttentionPredictor:
 
     @property
     def engine(self) -> str:
-        """What ran the blocks last, for people: torch, or OpenVINO with its version."""
-        return self._encoder.name
+        """What ran the blocks for the picture set last, for people: torch, or OpenVINO with its version."""
+        return self._picture.engine
 
     @property
     def ran_on(self) -> str:
@@ -340,7 +358,7 @@ class AttentionPredictor:
 
     def _prepare(self, image: np.ndarray) -> Tensor:
         """Resized and normalised: uint8 [height, width, channels] -> float32 [1, channels, height, width]."""
-        height, width = fed_size(image.shape[0], image.shape[1], self.size, self.resize, self.patch_size)
+        height, width = self._fed(image.shape[0], image.shape[1])
         rows, columns = -(-height // self.patch_size), -(-width // self.patch_size)
         if rows * columns > self.max_patches:
             raise ValueError(
@@ -350,6 +368,10 @@ class AttentionPredictor:
         pixels = torch.from_numpy(sample(image, height, width, self.resize)).to(self.device)
         normalised = (pixels.float() / 255 - self._mean) / self._std
         return normalised.permute(2, 0, 1).unsqueeze(0).contiguous()
+
+    def _fed(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width at which a picture of this size is fed."""
+        return fed_size(height, width, self.size, self.resize, self.patch_size)
 
     def _finite(self, figures: Tensor) -> Tensor:
         """`figures`, if they are."""

@@ -4,6 +4,7 @@ Pure functions of the arrays that `AttentionPredictor.queries_keys` and `tokens`
 tokens ([CLS], registers) come first.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,36 @@ def attention(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32
     scores = logits(queries, keys, token)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def rollout(blocks: Sequence[tuple[Vectors, Vectors]]) -> NDArray[np.float32]:
+    """How much of every token comes from which token of the picture, through all blocks together.
+
+    A block's attention is the mean of its heads; half of every token is what the attention brings, half is
+    the token itself. The blocks' matrices are multiplied, the last one first.
+
+    Args:
+        blocks: queries and keys, each [heads, tokens, d], of the first block and those after it.
+
+    Returns:
+        float32 [tokens, tokens]; every row sums to 1.
+
+    Raises:
+        ValueError: no block.
+
+    Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", equation 1.
+    """
+    if not blocks:
+        raise ValueError("rollout goes through at least one block, found none")
+    whole: NDArray[np.float32] = np.eye(blocks[0][0].shape[1], dtype=np.float32)
+    for queries, keys in blocks:
+        mean = np.zeros_like(whole)
+        for query, key in zip(queries.astype(np.float32), keys.astype(np.float32), strict=True):
+            scores = query @ key.T / np.float32(np.sqrt(key.shape[-1]))  # [tokens, tokens]
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            mean += weights / weights.sum(axis=-1, keepdims=True)
+        whole = (mean @ whole / np.float32(len(queries)) + whole) / np.float32(2)
+    return whole
 
 
 def cosines(vectors: Vectors, token: int) -> NDArray[np.float32]:

@@ -22,12 +22,9 @@
 import sys
 from pathlib import Path
 
-root = next(
-    (folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()), None
-)
-if root is None:
-    raise RuntimeError(f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`")
-sys.path.insert(0, str(root))
+above = [folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()]
+assert above, f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`"
+sys.path.insert(0, str(above[0]))
 
 from notebooks.start import ready
 
@@ -66,12 +63,13 @@ print(
 patch = predictor.patch_size
 fed = np.asarray(Image.fromarray(photo).resize(predictor.input_size[::-1]))  # as large as the model sees it
 cut = fed.copy()
-cut[::patch], cut[:, ::patch] = 255, 255
-one = fed[patch * (rows // 2) :, patch * (columns // 2) :][:patch, :patch]
+cut[::patch], cut[:, ::patch] = 0, 0
+top, left = patch * (rows // 3), patch * (columns // 2)
+few = fed[top : top + 6 * patch, left : left + 8 * patch]
 drawing.pictures(
-    [fed, cut, one],
-    ["the picture", f"{rows} × {columns} patches", "one patch"],
-    alt="A photograph; the same cut into small squares by white lines; one of the squares, enlarged.",
+    [fed, cut, few],
+    ["the picture", f"{rows} × {columns} patches", "a few of them, as the network gets them"],
+    alt="A photograph of a sheep; the same cut into small squares by dark lines; six by eight of the squares, enlarged.",
     columns=3,
 )
 
@@ -124,12 +122,14 @@ drawing.pictures(
     alt="The photograph and one attention map for each head; bright patches are looked at most.",
     columns=4,
 )
-print("sum of each map:", maps.sum(axis=(1, 2)).round(3))
+print("sum of each map:", maps.sum(axis=(1, 2)).round(5))
 
 # %% [markdown]
-# The maps do not sum to one: the rest of the row is [CLS]'s attention to itself, which has no place in the picture.
+# The maps do not quite sum to one: the rest of the row is [CLS]'s attention to itself, which has no place in the
+# picture.
 #
-# **Exercise 1.3.** What share of its attention does [CLS] give to itself, on average over the heads?
+# **Exercise 1.3.** What share of its attention does [CLS] give to itself, on average over the heads? (A share, not
+# percent.)
 
 # %%
 to_itself = ...
@@ -156,16 +156,24 @@ drawing.pictures(
 #
 # Large ViTs trained for long put very high norms on a few patches of dull background, and their maps light up there.
 # Darcet et al. (2023) call these tokens artefacts and give the network spare tokens, *registers*, to keep such notes in.
-# Whether a network has artefacts shows in the norms of its last tokens. Ours is small:
+# Whether a network has artefacts shows in the norms of its last tokens, before the final norm makes them all alike:
 
 # %%
-norms = np.linalg.norm(predictor.token_features(), axis=-1)
-print(f"norms of the patch tokens: median {np.median(norms):.1f}, largest {norms.max():.1f}")
+kept = []
+norm = predictor.model.backbone.norm
+hook = norm.register_forward_pre_hook(
+    lambda module, given: kept.append(given[0])
+)  # tokens on their way into it
+after = np.linalg.norm(predictor.token_features(), axis=-1)
+hook.remove()
+before = kept[0][0, predictor.prefix_tokens :].norm(dim=-1)
+for words, norms in {"before": before.numpy(), "after": after}.items():
+    print(f"{words} the final norm: median {np.median(norms):.1f}, largest {norms.max():.1f}")
 
 # %% [markdown]
-# No patch stands out, and that is no evidence about large models: it would take a trained one, such as DINOv2's ViT-L
-# with and without registers, on the same pictures (`python -m dino_model list` names weights that can be downloaded). A
-# large model with random weights would prove nothing either way: artefacts are learned.
+# Our network is small, and its largest norm is not twice the median. That is no evidence about large ones: it would take a
+# trained one, such as DINOv2's ViT-L with and without registers, on the same pictures (`python -m dino_model list` names
+# weights that can be downloaded). A large model with random weights would prove nothing either way: artefacts are learned.
 #
 # ---
 # **In the paper**: figure 1 and figure 3 (maps of [CLS], one head each), section 3.2 (the architecture), appendix

@@ -22,12 +22,9 @@
 import sys
 from pathlib import Path
 
-root = next(
-    (folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()), None
-)
-if root is None:
-    raise RuntimeError(f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`")
-sys.path.insert(0, str(root))
+above = [folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()]
+assert above, f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`"
+sys.path.insert(0, str(above[0]))
 
 from notebooks.start import ready
 
@@ -42,7 +39,7 @@ from notebooks import drawing
 from notebooks.checks import check, random_heads
 from segmentation.masks import best_head, central_head, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
-from segmentation.render import overlay_masks
+from segmentation.voc import centred_box
 
 # %% [markdown]
 # ## Keep 60 % of the mass
@@ -100,9 +97,9 @@ scores = jaccard(masks, truth[None])
 shared, either = (masks[0] & truth).sum(), (masks[0] | truth).sum()
 assert np.isclose(scores[0], shared / either)
 drawing.pictures(
-    [overlay_masks(photo, truth), *(overlay_masks(photo, mask) for mask in masks)],
+    [drawing.masked(photo, mask) for mask in (truth, *masks)],
     ["drawn by hand", *(f"head {head}: {score:.2f}" for head, score in enumerate(scores))],
-    alt="The photograph with the object's outline drawn by hand, then with the mask of each head and its Jaccard.",
+    alt="The photograph with all but the object in the dark, then with all but each head's mask, and its Jaccard.",
     columns=4,
 )
 
@@ -142,14 +139,11 @@ def scored(name: str, mass: float = 0.6, size: int = 224) -> dict[str, float]:
     looking = predictors[size]
     looking.set_image(photo)
     masks = enlarge(keep_mass_of_maps(looking.cls_attention(), mass), truth.shape)
-    box = np.zeros_like(truth)
-    height, width = truth.shape
-    box[height // 4 : height - height // 4, width // 4 : width - width // 4] = True
     return {
         "best head": best_head(masks, truth)[1],
         "central head": float(jaccard(masks[central_head(masks)], truth)),
         "all heads": float(jaccard(masks.any(axis=0), truth)),
-        "centred box": float(jaccard(box, truth)),
+        "centred box": float(jaccard(centred_box(truth.shape), truth)),
     }
 
 

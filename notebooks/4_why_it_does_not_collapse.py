@@ -22,12 +22,9 @@
 import sys
 from pathlib import Path
 
-root = next(
-    (folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()), None
-)
-if root is None:
-    raise RuntimeError(f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`")
-sys.path.insert(0, str(root))
+above = [folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()]
+assert above, f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`"
+sys.path.insert(0, str(above[0]))
 
 from notebooks.start import ready
 
@@ -35,15 +32,13 @@ ready()
 
 # %%
 import tempfile
-from dataclasses import replace
 
 import numpy as np
-import torch
+import scipy.stats
 
-from dino_model.device import choose_precision
 from notebooks import drawing
 from notebooks.checks import check
-from notebooks.start import study_pictures
+from notebooks.start import study_place
 from training import doctor
 from training.methods.dino import DINO
 from training.studies import grids, runs
@@ -53,8 +48,34 @@ from training.studies import grids, runs
 #
 # A student that gives the same answer to every picture agrees with a teacher that does so too: the loss is as low as it
 # can be, and nothing was learned. Two such answers are easy to find: all weight on one of the K numbers, or the same
-# weight on all.
-#
+# weight on all. Beside them, what training is for, with K = 8:
+
+# %%
+one, other = np.array([[9, 5, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 6, 10, 2, 1]])
+said = {
+    "one number wins": (np.eye(8)[2], np.eye(8)[2]),
+    "all weigh the same": (np.full(8, 1 / 8), np.full(8, 1 / 8)),
+    "it depends on the picture": (one / one.sum(), other / other.sum()),
+}
+with drawing.plot(
+    "The answers to two pictures as bars. Left, one bar of 1, the same for both pictures; in the middle, eight equal bars, "
+    "the same for both; right, high bars at the left for one picture and at the right for the other.",
+    width=9,
+    columns=3,
+) as axes:
+    for place, (words, pair) in zip(axes, said.items(), strict=True):
+        for number, (answer, color) in enumerate(zip(pair, ("#0072b2", "#e69f00"), strict=True)):
+            place.bar(np.arange(8) + 0.4 * number, answer, 0.4, color=color, label=f"picture {number + 1}")
+        place.set(title=words, xticks=[], ylim=(0, 1.05))
+    axes[0].set_ylabel("weight")
+    axes[0].legend()
+for words, pair in said.items():
+    entropy = np.mean([scipy.stats.entropy(answer) for answer in pair])
+    print(
+        f"{words}: entropy {entropy:.2f} of at most {np.log(8):.2f}, KL of the two {scipy.stats.entropy(*pair):.2f}"
+    )
+
+# %% [markdown]
 # The cross-entropy of teacher and student is the teacher's entropy h plus the divergence of the two (section 5.3):
 # H = h + KL. A KL of 0 means that the student knows the answer without looking.
 #
@@ -82,25 +103,23 @@ check("4.2", gain)
 # ## Four runs
 #
 # With both operations, without one, without the other, with neither: a ViT of four blocks on crops of 32 pixels, eight
-# epochs each, some seconds a run. It is the study `collapse` of `python -m training study`, shorter and without local crops.
+# epochs each. It is the study `collapse` of `python -m training study`, shorter and without local crops.
 
 # %%
 work = Path(tempfile.mkdtemp())
-pictures = study_pictures(work / "pieces")
-device = torch.device("cpu")
-where = runs.Where(pictures, device, choose_precision("auto", device))
-results = {}
-for variant in grids.collapse(epochs=8):
-    recipe = replace(variant.recipe, crops=replace(variant.recipe.crops, local_crops=0))
-    cell = runs.Cell(variant.name, 0, recipe, work / variant.name)
+where = study_place(work / "pieces")
+cells = [
+    runs.Cell(variant.label, 0, grids.crops(variant.recipe, local_crops=0), work / variant.name)
+    for variant in grids.collapse(epochs=8)
+]
+for cell in cells:
     runs.train_cell(cell, where, probes=1)
-    results[variant.label] = runs.result(cell)
-    print(f"{variant.label}: {len(results[variant.label].lines)} steps")
+results = {cell.variant: runs.result(cell) for cell in cells}
 
 # %%
 with drawing.plot(
     "Left, the entropy of the teacher's answers: it falls to 0 without centering, rises to ln K without sharpening and "
-    "stays between with both. Right, the divergence: it stays above 0 with both only.",
+    "stays between with both. Right, the divergence: with both it stays highest, with the others it falls towards 0.",
     width=9,
     columns=2,
 ) as (left, right):
@@ -118,18 +137,18 @@ for label, result in results.items():
 
 # %% [markdown]
 # Without centering one answer wins and the entropy goes to 0; without sharpening all become alike and it goes to ln K.
-# Each operation pushes towards the collapse that the other holds back.
+# Each operation pushes towards the collapse that the other holds back. The KL comes after: the student has to find out
+# which answer it is that never changes.
 #
 # ## What the doctor says
 #
-# `python -m training doctor RUN` reads a run's log. It knows these two collapses and names the knob.
-# It speaks when the KL is as good as 0, and leaves a run that is only on its way unaccused: read those curves yourself.
+# `python -m training doctor RUN` reads a run's log. It knows these collapses, names a run that is on its way to one too,
+# and says which knob to turn.
 
 # %%
-for variant in grids.collapse(epochs=8):
-    run = runs.Cell(variant.name, 0, variant.recipe, work / variant.name).run
-    found = doctor.findings(run.lines(), DINO, doctor.facts(run.config()))
-    print(f"{variant.label}:", *(one.sentence for one in found) if found else ["nothing found that is wrong"])
+for cell in cells:
+    found = doctor.findings(results[cell.variant].lines, DINO, doctor.facts(cell.run.config()))
+    print(f"{cell.variant}:", *(one.sentence for one in found) if found else ["nothing found that is wrong"])
 
 # %% [markdown]
 # **Exercise 4.3.** A run shows an entropy of 99.9 % of ln K and a KL of 0.3 after 500 steps, and the KL is growing. Is it

@@ -23,18 +23,16 @@
 import sys
 from pathlib import Path
 
-root = next(
-    (folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()), None
-)
-if root is None:
-    raise RuntimeError(f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`")
-sys.path.insert(0, str(root))
+above = [folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()]
+assert above, f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`"
+sys.path.insert(0, str(above[0]))
 
 from notebooks.start import ready
 
 ready()
 
 # %%
+import tempfile
 from collections.abc import Callable
 
 import cv2
@@ -49,41 +47,27 @@ from dino_model.images import open_images
 from dino_model.predictor import AttentionPredictor
 from notebooks import drawing
 from notebooks.checks import check
-from notebooks.start import data
-from training.evaluation.knn import knn_predict
+from notebooks.start import data, pieces
+from training.evaluation.knn import knn_scores
 
 # %% [markdown]
 # ## Pictures with a name
 #
 # Where Caltech-101 lies at hand: twelve of its classes, thirty pictures each. Without it, a stand-in that is easier in one
-# way and harder in another: twelve photographs are the classes, and pieces cut out of them the pictures.
+# way and harder in another: ten photographs are the classes, thirty pieces cut out of each the pictures. Every piece has
+# colours of its own, so that these alone do not give the class away.
 
 # %%
-generator = np.random.default_rng(0)
-
-
-def pieces(name: str, count: int = 24, share: float = 0.25) -> list[np.ndarray]:
-    """Square pieces of one photograph, each `share` of its shorter side long, half of them mirrored."""
-    photo = photographs.picture(name)
-    side = int(share * min(photo.shape[:2]))
-    corners = generator.integers(0, np.array(photo.shape[:2]) - side, size=(count, 2))
-    cut = [photo[top : top + side, left : left + side] for top, left in corners]
-    return [one[:, ::-1] if number % 2 else one for number, one in enumerate(cut)]
-
-
 caltech = data("caltech101_112px.tar")
+stored = open_images(caltech) if caltech else pieces(Path(tempfile.mkdtemp()))
+names = stored.classes
 if caltech:
-    stored = open_images(caltech)
-    of = np.array(stored.labels)
     names = ["airplanes", "butterfly", "chair", "crab", "dalmatian", "dolphin"]
     names += ["helicopter", "lotus", "revolver", "starfish", "umbrella", "watch"]
-    chosen = [index for name in names for index in np.flatnonzero(of == stored.classes.index(name))[:30]]
-    shown = [stored.read(int(index)) for index in chosen]
-    labels = np.array([names.index(stored.classes[of[index]]) for index in chosen])
-else:
-    names = photographs.names()[:12]
-    shown = [piece for name in names for piece in pieces(name)]
-    labels = np.repeat(np.arange(12), 24)
+of = np.array(stored.labels)
+chosen = [index for name in names for index in np.flatnonzero(of == stored.classes.index(name))[:30]]
+shown = [stored.read(int(index)) for index in chosen]
+labels = np.array([names.index(stored.classes[of[index]]) for index in chosen])
 
 place = np.concatenate([np.arange((labels == one).sum()) for one in range(len(names))])
 test = place % 3 == 2  # every third picture of a class is asked, the others answer
@@ -92,7 +76,7 @@ firsts = [int(np.flatnonzero(labels == one)[0]) for one in range(len(names))]
 drawing.pictures(
     [cv2.resize(shown[first], (96, 96)) for first in firsts],
     names,
-    alt="One picture of each of the twelve classes.",
+    alt="One picture of each class.",
     columns=6,
     width=8,
 )
@@ -153,7 +137,8 @@ check("6.1", vote)
 def correct_by_knn(vectors: np.ndarray, answering: np.ndarray) -> np.ndarray:
     """Which test pictures a vote of k = 5 names rightly, with the pictures of a mask answering: bool [test]."""
     stored, asked = torch.from_numpy(vectors[answering]), torch.from_numpy(vectors[test])
-    named = knn_predict(stored, torch.from_numpy(labels[answering]), asked, k=min(5, int(answering.sum())))
+    k = min(5, int(answering.sum()))
+    named = knn_scores(stored, torch.from_numpy(labels[answering]), asked, k=k).argmax(dim=1)
     return named.numpy() == labels[test]
 
 
@@ -218,7 +203,7 @@ means = np.stack(
 )
 points = PCA(2).fit_transform(means)
 with drawing.plot(
-    "The twelve classes as named points in the plane, like ones near one another.", height=4.5
+    "The classes as named points in the plane, like ones near one another.", height=4.5
 ) as axes:
     axes.plot(*points.T, "o", linestyle="")
     for name, (x, y) in zip(names, points, strict=True):

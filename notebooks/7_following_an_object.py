@@ -22,12 +22,9 @@
 import sys
 from pathlib import Path
 
-root = next(
-    (folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()), None
-)
-if root is None:
-    raise RuntimeError(f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`")
-sys.path.insert(0, str(root))
+above = [folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()]
+assert above, f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`"
+sys.path.insert(0, str(above[0]))
 
 from notebooks.start import ready
 
@@ -45,9 +42,10 @@ from dino_model.predictor import AttentionPredictor
 from notebooks import drawing
 from notebooks.checks import check
 from notebooks.start import data
-from segmentation.metrics import contour, contour_radius
+from segmentation.davis import open_davis
+from segmentation.labels import read_labels
+from segmentation.metrics import contour_radius
 from segmentation.propagation import DINO, Propagator, grid_labels, hard_labels
-from segmentation.render import overlay_masks
 from segmentation.scoring import score_frames
 
 FRAMES, HEIGHT, WIDTH = 12, 240, 426
@@ -77,29 +75,22 @@ def rendered() -> tuple[list[np.ndarray], list[np.ndarray]]:
 
 def recorded(folder: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Every third frame of the first sequence of a DAVIS folder, and its masks, made small."""
-    sequence = sorted((folder / "Annotations" / "480p").iterdir())[0].name
-    names = [file.stem for file in sorted((folder / "Annotations" / "480p" / sequence).iterdir())][::3][
-        :FRAMES
-    ]
+    opened = open_davis(folder, binary=True)
+    clip = opened.clip(opened.sequences[0])
     frames, masks = [], []
-    for name in names:
-        frame = images.read(folder / "JPEGImages" / "480p" / sequence / f"{name}.jpg")
-        mask = cv2.imread(
-            str(folder / "Annotations" / "480p" / sequence / f"{name}.png"), cv2.IMREAD_GRAYSCALE
-        )
-        frames.append(cv2.resize(frame, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA))
-        masks.append(
-            (cv2.resize(mask, (WIDTH, HEIGHT), interpolation=cv2.INTER_NEAREST) > 0).astype(np.uint8)
-        )
+    for file in clip.frames[::3][:FRAMES]:
+        mask = read_labels(opened.masks / clip.name / f"{file.stem}.png", binary=True)
+        frames.append(cv2.resize(images.read(file), (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA))
+        masks.append(cv2.resize(mask, (WIDTH, HEIGHT), interpolation=cv2.INTER_NEAREST))
     return frames, masks
 
 
 davis = data("DAVIS2016")
 frames, masks = recorded(davis) if davis else rendered()
 drawing.pictures(
-    [overlay_masks(frame, mask > 0) for frame, mask in list(zip(frames, masks, strict=True))[::3]],
+    [drawing.masked(frame, mask > 0) for frame, mask in list(zip(frames, masks, strict=True))[::3]],
     [f"frame {number}" for number in range(0, len(frames), 3)],
-    alt="Four frames of a clip with the true outline of the object that moves through it.",
+    alt="Four frames of a clip; all but the object that moves through it is in the dark.",
     columns=4,
 )
 
@@ -179,20 +170,16 @@ check("7.3", near)
 
 
 # %%
-def outlines(frame: np.ndarray, ours: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """Our outline in orange, the true one in blue; thick, so that both can be seen."""
-    drawn = frame.copy()
-    for mask, color in ((true, (0, 114, 178)), (ours, (230, 159, 0))):
-        thick = cv2.dilate(contour(mask > 0).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
-        drawn[thick] = color
-    return drawn
 
+# %% [markdown]
+# The true outline is dark on white, ours bright and dashed.
 
+# %%
 last = len(frames) - 2
 drawing.pictures(
-    [outlines(frames[at], followed[at], masks[at]) for at in (1, last // 2, last)],
+    [drawing.outlined(frames[at], masks[at] > 0, followed[at] > 0) for at in (1, last // 2, last)],
     [f"frame {at}" for at in (1, last // 2, last)],
-    alt="Three frames with the true outline in blue and the propagated one in orange, drifting apart over time.",
+    alt="Three frames, early, in the middle and late, with the true outline, solid, and the propagated one, dashed.",
     columns=3,
 )
 print("near means within", contour_radius(HEIGHT, WIDTH), "pixels here")
@@ -204,33 +191,25 @@ print("near means within", contour_radius(HEIGHT, WIDTH), "pixels here")
 
 
 # %%
-def sheet(followed: list[np.ndarray], at: tuple[int, ...] = (2, 5, 8, 10)) -> drawing.Figure:
-    """Some frames with what was followed, and both scores."""
-    titles = [in_words(followed), *(f"frame {number}" for number in at[1:])]
-    return drawing.grid(
-        [outlines(frames[number], followed[number], masks[number]) for number in at], titles, columns=4
-    )
+def compare(setting: str, values: tuple[float, ...], words: str) -> None:
+    """A slider over values of one setting: some frames with what was followed, and both scores."""
+    sheets, at = {}, (2, 5, 8, 10)
+    for value in values:
+        followed = follow(**{setting: value})
+        views = [drawing.outlined(frames[one], masks[one] > 0, followed[one] > 0) for one in at]
+        titles = [in_words(followed), *(f"frame {one}" for one in at[1:])]
+        sheets[str(value)] = drawing.grid(views, titles, columns=4)
+        print(f"{words} {value}: {titles[0]}")
+    drawing.slider(sheets, words, "Four frames with the true outline, solid, and the propagated one, dashed.")
 
 
-drawing.slider(
-    {str(radius): sheet(follow(radius=radius)) for radius in (1, 3, 6, 12, 24)},
-    "window, patches in every direction",
-    "Four frames with the true and the propagated outline for one window.",
-)
-
-# %%
-drawing.slider(
-    {str(topk): sheet(follow(topk=topk)) for topk in (1, 5, 20, 100)},
-    "neighbours",
-    "Four frames with the true and the propagated outline for one number of neighbours.",
-)
+compare("radius", (1, 3, 6, 12, 24), "window, patches in every direction")
 
 # %%
-drawing.slider(
-    {str(temperature): sheet(follow(temperature=temperature)) for temperature in (0.01, 0.1, 1.0)},
-    "temperature",
-    "Four frames with the true and the propagated outline for one temperature.",
-)
+compare("topk", (1, 5, 20, 100), "neighbours")
+
+# %%
+compare("temperature", (0.01, 0.1, 1.0), "temperature")
 
 # %% [markdown]
 # ---

@@ -22,12 +22,9 @@
 import sys
 from pathlib import Path
 
-root = next(
-    (folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()), None
-)
-if root is None:
-    raise RuntimeError(f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`")
-sys.path.insert(0, str(root))
+above = [folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()]
+assert above, f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`"
+sys.path.insert(0, str(above[0]))
 
 from notebooks.start import ready
 
@@ -45,7 +42,7 @@ from notebooks.checks import check
 from segmentation.discovery import localised, lost, picture_features, set_resized, tokencut
 from segmentation.masks import bounding_box, components
 from segmentation.metrics import jaccard
-from segmentation.render import overlay_masks
+from segmentation.voc import centred_box
 
 # %% [markdown]
 # ## What there is to work with
@@ -54,8 +51,7 @@ from segmentation.render import overlay_masks
 # keys that point the same way. No label, no training, no gradient follows from here on.
 
 # %%
-name = "sheep"
-photo, truth = photographs.picture(name), photographs.mask(name)
+photo = photographs.picture("sheep")
 predictor = AttentionPredictor(size=224, precision="fp32")
 placement = set_resized(predictor, photo)
 features = picture_features(predictor)  # [rows, columns, D]
@@ -89,7 +85,7 @@ found = lost(features)
 assert found.seed == divmod(seed, columns)
 assert (found.mask == by_hand).all()
 drawing.pictures(
-    [photo, positive.reshape(rows, columns), alike, overlay_masks(photo, placement.mask(found.mask))],
+    [photo, positive.reshape(rows, columns), alike, drawing.masked(photo, placement.mask(found.mask))],
     ["the picture", "patches alike", "like the joined", "LOST"],
     alt="The photograph; how many patches each is alike to, fewest on the object; the alike patches; the object found.",
     columns=4,
@@ -134,7 +130,7 @@ drawing.pictures(
     [
         photo,
         *(one.reshape(rows, columns) for one in (second, sides)),
-        overlay_masks(photo, placement.mask(found.mask)),
+        drawing.masked(photo, placement.mask(found.mask)),
     ],
     ["the picture", "second eigenvector", "above its mean", "TokenCut"],
     alt="The photograph; the second eigenvector on the patches; where it lies above its mean; the object found.",
@@ -171,10 +167,8 @@ for name in names:
         in_pixels = placement.mask(mask)
         hit = localised(placement.box(mask), [bounding_box(truth)])
         table[method].append((float(jaccard(in_pixels, truth)), hit))
-        views[name, method] = overlay_masks(photo, in_pixels)
-    height, width = truth.shape
-    middle = np.zeros_like(truth)
-    middle[height // 4 : height - height // 4, width // 4 : width - width // 4] = True
+        views[name, method] = drawing.masked(photo, in_pixels)
+    middle = centred_box(truth.shape)
     table.setdefault("centred box", []).append(
         (float(jaccard(middle, truth)), localised(bounding_box(middle), [bounding_box(truth)]))
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import cv2
 import matplotlib as mpl
 import numpy as np
 from IPython.display import HTML, display
@@ -16,6 +17,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
 from numpy.typing import NDArray
+
+from segmentation import render
+from segmentation.masks import Mask
+from segmentation.render import Picture
 
 COLORMAP = "cividis"
 """Lightness grows with the value: the same in grey, and for who cannot tell red from green."""
@@ -33,6 +38,40 @@ STYLE: Any = {
     "image.cmap": COLORMAP,
     "lines.linewidth": 2,
 }
+
+
+TRUE, FOUND = (0, 60, 120), (250, 225, 60)
+"""Of outlines: dark blue and light yellow."""
+
+
+def masked(picture: Picture, mask: Mask) -> Picture:
+    """What a mask [height, width] holds in its own colours and a white edge, the rest in the dark."""
+    edge = np.full((1, 3), 255, np.uint8)
+    lit = render.overlay_light(picture, mask.astype(np.float32))
+    return render.overlay_masks(lit, mask, colors=edge, opacity=0, contour=1)
+
+
+def outlined(picture: Picture, true: Mask, found: Mask) -> Picture:
+    """A picture, twice as large, with two outlines: the true one dark on white, the found one bright dashes.
+
+    Args:
+        picture: [height, width, 3].
+        true, found: masks [height, width].
+    """
+    drawn = picture.repeat(2, axis=0).repeat(2, axis=1)
+    for color, width in (((255, 255, 255), 9), (TRUE, 4)):
+        cv2.drawContours(drawn, _lines(true), -1, color, width)
+    for line in _lines(found):
+        for start in range(0, len(line), 40):
+            for color, width in (((0, 0, 0), 9), (FOUND, 5)):
+                cv2.polylines(drawn, [line[start : start + 24]], False, color, width)
+    return drawn
+
+
+def _lines(mask: Mask) -> Sequence[NDArray[Any]]:
+    """Outlines of a mask, pixel by pixel, in a picture twice as large."""
+    large = mask.astype(np.uint8).repeat(2, axis=0).repeat(2, axis=1)
+    return cv2.findContours(large, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)[0]
 
 
 def show(figure: Figure, alt: str) -> None:

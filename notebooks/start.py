@@ -1,4 +1,7 @@
-"""What every lesson runs first: is this kernel able to run it, and where are the real pictures?"""
+"""What every lesson runs first: is this kernel able to run it, and where are the real pictures?
+
+An old Python has to be able to read this file, to be told that it is old: hence annotations as texts.
+"""
 
 import importlib.util
 import os
@@ -8,12 +11,11 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
     from dino_model.images import Images
+    from training.studies.runs import Where
 
-NEEDED = ("torch", "matplotlib", "dino_model", "segmentation", "training")
+NEEDED = ("numpy", "torch", "matplotlib", "IPython", "dino_model", "segmentation", "training")
 OLDEST = (3, 11)
 DATA = "DINO_DATA"
 
@@ -35,6 +37,7 @@ def ready() -> None:
             f"this kernel has no {', '.join(missing)}: start Jupyter with `make lab`, "
             "which installs what is needed"
         )
+    import numpy as np
     import torch
 
     warnings.filterwarnings("ignore", message="IProgress not found")  # progress bars are not wanted here
@@ -43,30 +46,52 @@ def ready() -> None:
     torch.manual_seed(0)
 
 
-def study_pictures(folder: Path) -> "Images":
-    """The pictures that the lessons train on: a study's, or pieces of photographs, written to `folder`."""
+def study_place(folder: Path) -> "Where":
+    """Where the lessons train: on a study's pictures, or on `pieces` written to `folder`; on the CPU."""
+    import torch
+
+    from dino_model.device import choose_precision
+    from dino_model.images import open_images
+    from training.studies import base, runs
+
+    caltech = data("caltech101_112px.tar")
+    images = base.choose(open_images(caltech)) if caltech else pieces(folder)
+    device = torch.device("cpu")
+    return runs.Where(images, device, choose_precision("auto", device))
+
+
+def pieces(folder: Path) -> "Images":
+    """A stand-in for labelled pictures: a class is a photograph, its pictures are pieces of it.
+
+    Each piece has a size, a contrast and, in each colour, a brightness of its own: else colours alone would
+    tell the class. Written to `folder` as PNGs of 48 × 48 pixels.
+    """
+    import cv2
+    import numpy as np
     from PIL import Image
 
     from dino_model import photographs
     from dino_model.images import open_images
     from training.studies import base
 
-    caltech = data("caltech101_112px.tar")
-    if caltech:
-        return base.choose(open_images(caltech))
     generator = np.random.default_rng(0)
     for name in photographs.names()[: base.CLASSES]:
         photo = photographs.picture(name)
         (folder / name).mkdir(parents=True, exist_ok=True)
-        side = min(photo.shape[:2]) // 3
-        corners = generator.integers(0, np.array(photo.shape[:2]) - side, size=(base.PER_CLASS, 2))
-        for number, (top, left) in enumerate(corners):
-            piece = Image.fromarray(photo[top : top + side, left : left + side]).resize((48, 48))
-            piece.save(folder / name / f"{number:03d}.png")
+        for number in range(base.PER_CLASS):
+            side = int(min(photo.shape[:2]) * generator.uniform(0.15, 0.5))
+            top, left = generator.integers(0, np.array(photo.shape[:2]) - side)
+            piece = cv2.resize(
+                photo[top : top + side, left : left + side], (48, 48), interpolation=cv2.INTER_AREA
+            )
+            contrast, brightness = generator.uniform(0.6, 1.4), generator.uniform(0.6, 1.4, size=3)
+            lit = (piece - piece.mean()) * contrast + piece.mean() * brightness
+            turned = lit.clip(0, 255).astype(np.uint8)[:, :: -1 if number % 2 else 1]
+            Image.fromarray(turned).save(folder / name / f"{number:03d}.png")
     return open_images(folder)
 
 
-def data(name: str) -> Path | None:
+def data(name: str) -> "Path | None":
     """A data set of the folder that DINO_DATA names; None, said aloud, where it is not there.
 
     Raises:

@@ -1,9 +1,11 @@
 """Labels per pixel, as mask files hold them: 0 is background, 255 void, anything else an object or class."""
 
 import io
+import struct
 from pathlib import Path
 
 import numpy as np
+from isal import isal_zlib
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
@@ -11,6 +13,9 @@ from dino_model.files import replacing
 
 Labels = NDArray[np.uint8]
 """One label per pixel: [height, width]."""
+
+_PNG_BEGINS = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
+_GREY, _PALETTE = 0, 3  # colour types
 
 VOID = 255
 """Label of pixels that were left unannotated, or belong to nothing."""
@@ -31,7 +36,10 @@ def read_labels(path: Path, *, binary: bool = False) -> Labels:
         LabelError: missing, unreadable or in true colour, whose colours are no labels.
     """
     try:
-        with Image.open(path) as picture:
+        content = path.read_bytes()
+        if (labels := _plain_labels(content)) is not None:
+            return (labels != 0).astype(np.uint8) if binary else labels
+        with Image.open(io.BytesIO(content)) as picture:
             if picture.mode not in ("P", "L", "1"):
                 raise LabelError(
                     f"{path} is a picture of mode {picture.mode}; expected a palette or 8-bit grey PNG "
@@ -45,6 +53,37 @@ def read_labels(path: Path, *, binary: bool = False) -> Labels:
     except (OSError, SyntaxError) as error:  # what Pillow raises on damaged files
         raise LabelError(f"the mask {path} cannot be read: {error}") from None
     return (labels != 0).astype(np.uint8) if binary else labels
+
+
+def _plain_labels(content: bytes) -> Labels | None:
+    """Labels of a PNG of a byte a pixel and no filter, as most masks are written; None of any other file.
+
+    Nearly all the time that a mask takes is spent on inflating it, which ISA-L does three times faster; and
+    it compares checksums, where Pillow would hand out damaged labels.
+
+    Raises:
+        OSError: damaged.
+    """
+    if content[:16] != _PNG_BEGINS:
+        return None
+    width, height, depth, color, *rest = struct.unpack(">IIBBBBB", content[16:29])
+    plain = depth == 8 and color in (_GREY, _PALETTE) and not any(rest)
+    if not plain or not 0 < width * height <= (Image.MAX_IMAGE_PIXELS or 0):
+        return None
+    data, at = [], len(_PNG_BEGINS) + 17
+    while at + 12 <= len(content):
+        size, kind = struct.unpack(">I4s", content[at : at + 8])
+        if kind == b"IDAT":
+            data.append(content[at + 8 : at + 8 + size])
+        at += size + 12
+    try:
+        rows = isal_zlib.decompress(b"".join(data), bufsize=height * (width + 1))
+    except Exception as error:  # of a kind that isal's stubs do not tell
+        raise OSError(f"its data are damaged ({error})") from error
+    if len(rows) != height * (width + 1):
+        return None
+    pixels = np.frombuffer(rows, np.uint8).reshape(height, width + 1)
+    return None if pixels[:, 0].any() else np.ascontiguousarray(pixels[:, 1:])  # a filter before each row
 
 
 def object_ids(labels: Labels) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """From attention maps to masks: the kept mass, the best head, connected components, boxes, run lengths."""
 
+import re
 from typing import Any, Literal, NamedTuple, TypedDict
 
 import cv2
@@ -10,6 +11,8 @@ from pycocotools import mask as coco_mask
 from torch import Tensor
 
 from segmentation.metrics import jaccard
+
+_RUNS = re.compile(r"(?:[P-o]{0,6}[0-O])+")  # letters from P on say that more of the same run follows
 
 Mask = NDArray[np.bool_]
 Interpolation = Literal["nearest", "bilinear"]
@@ -169,7 +172,33 @@ def rle(mask: Mask) -> RunLengths:
 
 
 def decode(encoded: RunLengths) -> Mask:
-    """The mask [height, width] of a run-length encoding."""
-    return coco_mask.decode({"size": encoded["size"], "counts": encoded["counts"].encode("ascii")}).astype(
-        bool
-    )
+    """The mask [height, width] of a run-length encoding, whoever made it.
+
+    The runs are summed up first: where they end early, pycocotools would hand out what lies in memory.
+
+    Raises:
+        ValueError: counts that are no compressed run lengths, or cover more or fewer pixels than the size.
+    """
+    (height, width), counts = encoded["size"], encoded["counts"]
+    runs = runs_of(counts) if _RUNS.fullmatch(counts) else [-1]
+    if min(runs) < 0 or sum(runs) != height * width:
+        raise ValueError(f"the counts are not COCO's compressed run lengths of {height} × {width} pixels")
+    return coco_mask.decode({"size": [height, width], "counts": counts.encode("ascii")}).astype(bool)
+
+
+def runs_of(counts: str) -> list[int]:
+    """Runs behind COCO's text: 5 bits a letter, the lowest first; from the third on, differences to the
+    run before last.
+    """
+    runs: list[int] = []
+    value = shift = 0
+    for letter in np.frombuffer(counts.encode("ascii"), np.uint8).astype(int) - ord("0"):
+        value |= (int(letter) & 31) << shift
+        shift += 5
+        if letter & 32:  # more of this run follows
+            continue
+        if letter & 16:
+            value -= 1 << shift
+        runs.append(value + runs[-2] if len(runs) > 2 else value)
+        value = shift = 0
+    return runs

@@ -1,12 +1,12 @@
 """Two pictures matched: which patch of one looks like which of the other, by the cosine of their features.
 
-The algorithms see features on two patch grids, [rows, columns, D] each, and know no pictures; `centres` and
-`patch_of` go between patches and pixels.
+`look` tells what a model sees in a photograph; all else is about features on two patch grids, [rows, columns,
+D] each. `centres` and `patch_of` go between patches and pixels.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import cv2
 import numpy as np
@@ -14,12 +14,20 @@ from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
 from scipy.spatial import cKDTree
 
+from dino_model.predictor import AttentionPredictor
+
 Features = NDArray[np.floating]
 Cells = NDArray[np.int64]
 Places = NDArray[np.float64]
+Sides = tuple[tuple[int, int], tuple[int, int]]  # of A and B
 
 Part = Literal["all", "foreground"]
 
+BLOCKS = 4  # the last ones, whose tokens are compared
+SCALES = (0.7, 1.0, 1.4)
+"""Sizes of B that are tried, see `best_scale`."""
+SHOWN = 100
+"""Lines that are drawn, of the surest matches: more hide the photographs."""
 CHUNK = 2048  # patches whose similarities with all others are held at once
 NEIGHBOURHOOD = 2  # patches around the nearest one that are no rivals: they show the same thing
 LEAST_TEXTURE = 4.0  # standard deviation of a patch's grey values, of 255
@@ -55,6 +63,19 @@ class Matches:
         return len(self.a)
 
 
+def look(predictor: AttentionPredictor, picture: NDArray[np.uint8]) -> Seen:
+    """What a model knows of a photograph's patches: tokens after each of its last `BLOCKS` blocks.
+
+    Args:
+        predictor: has encoded the photograph.
+        picture: the photograph [H, W, 3].
+
+    """
+    blocks = range(max(0, predictor.blocks - BLOCKS), predictor.blocks)
+    features = joined([predictor.token_features(block) for block in blocks])
+    return Seen(features, textured_patches(picture, predictor.grid))
+
+
 def joined(blocks: Sequence[Features]) -> Features:
     """Features of several blocks side by side, each as loud as the others: [rows, columns, sum of D]."""
     parts = []
@@ -63,6 +84,11 @@ def joined(blocks: Sequence[Features]) -> Features:
         spread = np.linalg.norm(one - one.mean(axis=(0, 1)), axis=-1).mean()
         parts.append(one / (spread or 1))
     return np.concatenate(parts, axis=-1)
+
+
+def is_flat(picture: NDArray[np.uint8]) -> bool:
+    """Whether every pixel of a picture [H, W, 3] has the same colour: no part of it looks like anything."""
+    return bool((picture == picture[0, 0]).all())
 
 
 def textured_patches(picture: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.bool_]:
@@ -92,9 +118,17 @@ def prepared(a: Features, b: Features, around: int = 1) -> tuple[Features, Featu
     return a - mean, b - mean
 
 
+def unit_vectors(features: Features) -> NDArray[np.float32]:
+    """Features [..., D] as vectors of length 1 in reading order, [patches, D]; one of zeros stays."""
+    flat = np.asarray(features, np.float32).reshape(-1, features.shape[-1])
+    lengths = np.linalg.norm(flat, axis=-1, keepdims=True)
+    units: NDArray[np.float32] = (flat / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return units
+
+
 def similarities(a: Features, b: Features, patch: tuple[int, int]) -> NDArray[np.float32]:
     """Cosine of one patch of A, given by row and column, with every patch of B: [rows, columns]."""
-    cosines: NDArray[np.float32] = _units(b) @ _units(a[patch][None])[0]
+    cosines: NDArray[np.float32] = unit_vectors(b) @ unit_vectors(a[patch][None])[0]
     return cosines.reshape(b.shape[:2])
 
 
@@ -110,7 +144,7 @@ def nearest(a: Features, b: Features) -> Nearest:
     Source: the ratio is Lowe's (2004, "Distinctive image features from scale-invariant keypoints", section
     7.1); that neighbours are no rivals suits features that lie densely.
     """
-    units_a, units_b = _units(a), _units(b)
+    units_a, units_b = unit_vectors(a), unit_vectors(b)
     parts = [_nearest(units_a[at : at + CHUNK], units_b, b.shape[:2]) for at in range(0, len(units_a), CHUNK)]
     return Nearest(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -230,6 +264,27 @@ def centres(
     return (np.asarray(cells) + 0.5) * sides - 0.5
 
 
+def in_pixels(matches: Matches, grids: Sides, sizes: Sides) -> tuple[Places, Places]:
+    """y and x of matches in both pictures: [matches, 2] each.
+
+    Args:
+        matches: between two patch grids.
+        grids: rows and columns of both.
+        sizes: height and width of both pictures.
+    """
+    return centres(matches.a, grids[0], sizes[0]), centres(matches.b, grids[1], sizes[1])
+
+
+def listed(matches: Matches, grids: Sides, sizes: Sides) -> list[dict[str, Any]]:
+    """The same as JSON, with cosine and ratio; arguments as `in_pixels`."""
+    places = (each.round(1).tolist() for each in in_pixels(matches, grids, sizes))
+    figures = (each.astype(float).round(4).tolist() for each in (matches.cosine, matches.ratio))
+    return [
+        {"a": a, "b": b, "cosine": cosine, "ratio": ratio}
+        for a, b, cosine, ratio in zip(*places, *figures, strict=True)
+    ]
+
+
 def patch_of(point: tuple[int, int], grid: tuple[int, int], picture: tuple[int, int]) -> tuple[int, int]:
     """Row and column of the patch under a pixel y, x of a picture of height × width.
 
@@ -287,14 +342,6 @@ def _nearest(
     rival = 1 - cosines.max(axis=1)
     ratio = np.where(rival > 0, (1 - best) / np.where(rival > 0, rival, 1), 1).clip(0, 1)
     return index, best, ratio.astype(np.float32)
-
-
-def _units(features: Features) -> NDArray[np.float32]:
-    """[..., D] -> vectors of length 1 in reading order, [patches, D]; one of zeros stays."""
-    flat = np.asarray(features, np.float32).reshape(-1, features.shape[-1])
-    lengths = np.linalg.norm(flat, axis=-1, keepdims=True)
-    units: NDArray[np.float32] = (flat / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return units
 
 
 def _components(vectors: NDArray[np.float64], count: int) -> NDArray[np.float64]:

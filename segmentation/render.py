@@ -29,7 +29,7 @@ _HEAD_COLORS = (
 )  # fmt: skip
 
 
-BAND = 512  # rows that are blended at once
+BAND = 512  # rows that are drawn at once: whole photographs of 50 megapixels would take gigabytes
 CAP = 98  # percentile of a map from which on all is shown alike, so that one hot patch does not dim the rest
 
 Scale = Literal["median", "capped", "full"]
@@ -72,8 +72,7 @@ def heat_map(
             f"no colormap {colormap!r}; matplotlib has viridis, inferno, magma, cividis, gray and others"
         )
     scaled = enlarge(_to_unit(values, value_range), size, interpolation)
-    colors = (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
-    return colors[(scaled * 255).round().astype(np.uint8)]
+    return color_table(colormap)[(scaled * 255).round().astype(np.uint8)]
 
 
 def blend(picture: Picture, layer: Picture, opacity: float | NDArray[np.floating]) -> Picture:
@@ -81,7 +80,7 @@ def blend(picture: Picture, layer: Picture, opacity: float | NDArray[np.floating
     alpha = np.asarray(opacity, dtype=np.float32)
     alpha = np.broadcast_to(alpha[..., None] if alpha.ndim == 2 else alpha, (*picture.shape[:-1], 1))
     blended = np.empty_like(picture)
-    for top in range(0, len(picture), BAND):  # whole photographs of 50 megapixels would take gigabytes
+    for top in range(0, len(picture), BAND):
         band = slice(top, top + BAND)
         blended[band] = np.rint(picture[band] * (1 - alpha[band]) + layer[band] * alpha[band])
     return blended
@@ -170,9 +169,8 @@ def overlay_glow(
         colormap: a matplotlib name.
         diverging: the middle counts for nothing, both ends for most.
     """
-    table = (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
     weights = np.abs(2 * shares - 1) if diverging else shares
-    layer = table[(shares * 255).round().astype(np.uint8)]
+    layer = color_table(colormap)[(shares * 255).round().astype(np.uint8)]
     return blend(_dimmed(picture), layer, opacity * weights)
 
 
@@ -298,6 +296,45 @@ def legend(entries: Sequence[tuple[str, Sequence[int]]], width: int, text_size: 
     return np.array(strip)
 
 
+def color_bar(
+    colormap: str,
+    value_range: tuple[float, float],
+    width: int,
+    *,
+    capped: bool = True,
+    percent: bool = False,
+) -> Picture:
+    """A white strip with the colours of a map between the values that they begin and end with.
+
+    Args:
+        colormap: a matplotlib name.
+        value_range: as `display_range` gives it.
+        width: of the strip, in pixels; words that do not fit are cut.
+        capped: values beyond the range have the colours of its ends.
+        percent: the values are shares.
+
+    Returns:
+        [height, width, 3].
+    """
+    size = max(14, width // 40)
+    font, pad = ImageFont.load_default(size), size // 2
+    numbers = [f"{100 * value:.4g} %" if percent else f"{value:.4g}" for value in value_range]
+    ends = [number + word * capped for number, word in zip(numbers, (" or less", " or more"), strict=True)]
+    left, right = (int(font.getlength(text)) + 2 * pad for text in ends)
+    strip = Image.new("RGB", (width, 2 * size), "white")
+    draw = ImageDraw.Draw(strip)
+    draw.text((pad, size), ends[0], fill="black", font=font, anchor="lm")
+    draw.text((width - pad, size), ends[1], fill="black", font=font, anchor="rm")
+    if (room := width - left - right) > 0:
+        strip.paste(Image.fromarray(color_table(colormap)[None]).resize((room, size)), (left, pad))
+    return np.array(strip)
+
+
+def color_table(colormap: str) -> Picture:
+    """The 256 colours of a matplotlib colour map: [256, 3]."""
+    return (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
+
+
 def with_legend(picture: Picture, entries: Sequence[tuple[str, Sequence[int]]]) -> Picture:
     """The picture over its `legend`."""
     return stack([picture, legend(entries, picture.shape[1])])
@@ -337,26 +374,36 @@ def color_map(colors: NDArray[np.floating], size: tuple[int, int]) -> Picture:
     )
 
 
+def line_colors(in_a: NDArray[np.floating], height: int) -> NDArray[np.uint8]:
+    """A colour for each match, by how far down in A it starts, a picture of this height: [matches, 3]."""
+    hues: NDArray[np.uint8] = matplotlib.colormaps["turbo"](in_a[:, 0] / height, bytes=True)[:, :3]
+    return hues
+
+
 def match_lines(
-    a: Picture, b: Picture, in_a: NDArray[np.floating], in_b: NDArray[np.floating], gap: int = 8
+    a: Picture,
+    b: Picture,
+    in_a: NDArray[np.floating],
+    in_b: NDArray[np.floating],
+    colors: NDArray[np.uint8],
+    gap: int = 8,
 ) -> Picture:
-    """Two pictures side by side and a line for each match, coloured by how far down in A it starts.
+    """Two pictures side by side and a line for each match.
 
     Args:
         a, b: pictures of any sizes.
         in_a, in_b: y and x of the matches [matches, 2], in pixels.
+        colors: of the lines [matches, 3], such as `line_colors`.
     """
     sheet = side_by_side(a, b, gap=gap)
     shift = np.array([0, a.shape[1] + gap])
-    hues = (matplotlib.colormaps["turbo"](in_a[:, 0] / a.shape[0])[:, :3] * 255).round()
     width = max(1, min(sheet.shape[:2]) // 400)
-    for start, end, hue in zip(in_a.round(), (in_b + shift).round(), hues, strict=True):
+    for start, end, hue in zip(in_a.round(), (in_b + shift).round(), colors.tolist(), strict=True):
         first, last = ((int(x), int(y)) for y, x in (start, end))
-        color = tuple(int(part) for part in hue)
-        cv2.line(sheet, first, last, color, width, cv2.LINE_AA)
+        cv2.line(sheet, first, last, hue, width, cv2.LINE_AA)
         for point in (first, last):
             cv2.circle(sheet, point, 2 * width + 1, (0, 0, 0), -1, cv2.LINE_AA)
-            cv2.circle(sheet, point, 2 * width, color, -1, cv2.LINE_AA)
+            cv2.circle(sheet, point, 2 * width, hue, -1, cv2.LINE_AA)
     return sheet
 
 
@@ -459,8 +506,11 @@ def _to_unit(values: NDArray[Any], value_range: tuple[float, float] | None) -> N
 
 def _dimmed(picture: Picture) -> Picture:
     """The picture in grey, at half its brightness, so that colours laid over it carry the meaning."""
-    grey = picture @ np.array([0.299, 0.587, 0.114])
-    return np.repeat(np.rint(grey * 0.5).astype(np.uint8)[..., None], 3, axis=2)
+    dimmed = np.empty_like(picture)
+    for top in range(0, len(picture), BAND):
+        band = slice(top, top + BAND)
+        dimmed[band] = np.rint(picture[band] @ np.array([0.299, 0.587, 0.114]) * 0.5)[..., None]
+    return dimmed
 
 
 def _draw_contour(picture: Picture, mask: Mask, color: NDArray[np.uint8], width: int) -> None:

@@ -33,7 +33,7 @@ def oracle(oracle_folder: Path) -> Oracle:
 def _torch_runs_the_encoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--engine auto` means torch in tests, whether OpenVINO is installed or not, but where it is tested."""
     if request.path.name != "test_engine.py":
-        monkeypatch.setattr("dino_model.engine.installed", lambda: False)
+        monkeypatch.setattr("dino_model.graphs.installed", lambda: False)
 
 
 @pytest.fixture(scope="session")

@@ -1,23 +1,28 @@
-"""A run's folder: configuration, checkpoints and log, each loadable whenever the power goes.
+"""A run's folder: configuration, checkpoints and log, each loadable whenever the power goes::
 
-RUN/config.json        what is trained, in words and numbers, enough to go on or to begin again:
-                       "backbone", "networks" (name: prefix in the state), "mean", "std" to load one by,
-                       "recipe", "data", "seed", "precision", "init", "command", "versions", "changes"
-RUN/checkpoint.pt      the newest state: {"format", "step", "method", "optimizer"}
-RUN/step-00012000.pt   milestones: {"format", "step", "method"}
-RUN/log.jsonl          one line per step
+    RUN/config.json        what is trained, in words and numbers, enough to go on or to begin again:
+                           "backbone", "networks" (name: prefix in the state), "mean", "std" to load one by,
+                           "recipe", "data", "seed", "precision", "init", "command", "versions", "changes"
+    RUN/checkpoint.pt      the newest state: {"format", "step", "method", "optimizer", "scaler"}
+    RUN/step-00012000.pt   milestones: {"format", "step", "method"}
+    RUN/log.jsonl          one line per step
+    RUN/.lock              while it is trained: by which process
+
+Of the milestones `--keep N` leaves the newest.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 from torch import nn
+from torch.amp import GradScaler
 from torch.utils._pytree import tree_map_only
 
 from dino_model import files
@@ -47,6 +52,21 @@ class Run:
     def log(self) -> Path:
         """One JSON line per step."""
         return self.folder / "log.jsonl"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from training this run while the block runs.
+
+        Raises:
+            RunError: one of them does.
+        """
+        try:
+            with files.held(self.folder / ".lock"):
+                yield
+        except files.Held as holder:
+            raise RunError(
+                f"{self.folder} is being trained by {holder}: wait for it, end it, or pass another --output"
+            ) from None
 
     def lines(self) -> list[dict[str, Any]]:
         """The log; a last line that is cut short, as while it is written, is left out.
@@ -110,7 +130,7 @@ class Run:
         A milestone is kept beside it; of those but the newest `keep` are removed, 0 for none.
         """
         if milestone:
-            networks = {name: value for name, value in state.items() if name != "optimizer"}
+            networks = {name: state[name] for name in ("format", "step", "method")}
             _write(self.folder / f"step-{state['step']:08d}.pt", networks)
         _write(self.checkpoint, state)
         for left in sorted(self.folder.glob("step-*.pt"))[: -keep if keep else 0]:
@@ -133,8 +153,8 @@ class Run:
         _write(target.checkpoint, {"format": FORMAT, "step": state["step"], "method": halved})
         return int(state["step"])
 
-    def load(self, method: nn.Module, optimizer: Optimizer) -> int:
-        """Put the newest state into method and optimizer; returns the steps done.
+    def load(self, method: nn.Module, optimizer: Optimizer, scaler: GradScaler | None = None) -> int:
+        """Put the newest state into method, optimizer and the scaler of the loss; returns the steps done.
 
         Raises:
             RunError: no readable checkpoint, or one that does not fit.
@@ -147,6 +167,8 @@ class Run:
         try:
             method.load_state_dict(state["method"])
             optimizer.load_state_dict(state["optimizer"])
+            if scaler and scaler.is_enabled() and state.get("scaler"):  # none: it was another precision
+                scaler.load_state_dict(state["scaler"])
         except (RuntimeError, ValueError) as error:
             raise RunError(
                 f"{self.checkpoint} does not fit the configuration: {first_misfit(error)}"
@@ -170,13 +192,16 @@ class Run:
         files.write_text(self.log, "".join(f"{line}\n" for line in lines if _logged_step(line) < step))
 
 
-def snapshot(step: int, method: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+def snapshot(
+    step: int, method: nn.Module, optimizer: Optimizer, scaler: GradScaler | None = None
+) -> dict[str, Any]:
     """A copy of the state after `step` steps, on the CPU: training goes on while it is written."""
     state = {
         "format": FORMAT,
         "step": step,
         "method": method.state_dict(),
         "optimizer": optimizer.state_dict(),
+        "scaler": scaler.state_dict() if scaler else {},
     }
     copied: dict[str, Any] = tree_map_only(torch.Tensor, lambda t: t.detach().to("cpu", copy=True), state)
     return copied
@@ -196,11 +221,19 @@ class Saver:
     def __enter__(self) -> "Saver":
         return self
 
-    def save(self, step: int, method: nn.Module, optimizer: Optimizer, *, milestone: bool = False) -> None:
+    def save(
+        self,
+        step: int,
+        method: nn.Module,
+        optimizer: Optimizer,
+        scaler: GradScaler | None = None,
+        *,
+        milestone: bool = False,
+    ) -> None:
         """Begin to write the state after `step` steps, when the one before is written."""
         if self.run is not None:
             self.wait()
-            state = snapshot(step, method, optimizer)
+            state = snapshot(step, method, optimizer, scaler)
             self.writing = self.thread.submit(self.run.write, state, milestone=milestone, keep=self.keep)
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dino_model.errors import SettingError
-from dino_model.images import ImageError, Images
+from dino_model.images import ImageError, Images, ShardError
 from training.crops import CropConfig, Crops, MultiCrop
 from training.decoding import decode
 from training.distributed import rank, world
@@ -77,10 +77,11 @@ class Order(Sampler[list[tuple[int, int]]]):
         for step in range(self.first_step, self.steps):
             epoch, batch = divmod(step, per_epoch)
             if batch == 0 or step == self.first_step:
-                order = torch.randperm(self.pictures, generator=_generator(self.seed, epoch)).tolist()
+                order = torch.randperm(self.pictures, generator=_generator(self.seed, epoch))
             start = batch * self.batch_size
             positions = range(step * self.batch_size, (step + 1) * self.batch_size)
-            yield list(zip(positions, order[start : start + self.batch_size], strict=True))[self.part]
+            pictures = order[start : start + self.batch_size].tolist()
+            yield list(zip(positions, pictures, strict=True))[self.part]
 
 
 class CropDataset(Dataset[Sample | ImageError]):
@@ -128,6 +129,8 @@ class CropDataset(Dataset[Sample | ImageError]):
             place = i % len(self.images)
             try:
                 return self._decoded(place), -1 if labels is None else labels[place], tuple(broken)
+            except ShardError:
+                raise  # no other picture takes the place of a whole tar
             except ImageError as error:
                 broken.append(str(error))
         raise ImageError(f"{len(broken)} pictures in a row cannot be read; the first: {broken[0]}")

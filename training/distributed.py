@@ -7,14 +7,18 @@ the gradients. A rank has its own consecutive share of every global batch.
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
+
+from dino_model.errors import EXPECTED, sentence
+from dino_model.ranks import rank, world
 
 if TYPE_CHECKING:
     from training.methods.base import Batch, Loss, Method
@@ -24,16 +28,6 @@ class LostRank(RuntimeError):
     """Another process of the training ended, or cannot be reached any more."""
 
 
-def rank() -> int:
-    """Number of this process, from 0."""
-    return dist.get_rank() if _initialised() else 0
-
-
-def world() -> int:
-    """Number of processes."""
-    return dist.get_world_size() if _initialised() else 1
-
-
 @contextmanager
 def joined(device: torch.device) -> Iterator[torch.device]:
     """The process group that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT tell of; none without them.
@@ -41,7 +35,7 @@ def joined(device: torch.device) -> Iterator[torch.device]:
     Yields this process's device: with CUDA that of LOCAL_RANK. What ranks but the first print is dropped.
 
     Raises:
-        LostRank: in place of what torch says when another rank is gone.
+        LostRank: in place of what torch says when another rank is gone, with what that one gave as reason.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield device
@@ -57,12 +51,24 @@ def joined(device: torch.device) -> Iterator[torch.device]:
     try:
         with _silent() if rank() else nullcontext():
             yield device
-    except RuntimeError as error:
+    except EXPECTED as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
-            raise LostRank("another process of the training ended or cannot be reached") from error
+            raise LostRank(_reason(store)) from error
+        if rank() and not isinstance(error, LostRank):
+            with suppress(RuntimeError):  # where the first process, who is to tell it, is gone already
+                store.set("ended", f"process {rank()}: {sentence(error)}")
+            raise LostRank(sentence(error)) from error
         raise
     finally:
         dist.destroy_process_group()
+
+
+def _reason(store: dist.Store) -> str:
+    """Why another process ended, as far as it could still say; the first, who speaks, keeps the store."""
+    told = rank() == 0 and store.check(["ended"])
+    return (
+        store.get("ended").decode() if told else "another process of the training ended or cannot be reached"
+    )
 
 
 @contextmanager
@@ -201,13 +207,15 @@ class DataParallelLoss:
                 # Buffers are the same on all ranks. The setting's new name is younger than torch 2.9.
                 self.loss = DistributedDataParallel(self.loss, broadcast_buffers=False)
 
-    def backward(self, batch: "Batch", step: int, share: float, *, last: bool, autocast_to: Any) -> "Loss":
+    def backward(
+        self, batch: "Batch", step: int, scaler: GradScaler, share: float, *, last: bool, autocast_to: Any
+    ) -> "Loss":
         """The loss of a micro-batch, its `share` of the gradients added up; with the `last`, over ranks."""
         alone = self.loss.no_sync() if isinstance(self.loss, DistributedDataParallel) and not last else None
         with alone or nullcontext():
             with autocast_to:
                 loss: Loss = self.loss(batch, step)
-            (loss.value * share).backward()
+            (scaler.scale(loss.value) * share).backward()
         return loss
 
 
@@ -220,7 +228,3 @@ class _TrainingLoss(nn.Module):
 
     def forward(self, batch: "Batch", step: int) -> "Loss":
         return self.method.training_loss(batch, step)
-
-
-def _initialised() -> bool:
-    return dist.is_available() and dist.is_initialized()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
@@ -96,11 +97,31 @@ def late(lines: Sequence[Line], name: str) -> float | None:
 
 
 def collapse(lines: Sequence[Line], method: type[Method] | Method) -> Finding | None:
-    """The method's own collapse."""
+    """The method's own collapse; or the one that its figures are falling to."""
     names = [name for name in lines[-1] if not name.startswith(("knn_", "lift_", "rank_"))]
     now = {name: value for name in names if (value := late(lines, name)) is not None}
-    told = method.diagnose(now)
-    return Finding("collapse", told) if told else None
+    if told := method.diagnose(now):
+        return Finding("collapse", told)
+    recent = lines[len(lines) // 2 :]
+    if len(recent) < ENOUGH:
+        return None
+    told = method.diagnose({name: heading([line[name] for line in recent if name in line]) for name in now})
+    words = f"on its way, if the next {len(recent)} steps go like the last {len(recent)}"
+    return Finding("collapse", f"{words}: {told}") if told else None
+
+
+def heading(values: Sequence[float]) -> float:
+    """Where a figure will be after as many steps again, if it goes on falling at the slowest of its paces.
+
+    Paces are ratios of the means of neighbouring quarters: a fall that levels off, as a healthy run's does,
+    is taken to go on as slowly as it ends. A figure that did not fall all the way, or is not positive, stays.
+    """
+    quarter = len(values) // 4
+    means = [fmean(values[i * quarter : (i + 1) * quarter]) for i in range(4)] if quarter else []
+    if not means or min(means) <= 0:
+        return fmean(values)
+    pace = max(after / before for before, after in pairwise(means))
+    return means[-1] * min(1.0, pace) ** 4
 
 
 def lost_rank(lines: Sequence[Line]) -> Finding | None:

@@ -1,29 +1,25 @@
 """The training loop. It knows steps, rates, gradients and files, and no method's name."""
 
-import json
-import math
-import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.amp import GradScaler
 
 from dino_model.device import ComputePrecision, autocast
 from training.checkpoint import Run, Saver
 from training.crops import Crops, MultiCrop, normalise
 from training.data import Loaded
 from training.distributed import DataParallelLoss, all_mean, any_rank, barrier, rank, world
+from training.logs import Diverged, Figures, Journal, JsonLines, Logger, Observer, Scalar
 from training.methods.base import Batch, Loss, Method
 from training.optim import Optimizer, clip_each, gradient_norms, set_rates
 from training.plan import Plan
-
-
-class Diverged(RuntimeError):
-    """Loss or weights are not numbers any more; the newest checkpoint is from before."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +36,37 @@ class Arithmetic:
 
     cutter: MultiCrop | None = None
     """Who knows what flips and photometry are left to the device."""
+    picture_share: float = 0.0
+    """Of the device's peak arithmetic, what one picture a second takes; 0: not known."""
+    scaler: GradScaler = field(init=False)
+    """Of the loss in fp16; else it does nothing."""
+
+    def __post_init__(self) -> None:
+        scaler = GradScaler(self.device.type, enabled=self.precision == "fp16")
+        object.__setattr__(self, "scaler", scaler)  # it has a state, the settings are frozen
+
+    def clock(self, pictures: int, seconds: float, waited: float) -> dict[str, float]:
+        """What a step of this rank that took so long tells of all, and of this rank's device."""
+        pace = world() * pictures / seconds
+        told = {"images_per_second": pace, "data_wait": waited / seconds}
+        if self.device.type == "cuda":
+            told["device_memory"] = torch.cuda.max_memory_allocated(self.device)
+        if self.picture_share:
+            told["utilisation"] = self.picture_share * pace / world()
+        return told
+
+    def fetched(self, loaded: Loaded) -> Batch:
+        """`normalised`, on a CUDA device beside the step that is being computed."""
+        if self.device.type != "cuda":
+            return self.normalised(loaded)
+        here, beside = torch.cuda.current_stream(self.device), _fetching_stream(self.device)
+        with torch.cuda.stream(beside):
+            batch = self.normalised(loaded)
+        here.wait_stream(beside)
+        for tensor in (*batch.crops, batch.labels):
+            if tensor is not None:
+                tensor.record_stream(here)  # its memory is free again when the step is done with it
+        return batch
 
     def normalised(self, loaded: Loaded) -> Batch:
         """A batch of uint8 crops, as a method takes it: on the device, with its photometry, fp32."""
@@ -53,6 +80,31 @@ class Arithmetic:
         return Batch(normalise(crops, self.mean, self.std, self.device), labels, batch.randomness)
 
 
+@dataclass(frozen=True)
+class Watch:
+    """What is saved of a training while it goes on, where it is told, who looks at it, and what ends it."""
+
+    save_every: int = 200
+    """Steps between two checkpoints, which are written while training goes on."""
+    milestone_every: int = 5000
+    """Steps between two checkpoints that stay beside the newest one."""
+    keep: int = 0
+    """Of these, so many stay, the newest; 0: all."""
+    loggers: Sequence[Logger] = ()
+    """Where the figures go, beside the run's log."""
+    observe: Observer = lambda *_: None
+    """Sees what is logged of a step, and what was wrong with unreadable pictures, as soon as the device has
+    it: on an accelerator while the next step is computed."""
+    look: Callable[[int], Mapping[str, float]] = lambda _: {}
+    """Sees the networks after every step, and may give figures of them."""
+    interrupted: Callable[[], bool] = lambda: False
+    """Where it says so on any rank, training ends after the step at hand, with a checkpoint."""
+
+
+UNWATCHED = Watch()
+"""Checkpoints at the usual steps, and nobody looks."""
+
+
 def train_step(
     method: Method,
     optimizer: Optimizer,
@@ -62,31 +114,30 @@ def train_step(
     autocast_to: AbstractContextManager,
     accumulate: int = 1,
     parallel: DataParallelLoss | None = None,
-) -> dict[str, float]:
+    scaler: GradScaler | None = None,
+) -> Figures:
     """One step: losses in the context `autocast_to`, gradients, clipping, update; returns what to log.
 
-    `parallel` computes the method's loss over all ranks; left out: there is one.
-
-    Raises:
-        Diverged: the loss is NaN or infinite; nothing was updated.
+    `parallel` computes the method's loss over all ranks; left out: there is one. With a `scaler` the loss is
+    scaled so that fp16 holds its gradients; where it does not, the update is skipped and the scale lowered.
     """
     set_rates(optimizer, float(plan.lr[step]), float(plan.weight_decay[step]))
     optimizer.zero_grad(set_to_none=True)
     parallel, parts = parallel or DataParallelLoss(method), batch.split(accumulate)
+    scaler, stepper = scaler or GradScaler(enabled=False), cast(Any, optimizer)
     losses = [
-        parallel.backward(part, step, 1 / accumulate, last=part is parts[-1], autocast_to=autocast_to)
+        parallel.backward(part, step, scaler, 1 / accumulate, last=part is parts[-1], autocast_to=autocast_to)
         for part in parts
     ]
-    logs = mean_logs(losses)
-    if not math.isfinite(logs["loss"]):
-        raise Diverged(f"the loss is {logs['loss']} at step {step}, with learning rate {plan.lr[step]:.3g}")
     method.after_backward(step)
-    logs |= gradient_norms(optimizer.param_groups)
+    scaler.unscale_(stepper)
+    logs = mean_logs(losses) | gradient_norms(optimizer.param_groups)
     if plan.clip_grad:
         clip_each((p for group in optimizer.param_groups for p in group["params"]), plan.clip_grad)
-    optimizer.step()
+    scaler.step(stepper)
+    logs |= updated_scale(scaler, batch.crops.views.device)
     method.after_step(step, [loss.kept for loss in losses])
-    return logs | plan.at(step)
+    return Figures(logs | plan.at(step))
 
 
 def train(
@@ -98,62 +149,79 @@ def train(
     *,
     run: Run,
     first_step: int = 0,
-    save_every: int = 200,
-    milestone_every: int = 5000,
-    keep: int = 0,
-    observe: Callable[[int, dict[str, float], Sequence[str]], dict[str, float]] = lambda *_: {},
-    interrupted: Callable[[], bool] = lambda: False,
+    watch: Watch = UNWATCHED,
 ) -> int:
     """Train from `first_step` to the end of the plan, with checkpoints and a log in `run`.
 
-    `observe(step, logs, broken)` sees every step, with what was wrong with unreadable pictures, and may add
-    to its line in the log. When `interrupted()` says so on any rank, training ends after the step at hand,
-    with a checkpoint. Checkpoints are written while training goes on, by the first rank, which also writes
-    the log; the newest `keep` milestones stay, 0 for all. Returns the number of steps done.
+    The first rank writes both. Returns the number of steps done.
 
     Raises:
         Diverged: the loss is no number, or the weights that a checkpoint was to hold are none.
         OSError: a checkpoint or the log could not be written; the former checkpoint is whole.
     """
-    done, first = first_step, rank() == 0
+    done, first, state = first_step, rank() == 0, (method, optimizer, arithmetic.scaler)
     parallel = DataParallelLoss(method)
-    path = run.log if first else Path(os.devnull)
-    with Saver(run if first else None, keep) as saver:
+    with (
+        Saver(run if first else None, watch.keep) as saver,
+        Journal([JsonLines(run.log), *watch.loggers] if first else [], watch.observe) as journal,
+    ):
         if first_step == 0:
-            saver.save(0, method, optimizer, milestone=True)
+            saver.save(0, *state, milestone=True)
             saver.wait()  # a disk without room is known before the first step
-        with path.open("a", encoding="utf-8", buffering=1) as log:
+        begun = time.perf_counter()
+        for step, loaded in enumerate(batches, first_step):
+            waited = time.perf_counter() - begun
+            batch, context = arithmetic.fetched(loaded), autocast(arithmetic.precision, arithmetic.device)
+            figures = train_step(
+                method,
+                optimizer,
+                batch,
+                step,
+                plan,
+                context,
+                arithmetic.accumulate,
+                parallel,
+                arithmetic.scaler,
+            )
+            journal.wait()
+            clock = arithmetic.clock(batch.pictures, time.perf_counter() - begun, waited)
+            journal.add(step, figures, {**clock, **watch.look(step)}, loaded.broken)
+            done = step + 1
+            milestone = done % watch.milestone_every == 0 or done == plan.steps
+            stop = any_rank(watch.interrupted(), arithmetic.device)
+            if milestone or stop or done % watch.save_every == 0:
+                journal.flush()
+                _check_finite(method, step)
+                saver.save(done, *state, milestone=milestone)
+            saver.check()
+            if stop:
+                break
+            # What waits for the next batch counts as training, what watched and saved does not.
             begun = time.perf_counter()
-            for step, loaded in enumerate(batches, first_step):
-                waited = time.perf_counter() - begun
-                context = autocast(arithmetic.precision, arithmetic.device)
-                batch = arithmetic.normalised(loaded)
-                logs = train_step(
-                    method, optimizer, batch, step, plan, context, arithmetic.accumulate, parallel
-                )
-                seconds = time.perf_counter() - begun
-                logs["images_per_second"] = world() * batch.pictures / seconds
-                logs["data_wait"] = waited / seconds
-                done = step + 1
-                log.write(json.dumps({"step": step} | logs | observe(step, logs, loaded.broken)) + "\n")
-                milestone = done % milestone_every == 0 or done == plan.steps
-                stop = any_rank(interrupted(), arithmetic.device)
-                if milestone or stop or done % save_every == 0:
-                    _check_finite(method, step)
-                    saver.save(done, method, optimizer, milestone=milestone)
-                saver.check()
-                if stop:
-                    break
-                # What waits for the next batch counts as training, what watched and saved does not.
-                begun = time.perf_counter()
     barrier()  # a rank that ends before the last checkpoint is written may have the first one killed
     return done
 
 
-def mean_logs(losses: Sequence[Loss]) -> dict[str, float]:
-    """The loss and what else is logged, over micro-batches and ranks: one transfer from the device."""
+def mean_logs(losses: Sequence[Loss]) -> dict[str, Scalar]:
+    """The loss and what else is logged, over micro-batches and ranks; still on the device."""
     table = torch.stack([torch.stack([loss.value.detach(), *loss.logs.values()]) for loss in losses])
-    return dict(zip(["loss", *losses[0].logs], all_mean(table.mean(dim=0)).tolist(), strict=True))
+    return dict(zip(["loss", *losses[0].logs], all_mean(table.mean(dim=0)), strict=True))
+
+
+def updated_scale(scaler: GradScaler, device: torch.device) -> dict[str, Scalar]:
+    """The scale of the loss in this step, and whether the step was skipped, before it changes; or nothing."""
+    if not scaler.is_enabled():
+        return {}
+    one = torch.ones((), device=device)
+    before = scaler.scale(one)
+    scaler.update()
+    return {"loss_scale": before, "skipped": scaler.scale(one) < before}
+
+
+@cache
+def _fetching_stream(device: torch.device) -> torch.cuda.Stream:
+    """Where batches are fetched to a device."""
+    return torch.cuda.Stream(device)
 
 
 def _check_finite(method: nn.Module, step: int) -> None:

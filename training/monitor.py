@@ -107,7 +107,7 @@ class Progress:
 
 @dataclass
 class Monitor:
-    """Watches every step of a run; called with step, logs and what was wrong with unreadable pictures."""
+    """Watches every step of a run: `look` sees the networks, then the call what is logged of the step."""
 
     progress: Progress
     method: Method
@@ -125,20 +125,27 @@ class Monitor:
     broken: set[str] = field(default_factory=set)
     """What was wrong with each unreadable picture so far."""
 
-    def __call__(self, step: int, logs: dict[str, float], broken: Sequence[str]) -> dict[str, float]:
-        """Values to add to the step's line in the log."""
-        self.progress.show(step, dict(islice(logs.items(), 3)))  # the loss, and what the method names first
+    def look(self, step: int) -> dict[str, float]:
+        """Figures of the networks after a step, where it is time for them."""
+        found = teacher_distance(self.method) if self._looks(step) else {}
+        if self.probe and (step + 1) % self.probe_every == 0:
+            found |= self.probed(self.probe, step)
+        return found
+
+    def __call__(self, step: int, figures: dict[str, float], broken: Sequence[str]) -> None:
+        """Tell how far it is, which pictures cannot be read (`broken`), and what is wrong."""
+        self.progress.show(
+            step, dict(islice(figures.items(), 3))
+        )  # the loss, and what the method names first
         for message in sorted({*broken} - self.broken):
             say(f"skipped a picture: {message}")
         self.broken.update(broken)
-        looked = (step + 1) % self.diagnose_every == 0 or step + 1 == self.progress.steps
-        found = teacher_distance(self.method) if looked else {}
-        if self.probe and (step + 1) % self.probe_every == 0:
-            found |= self.probed(self.probe, step)
-        self.recent.append({"step": step} | logs | found)
-        if looked:
+        self.recent.append({"step": step} | figures)
+        if self._looks(step):
             self.warn(step)
-        return found
+
+    def _looks(self, step: int) -> bool:
+        return (step + 1) % self.diagnose_every == 0 or step + 1 == self.progress.steps
 
     def warn(self, step: int) -> None:
         """Say what is wrong, once for each cause."""

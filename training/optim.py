@@ -233,16 +233,18 @@ def clip_each(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
 
 
 @torch.no_grad()
-def gradient_norms(groups: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """L2 norm of the gradient of everything in the backbone, and of everything after it."""
+def gradient_norms(groups: Iterable[dict[str, Any]]) -> dict[str, Tensor]:
+    """L2 norm of the gradient of everything in the backbone, and of everything after it: scalars."""
     parts: dict[str, list[Tensor]] = {"backbone": [], "head": []}
     for group in groups:
         for name, parameter in zip(group["param_names"], group["params"], strict=True):
             if parameter.grad is not None:
                 parts["backbone" if "backbone." in name else "head"].append(parameter.grad)
-    norms = {part: torch.stack(torch._foreach_norm(many)).norm() for part, many in parts.items() if many}
-    values = torch.stack(list(norms.values())).tolist() if norms else []
-    return {f"gradient_norm_{part}": value for part, value in zip(norms, values, strict=True)}
+    return {
+        f"gradient_norm_{part}": torch.stack(torch._foreach_norm(many)).norm()
+        for part, many in parts.items()
+        if many
+    }
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ session.train(Run(Path("runs/first")))
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,20 @@ from dino_model.device import ComputePrecision
 from dino_model.errors import SettingError
 from dino_model.images import Images
 from training import initialise
+from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import CONFIG_FORMAT, Run, RunError
 from training.crops import MultiCrop
 from training.data import Loaded, batches
 from training.distributed import rank, synchronise_batch_norm, texts, world
-from training.loop import Arithmetic, train
+from training.loop import UNWATCHED, Arithmetic, Watch, train
 from training.optim import create_optimizer
 from training.plan import Plan
 from training.recipes import Recipe
+from training.utilisation import share_of_peak
+
+
+class OutOfMemory(RuntimeError):
+    """The device has no room for so much at once. The message names the option that takes less."""
 
 
 class Session:
@@ -39,6 +45,8 @@ class Session:
         precision: of the networks; the loss is always fp32.
         workers: processes that cut crops; 0: none but this one.
         accumulate: micro-batches that a batch is split into, for little memory.
+        checkpoint_activations: keep only the input of every trained block, and compute it again.
+        compile: let `torch.compile` make one function of every block.
 
     Raises:
         SettingError: settings that cannot be trained on these pictures.
@@ -54,26 +62,36 @@ class Session:
         precision: ComputePrecision = "fp32",
         workers: int = 0,
         accumulate: int = 1,
+        checkpoint_activations: bool = False,
+        compile: bool = False,
     ) -> None:
         self.recipe, self.images, self.seed, self.workers = recipe, images, seed, workers
         self.device = torch.device(device)
         check_ranks("pictures", f"{len(images):,} of fingerprint {images.inventory()}")
         check_ranks("settings", str((recipe, seed, precision, accumulate)))
         self.plan = Plan.of(recipe, len(images))
-        self.arithmetic = Arithmetic(
-            self.device, precision, recipe.mean, recipe.std, accumulate, MultiCrop(recipe.crops)
-        )
         classes = 0 if images.labels is None else len(images.classes)
+        share = share_of_peak(recipe, classes, self.device, precision)
+        self.arithmetic = Arithmetic(
+            self.device, precision, recipe.mean, recipe.std, accumulate, MultiCrop(recipe.crops), share
+        )
         check_batch(recipe, classes, accumulate)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             self.method = recipe.method.build(recipe.backbone, self.plan.method, classes).to(self.device)
+        if recipe.backbone.architecture == "resnet50":
+            self.method.to(memory_format=torch.channels_last)
         choose_training_attention(self.method, self.device, precision)
         check_batch_norm(self.method, recipe.batch_size, accumulate)
         if world() > 1 and self.device.type == "cuda":
             nn.SyncBatchNorm.convert_sync_batchnorm(self.method)
         elif world() > 1:
             synchronise_batch_norm(self.method)
+        for backbone in self.method.backbones().values():
+            if compile:
+                compile_blocks(backbone)
+            if checkpoint_activations:
+                recompute_blocks(backbone)
         self.optimizer = create_optimizer(recipe.optimizer.name, self.method.parameter_groups(), self.device)
 
     def start_from(self, run: Path | None = None, backbone: str | None = None) -> int | None:
@@ -114,7 +132,7 @@ class Session:
         for name, words in FIXED.items():
             if before.get(name) not in (None, now[name]):
                 raise RunError(f"cannot resume {run.folder}: {words} was {before[name]}, now {now[name]}")
-        step = run.load(self.method, self.optimizer)
+        step = run.load(self.method, self.optimizer, self.arithmetic.scaler)
         if rank() == 0:
             run.tidy(step)
         return step
@@ -133,37 +151,46 @@ class Session:
             finish=self.device.type == "cpu",
         )
 
-    def train(
-        self,
-        run: Run,
-        first_step: int = 0,
-        *,
-        save_every: int = 200,
-        milestone_every: int = 5000,
-        keep: int = 0,
-        observe: Callable[[int, dict[str, float], Sequence[str]], dict[str, float]] = lambda *_: {},
-        interrupted: Callable[[], bool] = lambda: False,
-    ) -> int:
-        """Train to the end, or until `interrupted`; arguments and errors as `training.loop.train`.
+    def train(self, run: Run, first_step: int = 0, watch: Watch = UNWATCHED) -> int:
+        """Train to the end, or until interrupted; errors as `training.loop.train`.
 
         At step 0 the run is created, after `resume` it goes on. Returns the number of steps done.
+
+        Raises:
+            OutOfMemory: the device has no room for a step.
         """
         if first_step == 0 and rank() == 0 and not (run.folder / "config.json").exists():
             run.create(self.config())
-        return train(
-            self.method,
-            self.optimizer,
-            self.batches(first_step),
-            self.plan,
-            self.arithmetic,
-            run=run,
-            first_step=first_step,
-            save_every=save_every,
-            milestone_every=milestone_every,
-            keep=keep,
-            observe=observe,
-            interrupted=interrupted,
-        )
+        try:
+            return train(
+                self.method,
+                self.optimizer,
+                self.batches(first_step),
+                self.plan,
+                self.arithmetic,
+                run=run,
+                first_step=first_step,
+                watch=watch,
+            )
+        except torch.OutOfMemoryError:
+            raise OutOfMemory(self.less_at_once(run)) from None
+
+    def less_at_once(self, run: Run) -> str:
+        """What to say when the device's memory does not suffice: which setting to lower, and how far."""
+        batch, parts, classes = self.recipe.batch_size, self.arithmetic.accumulate, len(self.images.classes)
+        own = batch // world()
+        full = f"{self.device} is out of memory with {own // parts} pictures at once"
+        for more in range(parts + 1, own + 1):
+            try:
+                check_batch(self.recipe, classes, more)
+                check_batch_norm(self.method, batch, more)
+            except SettingError:
+                continue
+            goes_on = f"--resume {run.folder} --accumulate {more}"
+            return f"{full}: go on with {goes_on}, which takes {own // more} with the same result"
+        if own > parts:
+            return f"{full}: begin anew with --batch-size {own // 2 * world()}"
+        return f"{full}: begin anew with a lower --local-crops or --global-size, or a smaller --architecture"
 
 
 FIXED = {
@@ -201,12 +228,12 @@ def check_batch_norm(method: nn.Module, pictures: int, accumulate: int) -> None:
 
 def check_batch(recipe: Recipe, classes: int, accumulate: int) -> None:
     """Raise SettingError for a batch that cannot be split so, or that the method cannot use."""
-    if not 1 <= accumulate <= recipe.batch_size or recipe.batch_size % accumulate:
-        raise SettingError(
-            f"--accumulate is {accumulate}, expected a divisor of the batch of {recipe.batch_size}"
-        )
     if recipe.batch_size % world():
         raise SettingError(f"--batch-size is {recipe.batch_size}, no multiple of the {world()} processes")
+    own = recipe.batch_size // world()
+    if not 1 <= accumulate <= own or own % accumulate:
+        share = f"{own}, each process's share of it" if world() > 1 else f"{own}"
+        raise SettingError(f"--accumulate is {accumulate}, expected a divisor of the batch of {share}")
     crops = recipe.crops
     recipe.method.check(
         recipe.batch_size,

@@ -8,13 +8,26 @@ from collections.abc import Callable
 from fastapi import APIRouter
 
 from app.lab import Lab
-from app.routes import clips, comparing, encodings, maps, page, photographs, programs, runs
+from app.routes import (
+    clips,
+    comparing,
+    encodings,
+    maps,
+    matching,
+    page,
+    photographs,
+    programs,
+    runs,
+    sheets,
+)
 
 ROOMS: tuple[Callable[[Lab], APIRouter], ...] = (
     page.routes,
     photographs.routes,
     encodings.routes,
     comparing.routes,
+    sheets.routes,
+    matching.routes,
     clips.routes,
     clips.following_routes,
     maps.routes,

@@ -15,11 +15,12 @@ from app import clip_files, following
 from app.clips import FRAME_SIDE, Clip
 from app.errors import NotHere
 from app.example_clips import EXAMPLES
+from app.files import jpeg
 from app.following import Following, SharedFeatures, from_runs
 from app.lab import Lab
 from app.lanes import Tell, in_thread, silent
 from app.limits import SIZES, Limits
-from app.photos import clean_name, jpeg
+from app.photos import clean_name
 from app.routes.asking import Answer, file_named, owner_of, slow, unless_left, upload
 from app.routes.encodings import Asked, known_file
 from segmentation.propagation import Labels

@@ -101,6 +101,12 @@ def routes(lab: Lab) -> APIRouter:
         _, found = await looks.compute(request, token, lambda one: one.features(block))
         return _array(found, "<f2")
 
+    @encodings.get("/rollout/{block}")
+    async def rollout(request: Request, token: str, block: int) -> Response:
+        """Float16: how much of every token comes from which, [tokens, tokens]."""
+        _, found = await looks.compute(request, token, lambda one: one.rollout(block))
+        return _array(found, "<f2")
+
     @encodings.get("/colors/{block}")
     async def colors(request: Request, token: str, block: int, quantity: Quantity) -> Response:
         """Float32: principal components of the patches as colours from 0 to 1, [rows, columns, 3]."""
@@ -226,6 +232,7 @@ def told(encoding: Encoding) -> Answer:
         "source": predictor.model.source,
         "precision": predictor.precision,
         "device": str(predictor.device),
+        "engine": predictor.engine,
         "input": seen,
         "seconds": encoding.seconds,
         "facts": [
@@ -234,7 +241,7 @@ def told(encoding: Encoding) -> Answer:
             ["Network", f"{encoding.blocks} blocks of {predictor.heads} heads"],
             ["Picture", f"{width} × {height} pixels, seen at {seen[1]} × {seen[0]}"],
             ["Grid", f"{columns} × {rows} patches of {predictor.patch_size} pixels"],
-            ["Precision", f"{predictor.precision} on {predictor.device}"],
+            ["Precision", f"{predictor.precision} on {predictor.device} by {predictor.engine}"],
             ["Encoded in", f"{encoding.seconds:.2f} s"],
         ],
     }

@@ -8,8 +8,6 @@ import os
 from functools import cache
 from pathlib import Path
 
-import matplotlib
-import numpy as np
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
@@ -24,7 +22,7 @@ from app.routes.clips import limits_in_words
 from app.view import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLORS
 from dino_model import images, photographs
 from segmentation.export import palette
-from segmentation.render import head_colors
+from segmentation.render import color_table, head_colors
 
 STATIC = Path(__file__).parents[1] / "static"
 SIZES = (224, 336, 480, 640)
@@ -113,7 +111,7 @@ def facts_of(lab: Lab) -> Answer:
             "patches": lab.limits.max_patches,
         },
         "kinds": {"photo": ",".join(sorted(images.SUFFIXES)), "clip": CLIP_FILES},
-        "colors": _colors(),
+        "colors": colors(),
     }
 
 
@@ -124,10 +122,10 @@ def _credit(name: str) -> Answer:
 
 
 @cache
-def _colors() -> Answer:
+def colors() -> Answer:
     """What is drawn with: colour maps of 256 × 3 bytes in base64, and the colours of everything else."""
     return {
-        "colormaps": {name: base64.b64encode(_bytes(name)).decode() for name in COLORMAPS},
+        "colormaps": {name: base64.b64encode(color_table(name).tobytes()).decode() for name in COLORMAPS},
         "heads": head_colors(24).tolist(),
         "summary": SUMMARY_COLORS,
         "diverging": DIVERGING,
@@ -136,7 +134,3 @@ def _colors() -> Answer:
         "clipObjects": following.COLORS.tolist(),
         "palette": palette()[: following.MAX_OBJECTS + 1].tolist(),
     }
-
-
-def _bytes(colormap: str) -> bytes:
-    return (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8).tobytes()

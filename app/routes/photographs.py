@@ -5,8 +5,9 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 
 from app import photos
+from app.files import jpeg
 from app.lab import Lab
-from app.photos import EXAMPLES, clean_name, for_screen, jpeg
+from app.photos import EXAMPLES, clean_name, for_screen
 from app.routes.asking import Answer, owner_of, unless_left, upload
 
 KEPT = {"Cache-Control": "max-age=3600"}

@@ -1,34 +1,14 @@
 // What is open, pinned and set, as the page's address says it: only what differs from how the page opens.
 
-/**
- * @typedef {object} State
- * @property {string} tab
- * @property {string} photo  an example's name, or what the server calls a visitor's own photograph
- * @property {string} name  of a visitor's own photograph; "" for an example
- * @property {string} model
- * @property {string} other  model on the right of Compare
- * @property {number} size
- * @property {string} quantity
- * @property {number} block  counted from 1; 0 is the last
- * @property {string} head  "heads", "mean", "max" or a number
- * @property {string} layer  "light", "heat" or "mask"
- * @property {number} mass  per cent
- * @property {string} patch  the active pin as "row,column"; "" is [CLS]
- * @property {string} pins  all of them, as "row,column;row,column"
- * @property {string} method  of Segment
- * @property {string} clip  as `photo`
- * @property {string} clipName  as `name`
- * @property {string} map
- * @property {string} run
- * @property {number} step  of the tour, from 1
- */
-
 export const OWN = "own"; // in the place of a photograph that only its visitor has
 
 const OWNED = /** @type {const} */ ([
   ["photo", "name"],
+  ["second", "secondName"],
   ["clip", "clipName"],
 ]);
+/** @type {readonly string[]} */
+const NAMES = OWNED.map(([, name]) => name);
 
 /** @type {Record<string, RegExp>} */
 const ALLOWED = {
@@ -46,14 +26,11 @@ const ALLOWED = {
 };
 const ANYTHING = /^[^<>\u0000-\u001f]{1,200}$/;
 
-/**
- * The query of a state, "" where nothing differs from `start`.
- * @param {State} state @param {State} start
- */
+/** The query of a state, "" where nothing differs from `start`. @param {State} state @param {State} start */
 export function written(state, start) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(state)) {
-    if (key === "name" || key === "clipName" || value === start[/** @type {keyof State} */ (key)]) continue;
+    if (NAMES.includes(key) || value === start[/** @type {keyof State} */ (key)]) continue;
     query.set(key, String(value));
   }
   for (const [key, name] of OWNED) if (state[name]) query.set(key, OWN);
@@ -66,13 +43,13 @@ export function written(state, start) {
  * The state of an address; what cannot be is left as at the start. A visitor's own photograph is not in the address:
  * `held` says what it was, where the browser still knows.
  * @param {string} query @param {State} start @param {Partial<State> | null} held
- * @returns {State & { missing?: "photo" | "clip" }}  missing: whatever else was sent along stayed with its sender
+ * @returns {State & { missing?: "photo" | "second" | "clip" }}  missing: whatever else was sent along stayed with its sender
  */
 export function read(query, start, held) {
   /** @type {any} */
   const state = { ...start };
   for (const [key, value] of new URLSearchParams(query)) {
-    if (!(key in start) || key === "name" || key === "clipName") continue;
+    if (!(key in start) || NAMES.includes(key)) continue;
     if (!(ALLOWED[key] ?? ANYTHING).test(value)) continue;
     state[key] = typeof start[/** @type {keyof State} */ (key)] === "number" ? Number(value) : value;
   }
@@ -85,6 +62,7 @@ export function read(query, start, held) {
 }
 
 /** What the browser is asked to remember beside the address. @param {State} state @returns {Partial<State>} */
-export function held({ photo, name, clip, clipName }) {
-  return { ...(name && { photo, name }), ...(clipName && { clip, clipName }) };
+export function held(state) {
+  const own = OWNED.filter(([, name]) => state[name]).flat();
+  return Object.fromEntries(own.map((key) => [key, state[key]]));
 }

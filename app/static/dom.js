@@ -1,8 +1,6 @@
 // Elements of the page's own markup, which are known to be there. Their type has what any of them may have: a script
 // knows whether it asked for a button, an output or a canvas.
 
-/** @typedef {HTMLInputElement & HTMLCanvasElement & HTMLImageElement & HTMLDetailsElement & HTMLAnchorElement} Part */
-
 /** @param {ParentNode} root @param {string} selector @returns {Part} */
 export function find(root, selector) {
   const found = root.querySelector(selector);

@@ -1,27 +1,9 @@
 // A photograph as a model sees it: what the server told of it, and the arrays it hands out on request.
 
-import { decodeBlock, decodeTokens } from "./maths/attention.js";
+import { decodeBlock, decodeRollout, decodeTokens } from "./maths/attention.js";
 import { QUANTITIES } from "./maths/quantities.js";
 import { Memory } from "./memory.js";
 import { askBytes, askData, keep } from "./server.js";
-
-/**
- * @typedef {{ row: number, column: number }} Patch
- * @typedef {object} Told  what the server tells of an encoding
- * @property {string} token
- * @property {string} photo
- * @property {string} model
- * @property {number} size
- * @property {number} width
- * @property {number} height
- * @property {number} rows
- * @property {number} columns
- * @property {number} heads
- * @property {number} blocks
- * @property {number} prefix
- * @property {boolean} random
- * @property {[string, string][]} facts
- */
 
 const REMEMBERED = 192e6; // bytes of arrays: a second look at a picture costs nothing
 
@@ -96,8 +78,9 @@ export class Encoding {
     if (known) return known;
     const bytes = await askBytes(address, { signal });
     const shape = { heads: this.heads, tokens: this.prefix + this.rows * this.columns, prefix: this.prefix };
-    const decode = { blocks: decodeBlock, tokens: decodeTokens, colors: decodeColors }[QUANTITIES[quantity].arrays];
-    const half = QUANTITIES[quantity].arrays !== "colors";
+    const { arrays } = QUANTITIES[quantity];
+    const decode = DECODERS[arrays];
+    const half = arrays !== "colors";
     return memory.put(address, { ...decode(bytes, shape), number }, bytes.byteLength * (half ? 2 : 1));
   }
 
@@ -117,7 +100,9 @@ export class Encoding {
   }
 }
 
-/** Principal components as colours from 0 to 1: [patches, 3]. @param {ArrayBuffer} bytes */
-function decodeColors(bytes) {
-  return { colors: new Float32Array(bytes) };
-}
+const DECODERS = {
+  blocks: decodeBlock,
+  tokens: decodeTokens,
+  rollout: decodeRollout,
+  colors: (/** @type {ArrayBuffer} */ bytes) => ({ colors: new Float32Array(bytes) }), // from 0 to 1: [patches, 3]
+};

@@ -10,41 +10,6 @@ import { Drawings } from "./widgets/brush.js";
 import { Messages } from "./widgets/messages.js";
 import { Waits } from "./widgets/waits.js";
 
-/**
- * @typedef {import("./address.js").State} State
- * @typedef {import("./server.js").Word} Word
- * @typedef {{ photo: string, name: string, model: string, size: number }} Question
- * @typedef {object} Tab  one tab, once it is mounted
- * @property {() => void} look  bring what the lab says to the screen: it was shown, or something was changed
- * @property {() => void} [leave]  it is hidden
- *
- * @typedef {{ title: string, author: string, licence: string, source: string }} Credit
- *
- * @typedef {object} Facts  what the server tells once
- * @property {{ model: string, size: number, example: string, clip: string, map: string }} start
- * @property {{ name: string, label: string, remote: boolean }[]} models
- * @property {number[]} sizes
- * @property {({ photo: string, pin: number[] } & Credit)[]} examples
- * @property {Credit[]} credits  of the photographs that clips are made of
- * @property {string} card  what the embedded model is
- * @property {{ clip: string, title: string }[]} clips
- * @property {{ name: string, title: string, model: string }[]} maps
- * @property {{ name: string, color: string }[]} groups
- * @property {{ uploadBytes: number, clip: string, objects: number, found: number }} limits
- * @property {{ photo: string, clip: string }} kinds
- * @property {Colors} colors
- *
- * @typedef {object} Colors
- * @property {Record<string, string>} colormaps  base64 of 256 × 3 bytes
- * @property {number[][]} heads
- * @property {{ mean: number[], max: number[] }} summary
- * @property {string[]} diverging
- * @property {string[]} pins
- * @property {number[][]} objects
- * @property {number[][]} clipObjects
- * @property {number[][]} palette
- */
-
 const FILES_HELD = 100e6; // bytes of visitors' files, to be sent again where the server has forgotten them
 const OTHER_MODELS = ["random:embedded", "embedded"];
 const SPEAK_AFTER = 500; // milliseconds of rest before a readout is spoken
@@ -53,7 +18,8 @@ const SPEAK_AFTER = 500; // milliseconds of rest before a readout is spoken
 export function startOf({ start }) {
   const { model, size, example, clip, map } = start;
   const other = OTHER_MODELS.find((name) => name !== model) ?? model;
-  const opened = { tab: "explore", photo: example, name: "", model, other, size, clip, clipName: "", map, run: "" };
+  const shown = { photo: example, name: "", second: "", secondName: "", clip, clipName: "" };
+  const opened = { tab: "explore", ...shown, model, other, size, map, run: "", beside: "" };
   const asked = { quantity: "likeness", block: 0, head: "mean", layer: "light", mass: 60, patch: "", pins: "" };
   return { ...opened, ...asked, method: "click", step: 1 };
 }
@@ -73,6 +39,8 @@ export class Lab {
     /** @type {Memory<File>} */
     this.files = new Memory(FILES_HELD);
     this.drawings = new Drawings();
+    /** @type {{ photo: string, name: string }[]} */
+    this.own = []; // photographs that the visitor brought
     /** @type {Question | null} */
     this.seen = null; // what was last brought to a screen
     this.changed = () => {}; // called after every change but those that a tab notes of itself
@@ -142,7 +110,6 @@ export class Lab {
   /**
    * A photograph as a model sees it; asked once for all tabs. Throws a Refusal.
    * @param {Question} question @param {Listening} listening
-   * @typedef {import("./server.js").Listening} Listening
    */
   async encode({ photo, name, model, size }, listening = {}) {
     const key = JSON.stringify([photo, model, size]);
@@ -157,6 +124,15 @@ export class Lab {
     const encoding = new Encoding(told, name || photo, pin);
     this.encodings.set(key, encoding);
     return encoding;
+  }
+
+  /**
+   * A photograph as a model sees it, with queries and keys of a block, the last where none is named. Throws a Refusal.
+   * @param {Question} question @param {Listening} listening @param {number} [number]
+   */
+  async see(question, listening, number) {
+    const encoding = await this.encode(question, listening);
+    return { encoding, block: await encoding.block(number, listening.signal) };
   }
 
   /**
@@ -182,7 +158,8 @@ export class Lab {
     const file = this.files.get(named);
     if (!file) return null;
     const sent = await this.send(kind, file, signal);
-    if (this.state[kind] === named) this.note({ [kind]: sent[kind] });
+    for (const key of /** @type {const} */ (["photo", "second", "clip"]))
+      if (this.state[key] === named) this.note({ [key]: sent[kind] });
     return /** @type {string} */ (sent[kind]);
   }
 

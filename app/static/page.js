@@ -1,5 +1,5 @@
 // The page: it reads the facts, draws the header, and opens tabs. A tab is a folder of three files, loaded when it is
-// first shown; its module exports `mount(root, lab)`, which returns a `Tab`.
+// first shown; what its module exports is a `Tab`.
 
 import { find, findAll } from "./dom.js";
 import { Lab } from "./lab.js";
@@ -13,6 +13,7 @@ const TABS = {
   explore: "Explore",
   segment: "Segment",
   compare: "Compare",
+  match: "Match",
   "class-map": "Class map",
   video: "Video",
   training: "Training",
@@ -28,7 +29,7 @@ class Page {
     this.header = new Header(this.find("#header"), this.lab);
     themeButton(this.find("#theme"));
     about(this.find("#footer"), this.lab.facts);
-    /** @type {Map<string, Promise<import("./lab.js").Tab>>} */
+    /** @type {Map<string, Promise<import("./tab.js").Tab>>} */
     this.tabs = new Map();
     this.shown = "";
     this.lab.changed = () => this.show();
@@ -98,7 +99,7 @@ class Page {
     const panel = this.find(`#${name}`);
     panel.innerHTML = markup;
     if (matchMedia("(max-width: 560px)").matches) for (const fold of findAll(panel, ".lab-fold")) fold.open = false;
-    return module.mount(panel.firstElementChild, this.lab);
+    return new module.default(panel.firstElementChild, this.lab);
   }
 }
 

@@ -1,10 +1,6 @@
 // Questions to the server: one sentence where it refuses, one line at a time where it is slow.
 
-/**
- * @typedef {{ state: string, place?: number, model?: string, done?: number, total?: number }} Word
- *   what a slow answer says of itself before it is there
- * @typedef {{ signal?: AbortSignal, told?: (word: any) => void }} Listening
- */
+/** what a slow answer says of itself before it is there */
 
 /** The server's refusal, in words for people; `status` as in HTTP, 0 where nothing answered. */
 export class Refusal extends Error {
@@ -109,6 +105,12 @@ export async function keep(address, name, init) {
   const answer = await ask(address, init);
   const told = /filename="([^"]+)"/.exec(answer.headers.get("Content-Disposition") ?? "")?.[1];
   keepBlob(await answer.blob(), told ?? name);
+}
+
+/** Have a file made of a question, and hand it to the browser to keep. @param {string} address @param {object} question @param {AbortSignal} [signal] */
+export function keepDrawn(address, question, signal) {
+  const headers = { "Content-Type": "application/json" };
+  return keep(address, "file", { method: "POST", headers, body: JSON.stringify(question), signal });
 }
 
 /** Hand a file to the browser to keep. @param {Blob} content @param {string} name */

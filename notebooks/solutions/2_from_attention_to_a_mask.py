@@ -5,12 +5,9 @@
 import sys
 from pathlib import Path
 
-root = next(
-    (folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()), None
-)
-if root is None:
-    raise RuntimeError(f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`")
-sys.path.insert(0, str(root))
+above = [folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()]
+assert above, f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`"
+sys.path.insert(0, str(above[0]))
 
 from notebooks.start import ready
 

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 import tyro
 from numpy.typing import NDArray
-from torch import Tensor
 
 from dino_model import images
 from dino_model.ahead import load_ahead
-from dino_model.feature_cache import FeatureCache, model_fingerprint, picture_key
+from dino_model.feature_cache import model_fingerprint, of_picture
 from dino_model.files import make_room, write_json, write_text
 from dino_model.images import ImageError
 from dino_model.options import ModelOptions
@@ -243,7 +241,7 @@ class _Seen:
         size = (picture.shape[0], picture.shape[1])
         self.placement = discovery.placement(size, predictor.patch_size, padded=padded)
         self._predictor, self._padded, self._kind = predictor, padded, kind
-        self._cache, self._weights = None if cache is None else FeatureCache(cache), weights
+        self._cache, self._weights = cache, weights
 
     @cached_property
     def features(self) -> discovery.Features:
@@ -261,22 +259,22 @@ class _Seen:
         return self._attention[head]
 
     def _kept(self, what: str, compute: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
-        def look() -> Tensor:
-            show = discovery.set_padded if self._padded else discovery.set_resized
-            show(self._predictor, self.picture)
-            return torch.from_numpy(compute())
-
-        if self._cache is None:
-            return look().numpy()
         predictor = self._predictor
-        key = picture_key(
-            f"{what} of the last block",
+
+        def look() -> NDArray[np.float32]:
+            show = discovery.set_padded if self._padded else discovery.set_resized
+            show(predictor, self.picture)
+            return compute()
+
+        return of_picture(
+            self._cache,
+            look,
             self.picture,
+            what=f"{what} of the last block",
             weights=self._weights,
             view=f"{'padded' if self._padded else predictor.resize} {predictor.size}",
             computed=predictor.computed,
         )
-        return self._cache.get(key, look).numpy()
 
 
 def _published_resize(dataset: str | None, samples: list[Sample]) -> Resize:

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from dino_model import images
 from dino_model.ahead import load_ahead
-from dino_model.feature_cache import FeatureCache, model_fingerprint, picture_key
+from dino_model.feature_cache import model_fingerprint, of_picture
 from dino_model.files import make_room, write_json, write_text
 from dino_model.options import ModelOptions
 from dino_model.predictor import AttentionPredictor
@@ -117,20 +115,19 @@ class Voc(ModelOptions):
     ) -> NDArray[np.float32]:
         """[CLS] attention of a picture, from the cache where it is there."""
 
-        def look() -> Tensor:
+        def look() -> NDArray[np.float32]:
             predictor.set_image(picture)
-            return torch.from_numpy(predictor.cls_attention(self.block))
+            return predictor.cls_attention(self.block)
 
-        if self.cache is None:
-            return look().numpy()
-        key = picture_key(
-            f"attention of block {self.block}",
+        return of_picture(
+            self.cache,
+            look,
             picture,
+            what=f"attention of block {self.block}",
             weights=weights,
             view=f"{self.resize} {self.size}",
             computed=predictor.computed,
         )
-        return FeatureCache(self.cache).get(key, look).numpy()
 
     def _protocol(self) -> VocProtocol:
         return VocProtocol(

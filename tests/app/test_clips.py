@@ -21,7 +21,8 @@ from app.clip_files import davis_zip, masks_json, overlay_webm
 from app.clips import MAX_OBJECTS, Clip
 from app.errors import LabError, NotHere
 from app.example_clips import EXAMPLES, FRAMES, example
-from app.following import Following, SharedFeatures, begin, from_runs, mask_png, steps
+from app.files import labels_png
+from app.following import Following, SharedFeatures, begin, from_runs, steps
 from app.lab import Clips
 from app.limits import Limits
 from app.photos import Pictures
@@ -388,7 +389,7 @@ def test_mask_files_keep_their_labels(height, width, random):
     labels = np.array(
         [[random.randint(0, MAX_OBJECTS) for _ in range(width)] for _ in range(height)], dtype=np.uint8
     )
-    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(mask_png(labels)))), labels)
+    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(labels_png(labels)))), labels)
 
 
 def test_objects_of_a_davis_zip_come_along_with_its_frames(tmp_path):

@@ -10,6 +10,7 @@ from app.errors import LabError, NotHere
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
+from app.routes.encodings import told
 from dino_model.predictor import AttentionPredictor
 from dino_model.weights import LoadedModel
 
@@ -53,12 +54,41 @@ def test_features_are_the_predictors_tokens(encode, photo, predictor):
         np.testing.assert_allclose(found, predictor.tokens(block), atol=5e-3)
 
 
+def test_resolutions_share_what_runs_the_model_until_it_is_forgotten():
+    lab = _lab()
+    weights = lab.models.load(MODEL)
+    one, other = (lab.engine.predictor(weights, size) for size in (64, 96))
+    assert (one.size, other.size) == (64, 96)
+    assert one._encoder is other._encoder
+    lab.models.on_forgotten(weights)
+    assert lab.engine.predictor(weights, 64)._encoder is not one._encoder
+
+
+def test_who_waits_is_told_that_a_model_is_compiled(lab, portal, send, monkeypatch):
+    monkeypatch.setattr(AttentionPredictor, "compiles", lambda *_: True)
+    photo, heard = send(lab, _noise(77)), []
+    encoding = portal.call(lambda: lab.engine.encode(photo, MODEL, 64, tell=heard.append))
+    assert {"state": "compiling"} in heard
+    assert told(encoding)["engine"] == "torch"
+    assert ["Precision", "fp32 on cpu by torch"] in told(encoding)["facts"]
+
+
 def test_blocks_that_are_not_there_are_refused(encode, photo):
     encoding = encode(photo)
     for arrays in (encoding.queries_keys, encoding.features):
         for block in (-1, 12):
             with pytest.raises(LabError, match="blocks 0 to 11"):
                 arrays(block)
+
+
+def test_rollout_of_more_patches_than_a_browser_takes_is_refused(encode, photo, monkeypatch):
+    encoding = encode(photo)
+    assert encoding.rollout(2).shape == (25, 25)
+    with pytest.raises(LabError, match="blocks 0 to 11"):
+        encoding.rollout(12)
+    monkeypatch.setattr(engine_module, "ROLLOUT_PATCHES", 23)
+    with pytest.raises(LabError, match="choose a lower resolution"):
+        encoding.rollout(2)
 
 
 def test_features_beyond_sixteen_bits_are_refused(encode, photo, monkeypatch):
@@ -173,7 +203,7 @@ def test_trouble_with_a_picture_is_told_without_paths(encode, photo, monkeypatch
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("cannot allocate /dev/secret")
 
-    monkeypatch.setattr(engine_module, "AttentionPredictor", fail)
+    monkeypatch.setattr(AttentionPredictor, "set_image", fail)
     with pytest.raises(LabError, match=r"^random:vit_tiny/16 cannot look at this picture") as caught:
         encode(photo, MODEL, 80)
     assert "secret" not in str(caught.value)

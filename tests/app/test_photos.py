@@ -6,6 +6,7 @@ from PIL import Image
 
 from app import photos
 from app.errors import LabError, NotHere
+from app.files import jpeg
 from app.limits import Limits
 from app.photos import EXAMPLES, Pictures, clean_name, stem
 from dino_model import images
@@ -67,7 +68,7 @@ def test_screen_gets_no_more_than_it_can_show():
     small = np.zeros((80, 60, 3), np.uint8)
     assert photos.for_screen(small) is small
     assert photos.thumbnail(np.zeros((300, 500, 3), np.uint8)).shape == (96, 96, 3)
-    assert Image.open(io.BytesIO(photos.jpeg(small))).size == (60, 80)
+    assert Image.open(io.BytesIO(jpeg(small))).size == (60, 80)
 
 
 @pytest.mark.parametrize(

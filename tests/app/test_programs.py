@@ -2,26 +2,23 @@
 
 import json
 import re
+import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import uvicorn
 from fastapi.testclient import TestClient
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from app.errors import LabError
 from app.lab import Lab
-from app.run_lengths import Encoded, mask_of, run_lengths
-from app.security import host_names
-from app.server import create_app, listen
+from app.run_lengths import Encoded, mask_of
 from segmentation.masks import decode, enlarge, keep_mass_of_maps, rle
+from tests.app.serving import serving
 
 MODEL = "random:vit_tiny/16"
 ROOT = Path(__file__).parents[2]
@@ -32,17 +29,8 @@ WRONG = (-1, 1e9, "0.6", None, True, [0.6], {"mass": 0.6})
 @pytest.fixture(scope="module")
 def address(lab: Lab) -> Iterator[str]:
     """A whole server on a free port."""
-    with listen("127.0.0.1", 0) as listening:
-        app = create_app(lab, host_names("127.0.0.1"))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+    with serving(lab) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +160,34 @@ def test_propagation_tells_how_far_it_came_to_who_asks_line_by_line(client, clip
     assert [image["id"] for image in told[-1]["images"]] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("accept", ["application/x-ndjson", "application/json"])
+def test_propagation_ends_when_who_asked_hangs_up(lab, client, address, accept):
+    height, width = client.get("/api/clips/sheep").json()["sent"]
+    mask = np.zeros((height, width), bool)
+    mask[80:160, 150:260] = True
+    body = json.dumps({"clip": "sheep", "masks": [dict(rle(mask))], "model": MODEL, "size": 224})
+    host, port = address.removeprefix("http://").split(":")
+    began = set(lab.clips._followings._entries)
+    with socket.create_connection((host, int(port))) as connection:
+        head = f"POST /api/propagate HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall((head + body).encode())
+        name = _soon(lambda: next(iter(set(lab.clips._followings._entries) - began), None))
+        _soon(lambda: len(lab.clips.following(name).masks) >= 2)
+    _soon(lambda: not lab.following._at_work)
+    assert lab.clips.following(name).state == "stopped"
+    assert len(lab.clips.following(name).masks) < 30
+
+
+def _soon(true: Callable[[], Any]) -> Any:
+    """What is true within a minute."""
+    for _ in range(6000):
+        if found := true():
+            return found
+        time.sleep(0.01)
+    raise AssertionError("it never came true")
+
+
 @pytest.mark.parametrize(
     ("change", "status", "said"),
     [
@@ -287,29 +303,9 @@ def test_who_does_not_know_the_token_learns_nothing(refused, name):
         refused(name, token=wrong)
 
 
-# --- run lengths of strangers
-
-
-def _encoded(mask: np.ndarray) -> Encoded:
-    return Encoded(**dict(rle(mask)))
-
-
-@settings(deadline=None)
-@given(st.integers(1, 40), st.integers(1, 40), st.randoms(use_true_random=False))
-def test_run_lengths_of_strangers_decode_to_the_mask_they_were_made_of(height, width, random):
-    mask = np.array([[random.random() < 0.5 for _ in range(width)] for _ in range(height)])
-    encoded = _encoded(mask)
-    assert sum(run_lengths(encoded.counts)) == mask.size
-    np.testing.assert_array_equal(mask_of(encoded, mask.shape), mask)
-
-
-@settings(deadline=None)
-@given(st.text(alphabet="".join(map(chr, range(40, 120))), max_size=30))
-def test_any_other_text_is_refused_or_covers_the_picture(counts):
-    try:
-        mask_of(Encoded(size=[6, 7], counts=counts), (6, 7))
-    except LabError:
-        return
-    runs = run_lengths(counts)
-    assert sum(runs) == 42
-    assert min(runs) >= 0
+def test_run_lengths_of_another_size_are_refused():
+    encoded = Encoded(**dict(rle(np.ones((6, 7), bool))))
+    assert mask_of(encoded, (6, 7)).all()
+    for size, counts in (([7, 6], encoded.counts), ([6, 7], "0"), ([6, 7], "é")):
+        with pytest.raises(LabError, match=r"The mask.*\.$"):
+            mask_of(Encoded(size=size, counts=counts), (6, 7))

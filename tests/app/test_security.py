@@ -14,7 +14,6 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-import uvicorn
 from fastapi.testclient import TestClient
 from PIL import Image
 
@@ -26,7 +25,8 @@ from app.models import Models
 from app.photos import Pictures
 from app.routes import asking
 from app.security import PasswordGate, frame_ancestors_of, host_names, host_of, read_users, root_path_of
-from app.server import create_app, listen
+from app.server import create_app
+from tests.app.serving import serving
 
 MODEL = "random:vit_tiny/16"
 ROOT = Path(__file__).parents[2]
@@ -51,17 +51,8 @@ def small() -> Lab:
 @pytest.fixture(scope="module")
 def address(small: Lab) -> Iterator[str]:
     """A whole server of it on a free port: what counts is what travels."""
-    with listen("127.0.0.1", 0) as listening:
-        app = create_app(small, host_names("127.0.0.1"))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+    with serving(small) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -509,7 +500,7 @@ def test_stream_tells_the_place_in_the_queue(lab, client):
 def test_who_leaves_without_an_answer_leaves_no_trace_in_the_terminal(small, address, capfd):
     """A plain question is ended too when its asker is gone."""
     host, port = address.removeprefix("http://").split(":")
-    small.engine.look, look = (lambda *a: (time.sleep(0.5), look(*a))[1]), small.engine.look  # type: ignore[method-assign]
+    small.engine.look, look = (lambda *a, **k: (time.sleep(0.5), look(*a, **k))[1]), small.engine.look  # type: ignore[method-assign]
     body = json.dumps({"photo": "komodo", "model": MODEL, "size": 80}).encode()
     head = f"POST /api/encode HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
     try:
@@ -535,7 +526,7 @@ def test_who_leaves_a_stream_leaves_the_queue(small, address):
         gate.wait(30)
 
     # The server's loop is in another thread: what it runs is asked for by a question that takes long.
-    small.engine.look, look = (lambda *a: (hold(), look(*a))[1]), small.engine.look  # type: ignore[method-assign]
+    small.engine.look, look = (lambda *a, **k: (hold(), look(*a, **k))[1]), small.engine.look  # type: ignore[method-assign]
     body = {"photo": "kitten", "model": MODEL, "size": 64}
     first = threading.Thread(
         target=lambda: done.append(httpx.post(f"{address}/api/encode", json=body, timeout=60))
@@ -596,6 +587,7 @@ def test_page_works_under_a_sub_path_whether_the_proxy_strips_it_or_not(lab, tok
             assert client.get(f"{prefix}/{path}").status_code == 200, path
         for own in ('href="/', 'src="/'):
             assert own not in page.text  # addresses are relative to the page
+        assert f'content="http://localhost/demo/dino/static/{version}/preview.jpg"' in page.text
 
 
 def test_sub_path_without_its_slash_is_led_to_the_page(lab):

@@ -15,7 +15,7 @@ from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, keep_mass_of_maps
 
 MODEL = "random:vit_tiny/16"
-RELATIONS = ("likeness", "attention", "logits", "key-cosine", "token-cosine")
+RELATIONS = ("likeness", "attention", "rollout", "logits", "key-cosine", "token-cosine")
 SIZE = (60, 90)
 
 
@@ -44,6 +44,8 @@ def _picture(content: bytes) -> np.ndarray:
 
 def _expected(predictor: AttentionPredictor, quantity: str, token: int, block: int) -> np.ndarray:
     """The library's maps, straight from its arrays: [heads, rows, columns]."""
+    if quantity == "rollout":
+        return _rolled_out(predictor, token, block)
     queries, keys = (part.astype(float) for part in predictor.queries_keys(block))
     vectors = predictor.tokens(block)[None].astype(float) if quantity == "token-cosine" else keys
     if quantity == "likeness":
@@ -58,6 +60,18 @@ def _expected(predictor: AttentionPredictor, quantity: str, token: int, block: i
     if quantity == "attention":
         values = np.exp(values) / np.exp(values).sum(axis=-1, keepdims=True)
     return values[:, predictor.prefix_tokens :].reshape(-1, *predictor.grid)
+
+
+def _rolled_out(predictor: AttentionPredictor, token: int, block: int) -> np.ndarray:
+    """One token's row, taken back from block to block: [1, rows, columns]."""
+    row = np.zeros(predictor.prefix_tokens + predictor.grid[0] * predictor.grid[1])
+    row[token] = 1
+    for one in range(block, -1, -1):
+        queries_keys = predictor.queries_keys(one)
+        looks = [quantities.attention(*queries_keys, other).mean(axis=0) for other in range(len(row))]
+        row = 0.5 * row + 0.5 * row @ np.array(looks)
+    assert row.sum() == pytest.approx(1)
+    return row[predictor.prefix_tokens :].reshape(1, *predictor.grid)
 
 
 @pytest.mark.parametrize("quantity", RELATIONS)
@@ -152,10 +166,14 @@ def test_overlay_has_the_photographs_size_and_follows_the_opacity(seen, quantity
     faint, strong = (
         _picture(_file(seen, "overlay.png", view)) for view in (clear, replace(clear, opacity=0.9))
     )
-    assert faint.shape == strong.shape == (*encoding.picture_size, 3)
-    assert not np.array_equal(faint, strong)
+    height, width = encoding.picture_size
+    assert faint.shape == strong.shape
+    assert faint.shape[1] == width
+    assert (faint.shape[0] > height) == (show != "heads" and layer != "mask")  # below, what colours stand for
+    assert not np.array_equal(faint[:height], strong[:height])
+    np.testing.assert_array_equal(faint[height:], strong[height:])
     if show != "heads" and layer != "heat":  # colours lie on a grey picture
-        np.testing.assert_array_equal(faint, seen[2])
+        np.testing.assert_array_equal(faint[:height], seen[2])
 
 
 def test_diverging_colors_have_zero_in_the_middle(seen):
@@ -164,7 +182,8 @@ def test_diverging_colors_have_zero_in_the_middle(seen):
     )
     values = enlarge(shown_map(seen[1](view), view), SIZE)
     assert values.min() < 0 < values.max()
-    red, _, blue = np.moveaxis(_picture(_file(seen, "overlay.png", view)).astype(int), -1, 0)
+    drawn = _picture(_file(seen, "overlay.png", view))[: SIZE[0]]
+    red, _, blue = np.moveaxis(drawn.astype(int), -1, 0)
     near_zero = np.abs(values) < 0.1 * np.abs(values).max()  # where the grey picture shows through
     np.testing.assert_array_equal((red > blue)[~near_zero], (values > 0)[~near_zero])
 
@@ -187,6 +206,7 @@ PYTHON_VIEWS = (
     View(block=2, quantity="logits", show="max", layer="heat", colormap="coolwarm", query="3,1"),
     View(block=11, quantity="key-cosine", show="heads", smooth=False),
     View(block=9, quantity="token-cosine", show="mean", query="1,1"),
+    View(block=3, quantity="rollout", show="mean", query="1,1"),
     View(block=9, quantity="token-pca"),
     View(block=9, quantity="key-pca", smooth=False),
 )

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import torch
 
@@ -28,9 +30,12 @@ def _small_step(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(train_step, "METHOD", small.method)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_the_plain_step_and_the_loop_train_alike(grouped: bool):
-    ours, plain, crops = train_step.OurStep("fp32"), train_step.PlainStep(grouped), train_step.random_crops()
+@pytest.mark.parametrize(
+    "speed_ups", [set(), *({name} for name in train_step.SPEED_UPS), set(train_step.SPEED_UPS)]
+)
+def test_the_plain_step_and_the_loop_train_alike(speed_ups: set[str]):
+    ours, plain = train_step.OurStep("fp32"), train_step.PlainStep(speed_ups, "fp32")
+    crops = train_step.random_crops()
     losses = [(ours(crops), plain(crops)) for _ in range(4)]
     assert losses[0][0] - losses[-1][0] > 1e-3, "the steps learn nothing, so that nothing is compared"
     for found, expected in losses:
@@ -53,3 +58,11 @@ def test_losses_that_differ_end_the_benchmark(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(train_step, "AGREEMENT", -1.0)
     with pytest.raises(SystemExit, match="after one step"):
         train_step.compare()
+
+
+def test_what_each_speed_up_brings_is_told(tmp_path, capsys):
+    train_step.TrainStep(repeats=1, ablate=True, json=tmp_path / "ablation.json").run()
+    found = json.loads((tmp_path / "ablation.json").read_text())
+    assert [row["name"] for row in found["speed_ups"]] == list(train_step.SPEED_UPS)
+    assert all(row["alone"] > 0 and row["together"] > 0 for row in found["speed_ups"])
+    assert "alone" in capsys.readouterr().out

@@ -64,8 +64,10 @@ def server(browser: Any) -> Iterator[SimpleNamespace]:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        options = f"--model {MODEL} --size {SIZE} --port {port} --precision fp32 --device cpu".split()
-        with serving(*options, env={"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}) as page:
+        options = f"--model {MODEL} --size {SIZE} --port {port} --precision fp32 --device cpu --engine torch"
+        with serving(
+            *options.split(), env={"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}
+        ) as page:
             yield SimpleNamespace(address=page.address + "/", port_asked_for=port, log=page.log)
             assert page.process.poll() is None, f"the server died:\n{page.log.read_text()}"
 
@@ -144,7 +146,7 @@ def picture(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-EXPLORER = "document.querySelector('.explore').explorer"
+EXPLORER = "document.querySelector('.explore').tab"
 
 
 def _maps(page: Any) -> np.ndarray:
@@ -174,7 +176,7 @@ def _send(page: Any, path: Path) -> None:
     """Upload a photograph in Explore and wait for what comes of it: another picture, or a sentence."""
     page.evaluate("delete document.querySelector('.explore').dataset.token")
     page.evaluate("page.lab.messages.clear()")
-    page.set_input_files("#header input[type=file]", path)
+    page.set_input_files("#header .lab-choose input", path)
     page.wait_for_function(
         """() => document.querySelector(".explore").dataset.token
           || !document.querySelector("#messages").hidden""",

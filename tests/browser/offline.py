@@ -18,7 +18,7 @@ def main() -> None:
     """Print what was seen as one line of JSON."""
     with socket.socket() as any_socket:
         ioctl(any_socket, SET_FLAGS, struct.pack("16sh", b"lo", UP_AND_RUNNING))
-    with serving("--port", "7860", "--precision", "fp32", "--device", "cpu") as page:
+    with serving("--port", "7860", "--precision", "fp32", "--device", "cpu", "--engine", "torch") as page:
         print(json.dumps(walk(page.address + "/")))
 
 
@@ -37,7 +37,7 @@ def walk(address: str) -> dict[str, object]:
             tab.click()
             page.locator("[role=tabpanel]:visible > *").first.wait_for()
             tabs.append(tab.inner_text())
-        encoded = page.evaluate("document.querySelector('.explore').explorer.encoding.name")
+        encoded = page.evaluate("document.querySelector('.explore').tab.encoding.name")
         chromium.close()
     interfaces = [name for _, name in socket.if_nameindex()]
     return {

@@ -1,4 +1,7 @@
-"""WCAG A and AA by axe-core on every tab, light and dark; and the keyboard alone reaches everything."""
+"""WCAG A and AA by axe-core on every tab, wide and on a phone, light and dark, each kept as a picture.
+
+And the keyboard alone reaches everything.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +15,7 @@ TABS = {
     "Explore": ".explore[data-token]",
     "Segment": ".segment[data-token]",
     "Compare": ".compare[data-token]",
+    "Match": ".match[data-token]",
     "Class map": ".map[data-placed]",
     "Video": ".video[data-encoding]",
     "Training": ".run[data-model]",
@@ -48,15 +52,16 @@ OPERABLE = """() => {
 }"""
 
 
-@pytest.fixture(scope="module", params=["light", "dark"])
+@pytest.fixture(scope="module", params=[(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
 def page(request: pytest.FixtureRequest, browser: Any, address: str) -> Iterator[Any]:
-    """The page with axe-core in it, one for all tabs of a colour scheme."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=request.param)
+    """The page with axe-core in it, one for all tabs of a width and a colour scheme."""
+    width, scheme = request.param
+    context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
     opened = context.new_page()
     opened.goto(address)
     opened.wait_for_selector(".explore[data-token]", timeout=60_000)
     opened.evaluate(AXE.read_text(encoding="utf-8"))
-    opened.scheme = request.param
+    opened.look = f"{width}-{scheme}"
     yield opened
     context.close()
 
@@ -70,7 +75,9 @@ def _open(page: Any, title: str) -> None:
 @pytest.mark.parametrize("title", TITLES)
 def test_no_violation_of_wcag_a_or_aa(page: Any, title: str, lab: Any):
     _open(page, title)
-    lab.screenshot(page, f"tab-{title.lower().replace(' ', '-')}-{page.scheme}")
+    width = page.viewport_size["width"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    lab.screenshot(page, f"tab-{title.lower().replace(' ', '-')}-{page.look}")
     page.evaluate("page.lab.messages.say('Something cannot be had.', 'test')")  # what is said counts too
     page.evaluate("() => { page.lab.waits.begin(() => {}).told({ state: 'waiting', place: 2 }); }")
     page.locator(".lab-wait").wait_for()
@@ -83,8 +90,8 @@ def test_no_violation_of_wcag_a_or_aa(page: Any, title: str, lab: Any):
 
 @pytest.mark.parametrize("title", TITLES)
 def test_keyboard_alone_reaches_everything(page: Any, title: str):
-    if page.scheme == "dark":
-        pytest.skip("the keyboard's way does not depend on the colours")
+    if page.look != "1280-light":
+        pytest.skip("the keyboard's way depends neither on the colours nor on the width")
     _open(page, title)
     operable = page.evaluate(OPERABLE)
     assert operable > 3

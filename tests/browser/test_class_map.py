@@ -15,7 +15,7 @@ from dino_model.class_map import files as class_map_files
 
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 NAME = "caltech101"
-BOARD = "document.querySelector('.map').board"
+BOARD = "document.querySelector('.map').tab"
 
 
 @pytest.fixture(scope="module")
@@ -201,12 +201,12 @@ def test_example_is_placed_and_labelled_as_placed(board, lab):
 
 
 def test_own_file_is_placed_and_a_broken_one_gets_a_sentence(board, picture, tmp_path):
-    board.set_input_files("#header input[type=file]", picture("<i>mine.png"))
+    board.set_input_files("#header .lab-choose input", picture("<i>mine.png"))
     board.wait_for_selector(".map:not([data-placed=kitten])", timeout=60_000)
     assert "mine" in board.locator(".map-chosen h2").inner_text()
     assert board.locator(".map-chosen h2 i").count() == 0
     (tmp_path / "broken.jpg").write_bytes(b"no picture")
-    board.set_input_files("#header input[type=file]", tmp_path / "broken.jpg")
+    board.set_input_files("#header .lab-choose input", tmp_path / "broken.jpg")
     alert = board.locator("#messages")
     alert.wait_for(timeout=60_000)
     assert alert.inner_text().startswith("This file is not a picture of a known format")

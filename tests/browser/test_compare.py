@@ -12,7 +12,7 @@ from dino_model.predictor import AttentionPredictor
 from segmentation.masks import best_head, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 
-TAB = "document.querySelector('.compare').comparison"
+TAB = "document.querySelector('.compare').tab"
 RIGHT_MODEL = "random:embedded"  # with patches of 8 pixels; the left model's have 16
 
 
@@ -141,7 +141,7 @@ def test_mask_drawn_on_one_side_lies_on_both_and_chooses_the_best_heads(tab, lab
 
 def test_figure_is_a_picture_of_what_is_compared(tab):
     with tab.expect_download() as download:
-        tab.locator("#compare .compare-figure").click()
+        tab.locator("#compare [data-download]").click()
     assert download.value.suggested_filename == "kitten-compared.png"
     figure = Image.open(io.BytesIO(Path(download.value.path()).read_bytes()))
     assert figure.width > 3 * figure.height  # the photograph and two masks, side by side

@@ -83,7 +83,7 @@ def test_first_answer_counts_the_tokens(tour, predictor):
 def test_stage_shows_the_librarys_maps(tour, predictor):
     _go(tour, "heads")
     maps = tour.evaluate(
-        "document.querySelector('.tour').tour.viewer.mapsOf(null).heads.map((map) => [...map])"
+        "document.querySelector('.tour').tab.viewer.mapsOf(null).heads.map((map) => [...map])"
     )
     expected = predictor.cls_attention()
     np.testing.assert_allclose(np.reshape(maps, expected.shape), expected, atol=1e-3)
@@ -111,9 +111,9 @@ def test_slider_of_the_mask_step_changes_the_mask(tour):
 def test_blocks_step_moves_through_the_blocks(tour, predictor):
     _go(tour, "blocks")
     tour.locator(".tour input[name=block]").fill("1")
-    tour.wait_for_function("() => document.querySelector('.tour').tour.viewer.arrays.number === 0")
+    tour.wait_for_function("() => document.querySelector('.tour').tab.viewer.arrays.number === 0")
     maps = tour.evaluate(
-        "document.querySelector('.tour').tour.viewer.mapsOf(null).heads.map((map) => [...map])"
+        "document.querySelector('.tour').tab.viewer.mapsOf(null).heads.map((map) => [...map])"
     )
     expected = predictor.cls_attention(block=0)
     np.testing.assert_allclose(np.reshape(maps, expected.shape), expected, atol=1e-3)
@@ -126,7 +126,7 @@ def test_random_step_switches_the_weights_and_tells_both_areas(tour):
         assert re.fullmatch(r"[\d.]+ %", article.locator(f"[data-live={name}]").inner_text())
     tour.locator("[data-control=model]").get_by_text("Random").click()
     tour.wait_for_function(
-        "() => document.querySelector('.tour').tour.viewer.encoding.model === 'random:embedded'",
+        "() => document.querySelector('.tour').tab.viewer.encoding.model === 'random:embedded'",
         timeout=60_000,
     )
 

@@ -59,7 +59,7 @@ def test_second_picture_replaces_the_first_and_its_pins(page, lab, picture):
 
 def test_examples_are_one_click_away(page, lab):
     page.get_by_role("button", name="Sheep").click()
-    page.wait_for_function("() => document.querySelector('.explore').explorer.encoding.name === 'sheep'")
+    page.wait_for_function("() => document.querySelector('.explore').tab.encoding.name === 'sheep'")
     height, width = photographs.picture("sheep").shape[:2]
     assert (lab.state(page)["width"], lab.state(page)["height"]) == (width, height)
 
@@ -79,9 +79,7 @@ def test_picture_can_be_dropped_and_pasted(page, lab, picture, way):
         }""",
         [content, way],
     )
-    page.wait_for_function(
-        "() => document.querySelector('.explore').explorer.encoding.name === 'by_hand.png'"
-    )
+    page.wait_for_function("() => document.querySelector('.explore').tab.encoding.name === 'by_hand.png'")
 
 
 def test_every_kind_of_picture_file_looks_right(page, lab, tmp_path):
@@ -174,12 +172,12 @@ def test_too_large_a_file_is_refused_in_words_before_it_is_sent(page, tmp_path, 
     sent = []
     page.on("request", lambda request: request.method == "POST" and sent.append(request.url))
     (tmp_path / "heavy.png").write_bytes(bytes(27_000_000))
-    page.set_input_files("#header input[type=file]", tmp_path / "heavy.png")
+    page.set_input_files("#header .lab-choose input", tmp_path / "heavy.png")
     alert = page.locator("#messages")
     alert.wait_for()
     assert alert.inner_text() == "heavy.png has 27 MB, more than the 25 MB allowed: choose a smaller file."
     assert not [url for url in sent if "api/photos" in url or "api/clips" in url]
-    assert page.locator("#header input[type=file]").evaluate("({ files }) => files.length") == 0
+    assert page.locator("#header .lab-choose input").evaluate("({ files }) => files.length") == 0
 
 
 def test_markup_in_a_file_name_stays_text(page, lab, picture):

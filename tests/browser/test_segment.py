@@ -16,7 +16,7 @@ from segmentation import discovery
 from segmentation.masks import best_head, component_at, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 
-TAB = "document.querySelector('.segment').segmenter"
+TAB = "document.querySelector('.segment').tab"
 STAGE = "#segment .lab-stage"
 
 
@@ -243,7 +243,7 @@ def test_photograph_of_explore_is_that_of_every_tab(page, lab, picture):
 
 def test_single_pixel_is_a_picture_like_any_other(tab, tmp_path):
     Image.new("RGB", (1, 1), "white").save(tmp_path / "dot.png")
-    tab.set_input_files("#header input[type=file]", tmp_path / "dot.png")
+    tab.set_input_files("#header .lab-choose input", tmp_path / "dot.png")
     tab.wait_for_function(f"() => {TAB}.encoding.name === 'dot.png'")
     assert _shown(tab).shape == (14, 14)
 

@@ -4,22 +4,20 @@ import json
 import math
 import re
 import shutil
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-import uvicorn
 from playwright.sync_api import expect
 
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
-from app.server import create_app, listen
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.predictor import AttentionPredictor
+from tests.app.serving import serving
 
 MODEL, SIZE = "random:vit_tiny/16", 128
 BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
@@ -61,28 +59,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tab(browser, run: Path):
     """The tab, open at the run, served from this process so that tests can write its log."""
     served = Lab(Models(MODEL, run.parent), Limits(), SIZE, precision="fp32", device="cpu")
-    listening = listen("127.0.0.1", 0)
-    app = create_app(served, ["127.0.0.1"])
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    context, errors = browser.new_context(viewport={"width": 1280, "height": 900}), []
-    page = context.new_page()
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(f"http://127.0.0.1:{listening.getsockname()[1]}/")
-    page.get_by_role("tab", name="Training").click()
-    expect(page.locator(".run")).to_have_attribute("data-model", "first@100", timeout=60_000)
-    yield SimpleNamespace(page=page, run=page.locator(".run"), context=context)
-    context.close()
-    server.should_exit = True
-    thread.join(20)
-    listening.close()
-    assert errors == []
+    with serving(served) as address:
+        context, errors = browser.new_context(viewport={"width": 1280, "height": 900}), []
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(address)
+        page.get_by_role("tab", name="Training").click()
+        expect(page.locator(".run")).to_have_attribute("data-model", "first@100", timeout=60_000)
+        yield SimpleNamespace(page=page, run=page.locator(".run"), context=context)
+        context.close()
+        assert errors == []
 
 
 def _values(tab, chart: int, curve: str) -> dict:
     return tab.page.evaluate(
-        "([chart, curve]) => document.querySelector('.run').training.charts[chart].data[curve]",
+        "([chart, curve]) => document.querySelector('.run').tab.charts[chart].runs[0].curves[curve]",
         [chart, curve],
     )
 
@@ -107,7 +98,7 @@ def test_slider_shows_each_checkpoints_own_attention(tab, run: Path):
         expect(tab.run).to_have_attribute("data-model", f"first@{step}", timeout=60_000)
         assert tab.run.locator(".run-slider output").inner_text() == f"step {step}"
         maps = tab.page.evaluate(
-            "document.querySelector('.run').training.viewer.mapsOf(null).heads.map((map) => [...map])"
+            "document.querySelector('.run').tab.viewer.mapsOf(null).heads.map((map) => [...map])"
         )
         library = AttentionPredictor(
             str(run / f"step-{step:08d}.pt"), size=SIZE, precision="fp32", device="cpu"
@@ -140,7 +131,7 @@ def test_arrow_keys_read_all_charts_at_one_step(tab):
 
 
 def test_logarithmic_steps_make_room_for_the_beginning(tab):
-    place = "document.querySelector('.run').training.charts[0].across(9)"
+    place = "document.querySelector('.run').tab.charts[0].across(9)"
     linear = tab.page.evaluate(place)
     tab.run.get_by_label("Logarithmic steps").check()
     assert tab.page.evaluate(place) > 2 * linear
@@ -174,6 +165,24 @@ def test_run_that_begins_meanwhile_joins_the_list(tab, run: Path):
     assert tab.page.get_by_label("Training run").input_value() == "first"
 
 
+def test_several_runs_stand_in_the_same_charts(tab, run: Path, lab):
+    if not run.with_name("second").exists():
+        shutil.copytree(run, run.with_name("second"))
+        tab.page.get_by_label("Training run").focus()
+    tab.run.get_by_text("Beside other runs").click()
+    tab.run.get_by_role("checkbox", name="second").check()
+    legend = tab.run.locator(".chart").first.locator(".chart-curve")
+    expect(legend).to_contain_text(["first: Loss", "second: Loss"])
+    drawn = tab.run.locator(".chart").first.locator("path.chart-line")
+    expect(drawn).to_have_count(2)
+    assert "beside=second" in tab.page.url
+    colors = drawn.evaluate_all("(all) => all.map((one) => getComputedStyle(one).stroke)")
+    assert len(set(colors)) == 2
+    lab.screenshot(tab.page, "training-several")
+    tab.page.go_back()
+    expect(legend).to_have_count(1)
+
+
 def test_resumed_run_is_drawn_anew_and_a_collapse_is_said(tab, run: Path):
     beside = run.parent / "beside"
     beside.write_text("".join(_line(step, kl=0.001) for step in range(60)))
@@ -202,9 +211,9 @@ def test_log_that_goes_away_is_said_in_one_sentence(tab, run: Path):
     expect(tab.run).to_have_attribute("data-model", re.compile("^first@"), timeout=60_000)
     (run / "log.jsonl").rename(run / "gone.jsonl")
     alert = tab.page.locator("#messages")
-    expect(alert).to_have_text("There is no such run here (any more): choose another.", timeout=60_000)
+    expect(alert).to_have_text("There is no such run here (any more): choose another.", timeout=20_000)
     (run / "gone.jsonl").rename(run / "log.jsonl")
-    expect(alert).to_be_hidden(timeout=60_000)
+    expect(alert).to_be_hidden(timeout=20_000)
 
 
 def test_tab_is_right_on_a_phone(tab, lab):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Error, expect
 
-EXPLORER = "document.querySelector('.explore').explorer"
+EXPLORER = "document.querySelector('.explore').tab"
 
 
 class Held:
@@ -120,7 +120,7 @@ def test_learns_block_is_the_one_its_slider_names(open_page, lab):
     held.release(1, 0)
     page.wait_for_selector(".tour[data-block='4']", timeout=60_000)
     page.wait_for_timeout(300)
-    assert page.evaluate("document.querySelector('.tour').tour.viewer.arrays.number") == 4
+    assert page.evaluate("document.querySelector('.tour').tab.viewer.arrays.number") == 4
     assert page.locator(".tour [data-control=block] output").inner_text() == "5 of 6"
 
 
@@ -133,7 +133,7 @@ def test_steps_of_the_tour_whose_answers_are_late_end_on_the_last(open_page):
     page.wait_for_selector(".tour[data-step=heads]", timeout=60_000)
     held.release(0)
     page.wait_for_timeout(500)
-    assert page.evaluate("document.querySelector('.tour').tour.viewer.encoding.model") == "embedded"
+    assert page.evaluate("document.querySelector('.tour').tab.viewer.encoding.model") == "embedded"
     assert page.locator(".tour").get_attribute("data-step") == "heads"
 
 
@@ -148,7 +148,7 @@ def test_model_changed_while_a_clip_loads_puts_no_old_keys_on_the_new_clip(open_
     held.release(1, 0)
     page.wait_for_selector(".video[data-encoding]", timeout=60_000)
     page.wait_for_timeout(300)
-    film = "document.querySelector('.video').film"
+    film = "document.querySelector('.video').tab"
     assert page.evaluate(f"[{film}.clip.clip, {film}.encoding.model]") == ["macaw", "random:embedded"]
     assert page.evaluate(f"{film}.encoding.photo === {film}.clip.photo")
 
@@ -327,7 +327,7 @@ def test_share_of_all_heads_is_that_of_the_mask_that_is_exported(page, lab):
 def test_undo_in_compare_takes_back_the_last_stroke_of_either_side(open_page):
     page = open_page(query="?tab=compare", ready=".compare[data-token]")
     page.locator("#compare").get_by_text("Draw", exact=True).click()
-    drawn = "document.querySelector('.compare').comparison.sides.map((one) => [...one.brush.painting.values])"
+    drawn = "document.querySelector('.compare').tab.sides.map((one) => [...one.brush.painting.values])"
     states = []
     for side, (x, y) in ((0, (0.2, 0.3)), (1, (0.7, 0.6)), (0, (0.4, 0.8))):
         stage = page.locator(".compare .lab-stage").nth(side)
@@ -342,37 +342,78 @@ def test_undo_in_compare_takes_back_the_last_stroke_of_either_side(open_page):
 
 def test_two_files_of_one_name_and_size_are_two_pictures(open_page, lab, picture, tmp_path):
     page = open_page(query="?tab=segment", ready=".segment[data-token]")
-    tab = "document.querySelector('.segment').segmenter"
+    tab = "document.querySelector('.segment').tab"
     pictures = []
     for seed in (1, 2):
         (tmp_path / str(seed)).mkdir()
         pictures.append(picture("image.png", seed=seed).rename(tmp_path / str(seed) / "image.png"))
     page.evaluate("delete document.querySelector('.segment').dataset.token")
-    page.set_input_files("#header input[type=file]", pictures[0])
+    page.set_input_files("#header .lab-choose input", pictures[0])
     page.wait_for_selector(".segment[data-token]", timeout=60_000)
     page.locator(".segment .lab-stage").click(position={"x": 100, "y": 100})
     assert page.evaluate(f"{tab}.brush.painting.labels !== null")
     page.evaluate("delete document.querySelector('.segment').dataset.token")
-    page.set_input_files("#header input[type=file]", pictures[1])
+    page.set_input_files("#header .lab-choose input", pictures[1])
     page.wait_for_selector(".segment[data-token]", timeout=60_000)
     assert page.evaluate(f"{tab}.brush.painting.labels === null")  # nobody drew on this one
 
 
-def test_files_beyond_the_first_are_told(page, picture):
-    files = [picture(f"{name}.png", seed=seed) for seed, name in enumerate("abc")]
-    page.evaluate("document.querySelector('#header input[type=file]').multiple = true")
-    page.set_input_files("#header input[type=file]", files)
-    expect(page.locator("#messages")).to_contain_text("Of the 3 files only a.png was opened", timeout=60_000)
+def test_every_photograph_is_taken_and_what_is_left_out_of_a_folder_is_told(page, picture, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for seed, name in enumerate("ab"):
+        picture(f"{name}.png", seed=seed).rename(folder / f"{name}.png")
+    (folder / "notes.txt").write_text("no picture")
+    page.set_input_files("#header .lab-way input", folder)
+    expect(page.locator("#messages")).to_contain_text("Of the 3 files 2 were opened", timeout=60_000)
+    for name in "ab":
+        expect(page.locator(f"[data-example][title='{name}.png']")).to_be_visible()
+    page.get_by_role("tab", name="Video").click()
+    page.evaluate("document.querySelector('#header .lab-choose input').multiple = true")
+    page.set_input_files("#header .lab-choose input", [folder / "a.png", folder / "b.png"])
+    page.wait_for_function("() => !document.querySelector('#messages').hidden")
+
+
+def test_camera_takes_a_photograph_and_is_let_go(page):
+    page.evaluate(
+        """() => {  // a film of one colour, in the place of a camera
+          const canvas = Object.assign(document.createElement("canvas"), { width: 64, height: 48 });
+          const context = canvas.getContext("2d");
+          window.track = null;
+          navigator.mediaDevices.getUserMedia = async () => {
+            setInterval(() => { context.fillStyle = "rgb(0 160 0)"; context.fillRect(0, 0, 64, 48); }, 20);
+            const film = canvas.captureStream();
+            [window.track] = film.getTracks();
+            return film;
+          };
+        }"""
+    )
+    page.get_by_role("button", name="the camera").click()
+    page.locator("dialog video").wait_for()
+    page.wait_for_function("() => document.querySelector('dialog video').videoWidth === 64")
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog")).to_have_count(0)
+    assert page.evaluate("window.track.readyState") == "ended"
+    page.get_by_role("button", name="the camera").click()
+    page.wait_for_function("() => document.querySelector('dialog video')?.videoWidth === 64")
+    page.get_by_role("button", name="Take the picture").click()
+    page.wait_for_function("() => document.querySelector('.explore').tab.encoding.name === 'camera.jpg'")
+    assert page.evaluate("window.track.readyState") == "ended"
+    page.evaluate(
+        "() => { navigator.mediaDevices.getUserMedia = async () => { throw new Error('denied'); }; }"
+    )
+    page.get_by_role("button", name="the camera").click()
+    expect(page.locator("#messages")).to_contain_text("There is no camera here")
 
 
 @pytest.mark.parametrize("tab", ["training", "learn"])
 def test_dropped_photograph_is_taken_by_every_tab(open_page, picture, tab):
     ready = {"training": ".run[data-model]", "learn": ".tour[data-step]"}[tab]
     page = open_page(query=f"?tab={tab}", ready=ready)
-    page.set_input_files("#header input[type=file]", picture("dropped.png"))
-    viewer = {"training": "'.run').training", "learn": "'.tour').tour"}[tab]
+    page.set_input_files("#header .lab-choose input", picture("dropped.png"))
+    root = {"training": ".run", "learn": ".tour"}[tab]
     page.wait_for_function(
-        f"() => document.querySelector({viewer}.viewer.encoding.name === 'dropped.png'", timeout=60_000
+        f"() => document.querySelector('{root}').tab.viewer.encoding.name === 'dropped.png'", timeout=60_000
     )
 
 
@@ -494,7 +535,7 @@ def test_browser_memory_is_bounded_by_bytes(page, lab):
 def test_objects_marked_on_a_clip_survive_a_reload(open_page):
     page = open_page(query="?tab=video", ready=".video[data-encoding]")
     page.locator(".video .lab-stage").click(position={"x": 200, "y": 150})
-    painted = "[...document.querySelector('.video').film.painting.values]"
+    painted = "[...document.querySelector('.video').tab.painting.values]"
     before = page.evaluate(painted)
     assert any(before)
     page.reload()
@@ -518,7 +559,7 @@ def test_explore_speaks_once_the_pointer_rests_not_at_every_patch(page, lab):
           new MutationObserver(() => window.said.push(document.querySelector("#spoken").textContent))
             .observe(document.querySelector("#spoken"), { childList: true, subtree: true });
           for (let column = 0; column < 10; column++)
-            document.querySelector(".explore").explorer.viewer.hover({ row: 3, column }); }"""
+            document.querySelector(".explore").tab.viewer.hover({ row: 3, column }); }"""
     )
     _spoken(page, "Patch row 3, column 9")
     assert page.evaluate("window.said.length") == 1
@@ -553,7 +594,7 @@ def test_figure_of_compare_carries_the_mask_that_was_drawn(open_page):
     page.locator("#compare").get_by_text("Draw", exact=True).click()
     page.locator(".compare .lab-stage").first.click(position={"x": 120, "y": 90})
     with page.expect_request("**/figure.png") as asked, page.expect_download():
-        page.locator(".compare-figure").click()
+        page.locator(".compare [data-download]").click()
     drawn = asked.value.post_data_json["drawn"]
     runs = np.array(drawn["runs"]).reshape(-1, 2)
     assert runs[:, 1].sum() == np.prod(drawn["size"])

@@ -21,7 +21,7 @@ from segmentation.masks import component_at, enlarge, keep_mass_of_maps
 from segmentation.propagation import propagate_frames
 from segmentation.video import VideoWriter
 
-FILM = "document.querySelector('.video').film"
+FILM = "document.querySelector('.video').tab"
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def _open_tab(page: Any) -> Any:
 def _send(page: Any, path: Path) -> None:
     """Upload a clip and wait for what comes of it: its encoding, or a sentence."""
     page.evaluate("delete document.querySelector('.video').dataset.encoding; page.lab.messages.clear()")
-    page.set_input_files("#header input[type=file]", path)
+    page.set_input_files("#header .lab-choose input", path)
     page.wait_for_function(
         """() => document.querySelector(".video").dataset.encoding
           || !document.querySelector("#messages").hidden""",

@@ -10,9 +10,9 @@ from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from dino_model import engine
+from dino_model import engine, graphs
 from dino_model.device import has_bf16
-from dino_model.engine import OpenVinoEncoder, TorchEncoder, by_engine, create_encoder, make_room
+from dino_model.engine import OpenVinoEncoder, TorchEncoder, by_engine, create_encoder
 from dino_model.predictor import AttentionPredictor
 from dino_model.readable import readable
 from dino_model.weights import LoadedModel
@@ -25,7 +25,7 @@ MODELS = {
     "ViT": (VisionTransformer, ANY_SIZE),
     "DINOv3": (Eva, {"use_rot_pos_emb": True, "rope_type": "dinov3", "num_reg_tokens": 2, **ANY_SIZE}),
 }
-needs_openvino = pytest.mark.skipif(not engine.installed(), reason="OpenVINO is not installed")
+needs_openvino = pytest.mark.skipif(not graphs.installed(), reason="OpenVINO is not installed")
 
 
 @pytest.fixture(autouse=True)
@@ -57,9 +57,6 @@ def test_openvino_gives_the_tokens_of_torch(name: str):
     for found, tokens in zip(compiled(images(), "inputs"), expected, strict=True):
         torch.testing.assert_close(found, tokens, atol=1e-4, rtol=0)
     assert len(expected) == 2
-    if name == "ViT":
-        last = compiled(images(2, 32, 32), "last")
-        torch.testing.assert_close(last, plain(images(2, 32, 32), "last"), atol=1e-4, rtol=0)
 
 
 @needs_openvino
@@ -71,50 +68,87 @@ def test_an_answer_stays_when_the_next_picture_comes():
     assert torch.equal(first, kept)
 
 
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The shape of the example that each graph was compiled from."""
+    shapes: list[tuple[int, ...]] = []
+    compiled = graphs.compiled
+
+    def note(module: nn.Module, tokens: torch.Tensor, *rest: object, **options: bool) -> object:
+        shapes.append(tuple(tokens.shape))
+        return compiled(module, tokens, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(graphs, "compiled", note)
+    return shapes
+
+
 @needs_openvino
-def test_graphs_are_kept_by_size_in_memory_and_on_disk_and_the_waiting_is_told(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_one_graph_serves_every_size_and_batch(compilations: list):
+    vit = readable(model())
+    compiled, plain = OpenVinoEncoder(vit, "fp32"), TorchEncoder(vit, "fp32", CPU)
+    for shape in ((1, 40, 64), (1, 64, 24), (3, 32, 32), (1, 8, 8)):
+        found, expected = (encoder(images(*shape), "last")[0] for encoder in (compiled, plain))
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+    assert len(compilations) == 1
+
+
+@needs_openvino
+def test_a_copy_is_exported_for_other_threads_may_be_running_the_model():
+    ran: list[int] = []
+
+    class Blocks(nn.Module):
+        def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            ran.append(id(self))
+            return (2 * tokens,)
+
+    blocks = Blocks()
+    graph = graphs.compiled(blocks, torch.ones(1, 3, 4), "fp32", any_length=True)
+    torch.testing.assert_close(graphs.run(graph, torch.ones(1, 5, 4))[0], 2 * torch.ones(1, 5, 4))
+    assert ran
+    assert id(blocks) not in ran
+
+
+@needs_openvino
+def test_a_rotary_model_has_a_graph_for_each_grid_and_a_few_of_them_in_memory(
+    compilations: list, monkeypatch: pytest.MonkeyPatch
 ):
-    compiled_now: list[tuple[int, ...]] = []
-    compile_plainly = engine._compile
-    monkeypatch.setattr(
-        engine,
-        "_compile",
-        lambda module, example, *rest: (
-            compiled_now.append(tuple(example.shape)) or compile_plainly(module, example, *rest)
-        ),
-    )
+    monkeypatch.setattr(engine, "GRAPHS_IN_MEMORY", 2)
+    vit = readable(model("DINOv3"))
+    compiled, plain = OpenVinoEncoder(vit, "fp32"), TorchEncoder(vit, "fp32", CPU)
+    for shape in ((1, 40, 64), (2, 64, 40), (1, 32, 32), (2, 32, 32)):  # 5 × 8 patches are not 8 × 5
+        found, expected = (encoder(images(*shape), "last")[0] for encoder in (compiled, plain))
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+    assert len(compilations) == 3
+    assert list(compiled._graphs) == ["last (8, 5)", "last (4, 4)"]
+
+
+@needs_openvino
+def test_graphs_are_kept_on_disk_and_the_waiting_is_told(
+    cache: Path, compilations: list, capsys: pytest.CaptureFixture[str]
+):
     encoder = OpenVinoEncoder(readable(model()), "fp32")
+    assert encoder.compiles((5, 8), "last")
     first = encoder(images(), "last")[0]
-    assert "compiling the model for 40 × 64 pixels with OpenVINO 2" in capsys.readouterr().err
+    assert not encoder.compiles((8, 5), "last")
+    assert "compiling the model with OpenVINO 2" in capsys.readouterr().err
     encoder(images(), "last")
-    assert compiled_now == [(1, 41, 48)]
+    assert compilations == [(1, 41, 48)]
     assert capsys.readouterr().err == ""
     again = OpenVinoEncoder(readable(model()), "fp32")
+    assert not again.compiles((5, 8), "last")
     torch.testing.assert_close(again(images(), "last")[0], first)
-    assert len(compiled_now) == 1, "from disk"
+    assert len(compilations) == 1, "from disk"
     (blob,) = cache.glob("*.blob")
     changed = bytearray(blob.read_bytes())
     changed[-1000] ^= 0xFF  # somewhere in the weights
     blob.write_bytes(changed)
     third = OpenVinoEncoder(readable(model()), "fp32")
     torch.testing.assert_close(third(images(), "last")[0], first)
-    assert len(compiled_now) == 2
+    assert len(compilations) == 2
     assert f"{blob} is damaged and deleted: its bytes are not" in capsys.readouterr().err
     other = model()
     other.norm.weight.mul_(2)
     assert OpenVinoEncoder(readable(other), "fp32")._path("last") != third._path("last")
-
-
-@needs_openvino
-def test_only_a_few_graphs_stay_in_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(engine, "GRAPHS_IN_MEMORY", 2)
-    monkeypatch.setattr(engine, "_compile", lambda *_: object())
-    monkeypatch.setattr(engine, "_exported", lambda _: b"")
-    encoder = OpenVinoEncoder(readable(model()), "fp32")
-    for side in (32, 40, 48):
-        encoder._graph(images(1, side, side), "last")
-    assert list(encoder._graphs) == ["last (1, 3, 40, 40)", "last (1, 3, 48, 48)"]
 
 
 def test_the_graphs_used_longest_ago_leave_the_disk(tmp_path: Path):
@@ -123,7 +157,7 @@ def test_the_graphs_used_longest_ago_leave_the_disk(tmp_path: Path):
     for age, name in enumerate("abcd"):
         (tmp_path / f"{name}.blob").write_bytes(b"0123456789")
         os.utime(tmp_path / f"{name}.blob", (1000 - age, 1000 - age))
-    make_room(tmp_path, keep=tmp_path / "d.blob", limit=20)
+    graphs.make_room(tmp_path, keep=tmp_path / "d.blob", limit=20)
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["a", "d"], "the new one stays, however old"
 
 
@@ -135,6 +169,7 @@ def test_auto_lets_torch_answer_first_and_names_who_answered():
     predictor = AttentionPredictor(loaded, engine="auto", **options)
     told = []
     for step in range(engine.WORTH_COMPILING):
+        assert predictor.compiles(40, 64) is (step == engine.WORTH_COMPILING - 1)
         predictor.set_image(photo + np.uint8(step))
         told.append(predictor.describe().rsplit(" by ")[1])
         assert predictor.engine == told[-1]
@@ -144,11 +179,18 @@ def test_auto_lets_torch_answer_first_and_names_who_answered():
     plain.set_image(photo + np.uint8(step))
     np.testing.assert_allclose(predictor.cls_attention(), plain.cls_attention(), atol=1e-5)
     np.testing.assert_allclose(predictor.token_features(), plain.token_features(), atol=1e-4)
-    assert AttentionPredictor(loaded, engine="auto", **options)._encoder.name.startswith("OpenVINO")
+    other = predictor.at(64)
+    other.set_image(photo[:24])
+    assert other.engine == told[-1], "what is compiled serves every resolution"
+    assert predictor.grid == (5, 8)
+    assert plain.computed == "fp32 on cpu by torch"
+    assert predictor.computed.startswith("fp32 on cpu by torch or OpenVINO 2"), "a cache tells them apart"
+    strict = AttentionPredictor(loaded, engine="openvino", **options)
+    assert strict.computed.startswith("fp32 on cpu by OpenVINO 2")
 
 
 def test_a_missing_openvino_is_told_and_auto_takes_torch(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(engine, "installed", lambda: False)
+    monkeypatch.setattr(graphs, "installed", lambda: False)
     with pytest.raises(
         ValueError, match=r"not installed: run `pip .*openvino.txt`, or choose --engine torch"
     ):
@@ -175,13 +217,11 @@ def test_what_openvino_cannot_run_is_told_and_never_run_otherwise():
 def test_a_graph_that_openvino_refuses_ends_in_one_sentence_and_auto_says_that_torch_answers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("\nno such operation:\n  roll")
 
-    monkeypatch.setattr(engine, "_compile", refuse)
-    told = (
-        r"OpenVINO refuses this model at 40 × 64 pixels \(… no such operation: roll\): choose --engine torch"
-    )
+    monkeypatch.setattr(graphs, "compiled", refuse)
+    told = r"OpenVINO refuses this model \(… no such operation: roll\): choose --engine torch"
     with pytest.raises(ValueError, match=told):
         OpenVinoEncoder(readable(model()), "fp32")(images(), "last")
     vit = readable(model())

@@ -10,7 +10,6 @@ from timm.layers import SwiGLUPacked
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model import hub
 from dino_model.catalogue import facts
 from dino_model.checkpoints import WeightsError
 from dino_model.commands import main
@@ -24,16 +23,9 @@ MEAN, STD = [0.4, 0.5, 0.6], [0.2, 0.3, 0.4]
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(hub.huggingface_hub, "try_to_load_from_cache", lambda *_: None)
-
-    def refuse(*_: object) -> None:
-        raise OSError("no network in tests")
-
-    monkeypatch.setattr("socket.socket.connect", refuse)
-    monkeypatch.setattr("socket.getaddrinfo", refuse)
-    return tmp_path / "cache" / "hf"
+def hf(cache: Path) -> Path:
+    """Where the cache keeps repositories."""
+    return cache / "hf"
 
 
 def drawn(*shape: int, seed: list[int] = [0]) -> Tensor:  # noqa: B006 (another seed for every tensor)
@@ -141,12 +133,12 @@ def plain_tokens(weights: dict[str, Tensor], images: Tensor, gated: bool) -> Ten
     ],
 )
 def test_transformers_weights_give_the_tokens_of_its_own_forward(
-    kind: str, prefix: str, gated: bool, cache: Path
+    kind: str, prefix: str, gated: bool, hf: Path
 ):
     tensors = transformers_tensors(kind, gated)
     stored = {prefix + name: tensor for name, tensor in tensors.items()}
     stored |= {"pooler.dense.weight": drawn(WIDTH, WIDTH), "classifier.bias": drawn(5)}
-    repository(cache / "somebody" / "small.vit", described(kind, use_swiglu_ffn=gated), stored)
+    repository(hf / "somebody" / "small.vit", described(kind, use_swiglu_ffn=gated), stored)
     name = "hf:somebody/small.vit"
     assert is_local(name)
     assert not is_path(name)
@@ -256,11 +248,11 @@ def plain_dinov3_tokens(weights: dict[str, Tensor], images: Tensor, gated: bool)
 
 @pytest.mark.parametrize(("gated", "registers", "prefix"), [(False, 4, ""), (True, 0, "dinov3_vit.")])
 def test_transformers_dinov3_gives_the_tokens_of_its_own_forward(
-    gated: bool, registers: int, prefix: str, cache: Path
+    gated: bool, registers: int, prefix: str, hf: Path
 ):
     tensors = dinov3_tensors(gated, registers)
     config = described_dinov3(gated, registers)
-    repository(cache / "a" / "b", config, {prefix + name: tensor for name, tensor in tensors.items()})
+    repository(hf / "a" / "b", config, {prefix + name: tensor for name, tensor in tensors.items()})
     model = load_model("hf:a/b")
     for height, width in ((32, 32), (48, 24)):
         images = torch.randn(1, 3, height, width)
@@ -274,12 +266,12 @@ def test_transformers_dinov3_gives_the_tokens_of_its_own_forward(
     assert "(dinov3_vit)" in facts("hf:a/b").source
 
 
-def test_newer_files_of_transformers_are_read_the_same(cache: Path):
+def test_newer_files_of_transformers_are_read_the_same(hf: Path):
     tensors, config = dinov3_tensors(False), described_dinov3()
-    repository(cache / "a" / "old", config, tensors)
+    repository(hf / "a" / "old", config, tensors)
     newer = {name.replace("layer.", "model.layer."): tensor for name, tensor in tensors.items()}
     config["rope_parameters"] = {"rope_theta": config.pop("rope_theta")}
-    repository(cache / "a" / "new", config, newer)
+    repository(hf / "a" / "new", config, newer)
     images = torch.randn(1, 3, 32, 40)
     with torch.no_grad():
         old, new = (load_model(f"hf:a/{name}").backbone(images) for name in ("old", "new"))
@@ -299,34 +291,34 @@ def test_newer_files_of_transformers_are_read_the_same(cache: Path):
         ({}, {"layer.1.mlp.gate_proj.weight": (WIDTH, WIDTH)}, "do not fit"),
     ],
 )
-def test_a_dinov3_that_does_not_fit_is_refused(config: dict, change: dict, message: str, cache: Path):
+def test_a_dinov3_that_does_not_fit_is_refused(config: dict, change: dict, message: str, hf: Path):
     tensors = dinov3_tensors(False) | {
         name: drawn(*(size if isinstance(size, tuple) else (size,))) for name, size in change.items()
     }
-    repository(cache / "a" / "b", described_dinov3(**config), tensors)
+    repository(hf / "a" / "b", described_dinov3(**config), tensors)
     with pytest.raises(WeightsError, match=message):
         load_model("hf:a/b")
 
 
-def test_the_papers_own_repositories_resample_positions_its_way(cache: Path):
-    repository(cache / "facebook" / "dino-vits8", described("vit"), transformers_tensors("vit"))
+def test_the_papers_own_repositories_resample_positions_its_way(hf: Path):
+    repository(hf / "facebook" / "dino-vits8", described("vit"), transformers_tensors("vit"))
     assert load_model("hf:facebook/dino-vits8").backbone.position_mode == "official"
     assert load_model("hf:facebook/dino-vits8", position_mode="size").backbone.position_mode == "size"
 
 
-def test_a_repository_of_timms_loads_strictly(cache: Path):
+def test_a_repository_of_timms_loads_strictly(hf: Path):
     model = timm.create_model("test_vit", num_classes=7)
     config = {
         "architecture": "test_vit",
         "num_classes": 7,
         "pretrained_cfg": {"mean": MEAN, "std": STD},
     }
-    repository(cache / "timm" / "test_vit.r160", config, model.state_dict())
+    repository(hf / "timm" / "test_vit.r160", config, model.state_dict())
     loaded = load_model("hf:timm/test_vit.r160")
     assert loaded.std == tuple(STD)
     for name, tensor in loaded.backbone.state_dict().items():
         assert torch.equal(tensor, model.state_dict()[name])
-    (cache / "timm" / "test_vit.r160" / "config.json").write_text(json.dumps(config | {"num_classes": 8}))
+    (hf / "timm" / "test_vit.r160" / "config.json").write_text(json.dumps(config | {"num_classes": 8}))
     with pytest.raises(WeightsError, match="do not fit"):
         load_model("hf:timm/test_vit.r160")
 
@@ -352,31 +344,31 @@ def test_a_repository_of_timms_loads_strictly(cache: Path):
         ),
     ],
 )
-def test_what_does_not_fit_is_told(config: dict, change: dict, message: str, cache: Path):
+def test_what_does_not_fit_is_told(config: dict, change: dict, message: str, hf: Path):
     tensors = transformers_tensors("dinov2")
     for name, value in change.items():
         if value is None:
             del tensors[name]
         else:
             tensors[name] = drawn(value)
-    repository(cache / "a" / "b", config, tensors)
+    repository(hf / "a" / "b", config, tensors)
     with pytest.raises(WeightsError, match=message):
         load_model("hf:a/b")
 
 
-def test_broken_and_missing_files_are_told(cache: Path):
-    with pytest.raises(DownloadError, match=f"put it at {cache / 'a' / 'b' / 'config.json'}"):
+def test_broken_and_missing_files_are_told(hf: Path):
+    with pytest.raises(DownloadError, match=f"put it at {hf / 'a' / 'b' / 'config.json'}"):
         load_model("hf:a/b")
     assert not is_local("hf:a/b")
     with pytest.raises(WeightsError, match="is not here, and nothing is fetched"):
         facts("hf:a/b")
     with pytest.raises(WeightsError, match="names no repository: write hf:owner/name"):
         load_model("hf:a")
-    repository(cache / "a" / "b", described("vit"), transformers_tensors("vit"))
-    (cache / "a" / "b" / "model.safetensors").write_bytes(b"no tensors")
+    repository(hf / "a" / "b", described("vit"), transformers_tensors("vit"))
+    (hf / "a" / "b" / "model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(WeightsError, match=r"no readable \.safetensors"):
         load_model("hf:a/b")
-    (cache / "a" / "b" / "config.json").write_text("[1]")
+    (hf / "a" / "b" / "config.json").write_text("[1]")
     with pytest.raises(WeightsError, match="holds a list"):
         load_model("hf:a/b")
 

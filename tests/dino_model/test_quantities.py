@@ -32,6 +32,23 @@ def test_logits_are_scaled_products_with_every_key():
         np.testing.assert_allclose(quantities.logits(queries, keys, 3)[head], expected, rtol=1e-4, atol=1e-6)
 
 
+def test_rollout_of_one_block_is_half_its_mean_attention_and_half_the_token_itself():
+    queries, keys = _vectors(4, 2, 5, 7), _vectors(5, 2, 5, 7)
+    found = quantities.rollout([(queries, keys)])
+    for token in range(5):
+        expected = 0.5 * quantities.attention(queries, keys, token).mean(axis=0)
+        expected[token] += 0.5
+        np.testing.assert_allclose(found[token], expected, atol=1e-6)
+
+
+def test_rollout_takes_the_first_block_last_and_needs_one():
+    first, second = ((_vectors(seed, 2, 5, 7), _vectors(seed + 1, 2, 5, 7)) for seed in (6, 8))
+    expected = quantities.rollout([second]) @ quantities.rollout([first])
+    np.testing.assert_allclose(quantities.rollout([first, second]), expected, atol=1e-6)
+    with pytest.raises(ValueError, match="at least one block"):
+        quantities.rollout([])
+
+
 def test_cosines_lie_between_minus_one_and_one_and_with_oneself_are_one():
     keys = _vectors(2, 3, 9, 4)
     found = quantities.cosines(keys, 5)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from dino_model import shards
-from dino_model.images import ImageError, open_images
+from dino_model.images import ImageError, ShardError, open_images
 
 
 @pytest.fixture(autouse=True)
@@ -95,3 +95,84 @@ def test_missing_damaged_and_cut_tars_are_named(tmp_path):
 )
 def test_braces_are_expanded_as_a_shell_does(pattern, names):
     assert list(shards.expanded(pattern)) == names
+
+
+def test_a_list_of_tars_and_the_tars_are_the_same(tmp_path):
+    tars = [write(tmp_path / "a" / f"{name}.tar", {f"{name}.png": png(i)}) for i, name in enumerate("xyz")]
+    (tmp_path / "a" / "list.txt").write_text("# two\nz.tar\n\nx.tar\n")
+    images = open_images(tmp_path / "a" / "list.txt")
+    assert images.names == ("x/x.png", "z/z.png")
+    assert images.inventory() == open_images([tars[0], tars[2]]).inventory()
+    (tmp_path / "a" / "list.txt").write_text("x.tar\ngone.tar\n")
+    with pytest.raises(ImageError, match=r"gone\.tar cannot be opened"):
+        open_images(tmp_path / "a" / "list.txt")
+
+
+def test_tars_of_one_name_keep_their_pictures_apart(tmp_path):
+    tars = [write(tmp_path / folder / "0.tar", {"x.png": png(i)}) for i, folder in enumerate("ab")]
+    assert open_images(tars).names == ("a/0/x.png", "b/0/x.png")
+
+
+def test_folders_lists_and_tars_are_one_collection(tmp_path):
+    for name, value in (("cat", 1), ("dog", 2)):
+        (tmp_path / "loose" / name).mkdir(parents=True)
+        (tmp_path / "loose" / name / "1.png").write_bytes(png(value))
+    tar = write(tmp_path / "t" / "more.tar", {"dog/2.png": png(3), "emu/3.png": png(4)})
+    images = open_images([tmp_path / "loose", tar])
+    assert images.names == ("loose/cat/1.png", "loose/dog/1.png", "more/dog/2.png", "more/emu/3.png")
+    assert images.classes == ("cat", "dog", "emu")
+    assert images.labels == (0, 1, 1, 2)
+    assert [int(images.read(i)[0, 0, 0]) for i in range(4)] == [1, 2, 3, 4]
+    part = images.subset([3, 1])
+    assert [int(part.read(i)[0, 0, 0]) for i in range(2)] == [4, 2]
+    assert len({images.inventory(), part.inventory(), images.fingerprint(), part.fingerprint()}) == 4
+    assert images.place(2)[0] == tar
+    (tmp_path / "out.txt").write_text("loose/cat/1.png\n")
+    assert open_images([tmp_path / "loose", tar], exclude=tmp_path / "out.txt").names == images.names[1:]
+
+
+def test_sources_without_classes_are_classes_themselves(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").write_bytes(png(1))
+    images = open_images([tmp_path / "cat", tmp_path / "dog"])
+    assert (images.classes, images.labels) == (("cat", "dog"), (0, 1))
+
+
+def test_the_index_of_a_collection_is_made_once_and_anew_when_a_tar_or_the_exclusion_changes(
+    tmp_path, monkeypatch
+):
+    for name in "xy":
+        write(tmp_path / "a" / f"{name}.tar", {f"{i}.png": png(i) for i in range(2)})
+    source, out = str(tmp_path / "a" / "*.tar"), tmp_path / "out.txt"
+    first = open_images(source)
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "index", lambda path: pytest.fail("indexed again"))
+        again = open_images(source)
+    assert (again.names, again.inventory()) == (first.names, first.inventory())
+    assert first.inventory() == first.subset(range(4)).inventory()
+    out.write_text("x/0.png\n")
+    assert open_images(source, exclude=out).names == first.names[1:]
+    out.write_text("x/1.png\n")
+    assert open_images(source, exclude=out).names == (first.names[0], *first.names[2:])
+    size = (tmp_path / "a" / "x.tar").stat().st_size
+    write(tmp_path / "a" / "x.tar", {f"{i}.png": png(i) for i in (3, 4)})
+    assert (tmp_path / "a" / "x.tar").stat().st_size == size
+    assert open_images(source).names == ("x/3.png", "x/4.png", "y/0.png", "y/1.png")
+
+
+def test_a_tar_that_changes_in_use_is_named(tmp_path):
+    tar = write(tmp_path / "a" / "0.tar", {"x.png": png(1)})
+    images = open_images(tar)
+    os.utime(tar, ns=(1, 1))
+    with pytest.raises(ShardError, match=r"0\.tar was changed while it was in use"):
+        images.read(0)
+    tar.unlink()
+    with pytest.raises(ShardError, match=r"cannot use .*0\.tar': no such file"):
+        images.read(0)
+
+
+def test_without_a_place_to_keep_it_an_index_is_made_each_time(tmp_path, monkeypatch):
+    (tmp_path / "cache").write_text("no folder")
+    tar = write(tmp_path / "a" / "0.tar", {"x.png": png(7)})
+    assert int(open_images(tar).read(0)[0, 0, 0]) == 7

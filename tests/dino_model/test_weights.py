@@ -20,22 +20,10 @@ from dino_model.download import DownloadError
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.weights import OFFICIAL, LoadedModel, is_local, load_model
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 # Heads of 64, as bare files must have: everything else as small as can be.
 SMALL = BackboneConfig("vit_small", patch_size=8, image_size=32, width=128, depth=2, heads=2)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a network that nobody may touch."""
-    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(weights.huggingface_hub, "try_to_load_from_cache", lambda *_: None)
-
-    def refuse(*_: object) -> None:
-        raise OSError("no network in tests")
-
-    monkeypatch.setattr("socket.socket.connect", refuse)
-    monkeypatch.setattr("socket.getaddrinfo", refuse)
-    return tmp_path / "cache"
 
 
 def network(seed: int, config: BackboneConfig = SMALL) -> dict[str, Tensor]:

@@ -141,3 +141,10 @@ test("likeness is the cosine of keys of all heads at once, without the patches' 
     close(attention.likenessMap(made, token), centred.slice(prefix).map(cosine));
   }
 });
+
+test("a row of the rollout is one token's, without the prefix tokens", () => {
+  const halves = Uint16Array.from({ length: 9 }, (_, at) => 0x3c00 + (at << 10)); // 1, 2, 4, …
+  const rollout = attention.decodeRollout(halves.buffer, { heads: 1, tokens: 3, prefix: 1 });
+  close(attention.rolloutMaps(rollout, 2)[0], [128, 256]);
+  close(attention.rolloutMaps(rollout, 0)[0], [2, 4]);
+});

@@ -8,11 +8,14 @@ import { scale, nearest } from "../../app/static/maths/scale.js";
 import { duration, figure, megabytes, percent } from "../../app/static/maths/format.js";
 import { Memory } from "../../app/static/memory.js";
 import { Newest } from "../../app/static/newest.js";
+import { zoomed } from "../../app/static/widgets/gestures.js";
 
 const START = {
   tab: "explore",
   photo: "cat",
   name: "",
+  second: "",
+  secondName: "",
   model: "embedded",
   other: "random:embedded",
   size: 224,
@@ -53,6 +56,14 @@ test("a visitor's own photograph is not in the address, and without it the page 
   assert.equal(query, "?photo=own");
   assert.deepEqual(read(query, START, held(state)), state); // a reload of the same browser
   assert.deepEqual(read(query, START, null), { ...START, missing: "photo" }); // whoever was sent the link
+});
+
+test("of two photographs of a visitor's own, each is told apart, and the one that is missing is named", () => {
+  const state = { ...START, second: "f4e2secret", secondName: "you.jpg" };
+  assert.equal(written(state, START), "?second=own");
+  assert.deepEqual(held(state), { second: "f4e2secret", secondName: "you.jpg" });
+  assert.deepEqual(read("?second=own", START, held(state)), state);
+  assert.deepEqual(read("?second=own", START, held({ ...START, name: "me.jpg" })), { ...START, missing: "second" });
 });
 
 test("what cannot be in an address is left as at the start", () => {
@@ -153,4 +164,13 @@ test("numbers are written as people read them", () => {
   assert.deepEqual([figure(12345.6), figure(0.00012), figure(null)], ["12,350", "1.2e-4", "–"]);
   assert.deepEqual([megabytes(25e6), megabytes(1.5e6)], ["25 MB", "1.5 MB"]);
   assert.deepEqual([duration(90), duration(600), duration(9000)], ["90 s", "10 min", "3 h"]);
+});
+
+test("what lies at a place stays there when one comes nearer, as near as is allowed", () => {
+  const whole = { scale: 1, left: 0, top: 0 };
+  const near = zoomed(whole, 3, { x: 0.25, y: 0.5 }, 1, 12);
+  assert.deepEqual(near, { scale: 3, left: -0.5, top: -1 });
+  assert.equal(near.left + (0.25 / whole.scale) * near.scale, 0.25);
+  assert.equal(zoomed(near, 100, { x: 0, y: 0 }, 1, 12).scale, 12);
+  assert.equal(zoomed(near, 0, { x: 0, y: 0 }, 1, 12).scale, 1);
 });

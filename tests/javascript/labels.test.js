@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { area, best, countOf, jaccard, outlinePath, union } from "../../app/static/maths/labels.js";
+import { area, best, countOf, jaccard, outlinePath, resized, union } from "../../app/static/maths/labels.js";
 import { Painting, centres, fromRuns, tint } from "../../app/static/maths/painting.js";
 import { proposal } from "../../app/static/maths/proposal.js";
 import { random } from "./random.js";
@@ -119,4 +119,19 @@ test("a click takes what is alike and hangs together with it", () => {
   const keys = Float32Array.of(0, 0, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0);
   const block = { keys, queries: keys, heads: 1, tokens: 6, dim: 2, prefix: 1 };
   assert.deepEqual([...proposal(block, { rows: 1, columns: 5 }, { row: 0, column: 0 }, 0.9)], [1, 1, 0, 0, 0]);
+});
+
+test("at another size a cell has the label under its centre", () => {
+  const small = labels(2, 2, [1, 0, 0, 2]);
+  assert.deepEqual([...resized(small, { rows: 3, columns: 4 }).values], [1, 1, 0, 0, 0, 0, 2, 2, 0, 0, 2, 2]);
+  assert.deepEqual([...resized(labels(1, 3, [1, 2, 3]), { rows: 1, columns: 1 }).values], [2]);
+  assert.equal(resized(small, { rows: 2, columns: 2 }), small);
+});
+
+test("what is taken at another size is given to the active object, or taken away", () => {
+  const painting = new Painting({ width: 4, height: 2, most: 2 });
+  painting.take(labels(1, 2, [0, 1]));
+  assert.deepEqual([...painting.values], [0, 0, 1, 1, 0, 0, 1, 1]);
+  painting.take(labels(2, 1, [1, 0]), 0);
+  assert.deepEqual([...painting.values], [0, 0, 0, 0, 0, 0, 1, 1]);
 });

@@ -32,7 +32,7 @@ def test_loss_gradient_and_center_agree_however_a_batch_is_split(oracle, split, 
     batch = batch_of(student, file["teacher_output"].to(dtype).unflatten(0, (2, -1)))
     plan = Plan(np.zeros(1), np.zeros(1), 0.0, schedules, 1)
     optimizer = torch.optim.SGD(dino.parameter_groups(), lr=0.0)
-    logs = train_step(dino, optimizer, batch, 0, plan, nullcontext(), accumulate=parts)
+    logs = train_step(dino, optimizer, batch, 0, plan, nullcontext(), accumulate=parts).read()
 
     def agree(found, name):
         expected = file[name]

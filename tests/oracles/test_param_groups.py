@@ -4,7 +4,7 @@ import json
 
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.head import HeadConfig, ProjectionHead
-from training.methods.dino import Network
+from training.methods.network import Network
 from training.optim import decay_groups
 
 

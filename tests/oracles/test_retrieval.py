@@ -7,7 +7,8 @@ import torch
 from dino_model.features import CLS
 from dino_model.views import View
 from tests.oracles.test_linear_features import tiny
-from training.evaluation.retrieval import Relevance, medium_and_hard, unit
+from training.evaluation.retrieval import Relevance, medium_and_hard
+from training.evaluation.search import unit
 
 
 def test_map_and_precision_equal_the_official_ones(oracle):

@@ -69,7 +69,7 @@ def trained(oracle):
         crops = Crops(*(torch.from_numpy(trace[f"step{step}/{kind}_crops"]) for kind in ("global", "local")))
         pictures = crops.views.shape[1]
         batch = Batch(crops, None, Randomness(0, step, 0, pictures, pictures))
-        logs = train_step(method, optimizer, batch, step, plan, nullcontext())
+        logs = train_step(method, optimizer, batch, step, plan, nullcontext()).read()
         seen.append((logs["loss"], method.center.value.clone()))
     return trace, method, seen
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -260,13 +261,14 @@ def test_the_command_propagates_writes_and_scores(
 
 def test_a_mask_is_read_back_only_to_be_scored(davis: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     opened: Counter[str] = Counter()
-    open_picture = Image.open
+    ways = ((Image, "open", Image.open), (Path, "read_bytes", Path.read_bytes))
+    for owner, name, own in ways:  # a mask is read by either
 
-    def spy(file: object, *arguments: object, **options: object) -> Image.Image:
-        opened[str(file)] += 1
-        return open_picture(file, *arguments, **options)  # type: ignore[arg-type]
+        def spy(file: object, *rest: object, read: Any = own, **options: object) -> Any:
+            opened[str(file)] += 1
+            return read(file, *rest, **options)
 
-    monkeypatch.setattr(Image, "open", spy)
+        monkeypatch.setattr(owner, name, spy)
     output = tmp_path / "out"
     command(davis, output, features="copy", sequences=("bear",)).run()
     masks = {file.name: opened[str(file)] for file in sorted((output / "bear").glob("*.png"))}

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -28,6 +29,32 @@ def test_labels_are_palette_indices_or_grey_values(tmp_path: Path):
     (tmp_path / "text.png").write_text("no picture")
     with pytest.raises(LabelError, match=r"text\.png is no picture"):
         read_labels(tmp_path / "text.png")
+
+
+@pytest.mark.parametrize("kind", ["plain", "filtered", "many parts", "one bit", "wide", "one pixel"])
+def test_every_png_is_read_as_pillow_reads_it(kind: str, tmp_path: Path):
+    size = {"wide": (3, 5000), "one pixel": (1, 1), "many parts": (400, 500)}.get(kind, (40, 30))
+    labels = np.random.default_rng(0).integers(0, 200, size, dtype=np.uint8)
+    if kind == "filtered":
+        labels.sort(axis=0)  # so that the writer gains by telling rows apart from those above
+        cv2.imwrite(str(tmp_path / "mask.png"), labels, [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_UP])
+    elif kind == "one bit":
+        labels = (labels > 99).astype(np.uint8)
+        Image.fromarray(labels > 0).save(tmp_path / "mask.png")
+    else:
+        write_mask_png(tmp_path / "mask.png", labels)
+    np.testing.assert_array_equal(read_labels(tmp_path / "mask.png"), labels)
+
+
+@pytest.mark.parametrize("at", [60, -30])
+def test_damage_anywhere_in_a_mask_is_told(at: int, tmp_path: Path):
+    labels = np.random.default_rng(0).integers(0, 4, (60, 50), dtype=np.uint8)
+    Image.fromarray(labels).save(tmp_path / "mask.png")
+    content = bytearray((tmp_path / "mask.png").read_bytes())
+    content[at] ^= 0xFF
+    (tmp_path / "mask.png").write_bytes(content)
+    with pytest.raises(LabelError, match=r"mask\.png cannot be read"):
+        read_labels(tmp_path / "mask.png")
 
 
 def test_ids_are_neither_background_nor_void_and_void_becomes_background():

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
@@ -156,3 +156,24 @@ def test_run_lengths_survive_json(mask):
     encoded = json.loads(json.dumps(masks.rle(mask)))
     assert encoded["size"] == list(mask.shape)
     np.testing.assert_array_equal(masks.decode(encoded), mask)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.randoms(use_true_random=False))
+def test_runs_of_the_text_cover_the_mask_it_was_made_of(height, width, random):
+    mask = np.array([[random.random() < 0.5 for _ in range(width)] for _ in range(height)])
+    encoded = masks.rle(mask)
+    assert sum(masks.runs_of(encoded["counts"])) == mask.size
+    np.testing.assert_array_equal(masks.decode(encoded), mask)
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="".join(map(chr, range(40, 120))), max_size=30))
+def test_any_other_text_is_refused_or_covers_the_picture(counts):
+    try:
+        masks.decode({"size": [6, 7], "counts": counts})
+    except ValueError:
+        return
+    runs = masks.runs_of(counts)
+    assert sum(runs) == 42
+    assert min(runs) >= 0

@@ -116,6 +116,21 @@ def test_a_caption_stands_above_an_unchanged_picture(picture):
     assert (titled[:-48] < 128).any()
 
 
+@pytest.mark.parametrize("width", [1, 90, 640])
+def test_a_color_bar_has_the_colours_of_the_map_in_their_order(width):
+    bar = render.color_bar("inferno", (-0.25, 1.5), width, capped=False)
+    assert bar.shape[1] == width
+    if width < 640:
+        return
+    table = render.color_table("inferno").astype(int)
+    middle = bar[len(bar) // 2].astype(int)
+    coloured = np.flatnonzero(np.ptp(middle, axis=1) > 40)  # the words are black on white
+    levels = [np.abs(table - middle[column]).sum(axis=1).argmin() for column in coloured]
+    assert levels == sorted(levels)
+    assert (levels[0], levels[-1]) == pytest.approx((10, 245), abs=25)
+    assert not np.array_equal(bar, render.color_bar("inferno", (-0.25, 1.6), width, capped=False))
+
+
 def test_a_legend_breaks_into_lines_that_fit():
     entries = [(f"head {head}", color) for head, color in enumerate(render.head_colors(12))]
     narrow, wide = render.legend(entries, 200), render.legend(entries, 2000)

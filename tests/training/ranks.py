@@ -1,7 +1,8 @@
 """Groups of processes for `test_ranks.py`, forked from one that has imported all: each begins at once.
 
 ranks.py FOLDER PORT methods PICTURES WORLD    every method, trained by WORLD processes; losses to FOLDER
-ranks.py FOLDER PORT COMMAND COMMAND …         `python -m training COMMAND` by each of them, words in JSON
+ranks.py FOLDER PORT COMMAND COMMAND …         `python -m training COMMAND` by each of them, words in JSON;
+                                               one that begins with "full" has no memory for its second loss
 
 Each process writes its number to FOLDER/RANK.pid, what it says to FOLDER/RANK.err; last comes codes.json.
 """
@@ -13,9 +14,11 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
+import pytest
 import torch
 
 from dino_model.backbones import BackboneConfig
@@ -26,8 +29,9 @@ from training.checkpoint import Run
 from training.commands import arguments  # noqa: F401 (before the fork)
 from training.crops import CropConfig
 from training.distributed import joined, rank
+from training.loop import Watch
 from training.methods.byol import BYOLConfig
-from training.methods.dino import DINOConfig
+from training.methods.dino import DINOConfig, algorithm
 from training.methods.moco import MoCoConfig
 from training.methods.supervised import SupervisedConfig
 from training.methods.swav import SwAVConfig
@@ -69,9 +73,8 @@ def train(pictures: str, folder: Path) -> dict[str, Any]:
         parts = 2 if name == "dino in parts" else 1
         session = Session(replace(RECIPE, method=method), open_images(pictures), accumulate=parts)
         losses: list[float] = []
-        session.train(
-            Run(folder / name), observe=lambda _, logs, __, kept=losses: kept.append(logs["loss"]) or {}
-        )
+        watch = Watch(observe=lambda _, logs, __, kept=losses: kept.append(logs["loss"]) or {})
+        session.train(Run(folder / name), watch=watch)
         weights = sum(parameter.double().abs().sum().item() for parameter in session.method.parameters())
         found[name] = {"losses": losses, "weights": weights}
     return found
@@ -103,12 +106,35 @@ def of_all_methods(pictures: str, folder: Path) -> int:
     return 0
 
 
+def of_command(words: list[str]) -> int:
+    """Run a command."""
+    if words[0] != "full":
+        return command.main(words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            algorithm, "prototype_cross_entropy", out_of_memory_at(1, algorithm.prototype_cross_entropy)
+        )
+        return command.main(words[1:])
+
+
+def out_of_memory_at(call: int, honest: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that finds the device full when it is called for the given time, from 0."""
+    calls = count()
+
+    def fails(*given: Any) -> Any:
+        if next(calls) == call:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return honest(*given)
+
+    return fails
+
+
 def main(folder: Path, port: str, *words: str) -> None:
     """Fork, wait for all."""
     if words[0] == "methods":
         jobs = [partial(of_all_methods, words[1], folder)] * int(words[2])
     else:
-        jobs = [partial(command.main, json.loads(word)) for word in words]
+        jobs = [partial(of_command, json.loads(word)) for word in words]
     torch.set_num_threads(1)
     pids = []
     for number, job in enumerate(jobs):

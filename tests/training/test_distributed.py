@@ -7,6 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.features import Extractor
+from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, open_images
+from dino_model.views import View
+from dino_model.weights import LoadedModel
+from tests.training.pictures import noise
 from training import targets
 from training.distributed import all_mean, gather, rank, share, world
 
@@ -22,6 +28,8 @@ def test_without_a_process_group_a_mean_is_itself():
 
 PART = """
 import sys, torch, torch.distributed as dist
+from dino_model.ranks import led
+from tests.training.test_distributed import features_of
 from training import targets
 from training.distributed import all_mean, gather, rank, share, world
 number, folder = int(sys.argv[1]), sys.argv[2]
@@ -29,7 +37,19 @@ torch.set_num_threads(1)
 dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=number, world_size=2)
 own = torch.tensor([1.0, 3.0 * number])
 logits = torch.load(f"{folder}/logits.pt")[:, 4 * number : 4 * number + 4]  # of this rank's pictures
+asked = []
+def squares(numbers):
+    asked.append(list(numbers))
+    if 9 in numbers:
+        raise ValueError("no square of nine")
+    return [n * n for n in numbers]
+led_to = led(lambda compute: [compute(range(5)), compute(range(5, 6))], squares)
+try:
+    led(lambda compute: compute(range(6, 10)), squares)
+except ValueError as error:
+    refused = str(error)
 torch.save({
+    "asked": asked, "led_to": led_to, "refused": refused, "features": features_of(folder + "/pictures"),
     "own": own, "mean": all_mean(own), "rank": rank(), "world": world(),
     "gathered": gather(logits.transpose(0, 1)),
     "share": share(torch.arange(5)),
@@ -45,12 +65,14 @@ def together(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("ranks")
     logits = torch.randn(2, 8, 6)
     torch.save(logits, folder / "logits.pt")
+    pictures = noise(folder / "pictures", 7, 2, 20, 20)
+    (pictures / "class0" / "0.png").write_bytes(b"broken")
     started = [
         subprocess.Popen([sys.executable, "-c", PART, str(number), str(folder)], cwd=REPOSITORY)
         for number in (0, 1)
     ]
     assert [process.wait(timeout=200) for process in started] == [0, 0]
-    return logits, [torch.load(folder / f"{number}.pt", weights_only=True) for number in (0, 1)]
+    return logits, [torch.load(folder / f"{number}.pt", weights_only=True) for number in (0, 1)], pictures
 
 
 def test_the_mean_over_ranks_is_the_same_on_each(together):
@@ -61,9 +83,36 @@ def test_the_mean_over_ranks_is_the_same_on_each(together):
 
 
 def test_what_is_gathered_is_in_the_ranks_order_on_each(together):
-    logits, parts = together
+    logits, parts, _ = together
     for part in parts:
         assert torch.equal(part["gathered"], logits.transpose(0, 1))
+
+
+def features_of(pictures):
+    """Of a small ViT."""
+    torch.manual_seed(0)
+    vit = create_backbone(BackboneConfig("vit_tiny", 8, 16, width=12, depth=2, heads=2))
+    model = LoadedModel("small", vit, IMAGENET_MEAN, IMAGENET_STD, "a test", None)
+    extracted = Extractor(model, View(16, IMAGENET_MEAN, IMAGENET_STD), precision="fp32", device="cpu").of(
+        open_images(pictures)
+    )
+    return list(extracted.images.names), extracted.features, extracted.broken
+
+
+def test_what_the_first_asks_for_is_computed_by_all_and_all_have_it(together):
+    parts = together[1]
+    assert [part["asked"] for part in parts] == [[[0, 1], [], [6, 7]], [[2, 3, 4], [5], [8, 9]]]
+    assert [part["led_to"] for part in parts] == [[[0, 1, 4, 9, 16], [25]]] * 2
+    assert [part["refused"] for part in parts] == ["no square of nine"] * 2
+
+
+def test_features_are_those_of_one_process(together):
+    names, features, broken = features_of(together[2])
+    assert len(names) == 6
+    for part in together[1]:
+        found = part["features"]
+        assert (found[0], found[2]) == (names, broken)
+        torch.testing.assert_close(found[1], features)
 
 
 def test_shares_have_every_row_once(together):
@@ -72,6 +121,6 @@ def test_shares_have_every_row_once(together):
 
 
 def test_ranks_balance_their_pictures_as_one_batch(together):
-    logits, parts = together
+    logits, parts, _ = together
     assigned = torch.cat([part["assigned"] for part in parts], dim=1)
     torch.testing.assert_close(assigned, targets.sinkhorn_knopp(logits, 0.05, 3))

@@ -1,7 +1,10 @@
-"""Ten ill runs, each ill in its own way, and five that are well: trained in seconds, or their log changed."""
+"""Ten ill runs, each ill in its own way, and five that are well: all trained in seconds."""
 
 import json
+import os
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +16,20 @@ from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from dino_model.images import open_images
 from training import __main__ as command
+from training import doctor as module
 from training.checkpoint import Run
 from training.crops import CropConfig
 from training.evaluation.rank import rank_me
+from training.loop import Diverged, Watch
+from training.methods import diagnosis
 from training.methods.byol import BYOLConfig
 from training.methods.dino import DINOConfig
 from training.methods.moco import MoCoConfig
+from training.methods.supervised import SupervisedConfig
 from training.methods.swav import SwAVConfig
-from training.recipes import OptimizerConfig, Recipe
+from training.recipes import METHODS, OptimizerConfig, Recipe
 from training.session import Session
+from training.studies import runs
 
 HEAD = HeadConfig(prototypes=32, hidden=32, bottleneck=16, batch_norm=True)
 DINO = DINOConfig(HEAD, teacher_momentum=0.9, freeze_last_layer_epochs=0)
@@ -31,12 +39,12 @@ MOCO = MoCoConfig(PLAIN, queue=16, teacher_momentum=0.9)
 SWAV = SwAVConfig(replace(PLAIN, prototypes=8, bottleneck=16), epsilon=0.03, freeze_last_layer_epochs=0)
 
 
-def recipe(method, epochs=4, batch=8, lr=0.03) -> Recipe:
+def recipe(method, epochs=4, batch=8, lr=0.03, **optimizer) -> Recipe:
     return Recipe(
         backbone=BackboneConfig("vit_tiny", 8, 16, width=24, depth=1, heads=2, position_start="sincos"),
         method=method,
         crops=CropConfig(global_size=16, local_size=8, local_crops=2, blur=(0.1, 0.5), augment="device"),
-        optimizer=OptimizerConfig(lr=lr, warmup_epochs=0),
+        optimizer=OptimizerConfig(**{"lr": lr, "warmup_epochs": 0} | optimizer),
         epochs=epochs,
         batch_size=batch,
     )
@@ -58,11 +66,36 @@ def pictures(tmp_path_factory) -> Path:
     return folder
 
 
-def trained(folder: Path, pictures: Path, plan: Recipe) -> Path:
-    """A run of this recipe; what the clock says is put right, so that a busy machine accuses nobody."""
-    run = Run(folder)
-    Session(plan, open_images(pictures)).train(run)
-    edit(folder, lambda lines: [line | {"data_wait": 0.1} for line in lines])
+@pytest.fixture(scope="module")
+def large_pictures(tmp_path_factory) -> Path:
+    """Forty names for one picture that takes long to decode."""
+    folder = tmp_path_factory.mktemp("large")
+    noise = np.random.default_rng(0).integers(0, 256, (700, 700, 3), np.uint8)
+    Image.fromarray(noise).save(folder / "0.png")
+    for i in range(1, 40):
+        os.link(folder / "0.png", folder / f"{i}.png")
+    return folder
+
+
+def trained(folder: Path, pictures: Path, plan: Recipe, *, probe=False, waiting=0.1) -> Path:
+    """A run of this recipe, as far as its loss is a number.
+
+    What the clock says is put right, so that a busy machine accuses nobody; None leaves it. A probe, if
+    wanted, looks every eighth step.
+    """
+    run, session = Run(folder), Session(plan, open_images(pictures))
+    where = runs.Where(session.images, session.device, "fp32")
+
+    def look(step):
+        if not probe or (step + 1) % 8:
+            return {}
+        name, network = next(iter(session.method.backbones().items()))
+        return {f"rank_{name}": runs.look(network, plan, where)[1]}
+
+    with suppress(Diverged):
+        session.train(run, watch=Watch(look=look))
+    if waiting is not None:
+        edit(folder, lambda lines: [line | {"data_wait": waiting} for line in lines])
     return folder
 
 
@@ -81,26 +114,33 @@ def doctor(folder: Path) -> tuple[int, list[str], list[str]]:
     return code, [one["cause"] for one in found], [one["sentence"] for one in found]
 
 
-def constant(lines):
-    """Two views of every picture are projected to one point: what remains of such a run is its log."""
-    return [line | {"spread": 0.01} for line in lines]
-
-
-ILL_BY_TRAINING = {
-    "one prototype": (
-        recipe(
-            replace(DINO, teacher_output="none", teacher_temperature=0.01, teacher_temperature_start=0.01),
-            epochs=12,
-            lr=0.1,
-        ),
+ONE_PROTOTYPE = replace(DINO, teacher_output="none", teacher_temperature=0.01, teacher_temperature_start=0.01)
+UNIFORM = replace(DINO, sharpen=False)
+ILL = {
+    "one prototype": (recipe(ONE_PROTOTYPE, epochs=12, lr=0.1), "collapse", "collapse to one prototype"),
+    "uniform": (recipe(UNIFORM, epochs=20, lr=0.1), "collapse", "collapse to the uniform output"),
+    "byol": (
+        recipe(replace(BYOL, predictor=0, teacher_momentum=0.0), lr=0.1),
         "collapse",
-        "collapse to one prototype",
+        "keep --predictor",
     ),
-    "uniform": (
-        recipe(replace(DINO, sharpen=False), epochs=20, lr=0.1),
+    "moco": (
+        recipe(replace(MOCO, head=replace(PLAIN, batch_norm=False)), lr=1.0),
         "collapse",
-        "collapse to the uniform output",
+        "lower --lr or raise --teacher-momentum",
     ),
+    "swav": (recipe(replace(SWAV, epsilon=1.0), epochs=8), "collapse", "lower --epsilon"),
+    "rank": (
+        recipe(SupervisedConfig(), epochs=8, lr=0.3, weight_decay=5.0, weight_decay_end=5.0),
+        "rank",
+        "--weight-decay-end",
+    ),
+    "gradients": (
+        recipe(SupervisedConfig(), epochs=8, lr=60.0, name="sgd", clip_grad=0.0, warmup_epochs=7),
+        "gradients",
+        "exploding norms: the backbone's gradient",
+    ),
+    "data": (recipe(DINO, epochs=6), "data", "of a step goes by waiting for pictures"),
     "short epochs": (
         recipe(replace(DINO, teacher_momentum=0.5), epochs=20, batch=32),
         "epochs",
@@ -110,14 +150,54 @@ ILL_BY_TRAINING = {
 }
 
 
-@pytest.mark.parametrize("name", ILL_BY_TRAINING)
-def test_an_ill_run_is_named_by_what_it_logged(name, pictures, tmp_path, capsys):
-    plan, cause, words = ILL_BY_TRAINING[name]
-    code, causes, sentences = doctor(trained(tmp_path / "run", pictures, plan))
+@pytest.fixture(scope="module")
+def ill(pictures, large_pictures, tmp_path_factory):
+    """The folder of an ill run by its name, trained when it is first asked for."""
+    folder = tmp_path_factory.mktemp("ill")
+
+    @cache
+    def of(name: str) -> Path:
+        data, waiting = (large_pictures, None) if name == "data" else (pictures, 0.1)
+        return trained(folder / name, data, ILL[name][0], probe=name == "rank", waiting=waiting)
+
+    return of
+
+
+@pytest.mark.parametrize("name", ILL)
+def test_an_ill_run_is_named_by_what_it_logged(name, ill, capsys):
+    _, cause, words = ILL[name]
+    code, causes, sentences = doctor(ill(name))
     assert code == 3
     assert causes == [cause]
     assert words in sentences[0]
     assert sentences[0] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "early"),
+    [("one prototype", "which the student follows"), ("uniform", "on its way, if the next")],
+)
+def test_a_run_on_its_way_to_a_collapse_is_named_before_it_is_there(name, early, ill):
+    lines = Run(ill(name)).lines()
+    first = next(n for n in range(1, len(lines)) if module.collapse(lines[:n], DINO.method))
+    told = module.collapse(lines[:first], DINO.method)
+    assert early in told.sentence
+    assert module.late(lines[:first], "kl") > 3 * diagnosis.COLLAPSED_KL
+    assert module.collapse(lines, DINO.method).sentence.startswith("collapse to")
+
+
+@pytest.mark.parametrize("name", ["dino", "byol", "moco", "swav", "dino-previous-epoch"])
+def test_a_healthy_run_is_not_accused_at_any_step(name, healthy):
+    lines, config = Run(healthy[name]).lines(), Run(healthy[name]).config()
+    method = METHODS[config["method"]].method
+    assert not any(module.findings(lines[:n], method, module.facts(config)) for n in range(1, len(lines) + 1))
+
+
+def test_a_figure_that_levels_off_or_rises_is_heading_nowhere_else():
+    assert module.heading([0.8, 0.4, 0.2, 0.1]) == pytest.approx(0.1 / 16)
+    assert module.heading([0.8, 0.4, 0.3, 0.29]) == pytest.approx(0.29 * (0.29 / 0.3) ** 4)
+    assert module.heading([0.8, 0.4, 0.2, 0.3]) == 0.3
+    assert module.heading([0.2, 0.1, 0.0, -0.1]) == pytest.approx(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -138,41 +218,6 @@ def healthy(pictures, tmp_path_factory):
 def test_a_healthy_run_is_not_accused(name, healthy, capsys):
     assert doctor(healthy[name]) == (0, [], [])
     assert "nothing found that is wrong" in capsys.readouterr().out
-
-
-def shrinking(lines):
-    return [line | {"rank_teacher": 1.5 if line["step"] > 10 else 12.0} for line in lines]
-
-
-def exploding(lines):
-    return [line | {"gradient_norm_head": 0.5 if line["step"] < 25 else 900.0} for line in lines]
-
-
-def starving(lines):
-    return [line | {"data_wait": 0.8} for line in lines]
-
-
-ILL_BY_LOG = {
-    "byol": ("byol", constant, "collapse", "keep --predictor"),
-    "moco": ("moco", constant, "collapse", "lower --lr"),
-    "swav": ("swav", lambda lines: [line | {"kl": 0.001} for line in lines], "collapse", "lower --epsilon"),
-    "rank": ("dino", shrinking, "rank", "fill 1.5 dimensions (RankMe), at most 12.0 before"),
-    "gradients": ("dino", exploding, "gradients", "the head's gradient has norm 900"),
-    "data": ("dino", starving, "data", "80% of a step goes by waiting"),
-}
-
-
-@pytest.mark.parametrize("name", ILL_BY_LOG)
-def test_a_log_of_an_ill_run_is_named_rightly(name, healthy, tmp_path):
-    run, change, cause, words = ILL_BY_LOG[name]
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for file in ("config.json", "log.jsonl"):
-        (folder / file).write_bytes((healthy[run] / file).read_bytes())
-    edit(folder, change)
-    code, causes, sentences = doctor(folder)
-    assert (code, causes) == (3, [cause])
-    assert words in sentences[0]
 
 
 def copy(healthy, folder: Path) -> Run:

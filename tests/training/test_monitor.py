@@ -56,7 +56,7 @@ class FakeProbe:
 
 def test_every_network_is_probed_under_its_name():
     watch = Monitor(Progress(0, 4, 8), Sick(), FakeProbe(), 2, HEALTHY)
-    lines = [watch(step, {"loss": 0.0}, []) for step in range(4)]
+    lines = [watch.look(step) for step in range(4)]
     probed = {"knn_online": 10.0, "rank_online": 2.0, "knn_target": 20.0, "rank_target": 3.0}
     assert lines == [{}, probed] * 2
 

@@ -10,11 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from tests.training import ranks
+from tests.training.pictures import noise
 from training import __main__ as command
 
 REPOSITORY = Path(__file__).parents[2]
@@ -50,13 +49,7 @@ class Group:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
-    generator = np.random.default_rng(0)
-    for i in range(48):
-        target = folder / f"class{i % 3}" / f"{i}.png"
-        target.parent.mkdir(exist_ok=True)
-        Image.fromarray(generator.integers(0, 256, (24, 20, 3), np.uint8)).save(target)
-    return folder
+    return noise(tmp_path_factory.mktemp("pictures"), 48, 3, 24, 20)
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +153,17 @@ def test_what_does_not_fit_the_processes_ends_all_in_one_sentence(pictures, tmp_
         assert sentence in group.said(0).splitlines()[-1]
         assert "Traceback" not in group.said(0)
         assert group.said(1) == ""
+
+
+@pytest.mark.parametrize("full", [0, 1])
+def test_a_process_without_memory_ends_all_and_the_first_says_what_takes_less(pictures, tmp_path, full):
+    run = tmp_path / "run"
+    words = pretrain(pictures, run, "--epochs", "100000")
+    commands = [["full", *words] if number == full else words for number in (0, 1)]
+    group = Group(tmp_path / "group", *map(json.dumps, commands))
+    assert group.codes() == [1, 1]
+    whose = "process 1: " if full else ""
+    full_at = f"error: {whose}cpu is out of memory with 8 pictures at once"
+    goes_on = f"go on with --resume {run} --accumulate 2, which takes 4 with the same result"
+    assert group.said(0).splitlines()[-1] == f"{full_at}: {goes_on}"
+    assert group.said(1) == ""

@@ -14,9 +14,10 @@ from dino_model.head import HeadConfig
 from dino_model.images import open_images
 from training.checkpoint import Run, RunError
 from training.crops import CropConfig
+from training.loop import Watch
 from training.methods.dino import DINOConfig
 from training.recipes import OptimizerConfig, Recipe
-from training.session import Session
+from training.session import Session, check_batch
 
 RECIPE = Recipe(
     backbone=BackboneConfig("vit_tiny", 8, 16, width=12, depth=1, heads=2, drop_path=0.2),
@@ -45,9 +46,8 @@ def test_it_prints_nothing_and_takes_no_signals(images, tmp_path, capfd):
         seen.append([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)])
         return {}
 
-    done = Session(RECIPE, images).train(
-        Run(tmp_path / "run"), observe=look, interrupted=lambda: len(seen) > 1
-    )
+    watch = Watch(observe=look, interrupted=lambda: len(seen) > 1)
+    done = Session(RECIPE, images).train(Run(tmp_path / "run"), watch=watch)
     assert done == 2
     assert seen == [handlers, handlers]
     captured = capfd.readouterr()
@@ -74,7 +74,7 @@ def test_the_seed_alone_decides_the_first_weights(images):
 
 def test_what_was_not_trained_on_the_same_is_not_resumed(images, tmp_path):
     run = Run(tmp_path / "run")
-    Session(RECIPE, images).train(run, interrupted=lambda: True)
+    Session(RECIPE, images).train(run, watch=Watch(interrupted=lambda: True))
     assert Session(RECIPE, images).resume(run) == 1
     with pytest.raises(RunError, match="the seed was 0, now 1"):
         Session(RECIPE, images, seed=1).resume(run)
@@ -85,7 +85,7 @@ def test_what_was_not_trained_on_the_same_is_not_resumed(images, tmp_path):
 def test_a_run_of_another_method_is_not_resumed(images, tmp_path):
     run = Run(tmp_path / "run")
     session = Session(RECIPE, images)
-    session.train(run, interrupted=lambda: True)
+    session.train(run, watch=Watch(interrupted=lambda: True))
     run.rewrite(run.config() | {"method": "other"})
     with pytest.raises(RunError, match="the method was other, now dino"):
         session.resume(run)
@@ -102,6 +102,25 @@ def test_a_run_of_another_method_is_not_resumed(images, tmp_path):
 def test_batches_that_cannot_be_are_named(images, batch_size, accumulate, words):
     with pytest.raises(SettingError, match=words):
         Session(replace(RECIPE, batch_size=batch_size), images, accumulate=accumulate)
+
+
+def test_each_process_splits_its_own_share(monkeypatch):
+    monkeypatch.setattr("training.session.world", lambda: 2)
+    recipe = replace(RECIPE, batch_size=24)
+    check_batch(recipe, 0, 12)
+    for parts in (8, 24):  # divisors of the batch of both
+        with pytest.raises(
+            SettingError, match=f"--accumulate is {parts}, expected a divisor of the batch of 12"
+        ):
+            check_batch(recipe, 0, parts)
+
+
+def test_weights_of_a_resnet_lie_channels_last(images):
+    backbone = BackboneConfig("resnet50")
+    session = Session(replace(RECIPE, backbone=backbone), images)
+    weight = session.method.student.backbone.layer1[0].conv2.weight
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    assert not weight.is_contiguous()
 
 
 def test_pages_are_pinned_for_cuda_only(images, monkeypatch):

@@ -19,6 +19,7 @@ from dino_model.head import HeadConfig
 from dino_model.images import open_images
 from training.checkpoint import Run
 from training.crops import CropConfig
+from training.loop import Watch
 from training.methods.dino import DINOConfig
 from training.recipes import OptimizerConfig, Recipe
 from training.session import Session
@@ -163,7 +164,7 @@ def test_the_networks_compute_in_the_precision_that_was_chosen(images, tmp_path,
     for name in ("student", "teacher"):
         block = getattr(session.method, name).backbone.blocks[0].mlp.fc1
         block.register_forward_hook(lambda _m, _i, output, name=name: seen.update({name: output.dtype}))
-    session.train(Run(tmp_path), interrupted=lambda: True)
+    session.train(Run(tmp_path), watch=Watch(interrupted=lambda: True))
     assert seen == {"student": expected, "teacher": expected}
 
 
@@ -173,7 +174,7 @@ def test_crops_reach_the_method_normalised_by_the_recipe(images, tmp_path, monke
     monkeypatch.setattr(
         session.method, "training_loss", lambda batch, step: (seen.append(batch), honest(batch, step))[1]
     )
-    session.train(Run(tmp_path), interrupted=lambda: True)
+    session.train(Run(tmp_path), watch=Watch(interrupted=lambda: True))
     raw = next(iter(session.batches())).batch
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in (RECIPE.mean, RECIPE.std))
     for crops, pixels in zip(seen[0].crops, raw.crops, strict=True):
@@ -204,7 +205,11 @@ def test_probe_and_checkpoint_do_not_count_as_training(images, tmp_path, monkeyp
     seen = []
     run = Run(tmp_path)
     run.create({})
-    session.train(
-        run, observe=lambda step, logs, _: (spend(100), seen.append(logs["images_per_second"]), {})[2]
-    )
+
+    def look(step, logs, broken):
+        spend(100)
+        seen.append(logs["images_per_second"])
+        return {}
+
+    session.train(run, watch=Watch(observe=look))
     assert seen == pytest.approx([4 / 4] * STEPS)

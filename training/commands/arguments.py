@@ -113,7 +113,7 @@ def of_run(run: Run, choice: Peek) -> Pretrain:
     if choice.recipe and begun and choice.recipe != begun:
         raise RunError(f"{run.folder} was begun with --recipe {begun}: pass no other to resume it")
     return Pretrain(
-        data=_path(options.get("data")),
+        data=_sources(options.get("data")),
         output=choice.output,
         resume=run.folder,
         method=name,
@@ -146,7 +146,7 @@ def sampled_sizes(images: Images) -> list[tuple[int, int]]:
 
 def _pictures(choice: Choice) -> tuple[int, int]:
     """How many pictures there are, and the short side of a typical one."""
-    if choice.data is None:
+    if not choice.data:
         raise SettingError("which pictures? Pass --data: the recipe is made for them")
     images = open_images(choice.data, exclude=choice.exclude)
     return len(images), recipes.typical_short_side(sampled_sizes(images))
@@ -166,6 +166,10 @@ def _with_folder(arguments: list[str]) -> list[str]:
             if output.output is not None:
                 return [*arguments[: i + 1], str(output.output), *arguments[i + 1 :]]
     return arguments
+
+
+def _sources(told: str | list[str] | None) -> tuple[str, ...]:
+    return (told,) if isinstance(told, str) else tuple(told or ())
 
 
 def _path(name: str | None) -> Path | None:

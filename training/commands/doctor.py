@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated
 
 import tyro
@@ -15,6 +16,7 @@ from training.doctor import Facts, Finding, Line
 from training.recipes import METHODS
 
 HEALTHY, ILL = 0, 3
+WAITING = "share of a step spent waiting"
 PANELS: dict[str, tuple[str, ...]] = {
     "loss": ("loss",),
     "teacher's output (nats)": ("teacher_entropy", "code_entropy", "kl", "ln_k"),
@@ -25,7 +27,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "gradient norm": ("gradient_norm_backbone", "gradient_norm_head"),
     "teacher from student, relative": ("teacher_distance",),
     "pictures a second": ("images_per_second",),
-    "share of a step spent waiting": ("data_wait",),
+    WAITING: ("data_wait",),
 }
 """What the page shows, where the log has it."""
 
@@ -84,18 +86,21 @@ def draw(lines: Sequence[Line], found: Sequence[Finding], title: str, path: Path
     columns = 3
     rows = -(-len(there) // columns)
     with figures.style(figures.STYLE):
-        words = (
-            "\n".join(finding.sentence.split(";")[0] for finding in found) or "nothing found that is wrong"
-        )
+        words = "\n".join(fill(finding.sentence, 120) for finding in found) or "nothing found that is wrong"
         figure, axes = figures.page(rows, columns, f"{title}\n{words}", width=11, height=2.6)
+        figure.supxlabel("step", fontsize=10)
         for place, (panel, names) in zip(axes.flat, there.items(), strict=False):
             for number, name in enumerate(names):
                 points = [(line["step"] + 1, line[name]) for line in lines if name in line]
                 figures.curve(place, [x for x, _ in points], [y for _, y in points], _short(name), number)
-            place.set_title(panel, fontsize=10)
+            place.set_title(panel, fontsize=10, pad=22 if len(names) > 1 else None)
             place.margins(y=0.1)
-            if len(names) > 1:
-                place.legend(fontsize=8)
+            if panel == WAITING:
+                place.set_ylim(0, 1)
+            if len(names) > 1:  # between title and curves, of which it would cover some
+                place.legend(
+                    fontsize=8, ncols=len(names), loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False
+                )
         for place in list(axes.flat)[len(there) :]:
             place.set_axis_off()
         figures.save(figure, path)

@@ -4,8 +4,8 @@ import dataclasses
 import platform
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -16,11 +16,14 @@ import torch
 from dino_model.device import Precision, choose_device, choose_precision
 from dino_model.errors import SettingError
 from dino_model.images import open_images
+from dino_model.remote import is_remote
 from dino_model.weights import is_path
 from training.checkpoint import Run, RunError
 from training.distributed import LostRank, joined, rank, world
 from training.doctor import facts
-from training.loop import Diverged
+from training.loggers import LOGGERS, LoggerName, check_loggers
+from training.logs import Diverged, Logger
+from training.loop import Watch
 from training.monitor import Monitor, Probe, Progress
 from training.recipes import MethodName, Recipe, RecipeName, recipe_of
 from training.session import Session
@@ -35,9 +38,9 @@ EXIT_CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
 class Choice:
     """What has to be known before the recipe's settings can be shown or changed."""
 
-    data: Path | None = None
+    data: tuple[str, ...] = ()
     """Pictures: a folder (flat or nested, labelled or not), an uncompressed tar, several ('train/*.tar',
-    'shard-{000..127}.tar'), or a text file of paths."""
+    'shard-{000..127}.tar', 's3://…'), a text file of paths (of pictures or tars), or several of these."""
     output: Path | None = None
     """Folder of the run: configuration, checkpoints and log."""
     resume: Path | None = None
@@ -69,6 +72,11 @@ class Pretrain(Choice):
     """auto is bf16 where the hardware has it, else fp32; the loss is always fp32."""
     accumulate: int = 1
     """Parts that a batch is split into, one after the other, for little memory; the result is the same."""
+    checkpoint_activations: bool = False
+    """Keep only the input of every block and compute it again for the gradients: slower, for little memory;
+    the result is the same."""
+    compile: bool = False
+    """Let torch.compile make one function of every block: minutes at the start, for long runs on a GPU."""
     save_every: int = 200
     """Steps between checkpoints."""
     milestone_every: int = 5000
@@ -77,6 +85,8 @@ class Pretrain(Choice):
     """Newest of these that stay; 0: all."""
     probe_every: int = 1000
     """Steps between k-NN probes of every network on labelled pictures; 0 for none."""
+    log: tuple[LoggerName, ...] = ()
+    """Where else to log: tensorboard, wandb, or both, where they are installed."""
     settings: Recipe = field(default_factory=Recipe)
     """The recipe's settings."""
 
@@ -88,12 +98,13 @@ class Pretrain(Choice):
             with joined(choose_device(self.device)) as device:
                 return self._run(run, device)
         except LostRank as error:
+            if "--resume" in str(error):
+                raise
             raise LostRank(f"{error}; --resume {run.folder} goes on from the last checkpoint") from None
 
     def _run(self, run: Run, device: torch.device) -> int:
         resumed = self.resume is not None and run.checkpoint.exists()
         precision = choose_precision(self.precision, device)
-        assert self.data is not None
         images = open_images(self.data, exclude=self.exclude)
         session = Session(
             self.settings,
@@ -103,9 +114,12 @@ class Pretrain(Choice):
             precision=precision,
             workers=self.workers,
             accumulate=self.accumulate,
+            checkpoint_activations=self.checkpoint_activations,
+            compile=self.compile,
         )
-        done = resume(self, session, run) if resumed else begin(self, session, run)
-        return train(self, session, run, done)
+        with run.held() if rank() == 0 else nullcontext():
+            done = resume(self, session, run) if resumed else begin(self, session, run)
+            return train(self, session, run, done)
 
 
 def begin(options: Pretrain, session: Session, run: Run) -> int:
@@ -166,11 +180,15 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
             done = session.train(
                 run,
                 first_step,
-                save_every=options.save_every,
-                milestone_every=options.milestone_every,
-                keep=options.keep,
-                observe=monitor,
-                interrupted=lambda: bool(received),
+                Watch(
+                    options.save_every,
+                    options.milestone_every,
+                    options.keep,
+                    loggers(options, session, run, first_step),
+                    observe=monitor,
+                    look=monitor.look,
+                    interrupted=lambda: bool(received),
+                ),
             )
     except Diverged as error:
         remedy = "" if precision == "fp32" else " or --precision fp32"
@@ -202,6 +220,16 @@ def watch(options: Pretrain, session: Session, first_step: int) -> Monitor:
     return Monitor(progress, session.method, probe, every, facts(session.config()))
 
 
+def loggers(options: Pretrain, session: Session, run: Run, first_step: int) -> list[Logger]:
+    """Where else the first process logs.
+
+    Raises:
+        SettingError: one that does not begin.
+    """
+    names = options.log if rank() == 0 else ()
+    return [LOGGERS[name](run, session.config(), first_step) for name in dict.fromkeys(names)]
+
+
 @contextmanager
 def stop_signal() -> Iterator[list[signal.Signals]]:
     """What asks to stop after the step at hand: Ctrl-C or SIGTERM; a second Ctrl-C stops at once."""
@@ -224,7 +252,7 @@ def circumstances(options: Pretrain) -> dict[str, Any]:
     packages = ("torch", "torchvision", "timm")
     return {
         "options": {
-            "data": _absolute(options.data),
+            "data": _told(options.data),
             "exclude": _absolute(options.exclude),
             "recipe": options.recipe,
             "accumulate": options.accumulate,
@@ -245,10 +273,11 @@ def check_options(options: Pretrain) -> None:
         raise SettingError(
             f"--method is {options.method}, but the run was begun with {trained}: leave it out"
         )
-    if options.data is None:
+    if not options.data:
         raise SettingError(
             "which pictures? Pass --data with a folder, an uncompressed tar or a list of paths"
         )
+    check_loggers(options.log)
     at_least(options, save_every=1, milestone_every=1, probe_every=0, workers=0, keep=0)
 
 
@@ -303,6 +332,12 @@ def _is_fixed(name: str) -> bool:
 
 def _in_words(changes: dict[str, tuple[Any, Any]]) -> str:
     return ", ".join(f"{name} was {before}, now {after}" for name, (before, after) in changes.items())
+
+
+def _told(sources: Sequence[str]) -> str | list[str]:
+    """Where the pictures are, from wherever it is read."""
+    found = [source if is_remote(source) else str(Path(source).resolve()) for source in sources]
+    return found[0] if len(found) == 1 else found
 
 
 def _absolute(path: Path | None) -> str | None:

@@ -59,12 +59,13 @@ class StudyCommand:
         plan = begin(self, study, where)
         variants = list(study.make(plan["epochs"]))
         cells = grid(self.output, variants, plan["seeds"])
-        print(f"{study.title}: {len(cells)} runs of {plan['epochs']} epochs on {len(images):,} pictures")
-        if not train(cells, where, self.jobs):
+        distinct = [cell for cell in cells if cell.folder.name == f"{cell.variant}-{cell.seed}"]
+        print(f"{study.title}: {len(distinct)} runs of {plan['epochs']} epochs on {len(images):,} pictures")
+        if not train(distinct, where, self.jobs):
             print(f"{self.output}: stopped, --resume goes on")
             return next(iter(EXIT_CODES.values()))
         results = [runs.result(cell) for cell in cells]
-        seconds = sum(result.seconds for result in results)
+        seconds = sum(runs.result(cell).seconds for cell in distinct)
         reading = report.write(self.output, study, variants, results, self._about(plan, where, seconds))
         print(*report.table(study, variants, results), "", *reading.sentences, sep="\n")
         print(f"{self.output / study.name}.png, .md and .jsonl")
@@ -152,9 +153,15 @@ def begin(options: StudyCommand, study: Study, where: runs.Where) -> dict[str, A
 
 
 def grid(folder: Path, variants: list[Variant], seeds: int) -> list[runs.Cell]:
-    """The runs, seed by seed, so that the first seed of all is there soonest."""
+    """The runs, seed by seed, so that the first seed of all is there soonest; one for variants alike.
+
+    The base setting is a row of several of a study's tables, and is trained once.
+    """
+    first = {
+        variant.name: next(v.name for v in variants if v.recipe == variant.recipe) for variant in variants
+    }
     return [
-        runs.Cell(variant.name, seed, variant.recipe, folder / "runs" / f"{variant.name}-{seed}")
+        runs.Cell(variant.name, seed, variant.recipe, folder / "runs" / f"{first[variant.name]}-{seed}")
         for seed in range(seeds)
         for variant in variants
     ]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
 
-from training.evaluation.retrieval import average_precision, nearest, ranks_of, unit
+from training.evaluation.retrieval import average_precision, ranks_of
+from training.evaluation.search import nearest, unit
 
 Formula = Literal["corrected", "released"]
 LEAST_VARIANCE = 1e-5
@@ -24,12 +25,9 @@ DEPTH = 20
 class Whitening:
     """Descriptors moved and stretched so that those it was learnt from vary alike in every direction."""
 
-    mean: Tensor
-    """float64 [width]."""
-    projection: Tensor
-    """float64 [width, width], a row for each direction, the widest first."""
-    variances: Tensor
-    """float64 [width] of these directions, the small ones raised."""
+    mean: Tensor  # float64 [width]
+    projection: Tensor  # float64 [width, width], a row for each direction, the widest first
+    variances: Tensor  # float64 [width] of these directions, the small ones raised
 
     def __call__(self, descriptors: Tensor) -> Tensor:
         """[pictures, width] -> the same shape, float64, not normalised."""
@@ -114,6 +112,34 @@ def duplicate_groups(descriptors: Tensor, least: float, *, neighbours: int = 50)
     for index in range(len(parent)):
         groups.setdefault(root(index), []).append(index)
     return sorted((group for group in groups.values() if len(group) > 1), key=lambda g: (-len(g), g[0]))
+
+
+@dataclass(frozen=True)
+class Alike:
+    """What a least cosine of near-duplicates finds, and what it mistakes."""
+
+    least: float
+    """The cosine."""
+    found: float
+    """Copies that are that close to their original, in percent."""
+    mistaken: float
+    """Pairs of different pictures that are that close, for every thousand pictures."""
+
+    def __str__(self) -> str:
+        told = f"cosine {self.least:g}: {self.found:.1f} % of the copies"
+        return f"{told}, and {self.mistaken:.1f} pairs of others for every thousand pictures"
+
+
+def alike(own: Tensor, among: Tensor, least: float) -> Alike:
+    """How far copies and different pictures are told apart by a least cosine.
+
+    Args:
+        own: cosine of every copy with its original: [copies].
+        among: cosines of all pictures with each other: [pictures, pictures].
+        least: from which two count as alike.
+    """
+    pairs = int((among >= least).triu(diagonal=1).sum())
+    return Alike(least, 100 * float((own >= least).double().mean()), 1000 * pairs / len(among))
 
 
 COPIES = ("crop", "jpeg 10", "blur", "mirrored", "print")

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from training.evaluation.accuracy import Accuracy, accuracy
+from training.evaluation.search import nearest
 
-_AT_ONCE = 2**25  # similarities in memory: 128 MB
 _COLDEST = 0.012  # exp(1 / temperature) is a float32
 
 
@@ -51,6 +50,8 @@ def knn_scores(
 ) -> Tensor:
     """Votes for every class: each of the k nearest training features gives its own exp(cosine / temperature).
 
+    `argmax(dim=1)` of them is the class that is named, the first of equal ones.
+
     Args:
         train_features: [train, width], of any length: they are L2-normalised here.
         train_labels: int64 [train], from 0.
@@ -68,20 +69,8 @@ def knn_scores(
 
     Source: section 4.1, after Wu et al. 2018; votes as in the official evaluation.
     """
-    near, labels = nearest(train_features, train_labels, test_features, k)
+    near, labels = neighbours(train_features, train_labels, test_features, k)
     return votes(near, labels, temperature, _count_classes(train_labels, classes))
-
-
-def knn_predict(
-    train_features: Tensor,
-    train_labels: Tensor,
-    test_features: Tensor,
-    *,
-    k: int = 20,
-    temperature: float = 0.07,
-) -> Tensor:
-    """The class with most votes, the first of equal ones: int64 [test]. Arguments as in `knn_scores`."""
-    return knn_scores(train_features, train_labels, test_features, k=k, temperature=temperature).argmax(dim=1)
 
 
 def knn_accuracy(
@@ -124,25 +113,20 @@ def knn_accuracies(
     check_ks(ks, len(train_features))
     if not 0 < len(test_features) == len(test_labels):
         raise ValueError(f"{len(test_features)} test features with {len(test_labels)} labels")
-    near, labels = nearest(train_features, train_labels, test_features, max(ks))
+    near, labels = neighbours(train_features, train_labels, test_features, max(ks))
     classes = _count_classes(torch.cat([train_labels, test_labels]))
     return tuple(_result(k, votes(near[:, :k], labels[:, :k], temperature, classes), test_labels) for k in ks)
 
 
-def nearest(train: Tensor, labels: Tensor, test: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def neighbours(train: Tensor, labels: Tensor, test: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Cosine and label of the k nearest training features, nearest first: [test, k] both.
 
-    Arguments and errors as in `knn_scores`. Never holds more than 128 MB of similarities.
+    Arguments and errors as in `knn_scores`.
     """
     _check_features(train, labels, test)
     check_ks([k], len(train))
-    train = F.normalize(train.float(), dim=1)
-    cosines, indices = [], []
-    for chunk in test.split(max(1, _AT_ONCE // len(train))):
-        cosine, index = (F.normalize(chunk.float(), dim=1) @ train.T).topk(k, dim=1)
-        cosines.append(cosine)
-        indices.append(index)
-    return torch.cat(cosines), labels[torch.cat(indices)]
+    cosines, numbers = nearest(test, train, k)
+    return cosines, labels[numbers]
 
 
 def votes(cosines: Tensor, labels: Tensor, temperature: float, classes: int) -> Tensor:
@@ -184,5 +168,3 @@ def _check_features(train: Tensor, labels: Tensor, test: Tensor) -> None:
         )
     if labels.shape != train.shape[:1]:
         raise ValueError(f"{len(train)} training features with {len(labels)} labels")
-    if not (train.isfinite().all() and test.isfinite().all()):
-        raise ValueError("features hold NaN or infinity: the model is broken, or needs precision fp32")

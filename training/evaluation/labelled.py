@@ -217,7 +217,7 @@ def kept(images: Images, leave_out: Collection[str]) -> list[int]:
     return [index for index, label in enumerate(labels) if images.classes[label] not in leave_out]
 
 
-def labels_of(images: Images) -> tuple[int, ...]:
+def labels_of(images: Images) -> Sequence[int]:
     """Number of every picture's class in `images.classes`.
 
     Raises:
@@ -259,8 +259,8 @@ def _refuse_empty(folder: Path, names: Iterable[str]) -> None:
 
 def _in_both(train: Images, test: Images) -> list[str]:
     """Names of test pictures whose file, or a copy of it under the same name, also trains."""
-    places = {_place(train, i) for i in range(len(train))}
-    twice = [i for i in range(len(test)) if _place(test, i) in places]
+    places = {train.place(i) for i in range(len(train))}
+    twice = [i for i in range(len(test)) if test.place(i) in places]
     of: defaultdict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(train.names):
         of[name].append(index)
@@ -270,9 +270,3 @@ def _in_both(train: Images, test: Images) -> list[str]:
         if any(train.read_bytes(other) == test.read_bytes(i) for other in of[name])
     ]
     return [test.names[i] for i in sorted({*twice, *copies})]
-
-
-def _place(images: Images, index: int) -> tuple[object, ...]:
-    if images.extents is not None:
-        return (images.tar(index).resolve(), images.extents[index])
-    return ((images.root / images.names[index]).resolve(),)

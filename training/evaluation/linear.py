@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dino_model.device import ComputePrecision
+from dino_model.device import DTYPES, ComputePrecision
 from training.randomness import mix
 
 Average = Literal["no", "after", "interleaved"]
@@ -109,7 +109,7 @@ class Heads:
             precision: of the products; weights, momenta and softmax are fp32.
         """
         self.protocol, self.classes = protocol, classes
-        self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        self.dtype = DTYPES[precision]
         random = torch.Generator().manual_seed(protocol.seed)
         self.weights: list[Tensor] = []
         self.momenta: list[Tensor] = []
@@ -137,11 +137,11 @@ class Heads:
         losses = []
         for reads, weights, momenta in zip(self.protocol.reads, self.weights, self.momenta, strict=True):
             read = reads.of(features.to(self.dtype))
-            chances = self._logits(read, weights).log_softmax(dim=2)  # [batch, rates, classes]
-            own = chances.gather(2, labels[:, None, None].expand(-1, len(self.protocol.rates), 1))
-            losses.append(-own[..., 0].mean(dim=0))
-            wrong = chances.exp_()
-            wrong.scatter_add_(2, labels[:, None, None].expand_as(own), torch.full_like(own, -1))
+            wrong = self._logits(read, weights).softmax(dim=2)  # [batch, rates, classes]
+            place = labels[:, None, None].expand(-1, len(self.protocol.rates), 1)
+            own = wrong.gather(2, place)
+            losses.append(-own[..., 0].clamp(min=1e-30).log().mean(dim=0))
+            wrong.scatter_(2, place, own - 1)
             wrong = wrong.flatten(1).div_(len(labels))
             momenta.mul_(self.protocol.momentum)
             momenta[:-1] += read.T @ wrong.to(self.dtype)

@@ -90,10 +90,10 @@ def fit(
         ValueError: shapes that do not fit, one class, features that are not finite, a fit that did not end.
     """
     _check(features, labels, classes)
-    x = features.double()
+    small = len(features) <= _ROWS_OF_SKLEARN and features.shape[1] <= _WIDTH_OF_SKLEARN
+    x = features.double() if small else features.float()  # many become doubles part by part
     if protocol.unit:
         x = torch.nn.functional.normalize(x, dim=1)
-    small = len(x) <= _ROWS_OF_SKLEARN and x.shape[1] <= _WIDTH_OF_SKLEARN
     # For two classes scikit-learn has one row of weights, whose penalty is another.
     whole = classes > 2 and len(labels.unique()) == classes
     solver = protocol.solver
@@ -106,7 +106,8 @@ def fit(
     else:
         where = torch.device(device)
         kind = torch.float64 if where.type == "cpu" else torch.float32  # others have slow doubles, or none
-        weights, intercepts = _by_lbfgs(x.to(where, kind), labels.to(where), classes, protocol)
+        both = torch.zeros(classes, x.shape[1] + 1, dtype=kind, device=where, requires_grad=True)
+        weights, intercepts = _by_lbfgs(both, x.to(where), labels.to(where), protocol)
     weights, intercepts = weights.double().cpu(), intercepts.double().cpu()
     intercepts = intercepts - intercepts.mean()
     penalty = protocol.strength / len(x)
@@ -132,6 +133,7 @@ def objective(
     gradient = weights.new_zeros(weights.shape[0], weights.shape[1] + 1)
     step = max(1, _AT_ONCE // weights.shape[0])
     for x, y in zip(features.split(step), labels.split(step), strict=True):
+        x = x.to(weights)
         logits = torch.addmm(intercepts, x, weights.T)
         log_sums = logits.logsumexp(dim=1)
         total += (log_sums - logits.gather(1, y[:, None])[:, 0]).sum()
@@ -145,10 +147,10 @@ def objective(
 
 
 def _by_lbfgs(
-    features: Tensor, labels: Tensor, classes: int, protocol: LogisticProtocol
+    both: Tensor, features: Tensor, labels: Tensor, protocol: LogisticProtocol
 ) -> tuple[Tensor, Tensor]:
-    width, penalty = features.shape[1], protocol.strength / len(features)
-    both = features.new_zeros(classes, width + 1, requires_grad=True)
+    """From weights and intercepts `both` [classes, width + 1], in whose precision it computes."""
+    penalty = protocol.strength / len(features)
     optimizer = torch.optim.LBFGS(
         [both],
         max_iter=protocol.max_iterations,

@@ -33,7 +33,13 @@ class Published:
     architecture: str
     setting: str
     measure: str
-    value: float
+    printed: str
+    """The figure as it stands there, with its decimals."""
+
+    @property
+    def value(self) -> float:
+        """The figure."""
+        return float(self.printed)
 
     @property
     def where(self) -> str:
@@ -43,16 +49,14 @@ class Published:
 
     def __str__(self) -> str:
         setting = f" ({self.setting})" if self.setting else ""
-        return f"{self.value:g} {self.measure}{setting} of {self.system} {self.architecture}, {self.where}"
+        return f"{self.printed} {self.measure}{setting} of {self.system} {self.architecture}, {self.where}"
 
 
 @cache
 def published() -> tuple[Published, ...]:
     """Every figure, in the order of the paper."""
     with FILE.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    values = [float(row.pop("value")) for row in rows]
-    return tuple(Published(**row, value=value) for row, value in zip(rows, values, strict=True))
+        return tuple(Published(*row.values()) for row in csv.DictReader(file))
 
 
 def of_model(model: str, table: str, *measures: str) -> list[Published]:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 PLACES = (1, 5, 10)
 """Of mP@k."""
-_AT_ONCE = 2**25  # similarities in memory: 128 MB
 _FEW = 300  # pictures of a query that are placed by counting
 
 Numbers = NDArray[np.int64]
@@ -53,11 +52,6 @@ class RetrievalResult:
     def __str__(self) -> str:
         at = ", ".join(f"mP@{k} {value:.1f}" for k, value in zip(PLACES, self.precision, strict=True))
         return f"mAP {self.map:.1f} %, {at} ({self.queries} queries)"
-
-
-def unit(features: Tensor) -> Tensor:
-    """Each row divided by its length: [pictures, width]."""
-    return torch.nn.functional.normalize(features, dim=1)
 
 
 def ranks_of(similarity: Tensor, wanted: Sequence[Sequence[int]]) -> list[Numbers]:
@@ -148,30 +142,6 @@ def medium_and_hard(
         for pairs in ([one.medium() for one in relevance], [one.difficult() for one in relevance])
     )
     return medium, hard
-
-
-def nearest(queries: Tensor, database: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Cosines and numbers of the most similar pictures of a database, best first: [queries, count] both.
-
-    Args:
-        queries, database: [queries, width] and [pictures, width]; normalised here.
-        count: at most the number of pictures is given.
-
-    Raises:
-        ValueError: features that are not finite or do not fit.
-    """
-    if queries.shape[1] != database.shape[1]:
-        raise ValueError(
-            f"queries have {queries.shape[1]} numbers, the database {database.shape[1]}: of another model?"
-        )
-    if not (queries.isfinite().all() and database.isfinite().all()):
-        raise ValueError("features hold NaN or infinity: the model is broken, or needs precision fp32")
-    database, count = unit(database), min(count, len(database))
-    parts = [
-        (unit(some) @ database.T).topk(count, dim=1)
-        for some in queries.split(max(1, _AT_ONCE // len(database)))
-    ]
-    return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
 
 
 def check(similarity: Tensor, *lists: Sequence[Sequence[int]]) -> None:

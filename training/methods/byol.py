@@ -5,21 +5,24 @@ pictures apart.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from training import losses
 from training.methods import diagnosis
 from training.methods.base import Batch, Loss, Method, MethodConfig
-from training.methods.network import Network, begin_as, create_pair, follow
-from training.optim import ParameterGroup, decay_groups
+from training.methods.network import Network
+from training.methods.pair import StudentAndTeacher, create_pair
 from training.schedules import Schedule, cosine
 from training.settings import at_least, between, two_views
+
+HEAD = HeadConfig(prototypes=256, layers=2, hidden=4096, bottleneck=None, batch_norm=True, activation="relu")
+"""The paper's, of projections; the predictor's hidden layer is of the same width."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,15 @@ class BYOLSchedules:
     teacher_momentum: Schedule
 
 
-class BYOL(Method):
+class BYOL(StudentAndTeacher):
     """The student (the paper's online network) predicts the projections of the teacher (its target)."""
 
+    networks = ("student", "teacher")
+
     def __init__(self, student: Network, teacher: Network, schedules: BYOLSchedules) -> None:
-        """`student` has a predictor, `teacher` has none; it starts with the student's weights."""
-        super().__init__()
-        self.student, self.teacher, self.schedules = student, teacher, schedules
-        begin_as(teacher, student)
+        """`student` has a predictor, `teacher` has none."""
+        super().__init__(student, teacher)
+        self.schedules = schedules
 
     def training_loss(self, batch: Batch, step: int) -> Loss:
         """The paper's symmetric loss, a sum over both views; with more crops the mean over pairs, times 2.
@@ -51,15 +55,7 @@ class BYOL(Method):
 
     def after_step(self, step: int, kept: Sequence[Mapping[str, Tensor]]) -> None:
         """The teacher follows the student; its statistics of batch normalisation are its own."""
-        follow(self.teacher, self.student, float(self.schedules.teacher_momentum[step]))
-
-    def backbones(self) -> dict[str, nn.Module]:
-        """The student's, which its paper evaluates, and the teacher's."""
-        return {"student": self.student.backbone, "teacher": self.teacher.backbone}
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        """What the optimizer trains: the student with its predictor."""
-        return decay_groups(self.student)
+        self.follow(float(self.schedules.teacher_momentum[step]))
 
     @staticmethod
     def diagnose(logs: Mapping[str, float]) -> str | None:
@@ -76,11 +72,7 @@ class BYOLConfig(MethodConfig):
     name: ClassVar[str] = "byol"
     method: ClassVar[type[Method]] = BYOL
 
-    head: HeadConfig = field(
-        default_factory=lambda: HeadConfig(
-            prototypes=256, layers=2, hidden=4096, bottleneck=None, batch_norm=True, activation="relu"
-        )
-    )
+    head: HeadConfig = HEAD
     predictor: int = 4096
     """Width of the predictor's hidden layer; 0: no predictor, which collapses."""
     teacher_momentum: float = 0.996

@@ -6,12 +6,12 @@ are further queries for the same key.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
@@ -19,11 +19,14 @@ from training import losses
 from training.distributed import gather
 from training.methods import diagnosis
 from training.methods.base import Batch, Loss, Method, MethodConfig
-from training.methods.network import Network, begin_as, create_pair, follow
-from training.optim import ParameterGroup, decay_groups
+from training.methods.network import Network
+from training.methods.pair import StudentAndTeacher, create_pair
 from training.queue import Queue, whole_batches
 from training.schedules import Schedule
 from training.settings import above, at_least, between, two_views
+
+HEAD = HeadConfig(prototypes=128, layers=2, bottleneck=None, activation="relu")
+"""The paper's, of queries and keys."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +36,18 @@ class MoCoSchedules:
     teacher_momentum: Schedule
 
 
-class MoCo(Method):
+class MoCo(StudentAndTeacher):
     """The student encodes queries, the teacher keys; a queue holds the keys of the last batches."""
+
+    networks = ("student", "teacher")
 
     def __init__(
         self, student: Network, teacher: Network, config: "MoCoConfig", schedules: MoCoSchedules
     ) -> None:
-        """`teacher` is built like `student`, but without stochastic depth; it starts with its weights."""
-        super().__init__()
-        self.student, self.teacher, self.schedules = student, teacher, schedules
-        self.temperature = config.temperature
+        """The student is the paper's query encoder, the teacher its momentum encoder."""
+        super().__init__(student, teacher)
+        self.temperature, self.schedules = config.temperature, schedules
         self.queue = Queue(config.queue, config.head.prototypes)
-        begin_as(teacher, student)
 
     def training_loss(self, batch: Batch, step: int) -> Loss:
         """InfoNCE of the first view and the local crops against the second view's key (Algorithm 1).
@@ -62,15 +65,7 @@ class MoCo(Method):
     def after_step(self, step: int, kept: Sequence[Mapping[str, Tensor]]) -> None:
         """The keys join the queue, which the loss saw without them; the teacher follows the student."""
         self.queue.put(gather(torch.cat([part["keys"] for part in kept])))
-        follow(self.teacher, self.student, float(self.schedules.teacher_momentum[step]))
-
-    def backbones(self) -> dict[str, nn.Module]:
-        """The student's (its paper's query encoder), which its paper evaluates, and the teacher's."""
-        return {"student": self.student.backbone, "teacher": self.teacher.backbone}
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        """What the optimizer trains: the student."""
-        return decay_groups(self.student)
+        self.follow(float(self.schedules.teacher_momentum[step]))
 
     @staticmethod
     def diagnose(logs: Mapping[str, float]) -> str | None:
@@ -85,9 +80,7 @@ class MoCoConfig(MethodConfig):
     name: ClassVar[str] = "moco-v2"
     method: ClassVar[type[Method]] = MoCo
 
-    head: HeadConfig = field(
-        default_factory=lambda: HeadConfig(prototypes=128, layers=2, bottleneck=None, activation="relu")
-    )
+    head: HeadConfig = HEAD
     temperature: float = 0.2
     """That similarities are divided by."""
     teacher_momentum: float = 0.999

@@ -1,7 +1,6 @@
 """g = h o f: a backbone with a head, and stochastic depth that is dealt instead of drawn."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from timm.layers import DropPath
@@ -9,7 +8,6 @@ from torch import Tensor, nn
 
 from dino_model.backbones import BackboneConfig, create_backbone, feature_width, features_of_patches
 from dino_model.head import HeadConfig, ProjectionHead
-from training.optim import move_average
 from training.randomness import Randomness
 
 
@@ -39,8 +37,9 @@ class Network(nn.Module):
         groups = [group for group in crops if len(group)]
         features = []
         for group, dealt in zip(groups, self._deal(randomness, groups), strict=True):
-            for depth, numbers in zip(self.depths, dealt, strict=True):
-                depth.dealt = numbers.flatten().to(group.device)
+            on_device = dealt.flatten(1).to(group.device, non_blocking=True)  # all layers' at once
+            for depth, numbers in zip(self.depths, on_device, strict=True):
+                depth.deal(numbers)
             parts = kept.flatten(0, 1) if kept is not None and group is groups[0] else None
             features.append(features_of_patches(self.backbone, group.flatten(0, 1), parts))
         projected: Tensor = self.head.project(torch.cat(features))
@@ -70,18 +69,21 @@ class StochasticDepth(nn.Module):
     def __init__(self, drop_prob: float) -> None:
         super().__init__()
         self.drop_prob = drop_prob
-        self.dealt: Tensor | None = None  # [pictures], in [0, 1)
+        self.factors: Tensor | None = None  # [pictures], 0 or 1 / (1 - drop_prob)
+
+    def deal(self, numbers: Tensor) -> None:
+        """Uniform numbers [pictures], in [0, 1), for the next pass."""
+        self.factors = (numbers >= self.drop_prob).float() / (1 - self.drop_prob)
 
     def forward(self, branch: Tensor) -> Tensor:
         """[pictures, ...] -> the same shape."""
         if not self.training:
             return branch
-        if self.dealt is None or len(self.dealt) != len(branch):
+        if self.factors is None or len(self.factors) != len(branch):
             raise RuntimeError(
                 f"stochastic depth was dealt no numbers for {len(branch)} crops: pass randomness"
             )
-        kept = (self.dealt >= self.drop_prob).to(branch.dtype) / (1 - self.drop_prob)
-        return branch * kept.view(-1, *[1] * (branch.ndim - 1))
+        return branch * self.factors.to(branch.dtype).view(-1, *[1] * (branch.ndim - 1))
 
 
 def replace_drop_path(backbone: nn.Module) -> list[StochasticDepth]:
@@ -97,25 +99,3 @@ def create_network(backbone: BackboneConfig, head: HeadConfig, predictor: int = 
     """With fresh weights; `predictor` is the width of its hidden layer, 0 for none."""
     body = create_backbone(backbone)
     return Network(body, ProjectionHead(feature_width(body), head, predictor))
-
-
-def create_pair(backbone: BackboneConfig, head: HeadConfig, predictor: int = 0) -> tuple[Network, Network]:
-    """A student and its teacher, which has neither stochastic depth nor a predictor."""
-    student = create_network(backbone, head, predictor)
-    return student, create_network(replace(backbone, drop_path=0.0), head)
-
-
-def begin_as(teacher: nn.Module, student: nn.Module) -> None:
-    """The teacher starts with the student's weights and never has gradients."""
-    weights = student.state_dict()
-    teacher.load_state_dict({name: weights[name] for name in teacher.state_dict()})
-    teacher.requires_grad_(False)
-
-
-def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
-    """teacher <- momentum * teacher + (1 - momentum) * student, for all weights that the teacher has.
-
-    Buffers, which are statistics of batch normalisation, stay the teacher's own.
-    """
-    own, weights = dict(teacher.named_parameters()), dict(student.named_parameters())
-    move_average(list(own.values()), [weights[name] for name in own], momentum)

@@ -6,7 +6,7 @@ ranks, of which each assigns its share.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -22,6 +22,9 @@ from training.methods.base import Batch, Loss, Method, MethodConfig
 from training.methods.network import Network, create_network
 from training.queue import Queue, whole_batches
 from training.settings import above, at_least, no_longer_than, two_views
+
+HEAD = HeadConfig(prototypes=3000, layers=2, bottleneck=128, batch_norm=True, activation="relu")
+"""The paper's; its prototypes are compared with the bottleneck."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,7 @@ class SwAVConfig(MethodConfig):
     name: ClassVar[str] = "swav"
     method: ClassVar[type[Method]] = SwAV
 
-    head: HeadConfig = field(
-        default_factory=lambda: HeadConfig(
-            prototypes=3000, layers=2, bottleneck=128, batch_norm=True, activation="relu"
-        )
-    )
+    head: HeadConfig = HEAD
     temperature: float = 0.1
     """That scores are divided by in predictions."""
     epsilon: float = 0.05

@@ -14,6 +14,7 @@ from training.methods.byol import BYOLConfig
 from training.methods.moco import MoCoConfig
 from training.methods.supervised import SupervisedConfig
 from training.methods.swav import SwAVConfig
+from training.optim import OptimizerName
 from training.recipes.recipe import Advice, OptimizerConfig, Recipe
 from training.recipes.small import Small
 
@@ -24,6 +25,15 @@ COMPARISON = (
     "paper: ViT-S/16, 300 epochs, its optimizer, batch 1024 and rates, those of DINO",
     "official code, left open by the paper: stochastic depth 0.1, clipping 3.0, last learning rate 1e-6",
 )
+
+
+def steady(
+    name: OptimizerName, lr: float, min_lr: float, *, weight_decay: float, warmup_epochs: int = 10
+) -> OptimizerConfig:
+    """An optimizer of the other papers: weight decay that stays, and no clipping."""
+    return OptimizerConfig(
+        name, lr, min_lr, warmup_epochs, weight_decay, weight_decay_end=weight_decay, clip_grad=0.0
+    )
 
 
 def byol_paper() -> Advice:
@@ -37,9 +47,7 @@ def byol_paper() -> Advice:
         backbone=RESNET,
         method=BYOLConfig(teacher_momentum=0.99),
         crops=CropConfig(local_crops=0, global_scale=(0.08, 1.0)),
-        optimizer=OptimizerConfig(
-            "lars", lr=0.3, min_lr=0.0, weight_decay=1e-6, weight_decay_end=1e-6, clip_grad=0.0
-        ),
+        optimizer=steady("lars", 0.3, 0.0, weight_decay=1e-6),
         epochs=300,
         batch_size=4096,
     )
@@ -76,15 +84,7 @@ def moco_paper() -> Advice:
         backbone=RESNET,
         method=MoCoConfig(),
         crops=CropConfig(local_crops=0, global_scale=(0.2, 1.0), augmentation="moco-v2"),
-        optimizer=OptimizerConfig(
-            "sgd",
-            lr=0.03,
-            min_lr=0.0,
-            warmup_epochs=0,
-            weight_decay=1e-4,
-            weight_decay_end=1e-4,
-            clip_grad=0.0,
-        ),
+        optimizer=steady("sgd", 0.03, 0.0, weight_decay=1e-4, warmup_epochs=0),
         epochs=200,
         batch_size=256,
     )
@@ -127,9 +127,7 @@ def swav_paper() -> Advice:
         crops=CropConfig(
             local_crops=6, global_scale=(0.14, 1.0), local_scale=(0.05, 0.14), augmentation="swav"
         ),
-        optimizer=OptimizerConfig(
-            "lars", lr=0.3, min_lr=0.0048, weight_decay=1e-6, weight_decay_end=1e-6, clip_grad=0.0
-        ),
+        optimizer=steady("lars", 0.3, 0.0048, weight_decay=1e-6),
         epochs=800,
         batch_size=4096,
     )
@@ -151,15 +149,7 @@ def swav_small_batch() -> Advice:
     recipe = replace(
         swav_paper().recipe,
         method=SwAVConfig(queue=3840),
-        optimizer=OptimizerConfig(
-            "lars",
-            lr=0.6,
-            min_lr=0.0006,
-            warmup_epochs=0,
-            weight_decay=1e-6,
-            weight_decay_end=1e-6,
-            clip_grad=0.0,
-        ),
+        optimizer=steady("lars", 0.6, 0.0006, weight_decay=1e-6, warmup_epochs=0),
         epochs=200,
         batch_size=256,
     )
@@ -195,14 +185,7 @@ def deit() -> Advice:
     recipe = Recipe(
         method=SupervisedConfig(),
         crops=CropConfig(global_crops=1, local_crops=0, global_scale=(0.08, 1.0), augmentation="deit"),
-        optimizer=OptimizerConfig(
-            lr=0.00025,
-            min_lr=1e-5,
-            warmup_epochs=5,
-            weight_decay=0.05,
-            weight_decay_end=0.05,
-            clip_grad=0.0,
-        ),
+        optimizer=steady("adamw", 0.00025, 1e-5, weight_decay=0.05, warmup_epochs=5),
         epochs=300,
         batch_size=1024,
     )
@@ -226,15 +209,7 @@ def supervised_resnet() -> Advice:
         backbone=RESNET,
         method=SupervisedConfig(label_smoothing=0.0, mixup=0.0, cutmix=0.0),
         crops=CropConfig(global_crops=1, local_crops=0, global_scale=(0.08, 1.0), augmentation="supervised"),
-        optimizer=OptimizerConfig(
-            "sgd",
-            lr=0.1,
-            min_lr=0.0,
-            warmup_epochs=5,
-            weight_decay=1e-4,
-            weight_decay_end=1e-4,
-            clip_grad=0.0,
-        ),
+        optimizer=steady("sgd", 0.1, 0.0, weight_decay=1e-4, warmup_epochs=5),
         epochs=100,
         batch_size=256,
     )

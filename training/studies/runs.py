@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import lru_cache
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from threading import Thread
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,8 @@ from dino_model.views import View
 from training.checkpoint import Run, RunError
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.rank import rank_me
-from training.loop import Diverged
+from training.logs import Diverged
+from training.loop import Watch
 from training.plan import Plan
 from training.recipes import Recipe
 from training.session import Session
@@ -101,9 +103,18 @@ def look(network: nn.Module, recipe: Recipe, where: Where) -> tuple[float, float
 def train_cell(
     cell: Cell, where: Where, interrupted: Callable[[], bool] = lambda: False, probes: int = PROBES
 ) -> bool:
-    """Train one run of the grid, from where it was left; returns whether it is at its end."""
+    """Train one run of the grid, from where it was left; returns whether it is at its end.
+
+    Raises:
+        RunError: another process trains it.
+    """
     if cell.ended(where.images):
         return True
+    with cell.run.held():
+        return _train(cell, where, interrupted, probes)
+
+
+def _train(cell: Cell, where: Where, interrupted: Callable[[], bool], probes: int) -> bool:
     session = Session(
         cell.recipe, where.images, seed=cell.seed, device=where.device, precision=where.precision
     )
@@ -114,7 +125,7 @@ def train_cell(
         cell.run.create(session.config() | {"untrained_knn": look(first, cell.recipe, where)[0]})
     every = max(1, steps // probes)
 
-    def probe(step: int, logs: dict[str, float], broken: Sequence[str]) -> dict[str, float]:
+    def probe(step: int) -> dict[str, float]:
         if (step + 1) % every and step + 1 < steps:
             return {}
         found = {}
@@ -123,9 +134,8 @@ def train_cell(
         return found
 
     try:
-        done = session.train(
-            cell.run, done, save_every=every, milestone_every=steps, observe=probe, interrupted=interrupted
-        )
+        watch = Watch(every, steps, look=probe, interrupted=interrupted)
+        done = session.train(cell.run, done, watch)
     except Diverged as error:
         files.write_text(cell.diverged, f"{error}\n")
         return True
@@ -187,7 +197,16 @@ def _begin(stop: Event, threads: int) -> None:
     _stop = stop
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C reaches every process; the first one decides
         signal.signal(number, signal.SIG_IGN)
+    Thread(target=_end_with_the_first, daemon=True).start()
     torch.set_num_threads(threads)
+
+
+def _end_with_the_first() -> None:
+    """Where the process that this one trains for was killed: else it would train on, beside who resumes."""
+    first = parent_process()
+    assert first is not None
+    first.join()
+    os._exit(1)
 
 
 def _train_for_another(cell: Cell, where: Where) -> bool:

@@ -4,12 +4,6 @@
 // ([CLS], registers) first. A map is one Float32Array with a value per patch, in reading order. Attention is never
 // negative; logits and cosines are, and masks keep a share of how far they lie above their least (`aboveLeast`).
 
-/**
- * @typedef {{ heads: number, tokens: number, prefix: number }} Shape  tokens with the prefix tokens among them
- * @typedef {{ queries: Float32Array, keys: Float32Array, heads: number, tokens: number, dim: number, prefix: number }} Block
- * @typedef {{ features: Float32Array, tokens: number, dim: number, prefix: number }} Features
- */
-
 const HALF = halfTable();
 
 /** Float32 values of every 16-bit float. */
@@ -55,6 +49,16 @@ export function decodeBlock(bytes, { heads, tokens, prefix }) {
 export function decodeTokens(bytes, { tokens, prefix }) {
   const features = decodeHalves(bytes);
   return { features, tokens, dim: features.length / tokens, prefix };
+}
+
+/** How much of every token comes from which: float16 [tokens, tokens]. @param {ArrayBuffer} bytes @param {Shape} shape */
+export function decodeRollout(bytes, { tokens, prefix }) {
+  return { shares: decodeHalves(bytes), tokens, prefix };
+}
+
+/** Where one token comes from, through all blocks: a single map. @param {ReturnType<typeof decodeRollout>} rollout @param {number} token */
+export function rolloutMaps({ shares, tokens, prefix }, token) {
+  return [shares.slice(token * tokens + prefix, (token + 1) * tokens)];
 }
 
 /**

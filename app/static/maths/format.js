@@ -16,10 +16,10 @@ export function css(color) {
 }
 
 /** A number for people: four figures, thousands set apart. @param {number | null | undefined} value */
-export function figure(value) {
+export function figure(value, digits = 4) {
   if (value === undefined || value === null) return "–";
   if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(1);
-  return value.toLocaleString("en", { maximumSignificantDigits: 4 });
+  return value.toLocaleString("en", { maximumSignificantDigits: digits });
 }
 
 /** A number of bytes, in MB. @param {number} bytes */

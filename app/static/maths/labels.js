@@ -3,11 +3,22 @@
 // Labels are {rows, columns, values}: a byte per cell in reading order, 0 for no object, 1 for the first, 2 for the
 // second. A mask is labels with one object. Both lie over the whole picture, whatever their rows and columns.
 
-/** @typedef {{ rows: number, columns: number, values: Uint8Array }} Labels */
-
 /** Which of `from` cells holds the centre of each of `to` cells along one side. @param {number} from @param {number} to */
 function nearest(from, to) {
   return Int32Array.from({ length: to }, (_, index) => Math.floor(((2 * index + 1) * from) / (2 * to)));
+}
+
+/** Labels at another size; the same where they have it. @param {Labels} labels @param {{ rows: number, columns: number }} size @returns {Labels} */
+export function resized(labels, { rows, columns }) {
+  if (labels.rows === rows && labels.columns === columns) return labels;
+  const values = new Uint8Array(rows * columns);
+  const across = nearest(labels.columns, columns);
+  let cell = 0;
+  for (const row of nearest(labels.rows, rows)) {
+    const first = row * labels.columns;
+    for (let column = 0; column < columns; column++) values[cell++] = labels.values[first + across[column]];
+  }
+  return { rows, columns, values };
 }
 
 /**
@@ -17,20 +28,14 @@ function nearest(from, to) {
  * @param {number} number  of `one`, count this object alone; 0: any
  */
 export function jaccard(one, other, size = other, number = 0) {
-  const [oneRows, otherRows] = [one, other].map(({ rows }) => nearest(rows, size.rows));
-  const [oneColumns, otherColumns] = [one, other].map(({ columns }) => nearest(columns, size.columns));
+  const [first, second] = [one, other].map((labels) => resized(labels, size).values);
   let shared = 0;
   let union = 0;
-  for (let row = 0; row < size.rows; row++) {
-    const oneAt = oneRows[row] * one.columns;
-    const otherAt = otherRows[row] * other.columns;
-    for (let column = 0; column < size.columns; column++) {
-      const label = one.values[oneAt + oneColumns[column]];
-      const inOne = number ? label === number : label > 0;
-      const inOther = other.values[otherAt + otherColumns[column]] > 0;
-      if (inOne && inOther) shared++;
-      if (inOne || inOther) union++;
-    }
+  for (let cell = 0; cell < first.length; cell++) {
+    const inOne = number ? first[cell] === number : first[cell] > 0;
+    const inOther = second[cell] > 0;
+    if (inOne && inOther) shared++;
+    if (inOne || inOther) union++;
   }
   return union ? shared / union : 1;
 }

@@ -88,6 +88,11 @@ export function enlarge(map, { rows, columns }, { width, height }, [low, high], 
  * @param {{ width: number, height: number }} picture @param {number} most  pixels
  */
 export function drawnSize({ width, height }, most) {
-  const scale = Math.min(1, Math.sqrt(most / (width * height)));
-  return { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) };
+  return within({ width, height }, Math.sqrt(most / (width * height)));
+}
+
+/** A size made smaller by a factor, never larger. @param {{ width: number, height: number }} size @param {number} factor */
+export function within({ width, height }, factor) {
+  const side = (/** @type {number} */ length) => Math.max(1, Math.round(length * Math.min(1, factor)));
+  return { width: side(width), height: side(height) };
 }

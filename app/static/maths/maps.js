@@ -31,10 +31,7 @@ export class Maps {
     return this.once(`weights ${key}`, () => (this.settings.signed ? aboveLeast(this.map(key)) : this.map(key)));
   }
 
-  /**
-   * The kept patches, one byte each; of "heads", all that any head keeps.
-   * @param {string} key @returns {Uint8Array}
-   */
+  /** The kept patches, one byte each; of "heads", all that any head keeps. @param {string} key @returns {Uint8Array} */
   kept(key) {
     if (key === "heads") return this.once("kept", () => union(this.heads.map((_, head) => this.kept(String(head)))));
     return this.once(`kept ${key}`, () => keepMass(this.weights(key), this.settings.mass));

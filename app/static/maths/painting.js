@@ -1,7 +1,8 @@
 // Objects painted on a picture, as numbers: one byte per pixel, 0 for no object. No page, no canvas.
 
+import { resized } from "./labels.js";
+
 /**
- * @typedef {{ x: number, y: number }} Point  in pixels
  * @typedef {{ values: Uint8Array, objects: number[], active: number }} Moment
  */
 
@@ -115,7 +116,7 @@ export class Painting {
     return !this.values.some((value) => value);
   }
 
-  /** What is painted, as labels; null where nothing is. @returns {import("./labels.js").Labels | null} */
+  /** What is painted, as labels; null where nothing is. @returns {Labels | null} */
   get labels() {
     return this.empty ? null : { rows: this.height, columns: this.width, values: this.values };
   }
@@ -144,17 +145,10 @@ export class Painting {
     }
   }
 
-  /**
-   * Give what a mask of any size holds to an object; 0 takes it away.
-   * @param {import("./labels.js").Labels} mask @param {number} number
-   */
-  take({ rows, columns, values }, number = this.active) {
-    for (let row = 0, pixel = 0; row < this.height; row++) {
-      const first = Math.floor(((2 * row + 1) * rows) / (2 * this.height)) * columns;
-      for (let column = 0; column < this.width; column++, pixel++) {
-        if (values[first + Math.floor(((2 * column + 1) * columns) / (2 * this.width))]) this.values[pixel] = number;
-      }
-    }
+  /** Give what a mask of any size holds to an object; 0 takes it away. @param {Labels} mask @param {number} number */
+  take(mask, number = this.active) {
+    const { values } = resized(mask, { rows: this.height, columns: this.width });
+    for (let pixel = 0; pixel < values.length; pixel++) if (values[pixel]) this.values[pixel] = number;
   }
 
   /** Runs in reading order, for the server and for another day: [number, pixels, number, pixels, …]. */

@@ -1,12 +1,6 @@
 // The places a visitor has pinned, which of them is shown, and the way back. Places are shares of width and height, so
 // that they stay where they are when another model lays another grid over the picture.
 
-/**
- * @typedef {{ x: number, y: number, color: string }} Pin
- * @typedef {{ rows: number, columns: number, patchAt: (place: { x: number, y: number }) => Patch, placeOf: (patch: Patch) => { x: number, y: number } }} Grid
- * @typedef {{ row: number, column: number }} Patch
- */
-
 const MAX_PINS = 8;
 const MAX_HISTORY = 50;
 
@@ -23,7 +17,7 @@ export class Pins {
   }
 
   /** Pin a patch and show it; one that is pinned already is only shown. The oldest gives way to the ninth.
-   * @param {Patch} patch @param {Grid} grid
+   * @param {Patch} patch @param {Encoding} grid
    */
   pin(patch, grid) {
     this.remember();
@@ -45,7 +39,12 @@ export class Pins {
     if (this.active === pin) this.active = null;
   }
 
-  /** @param {Patch | null} patch @param {Grid} grid */
+  clear() {
+    this.remember();
+    Object.assign(this, { list: [], active: null });
+  }
+
+  /** @param {Patch | null} patch @param {Encoding} grid */
   at(patch, grid) {
     return (patch && this.list.find((pin) => samePatch(grid.patchAt(pin), patch))) ?? null;
   }
@@ -59,14 +58,14 @@ export class Pins {
     if (before) ({ list: this.list, active: this.active } = before);
   }
 
-  /** As an address says it: "row,column;row,column" of all, and of the active one. @param {Grid} grid */
+  /** As an address says it: "row,column;row,column" of all, and of the active one. @param {Encoding} grid */
   written(grid) {
     const words = (/** @type {Pin} */ pin) => writtenPatch(grid.patchAt(pin));
     return { pins: this.list.map(words).join(";"), patch: this.active ? words(this.active) : "" };
   }
 
   /** Take up what an address says; patches that the grid does not have are left out.
-   * @param {{ pins: string, patch: string }} words @param {Grid} grid
+   * @param {{ pins: string, patch: string }} words @param {Encoding} grid
    */
   read({ pins, patch }, grid) {
     Object.assign(this, { list: [], active: null });

@@ -5,7 +5,7 @@ import { keepMass, likenessMap } from "./attention.js";
 /**
  * The patches that belong to one: those that hold the share `reach` of all positive similarity to it and touch it, edge
  * to edge, directly or through others of them. One byte per patch, 1 = inside; the patch itself always is.
- * @param {import("./attention.js").Block} block @param {{ rows: number, columns: number }} grid
+ * @param {Block} block @param {{ rows: number, columns: number }} grid
  * @param {{ row: number, column: number }} patch @param {number} reach
  */
 export function proposal(block, { rows, columns }, { row, column }, reach) {

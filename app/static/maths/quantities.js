@@ -1,12 +1,11 @@
 // What there is to see in a block, one entry per quantity: what is fetched, how maps are computed from it, what it is
 // called. The keys are the server's.
 
-import { attentionMaps, keyCosineMaps, likenessMap, logitMaps, tokenCosineMaps } from "./attention.js";
-import { decimals, percent } from "./format.js";
+import { attentionMaps, keyCosineMaps, likenessMap, logitMaps, rolloutMaps, tokenCosineMaps } from "./attention.js";
 
 /**
- * title, legend: for people; the legend ends with what the figure at a map says, `figure` of its [least, greatest].
- * arrays: what everything is computed from: queries and keys ("blocks"), "tokens", or finished "colors".
+ * title, legend: for people.
+ * arrays: what everything is computed from: queries and keys ("blocks"), "tokens", "rollout", or finished "colors".
  * maps(arrays, token): one map per head; none for principal components, which are colours and ask no patch.
  * signed: maps have negative values, so that masks keep what lies above the least.
  * asks: whether it is about a patch even where none is pinned: the object's own; others are then about [CLS].
@@ -16,8 +15,7 @@ import { decimals, percent } from "./format.js";
  * @property {string} name
  * @property {string} title
  * @property {string} legend
- * @property {"blocks" | "tokens" | "colors"} arrays
- * @property {(range: [number, number]) => string} [figure]
+ * @property {"blocks" | "tokens" | "rollout" | "colors"} arrays
  * @property {(arrays: any, token: number) => Float32Array[]} [maps]
  * @property {boolean} [signed]
  * @property {boolean} [asks]
@@ -31,7 +29,6 @@ export const QUANTITIES = /** @type {Record<string, Quantity>} */ ({
     name: "Likeness",
     title: "Everything like the patch you point at",
     legend: "Cosine with the key of the patch asked, all heads at once, without the mean key of the picture.",
-    figure: ([low]) => decimals(low),
     arrays: "blocks",
     maps: (block, token) => [likenessMap(block, token)],
     signed: true,
@@ -42,8 +39,7 @@ export const QUANTITIES = /** @type {Record<string, Quantity>} */ ({
     name: "Attention",
     title: "Where the network looks",
     legend:
-      "What each head of the last block attends to when it sums the picture up. Softmax of q · k over all tokens; the figure is the strongest patch's share.",
-    figure: ([, high]) => percent(high),
+      "What each head of the last block attends to when it sums the picture up: shares by the softmax of q · k over all tokens.",
     arrays: "blocks",
     maps: attentionMaps,
     heads: true,
@@ -52,8 +48,7 @@ export const QUANTITIES = /** @type {Record<string, Quantity>} */ ({
   logits: {
     name: "q · k",
     title: "What the softmax is taken of",
-    legend: "q · k / √d, with its sign; the figure is the greatest value.",
-    figure: ([, high]) => high.toFixed(1),
+    legend: "q · k / √d, with its sign.",
     arrays: "blocks",
     maps: logitMaps,
     signed: true,
@@ -63,8 +58,7 @@ export const QUANTITIES = /** @type {Record<string, Quantity>} */ ({
   "key-cosine": {
     name: "Key cosine",
     title: "Which keys are alike",
-    legend: "Cosine with the key of the one asked, head by head; the figure is the least.",
-    figure: ([low]) => decimals(low),
+    legend: "Cosine with the key of the one asked, head by head.",
     arrays: "blocks",
     maps: keyCosineMaps,
     signed: true,
@@ -75,10 +69,18 @@ export const QUANTITIES = /** @type {Record<string, Quantity>} */ ({
     name: "Token cosine",
     title: "Which patches are alike",
     legend: "Cosine with the token of the one asked, after the block and the final norm. A token belongs to no head.",
-    figure: ([low]) => decimals(low),
     arrays: "tokens",
     maps: tokenCosineMaps,
     signed: true,
+    colormap: "inferno",
+  },
+  rollout: {
+    name: "Rollout",
+    title: "Where it comes from, through all blocks",
+    legend:
+      "Attention of all blocks so far, multiplied; half of every token is passed on as it is (Abnar and Zuidema 2020).",
+    arrays: "rollout",
+    maps: rolloutMaps,
     colormap: "inferno",
   },
   "key-pca": {

@@ -4,7 +4,7 @@ import { html, render } from "../vendor/lit-html.js";
 
 const PAPER = "https://arxiv.org/abs/2104.14294";
 
-/** @param {HTMLElement} footer @param {import("../lab.js").Facts} facts */
+/** @param {HTMLElement} footer @param {Facts} facts */
 export function about(footer, { examples, credits, card }) {
   const away = (/** @type {string} */ address, /** @type {string} */ words) =>
     html`<a href=${address} target="_blank" rel="noopener noreferrer">${words}</a>`;
@@ -26,7 +26,7 @@ export function about(footer, { examples, credits, card }) {
       </ul>
       <h2>For programs</h2>
       <p>
-        Five addresses answer in JSON: encode, attention, mask, discover, propagate.
+        A few addresses answer in JSON: encode, attention, mask, discover, match, propagate.
         <a href="api/openapi.json">Their description as OpenAPI</a>; the source and its licence, Apache 2.0, come with the
         page's package.
       </p>

@@ -2,11 +2,10 @@
 // it, Video several objects.
 
 import { outlinePath } from "../maths/labels.js";
+import { within } from "../maths/levels.js";
 import { Painting, light, tint } from "../maths/painting.js";
 import { Refusal } from "../server.js";
 import { render, svg } from "../vendor/lit-html.js";
-
-/** @typedef {import("./stage.js").Place} Place */
 
 const LONGEST = 1024; // cells of the long side: finer than a brush
 const VISIBLE = 127; // of 255, from where a cell counts as drawn
@@ -16,7 +15,7 @@ const LARGEST_KEPT = 200_000; // characters that a drawn mask may take in the br
 
 export class Brush {
   /**
-   * @param {import("./stage.js").Stage} stage @param {number[][]} colors  of the objects
+   * @param {Stage} stage @param {number[][]} colors  of the objects
    * @param {() => void} changed  a stroke has ended, or the painting was changed otherwise
    */
   constructor(stage, colors, changed) {
@@ -121,9 +120,7 @@ export class Drawings {
   of({ photo, width, height }) {
     const known = this.paintings.get(photo);
     if (known) return known;
-    const scale = Math.min(1, LONGEST / Math.max(width, height));
-    const side = (/** @type {number} */ length) => Math.max(1, Math.round(length * scale));
-    const painting = new Painting({ width: side(width), height: side(height), most: 1 });
+    const painting = new Painting({ ...within({ width, height }, LONGEST / Math.max(width, height)), most: 1 });
     painting.resume(recalled("drawn", photo) ?? []);
     this.paintings.set(photo, painting);
     if (this.paintings.size > 4) this.paintings.delete([...this.paintings.keys()][0]);

@@ -1,5 +1,5 @@
-// Line charts as SVG: a handful of curves over steps, linear or logarithmic, with a readout for pointer and arrow keys
-// and the same numbers as a table.
+// Line charts as SVG: a handful of curves over steps, of one run or several, linear or logarithmic, with a readout for
+// pointer and arrow keys and the same numbers as a table.
 
 import { find } from "../dom.js";
 import { figure } from "../maths/format.js";
@@ -7,8 +7,8 @@ import { nearest, scale } from "../maths/scale.js";
 import { html, render, svg } from "../vendor/lit-html.js";
 
 /**
- * @typedef {{ steps: number[], values: number[] }} Curve
  * @typedef {{ title: string, unit: string, none?: string, curves: { key: string, label: string, dashed?: boolean }[] }} Words
+ * @typedef {{ name: string, curves: Record<string, Curve> }} Drawn  a run, and its curves by their keys
  * @typedef {object} Options
  * @property {boolean} [logSteps]
  * @property {boolean} [logValues]
@@ -21,6 +21,7 @@ const MARK_ROOM = 56; // pixels for a mark in words
 const MARGIN = { left: 54, right: 14, top: 12, bottom: 28 };
 const TABLE_ROWS = 12;
 const DOTTED = 40; // a curve of so few points shows each of them
+const COLORS = 4; // of the style sheet
 const AIR = 0.06; // of the height, above and below what is drawn
 const KEYS = /** @type {Record<string, number>} */ ({
   ArrowLeft: -1,
@@ -40,8 +41,8 @@ export class LineChart {
     this.element = element;
     this.words = words;
     this.pointed = pointed;
-    /** @type {Record<string, Curve>} */
-    this.data = {};
+    /** @type {Drawn[]} */
+    this.runs = [];
     /** @type {Options} */
     this.options = {};
     /** @type {number | null} */
@@ -51,7 +52,7 @@ export class LineChart {
     this.across = (step) => step;
     /** @type {(value: number) => number} */
     this.down = (value) => value;
-    this.draw({});
+    this.draw([]);
     // One unit of the drawing is one pixel of the screen, so that its words are as large as those beside it.
     new ResizeObserver(() => this.fit()).observe(this.plot);
   }
@@ -64,12 +65,12 @@ export class LineChart {
     const { width } = this.plot.getBoundingClientRect();
     if (!width || width === this.width) return;
     this.width = width;
-    this.draw(this.data, this.options);
+    this.draw(this.runs, this.options);
   }
 
-  /** @param {Record<string, Curve>} data  by the curves' keys @param {Options} [options] */
-  draw(data, options = {}) {
-    Object.assign(this, { data, options });
+  /** @param {Drawn[]} runs @param {Options} [options] */
+  draw(runs, options = {}) {
+    Object.assign(this, { runs, options });
     const { logSteps = false, logValues = false, span = [] } = options;
     const { curves } = this;
     const shifted = logSteps ? 1 : 0; // step 0 has no logarithm
@@ -90,8 +91,21 @@ export class LineChart {
     this.show();
   }
 
+  /** All that is drawn: a colour for each curve of one run, or for each run of several, whose curves differ in their dashes. */
   get curves() {
-    return this.words.curves.map(({ key }) => this.data[key] ?? { steps: [], values: [] });
+    const several = this.runs.length > 1;
+    const runs = this.runs.length ? this.runs : [/** @type {Drawn} */ ({ name: "", curves: {} })];
+    return runs
+      .flatMap((run, color) =>
+        this.words.curves.map(({ key, label, dashed }, index) => ({
+          label: several ? `${run.name}: ${label}` : label,
+          kind: `chart-curve-${several ? color % COLORS : index}${dashed ? " chart-dashed" : several && index ? " chart-dotted" : ""}`,
+          dashed,
+          steps: run.curves[key]?.steps ?? [],
+          values: run.curves[key]?.values ?? [],
+        })),
+      )
+      .filter(({ steps }) => !several || steps.length);
   }
 
   get empty() {
@@ -132,28 +146,27 @@ export class LineChart {
     const from = nearest(grid, this.at ?? Infinity);
     const step = grid[Math.min(grid.length - 1, Math.max(0, from + by))];
     this.pointed(step);
-    const said = this.words.curves.map(({ label }, index) => `${label} ${this.valueAt(index)}`);
+    const said = this.curves.map((curve) => `${curve.label} ${this.valueOf(curve)}`);
     find(this.element, ".chart-spoken").textContent =
       `Step ${Math.round(step).toLocaleString("en")}: ${said.join(", ")}`;
   }
 
-  /** @param {number} index  of a curve */
-  valueAt(index) {
-    const { steps, values } = this.curves[index];
+  /** What is read of a curve. @param {Curve} curve */
+  valueOf({ steps, values }) {
     return figure(values[nearest(steps, this.at ?? Infinity)]);
   }
 
   // ---- what is seen
 
   show() {
-    const { title, unit, curves, none } = this.words;
+    const { title, unit, none } = this.words;
     const told = `${title}, ${unit}: left and right arrow read the values, the table below has them in full`;
     const leave = () => document.activeElement !== this.plot && this.pointed(null); // a page that scrolls takes no step from the keys
     render(
       html`<figure class=${`chart ${this.empty ? "chart-empty" : ""}`}>
         <figcaption class="chart-title">${title}<small>${unit}</small></figcaption>
         <ul class="chart-legend">
-          ${curves.map(({ label, dashed }, index) => html`<li class=${`chart-curve ${kind(index, dashed)}`}>${label}<output>${this.valueAt(index)}</output></li>`)}
+          ${this.curves.map((curve) => html`<li class=${`chart-curve ${curve.kind}`}>${curve.label}<output>${this.valueOf(curve)}</output></li>`)}
         </ul>
         <svg class="chart-plot" height=${HEIGHT} tabindex="0" role="img" aria-label=${told}
           @pointermove=${(event) => this.pointed(this.stepAt(event))}
@@ -181,7 +194,7 @@ export class LineChart {
         <text class="chart-tick" x=${this.across(step)} y=${bottom + 19} text-anchor="middle">${brief(step + (this.options.logSteps ? 1 : 0))}</text>`,
       ),
       ...this.marks(),
-      ...this.curves.map((curve, index) => this.path(curve, index)),
+      ...this.curves.map((curve) => this.path(curve)),
       svg`<line class="chart-cursor" x1=${x} x2=${x} y1=${MARGIN.top} y2=${bottom} visibility=${this.at === null ? "hidden" : "visible"} />`,
     ];
   }
@@ -197,16 +210,15 @@ export class LineChart {
     });
   }
 
-  /** @param {Curve} curve @param {number} index */
-  path({ steps, values }, index) {
-    const { dashed } = this.words.curves[index];
+  /** @param {Curve & { kind: string, dashed?: boolean }} curve */
+  path({ steps, values, kind, dashed }) {
     const shown = steps
       .map((step, at) => [step, values[at]])
       .filter(([, value]) => !this.options.logValues || value > 0);
     const points = shown.map(([step, value]) => [this.across(step).toFixed(1), this.down(value).toFixed(1)]);
     const dots = points.length > DOTTED || dashed ? [] : points;
-    return svg`<path class=${`chart-line ${kind(index, dashed)}`} d=${points.length ? `M${points.map((point) => point.join(" ")).join("L")}` : ""} />
-      ${dots.map(([x, y]) => svg`<circle class=${`chart-dot ${kind(index, dashed)}`} cx=${x} cy=${y} r="3.5" />`)}`;
+    return svg`<path class=${`chart-line ${kind}`} d=${points.length ? `M${points.map((point) => point.join(" ")).join("L")}` : ""} />
+      ${dots.map(([x, y]) => svg`<circle class=${`chart-dot ${kind}`} cx=${x} cy=${y} r="3.5" />`)}`;
   }
 
   table() {
@@ -219,15 +231,10 @@ export class LineChart {
     const cells = (/** @type {number} */ step) =>
       curves.map((curve) => figure(curve.values[nearest(curve.steps, step)]));
     return html`<table>
-      <thead><tr><th scope="col">Step</th>${this.words.curves.map(({ label }) => html`<th scope="col">${label}</th>`)}</tr></thead>
+      <thead><tr><th scope="col">Step</th>${curves.map(({ label }) => html`<th scope="col">${label}</th>`)}</tr></thead>
       <tbody>${steps.map((step) => html`<tr><td>${Math.round(step).toLocaleString("en")}</td>${cells(step).map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody>
     </table>`;
   }
-}
-
-/** @param {number} index @param {boolean} [dashed] */
-function kind(index, dashed) {
-  return `chart-curve-${index}${dashed ? " chart-dashed" : ""}`;
 }
 
 /** @param {number} step */

@@ -1,12 +1,12 @@
 // Click to segment: what a click at a place takes, with edges that follow the picture. Segment and Video have the same.
 
 import { Guide } from "../maths/guided.js";
+import { resized } from "../maths/labels.js";
+import { within } from "../maths/levels.js";
 import { proposal, tidy } from "../maths/proposal.js";
 
 const SPECK = 1 / 800; // of the picture: smaller parts of a refined mask are taken for noise
 const REFINED_SIDE = 640; // pixels of the long side at which edges are refined: finer than the eye follows a patch
-
-/** @typedef {import("../maths/labels.js").Labels} Labels */
 
 export class Clicks {
   constructor() {
@@ -16,16 +16,16 @@ export class Clicks {
 
   /** Nothing is known of a picture that is on its way. */
   forget() {
-    /** @type {import("../encoding.js").Encoding | null} */
+    /** @type {Encoding | null} */
     this.encoding = null;
-    /** @type {import("../maths/attention.js").Block | null} */
+    /** @type {Block | null} */
     this.block = null;
     /** @type {Guide | null} */
     this.guide = null;
   }
 
   /**
-   * @param {import("../encoding.js").Encoding} encoding @param {import("../maths/attention.js").Block} block
+   * @param {Encoding} encoding @param {Block} block
    * @param {() => CanvasImageSource} picture  asked when edges are first refined
    */
   open(encoding, block, picture) {
@@ -41,23 +41,16 @@ export class Clicks {
   }
 
   /** The same with the edges of the picture. @param {Labels} patches @returns {Labels} */
-  refined({ rows, columns, values }) {
+  refined(patches) {
     const guide = (this.guide ??= this.makeGuide());
-    const { width, height } = guide;
-    const mask = new Uint8Array(width * height);
-    for (let row = 0, at = 0; row < height; row++) {
-      const first = Math.floor(((2 * row + 1) * rows) / (2 * height)) * columns;
-      for (let column = 0; column < width; column++, at++) {
-        mask[at] = values[first + Math.floor(((2 * column + 1) * columns) / (2 * width))];
-      }
-    }
-    return { rows: height, columns: width, values: tidy(guide.refine(mask), width, SPECK * mask.length) };
+    const size = { rows: guide.height, columns: guide.width };
+    const mask = guide.refine(resized(patches, size).values);
+    return { ...size, values: tidy(mask, guide.width, SPECK * mask.length) };
   }
 
   makeGuide() {
-    const encoding = /** @type {import("../encoding.js").Encoding} */ (this.encoding);
-    const scale = Math.min(1, REFINED_SIDE / Math.max(encoding.width, encoding.height));
-    const [width, height] = [encoding.width, encoding.height].map((side) => Math.max(1, Math.round(side * scale)));
+    const encoding = /** @type {Encoding} */ (this.encoding);
+    const { width, height } = within(encoding, REFINED_SIDE / Math.max(encoding.width, encoding.height));
     const canvas = new OffscreenCanvas(width, height);
     const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
     if (this.picture) context.drawImage(this.picture(), 0, 0, width, height);

@@ -2,12 +2,10 @@
 
 import { controls, find } from "../dom.js";
 
-/** @typedef {import("./brush.js").Brush} Brush */
-
 /**
  * Let a form of tools work one painting, on one stage or on several that show it.
  * @param {HTMLElement} form @param {Brush[]} brushes  the first one does what buttons ask
- * @param {import("../lab.js").Asker} asker
+ * @param {Asker} asker
  */
 export function drawingTools(form, brushes, asker) {
   const { tool, brush, file } = controls(form);
@@ -21,7 +19,6 @@ export function drawingTools(form, brushes, asker) {
       one.size = Number(brush?.value ?? 8) / 100;
     }
   };
-  form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", listen);
   file.addEventListener("change", () => {
     const [chosen] = file.files ?? [];
@@ -35,10 +32,10 @@ export function drawingTools(form, brushes, asker) {
   listen();
 }
 
-/** Whether a key meant something to a painting. @param {KeyboardEvent} event @param {Brush} brush */
-export function drawingKey({ key, ctrlKey, metaKey, shiftKey }, brush) {
-  if ((ctrlKey || metaKey) && key.toLowerCase() === "z") brush.act(shiftKey ? "redo" : "undo");
-  else if (!ctrlKey && !metaKey && (key === "Delete" || key === "Backspace")) brush.act("clear");
-  else return false;
-  return true;
+/** What keys mean to a painting, as a stage hears them. @param {() => Brush} brush */
+export function drawingKeys(brush) {
+  return {
+    undo: (/** @type {boolean} */ again) => brush().act(again ? "redo" : "undo"),
+    remove: () => brush().act("clear"),
+  };
 }

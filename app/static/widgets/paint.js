@@ -3,9 +3,6 @@
 import { fromBase64 } from "../maths/format.js";
 import { enlarge } from "../maths/levels.js";
 
-/** @typedef {{ rows: number, columns: number }} Grid */
-/** @typedef {{ width: number, height: number }} Size */
-
 const LEVELS = 256;
 
 /**

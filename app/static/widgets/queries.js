@@ -3,9 +3,7 @@
 import { find } from "../dom.js";
 import { html, nothing, render } from "../vendor/lit-html.js";
 import { PatchCanvas } from "./paint.js";
-import { tilePicture } from "./tiles.js";
-
-/** @typedef {import("../maths/pins.js").Pin} Pin */
+import { tellScale, tilePicture } from "./tiles.js";
 
 export class Queries {
   /**
@@ -22,7 +20,7 @@ export class Queries {
 
   /**
    * One entry for [CLS] and for every pin; the active one is marked. Nothing where there are no pins.
-   * @param {import("../encoding.js").Encoding} encoding @param {Pin[]} pins @param {Pin | null} active
+   * @param {Encoding} encoding @param {Pin[]} pins @param {Pin | null} active
    * @param {string} rest  who is asked where no pin is active
    */
   show(encoding, pins, active, rest) {
@@ -39,7 +37,7 @@ export class Queries {
     }
   }
 
-  /** @param {import("../encoding.js").Encoding} encoding @param {Pin | null} pin @param {number} index @param {boolean} active */
+  /** @param {Encoding} encoding @param {Pin | null} pin @param {number} index @param {boolean} active */
   entry(encoding, pin, index, active) {
     const patch = pin && encoding.patchAt(pin);
     const name = patch ? `row ${patch.row}, column ${patch.column}` : this.rest;
@@ -57,15 +55,17 @@ export class Queries {
   }
 
   /**
-   * `paint(canvas, pin)` for every entry; what it returns stands beside the entry's name.
-   * @param {{ rows: number, columns: number }} grid @param {(canvas: PatchCanvas, pin: Pin | null) => string} paint
+   * `paint(canvas, pin)` for every entry; it returns what stands beside the entry's name, and below its picture.
+   * @param {{ rows: number, columns: number }} grid
+   * @param {(canvas: PatchCanvas, pin: Pin | null) => { note: string, ends: [string, string] | null }} paint
    */
   paint({ rows, columns }, paint) {
     [...this.list.children].forEach((item, index) => {
       const canvas = new PatchCanvas(find(item, "canvas"));
       canvas.resize(rows, columns);
-      const note = find(item, ".lab-tile-note");
-      note.textContent = paint(canvas, this.entries[index]);
+      const { note, ends } = paint(canvas, this.entries[index]);
+      find(item, ".lab-tile-note").textContent = note;
+      tellScale(find(item, ".lab-scale"), ends);
     });
   }
 }

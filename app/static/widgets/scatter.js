@@ -1,5 +1,9 @@
 // Points in the plane on a canvas: drawing, moving, zooming, and the ways to point at one of them.
 
+import { Gestures, zoomed } from "./gestures.js";
+import { STEPS } from "./stage.js";
+import { onScheme } from "./theme.js";
+
 const FARTHEST = 40; // how many times nearer than "all" the map comes
 const REACH = 16; // pixels around a mark that belong to it
 const MARK = 5; // its radius
@@ -7,15 +11,8 @@ const PICTURES = [14, 72]; // least and greatest side of a thumbnail that stands
 const LINE = 15; // height of a name
 const MARGIN = 48;
 const LONGEST_NAME = 26; // letters; names of visitors' files can be long
-const STEPS = /** @type {Record<string, [number, number]>} */ ({
-  ArrowUp: [0, -1],
-  ArrowDown: [0, 1],
-  ArrowLeft: [-1, 0],
-  ArrowRight: [1, 0],
-});
 
 /**
- * @typedef {{ x: number, y: number }} Point
  * @typedef {Point & { name: string, key: string, group: number, groupName: string, color: string, pictures: number, neighbours: [number, number][] }} Entry
  * @typedef {{ image: HTMLImageElement, side: number, columns: number }} Sprite
  * @typedef {object} Shown
@@ -70,16 +67,13 @@ export class Scatter {
     this.whole = true;
     this.least = 1; // scale at which all points are seen
     this.frame = 0;
-    /** @type {Map<number, Point>} */
-    this.touches = new Map();
-    this.moved = false;
     /** @type {Map<string, number>} */
     this.widths = new Map();
     this.ink = this.ground = this.accent = "";
     this.paths = SHAPES.map((path) => new Path2D(path));
     this.listen();
     new ResizeObserver(() => this.resize()).observe(canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    onScheme(() => this.draw());
   }
 
   /** @param {Entry[]} points @param {Sprite | null} sprite */
@@ -147,11 +141,8 @@ export class Scatter {
 
   /** Zoom by a factor; what lies at `place` stays there. @param {number} factor @param {Point} place */
   zoom(factor, place = { x: this.size.width / 2, y: this.size.height / 2 }) {
-    const { scale, left, top } = this.view;
-    const wanted = Math.min(FARTHEST * this.least, Math.max(this.least / 2, scale * factor));
-    const by = wanted / scale;
     this.whole = false;
-    this.view = { scale: wanted, left: place.x + (left - place.x) * by, top: place.y + (top - place.y) * by };
+    this.view = zoomed(this.view, factor, place, this.least / 2, FARTHEST * this.least);
     this.draw();
   }
 
@@ -185,49 +176,23 @@ export class Scatter {
 
   listen() {
     const { canvas } = this;
-    canvas.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      this.zoom(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0015)), place(event));
+    const gestures = new Gestures(canvas, {
+      zoom: (factor, at) => this.zoom(factor, at),
+      pan: (right, down) => this.pan(right, down),
     });
     canvas.addEventListener("dblclick", (event) => this.zoom(2, place(event)));
-    canvas.addEventListener("pointerdown", (event) => {
-      canvas.setPointerCapture(event.pointerId);
-      this.touches.set(event.pointerId, place(event));
-      if (this.touches.size === 1) this.moved = false;
+    canvas.addEventListener("pointermove", (event) => {
+      if (gestures.take(event)) this.hover(null);
+      else this.hover(this.nearest(place(event)), place(event));
     });
-    canvas.addEventListener("pointermove", (event) => this.move(event));
-    for (const end of /** @type {const} */ (["pointerup", "pointercancel"])) {
-      canvas.addEventListener(end, (event) => this.touches.delete(event.pointerId));
-    }
     canvas.addEventListener("pointerleave", () => this.hover(null));
     canvas.addEventListener("blur", () => this.hover(null));
     canvas.addEventListener("click", (event) => {
-      if (!this.moved) this.on.pick(this.nearest(place(event)));
+      if (!gestures.moved) this.on.pick(this.nearest(place(event)));
     });
     canvas.addEventListener("keydown", (event) => {
       if (this.key(event)) event.preventDefault();
     });
-  }
-
-  /** @param {PointerEvent} event */
-  move(event) {
-    const now = place(event);
-    const before = this.touches.get(event.pointerId);
-    if (!before) {
-      this.hover(this.nearest(now), now);
-      return;
-    }
-    const other = [...this.touches].find(([id]) => id !== event.pointerId)?.[1];
-    if (other) {
-      this.zoom(gap(now, other) / gap(before, other), other);
-    } else {
-      // A finger trembles: a click may move three pixels.
-      if (!this.moved && gap(now, before) < 3) return;
-      this.pan(now.x - before.x, now.y - before.y);
-    }
-    this.moved = true;
-    this.touches.set(event.pointerId, now);
-    this.hover(null);
   }
 
   /** @param {number | null} index @param {Point | null} where */
@@ -492,9 +457,4 @@ function polygon(corners, turn, radius, inner = radius) {
 /** @param {MouseEvent} event @returns {Point} */
 function place(event) {
   return { x: event.offsetX, y: event.offsetY };
-}
-
-/** @param {Point} one @param {Point} other */
-function gap(one, other) {
-  return Math.hypot(one.x - other.x, one.y - other.y) || 1;
 }

@@ -1,25 +1,34 @@
 // The picture with everything drawn over it, and the ways to point at one of its places: pointer, touch and keys.
 //
 // Places are shares of width and height. Where `paints` says so, pressing and dragging draws strokes; else the page
-// scrolls under a finger, and a click or a tap counts where it falls.
+// scrolls under a finger, and a click or a tap counts where it falls. Two fingers, the wheel with Control, plus and minus
+// come nearer; then a drag moves the picture.
 
 import { find } from "../dom.js";
 import { html, render, svg } from "../vendor/lit-html.js";
+import { Gestures, zoomed } from "./gestures.js";
 import { PatchCanvas } from "./paint.js";
 
 /**
- * @typedef {{ x: number, y: number }} Place
- * @typedef {import("../encoding.js").Patch} Patch
  * @typedef {object} StageEvents
  * @property {(place: Place) => void} [point]  the pointer is there, or the arrow keys
  * @property {() => void} [leave]
  * @property {(place: Place, other: boolean) => void} [press]  clicked, tapped, or Enter; other: with the Alt key
  * @property {(from: Place, to: Place) => void} [stroke]  while painting; first with twice the same place
  * @property {() => void} [lift]  the stroke has ended
+ * @property {() => void} [rest]  Escape
+ * @property {() => void} [remove]  Delete or Backspace
+ * @property {(again: boolean) => void} [undo]  Control Z; again: with Shift
  * @property {(event: KeyboardEvent) => boolean} [key]  any other key; whether it meant something
+ * @property {(view: View) => void} [look]  another part of the picture is seen, in shares of the stage
  */
 
-const STEPS = /** @type {Record<string, [number, number]>} */ ({
+const NEAREST = 12; // times larger than the whole picture
+const CLOSER = 1.5; // times, of a key or a button
+const AIR = 0.1; // of the stage, around where the arrow keys stand
+const ZOOMS = /** @type {Record<string, number>} */ ({ "+": CLOSER, "=": CLOSER, "-": 1 / CLOSER, 0: 0 });
+
+export const STEPS = /** @type {Record<string, [number, number]>} */ ({
   ArrowUp: [0, -1],
   ArrowDown: [0, 1],
   ArrowLeft: [-1, 0],
@@ -39,8 +48,11 @@ export class Stage {
     /** @type {Place | null} */
     this.last = null; // of a stroke; null between strokes
     this.frame = 0;
+    this.view = { scale: 1, left: 0, top: 0 };
+    const button = (/** @type {string} */ label, /** @type {string} */ sign, /** @type {number} */ factor) =>
+      html`<button type="button" aria-label=${label} @click=${() => this.zoom(factor)}>${sign}</button>`;
     render(
-      html`
+      html`<div class="lab-sheet">
         ${film ? html`<canvas class="lab-photo" aria-hidden="true"></canvas>` : html`<img class="lab-photo" alt="" draggable="false" />`}
         <canvas class="lab-map" aria-hidden="true"></canvas>
         <canvas class="lab-paint" aria-hidden="true"></canvas>
@@ -48,10 +60,14 @@ export class Stage {
         <svg class="lab-drawn" preserveAspectRatio="none" aria-hidden="true"></svg>
         <div class="lab-markers" aria-hidden="true"></div>
         <span class="lab-ring" hidden></span>
-        <span class="lab-cross" hidden></span>
+        <span class="lab-cross" hidden></span></div>
+        <div class="lab-zoom" role="group" aria-label="Zoom" @pointerdown=${own} @click=${own} @keydown=${own}>
+          ${button("Nearer", "+", CLOSER)}${button("Farther", "−", 1 / CLOSER)}${button("The whole picture", "⤢", 0)}
+        </div>
       `,
       element,
     );
+    this.sheet = find(element, ".lab-sheet");
     this.photo = find(element, ".lab-photo");
     this.canvas = new PatchCanvas(find(element, ".lab-map"));
     this.overlay = find(element, ".lab-paint");
@@ -60,6 +76,13 @@ export class Stage {
     this.markers = find(element, ".lab-markers");
     this.ring = find(element, ".lab-ring");
     this.crossHair = find(element, ".lab-cross");
+    this.gestures = new Gestures(element, {
+      zoom: (factor, { x, y }) =>
+        !this.paints && this.zoom(factor, { x: x / element.clientWidth, y: y / element.clientHeight }),
+      pan: (right, down) => this.pan(right / element.clientWidth, down / element.clientHeight),
+      wheels: ({ ctrlKey }) => ctrlKey || this.view.scale > 1,
+      drags: () => this.view.scale > 1 && !this.paints,
+    });
     this.listen();
   }
 
@@ -76,6 +99,36 @@ export class Stage {
     this.element.style.setProperty("--ratio", String(width / height));
     this.canvas.resize(rows, columns);
     this.ink.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
+    this.look({ scale: 1, left: 0, top: 0 });
+  }
+
+  // ---- zooming
+
+  /** Come nearer by a factor, at the cursor or the middle; 0 shows all. @param {number} factor @param {{ x: number, y: number }} [at] */
+  zoom(factor, at) {
+    const { left, top, scale } = this.view;
+    const { x, y } = this.cursor ?? { x: 0.5, y: 0.5 };
+    this.look(zoomed(this.view, factor, at ?? { x: left + x * scale, y: top + y * scale }, 1, NEAREST));
+    this.on.look?.(this.view);
+  }
+
+  /** Move the picture. @param {number} right @param {number} down  shares of the stage */
+  pan(right, down) {
+    this.look({ ...this.view, left: this.view.left + right, top: this.view.top + down });
+    this.on.look?.(this.view);
+  }
+
+  /** See a part of the picture; the stage stays filled. @param {View} view  in shares of the stage */
+  look({ scale, left, top }) {
+    const [x, y] = [left, top].map((corner) => Math.min(0, Math.max(1 - scale, corner)));
+    this.view = { scale, left: x, top: y };
+    this.element.toggleAttribute("data-near", scale > 1);
+    Object.assign(this.sheet.style, {
+      left: `${100 * x}%`,
+      top: `${100 * y}%`,
+      width: `${100 * scale}%`,
+      height: `${100 * scale}%`,
+    });
   }
 
   /**
@@ -134,8 +187,8 @@ export class Stage {
     for (const name of ["pointerup", "pointercancel"]) element.addEventListener(name, () => this.lift());
     for (const name of ["pointerleave", "blur"]) element.addEventListener(name, () => this.leave());
     element.addEventListener("click", (event) => {
-      // A click counts where it falls, not where the last drawn frame was.
-      if (this.open && !this.paints) this.press(this.placeAt(event), event.altKey);
+      // A click counts where it falls, not where the last drawn frame was; a drag is none.
+      if (this.open && !this.paints && !this.gestures.moved) this.press(this.placeAt(event), event.altKey);
     });
     element.addEventListener("keydown", (event) => {
       if (this.open && this.key(event)) event.preventDefault();
@@ -147,6 +200,7 @@ export class Stage {
     if (!this.open) return;
     const place = this.placeAt(event);
     if (this.last) return this.stroke(place);
+    if (this.gestures.take(event)) return;
     cancelAnimationFrame(this.frame); // one map per frame: the newest
     this.frame = requestAnimationFrame(() => this.point(place));
   }
@@ -187,10 +241,18 @@ export class Stage {
   /** Whether the key meant something here. @param {KeyboardEvent} event */
   key(event) {
     const { key, ctrlKey, metaKey, altKey, shiftKey } = event;
-    if (ctrlKey || metaKey || altKey) return this.on.key?.(event) ?? false;
+    const { rest, remove, undo } = this.on;
     const here = this.cursor ?? { x: 0.5, y: 0.5 };
-    if (STEPS[key]) this.walk(here, STEPS[key], shiftKey ? 4 : 1);
-    else if (key !== "Enter" && key !== " ") return this.on.key?.(event) ?? false;
+    if (altKey) return false;
+    if (ctrlKey || metaKey) {
+      if (!undo || key.toLowerCase() !== "z") return false;
+      undo(shiftKey);
+    } else if (STEPS[key]) this.walk(here, STEPS[key], shiftKey ? 4 : 1);
+    else if (rest && key === "Escape") rest();
+    else if (remove && (key === "Delete" || key === "Backspace")) remove();
+    else if (this.on.key?.(event)) return true;
+    else if (ZOOMS[key] !== undefined) this.zoom(ZOOMS[key]);
+    else if (key !== "Enter" && key !== " ") return false;
     else if (this.paints) {
       this.stroke(here);
       this.lift();
@@ -203,13 +265,22 @@ export class Stage {
     const { x, y } = this.step;
     const within = (/** @type {number} */ value, /** @type {number} */ step) =>
       Math.min(1 - step / 2, Math.max(step / 2, value));
-    this.point({ x: within(from.x + right * times * x, x), y: within(from.y + down * times * y, y) });
+    const place = { x: within(from.x + right * times * x, x), y: within(from.y + down * times * y, y) };
+    const { scale, left, top } = this.view;
+    const hidden = (/** @type {number} */ seen) => Math.min(0, 1 - AIR - seen) + Math.max(0, AIR - seen);
+    if (scale > 1) this.pan(hidden(left + place.x * scale), hidden(top + place.y * scale)); // the cursor stays in sight
+    this.point(place);
   }
 
   /** @param {MouseEvent} event @returns {Place} */
   placeAt({ clientX, clientY }) {
-    const box = this.element.getBoundingClientRect();
+    const box = this.sheet.getBoundingClientRect();
     const share = (/** @type {number} */ part) => Math.min(1 - 1e-6, Math.max(0, part));
     return { x: share((clientX - box.left) / box.width), y: share((clientY - box.top) / box.height) };
   }
+}
+
+/** A button on the stage is no place of the picture. @param {Event} event */
+function own(event) {
+  event.stopPropagation();
 }

@@ -6,20 +6,45 @@ import { PatchCanvas } from "./paint.js";
 
 /** @typedef {{ key: string, label: string, color?: string }} Show */
 
-const STEPS = /** @type {Record<string, number>} */ ({ ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 });
+const STEPS = /** @type {Record<string, [number, number]>} */ ({
+  ArrowLeft: [-1, 0],
+  ArrowUp: [0, -1],
+  ArrowRight: [1, 0],
+  ArrowDown: [0, 1],
+});
 
-/** A small picture with an empty map over it. @param {string} picture @param {object | string} [more] */
+/** Colours between the values that they stand for, written by `tellScale`. */
+const SCALE = html`<span></span><i></i><span></span>`;
+
+/** The same below a stage. @param {Element} stage */
+export function scaleBelow(stage) {
+  const scale = Object.assign(document.createElement("p"), { className: "lab-scale", hidden: true });
+  render(SCALE, scale);
+  stage.after(scale);
+  return scale;
+}
+
+/** A small picture with an empty map over it, and its scale. @param {string} picture @param {object | string} [more] */
 export function tilePicture(picture, more = "") {
-  return html`<span class="lab-tile-picture"><img src=${picture} alt="" draggable="false" /><canvas></canvas>${more}</span>`;
+  return html`<span class="lab-tile-picture"><img src=${picture} alt="" draggable="false" /><canvas></canvas>${more}</span
+    ><span class="lab-scale" aria-hidden="true">${SCALE}</span>`;
+}
+
+/** Write what the colours of a map stand for; nothing where they stand for no values. @param {Element} scale @param {[string, string] | null} ends */
+export function tellScale(scale, ends) {
+  /** @type {HTMLElement} */ (scale).hidden = !ends;
+  if (ends) [scale.children[0].textContent, scale.children[2].textContent] = ends;
 }
 
 export class Tiles {
+  /** @type {Map<string, { button: HTMLButtonElement, canvas: PatchCanvas, note: HTMLElement, scale: HTMLElement }>} */
+  tiles = new Map();
+  columns = 1; // in which arrow keys go up and down
+
   /** @param {HTMLElement} element  a radio group @param {(key: string) => void} onChoose */
   constructor(element, onChoose) {
     this.element = element;
     this.onChoose = onChoose;
-    /** @type {Map<string, { button: HTMLButtonElement, canvas: PatchCanvas, note: HTMLElement }>} */
-    this.tiles = new Map();
   }
 
   /**
@@ -37,8 +62,9 @@ export class Tiles {
       buttons.map((button, index) => {
         const canvas = new PatchCanvas(find(button, "canvas"));
         canvas.resize(rows, columns);
-        const note = find(button, ".lab-tile-note");
-        return [shows[index].key, { button, canvas, note }];
+        const [note, scale] = [find(button, ".lab-tile-note"), find(button, ".lab-scale")];
+        tellScale(scale, null);
+        return [shows[index].key, { button, canvas, note, scale }];
       }),
     );
   }
@@ -62,7 +88,8 @@ export class Tiles {
 
   /** @param {KeyboardEvent} event @param {string} from */
   key(event, from) {
-    const by = STEPS[event.key];
+    const [across, down] = STEPS[event.key] ?? [0, 0];
+    const by = across + down * this.columns;
     if (!by) return;
     event.preventDefault();
     const keys = [...this.tiles.keys()];

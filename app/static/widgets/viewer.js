@@ -11,12 +11,9 @@ import { QUANTITIES } from "../maths/quantities.js";
 import { drawnSize } from "../maths/levels.js";
 import { LIGHT, colormap, glow } from "./paint.js";
 import { Stage } from "./stage.js";
-import { html, nothing, render } from "../vendor/lit-html.js";
-import { Tiles } from "./tiles.js";
+import { Tiles, scaleBelow, tellScale } from "./tiles.js";
 
 /**
- * @typedef {import("../encoding.js").Encoding} Encoding
- * @typedef {import("../encoding.js").Patch} Patch
  * @typedef {typeof SETTINGS} Settings
  * @typedef {object} ViewerEvents
  * @property {() => void} drawn  everything was drawn anew
@@ -27,7 +24,7 @@ import { Tiles } from "./tiles.js";
 
 const MASK_TINT = 0.6; // a mask covers its picture more lightly than a heat map does
 
-const STAGE_PIXELS = 400_000; // of a map on the stage: no more than the eye tells apart
+export const STAGE_PIXELS = 400_000; // of a map on the stage: no more than the eye tells apart
 const TILE_PIXELS = 16_000;
 
 const SETTINGS = {
@@ -49,7 +46,7 @@ const SETTINGS = {
 export class Viewer {
   /**
    * @param {HTMLElement} root  holds a .lab-stage and a .lab-tiles
-   * @param {import("../lab.js").Colors} colors
+   * @param {Colors} colors
    * @param {ViewerEvents} on
    * @param {Partial<Settings>} [settings]
    */
@@ -74,13 +71,12 @@ export class Viewer {
     /** @type {Patch | null} */
     this.likely = null; // on the object: asked where a quantity asks a patch and none is named
     this.dressed = "";
-    this.bar = /** @type {HTMLElement | null} */ (root.querySelector(".lab-scale"));
-    const rest = () => this.set({ patch: null });
+    this.scale = scaleBelow(find(root, ".lab-stage"));
     this.stage = new Stage(find(root, ".lab-stage"), {
       point: (place) => this.point(this.grid.patchAt(place)),
       leave: () => this.point(null),
       press: (place) => this.press(this.grid.patchAt(place)),
-      key: ({ key }) => key === "Escape" && (rest(), true),
+      rest: () => this.set({ patch: null }),
     });
     this.tiles = new Tiles(find(root, ".lab-tiles"), (key) => (on.choose ? on.choose(key) : this.set({ show: key })));
   }
@@ -165,10 +161,10 @@ export class Viewer {
     return this.settings.layer === "heat" && this.colors.diverging.includes(this.colormap);
   }
 
-  /** The maps of one patch, or of [CLS] for null, under the settings. Not for colours. @param {Patch | null} patch */
-  mapsOf(patch = this.patch) {
+  /** The maps of one patch, or of [CLS] for null, under the settings. Not for colours. @param {Patch | null} patch @param {any} arrays */
+  mapsOf(patch = this.patch, arrays = this.arrays) {
     const { mass, scale, shared, range } = this.settings;
-    const heads = this.asked.maps?.(this.arrays, this.grid.tokenOf(patch)) ?? [];
+    const heads = this.asked.maps?.(arrays, this.grid.tokenOf(patch)) ?? [];
     return new Maps(heads, {
       mass,
       scale,
@@ -195,18 +191,15 @@ export class Viewer {
   render() {
     const { patch, shown, asked, settings } = this;
     this.dress();
-    if (asked.colors) {
-      this.maps = null;
-      this.stage.canvas.colors(this.arrays.colors, this.grid);
-    } else {
-      this.maps = this.mapsOf(patch);
-      this.paint(this.stage.canvas, shown, this.maps);
-      for (const [key, { canvas, note }] of this.tiles.tiles) {
-        if (asked.heads) this.paint(canvas, key, this.maps);
-        note.textContent = this.note(key, this.maps);
-      }
+    this.maps = asked.colors ? null : this.mapsOf(patch);
+    const ends = this.paint(this.stage.canvas, shown, this.maps, this.arrays, 4);
+    const beyond =
+      settings.scale === "full" || !ends ? ends : ends.map((end, index) => end + [" or less", " or more"][index]);
+    tellScale(this.scale, settings.maps ? /** @type {[string, string] | null} */ (beyond) : null);
+    for (const [key, { canvas, note, scale }] of asked.heads ? this.tiles.tiles : []) {
+      tellScale(scale, this.paint(canvas, key, this.maps));
+      note.textContent = this.note(key);
     }
-    this.showScale();
     this.stage.draw(this.maps ? this.outlines(this.maps) : [], patch, this.hovered ? "#fff" : settings.color);
     this.on.drawn();
   }
@@ -221,18 +214,32 @@ export class Viewer {
     const show = !settings.maps ? "picture" : asked.colors ? "colors" : shown;
     Object.assign(root.dataset, { layer: asked.colors ? "colors" : settings.layer, show });
     root.classList.toggle("lab-smooth", settings.smooth);
+    root.style.setProperty("--scale", `linear-gradient(to right, ${this.scaleColors.join(", ")})`);
     root.style.setProperty("--opacity", String(settings.maps ? settings.opacity * (masked ? MASK_TINT : 1) : 0));
     this.tiles.choose(shown);
   }
 
-  /** The figure at a tile. @param {string} key @param {Maps} maps */
-  note(key, maps) {
-    return key === "heads" || !this.asked.heads ? "" : (this.asked.figure?.(maps.range(key)) ?? "");
+  /** A value in words: shares are never negative. @param {number} value @param {number} digits */
+  told(value, digits) {
+    return this.asked.signed ? figure(value, digits) : `${figure(100 * value, digits)} %`;
   }
 
-  /** @param {import("./paint.js").PatchCanvas} canvas @param {string} tile @param {Maps} maps */
-  paint(canvas, tile, maps) {
+  /** What stands at a tile. @param {string} _key */
+  note(_key) {
+    return "";
+  }
+
+  /**
+   * Draw one map; returns the values that its colours begin and end with, null where they stand for no values.
+   * @param {PatchCanvas} canvas @param {string} tile @param {Maps | null} maps  null: colours
+   * @param {any} arrays @param {number} digits  of the values @returns {[string, string] | null}
+   */
+  paint(canvas, tile, maps, arrays = this.arrays, digits = 2) {
     const { settings, grid } = this;
+    if (!maps) {
+      canvas.colors(arrays.colors, grid);
+      return null;
+    }
     const key = this.resolve(tile);
     const size = settings.smooth ? this.sizeOn(canvas, key === "heads" ? maps.heads.length : 1) : null;
     if (key === "heads") {
@@ -241,32 +248,19 @@ export class Viewer {
       const [kept, colors] = [keys.map((head) => maps.kept(head)), keys.map((head) => this.colorOf(head))];
       canvas.heads(weights, kept, colors, grid, size);
     } else if (settings.layer === "mask") canvas.mask(maps.kept(key), this.colorOf(key), grid);
-    else canvas.values(maps.map(key), grid, size, maps.scale(key), this.table);
+    else {
+      canvas.values(maps.map(key), grid, size, maps.scale(key), this.table);
+      const [low, high] = maps.scale(key).map((value) => this.told(value, digits));
+      return [low, high];
+    }
+    return null;
   }
 
-  /** What the colours of the stage stand for. */
-  showScale() {
-    const { bar, maps, shown, settings } = this;
-    if (!bar) return;
-    bar.hidden = !maps || shown === "heads" || settings.layer === "mask";
-    if (!maps || bar.hidden) return;
-    const [low, high] = maps.scale(this.resolve(shown));
-    const step = settings.layer === "light" ? 255 : 51;
-    const colors = [];
-    for (let level = 0; level <= 255; level += step) colors.push(this.colorAt(level));
-    const ends = settings.scale === "full" ? nothing : html`<span>or less</span>`;
-    render(
-      html`<output>${figure(low)}</output>${ends}<span class="lab-scale-colors" style=${`background: linear-gradient(to right, ${colors.join(", ")})`}></span>
-        ${settings.scale === "full" ? nothing : html`<span>or more</span>`}<output>${figure(high)}</output>`,
-      bar,
-    );
-  }
-
-  /** @param {number} level */
-  colorAt(level) {
-    if (this.settings.layer === "light") return css([level, level, level]);
-    const color = this.table[level];
-    return css([color & 255, (color >> 8) & 255, (color >> 16) & 255]);
+  /** A few colours of the scale, from its beginning to its end. */
+  get scaleColors() {
+    if (this.settings.layer === "light") return ["#000", "#fff"];
+    const colors = [0, 51, 102, 153, 204, 255].map((level) => this.table[level]);
+    return colors.map((color) => css([color & 255, (color >> 8) & 255, (color >> 16) & 255]));
   }
 
   /** What a level of the map becomes. */
@@ -274,7 +268,7 @@ export class Viewer {
     return this.settings.layer === "light" ? LIGHT : this.tables[this.colormap];
   }
 
-  /** Pixels that a map is drawn with. @param {import("./paint.js").PatchCanvas} canvas @param {number} times */
+  /** Pixels that a map is drawn with. @param {PatchCanvas} canvas @param {number} times */
   sizeOn(canvas, times) {
     return drawnSize(this.grid, (canvas === this.stage.canvas ? STAGE_PIXELS : TILE_PIXELS) / times);
   }

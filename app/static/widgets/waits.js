@@ -3,8 +3,6 @@
 import { megabytes } from "../maths/format.js";
 import { html, nothing, render } from "../vendor/lit-html.js";
 
-/** @typedef {import("../server.js").Word} Word */
-
 const PATIENCE = 300; // milliseconds: what comes sooner needs no word
 
 export class Waits {
@@ -62,8 +60,12 @@ export function inWords({ state, place = 0, model = "the model", done = 0, total
       return place ? `Waiting for the model: ${place} before you` : "Waiting for the model: you are next";
     case "downloading":
       return `Downloading ${model}: ${megabytes(Math.round(done / 1e5) * 1e5)}${total ? ` of ${megabytes(Math.round(total / 1e5) * 1e5)}` : ""}`;
+    case "sending":
+      return total > 1 ? `Sending photograph ${done} of ${total}` : "Sending the file";
     case "loading":
       return `Loading ${model}`;
+    case "compiling":
+      return "The model is being compiled, once: some seconds";
     case "looking":
       return "The model is looking";
     default:

@@ -4,12 +4,11 @@ import json
 import signal
 from contextlib import nullcontext
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from dino_model.weights import load_model
+from tests.training.pictures import noise
 from training import __main__ as command
 from training.checkpoint import Run
 
@@ -57,13 +56,7 @@ LOGGED = {
 
 @pytest.fixture
 def pictures(tmp_path):
-    folder = tmp_path / "pictures"
-    generator = np.random.default_rng(0)
-    for i in range(10):
-        target = folder / f"class{i % 2}" / f"{i}.png"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(generator.integers(0, 256, (40, 48, 3), np.uint8)).save(target)
-    return folder
+    return noise(tmp_path / "pictures", 10, 2, 40, 48)
 
 
 def pretrain(pictures, output, method, *more):

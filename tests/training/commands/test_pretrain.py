@@ -11,16 +11,15 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from dino_model.weights import load_model
+from tests.training.pictures import noise
+from tests.training.ranks import out_of_memory_at
 from training import __main__ as command
 from training.checkpoint import Run
-from training.methods import dino
-from training.methods.dino import DINO
+from training.methods.dino import DINO, algorithm
 
 REPOSITORY = Path(__file__).parents[3]
 TINY = [
@@ -34,13 +33,7 @@ TINY = [
 
 @pytest.fixture
 def pictures(tmp_path):
-    folder = tmp_path / "pictures"
-    generator = np.random.default_rng(0)
-    for i in range(10):
-        target = folder / f"class{i % 2}" / f"{i}.png"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(generator.integers(0, 256, (40, 48, 3), np.uint8)).save(target)
-    return folder
+    return noise(tmp_path / "pictures", 10, 2, 40, 48)
 
 
 def pretrain(pictures, output, *more):
@@ -355,12 +348,12 @@ def test_the_small_data_recipe_prints_its_reasons(pictures, tmp_path, capsys):
 def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
     pictures, tmp_path, capsys, monkeypatch
 ):
-    honest, calls = dino.prototype_cross_entropy, iter(range(100))
+    honest, calls = algorithm.prototype_cross_entropy, iter(range(100))
 
     def fail_at_fourth(*arguments):
         return honest(*arguments) * (float("nan") if next(calls) == 3 else 1.0)
 
-    monkeypatch.setattr(dino, "prototype_cross_entropy", fail_at_fourth)
+    monkeypatch.setattr(algorithm, "prototype_cross_entropy", fail_at_fourth)
     output = tmp_path / "run"
     assert pretrain(pictures, output) == 1
     assert "the loss is nan at step 3" in capsys.readouterr().err
@@ -374,7 +367,7 @@ def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
 def test_the_remedy_for_a_loss_that_is_no_number_is_one(
     pictures, tmp_path, capsys, monkeypatch, precision, advised
 ):
-    monkeypatch.setattr(dino, "prototype_cross_entropy", lambda s, *_: s.sum() * float("nan"))
+    monkeypatch.setattr(algorithm, "prototype_cross_entropy", lambda s, *_: s.sum() * float("nan"))
     assert pretrain(pictures, tmp_path / "run", "--precision", precision) == 1
     error = capsys.readouterr().err
     assert f"--resume {tmp_path / 'run'} and a lower --lr" in error
@@ -392,6 +385,32 @@ def test_weights_that_are_no_numbers_are_never_saved(pictures, tmp_path, capsys,
     assert pretrain(pictures, output, "--save-every", 1) == 1
     assert "hold NaN or infinity after step 0" in capsys.readouterr().err
     assert all(tensor.isfinite().all() for tensor in weights(output).values())
+
+
+@pytest.mark.parametrize(
+    ("more", "advice"),
+    [
+        ((), "--accumulate 2, which takes 2"),
+        (("--accumulate", 2), "--accumulate 4, which takes 1"),
+        (("--batch-norm",), "begin anew with --batch-size 2"),
+        (("--accumulate", 4), "begin anew with a lower --local-crops"),
+    ],
+)
+def test_a_full_device_ends_in_one_sentence_that_names_what_takes_less(
+    pictures, tmp_path, capsys, monkeypatch, more, advice
+):
+    monkeypatch.setattr(
+        algorithm, "prototype_cross_entropy", out_of_memory_at(5, algorithm.prototype_cross_entropy)
+    )
+    assert pretrain(pictures, tmp_path / "run", "--probe-every", 0, *more) == 1
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith("error: cpu is out of memory with ")
+    assert advice in said
+    monkeypatch.undo()
+    if "accumulate" in advice:
+        words = said.partition("go on with ")[2].partition(",")[0].split()
+        assert command.main(["pretrain", *words, "--workers", "0", "--device", "cpu"]) == 0
+        assert len(logged(tmp_path / "run")) == 6
 
 
 def test_signals_are_the_callers_again_after_a_run(pictures, tmp_path):
@@ -580,3 +599,48 @@ def test_help_and_unknown_commands(capsys):
         command.main(["pretrain", "--help"])
     assert exit_.value.code == 0
     assert "--teacher-momentum" in capsys.readouterr().out
+
+
+def test_a_run_that_is_being_trained_takes_no_second_process(pictures, tmp_path, capsys):
+    """A stopped process holds its run still: when it goes on it writes, whatever it was sent meanwhile."""
+    output, log = tmp_path / "run", tmp_path / "first.txt"
+    words = ["pretrain", "--data", pictures, "--output", output, *TINY, "--epochs", "100000"]
+    with log.open("w") as told:
+        first = subprocess.Popen(
+            [sys.executable, "-m", "training", *map(str, words)], cwd=REPOSITORY, stdout=told, stderr=told
+        )
+    try:
+        deadline = time.monotonic() + 240
+        while not Run(output).checkpoint.exists() and first.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert Run(output).checkpoint.exists(), log.read_text()
+        first.send_signal(signal.SIGSTOP)
+        first.terminate()  # which a stopped process does not take
+        before = {file: file.read_bytes() for file in output.iterdir()}
+        capsys.readouterr()
+        for more in (("--resume",), ()):
+            assert pretrain(pictures, output, *more) == 1
+            said = capsys.readouterr().err
+            assert f"{output} is being trained by process {first.pid} on " in said
+            assert len(said.strip().splitlines()) == 1
+        assert {file: file.read_bytes() for file in output.iterdir()} == before
+        first.send_signal(signal.SIGCONT)
+        assert first.wait(240) == 75, log.read_text()
+    finally:
+        first.kill()
+        first.wait()
+    assert not (output / ".lock").exists()
+    done = torch.load(Run(output).checkpoint, weights_only=True)["step"]
+    assert pretrain(pictures, output, "--resume", "--epochs", done // 2 + 2) == 0
+
+
+def test_a_killed_process_holds_its_run_no_longer(tmp_path):
+    held = "import os, sys; from pathlib import Path; from dino_model import files\n"
+    held += "with files.held(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+    lock = tmp_path / "run" / ".lock"
+    killed = subprocess.run([sys.executable, "-c", held, str(lock)], cwd=REPOSITORY, check=False)
+    assert killed.returncode == -9
+    assert "process " in lock.read_text()
+    with Run(lock.parent).held():
+        assert f"process {os.getpid()} " in lock.read_text()
+    assert not lock.exists()

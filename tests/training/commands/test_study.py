@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 from PIL import Image
 
 from dino_model.images import Images
+from tests.training.pictures import noise
 from training import __main__ as command
 from training.checkpoint import Run
 from training.commands import study as module
@@ -19,13 +23,7 @@ from training.studies import base, grids
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    generator = np.random.default_rng(0)
-    for i in range(66):
-        target = folder / f"class{i % 2}" / f"{i}.png"
-        target.parent.mkdir(exist_ok=True)
-        Image.fromarray(generator.integers(0, 256, (20, 20, 3), np.uint8)).save(target)
-    return folder
+    return noise(tmp_path_factory.mktemp("pictures"), 66, 2, 20, 20)
 
 
 @pytest.fixture(autouse=True)
@@ -83,8 +81,21 @@ def test_a_study_leaves_picture_table_log_and_words_and_goes_on_where_it_was_sto
     # What a kill leaves: a run whose last line is cut short, and one that has not begun.
     begun = sorted((parts / "runs").iterdir())
     assert 0 < len(begun) < 4
-    assert study(pictures, parts, "--resume") == 0
+    assert study(pictures, parts, "--resume", "--jobs", 2) == 0
     assert knn(parts) == knn(whole)
+
+
+def test_who_trains_for_a_study_ends_when_it_is_killed(pictures, tmp_path):
+    output = tmp_path / "study"
+    words = ["study", "collapse", "--data", str(pictures), "--output", str(output), "--jobs", "2"]
+    first = subprocess.Popen(
+        [sys.executable, "-m", "training", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    while not list(output.glob("runs/*/log.jsonl")):
+        assert first.poll() is None
+        time.sleep(0.1)
+    first.kill()
+    first.communicate(timeout=60)  # until nobody holds the pipe
 
 
 def knn(folder):
@@ -155,3 +166,12 @@ def test_the_largest_classes_are_chosen_evenly():
     chosen = base.choose(Images(names, tuple(labels), ("a", "BACKGROUND_Google", "c"), Path()))
     assert [chosen.labels.count(label) for label in range(3)] == [100, 0, 7]
     assert chosen.names[:3] == ("0", "3", "6")
+
+
+def test_variants_of_one_recipe_are_trained_once_for_each_seed(tmp_path):
+    variants = list(grids.STUDIES["head"].make(2))
+    folders = {cell.variant: cell.folder.name for cell in module.grid(tmp_path, variants, 1)}
+    alike = {name for name, folder in folders.items() if folder == "bottleneck-3-0"}
+    assert alike == {variant.name for variant in variants if variant.recipe == base.recipe(2)}
+    assert len(alike) == 4
+    assert len({cell.folder for cell in module.grid(tmp_path, variants, 3)}) == 3 * (len(variants) - 3)

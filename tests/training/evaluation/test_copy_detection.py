@@ -12,6 +12,8 @@ from PIL import Image
 from training.commands.evaluate.copy_detection import CopyDetection, Duplicates, Synthetic
 from training.evaluation.copy_detection import (
     COPIES,
+    Alike,
+    alike,
     average_precisions,
     copy_of,
     duplicate_groups,
@@ -105,10 +107,33 @@ def test_synthetic_copies_are_made_once_and_scored(tmp_path: Path, capsys):
     names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcdefghij"]
     photographs(tmp_path / "data", names)
     words = ("--data", tmp_path / "data", "--size", "32", "--copies", "3", "--folder", tmp_path / "copies")
+    words += ("--least", "0.9", "0.99")
     run(Synthetic, *words, "--model", "pixels")
     first = capsys.readouterr().out
+    assert "cosine 0.99: " in first
     assert "jpeg 10 100.0" in first
-    kept = (tmp_path / "copies" / "print" / "00000.png").stat().st_mtime_ns
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "copies").rglob("*.png")}
+    assert len(kept) == 3 * len(COPIES)
     run(Synthetic, *words, "--model", "pixels")
     assert capsys.readouterr().out == first
-    assert (tmp_path / "copies" / "print" / "00000.png").stat().st_mtime_ns == kept
+    assert {file: file.stat().st_mtime_ns for file in kept} == kept
+
+
+def test_other_pictures_are_never_scored_by_copies_of_the_first(tmp_path: Path, capsys):
+    for folder, letters in (("one", "abcdefghij"), ("two", "klmnopqrst")):
+        names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in letters]
+        photographs(tmp_path / folder, names)
+    for folder, copies in (("one", "3"), ("two", "3"), ("two", "4")):
+        words = ("--data", tmp_path / folder, "--size", "32", "--copies", copies, "--model", "pixels")
+        run(Synthetic, *words, "--folder", tmp_path / "copies")
+        assert "jpeg 10 100.0" in capsys.readouterr().out
+
+
+def test_a_least_cosine_is_judged_by_copies_found_and_pairs_mistaken():
+    among = torch.tensor([[1, 0.9, 0.2], [0.9, 1, 0.1], [0.2, 0.1, 1]])
+    judged = alike(torch.tensor([0.95, 0.85, 0.3, 0.99]), among, 0.9)
+    assert judged == Alike(0.9, 50, pytest.approx(1000 / 3))
+    assert (
+        str(judged)
+        == "cosine 0.9: 50.0 % of the copies, and 333.3 pairs of others for every thousand pictures"
+    )

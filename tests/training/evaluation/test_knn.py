@@ -16,14 +16,13 @@ from torch import Tensor
 from dino_model.images import open_images
 from tests.training.evaluation.pictures import write_pictures
 from training.commands.evaluate.knn import Knn
-from training.evaluation import knn
+from training.evaluation import search
 from training.evaluation.knn import (
     KnnProtocol,
     knn_accuracies,
     knn_accuracy,
-    knn_predict,
     knn_scores,
-    nearest,
+    neighbours,
 )
 
 
@@ -74,10 +73,10 @@ def test_votes_are_those_of_the_plain_sum(
 @given(seed=st.integers(0, 999), at_once=st.integers(1, 100))
 def test_chunks_change_nothing(seed: int, at_once: int):
     train, labels, test, _ = drawn(seed, 20, 9, 4)
-    whole = nearest(train, labels, test, k=7)
+    whole = neighbours(train, labels, test, k=7)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(knn, "_AT_ONCE", at_once)
-        chunked = nearest(train, labels, test, k=7)
+        patch.setattr(search, "_AT_ONCE", at_once)
+        chunked = neighbours(train, labels, test, k=7)
     torch.testing.assert_close(chunked[0], whole[0], rtol=0, atol=1e-6)
     assert torch.equal(chunked[1], whole[1])
 
@@ -92,14 +91,14 @@ def test_near_neighbours_outvote_many_far_ones():
     train = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     labels = torch.tensor([0, 1, 1])
     query = torch.tensor([[1.0, 0.2]])
-    assert knn_predict(train, labels, query, k=3).tolist() == [0]
-    assert knn_predict(train, labels, query, k=3, temperature=10.0).tolist() == [1]
+    assert knn_scores(train, labels, query, k=3).argmax(1).tolist() == [0]
+    assert knn_scores(train, labels, query, k=3, temperature=10.0).argmax(1).tolist() == [1]
 
 
 def test_equal_votes_go_to_the_class_with_the_smaller_number():
     train, labels = torch.ones(4, 3), torch.tensor([2, 1, 1, 2])
     query = torch.ones(1, 3)
-    assert knn_predict(train, labels, query, k=4).tolist() == [1]
+    assert knn_scores(train, labels, query, k=4).argmax(1).tolist() == [1]
     first = knn_accuracy(train, labels, query, torch.tensor([1]), k=4)
     second = knn_accuracy(train, labels, query, torch.tensor([2]), k=4)
     assert (first.top1, first.top5) == (100, 100)
@@ -199,7 +198,7 @@ def test_the_command_prints_its_protocol_and_writes_figures_and_test_list(
     written = json.loads(figures.read_text())
     (result,) = written["results"]
     assert (written["name"], result["figures"]["k"], result["figures"]["top1"]) == ("knn", 3, 100)
-    assert [result["k"] for result in result["each_k"]] == [3, 5]
+    assert [result["k"] for result in result["each"]] == [3, 5]
     assert written["protocol"]["temperature"] == 0.07
     assert list(figures.parent.iterdir()) == [figures]
     left = open_images(shapes, exclude=names)

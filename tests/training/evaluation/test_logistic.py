@@ -8,7 +8,8 @@ import torch
 import tyro
 
 from tests.training.evaluation.pictures import write_pictures
-from training.commands.evaluate.logistic import LogisticRegression
+from training.commands.evaluate.logistic import Logistic
+from training.evaluation import logistic
 from training.evaluation.logistic import LogisticProtocol, fit, objective
 
 
@@ -56,6 +57,24 @@ def test_both_solvers_agree_on_the_figures():
     assert one.objective == pytest.approx(other.objective, abs=1e-8)
 
 
+def test_many_features_stay_in_fp32_and_are_fitted_in_doubles(monkeypatch):
+    x, y = drawn(4)
+    few = fit(x.float(), y, 4, LogisticProtocol())
+    monkeypatch.setattr("training.evaluation.logistic._ROWS_OF_SKLEARN", 59)
+    seen = []
+    honest = logistic.objective
+
+    def noted(weights, intercepts, features, labels, penalty):
+        seen.append((weights.dtype, features.dtype))
+        return honest(weights, intercepts, features, labels, penalty)
+
+    monkeypatch.setattr(logistic, "objective", noted)
+    many = fit(x.float(), y, 4, LogisticProtocol())
+    assert set(seen) == {(torch.float64, torch.float32)}
+    assert (few.solver, many.solver) == ("scikit-learn", "l-bfgs")
+    assert many.objective == pytest.approx(few.objective, abs=1e-7)
+
+
 def test_what_cannot_be_fitted_is_one_sentence():
     x, y = drawn(3)
     with pytest.raises(ValueError, match="all pictures to learn from are of one class"):
@@ -69,7 +88,7 @@ def test_what_cannot_be_fitted_is_one_sentence():
 
 
 def run(*arguments: str | Path) -> None:
-    tyro.cli(LogisticRegression, args=[str(argument) for argument in arguments]).run()
+    tyro.cli(Logistic, args=[str(argument) for argument in arguments]).run()
 
 
 def test_the_command_tells_every_budget_with_its_deviation(

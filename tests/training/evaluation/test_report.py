@@ -10,7 +10,7 @@ import tyro
 from dino_model.weights import OFFICIAL
 from training.commands.evaluate.report import Report
 from training.evaluation.paper import ROW_OF, of_model, published
-from training.evaluation.report import Measured, markdown, theirs
+from training.evaluation.report import Measured, markdown, ours, theirs
 
 
 def test_the_tables_hold_every_system_and_agree_with_the_catalogue():
@@ -61,6 +61,31 @@ def test_our_column_is_filled_only_with_the_same_model_on_as_many_classes():
         assert column(table, "k-NN top-1", "DINO", "ViT-S/16") == "74.5"
         assert column(table, "ours: k-NN top-1", "DINO", "ViT-B/8") == ""
         assert column(table, "ours: linear top-1", "DINO", "ViT-S/16") == ""
+
+
+def test_neighbours_other_than_the_papers_and_mended_protocols_do_not_stand_beside_it():
+    several = [{"k": 10, "top1": 60.0}, {"k": 20, "top1": 61.0}, {"k": 200, "top1": 62.0}]
+    knn = Measured("knn", {}, [{"model": "dino_vits16", "figures": several[0], "each": several}])
+    table = dict(theirs([knn]))["Table 2, section 4.1: Linear and k-NN classification on ImageNet"]
+    assert column(table, "ours: k-NN top-1", "DINO", "ViT-S/16") == "61.0"
+    assert [row[1:] for row in ours(knn)] == [
+        ["k", "top-1, %"],
+        ["10", "60.0"],
+        ["20", "61.0"],
+        ["200", "62.0"],
+    ]
+    for official, expected in ((True, "41.5"), (False, "")):
+        one = {"model": "dino_vits16", "figures": {"medium_map": 41.5}}
+        table = dict(theirs([Measured("retrieval roxford5k", {"official": official}, [one])]))[
+            "Table 3, section 4.2.1: Image retrieval, mAP"
+        ]
+        assert column(table, "ours: ROxford Medium", "DINO", "ViT-S/16", "ImageNet") == expected
+
+
+def test_what_could_not_be_read_is_told():
+    one = measured(101)
+    one.results[0]["broken"] = ["a.png is empty"]  # type: ignore[index]
+    assert "dino_vits16: 1 pictures could not be read, such as a.png is empty" in markdown([one])
 
 
 def test_the_report_is_one_page_that_needs_nothing_else(tmp_path: Path):

@@ -15,7 +15,7 @@ from PIL import Image
 from tests.training.evaluation.pictures import write_pictures
 from training.commands.evaluate.retrieval import Index, Query, Retrieval
 from training.evaluation.landmarks import open_landmarks
-from training.evaluation.retrieval import Relevance, judge, medium_and_hard, nearest, ranks_of
+from training.evaluation.retrieval import Relevance, judge, medium_and_hard, ranks_of
 
 
 @settings(deadline=None)
@@ -54,15 +54,6 @@ def test_queries_without_a_right_picture_do_not_count():
         judge(torch.rand(2, 5), [[1]], [[]])
     with pytest.raises(ValueError, match="NaN or infinity"):
         judge(torch.full((1, 5), torch.nan), [[1]], [[]])
-
-
-def test_neighbours_come_best_first_whatever_their_length():
-    database = torch.tensor([[1.0, 0.0], [0.0, 5.0], [3.0, 3.0]])
-    cosines, numbers = nearest(torch.tensor([[0.0, 2.0]]), database, 9)
-    assert numbers.tolist() == [[1, 2, 0]]
-    assert cosines[0, 0] == pytest.approx(1)
-    with pytest.raises(ValueError, match="queries have 3 numbers, the database 2"):
-        nearest(torch.ones(1, 3), database, 1)
 
 
 @pytest.fixture

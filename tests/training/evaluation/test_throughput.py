@@ -8,7 +8,7 @@ import torch
 import tyro
 
 from dino_model.backbones import BackboneConfig, create_backbone
-from training.commands.evaluate.throughput import MeasureThroughput
+from training.commands.evaluate.throughput import Throughput
 from training.evaluation.throughput import measure
 
 
@@ -28,7 +28,7 @@ def test_tokens_parameters_and_products_are_counted():
 def test_the_command_tells_the_papers_speed_beside_ours(tmp_path: Path, capsys):
     words = ["--models", "random:vit_small/16", "random:embedded", "--batch", "1", "--size", "32"]
     file = tmp_path / "out.json"
-    tyro.cli(MeasureThroughput, args=[*words, "--repeats", "1", "--json", str(file)]).run()
+    tyro.cli(Throughput, args=[*words, "--repeats", "1", "--json", str(file)]).run()
     shown = capsys.readouterr().out
     assert "the paper: 1007 images/s, V100, 128 a forward, Table 1, section 3.2" in shown
     assert "21.7 M parameters" in shown

@@ -12,7 +12,7 @@ from dino_model.head import HeadConfig
 from training import losses
 from training.crops import Crops
 from training.methods.base import Batch
-from training.methods.dino import DINO, DINOConfig
+from training.methods.dino import DINO, DINOConfig, variants
 from training.randomness import Randomness
 
 BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3, drop_path=0.3)
@@ -192,8 +192,11 @@ def trained(dino, batch):
 
 def test_patches_are_kept_by_the_place_in_the_batch():
     dino, batch = method(kept_tokens=0.5), random_batch(size=4)
-    whole = dino._kept_patches(batch.crops.views, batch.randomness)
-    parts = [dino._kept_patches(part.crops.views, part.randomness) for part in batch.split(2)]
+
+    def kept(batch):
+        return variants.kept_patches(0.5, dino.student, batch.crops.views, batch.randomness)
+
+    whole, parts = kept(batch), [kept(part) for part in batch.split(2)]
     assert torch.equal(whole, torch.cat(parts, dim=1))
 
 

@@ -19,12 +19,13 @@ def network(drop_path=0.5):
 
 def test_a_branch_is_left_out_as_often_as_it_should_and_keeps_its_mean():
     layer = StochasticDepth(0.3)
-    layer.dealt = torch.rand(20_000)
+    numbers = torch.rand(20_000)
+    layer.deal(numbers)
     kept = layer(torch.ones(20_000, 2, 3))
     assert kept.mean() == pytest.approx(1.0, abs=0.02)
     assert (kept == 0).float().mean() == pytest.approx(0.3, abs=0.02)
     assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
-    assert torch.equal(kept[:, 0, 0] == 0, layer.dealt < 0.3)
+    assert torch.equal(kept[:, 0, 0] == 0, numbers < 0.3)
 
 
 def test_evaluation_leaves_out_nothing():
@@ -37,13 +38,13 @@ def test_both_branches_of_every_block_but_the_first_have_a_layer_with_its_rate()
     assert rates == pytest.approx([0.25, 0.25, 0.5, 0.5])  # linearly, from 0 in the first of three
 
 
-def test_layers_crops_and_pictures_are_dealt_their_own_numbers():
-    student = network()
+def test_layers_crops_and_pictures_are_dealt_their_own_numbers(monkeypatch):
+    student, dealt, honest = network(), [], StochasticDepth.deal
+    monkeypatch.setattr(StochasticDepth, "deal", lambda self, n: (dealt.append(n), honest(self, n)))
     views, locals_ = torch.randn(2, 4, 3, 16, 16), torch.randn(3, 4, 3, 8, 8)
     student(views, locals_, randomness=Randomness(0, 0, 0, 4, 4))
-    numbers = torch.stack([depth.dealt for depth in student.depths])  # of the last group: [layers, crops]
-    assert numbers.shape == (4, 12)
-    assert len(numbers.unique()) == 48
+    assert [len(numbers) for numbers in dealt] == [8] * 4 + [12] * 4  # each layer's, for every group
+    assert len(torch.cat(dealt).unique()) == 80
 
 
 def test_training_without_randomness_is_refused():

@@ -41,6 +41,6 @@ def test_every_method_trains_a_resnet(config, optimizer):
     batch = random_batch(local=1, labels=torch.tensor([0, 1, 0, 1]))
     stepper = create_optimizer(optimizer, method.parameter_groups(), torch.device("cpu"))
     for step in range(2):
-        logs = train_step(method, stepper, batch, step, plan, nullcontext())
+        logs = train_step(method, stepper, batch, step, plan, nullcontext()).read()
         assert torch.isfinite(torch.tensor(list(logs.values()))).all()
     assert not all(torch.equal(old, new) for old, new in zip(before, network.parameters(), strict=True))

@@ -100,7 +100,7 @@ class Evaluation(ComputeOptions):
             for one in paper:
                 print(f"the paper: {one}")
             told = {"model": model.name, "source": model.source, **found}
-            results.append(told | {"paper": [asdict(one) for one in paper]})
+            results.append(told | {"paper": [asdict(one) | {"value": one.value} for one in paper]})
             if self.json:
                 settings = {"precision": self.chosen_precision(), "device": str(choose_device(self.device))}
                 files.write_json(

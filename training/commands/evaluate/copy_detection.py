@@ -1,6 +1,7 @@
 """`python -m training evaluate copy-detection`, `… synthetic` and `… duplicates`."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from training.evaluation.copy_detection import (
     COPIES,
     DEPTH,
     Formula,
+    alike,
     average_precisions,
     copy_of,
     duplicate_groups,
@@ -27,6 +29,7 @@ from training.evaluation.copy_detection import (
     similarity,
 )
 from training.evaluation.labelled import BACKGROUND, split_every_fifth
+from training.randomness import mix
 
 SOURCE = (
     "https://thoth.inrialpes.fr/~jegou/data.php (Copydays: 157 originals, 229 strong copies; some hundred MB)"
@@ -112,11 +115,14 @@ class Synthetic(Descriptors):
     """Pictures that are copied, in each way once."""
     seed: int = 0
     """Of the copies."""
+    least: tuple[float, ...] = ()
+    """Cosines of `copy-detection duplicates` to judge: how many copies each finds, and what it mistakes."""
     folder: Path = Path("copies")
-    """Where the copies are written; those that are there already are taken."""
+    """Where the copies are written, by what they are made from; those that are there already are taken."""
 
     def run(self) -> None:
         """Make copies, compute, print."""
+        files.make_room(self.json)
         images = open_images(self.data)
         database = images.subset(split_every_fifth(images, (BACKGROUND,))[1])
         if not 1 <= self.copies <= len(database):
@@ -131,28 +137,37 @@ class Synthetic(Descriptors):
 
         def measure(model: LoadedModel) -> Figures:
             features = self.describe(model, database).features
-            figures: dict[str, float] = {}
-            for how, found in copied.items():
-                close = similarity(self.describe(model, found).features, features)
-                scored = average_precisions(close, [[int(number)] for number in chosen])
-                figures[how] = 100 * float(scored.mean())
+            close = {
+                how: similarity(self.describe(model, found).features, features)
+                for how, found in copied.items()
+            }
+            right = [[int(number)] for number in chosen]
+            figures = {how: 100 * float(average_precisions(one, right).mean()) for how, one in close.items()}
             figures = {"map": float(np.mean(list(figures.values()))), **figures}
             print("mAP " + ", ".join(f"{name} {value:.1f}" for name, value in figures.items()))
-            return {"figures": figures}
+            own = torch.stack([one[range(len(chosen)), chosen] for one in close.values()])  # [ways, copies]
+            among = similarity(features, features)
+            judged = [alike(own.flatten(), among, least) for least in self.least]
+            for one in judged:
+                ways = (own >= one.least).double().mean(dim=1).tolist()
+                each = ", ".join(f"{how} {100 * share:.0f}" for how, share in zip(close, ways, strict=True))
+                print(f"{one} ({each})")
+            return {"figures": figures, "alike": [asdict(one) for one in judged]}
 
         described = {"told": told, "data": self.data.name, "own_data": True}
         self.collect("copies", described, measure)
 
     def _copies(self, database: Images, chosen: NDArray[np.int64], how: str) -> Images:
         """The copies of one kind, in the order of `chosen`."""
-        folder = self.folder / how.replace(" ", "-")
-        names = tuple(f"{place:05}.png" for place in range(len(chosen)))
-        for name, number in zip(names, chosen.tolist(), strict=True):
-            if not (folder / name).exists():
-                copy = copy_of(database.read(number), how, self.seed * 1_000_003 + number)
-                with files.replacing(folder / name) as beside:
+        folder, names = self.folder / how.replace(" ", "-"), []
+        for number in chosen.tolist():
+            content = blake2b(database.read_bytes(number), digest_size=8).hexdigest()
+            names.append(f"{content}-{self.seed}.png")
+            if not (folder / names[-1]).exists():
+                copy = copy_of(database.read(number), how, mix(self.seed, int(content, 16)))
+                with files.replacing(folder / names[-1]) as beside:
                     Image.fromarray(copy).save(beside)
-        return Images(names, None, (), folder)
+        return Images(tuple(names), None, (), folder)
 
 
 @dataclass(frozen=True)

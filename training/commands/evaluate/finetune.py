@@ -3,10 +3,10 @@
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from dino_model.weights import LoadedModel
 from training.commands.evaluate.base import Cropped, Figures
 from training.evaluation.accuracy import Accuracy, accuracy
 from training.evaluation.augmented import random_view
-from training.evaluation.collections import CollectionName, open_collection
+from training.evaluation.collections import CollectionName, Pictures, open_collection
 from training.evaluation.finetune import (
     RECIPES,
     Classifier,
@@ -44,37 +44,33 @@ _MEASURES = {
 }
 
 
-class _Pictures(Protocol):
-    def __len__(self) -> int: ...
-
-    def read(self, index: int) -> np.ndarray: ...
-
-
 @dataclass(frozen=True)
 class _Data:
-    train: _Pictures
-    test: _Pictures
+    train: Pictures
+    test: Pictures
     labels: Tensor
     truth: Tensor
-    classes: int
     told: str
-    fingerprint: str
+
+    @property
+    def classes(self) -> int:
+        return int(torch.cat([self.labels, self.truth]).max()) + 1
 
 
 @dataclass(frozen=True)
 class Finetune(Cropped):
     """Train a whole network on labelled pictures and test it; the network is kept for the page.
 
-    Its attention can be looked at beside the frozen model's, the paper's comparison: `python -m app`, tab
-    Compare, with the written .safetensors as a model.
+    Its attention can be looked at beside the frozen model's, the paper's comparison: `python -m app
+    --models-dir OUTPUT`, tab Compare, with the written file as the other model.
     """
 
     data: Path
     """Labelled pictures as in `evaluate knn`; with --collection, torchvision's folder of data sets."""
     output: Path
-    """Folder to write each network to, as MODEL.safetensors; interrupted work goes on from there."""
+    """Folder to write each network to, as MODEL-on-DATA.safetensors; interrupted work goes on from there."""
     collection: CollectionName | None = None
-    """A data set in its publisher's layout below --data."""
+    """A data set in its publisher's layout below --data; the authors' figures are at --size 224."""
     test: Path | None = None
     """Pictures to test on."""
     split: Path | None = None
@@ -101,9 +97,10 @@ class Finetune(Cropped):
         def measure(model: LoadedModel) -> Figures:
             return self._measure(model, data, recipe)
 
-        described = {"told": told, "data": self.data.name, "classes": data.classes, "own_data": True}
+        described = {"told": told, "data": self.data.name, "own_data": self.collection is None}
+        name = f"finetune {self.collection}" if self.collection else "finetune"
         paper = ("6", _MEASURES[self.collection]) if self.collection else ()
-        self.collect("finetune", described | asdict(recipe), measure, *paper)
+        self.collect(name, described | asdict(recipe), measure, *paper)
 
     def _recipe(self) -> FinetuneRecipe:
         name = self.recipe or self.collection or "own"
@@ -118,25 +115,29 @@ class Finetune(Cropped):
     def _data(self) -> _Data:
         if self.collection:
             train, test = open_collection(self.collection, self.data)
-            labels, truth = torch.tensor(train.labels()), torch.tensor(test.labels())
+            labels, truth = torch.tensor(train.labels), torch.tensor(test.labels)
             told = f"{self.collection}: {len(test):,} tested, {len(train):,} train"
-            return _Data(train, test, labels, truth, int(labels.max()) + 1, told, self.collection)
+            return _Data(train, test, labels, truth, told)
         split = open_split(self.data, test=self.test, split=self.split, leave_out=self.leave_out)
         labels, truth = split.labels(split.train), split.labels(split.test)
-        told = f"{self.data.name}: {split}"
-        key = split.train.fingerprint()
-        return _Data(split.train, split.test, labels, truth, len(split.classes), told, key)
+        return _Data(split.train, split.test, labels, truth, f"{self.data.name}: {split}")
+
+    def _written(self, model: LoadedModel) -> Path:
+        """The file of a network: told by its model and by what it learnt from."""
+        name = Path(re.sub(r"[/:]", "_", model.name)).stem
+        return self.output / f"{name}-on-{self.collection or self.data.stem}.safetensors"
 
     def _measure(self, model: LoadedModel, data: _Data, recipe: FinetuneRecipe) -> Figures:
         if model.config is None:
             raise ValueError(f"{model.name} is no backbone of this package: its weights could not be written")
         device = choose_device(self.device)
         width = int(model.backbone.num_features)  # type: ignore[arg-type]
-        key = [model_fingerprint(model.backbone), data.fingerprint, self.size, self.seed, asdict(recipe)]
+        pictures = data.train.inventory()
+        key = [model_fingerprint(model.backbone), pictures, self.size, self.seed, asdict(recipe)]
         digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
         torch.manual_seed(self.seed)
         network = Classifier(model.backbone.requires_grad_(True), width, data.classes).to(device)
-        optimizer, kept = optimizer_of(network, recipe), self.output / f"finetune-{digest}.pt"
+        optimizer, kept = optimizer_of(network, recipe), self.output / f"finetune-{digest}.unfinished"
         first = _restore(network, optimizer, kept)
         view = self.view(model)
         steps = math.ceil(len(data.train) / recipe.batch)
@@ -150,12 +151,13 @@ class Finetune(Cropped):
                 state = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
                 torch.save({"epoch": epoch + 1, "loss": loss, **state}, beside)
         found = self._test(network, data, view)
-        written = self.output / f"{Path(model.name.replace('/', '_').replace(':', '_')).stem}.safetensors"
+        written = self._written(model)
         write_safetensors(
             network.backbone.cpu(), written, config=model.config, mean=model.mean, std=model.std
         )
         kept.unlink(missing_ok=True)
-        print(found, f"the network: {written}", sep="\n")
+        look = f"python -m app --models-dir {self.output}"
+        print(found, f"the network: {written}; {look} shows it beside the frozen one, in Compare", sep="\n")
         return {"figures": found.figures(), "network": str(written)}
 
     def _batches(

@@ -76,6 +76,6 @@ class Knn(Cropped):
             print(f"confusions: {self.confusions}")
         return {
             "figures": results[0].figures(),
-            "each_k": [result.figures() for result in results],
+            "each": [result.figures() for result in results],
             "broken": [*train.broken, *test.broken],
         }

@@ -26,7 +26,7 @@ from training.evaluation.logistic import LogisticProtocol, Solver, fit
 
 
 @dataclass(frozen=True)
-class LogisticRegression(Cropped):
+class Logistic(Cropped):
     """Accuracy of a logistic regression on frozen features, from few labels and from all; no augmentation.
 
     Which pictures are tested is as in `evaluate knn`.

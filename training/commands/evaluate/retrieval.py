@@ -20,7 +20,8 @@ from dino_model.weights import LoadedModel, load_model
 from training.commands.evaluate import pictures
 from training.commands.evaluate.base import Evaluation, Figures
 from training.evaluation.landmarks import Landmarks, Name, open_landmarks
-from training.evaluation.retrieval import medium_and_hard, nearest, unit
+from training.evaluation.retrieval import medium_and_hard
+from training.evaluation.search import nearest, unit
 
 SCALES = (1.0, 2**-0.5, 0.5)
 
@@ -111,7 +112,7 @@ class Index(ModelOptions):
         key = {
             "format": "retrieval index 1",
             "root": str(self.folder.resolve()),
-            "names": json.dumps(extracted.images.names),
+            "names": json.dumps(list(extracted.images.names)),
             "model": self.model,
             "checkpoint_key": self.checkpoint_key or "",
             "weights": model_fingerprint(model.backbone),
@@ -145,6 +146,9 @@ class Query:
         if not self.photos or self.count < 1:
             raise ValueError("name at least one photograph, and a --count of at least 1")
         files.make_room(self.output, self.json)
+        if not self.index.is_file():
+            made = f"python -m training evaluate retrieval index FOLDER --output {self.index}"
+            raise ValueError(f"{self.index} is not there: `{made}` makes it of a folder of pictures")
         features, told = FeatureCache.read(self.index, "retrieval index 1")
         key: CheckpointKey = told["checkpoint_key"] or None
         model = load_model(told["model"], checkpoint_key=key)

@@ -21,7 +21,7 @@ NETWORKS = {
 
 
 @dataclass(frozen=True)
-class MeasureThroughput:
+class Throughput:
     """Images a second, parameters, FLOPs, tokens and memory of the paper's networks on this machine."""
 
     models: tuple[str, ...] = tuple(NETWORKS)

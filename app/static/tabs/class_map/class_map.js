@@ -1,14 +1,14 @@
 // The tab Class map: points from the server once per map, and where the header's photograph falls among them.
 
-import { find, findAll, valueOf } from "../../dom.js";
+import { find } from "../../dom.js";
 import { askData, askPicture, askSlowly } from "../../server.js";
+import { Tab } from "../../tab.js";
 import { html, nothing, render } from "../../vendor/lit-html.js";
 import { listFacts } from "../../widgets/facts.js";
 import { SHAPES, Scatter } from "../../widgets/scatter.js";
 
 /**
  * @typedef {import("../../widgets/scatter.js").Entry} Entry
- * @typedef {import("../../widgets/scatter.js").Point} Point
  * @typedef {{ x: number, y: number, neighbours: [number, number][] }} Placed
  * @typedef {object} Drawn  a map, as the server tells it
  * @property {(Point & { name: string, key: string, group: string, pictures: number, neighbours: [number, number][] })[]} classes
@@ -19,18 +19,10 @@ import { SHAPES, Scatter } from "../../widgets/scatter.js";
 const MATCHES = 8; // classes that a search lists
 const ZOOM = /** @type {Record<string, number>} */ ({ in: 1.6, out: 1 / 1.6 });
 
-/** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
-export function mount(root, lab) {
-  return new Board(root, lab);
-}
-
-class Board {
-  /** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
+export default class Board extends Tab {
+  /** @param {HTMLElement} root @param {Lab} lab */
   constructor(root, lab) {
-    this.root = root;
-    this.lab = lab;
-    this.asker = lab.asker("class-map");
-    this.find = (/** @type {string} */ selector) => find(root, selector);
+    super(root, lab);
     this.groups = lab.facts.groups;
     this.name = ""; // of the map that is shown
     this.placed = ""; // map and photograph that were placed last
@@ -41,30 +33,28 @@ class Board {
       pick: (index) => this.choose(index),
     });
     this.listen();
-    Object.assign(root, { board: this }); // for the browser's console, and for tests
   }
 
   listen() {
     const search = this.find("#map-search");
-    for (const control of findAll(this.root, "[data-zoom]")) {
-      const factor = ZOOM[control.dataset.zoom ?? ""];
-      control.addEventListener("click", () => (factor ? this.scatter.zoom(factor) : this.scatter.fit()));
-    }
+    this.onPress("[data-zoom]", ({ dataset }) => {
+      const factor = ZOOM[dataset.zoom ?? ""];
+      if (factor) this.scatter.zoom(factor);
+      else this.scatter.fit();
+    });
     search.addEventListener("input", () => this.search(search.value));
     search.addEventListener("keydown", ({ key }) => {
-      if (key === "Enter") findAll(this.root, ".map-matches button")[0]?.click();
+      if (key === "Enter") this.findAll(".map-matches button")[0]?.click();
     });
-    this.find(".map-close").addEventListener("click", () => {
+    this.onPress(".map-close", () => {
       this.choose(null);
       this.scatter.canvas.focus(); // the button is gone
     });
-    this.find(".map-all").addEventListener("click", () => this.hide(new Set()));
+    this.onPress(".map-all", () => this.hide(new Set()));
     const pictures = this.find(".map-pictures input");
     pictures.addEventListener("change", () => this.scatter.show({ pictures: pictures.checked }));
-    const list = this.find("#map-name");
-    list.addEventListener("change", (event) => this.lab.change({ map: valueOf(event) }));
-    for (const reach of ["focus", "pointerenter"])
-      list.addEventListener(reach, () => this.lab.refreshFacts().then(() => this.listMaps()));
+    const refresh = () => this.lab.refreshFacts().then(() => this.listMaps());
+    this.onChoose("#map-name", (map) => this.lab.change({ map }), refresh);
   }
 
   listMaps() {

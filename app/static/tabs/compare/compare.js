@@ -1,48 +1,32 @@
 // The tab Compare: one photograph seen by two models, one cursor, one drawn mask; all numbers are computed here.
 
-import { find, findAll, controls, valueOf } from "../../dom.js";
+import { find, controls } from "../../dom.js";
 import { percent } from "../../maths/format.js";
 import { area, best, jaccard } from "../../maths/labels.js";
-import { displayRange } from "../../maths/levels.js";
+import { displayRange, within } from "../../maths/levels.js";
 import { joined } from "../../maths/maps.js";
-import { keep } from "../../server.js";
+import { keepDrawn } from "../../server.js";
+import { Tab } from "../../tab.js";
 import { render } from "../../vendor/lit-html.js";
 import { Brush } from "../../widgets/brush.js";
-import { drawingKey, drawingTools } from "../../widgets/drawing.js";
+import { drawingKeys, drawingTools } from "../../widgets/drawing.js";
 import { modelOptions } from "../../widgets/header.js";
 import { Viewer } from "../../widgets/viewer.js";
-
-/**
- * @typedef {import("../../encoding.js").Encoding} Encoding
- * @typedef {import("../../maths/labels.js").Labels} Labels
- * @typedef {import("../../maths/maps.js").Maps} Maps
- * @typedef {import("../../widgets/stage.js").Place} Place
- */
 
 const MASK_COLOR = [86, 180, 233]; // of either side: colours tell heads apart, not models
 const WHITE = [[255, 255, 255]];
 const LONGEST = 1024; // cells of the long side at which two masks are compared
 
-/** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
-export function mount(root, lab) {
-  return new Comparison(root, lab);
-}
-
-class Comparison {
-  /** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
+export default class Comparison extends Tab {
+  /** @param {HTMLElement} root @param {Lab} lab */
   constructor(root, lab) {
-    this.root = root;
-    this.lab = lab;
-    this.asker = lab.asker("compare");
-    this.find = (/** @type {string} */ selector) => find(root, selector);
+    super(root, lab);
     this.form = this.find(".lab-tools");
     this.tools = controls(this.form);
     /** @type {Place | null} */
     this.place = null; // that is asked about; null: [CLS]
-    const elements = findAll(root, ".compare-side");
-    this.sides = [...elements].map((element) => new Side(element, this));
+    this.sides = this.findAll(".compare-side").map((element) => new Side(element, this));
     this.listen();
-    Object.assign(root, { comparison: this }); // for the browser's console, and for tests
   }
 
   listen() {
@@ -57,12 +41,10 @@ class Comparison {
       if (tools.quantity.value !== this.quantity) lab.change({ quantity: tools.quantity.value });
       else this.render();
     });
-    const { other } = this;
-    other.addEventListener("change", (event) => lab.change({ other: valueOf(event) }));
-    for (const reach of ["focus", "pointerenter"])
-      other.addEventListener(reach, () => lab.refreshFacts().then(() => this.listModels()));
-    this.find(".compare-paper").addEventListener("click", () => this.asInThePaper());
-    this.find(".compare-figure").addEventListener("click", () => this.asker.attempt(() => this.download()));
+    const refresh = () => lab.refreshFacts().then(() => this.listModels());
+    this.onChoose("#other", (other) => lab.change({ other }), refresh);
+    this.onPress(".compare-paper", () => this.asInThePaper());
+    this.onDownload(() => this.download());
   }
 
   /** Likeness or attention; whatever else Explore was asked for has no masks to compare. */
@@ -70,12 +52,8 @@ class Comparison {
     return this.lab.state.quantity === "likeness" ? "likeness" : "attention";
   }
 
-  get other() {
-    return this.find("#other");
-  }
-
   listModels() {
-    render(modelOptions(this.lab, this.lab.state.other), this.other);
+    render(modelOptions(this.lab, this.lab.state.other), this.find("#other"));
   }
 
   // ---- what the lab says
@@ -107,7 +85,7 @@ class Comparison {
     this.root.dataset.token = encodings.map((/** @type {Encoding} */ { token }) => token).join(" "); // says that both are on the screen
   }
 
-  /** Each list goes back to the model that is seen. @param {import("../../lab.js").Question} refused */
+  /** Each list goes back to the model that is seen. @param {Question} refused */
   fallBack(refused) {
     const seen = this.sides[1].viewer.encoding;
     this.lab.note({ other: seen?.model ?? this.lab.start.other });
@@ -166,12 +144,7 @@ class Comparison {
       name: one.name,
     };
     const drawn = labels && { size: [height, width], runs: left.brush.painting.runs() };
-    const init = {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ ...asked, drawn }),
-    };
-    await keep("api/compare/figure.png", "figure.png", init);
+    await keepDrawn("api/compare/figure.png", { ...asked, drawn });
   }
 
   get mass() {
@@ -191,7 +164,7 @@ class Comparison {
   render() {
     const [left, right] = this.sides;
     if (!left.viewer.encoding || !right.viewer.encoding) return;
-    this.find(".compare-mass output").textContent = `${this.tools.mass.value} %`;
+    this.label();
     const { painting } = left.brush;
     this.find(".lab-undo").disabled = !painting.past.length;
     const { layer } = this.tools;
@@ -232,10 +205,9 @@ class SideViewer extends Viewer {
     return MASK_COLOR;
   }
 
-  /** @param {string} key @param {Maps} maps */
-  note(key, maps) {
-    if (!this.asked.heads) return "";
-    const mask = this.masked(maps, this.resolve(key));
+  /** @param {string} key */
+  note(key) {
+    const mask = this.masked(/** @type {Maps} */ (this.maps), this.resolve(key));
     return this.drawn ? jaccard(mask, this.drawn).toFixed(2) : percent(area(mask));
   }
 
@@ -283,19 +255,15 @@ class Side {
       },
       stroke: (/** @type {Place} */ from, /** @type {Place} */ to) => tab.stroke(from, to, this.brush),
       lift: () => tab.drawn(),
-      key: (/** @type {KeyboardEvent} */ event) => this.key(event),
+      rest: () => tab.point(null),
+      look: (/** @type {View} */ view) => {
+        for (const side of tab.sides) if (side !== this) side.viewer.stage.look(view);
+      },
+      ...drawingKeys(() => this.brush),
     });
   }
 
-  /** @param {KeyboardEvent} event */
-  key(event) {
-    if (event.key !== "Escape")
-      return (this.tab.drawing || event.ctrlKey || event.metaKey) && drawingKey(event, this.brush);
-    this.tab.point(null);
-    return true;
-  }
-
-  /** @param {Encoding} encoding @param {any} block @param {import("../../maths/painting.js").Painting} painting @param {string} quantity */
+  /** @param {Encoding} encoding @param {any} block @param {Painting} painting @param {string} quantity */
   open(encoding, block, painting, quantity) {
     const heads = Array.from({ length: encoding.heads }, (_, head) => String(head));
     if (!["best", "mean", ...heads].includes(this.chosen)) this.chosen = "best";
@@ -362,6 +330,6 @@ class Side {
 
 /** Rows and columns at which masks of several grids are compared: the photograph's own, up to a limit. @param {Encoding} encoding */
 function commonSize({ width, height }) {
-  const scale = Math.min(1, LONGEST / Math.max(width, height));
-  return { rows: Math.max(1, Math.round(height * scale)), columns: Math.max(1, Math.round(width * scale)) };
+  const size = within({ width, height }, LONGEST / Math.max(width, height));
+  return { rows: size.height, columns: size.width };
 }

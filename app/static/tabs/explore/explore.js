@@ -1,37 +1,25 @@
 // The tab Explore: one answer of the server per picture, block and quantity, everything else happens here.
 
-import { find, findAll, controls } from "../../dom.js";
-import { keptShares } from "../../maths/attention.js";
-import { decimals, percent } from "../../maths/format.js";
-import { Pins } from "../../maths/pins.js";
+import { controls } from "../../dom.js";
+import { keptShares, likelyPatch } from "../../maths/attention.js";
+import { css, decimals, percent } from "../../maths/format.js";
+import { Pins, writtenPatch } from "../../maths/pins.js";
 import { QUANTITIES } from "../../maths/quantities.js";
 import { rested } from "../../newest.js";
-import { ask } from "../../server.js";
+import { ask, keepDrawn } from "../../server.js";
+import { Tab } from "../../tab.js";
 import { html, render } from "../../vendor/lit-html.js";
 import { listFacts } from "../../widgets/facts.js";
 import { Queries } from "../../widgets/queries.js";
+import { Tiles, tellScale } from "../../widgets/tiles.js";
 import { Viewer } from "../../widgets/viewer.js";
-
-/**
- * @typedef {import("../../encoding.js").Encoding} Encoding
- * @typedef {import("../../encoding.js").Patch} Patch
- * @typedef {import("../../maths/maps.js").Maps} Maps
- */
 
 const REST = 150; // milliseconds after which a slider's block is fetched
 
-/** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
-export function mount(root, lab) {
-  return new Explorer(root, lab);
-}
-
-class Explorer {
-  /** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
+export default class Explorer extends Tab {
+  /** @param {HTMLElement} root @param {Lab} lab */
   constructor(root, lab) {
-    this.root = root;
-    this.lab = lab;
-    this.asker = lab.asker("explore");
-    this.find = (/** @type {string} */ selector) => find(root, selector);
+    super(root, lab);
     this.form = this.find(".lab-settings");
     this.drawQuantities();
     this.controls = controls(this.form);
@@ -50,8 +38,12 @@ class Explorer {
       remove: (pin) => this.changePins(() => this.pins.remove(pin), true),
     });
     this.seek = rested(() => this.look(), REST);
+    this.fetching = lab.asker("explore"); // of all blocks, beside what the stage asks for
+    /** @type {any[]} */
+    this.blocks = []; // arrays of each
+    this.grid = new Tiles(this.find(".lab-blocks .lab-tiles"), (key) => this.chooseHead(key));
+    this.repaint = rested(() => this.paintBlocks(), REST);
     this.listen();
-    Object.assign(root, { explorer: this }); // for the browser's console, and for tests
   }
 
   /** One choice per quantity. */
@@ -65,22 +57,17 @@ class Explorer {
   }
 
   listen() {
-    this.form.addEventListener("submit", (event) => event.preventDefault());
     this.root.addEventListener("input", ({ target }) => this.input(/** @type {HTMLInputElement} */ (target)));
-    this.find(".lab-undo").addEventListener("click", () => this.changePins(() => this.pins.undo(), true));
-    this.viewer.stage.on.key = (event) => this.key(event);
-    for (const link of findAll(this.root, "[data-download]")) {
-      link.addEventListener("click", () => {
-        if (this.encoding)
-          this.asker.attempt(() =>
-            this.viewer.grid.keep(`files/${link.dataset.download}`, { ...this.request, full: true }),
-          );
-      });
-    }
-    this.find(".lab-copy").addEventListener(
-      "click",
-      () => this.encoding && this.asker.attempt(() => this.copyPython()),
-    );
+    this.onPress(".lab-undo", () => this.changePins(() => this.pins.undo(), true));
+    Object.assign(this.viewer.stage.on, {
+      undo: () => this.changePins(() => this.pins.undo(), true),
+      remove: () => this.changePins(() => this.pins.remove(this.pins.active), true),
+      rest: () => this.changePins(() => (this.pins.active = null), true),
+    });
+    this.onDownload(async (file) => this.encoding?.keep(`files/${file}`, { ...this.request, full: true }));
+    this.find(".lab-blocks").addEventListener("toggle", () => this.showBlocks());
+    this.onPress("[data-sheet]", ({ dataset }) => this.keepAll(dataset.sheet ?? ""));
+    this.onPress(".lab-copy", () => this.encoding && this.asker.attempt(() => this.copyPython()));
   }
 
   /** @param {HTMLInputElement} control */
@@ -95,7 +82,7 @@ class Explorer {
     }
   }
 
-  /** Note a setting, and draw. @param {Partial<import("../../address.js").State>} change */
+  /** Note a setting, and draw. @param {Partial<State>} change */
   set(change) {
     this.lab.note(change);
     this.render();
@@ -106,20 +93,8 @@ class Explorer {
     const { encoding, lab, viewer } = this;
     if (!encoding) return;
     lab.note({ block: block === encoding.blocks ? 0 : block });
-    this.labelBlock(block, encoding.blocks);
     if (encoding.holds(viewer.quantity, block - 1)) this.look();
     else this.seek();
-  }
-
-  /** Whether the key meant something here. @param {KeyboardEvent} event */
-  key({ key, ctrlKey, metaKey }) {
-    if (ctrlKey || metaKey) {
-      if (key.toLowerCase() !== "z") return false;
-      this.changePins(() => this.pins.undo(), true);
-    } else if (key === "Delete" || key === "Backspace") this.changePins(() => this.pins.remove(this.pins.active), true);
-    else if (key === "Escape") this.changePins(() => (this.pins.active = null), true);
-    else return false;
-    return true;
   }
 
   // ---- what the lab says
@@ -141,7 +116,7 @@ class Explorer {
     if (brought) this.show(brought.encoding, brought.arrays, quantity);
   }
 
-  /** What cannot be had, or is waited for no longer, gives way to what is seen. @param {import("../../lab.js").Question} refused */
+  /** What cannot be had, or is waited for no longer, gives way to what is seen. @param {Question} refused */
   fallBack(refused) {
     const { encoding, viewer, lab } = this;
     if (encoding) {
@@ -169,6 +144,7 @@ class Explorer {
     listFacts(this.find(".lab-facts"), encoding.facts);
     this.showControls();
     this.render();
+    this.showBlocks();
     Object.assign(this.root.dataset, { token: encoding.token, quantity, block: arrays.number }); // says what is on the screen
   }
 
@@ -216,6 +192,29 @@ class Explorer {
     return { ...settings, opacity, show: shown, quantity, block: viewer.arrays.number, query };
   }
 
+  /** Photographs that are shown alike in one file: the visitor's own, or the examples. */
+  get album() {
+    const { own, facts } = this.lab;
+    return own.length ? own : facts.examples.map(({ photo }) => ({ photo, name: "" }));
+  }
+
+  /** One file of all photographs, each under the settings of the stage; who asks a patch asks the object of each. @param {string} file */
+  async keepAll(file) {
+    const { lab, viewer, album } = this;
+    const { asked } = viewer;
+    const view = new URLSearchParams(/** @type {any} */ (this.request));
+    await this.fetching.ask(async (listening) => {
+      const pictures = [];
+      for (const one of album) {
+        const encoding = await lab.encode({ ...lab.question, ...one }, listening);
+        const likely = async () => likelyPatch(await encoding.block(undefined, listening.signal), encoding);
+        const patch = asked.asks ? (encoding.pinned ?? (await likely())) : null;
+        pictures.push({ token: encoding.token, query: patch ? writtenPatch(patch) : "cls", name: encoding.name });
+      }
+      await keepDrawn(`api/sheets/${file}?${view}`, { pictures }, listening.signal);
+    });
+  }
+
   /** Put the view's Python on the clipboard; where the browser forbids that, show it. */
   async copyPython() {
     const code = await (await ask(this.viewer.grid.about("files/view.py", this.request))).text();
@@ -237,31 +236,24 @@ class Explorer {
   showControls() {
     const { viewer, chosenColors, lab } = this;
     const { asked, quantity } = viewer;
-    Object.assign(this.controls.quantity, { value: quantity });
-    Object.assign(this.controls.block, { value: viewer.arrays.number + 1 });
-    Object.assign(this.controls.layer, { value: lab.state.layer });
-    Object.assign(this.controls.mass, { value: lab.state.mass });
-    this.labelBlock(viewer.arrays.number + 1, viewer.grid.blocks);
+    const { layer, mass } = lab.state;
+    const standing = { quantity, block: viewer.arrays.number + 1, layer, mass };
+    for (const [name, value] of Object.entries(standing)) this.controls[name].value = String(value);
+    this.label();
     if (asked.colormap) this.controls.colormap.value = chosenColors[quantity] ?? asked.colormap;
     this.find(".lab-title").textContent = asked.title;
+    this.find("#explore-all").textContent =
+      `All ${this.album.length} photographs ${lab.own.length ? "of yours" : "above"}:`;
     this.find(".lab-tiles").hidden = !asked.heads;
-    for (const part of findAll(this.root, "[data-needs]")) {
-      part.hidden = part.dataset.needs === "heads" ? !asked.heads : Boolean(asked.colors);
-    }
-  }
-
-  /** @param {number} block  from 1 @param {number} blocks */
-  labelBlock(block, blocks) {
-    this.find(".lab-block output").value = `${block} of ${blocks}`;
+    this.reveal("[data-needs=heads]", asked.heads);
+    this.reveal("[data-needs=maps]", !asked.colors);
   }
 
   render() {
     if (!this.encoding) return;
     const { settings, pins } = this;
     const active = pins.active && this.encoding.patchAt(pins.active);
-    for (const name of /** @type {const} */ (["mass", "opacity"])) {
-      this.find(`.lab-${name} output`).value = `${Math.round(100 * settings[name])} %`;
-    }
+    this.label();
     this.find(".lab-legend").textContent = this.legend(settings);
     this.viewer.set({ ...settings, patch: active, color: pins.active?.color ?? "#fff" });
     this.viewer.stage.mark(this.marks);
@@ -295,9 +287,65 @@ class Explorer {
     this.compared = state;
     this.queries.paint(encoding, (canvas, pin) => {
       const maps = viewer.mapsOf(pin && encoding.patchAt(pin));
-      viewer.paint(canvas, shown, maps);
-      return `${percent(keptShares(maps.map("mean"), maps.kept(shown)).area)} kept`;
+      const ends = viewer.paint(canvas, shown, maps);
+      return { note: `${percent(keptShares(maps.map("mean"), maps.kept(shown)).area)} kept`, ends };
     });
+  }
+
+  // ---- all blocks
+
+  /** Every head of every block as one grid, where it is unfolded: fetched once, block by block. */
+  async showBlocks() {
+    const { encoding, viewer } = this;
+    const { quantity, asked } = viewer;
+    const state = `${encoding?.token} ${quantity}`;
+    if (!encoding || !this.find(".lab-blocks").open || this.root.dataset.blocks === state) return;
+    const heads = asked.heads ? Array.from({ length: encoding.heads }, (_, head) => String(head)) : ["mean"];
+    const numbers = Array.from({ length: encoding.blocks }, (_, number) => number);
+    const tile = (/** @type {number} */ number, /** @type {string} */ head) => {
+      const label = `Block ${number + 1}${asked.heads ? ` · ${head}` : ""}`;
+      return { key: `${number} ${head}`, label, color: css(viewer.colorOf(head)) };
+    };
+    this.blocks = [];
+    delete this.root.dataset.blocks;
+    this.grid.columns = heads.length;
+    this.grid.element.style.setProperty("--heads", String(heads.length));
+    this.grid.open(
+      encoding,
+      numbers.flatMap((number) => heads.map((head) => tile(number, head))),
+    );
+    await this.fetching.ask(async ({ signal }) => {
+      for (const number of numbers) {
+        const arrays = await encoding.arrays(quantity, number, signal);
+        if (signal.aborted) return;
+        this.blocks[number] = arrays;
+        this.paintBlocks(number);
+      }
+      this.root.dataset.blocks = state; // says that all are on the screen
+    });
+  }
+
+  /** @param {number} [only]  the one that has come */
+  paintBlocks(only) {
+    const { viewer } = this;
+    if (!this.find(".lab-blocks").open) return;
+    const maps = this.blocks.map((arrays, number) =>
+      viewer.asked.colors || (only ?? number) !== number ? null : viewer.mapsOf(viewer.patch, arrays),
+    );
+    for (const [key, { canvas, scale }] of this.grid.tiles) {
+      const [number, head] = key.split(" ");
+      if (this.blocks[Number(number)] && (only ?? Number(number)) === Number(number))
+        tellScale(scale, viewer.paint(canvas, head, maps[Number(number)], this.blocks[Number(number)]));
+    }
+    this.grid.choose(`${viewer.arrays.number} ${viewer.shown}`);
+  }
+
+  /** Bring a head of a block to the stage. @param {string} key */
+  chooseHead(key) {
+    const [number, head] = key.split(" ");
+    if (this.viewer.asked.heads) this.lab.note({ head });
+    this.controls.block.value = String(Number(number) + 1);
+    this.slide(Number(number) + 1);
   }
 
   /** The readout, after every drawing; spoken only after a rest, not for every patch crossed. */
@@ -306,6 +354,7 @@ class Explorer {
     this.find(".lab-where").textContent = where;
     this.find(".lab-what").textContent = what;
     this.lab.speak(`${where}. ${what}.`);
+    this.repaint();
   }
 
   describeColors() {
@@ -319,12 +368,12 @@ class Explorer {
   /** Patch, mass and area kept, and entropy or range, in words and numbers. @param {Maps} maps */
   describe(maps) {
     const { viewer } = this;
-    const { patch, shown, asked } = viewer;
+    const { patch, shown, asked, quantity } = viewer;
     if (asked.asks && patch) return this.describeLikeness(maps, patch);
     const { mass, area, entropy, flat } = viewer.measure(maps);
     const names = /** @type {Record<string, string>} */ ({
       heads: "All heads together",
-      mean: asked.heads ? "Mean of the heads" : "Tokens",
+      mean: asked.heads ? "Mean of the heads" : quantity === "rollout" ? "All heads" : "Tokens",
       max: "Max of the heads",
     });
     const [low, high] = maps.range(shown === "heads" ? "mean" : shown);

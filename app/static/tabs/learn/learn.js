@@ -3,19 +3,16 @@
 //
 // The words stand in learn.html. An <output data-live="…"> there is filled with what is true of the picture shown.
 
-import { find, findAll } from "../../dom.js";
 import { attentionMaps, entropy, keepMass, keptShares, meanMap } from "../../maths/attention.js";
 import { figure, percent } from "../../maths/format.js";
 import { rested } from "../../newest.js";
 import { askData } from "../../server.js";
+import { Tab } from "../../tab.js";
 import { html, render } from "../../vendor/lit-html.js";
 import { LineChart } from "../../widgets/chart.js";
 import { Viewer } from "../../widgets/viewer.js";
 
 /**
- * @typedef {import("../../encoding.js").Encoding} Encoding
- * @typedef {import("../../encoding.js").Patch} Patch
- * @typedef {import("../../maths/attention.js").Block & { number: number }} Block
  * @typedef {object} Step
  * @property {string} name
  * @property {string} title
@@ -55,42 +52,27 @@ const CURVES = {
   ],
 };
 
-/** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
-export function mount(root, lab) {
-  return new Tour(root, lab);
-}
-
-class Tour {
-  /** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
+export default class Tour extends Tab {
+  /** @param {HTMLElement} root @param {Lab} lab */
   constructor(root, lab) {
-    this.root = root;
-    this.lab = lab;
-    this.asker = lab.asker("learn");
-    this.find = (/** @type {string} */ selector) => find(root, selector);
+    super(root, lab);
     this.viewer = new Viewer(root, lab.facts.colors, { drawn: () => this.describe() });
     this.chart = new LineChart(this.find(".tour-curves"), CURVES, (step) => this.chart.point(step));
-    this.seek = rested(() => this.showBlock(), REST);
+    this.seek = rested(() => this.bring(TRAINED, Number(this.inputs.block.value) - 1), REST);
     this.listen();
-    Object.assign(root, { tour: this }); // for the browser's console, and for tests
   }
 
   listen() {
     const { mass, block } = this.inputs;
-    for (const link of findAll(this.root, "[data-section]")) {
+    for (const link of this.findAll("[data-section]")) {
       Object.assign(link, { href: `${PAPER}#${link.dataset.section}`, target: "_blank", rel: "noopener noreferrer" });
     }
-    this.find(".tour-back").addEventListener("click", () => this.turn(-1));
-    this.find(".tour-next").addEventListener("click", () => this.turn(1));
-    mass.addEventListener("input", () => {
-      this.label();
-      this.viewer.set({ mass: Number(mass.value) / 100 });
-    });
-    block.addEventListener("input", () => {
-      this.label();
-      this.seek();
-    });
-    for (const choice of findAll(this.root, "[name=tour-model]")) {
-      choice.addEventListener("change", () => this.showModel(choice.value));
+    this.onPress(".tour-back", () => this.turn(-1));
+    this.onPress(".tour-next", () => this.turn(1));
+    mass.addEventListener("input", () => this.viewer.set({ mass: Number(mass.value) / 100 }));
+    block.addEventListener("input", () => this.seek());
+    for (const choice of this.findAll("[name=tour-model]")) {
+      choice.addEventListener("change", () => this.bring(choice.value));
     }
   }
 
@@ -116,31 +98,25 @@ class Tour {
   /** Open a step: its words and controls at once, the stage as it wants it once all of it is here. */
   async look() {
     const { step } = this;
+    const { question } = this.lab;
     this.seek.cancel();
     if (this.root.dataset.words !== step.name) this.showWords(step);
     if (step.curves) return this.showCurves(step);
     const brought = await this.asker.ask(async (listening) => {
-      const seen = await this.see(TRAINED, undefined, listening);
-      const random = step.controls?.includes("model") ? await this.see(RANDOM, undefined, listening) : null;
-      const first = step.controls?.includes("block") ? await this.see(TRAINED, 0, listening) : null;
+      const see = (/** @type {string} */ model, number = /** @type {number | undefined} */ (undefined)) =>
+        this.lab.see({ ...question, model }, listening, number);
+      const seen = await see(TRAINED);
+      const random = step.controls?.includes("model") ? await see(RANDOM) : null;
+      const first = step.controls?.includes("block") ? await see(TRAINED, 0) : null;
       return { ...seen, random: random?.block, first: first?.block };
     });
     if (brought) this.setStage(step, brought);
   }
 
-  /**
-   * The photograph as a model sees it, and one of its blocks, the last where none is named. Throws a Refusal.
-   * @param {string} model @param {number | undefined} number @param {import("../../server.js").Listening} listening
-   */
-  async see(model, number, listening) {
-    const encoding = await this.lab.encode({ ...this.lab.question, model }, listening);
-    return { encoding, block: /** @type {Block} */ (await encoding.block(number, listening.signal)) };
-  }
-
   /** @param {Step} step */
   showWords(step) {
     this.root.dataset.words = step.name;
-    for (const article of findAll(this.root, "article")) {
+    for (const article of this.findAll("article")) {
       article.hidden = article.dataset.step !== step.name;
       for (const answer of article.querySelectorAll("details")) answer.open = false;
     }
@@ -153,12 +129,12 @@ class Tour {
     render(STEPS.map(button), this.find(".tour-steps ol"));
     this.find(".tour-back").disabled = step === STEPS[0];
     this.find(".tour-next").disabled = step === STEPS.at(-1);
-    for (const control of findAll(this.root, "[data-control]")) {
+    for (const control of this.findAll("[data-control]")) {
       control.hidden = !step.controls?.includes(control.dataset.control ?? "");
     }
-    this.find(".tour-stage").hidden = Boolean(step.curves);
-    this.find(".tour-curves").hidden = !step.curves;
-    this.find(".lab-tiles").hidden = !step.tiles;
+    this.reveal(".tour-stage", !step.curves);
+    this.reveal(".tour-curves", step.curves);
+    this.reveal(".lab-tiles", step.tiles);
   }
 
   // ---- the stage
@@ -199,27 +175,13 @@ class Tour {
     Object.assign(this.root.dataset, { step: step.name, token: encoding.token, block: block.number }); // says what is on the screen
   }
 
-  label() {
-    const { mass, block } = this.inputs;
-    this.find("[name=mass] + output").value = `${mass.value} %`;
-    this.find("[name=block] + output").value = `${block.value} of ${block.max}`;
-  }
-
-  showBlock() {
-    return this.bring(TRAINED, Number(this.inputs.block.value) - 1);
-  }
-
-  /** @param {string} model */
-  showModel(model) {
-    return this.bring(model, undefined);
-  }
-
   /** Another model or block of the same step; what cannot be had gives way to what is seen.
-   * @param {string} model @param {number | undefined} number
+   * @param {string} model @param {number} [number]
    */
   async bring(model, number) {
+    const question = { ...this.lab.question, model };
     const brought = await this.asker.ask(
-      (listening) => this.see(model, number, listening),
+      (listening) => this.lab.see(question, listening, number),
       () => this.goBack(),
     );
     if (!brought) return;
@@ -252,7 +214,7 @@ class Tour {
   /** @param {Record<string, string>} words */
   tell(words) {
     for (const [name, text] of Object.entries(words)) {
-      for (const place of findAll(this.root, `[data-live=${name}]`)) place.value = text;
+      for (const place of this.findAll(`[data-live=${name}]`)) place.value = text;
     }
   }
 
@@ -270,7 +232,7 @@ class Tour {
         label: `phase ${name}`,
         short: name,
       }));
-    this.chart.draw(curves, { marks, span: [curves.kl.steps[0] ?? 0, Math.max(0, steps - 1)] });
+    this.chart.draw([{ name: TRAINED, curves }], { marks, span: [curves.kl.steps[0] ?? 0, Math.max(0, steps - 1)] });
     const last = (/** @type {string} */ name) => figure(curves[name].values.at(-1));
     this.tell({ kl: last("kl"), entropy: last("teacher_entropy"), lnK: last("ln_k") });
     this.root.dataset.step = step.name;

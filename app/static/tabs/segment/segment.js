@@ -1,23 +1,19 @@
 // The tab Segment: what attention keeps follows from queries and keys here; LOST, TokenCut, several objects and
 // refined edges are asked of the server, for the way that is shown, once for each picture and setting.
 
-import { find, findAll, controls } from "../../dom.js";
+import { controls } from "../../dom.js";
 import { attentionMaps, keepMass, likelyPatch, meanMap } from "../../maths/attention.js";
 import { css, fromBase64, percent } from "../../maths/format.js";
-import { area, best, countOf, jaccard, only, outlinePath } from "../../maths/labels.js";
+import { area, best, countOf, jaccard, only, outlinePath, resized } from "../../maths/labels.js";
 import { rested } from "../../newest.js";
 import { Refusal, keepBlob } from "../../server.js";
+import { Tab } from "../../tab.js";
 import { html, render } from "../../vendor/lit-html.js";
 import { Brush } from "../../widgets/brush.js";
 import { Clicks } from "../../widgets/clicks.js";
-import { drawingKey, drawingTools } from "../../widgets/drawing.js";
+import { drawingKeys, drawingTools } from "../../widgets/drawing.js";
 import { Stage } from "../../widgets/stage.js";
 import { Tiles } from "../../widgets/tiles.js";
-
-/**
- * @typedef {import("../../encoding.js").Encoding} Encoding
- * @typedef {import("../../maths/labels.js").Labels & { seeds?: [number, number][] }} Labels
- */
 
 const METHODS = /** @type {Record<string, [string, string]>} */ ({
   click: [
@@ -33,19 +29,11 @@ const CLS = 0; // its token
 const WHITE = [[255, 255, 255]]; // of what is drawn by hand
 const REST = 150; // milliseconds without change before the server is asked
 
-/** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
-export function mount(root, lab) {
-  return new Segmenter(root, lab);
-}
-
-class Segmenter {
-  /** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
+export default class Segmenter extends Tab {
+  /** @param {HTMLElement} root @param {Lab} lab */
   constructor(root, lab) {
-    this.root = root;
-    this.lab = lab;
-    this.asker = lab.asker("segment");
+    super(root, lab);
     this.finding = lab.asker("segment");
-    this.find = (/** @type {string} */ selector) => find(root, selector);
     this.settings = controls(this.find(".lab-settings"));
     this.colors = lab.facts.colors.objects;
     /** @type {Encoding | null} */
@@ -63,7 +51,7 @@ class Segmenter {
       press: (place, other) => this.press(place, other),
       stroke: (from, to) => this.brush.stroke(from, to),
       lift: () => this.drawn(),
-      key: (event) => drawingKey(event, this.brush),
+      ...drawingKeys(() => this.brush),
     });
     /** @type {Brush} */
     this.brush = new Brush(this.stage, WHITE, () => this.drawn());
@@ -72,26 +60,16 @@ class Segmenter {
     this.heads = new Tiles(this.find(".lab-heads .lab-tiles"), (head) => this.choose(head));
     this.ask = rested(() => this.search(), REST);
     this.listen();
-    Object.assign(root, { segmenter: this }); // for the browser's console, and for tests
   }
 
   listen() {
-    const form = this.find(".lab-settings");
-    form.addEventListener("submit", (event) => event.preventDefault());
-    form.addEventListener("input", () => {
+    this.find(".lab-settings").addEventListener("input", () => {
       this.lab.note({ mass: Number(this.settings.mass.value) });
       this.render();
     });
-    for (const button of findAll(this.root, "[data-drawn]")) {
-      button.addEventListener("click", () => this.asker.attempt(() => this.keepDrawn(button.dataset.drawn ?? "")));
-    }
     drawingTools(this.find(".lab-tools"), [this.brush], this.asker);
-    for (const link of findAll(this.root, "[data-download]")) {
-      link.addEventListener("click", () => {
-        const { encoding } = this;
-        if (encoding) this.asker.attempt(() => encoding.keep(link.dataset.download ?? "", this.recipe));
-      });
-    }
+    this.onPress("[data-drawn]", ({ dataset }) => this.asker.attempt(() => this.keepDrawn(dataset.drawn ?? "")));
+    this.onDownload(async (file) => this.encoding?.keep(file, this.recipe));
   }
 
   // ---- what the lab says
@@ -171,7 +149,7 @@ class Segmenter {
     stage.mark(kept && !stage.cursor && place ? [{ ...place, color: "#fff", number: "" }] : []);
   }
 
-  /** @param {import("../../widgets/stage.js").Place} place @param {boolean} other */
+  /** @param {Place} place @param {boolean} other */
   press(place, other) {
     const kept = this.clicks.proposed(place);
     if (!kept) return;
@@ -309,24 +287,14 @@ class Segmenter {
   }
 
   showSettings() {
-    const { mass, count } = this.settings;
-    const { reach } = this.settings;
-    const byAttention = this.method === "attention";
     const byClick = this.method === "click";
-    this.clicks.reach = Number(reach.value) / 100;
-    this.find(".lab-reach output").value = `${reach.value} %`;
-    this.find(".lab-reach").hidden = !byClick;
-    this.find(".lab-refined").hidden = byClick;
-    for (const button of findAll(this.root, "[data-download]")) button.hidden = byClick;
-    for (const button of findAll(this.root, "[data-drawn]")) {
-      button.hidden = !byClick;
-      button.disabled = this.brush.painting.empty;
-    }
-    this.find(".lab-heads").hidden = this.find(".lab-mass").hidden = !byAttention;
-    this.find(".lab-count").hidden = this.method !== "several";
-    this.find(".lab-mass output").value = `${mass.value} %`;
-    const objects = count.value === "1" ? "1 object" : `${count.value} objects`;
-    this.find(".lab-count output").value = objects;
+    this.clicks.reach = Number(this.settings.reach.value) / 100;
+    this.label();
+    this.reveal(".lab-reach, [data-drawn]", byClick);
+    this.reveal(".lab-refined, [data-download]", !byClick);
+    this.reveal(".lab-heads, .lab-mass", this.method === "attention");
+    this.reveal(".lab-count", this.method === "several");
+    for (const button of this.findAll("[data-drawn]")) button.disabled = this.brush.painting.empty;
     this.find(".lab-undo").disabled = !this.brush.painting.past.length;
   }
 
@@ -391,7 +359,7 @@ class Segmenter {
 }
 
 /** Labels over a small picture, and one figure: Jaccard with the drawn mask, or else the area; nothing before they are asked for.
- * @param {import("../../widgets/paint.js").PatchCanvas} canvas @param {HTMLElement} note
+ * @param {PatchCanvas} canvas @param {HTMLElement} note
  * @param {Labels | undefined} labels @param {Labels | null} drawn @param {number[][]} colors
  */
 function showTile(canvas, note, labels, drawn, colors) {
@@ -414,11 +382,11 @@ function scoreLine([color, name, ...cells]) {
 
 /** COCO's run lengths of a mask at the photograph's own size, column by column. @param {Labels} labels @param {Encoding} encoding */
 function cocoFile(labels, { width, height }) {
-  const at = inPhotograph(labels, width, height);
+  const { values } = resized(labels, { rows: height, columns: width });
   const counts = [0];
   for (let column = 0, before = 0; column < width; column++) {
     for (let row = 0; row < height; row++) {
-      const inside = at(row, column) ? 1 : 0;
+      const inside = values[row * width + column] ? 1 : 0;
       if (inside !== before) counts.push(0);
       counts[counts.length - 1]++;
       before = inside;
@@ -433,21 +401,10 @@ function pictureFile(labels, { width, height }, photo) {
   const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
   if (photo) context.drawImage(photo, 0, 0, width, height);
   const image = context.getImageData(0, 0, width, height);
-  const at = inPhotograph(labels, width, height);
-  for (let row = 0, pixel = 0; row < height; row++) {
-    for (let column = 0; column < width; column++, pixel += 4) {
-      if (!photo) image.data.fill(at(row, column) ? 255 : 0, pixel, pixel + 3);
-      image.data[pixel + 3] = photo && !at(row, column) ? 0 : 255;
-    }
-  }
+  resized(labels, { rows: height, columns: width }).values.forEach((inside, pixel) => {
+    if (!photo) image.data.fill(inside ? 255 : 0, 4 * pixel, 4 * pixel + 3);
+    image.data[4 * pixel + 3] = photo && !inside ? 0 : 255;
+  });
   context.putImageData(image, 0, 0);
   return canvas.convertToBlob({ type: "image/png" });
-}
-
-/** The label of a photograph's pixel. @param {Labels} labels @param {number} width @param {number} height */
-function inPhotograph({ rows, columns, values }, width, height) {
-  const cell = (/** @type {number} */ at, /** @type {number} */ cells, /** @type {number} */ pixels) =>
-    Math.floor(((2 * at + 1) * cells) / (2 * pixels));
-  return (/** @type {number} */ row, /** @type {number} */ column) =>
-    values[cell(row, rows, height) * columns + cell(column, columns, width)];
 }

@@ -1,8 +1,8 @@
 // The tab Training: a run's log as charts that grow with it, and its checkpoints over the header's photograph.
 
-import { find, valueOf } from "../../dom.js";
 import { duration, percent } from "../../maths/format.js";
 import { ask, Refusal } from "../../server.js";
+import { Tab } from "../../tab.js";
 import { html, nothing, render } from "../../vendor/lit-html.js";
 import { rested } from "../../newest.js";
 import { LineChart } from "../../widgets/chart.js";
@@ -11,6 +11,7 @@ import { Viewer } from "../../widgets/viewer.js";
 /**
  * @typedef {{ model: string, step: number | null, label: string }} Checkpoint
  * @typedef {object} Run  what the server tells of a run
+ * @property {string} name
  * @property {string} version
  * @property {number} steps
  * @property {number | null} planned
@@ -21,7 +22,7 @@ import { Viewer } from "../../widgets/viewer.js";
  * @property {string | null} warning
  * @property {{ step: number, message: string }[]} [warnings]
  * @property {{ name: string, start: number }[]} phases
- * @property {Record<string, import("../../widgets/chart.js").Curve>} curves
+ * @property {Record<string, Curve>} curves
  * @property {Checkpoint[]} checkpoints
  */
 
@@ -57,19 +58,11 @@ const CHARTS = [
   },
 ];
 
-/** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
-export function mount(root, lab) {
-  return new TrainingTab(root, lab);
-}
-
-class TrainingTab {
-  /** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
+export default class TrainingTab extends Tab {
+  /** @param {HTMLElement} root @param {Lab} lab */
   constructor(root, lab) {
-    this.root = root;
-    this.lab = lab;
+    super(root, lab);
     this.logs = lab.asker("run"); // its own words: what is wrong with a checkpoint is not cleared by a look at the log
-    this.asker = lab.asker("training");
-    this.find = (/** @type {string} */ selector) => find(root, selector);
     this.viewer = new Viewer(root, lab.facts.colors, { drawn: () => this.describe() });
     this.charts = CHARTS.map((words) => {
       const element = document.createElement("div");
@@ -78,23 +71,32 @@ class TrainingTab {
     });
     /** @type {{ name: string, title: string }[]} */
     this.runs = [];
-    /** @type {(Run & { name: string, heard: number }) | null} */
-    this.told = null; // what the server last said of the chosen run
+    /** @type {Map<string, Run & { heard: number }>} */
+    this.heard = new Map(); // what the server last said of a run
+    this.drawn = ""; // the run whose checkpoints are listed
     /** @type {Checkpoint | null} */
     this.chosen = null; // that the slider stands at
     this.seek = rested(() => this.see(), REST);
     this.timer = 0;
     this.listen();
-    Object.assign(root, { training: this }); // for the browser's console, and for tests
   }
 
   listen() {
-    const list = this.find("#run-name");
-    list.addEventListener("change", (event) => this.lab.change({ run: valueOf(event) }));
-    for (const reach of ["pointerenter", "focus"])
-      list.addEventListener(reach, () => this.quietly(() => this.listRuns()));
+    const refresh = () => this.quietly(() => this.listRuns());
+    this.onChoose("#run-name", (run) => this.lab.change({ run }), refresh);
     this.find(".run-scales").addEventListener("change", () => this.draw());
     this.slider.addEventListener("input", () => this.slide());
+  }
+
+  /** What the server last said of the chosen run. */
+  get told() {
+    return this.heard.get(this.name);
+  }
+
+  /** Runs that are drawn beside the chosen one. */
+  get beside() {
+    const { beside } = this.lab.state;
+    return beside ? beside.split(";").filter((name) => name !== this.name) : [];
   }
 
   get slider() {
@@ -148,41 +150,61 @@ class TrainingTab {
       runs.map(({ name, title }) => html`<option value=${name} .selected=${name === this.name}>${title}</option>`),
       this.find("#run-name"),
     );
+    const others = runs.filter(({ name }) => name !== this.name);
+    this.reveal(".run-beside", others.length);
+    const tick = (/** @type {{ name: string, title: string }} */ { name, title }) => html`<li><label class="lab-tick"
+      ><input type="checkbox" .checked=${this.beside.includes(name)} @change=${() => this.compare(name)} /><span>${title}</span></label></li>`;
+    render(others.map(tick), this.find(".run-beside ul"));
     this.find(".run-hint").hidden = this.runs.some(({ name }) => name !== EMBEDDED);
   }
 
-  /** Fetch what is new of the chosen run, if anything is. */
+  /** Draw another run beside the chosen one, or no longer. @param {string} name */
+  compare(name) {
+    const without = this.beside.filter((other) => other !== name);
+    const beside = without.length < this.beside.length ? without : [...this.beside, name];
+    this.lab.change({ beside: beside.join(";") });
+  }
+
+  /** Fetch what is new of the runs that are drawn, if anything is. */
   async refresh() {
-    const { name } = this;
+    const { name, beside } = this;
     if (!name) return;
-    const version = this.told?.name === name ? this.told.version : "";
-    const told = await this.logs.newest.run(async (signal) => {
-      const answer = await ask(`api/runs/${encodeURIComponent(name)}?${new URLSearchParams({ version })}`, { signal });
-      return answer.status === 204 ? null : /** @type {Promise<Run>} */ (answer.json());
-    });
-    if (told === undefined) return; // another was chosen meanwhile
-    if (told) {
-      const first = this.told?.name !== name;
-      this.told = { ...told, name, heard: Date.now() };
+    const news = await this.logs.newest.run((signal) =>
+      Promise.all([name, ...beside].map((one) => this.fetchRun(one, signal))),
+    );
+    if (!news) return; // another was chosen meanwhile
+    for (const told of news) if (told) this.heard.set(told.name, { ...told, heard: Date.now() });
+    const shown = [name, ...beside].join(";");
+    if (news.some(Boolean) || this.drawn !== shown) {
       this.draw();
-      this.listCheckpoints(first);
+      this.listCheckpoints(this.drawn.split(";")[0] !== name);
+      this.drawn = shown;
     }
     this.tellState();
+  }
+
+  /** What is new of a run; null where nothing is. Throws a Refusal. @param {string} name @param {AbortSignal} signal @returns {Promise<Run | null>} */
+  async fetchRun(name, signal) {
+    const version = this.heard.get(name)?.version ?? "";
+    const answer = await ask(`api/runs/${encodeURIComponent(name)}?${new URLSearchParams({ version })}`, { signal });
+    return answer.status === 204 ? null : answer.json();
   }
 
   // ---- charts
 
   draw() {
+    const runs = [this.name, ...this.beside].flatMap((name) => this.heard.get(name) ?? []);
     if (!this.told) return;
-    const { curves, phases, steps } = this.told;
+    const { phases } = this.told;
     const checked = (/** @type {string} */ name) => this.find(`[name=${name}]`).checked;
     const marks = phases
       .slice(1)
       .map(({ name, start }) => ({ step: start, label: `phase ${name}`, short: String(name) }));
-    const first = Math.min(...Object.values(curves).map((curve) => curve.steps[0] ?? Infinity));
+    const starts = runs.flatMap(({ curves }) => Object.values(curves).map((curve) => curve.steps[0] ?? Infinity));
+    const [first, steps] = [Math.min(...starts), Math.max(...runs.map((run) => run.steps))];
     const span = steps ? [Number.isFinite(first) ? first : 0, steps - 1] : [];
     const options = { logSteps: checked("log-steps"), logValues: checked("log-values"), marks, span };
-    for (const chart of this.charts) chart.draw(curves, options);
+    for (const chart of this.charts) chart.draw(runs, options);
   }
 
   /** All charts read the same step. @param {number | null} step */
@@ -237,13 +259,13 @@ class TrainingTab {
     this.slider.value = String(first || here < 0 ? last : here);
     this.slider.disabled = last === 0;
     if (this.chosen?.model !== checkpoints[Number(this.slider.value)].model) this.choose();
-    else this.label();
+    else this.tellCheckpoint();
   }
 
   /** Take up the slider's checkpoint. */
   choose() {
     this.chosen = this.told?.checkpoints[Number(this.slider.value)] ?? null;
-    this.label();
+    this.tellCheckpoint();
     this.seek();
   }
 
@@ -253,7 +275,7 @@ class TrainingTab {
     if (this.chosen) this.point(this.chosen.step);
   }
 
-  label() {
+  tellCheckpoint() {
     const label = this.chosen?.label ?? "";
     this.find(".run-slider output").value = label;
     this.slider.setAttribute("aria-valuetext", label);
@@ -266,10 +288,7 @@ class TrainingTab {
     if (!chosen) return;
     const question = { ...lab.question, model: chosen.model };
     const brought = await this.asker.ask(
-      async (listening) => {
-        const encoding = await lab.encode(question, listening);
-        return { encoding, block: await encoding.block(undefined, listening.signal) };
-      },
+      (listening) => lab.see(question, listening),
       () => this.goBack(),
     );
     if (!brought) return;
@@ -284,7 +303,7 @@ class TrainingTab {
     if (seen < 0) return;
     this.slider.value = String(seen);
     this.chosen = this.told?.checkpoints[seen] ?? null;
-    this.label();
+    this.tellCheckpoint();
   }
 
   describe() {

@@ -1,11 +1,12 @@
 // The tab Video: objects are marked on the first frame here, followed by the server, and looked at here again.
 
-import { find, findAll, controls } from "../../dom.js";
+import { controls } from "../../dom.js";
 import { css } from "../../maths/format.js";
 import { outlinePath } from "../../maths/labels.js";
 import { Painting, centres } from "../../maths/painting.js";
 import { Newest } from "../../newest.js";
 import { Refusal, askData, askSlowly, keep } from "../../server.js";
+import { Tab } from "../../tab.js";
 import { html, render } from "../../vendor/lit-html.js";
 import { Brush, recalled, remember } from "../../widgets/brush.js";
 import { Clicks } from "../../widgets/clicks.js";
@@ -15,7 +16,6 @@ import { inWords } from "../../widgets/waits.js";
 import { Frames } from "./frames.js";
 
 /**
- * @typedef {import("../../widgets/stage.js").Place} Place
  * @typedef {object} Clip  what the server tells of a clip
  * @property {string} clip
  * @property {string} photo  its first frame
@@ -40,20 +40,12 @@ import { Frames } from "./frames.js";
 const TOOLS = /** @type {Record<string, string>} */ ({ c: "click", b: "paint", e: "erase" });
 const BRUSH_STEP = 4;
 
-/** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
-export function mount(root, lab) {
-  return new Film(root, lab);
-}
-
-class Film {
-  /** @param {HTMLElement} root @param {import("../../lab.js").Lab} lab */
+export default class Film extends Tab {
+  /** @param {HTMLElement} root @param {Lab} lab */
   constructor(root, lab) {
-    this.root = root;
-    this.lab = lab;
-    this.asker = lab.asker("video");
+    super(root, lab);
     this.following = new Newest();
     this.showing = new Newest();
-    this.find = (/** @type {string} */ selector) => find(root, selector);
     this.form = this.find(".lab-settings");
     this.tools = controls(this.form);
     this.scrub = this.find(".video-scrub");
@@ -61,7 +53,7 @@ class Film {
     this.clip = null;
     /** @type {Frames | null} */
     this.frames = null;
-    /** @type {import("../../encoding.js").Encoding | null} */
+    /** @type {Encoding | null} */
     this.encoding = null; // of the first frame
     this.clicks = new Clicks();
     /** @type {Run | null} */
@@ -78,6 +70,7 @@ class Film {
         press: (place, other) => this.press(place, other),
         stroke: (from, to) => this.stroke(from, to),
         lift: () => this.refresh(),
+        undo: (again) => this.edit(() => this.painting[again ? "redo" : "undo"]()),
         key: (event) => this.key(event),
       },
       { film: true },
@@ -85,12 +78,11 @@ class Film {
     this.context = /** @type {CanvasRenderingContext2D} */ (this.stage.photo.getContext("2d"));
     this.brush = new Brush(this.stage, lab.facts.colors.clipObjects, () => this.refresh());
     this.listen();
-    Object.assign(root, { film: this }); // for the browser's console, and for tests
   }
 
   listen() {
     const on = (/** @type {string} */ selector, /** @type {() => void} */ action) =>
-      this.find(selector).addEventListener("click", () => this.clip && action());
+      this.onPress(selector, () => this.clip && action());
     on(".video-add", () => this.edit(() => this.painting.add()));
     on(".video-undo", () => this.edit(() => this.painting.undo()));
     on(".video-redo", () => this.edit(() => this.painting.redo()));
@@ -98,16 +90,13 @@ class Film {
     on(".video-start", () => this.follow());
     on(".video-cancel", () => this.stop());
     on(".video-play", () => (this.player ? this.pause() : this.play()));
-    this.form.addEventListener("submit", (event) => event.preventDefault());
     this.form.addEventListener("input", () => this.showTool());
     this.scrub.addEventListener("input", () => {
       this.pause();
       this.trailing = false;
       this.show(Number(this.scrub.value) - 1);
     });
-    for (const button of findAll(this.root, "[data-download]")) {
-      button.addEventListener("click", () => this.asker.attempt(() => this.keep(button.dataset.download ?? "")));
-    }
+    this.onDownload((file) => this.keep(file));
     this.showTool();
   }
 
@@ -122,8 +111,7 @@ class Film {
         const told = await this.fetchClip(clip, clipName, listening.signal);
         if (listening.signal.aborted) return undefined;
         if (told.clip !== this.clip?.clip) this.open(told);
-        const encoding = await lab.encode({ photo: told.photo, name: told.name, model, size }, listening);
-        return { encoding, block: await encoding.block(undefined, listening.signal) };
+        return lab.see({ photo: told.photo, name: told.name, model, size }, listening);
       },
       () => this.goBack(),
     );
@@ -298,13 +286,10 @@ class Film {
   }
 
   /** Whether the key meant something here. @param {KeyboardEvent} event */
-  key({ key, ctrlKey, metaKey, shiftKey }) {
+  key({ key }) {
     const { brush, tool } = this.tools;
     const letter = key.toLowerCase();
-    if (ctrlKey || metaKey) {
-      if (letter !== "z") return false;
-      this.edit(() => (shiftKey ? this.painting.redo() : this.painting.undo()));
-    } else if (TOOLS[letter]) tool.value = TOOLS[letter];
+    if (TOOLS[letter]) tool.value = TOOLS[letter];
     else if (key === "+") brush.value = String(Number(brush.value) + BRUSH_STEP);
     else if (key === "-") brush.value = String(Number(brush.value) - BRUSH_STEP);
     else if (this.painting.objects.includes(Number(key))) this.edit(() => (this.painting.active = Number(key)));
@@ -388,8 +373,7 @@ class Film {
   showTool() {
     const { reach, brush } = this.tools;
     this.clicks.reach = Number(reach.value) / 100;
-    this.find(".video-reach output").textContent = `${reach.value} %`;
-    this.find(".video-brush output").textContent = `${brush.value} px`;
+    this.label();
     this.root.dataset.tool = this.tool;
     const clicks = this.tool === "click";
     this.stage.paints = !clicks && this.marking;
@@ -418,7 +402,7 @@ class Film {
     enable(".video-add", !busy && painting.objects.length < painting.most);
     enable(".video-start", !busy && !painting.empty);
     this.find(".video-cancel").hidden = !busy;
-    for (const button of findAll(this.root, "[data-download]")) button.disabled = !run?.done;
+    for (const button of this.findAll("[data-download]")) button.disabled = !run?.done;
     this.find(".video-told").textContent = this.told;
     const progress = this.find(".video-progress");
     Object.assign(progress, { max: clip.frames, value: run?.done ?? 0 });

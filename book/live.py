@@ -1,0 +1,205 @@
+"""What the live figures compute from, made of the model that ships: scripts that a page on a disk loads.
+
+Queries and keys are float16 in base64, as the page's server sends them; the page's own JavaScript reads them.
+"""
+
+import base64
+import hashlib
+import io
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from app import example_clips
+from app.class_maps import GROUP_COLORS
+from app.clips import runs_of
+from app.following import COLORS
+from app.routes.page import colors
+from book.gather import BookError
+from book.paper_map import ROOT
+from dino_model import photographs
+from dino_model.predictor import AttentionPredictor
+from notebooks.start import pieces
+from segmentation.propagation import propagate_frames
+from training.studies import grids, runs
+
+PAGE = "docs/live"
+SIZE = 224  # pixels of the short side
+QUALITY = 80  # of JPEG
+LARGEST = 1_000_000  # bytes of the queries and keys of a photograph
+PHOTOGRAPHS = ("sheep", "macaw", "shepherd")
+CLIP = "sheep"
+COLLAPSE_EPOCHS = 8  # as in lesson 4
+KEPT_STEPS = 200  # of a curve
+CLASS_MAP = ROOT / "app" / "static" / "maps" / "caltech101" / "map.json"
+BUNDLE = ROOT / "book" / "figures" / "main.js"
+
+Data = dict[str, Any]
+
+
+def makers() -> dict[str, Callable[[], Data]]:
+    """What each script holds, by its name."""
+    found: dict[str, Callable[[], Data]] = {
+        name: partial(photograph, name, "embedded") for name in PHOTOGRAPHS
+    }
+    return found | {
+        "random": partial(photograph, PHOTOGRAPHS[0], "random:embedded"),
+        "classes": classes,
+        "collapse": collapse,
+        "video": video,
+        "colors": colors,
+    }
+
+
+def put(cache: Path, static: Path) -> None:
+    """Write the figures' scripts, and the page's JavaScript in one, where the site takes them from.
+
+    Args:
+        cache: folder that keeps what was made; it is made again when the model or this file changes.
+        static: folder of the site's files.
+
+    Raises:
+        BookError: a photograph takes more than it may, or esbuild is missing.
+    """
+    static.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    state = fingerprint()
+    for name, make in makers().items():
+        kept = cache / f"{name}-{state}.js"
+        if not kept.exists():
+            for stale in cache.glob(f"{name}-*.js"):
+                stale.unlink()
+            kept.write_text(script(name, make()), encoding="utf-8")
+            print(f"figure {name}", flush=True)
+        (static / f"{name}.js").write_text(kept.read_text(encoding="utf-8"), encoding="utf-8")
+    bundle(static / "figures.js")
+
+
+def fingerprint() -> str:
+    """What the data depend on, in 16 letters: the model, this file, and the class map that ships."""
+    digest = hashlib.sha256((ROOT / "dino_model" / "embedded" / "model.safetensors").read_bytes())
+    for file in (Path(__file__), CLASS_MAP):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def script(name: str, data: Data) -> str:
+    """A classic script that hands data to the figures: `file://` allows neither modules nor fetch."""
+    return f"(window.dinoFigures ??= {{}})[{json.dumps(name)}] = {json.dumps(data)};\n"
+
+
+def bundle(target: Path) -> None:
+    """The page's own JavaScript and the figures', in one classic script.
+
+    Raises:
+        BookError: no esbuild, or it refuses.
+    """
+    esbuild = ROOT / "node_modules" / ".bin" / "esbuild"
+    if not esbuild.exists():
+        raise BookError("esbuild is missing: `npm ci` installs it (make node brings npm)")
+    options = ["--bundle", "--format=iife", "--minify", "--loader:.css=text", f"--outfile={target}"]
+    made = subprocess.run(
+        [esbuild, BUNDLE, *options, "--log-level=warning"], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        raise BookError(f"esbuild refuses {BUNDLE.name}: {made.stderr.strip()}")
+
+
+# --- data
+
+
+def photograph(name: str, model: str) -> Data:
+    """A photograph with queries and keys of a model's last block.
+
+    Raises:
+        BookError: they take more than a megabyte.
+    """
+    picture = photographs.picture(name)
+    predictor = AttentionPredictor(model, size=SIZE, precision="fp32")
+    predictor.set_image(picture)
+    block = np.stack(predictor.queries_keys())  # [2, heads, tokens, dim], float16
+    if block.nbytes > LARGEST:
+        raise BookError(
+            f"queries and keys of {name} take {block.nbytes:,} bytes, expected at most {LARGEST:,}"
+        )
+    rows, columns = predictor.grid
+    y, x = photographs.pin(name)
+    return {
+        "name": name,
+        "credit": photographs.credit(name),
+        "picture": address(picture),
+        "width": picture.shape[1],
+        "height": picture.shape[0],
+        "rows": rows,
+        "columns": columns,
+        "heads": predictor.heads,
+        "blocks": predictor.blocks,
+        "prefix": predictor.prefix_tokens,
+        "random": model.startswith("random:"),
+        "pin": [(x + 0.5) / picture.shape[1], (y + 0.5) / picture.shape[0]],
+        "block": base64.b64encode(block.tobytes()).decode(),
+    }
+
+
+def address(picture: NDArray[np.uint8]) -> str:
+    """A picture as an address that holds it, so that nothing is loaded."""
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, "JPEG", quality=QUALITY)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def classes() -> Data:
+    """The class map that ships, and the colours of its groups."""
+    drawn = json.loads(CLASS_MAP.read_text(encoding="utf-8"))
+    kept = ("key", "name", "group", "pictures", "x", "y", "neighbours")
+    return {
+        "classes": [{key: one[key] for key in kept} for one in drawn["classes"]],
+        "groups": [{"name": name, "color": color} for name, color in GROUP_COLORS.items()],
+    }
+
+
+def collapse() -> Data:
+    """Curves of four short runs on pieces of our photographs, with and without centering and sharpening."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        where = runs.Where(pieces(Path(folder) / "pieces"), torch.device("cpu"), "fp32")
+        for variant in grids.collapse(COLLAPSE_EPOCHS):
+            prototypes = variant.recipe.method.head.prototypes  # type: ignore[union-attr]
+            recipe = replace(variant.recipe, crops=replace(variant.recipe.crops, local_crops=0))
+            cell = runs.Cell(variant.name, 0, recipe, Path(folder) / variant.name)
+            runs.train_cell(cell, where, probes=1)
+            lines = thinned(runs.result(cell).lines)
+            values = {key: [round(line[key], 4) for line in lines] for key in ("kl", "teacher_entropy")}
+            found[variant.label] = {"steps": [line["step"] for line in lines], **values}
+    return {"runs": found, "epochs": COLLAPSE_EPOCHS, "prototypes": prototypes}
+
+
+def thinned(lines: Sequence[Mapping[str, Any]], most: int = KEPT_STEPS) -> list[Mapping[str, Any]]:
+    """At most so many lines of a log, evenly, the last among them."""
+    every = max(1, -(-len(lines) // most))
+    return list(reversed(list(reversed(lines))[::every]))
+
+
+def video() -> Data:
+    """A clip, and the objects of its first frame as the model carries them along."""
+    clip = example_clips.example(CLIP)
+    predictor = AttentionPredictor("embedded", size=SIZE, precision="fp32")
+    labels = propagate_frames(clip.pictures(), example_clips.first_mask(CLIP), predictor)
+    return {
+        "width": clip.size[1],
+        "height": clip.size[0],
+        "fps": clip.fps,
+        "frames": [address(frame) for frame in clip.pictures()],
+        "masks": [list(map(int, runs_of(one))) for one in labels],
+        "colors": COLORS.tolist(),
+    }

@@ -1,0 +1,147 @@
+"""The built book, opened from the disk: it reads on a desk and on a phone, light and dark; search works.
+
+`make docs` builds it; without build/docs these tests are skipped.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dino_model import photographs
+from dino_model.predictor import AttentionPredictor
+
+BUILT = Path(__file__).parents[2] / "build" / "docs"
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+KINDS = {
+    "story": "index.html",
+    "live": "docs/live.html",
+    "map": "docs/paper-map.html",
+    "glossary": "docs/glossary.html",
+    "lesson": "notebooks/1_what_a_vit_sees.html",
+    "guide": "docs/segmentation.html",
+    "study": "docs/studies/collapse.html",
+    "commands": "reference/segmentation.html",
+    "module": "reference/api/dino_model.attention.html",
+    "search": "search.html",
+}
+"""A page of each kind."""
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+FIND = """async (rules) => {
+  const { violations } = await axe.run(document, { runOnly: rules, resultTypes: ["violations"] });
+  return violations.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 160)}`));
+}"""
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+pytestmark = pytest.mark.skipif(
+    not (BUILT / "index.html").is_file(), reason="build/docs is not there: `make docs` builds it"
+)
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    """Whether the reader's system is light or dark."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=[1280, 390])
+def page(request: pytest.FixtureRequest, browser: Any, scheme: str) -> Iterator[Any]:
+    """A page without a network; afterwards, nothing may have been asked of another machine."""
+    context = browser.new_context(
+        viewport={"width": request.param, "height": 900}, color_scheme=scheme, offline=True
+    )
+    opened = context.new_page()
+    opened.faults = []
+    opened.on("pageerror", lambda error: opened.faults.append(str(error)))
+    opened.on(
+        "request",
+        lambda asked: asked.url.startswith(("file:", "data:", "blob:")) or opened.faults.append(asked.url),
+    )
+    opened.title_of = f"{request.param}-{scheme}"
+    yield opened
+    context.close()
+    assert opened.faults == [], "requests to other machines, or errors in a script"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_of_each_kind_reads_and_keeps_to_wcag(page: Any, kind: str, lab: Any):
+    page.goto((BUILT / KINDS[kind]).as_uri())
+    page.wait_for_load_state()
+    lab.screenshot(page, f"book-{kind}-{page.title_of}")
+    assert page.evaluate(WIDER) <= 0, "wider than the screen"
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    assert page.evaluate(FIND, RULES) == []
+
+
+def test_search_finds_a_term_from_the_disk(page: Any):
+    page.goto((BUILT / "search.html").as_uri() + "?q=centering")
+    page.locator("#search-results li").first.wait_for()
+    found = page.locator("#search-results li a").all_inner_texts()
+    assert "Glossary" in found
+    assert "Centering and sharpening" in found
+
+
+LIVE = "document.querySelector('[data-figure={}]').shadowRoot.querySelector('.live-root')"
+
+
+@pytest.fixture
+def live(page: Any) -> Any:
+    """The page of live figures, from the disk."""
+    page.goto((BUILT / "docs" / "live.html").as_uri())
+    page.wait_for_function("document.querySelectorAll('.live[data-ready]').length === 6", timeout=60_000)
+    return page
+
+
+def test_the_mass_slider_keeps_more_or_fewer_patches_of_every_head(live: Any):
+    root = LIVE.format("heads")
+    kept = f"""(() => {{
+      const maps = {root}.viewer.mapsOf();
+      return maps.heads.map((_, head) => maps.kept(String(head)).filter(Boolean).length);
+    }})()"""
+    before = live.evaluate(kept)
+    live.locator("[data-figure=heads] input[name=mass]").fill("20")
+    after = live.evaluate(kept)
+    assert len(before) == 6
+    assert all(few < many for few, many in zip(after, before, strict=True))
+
+
+def test_a_point_is_answered_by_the_library_s_own_numbers(live: Any):
+    root = LIVE.format("point")
+    live.locator("[data-figure=point] select[name=quantity]").select_option("attention")
+    maps = live.evaluate(f"{root}.viewer.mapsOf({{ row: 10, column: 12 }}).heads.map((map) => [...map])")
+    predictor = AttentionPredictor("embedded", size=224, precision="fp32")
+    picture = photographs.picture("sheep")
+    predictor.set_image(picture)
+    rows, columns = predictor.grid
+    y, x = (int((10.5) * picture.shape[0] / rows), int(12.5 * picture.shape[1] / columns))
+    assert predictor.patch_at(y, x) == (10, 12)
+    np.testing.assert_allclose(
+        np.array(maps).reshape(-1, rows, columns), predictor.point_attention(y, x), atol=2e-4
+    )
+
+
+def test_one_pointer_asks_the_same_patch_of_trained_and_random_weights(live: Any):
+    stage = live.locator("[data-figure=compare] .lab-stage").first
+    stage.scroll_into_view_if_needed()
+    box = stage.bounding_box()
+    live.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.4 * box["height"])
+    live.wait_for_function(f"{LIVE.format('compare')}.viewers[0].hovered")
+    patches = live.evaluate(f"{LIVE.format('compare')}.viewers.map((viewer) => viewer.patch)")
+    assert patches[0] == patches[1]
+    random = live.evaluate(f"{LIVE.format('compare')}.viewers.map((viewer) => viewer.encoding.random)")
+    assert random == [False, True]
+
+
+def test_a_class_tells_its_neighbours_and_the_film_and_the_curves_can_be_scrubbed(live: Any):
+    live.evaluate(f"{LIVE.format('classes')}.scatter.on.pick(0)")
+    assert "nearest are" in live.locator("[data-figure=classes] .live-said").inner_text()
+    live.locator("[data-figure=collapse] input").fill("3")
+    steps = live.evaluate(f"{LIVE.format('collapse')}.charts.map((chart) => chart.at)")
+    assert steps[0] == steps[1] == live.evaluate("dinoFigures.collapse.runs.both.steps[3]")
+    painted = f"[...{LIVE.format('video')}.canvas.pixels].filter(Boolean).length"
+    first = live.evaluate(painted)
+    live.locator("[data-figure=video] input[type=range]").fill("20")
+    assert live.locator("[data-figure=video] output").inner_text() == "21 of 30"
+    assert live.evaluate(painted) not in (0, first)

@@ -1,0 +1,16 @@
+"""The pictures of the page that the repository shows can be taken anew."""
+
+import pytest
+from PIL import Image
+
+from benchmarks.pictures import PREVIEW, SHOTS, take
+
+
+@pytest.mark.parametrize("shot", SHOTS, ids=lambda shot: shot.file)
+def test_picture_is_taken_at_its_size_and_shows_something(browser, address, tmp_path, shot):
+    take(shot, browser, address.rstrip("/"), tmp_path)
+    picture = Image.open(tmp_path / shot.file)
+    assert picture.width == shot.size[0]
+    assert picture.height >= shot.size[1]
+    assert len(picture.convert("RGB").getcolors(2**24)) > 1000
+    assert (picture.size == PREVIEW) == shot.file.endswith("preview.jpg")

@@ -1,0 +1,75 @@
+"""Blocks that are compiled or computed twice: the same losses and gradients."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.errors import SettingError
+from dino_model.head import HeadConfig
+from tests.training.methods.tiny import build, random_batch
+from training.blocks import blocks_of, compile_blocks, recompute_blocks
+from training.methods.dino import DINOConfig
+from training.methods.network import StochasticDepth
+
+CONFIG = DINOConfig(HeadConfig(16, hidden=8, bottleneck=4), freeze_last_layer_epochs=0)
+
+
+def learned(change, config):
+    """Loss and gradients of the first step, after `change` was made to the backbones."""
+    method = build(config)
+    for backbone in method.backbones().values():
+        change(backbone)
+    torch.manual_seed(1)
+    loss = method.training_loss(random_batch(), 0)
+    loss.value.backward()
+    gradients = {name: p.grad for name, p in method.named_parameters() if p.grad is not None}
+    return loss.value.item(), gradients, method
+
+
+@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, views=1, kept_tokens=0.5)])
+@pytest.mark.parametrize("twice", [False, True])
+def test_computing_blocks_twice_changes_nothing(config, twice, monkeypatch):
+    """With stochastic depth, whose numbers are other ones by the time of the backward pass."""
+    plain, expected, _ = learned(lambda backbone: None, config)
+    passes, honest = [], StochasticDepth.forward
+    monkeypatch.setattr(StochasticDepth, "forward", lambda self, x: (passes.append(1), honest(self, x))[1])
+
+    def change(backbone):
+        if twice:
+            compile_blocks(backbone, "eager")  # what is computed twice may be compiled
+        recompute_blocks(backbone)
+
+    loss, found, method = learned(change, config)
+    assert loss == plain
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    if not twice:
+        assert len(passes) == 2 * 2 * 2  # two layers, two groups of crops, two times; the teacher has none
+    assert method.state_dict().keys() == build(config).state_dict().keys()
+
+
+def test_compiled_blocks_learn_the_same():
+    plain, expected, _ = learned(lambda backbone: None, CONFIG)
+    loss, found, _ = learned(lambda backbone: compile_blocks(backbone, "aot_eager"), CONFIG)
+    assert loss == pytest.approx(plain, rel=1e-6)
+    torch.testing.assert_close(found, expected)
+
+
+def test_blocks_that_are_alike_share_one_function():
+    """Else a deep network would soon have more than torch.compile keeps."""
+    made = []
+
+    def backend(graph, _):
+        made.append(graph)
+        return graph.forward
+
+    learned(lambda backbone: compile_blocks(backbone, backend), CONFIG)
+    assert len(made) <= 5  # with and without stochastic depth, for each size, and the teacher's
+
+
+def test_statistics_of_a_resnet_would_move_twice():
+    resnet = create_backbone(BackboneConfig("resnet50"))
+    assert len(blocks_of(resnet)) == 16
+    with pytest.raises(SettingError, match="--checkpoint-activations is for ViTs"):
+        recompute_blocks(resnet)

@@ -1,0 +1,106 @@
+"""Half precision: the loss is scaled so that gradients are held; where they are not, a step is skipped."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.amp import GradScaler
+
+from dino_model.device import autocast
+from dino_model.head import HeadConfig
+from dino_model.images import open_images
+from tests.training.methods.tiny import build, random_batch
+from tests.training.pictures import noise
+from tests.training.ranks import RECIPE
+from training import prototype_loss
+from training.checkpoint import Run
+from training.loop import Watch, train_step
+from training.methods.dino import DINOConfig
+from training.optim import create_optimizer
+from training.plan import Plan
+from training.recipes import OptimizerConfig
+from training.session import Session
+
+CPU = torch.device("cpu")
+# A narrower head starts with so short a bottleneck that its gradient is beyond half precision.
+CONFIG = DINOConfig(HeadConfig(16, hidden=512, bottleneck=16), freeze_last_layer_epochs=0)
+SGD = replace(RECIPE, method=CONFIG, batch_size=4, optimizer=OptimizerConfig("sgd", lr=1.0, warmup_epochs=0))
+
+
+def stepped(context, scaler, optimizer="sgd", accumulate=2):
+    """Weights, and what was logged, after a step."""
+    method, plan = build(CONFIG), Plan.of(SGD, 12)
+    stepper = create_optimizer(optimizer, method.parameter_groups(), CPU)
+    torch.manual_seed(1)
+    figures = train_step(method, stepper, random_batch(), 0, plan, context, accumulate, scaler=scaler)
+    return dict(method.student.named_parameters()), figures.read(), method
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
+def test_scaling_the_loss_alone_changes_nothing(optimizer):
+    """By a power of two, in fp32: gradients and their norms are those that are not scaled."""
+    expected, plain, _ = stepped(nullcontext(), None, optimizer)
+    found, logs, _ = stepped(nullcontext(), GradScaler("cpu", init_scale=2.0**10), optimizer)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-7)
+    assert logs["loss_scale"] == 2**10
+    assert logs["skipped"] == 0
+    assert {name: logs[name] for name in plain} == pytest.approx(plain, rel=1e-6)
+
+
+def test_a_step_in_half_precision_is_that_in_full_within_its_rounding():
+    expected, plain, _ = stepped(nullcontext(), None)
+    found, logs, _ = stepped(autocast("fp16", CPU), GradScaler("cpu", init_scale=2.0**8))
+    start = dict(build(CONFIG).student.named_parameters())
+    assert logs["loss"] == pytest.approx(plain["loss"], rel=2e-3)
+    moved, should = (
+        torch.cat([(there[name] - start[name]).flatten() for name in start]) for there in (found, expected)
+    )
+    assert (moved - should).norm() < 0.02 * should.norm()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
+def test_gradients_that_are_no_numbers_leave_the_student_as_it_is(optimizer):
+    """A scale beyond all half precision: the step is left out, told, and the next scale is half of it."""
+    scaler = GradScaler("cpu", init_scale=2.0**120)
+    found, logs, method = stepped(autocast("fp16", CPU), scaler, optimizer)
+    start = build(CONFIG)
+    torch.testing.assert_close(found, dict(start.student.named_parameters()), rtol=0, atol=0)
+    assert logs["skipped"] == 1
+    assert "gradient_norm_backbone" not in logs
+    assert scaler.get_scale() == 2.0**119
+    assert method.center.value.norm() > 0  # what does not hang on gradients goes on
+
+
+def test_a_resumed_run_keeps_its_scale_and_another_precision_leaves_it_behind(tmp_path):
+    images = open_images(noise(tmp_path / "pictures", 16, 2, 20, 20))
+    run, recipe = Run(tmp_path / "run"), replace(RECIPE, method=CONFIG, epochs=2)
+    first = Session(recipe, images, precision="fp16")
+    first.arithmetic.scaler.scale(torch.ones(()))
+    first.arithmetic.scaler.update(512.0)
+    assert first.train(run, watch=Watch(interrupted=lambda: True)) == 1
+    again = Session(recipe, images, precision="fp16")
+    assert again.resume(run) == 1
+    assert again.arithmetic.scaler.state_dict() == first.arithmetic.scaler.state_dict()
+    assert again.arithmetic.scaler.get_scale() == 512
+    assert again.train(run, 1) == 2
+    assert [line["loss_scale"] for line in run.lines()] == [512, 512]
+    assert Session(recipe, images).resume(run) == 2  # in fp32
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("fp32", False), ("bf16", True), ("fp16", True)])
+def test_prototypes_may_be_rounded_to_tf32_where_the_network_is_rounded_anyway(
+    monkeypatch, precision, allowed
+):
+    seen, honest = [], prototype_loss._CrossEntropy.apply
+
+    def look(*given):
+        seen.append(torch.backends.cuda.matmul.allow_tf32)
+        return honest(*given)
+
+    monkeypatch.setattr(prototype_loss._CrossEntropy, "apply", look)
+    method = build(CONFIG)
+    with autocast(precision, CPU):
+        method.training_loss(random_batch(), 0)
+    assert seen == [allowed]
+    assert not torch.backends.cuda.matmul.allow_tf32

@@ -1,0 +1,113 @@
+"""A run is watched elsewhere, too, by what is installed."""
+
+import sys
+import types
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.training.commands.test_pretrain import TINY
+from tests.training.pictures import noise
+from training import __main__ as command
+from training.checkpoint import Run
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    return noise(tmp_path / "pictures", 10, 2, 40, 48)
+
+
+def pretrain(pictures, output, *more):
+    words = ["--data", pictures, "--output", output, *TINY, "--probe-every", 0, *more]
+    return command.main(["pretrain", *map(str, words)])
+
+
+def test_tensorboard_has_every_figure_of_the_log_once_after_resuming_too(pictures, tmp_path):
+    run = Run(tmp_path / "run")
+    log = ("--log", "tensorboard")
+    assert pretrain(pictures, run.folder, *log, "--epochs", 2) == 0
+    resumed = [
+        "pretrain",
+        "--resume",
+        str(run.folder),
+        "--epochs",
+        "3",
+        "--workers",
+        "0",
+        "--device",
+        "cpu",
+        *log,
+    ]
+    assert command.main(resumed) == 0
+    found = EventAccumulator(str(run.folder / "tensorboard")).Reload()
+    lines = run.lines()
+    assert len(lines) == 6
+    assert set(found.Tags()["scalars"]) == {name for line in lines for name in line} - {"step"}
+    losses = [(event.step, event.value) for event in found.Scalars("loss")]
+    assert losses == [(line["step"], pytest.approx(line["loss"])) for line in lines]
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """What stands for the package, and what it was told."""
+    told = {"begun": [], "lines": [], "ended": 0}
+
+    class Begun:
+        id = "a1b2"
+
+        def log(self, figures, step):
+            told["lines"].append((step, figures))
+
+        def finish(self):
+            told["ended"] += 1
+
+    module = types.ModuleType("wandb")
+    module.__spec__ = types.SimpleNamespace(name="wandb")
+    module.Error = type("Error", (Exception,), {})
+    module.init = lambda **settings: (told["begun"].append(settings), Begun())[1]
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return told, module
+
+
+def test_weights_and_biases_goes_on_with_the_run_it_began(wandb, pictures, tmp_path):
+    told, _ = wandb
+    run = Run(tmp_path / "run")
+    assert pretrain(pictures, run.folder, "--log", "wandb", "--epochs", 2) == 0
+    words = [
+        "--resume",
+        str(run.folder),
+        "--epochs",
+        "3",
+        "--workers",
+        "0",
+        "--device",
+        "cpu",
+        "--log",
+        "wandb",
+    ]
+    assert command.main(["pretrain", *words]) == 0
+    assert [begun["id"] for begun in told["begun"]] == [None, "a1b2"]
+    assert told["begun"][0]["config"]["method"] == "dino"
+    assert [{"step": step} | figures for step, figures in told["lines"]] == run.lines()
+    assert told["ended"] == 2
+
+
+def test_what_weights_and_biases_refuses_is_one_sentence(wandb, pictures, tmp_path, capsys):
+    _, module = wandb
+
+    def refuse(**_):
+        raise module.Error("no API key")
+
+    module.init = refuse
+    assert pretrain(pictures, tmp_path / "run", "--log", "wandb") == 1
+    error = capsys.readouterr().err.strip().splitlines()
+    assert error == ["error: --log wandb: no API key; WANDB_MODE=offline needs no account"]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+def test_what_is_not_installed_is_named_before_the_run_begins(pictures, tmp_path, capsys, monkeypatch, name):
+    monkeypatch.setattr("training.loggers.find_spec", lambda _: None)
+    assert pretrain(pictures, tmp_path / "run", "--log", name) == 1
+    said = capsys.readouterr().err.strip()
+    assert said == f"error: --log {name}: the package is not installed, run `pip install {name}`"
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,64 @@
+"""Figures are read once the device has them, and lines are written in their order."""
+
+import json
+
+import pytest
+import torch
+
+from training.logs import Diverged, Figures, Journal, JsonLines
+
+
+class Late(Figures):
+    """As of an accelerator that is not done when it is asked."""
+
+    def arrived(self):
+        return False
+
+
+def late(loss, lr=0.1):
+    return Late({"loss": torch.tensor(loss), "kl": torch.tensor(1.0), "lr": lr})
+
+
+def journal(path, seen):
+    return Journal([JsonLines(path)], lambda *given: seen.append(given))
+
+
+def steps(path):
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+
+def test_figures_keep_their_order_and_leave_out_what_is_no_number():
+    given = {"loss": torch.tensor(2.0), "lr": 0.5, "norm": torch.tensor(torch.inf), "kl": torch.tensor(1.5)}
+    assert list(Figures(given).read().items()) == [("loss", 2.0), ("lr", 0.5), ("kl", 1.5)]
+
+
+def test_what_has_arrived_is_written_at_once(tmp_path):
+    path, seen = tmp_path / "log.jsonl", []
+    with journal(path, seen) as lines:
+        lines.add(0, Figures({"loss": torch.tensor(2.0)}), {"pace": 3.0}, ["broken"])
+        assert steps(path) == [0]
+    assert seen == [(0, {"loss": 2.0, "pace": 3.0}, ["broken"])]
+
+
+def test_what_has_not_arrived_is_written_with_the_next_step_or_when_asked_for(tmp_path):
+    path, seen = tmp_path / "log.jsonl", []
+    with journal(path, seen) as lines:
+        lines.add(0, late(2.0), {}, [])
+        assert steps(path) == []
+        lines.add(1, late(1.0), {}, [])
+        assert steps(path) == [0]
+        lines.flush()  # before a checkpoint
+        assert steps(path) == [0, 1]
+        lines.add(2, late(0.5), {}, [])
+    assert steps(path) == [0, 1, 2]
+    assert [step for step, *_ in seen] == [0, 1, 2]
+
+
+def test_a_loss_that_is_no_number_is_told_with_its_own_step_and_nothing_after_it(tmp_path):
+    path = tmp_path / "log.jsonl"
+    lines = journal(path, [])
+    lines.add(0, late(2.0), {}, [])
+    lines.add(1, late(torch.nan, lr=0.2), {}, [])
+    with pytest.raises(Diverged, match=r"the loss is nan at step 1, with learning rate 0\.2"):
+        lines.add(2, late(1.0), {}, [])
+    assert steps(path) == [0]
