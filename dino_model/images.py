@@ -159,11 +159,12 @@ def _stretch(values: np.ndarray) -> np.ndarray:
     return np.nan_to_num(scaled, nan=0.0).clip(0, 255).round().astype(np.uint8)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Images:
     """Pictures by number, from a folder, a tar or a list; sorted by name. Made by `open_images`.
 
-    Holds no open file: it can be pickled, forked, and read by several threads at once.
+    Holds no open file: it can be pickled, forked, and read by several threads at once. Two of them are equal
+    where they are the same object: comparing a million names is nobody's wish.
     """
 
     names: Sequence[str]  # relative to the folder, with "/"

@@ -23,7 +23,9 @@ from training.studies import base, grids
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    return noise(tmp_path_factory.mktemp("pictures"), 66, 2, 20, 20)
+    """In a tar: what its index holds is no tuple, unlike a folder's names."""
+    folder = noise(tmp_path_factory.mktemp("pictures"), 66, 2, 20, 20)
+    return Path(shutil.make_archive(str(folder), "tar", folder))
 
 
 @pytest.fixture(autouse=True)
