@@ -8,12 +8,15 @@ import hashlib
 import io
 import json
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -24,11 +27,11 @@ from app.following import COLORS
 from app.routes.page import colors
 from book.gather import BookError
 from book.paper_map import ROOT
-from dino_model import photographs, quantities
+from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
-from segmentation.discovery import key_features
+from notebooks.start import pieces
 from segmentation.propagation import propagate_frames
-from training.studies import grids
+from training.studies import grids, runs
 
 PAGE = "docs/live"
 SIZE = 224  # pixels of the short side
@@ -36,8 +39,8 @@ QUALITY = 80  # of JPEG
 LARGEST = 1_000_000  # bytes of the queries and keys of a photograph
 PHOTOGRAPHS = ("sheep", "macaw", "shepherd")
 CLIP = "sheep"
+COLLAPSE_EPOCHS = 8  # as in lesson 4
 KEPT_STEPS = 200  # of a curve
-STUDY = ROOT / "docs" / "studies" / "collapse.jsonl"
 CLASS_MAP = ROOT / "app" / "static" / "maps" / "caltech101" / "map.json"
 BUNDLE = ROOT / "book" / "figures" / "main.js"
 
@@ -83,9 +86,9 @@ def put(cache: Path, static: Path) -> None:
 
 
 def fingerprint() -> str:
-    """What the data depend on, in 16 letters: the model, this file, the class map and the log that ship."""
+    """What the data depend on, in 16 letters: the model, this file, and the class map that ships."""
     digest = hashlib.sha256((ROOT / "dino_model" / "embedded" / "model.safetensors").read_bytes())
-    for file in (Path(__file__), CLASS_MAP, STUDY):
+    for file in (Path(__file__), CLASS_MAP):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -116,7 +119,7 @@ def bundle(target: Path) -> None:
 
 
 def photograph(name: str, model: str) -> Data:
-    """A photograph with queries and keys of a model's last block, and its keys' principal colours.
+    """A photograph with queries and keys of a model's last block.
 
     Raises:
         BookError: they take more than a megabyte.
@@ -130,7 +133,6 @@ def photograph(name: str, model: str) -> Data:
             f"queries and keys of {name} take {block.nbytes:,} bytes, expected at most {LARGEST:,}"
         )
     rows, columns = predictor.grid
-    keys = key_features(block[1], predictor.prefix_tokens, (rows, columns))
     y, x = photographs.pin(name)
     return {
         "name": name,
@@ -146,7 +148,6 @@ def photograph(name: str, model: str) -> Data:
         "random": model.startswith("random:"),
         "pin": [(x + 0.5) / picture.shape[1], (y + 0.5) / picture.shape[0]],
         "block": base64.b64encode(block.tobytes()).decode(),
-        "colors": np.rint(255 * quantities.principal_colors(keys)).astype(int).ravel().tolist(),
     }
 
 
@@ -168,14 +169,19 @@ def classes() -> Data:
 
 
 def collapse() -> Data:
-    """Curves of the study's runs, with and without centering and sharpening, from the log beside its page."""
-    lines = [json.loads(line) for line in STUDY.read_text(encoding="utf-8").splitlines()]
+    """Curves of four short runs on pieces of our photographs, with and without centering and sharpening."""
     found = {}
-    for variant in grids.collapse(epochs=1):
-        own = thinned([line for line in lines if line["variant"] == variant.name])
-        values = {key: [round(line[key], 4) for line in own] for key in ("kl", "teacher_entropy")}
-        found[variant.label] = {"steps": [line["step"] for line in own], **values}
-    return {"runs": found, "top": lines[0]["ln_k"]}
+    with tempfile.TemporaryDirectory() as folder:
+        where = runs.Where(pieces(Path(folder) / "pieces"), torch.device("cpu"), "fp32")
+        for variant in grids.collapse(COLLAPSE_EPOCHS):
+            prototypes = variant.recipe.method.head.prototypes  # type: ignore[union-attr]
+            recipe = replace(variant.recipe, crops=replace(variant.recipe.crops, local_crops=0))
+            cell = runs.Cell(variant.name, 0, recipe, Path(folder) / variant.name)
+            runs.train_cell(cell, where, probes=1)
+            lines = thinned(runs.result(cell).lines)
+            values = {key: [round(line[key], 4) for line in lines] for key in ("kl", "teacher_entropy")}
+            found[variant.label] = {"steps": [line["step"] for line in lines], **values}
+    return {"runs": found, "epochs": COLLAPSE_EPOCHS, "prototypes": prototypes}
 
 
 def thinned(lines: Sequence[Mapping[str, Any]], most: int = KEPT_STEPS) -> list[Mapping[str, Any]]:

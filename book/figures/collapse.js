@@ -7,14 +7,14 @@ import { LineChart } from "../../app/static/widgets/chart.js";
 const CHARTS = { teacher_entropy: ["Entropy of the teacher", "nats"], kl: ["KL of teacher and student", "nats"] };
 
 /** @param {HTMLElement} root @param {any} data */
-export function collapse(root, { collapse: { runs, top } }) {
+export function collapse(root, { collapse: { runs, prototypes } }) {
   const labels = Object.keys(runs);
   const { steps } = runs[labels[0]];
   render(
     html`
       <div class="live-pair">${Object.keys(CHARTS).map((key) => html`<div data-chart=${key}></div>`)}</div>
       <label>Step <input type="range" min="0" max=${steps.length - 1} value=${steps.length - 1} /> <output></output></label>
-      <p>ln K is ${top.toFixed(2)} nats: the entropy of an answer that is the same on all prototypes.</p>
+      <p>ln K is ${Math.log(prototypes).toFixed(2)} nats: the entropy of an answer that is the same on all ${prototypes} prototypes.</p>
     `,
     root,
   );

@@ -122,18 +122,6 @@ def test_a_point_is_answered_by_the_library_s_own_numbers(live: Any):
     )
 
 
-def test_the_keys_principal_colours_lie_on_the_photograph(live: Any):
-    live.locator("[data-figure=point] select[name=quantity]").select_option("key-pca")
-    root = LIVE.format("point")
-    assert live.evaluate(f"{root}.dataset.layer") == "colors"
-    drawn = f"""(() => {{
-      const canvas = {root}.querySelector(".lab-map");
-      const {{ data }} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-      return new Set(data).size;
-    }})()"""
-    assert live.evaluate(drawn) > 100
-
-
 def test_one_pointer_asks_the_same_patch_of_trained_and_random_weights(live: Any):
     stage = live.locator("[data-figure=compare] .lab-stage").first
     stage.scroll_into_view_if_needed()

@@ -5,6 +5,7 @@ import builtins
 import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,24 @@ def test_every_lesson_says_what_it_teaches_what_it_needs_and_what_is_open(lesson
     text = lesson.read_text()
     for words in ("**You will be able to**", "**You need**", "**In the paper**", "**An open question.**"):
         assert words in text
+
+
+def test_jupyter_opens_a_lesson_as_a_notebook(tmp_path):
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    for stamp in ("installed", "installed-notebooks"):
+        (tmp_path / f".{stamp}").touch()
+    asked = subprocess.run(
+        ["make", "-n", "lab", f"VENV={tmp_path}"],
+        cwd=execute.LESSONS.parent, capture_output=True, text=True, check=True,
+    ).stdout.replace("\\\n", "")  # fmt: skip
+    setting, start_jupyter = asked.strip().splitlines()[-2:]
+    assert start_jupyter.endswith("jupyter lab notebooks")
+    bin_of_this = Path(sys.executable).parent
+    subprocess.run(setting.replace(f"{tmp_path}/bin", str(bin_of_this)), shell=True, check=True)
+    (written,) = tmp_path.rglob("*.json")
+    assert written.relative_to(tmp_path).parts[:3] == ("etc", "jupyter", "labconfig")
+    assert '"python": "Jupytext Notebook"' in written.read_text()
 
 
 def test_an_old_kernel_is_told_what_to_do(monkeypatch):
