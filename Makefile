@@ -88,7 +88,8 @@ $(VENV)/.installed: requirements.txt $(CONSTRAINTS) | $(venv_python)
 	@$(venv_python) -c "$$check_opencv"
 	@touch $@
 
-$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+# With what lessons and book need: they have tests, too.
+$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed-docs
 	@$(pip_install) -r requirements-dev.txt
 	@touch $@
 
