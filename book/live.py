@@ -8,15 +8,12 @@ import hashlib
 import io
 import json
 import subprocess
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -27,11 +24,11 @@ from app.following import COLORS
 from app.routes.page import colors
 from book.gather import BookError
 from book.paper_map import ROOT
-from dino_model import photographs
+from dino_model import photographs, quantities
 from dino_model.predictor import AttentionPredictor
-from notebooks.start import pieces
+from segmentation.discovery import key_features
 from segmentation.propagation import propagate_frames
-from training.studies import grids, runs
+from training.studies import grids
 
 PAGE = "docs/live"
 SIZE = 224  # pixels of the short side
@@ -39,8 +36,7 @@ QUALITY = 80  # of JPEG
 LARGEST = 1_000_000  # bytes of the queries and keys of a photograph
 PHOTOGRAPHS = ("sheep", "macaw", "shepherd")
 CLIP = "sheep"
-COLLAPSE_EPOCHS = 8  # as in lesson 4
-KEPT_STEPS = 200  # of a curve
+STUDY = ROOT / "docs" / "studies" / "collapse.jsonl"
 CLASS_MAP = ROOT / "app" / "static" / "maps" / "caltech101" / "map.json"
 BUNDLE = ROOT / "book" / "figures" / "main.js"
 
@@ -86,9 +82,9 @@ def put(cache: Path, static: Path) -> None:
 
 
 def fingerprint() -> str:
-    """What the data depend on, in 16 letters: the model, this file, and the class map that ships."""
+    """What the data depend on, in 16 letters: the model, this file, the class map and the log that ship."""
     digest = hashlib.sha256((ROOT / "dino_model" / "embedded" / "model.safetensors").read_bytes())
-    for file in (Path(__file__), CLASS_MAP):
+    for file in (Path(__file__), CLASS_MAP, STUDY):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -119,7 +115,7 @@ def bundle(target: Path) -> None:
 
 
 def photograph(name: str, model: str) -> Data:
-    """A photograph with queries and keys of a model's last block.
+    """A photograph with queries and keys of a model's last block, and its keys' principal colours.
 
     Raises:
         BookError: they take more than a megabyte.
@@ -133,6 +129,7 @@ def photograph(name: str, model: str) -> Data:
             f"queries and keys of {name} take {block.nbytes:,} bytes, expected at most {LARGEST:,}"
         )
     rows, columns = predictor.grid
+    keys = key_features(block[1], predictor.prefix_tokens, (rows, columns))
     y, x = photographs.pin(name)
     return {
         "name": name,
@@ -148,6 +145,7 @@ def photograph(name: str, model: str) -> Data:
         "random": model.startswith("random:"),
         "pin": [(x + 0.5) / picture.shape[1], (y + 0.5) / picture.shape[0]],
         "block": base64.b64encode(block.tobytes()).decode(),
+        "colors": np.rint(255 * quantities.principal_colors(keys)).astype(int).ravel().tolist(),
     }
 
 
@@ -169,25 +167,16 @@ def classes() -> Data:
 
 
 def collapse() -> Data:
-    """Curves of four short runs on pieces of our photographs, with and without centering and sharpening."""
+    """Curves of the study's runs, with and without centering and sharpening, from the log that ships.
+
+    `python -m training thin-log` made it of the runs' logs, a phase of each, in the order of the study.
+    """
+    lines = [json.loads(line) for line in STUDY.read_text(encoding="utf-8").splitlines()]
     found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        where = runs.Where(pieces(Path(folder) / "pieces"), torch.device("cpu"), "fp32")
-        for variant in grids.collapse(COLLAPSE_EPOCHS):
-            prototypes = variant.recipe.method.head.prototypes  # type: ignore[union-attr]
-            recipe = replace(variant.recipe, crops=replace(variant.recipe.crops, local_crops=0))
-            cell = runs.Cell(variant.name, 0, recipe, Path(folder) / variant.name)
-            runs.train_cell(cell, where, probes=1)
-            lines = thinned(runs.result(cell).lines)
-            values = {key: [round(line[key], 4) for line in lines] for key in ("kl", "teacher_entropy")}
-            found[variant.label] = {"steps": [line["step"] for line in lines], **values}
-    return {"runs": found, "epochs": COLLAPSE_EPOCHS, "prototypes": prototypes}
-
-
-def thinned(lines: Sequence[Mapping[str, Any]], most: int = KEPT_STEPS) -> list[Mapping[str, Any]]:
-    """At most so many lines of a log, evenly, the last among them."""
-    every = max(1, -(-len(lines) // most))
-    return list(reversed(list(reversed(lines))[::every]))
+    for phase, variant in enumerate(grids.collapse(epochs=1), start=1):
+        own = [line for line in lines if line["phase"] == phase]
+        found[variant.label] = {key: [line[key] for line in own] for key in ("step", "kl", "teacher_entropy")}
+    return {"runs": found, "top": lines[0]["ln_k"]}
 
 
 def video() -> Data:

@@ -102,7 +102,7 @@ def module_pages(root: Path = ROOT) -> dict[str, str]:
         table = "\n".join(["| module | |", "|---|---|", *rows])
         found[f"reference/api/{package}-package"] = f"# `{package}`\n\n{table}\n"
         for name in names:
-            directive = f"```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```"
+            directive = f"```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n   :ignore-module-all:\n```"
             found[f"reference/api/{name}"] = f"{ORPHAN}# `{name}`\n\n{directive}\n"
     return found
 

@@ -65,7 +65,7 @@ fed = np.asarray(Image.fromarray(photo).resize(predictor.input_size[::-1]))  # a
 cut = fed.copy()
 cut[::patch], cut[:, ::patch] = 0, 0
 high, wide = 6, 8  # patches around the head, with white between them
-few = fed[3 * patch : (3 + high) * patch, 20 * patch : (20 + wide) * patch].reshape(
+few = fed[3 * patch : (3 + high) * patch, 18 * patch : (18 + wide) * patch].reshape(
     high, patch, wide, patch, 3
 )
 few = np.pad(few, ((0, 0), (1, 1), (0, 0), (1, 1), (0, 0)), constant_values=255)

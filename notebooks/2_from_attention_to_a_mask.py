@@ -164,7 +164,7 @@ for way, mean in means.items():
 # The paper leaves a protocol open: what a mask is compared with (each class in the picture, each object, or all of them as
 # one), whether the band around an object, *void*, counts as ground or not at all, and the size at which the network looked.
 # Where pictures laid out as VOC lie at hand, a dozen of them; without them the photographs, with a band drawn here around
-# the one object of each.
+# the one object of each: then its class, the object and all of them are one.
 
 
 # %%

@@ -4,10 +4,11 @@ import { controls, find } from "../../app/static/dom.js";
 import { Encoding } from "../../app/static/encoding.js";
 import { decodeBlock } from "../../app/static/maths/attention.js";
 import { fromBase64 } from "../../app/static/maths/format.js";
+import { QUANTITIES } from "../../app/static/maths/quantities.js";
 import { html, render } from "../../app/static/vendor/lit-html.js";
 import { Viewer } from "../../app/static/widgets/viewer.js";
 
-/** @typedef {Told & { name: string, picture: string, block: string, credit: string, pin: number[] }} Photograph */
+/** @typedef {Told & { name: string, picture: string, block: string, colors: number[], credit: string, pin: number[] }} Photograph */
 
 const KEYS = "Move the pointer over the picture, or use the arrow keys; Escape returns to the whole picture.";
 const PHOTOGRAPHS = ["sheep", "macaw", "shepherd"];
@@ -18,7 +19,8 @@ function opened(told) {
   encoding.picture = told.picture;
   const shape = { heads: told.heads, tokens: told.prefix + told.rows * told.columns, prefix: told.prefix };
   const bytes = /** @type {ArrayBuffer} */ (fromBase64(told.block).buffer);
-  return { encoding, block: { ...decodeBlock(bytes, shape), number: told.blocks - 1 } };
+  const colors = Float32Array.from(told.colors, (value) => value / 255);
+  return { encoding, block: { ...decodeBlock(bytes, shape), colors, number: told.blocks - 1 } };
 }
 
 /** @param {string} label */
@@ -78,6 +80,7 @@ export function point(root, data) {
             <option value="likeness">what is like this patch</option>
             <option value="attention">where this patch looks</option>
             <option value="logits">q · k of this patch</option>
+            <option value="key-pca">what the keys tell apart: PCA</option>
           </select>
         </label>
       </form>
@@ -94,7 +97,7 @@ export function point(root, data) {
     name = chosen;
     const { encoding, block } = opened(data[name]);
     viewer.open(encoding, block, quantity.value);
-    find(root, ".lab-tiles").hidden = quantity.value === "likeness";
+    find(root, ".lab-tiles").hidden = !QUANTITIES[quantity.value].heads;
     viewer.set({ patch: encoding.pinned });
   };
   form.addEventListener("submit", (event) => event.preventDefault());

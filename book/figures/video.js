@@ -11,8 +11,10 @@ export function video(root, { video: clip }) {
   render(
     html`
       <div class="lab-stage" style=${`--ratio: ${width / height}; --opacity: 0.6`}>
-        <img class="lab-photo" alt="" />
-        <canvas class="lab-map" aria-hidden="true"></canvas>
+        <div class="lab-sheet">
+          <img class="lab-photo" alt="" />
+          <canvas class="lab-map" aria-hidden="true"></canvas>
+        </div>
       </div>
       <div class="live-row">
         <label>Frame <input type="range" min="0" max=${frames.length - 1} value="0" /> <output></output></label>

@@ -14,6 +14,8 @@ from book import live
 from book.gather import BookError
 from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
+from dino_model.quantities import principal_colors
+from segmentation.discovery import key_features
 
 
 def test_a_photograph_brings_the_queries_and_keys_of_the_last_block_in_float16():
@@ -26,6 +28,8 @@ def test_a_photograph_brings_the_queries_and_keys_of_the_last_block_in_float16()
     attention = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     ours = attention[:, 0, told["prefix"] :].reshape(-1, told["rows"], told["columns"])
     np.testing.assert_allclose(ours, predictor.cls_attention(), atol=2e-4)
+    colors = principal_colors(key_features(block[1], told["prefix"], predictor.grid))
+    np.testing.assert_allclose(np.array(told["colors"]) / 255, colors.ravel(), atol=0.003)
     assert told["random"]
     assert block.nbytes <= live.LARGEST
 
@@ -53,12 +57,16 @@ def test_the_class_map_has_a_colour_for_every_group():
     assert len(told["classes"]) == 101
 
 
-def test_a_long_curve_is_thinned_and_keeps_its_end():
-    lines = [{"step": step} for step in range(1003)]
-    found = live.thinned(lines, most=100)
-    assert len(found) <= 100
-    assert found[-1] == lines[-1]
-    assert live.thinned(lines[:5]) == lines[:5]
+def test_the_curves_are_those_of_the_study_s_log():
+    told = live.collapse()
+    lines = [json.loads(line) for line in live.STUDY.read_text().splitlines()]
+    assert list(told["runs"]) == ["both", "no centering", "no sharpening", "neither"]
+    for phase, run in enumerate(told["runs"].values(), start=1):
+        own = [line for line in lines if line["phase"] == phase]
+        assert run["step"] == [line["step"] for line in own] == told["runs"]["both"]["step"]
+        assert run["kl"] == [line["kl"] for line in own]
+    late = {label: run["teacher_entropy"][-1] / told["top"] for label, run in told["runs"].items()}
+    assert late["no centering"] < 0.1 < late["both"] < 0.9 < late["no sharpening"]
 
 
 def test_a_script_hands_its_data_to_the_figures():

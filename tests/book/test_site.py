@@ -155,6 +155,11 @@ def test_modules_of_the_reference_are_libraries():
     assert not [name for name in names if "commands" in name or "__" in name]
 
 
+def test_what_a_package_hands_on_is_told_of_where_it_stands():
+    page = reference.module_pages()["reference/api/training.methods.dino"]
+    assert ":ignore-module-all:" in page, "else DINO would be told of twice, and links to it lead to either"
+
+
 # --- the site
 
 

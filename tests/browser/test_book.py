@@ -3,6 +3,7 @@
 `make docs` builds it; without build/docs these tests are skipped.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,13 @@ def test_a_page_of_each_kind_reads_and_keeps_to_wcag(page: Any, kind: str, lab: 
     assert page.evaluate(FIND, RULES) == []
 
 
+def test_the_lab_sheet_is_two_pages_on_paper(page: Any):
+    page.goto((BUILT / "docs" / "lab-sheet.html").as_uri())
+    sides = dict.fromkeys(("top", "bottom", "left", "right"), "15mm")
+    printed = page.pdf(format="A4", margin=sides)
+    assert len(re.findall(rb"/Type\s*/Page\b(?!s)", printed)) == 2
+
+
 def test_search_finds_a_term_from_the_disk(page: Any):
     page.goto((BUILT / "search.html").as_uri() + "?q=centering")
     page.locator("#search-results li").first.wait_for()
@@ -122,6 +130,18 @@ def test_a_point_is_answered_by_the_library_s_own_numbers(live: Any):
     )
 
 
+def test_the_keys_principal_colours_lie_on_the_photograph(live: Any):
+    live.locator("[data-figure=point] select[name=quantity]").select_option("key-pca")
+    root = LIVE.format("point")
+    assert live.evaluate(f"{root}.dataset.layer") == "colors"
+    drawn = f"""(() => {{
+      const canvas = {root}.querySelector(".lab-map");
+      const {{ data }} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      return new Set(data).size;
+    }})()"""
+    assert live.evaluate(drawn) > 100
+
+
 def test_one_pointer_asks_the_same_patch_of_trained_and_random_weights(live: Any):
     stage = live.locator("[data-figure=compare] .lab-stage").first
     stage.scroll_into_view_if_needed()
@@ -139,8 +159,15 @@ def test_a_class_tells_its_neighbours_and_the_film_and_the_curves_can_be_scrubbe
     assert "nearest are" in live.locator("[data-figure=classes] .live-said").inner_text()
     live.locator("[data-figure=collapse] input").fill("3")
     steps = live.evaluate(f"{LIVE.format('collapse')}.charts.map((chart) => chart.at)")
-    assert steps[0] == steps[1] == live.evaluate("dinoFigures.collapse.runs.both.steps[3]")
-    painted = f"[...{LIVE.format('video')}.canvas.pixels].filter(Boolean).length"
+    assert steps[0] == steps[1] == live.evaluate("dinoFigures.collapse.runs.both.step[3]")
+    film = LIVE.format("video")
+    boxes = f"""[".lab-stage", ".lab-photo", ".lab-map"].map((name) => {{
+      const {{ top, left, width, height }} = {film}.querySelector(name).getBoundingClientRect();
+      return [top, left, width, height].map(Math.round);
+    }})"""
+    stage, photo, mask = live.evaluate(boxes)
+    assert photo == mask == stage, "the masks lie on the frame, and it fills the stage"
+    painted = f"[...{film}.canvas.pixels].filter(Boolean).length"
     first = live.evaluate(painted)
     live.locator("[data-figure=video] input[type=range]").fill("20")
     assert live.locator("[data-figure=video] output").inner_text() == "21 of 30"
