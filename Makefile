@@ -69,11 +69,14 @@ tests: $(VENV)/.installed-dev
 notebooks: $(VENV)/.installed-notebooks
 	$(venv_python) -m notebooks.execute $(LESSONS)
 
+# A click on a lesson opens it as a notebook; without the setting, as text.
 lab: $(VENV)/.installed-notebooks
+	@$(VENV)/bin/jupytext-config --settings-file $(VENV)/etc/jupyter/labconfig/default_setting_overrides.json \
+	    set-default-viewer python
 	@$(venv_python) -m jupyter lab notebooks
 
-# Outputs of the lessons and data of the live figures are kept in build/book: making them takes minutes, the rest about
-# a minute of processor time.
+# Outputs of the lessons are kept in build/notebooks, data of the live figures in build/book: making them takes minutes,
+# the rest about a minute of processor time.
 docs: $(VENV)/.installed-docs node_modules/.installed
 	$(venv_python) -m book site
 
@@ -88,7 +91,8 @@ $(VENV)/.installed: requirements.txt $(CONSTRAINTS) | $(venv_python)
 	@$(venv_python) -c "$$check_opencv"
 	@touch $@
 
-$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+# With what lessons and book need: they have tests, too.
+$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed-docs
 	@$(pip_install) -r requirements-dev.txt
 	@touch $@
 

@@ -37,7 +37,7 @@ def click_the_object(page: Any) -> None:
     """Take the sheep, where a click is suggested."""
     marker = page.locator(".segment .lab-marker").bounding_box()
     page.mouse.click(marker["x"] + marker["width"] / 2, marker["y"] + marker["height"] / 2)
-    page.locator(".segment .lab-scores").get_by_text("Your mask").wait_for()
+    page.get_by_role("rowheader", name="Your mask").wait_for()
     page.mouse.move(0, 0)
 
 

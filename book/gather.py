@@ -21,6 +21,8 @@ PAGES = {
     "tests/oracles/README": "tests/oracles/README.md",
 }
 """Pages outside docs/, by their name in the book."""
+SOURCES = {"notebooks/drawing": "notebooks/drawing.py"}
+"""Code that the book shows as it is, by its name in the book."""
 FOLDERS = {"docs/studies": "docs/studies/README", "notebooks": "notebooks/README"}
 """Folders that a page stands for."""
 LARGEST_DOWNLOAD = 150_000  # bytes: the site is handed out
@@ -67,6 +69,9 @@ def gather(source: Path, contents: Mapping[str, list[str]], root: Path = ROOT) -
     for name, file in there.items():
         text = linked(file, name, source, root)
         write(source, name, f"{text}\n{table_of_contents(contents)}" if name == "index" else text)
+    for name, shown in SOURCES.items():
+        code = (root / shown).read_text(encoding="utf-8")
+        write(source, name, f"# `{shown}`\n\n```python\n{code}```\n")
     studies = sorted(name for name in there if name.startswith("docs/studies/"))
     titles = {name: there[name].read_text(encoding="utf-8").splitlines()[0].lstrip("# ") for name in studies}
     lines = [f"- [{titles[name]}](/{name}.md)" for name in studies]
@@ -132,6 +137,9 @@ def page_of(relative: str, root: Path = ROOT) -> str | None:
     """The file in the book that stands for a file or folder of the repository; None where there is none."""
     for name, file in pages(root).items():
         if str(file.relative_to(root)) == relative:
+            return f"{name}.md"
+    for name, shown in SOURCES.items():
+        if shown == relative:
             return f"{name}.md"
     if relative in FOLDERS:
         return f"{FOLDERS[relative]}.md"

@@ -8,6 +8,7 @@ from pathlib import Path
 from book import gather, lessons, links, live, reference, slides
 from book.gather import BookError
 from book.paper_map import ROOT
+from notebooks import execute
 
 LARGEST = 25_000_000  # bytes
 CONF = Path(__file__).parent
@@ -20,7 +21,7 @@ class Site:
     output: Path = Path("build/docs")
     """Folder of the site; index.html is its first page."""
     work: Path = Path("build/book")
-    """Folder that keeps the lessons' outputs and Sphinx's state from one time to the next."""
+    """Folder that keeps Sphinx's state and the figures' data from one time to the next."""
 
     def run(self) -> None:
         """Gather the pages, let Sphinx write the site, check what it wrote.
@@ -38,7 +39,7 @@ class Site:
             **reference.module_pages(),
         }.items():
             gather.write(source, name, text)
-        lessons.put(self.work / "lessons", source)
+        lessons.put(execute.OUTPUT, source)
         build(source, self.output, self.work / "doctrees")
         slides.write(self.output / "slides")
         live.put(self.work / "figures", self.output / "_static" / "figures")
@@ -50,7 +51,7 @@ def contents() -> dict[str, list[str]]:
     packages = [f"reference/api/{package}-package" for package in reference.PACKAGES]
     named = {
         "Begin": ["docs/live", "docs/paper-map", "docs/glossary", "docs/lecture", "docs/lab-sheet"],
-        "Lessons": ["notebooks/README", *gather.lessons()],
+        "Lessons": ["notebooks/README", *gather.lessons(), *gather.SOURCES],
         "Guides": ["docs/page", "docs/segmentation", "docs/pretraining", "docs/methods", "docs/evaluation"],
         "Studies": [gather.FOLDERS["docs/studies"]],
         "The embedded model": ["dino_model/embedded/card", "docs/embedded-model", "docs/photographs"],

@@ -64,12 +64,16 @@ patch = predictor.patch_size
 fed = np.asarray(Image.fromarray(photo).resize(predictor.input_size[::-1]))  # as large as the model sees it
 cut = fed.copy()
 cut[::patch], cut[:, ::patch] = 0, 0
-top, left = patch * (rows // 3), patch * (columns // 2)
-few = fed[top : top + 6 * patch, left : left + 8 * patch]
+high, wide = 6, 8  # patches around the head, with white between them
+few = fed[3 * patch : (3 + high) * patch, 20 * patch : (20 + wide) * patch].reshape(
+    high, patch, wide, patch, 3
+)
+few = np.pad(few, ((0, 0), (1, 1), (0, 0), (1, 1), (0, 0)), constant_values=255)
+few = few.reshape(high * (patch + 2), wide * (patch + 2), 3)
 drawing.pictures(
     [fed, cut, few],
     ["the picture", f"{rows} × {columns} patches", "a few of them, as the network gets them"],
-    alt="A photograph of a sheep; the same cut into small squares by dark lines; six by eight of the squares, enlarged.",
+    alt="A photograph of a sheep; the same cut into small squares by dark lines; six by eight of the squares, enlarged and apart.",
     columns=3,
 )
 
@@ -169,6 +173,7 @@ hook.remove()
 before = kept[0][0, predictor.prefix_tokens :].norm(dim=-1)
 for words, norms in {"before": before.numpy(), "after": after}.items():
     print(f"{words} the final norm: median {np.median(norms):.1f}, largest {norms.max():.1f}")
+assert before.max() < 2 * before.median()
 
 # %% [markdown]
 # Our network is small, and its largest norm is not twice the median. That is no evidence about large ones: it would take a

@@ -83,21 +83,22 @@ student = [0.0]
 for shake in noise:
     student.append(student[-1] + 0.05 * (1 - student[-1]) + 0.08 * shake)
 student = np.array(student)
-errors = {m: float(np.sqrt(np.mean((average(student, m)[100:] - 1) ** 2))) for m in np.linspace(0, 0.999, 60)}
+momenta = 1 - np.geomspace(1, 0.001, 60)
+errors = {m: float(np.sqrt(np.mean((average(student, m)[100:] - 1) ** 2))) for m in momenta}
 with drawing.plot(
     "Left, a student that jumps about its aim and three teachers: one too fast jumps with it, one too slow has not yet "
-    "arrived. Right, the teacher's distance from the aim by momentum: smallest in between.",
+    "arrived. Right, the teacher's distance from the aim by the steps that it averages over: smallest in between.",
     width=9,
     columns=2,
 ) as (left, right):
-    left.plot(student, label="student", linewidth=0.8, color="#999999", linestyle="-")
+    left.plot(student, label="student", linewidth=0.8, color="#777777", linestyle="-", zorder=3)
     for momentum in (0.5, 0.95, 0.995):
         left.plot(average(student, momentum), label=f"m = {momentum}")
     left.axhline(1, color="black", linewidth=1)
-    left.set(xlabel="step", ylabel="weight")
-    left.legend()
-    right.plot(list(errors), list(errors.values()))
-    right.set(xlabel="momentum", ylabel="distance from the aim")
+    left.set(xlabel="step", ylabel="weight", ylim=(-0.75, 1.7))
+    left.legend(loc="lower center", ncols=2)
+    right.plot(1 / (1 - momenta), list(errors.values()))
+    right.set(xscale="log", xlabel="steps averaged over, 1 / (1 - m)", ylabel="distance from the aim")
 best = min(errors, key=errors.get)
 print(
     f"from step 100 on the student is {errors[0.0]:.3f} from its aim (root mean square), "
@@ -136,8 +137,8 @@ results = {name: runs.result(cell) for name, cell in cells.items()}
 
 # %%
 with drawing.plot(
-    "k-NN of teacher and student while they train: with a copy the two are one curve, with a momentum of 0.98 the teacher "
-    "is calmer than the student, with 0.9995 it stays near the untrained network.",
+    "k-NN of teacher and student while they train, beside a line at the untrained network's: with a copy the two are one "
+    "curve, with a momentum of 0.98 they part, with 0.9995 the teacher stays at the line.",
     width=9,
     columns=3,
 ) as axes:

@@ -39,7 +39,6 @@ import cv2
 import numpy as np
 import torch
 from sklearn.decomposition import PCA
-from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
 from dino_model import photographs
@@ -48,6 +47,7 @@ from dino_model.predictor import AttentionPredictor
 from notebooks import drawing
 from notebooks.checks import check
 from notebooks.start import data, pieces
+from training.evaluation import logistic
 from training.evaluation.knn import knn_scores
 
 # %% [markdown]
@@ -143,9 +143,10 @@ def correct_by_knn(vectors: np.ndarray, answering: np.ndarray) -> np.ndarray:
 
 
 def correct_by_line(vectors: np.ndarray, answering: np.ndarray) -> np.ndarray:
-    """The same for a linear classifier (multinomial logistic regression): bool [test]."""
-    line = LogisticRegression(C=100, max_iter=2000).fit(vectors[answering], labels[answering])
-    return line.predict(vectors[test]) == labels[test]
+    """The same for a linear classifier (multinomial logistic regression, the paper's penalty): bool [test]."""
+    learnt, named = torch.from_numpy(vectors[answering]), torch.from_numpy(labels[answering])
+    line = logistic.fit(learnt, named, len(names), logistic.LogisticProtocol())
+    return line.scores(torch.from_numpy(vectors[test])).argmax(dim=1).numpy() == labels[test]
 
 
 def few(count: int, seed: int) -> np.ndarray:
@@ -202,12 +203,11 @@ means = np.stack(
     [features["trained without labels"][labels == one].mean(axis=0) for one in range(len(names))]
 )
 points = PCA(2).fit_transform(means)
-with drawing.plot(
-    "The classes as named points in the plane, like ones near one another.", height=4.5
-) as axes:
+with drawing.plot("The classes as named points in the plane, like ones near one another.", height=5) as axes:
     axes.plot(*points.T, "o", linestyle="")
-    for name, (x, y) in zip(names, points, strict=True):
-        axes.annotate(f" {name}", (x, y), fontsize=9)
+    for number, one in enumerate(points[:, 0].argsort()):  # names in turn above and below keep apart
+        beside = {"xytext": (0, 9 if number % 2 else -9), "textcoords": "offset points"}
+        axes.annotate(names[one], points[one], **beside, ha="center", va="center", fontsize=9)
     axes.set(xlabel="first component", ylabel="second component")
 
 # %% [markdown]

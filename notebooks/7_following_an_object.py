@@ -44,7 +44,8 @@ from notebooks.checks import check
 from notebooks.start import data
 from segmentation.davis import open_davis
 from segmentation.labels import read_labels
-from segmentation.metrics import contour_radius
+from segmentation.masks import bounding_box
+from segmentation.metrics import contour, contour_accuracy, contour_radius, jaccard
 from segmentation.propagation import DINO, Propagator, grid_labels, hard_labels
 from segmentation.scoring import score_frames
 
@@ -168,21 +169,51 @@ print("left where it was:", in_words([masks[0]] * len(masks)))
 near = ...
 check("7.3", near)
 
-
-# %%
-
 # %% [markdown]
-# The true outline is dark on white, ours bright and dashed.
+# Both on a late frame, by hand and by the library. Left, J: bright is what both masks hold, half bright what only one
+# does. Middle and right, F: a band lies along one outline, and the other outline should run within it.
 
 # %%
 last = len(frames) - 2
+true, ours = masks[last] > 0, followed[last] > 0
+radius = contour_radius(HEIGHT, WIDTH)
+
+
+def close_to(mask: np.ndarray) -> np.ndarray:
+    """Which pixels lie within the radius of a mask's outline: bool [height, width]."""
+    away = cv2.distanceTransform((~contour(mask)).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_PRECISE)
+    return away <= radius
+
+
+j = (true & ours).sum() / (true | ours).sum()
+precision, recall = close_to(true)[contour(ours)].mean(), close_to(ours)[contour(true)].mean()
+f = 2 * precision * recall / (precision + recall)
+assert np.isclose(j, jaccard(ours, true))
+assert np.isclose(f, contour_accuracy(ours, true))
+
+left, top, right, bottom = bounding_box(true | ours)
+view = np.s_[max(0, top - 20) : bottom + 20, max(0, left - 20) : right + 20]
+along = [np.where(contour(line), 1, 0.4 * close_to(band)) for line, band in ((ours, true), (true, ours))]
+drawing.pictures(
+    [layer[view] for layer in ((true + ours.astype(float)) / 2, *along)],
+    [f"J {j:.2f}", f"precision {precision:.2f}: our outline", f"recall {recall:.2f}: the true outline"],
+    alt="The area of both masks, bright, and of one only, half bright; our outline over a band along the true one; the "
+    "true one over a band along ours.",
+    columns=3,
+    value_range=(0, 1),
+)
+print(f"frame {last}: J {j:.3f}, F {f:.3f}; near means within {radius} pixels here")
+
+# %% [markdown]
+# The same on the photographs: the true outline is dark on white, ours bright and dashed.
+
+# %%
 drawing.pictures(
     [drawing.outlined(frames[at], masks[at] > 0, followed[at] > 0) for at in (1, last // 2, last)],
     [f"frame {at}" for at in (1, last // 2, last)],
     alt="Three frames, early, in the middle and late, with the true outline, solid, and the propagated one, dashed.",
     columns=3,
 )
-print("near means within", contour_radius(HEIGHT, WIDTH), "pixels here")
 
 # %% [markdown]
 # ## What the settings do
@@ -192,15 +223,16 @@ print("near means within", contour_radius(HEIGHT, WIDTH), "pixels here")
 
 # %%
 def compare(setting: str, values: tuple[float, ...], words: str) -> None:
-    """A slider over values of one setting: some frames with what was followed, and both scores."""
-    sheets, at = {}, (2, 5, 8, 10)
+    """A slider over values of one setting: some frames with what was followed, and both scores of the clip."""
+    sheets, at = {}, (2, 6, 10)
     for value in values:
         followed = follow(**{setting: value})
         views = [drawing.outlined(frames[one], masks[one] > 0, followed[one] > 0) for one in at]
-        titles = [in_words(followed), *(f"frame {one}" for one in at[1:])]
-        sheets[str(value)] = drawing.grid(views, titles, columns=4)
-        print(f"{words} {value}: {titles[0]}")
-    drawing.slider(sheets, words, "Four frames with the true outline, solid, and the propagated one, dashed.")
+        sheets[f"{value} ({in_words(followed)})"] = drawing.grid(views, [f"frame {one}" for one in at])
+    print(*(f"{words} {setting}" for setting in sheets), sep="\n")
+    drawing.slider(
+        sheets, words, "Three frames with the true outline, solid, and the propagated one, dashed."
+    )
 
 
 compare("radius", (1, 3, 6, 12, 24), "window, patches in every direction")

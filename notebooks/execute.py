@@ -1,10 +1,12 @@
 """`python -m notebooks.execute`: every lesson and its solutions, in fresh kernels, offline."""
 
+import hashlib
 import json
 import os
 import re
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +14,12 @@ from typing import Annotated
 import tyro
 
 from dino_model.errors import EXPECTED, sentence
+from notebooks import start
 
 LESSONS = Path(__file__).parent
-LIMIT = 180  # seconds a cell may take
+OUTPUT = Path("build/notebooks")
+PACKAGES = ("dino_model", "segmentation", "training", "notebooks")  # what a lesson may call
+LIMIT = 900  # seconds after which a cell is taken to hang; on a busy machine the longest takes minutes
 
 
 class LessonError(ValueError):
@@ -27,13 +32,14 @@ class Execute:
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Beginnings of names, such as 1 or 3; all without any."""
-    output: Path = Path("build/notebooks")
+    output: Path = OUTPUT
     """Folder for the lessons with their outputs, as .ipynb."""
     json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = None
     """File for the seconds of each."""
 
     def run(self) -> None:
         """Run them in order; the first that fails ends it."""
+        start.data_folder()  # a wrong one is told before minutes have passed
         seconds = {}
         for lesson in lessons(self.names):
             began = time.perf_counter()
@@ -72,6 +78,7 @@ def execute(lesson: Path, output: Path) -> Path:
         LessonError: a cell ended in an error or took too long, or a picture has no alternative text.
     """
     try:
+        import ipykernel  # noqa: F401 (the kernel that nbclient starts)
         import jupytext
         import nbformat
         from nbclient import NotebookClient
@@ -79,6 +86,7 @@ def execute(lesson: Path, output: Path) -> Path:
     except ModuleNotFoundError as error:
         raise LessonError(f"{error.name} is missing: `make notebooks` installs what lessons need") from None
 
+    made_from = state(lesson)
     notebook = jupytext.read(lesson)
     client = NotebookClient(
         notebook, timeout=LIMIT, kernel_name="python3", resources={"metadata": {"path": str(lesson.parent)}}
@@ -95,10 +103,42 @@ def execute(lesson: Path, output: Path) -> Path:
         raise LessonError(
             f"{lesson.name}: {silent} pictures without a text: draw them with notebooks.drawing"
         )
-    place = output / lesson.relative_to(LESSONS).with_suffix(".ipynb")
+    notebook.metadata["made_from"] = made_from
+    place = place_of(lesson, output)
     place.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, place)
     return place
+
+
+def kept(lesson: Path, output: Path) -> Path | None:
+    """What `execute` left, where it would leave the same again; else None."""
+    place = place_of(lesson, output)
+    if place.exists() and json.loads(place.read_bytes())["metadata"].get("made_from") == state(lesson):
+        return place
+    return None
+
+
+def place_of(lesson: Path, output: Path) -> Path:
+    """Where in a folder a lesson with its outputs stands."""
+    return output / lesson.relative_to(LESSONS).with_suffix(".ipynb")
+
+
+def state(lesson: Path, root: Path = LESSONS.parent) -> str:
+    """What a lesson's outputs depend on, in 16 letters: itself, all of the packages, the model, the data."""
+    digest = hashlib.sha256(lesson.read_bytes())
+    digest.update(os.environ.get(start.DATA, "").encode())
+    for file in _read_by_all(root):
+        digest.update(str(file.relative_to(root)).encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _read_by_all(root: Path) -> Iterator[Path]:
+    for package in PACKAGES:
+        for file in sorted((root / package).rglob("*.py")):
+            if not file.name[0].isdigit():  # another lesson
+                yield file
+    yield root / "dino_model" / "embedded" / "model.safetensors"
 
 
 def main() -> None:

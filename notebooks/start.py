@@ -97,13 +97,23 @@ def data(name: str) -> "Path | None":
     Raises:
         RuntimeError: DINO_DATA names a folder that does not exist.
     """
-    folder = os.environ.get(DATA)
-    if folder and not Path(folder).is_dir():
-        raise RuntimeError(f"{DATA} is {folder!r}, which is no folder: correct it, or leave it unset")
-    path = Path(folder) / name if folder else None
+    folder = data_folder()
+    path = folder / name if folder else None
     if path is not None and path.exists():
         return path
     print(
         f"Without {name} ({DATA} names no folder that holds it): a stand-in is used, its figures are its own."
     )
     return None
+
+
+def data_folder() -> "Path | None":
+    """The folder that DINO_DATA names; None where it names none.
+
+    Raises:
+        RuntimeError: there is no such folder.
+    """
+    folder = os.environ.get(DATA)
+    if folder and not Path(folder).is_dir():
+        raise RuntimeError(f"{DATA} is {folder!r}, which is no folder: correct it, or leave it unset")
+    return Path(folder) if folder else None

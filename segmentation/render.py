@@ -29,6 +29,7 @@ _HEAD_COLORS = (
 )  # fmt: skip
 
 
+WIDEST = 8  # times its height, of a picture on a sheet: one of 1 × 4000 pixels would take gigabytes
 BAND = 512  # rows that are drawn at once: whole photographs of 50 megapixels would take gigabytes
 CAP = 98  # percentile of a map from which on all is shown alike, so that one hot patch does not dim the rest
 
@@ -427,7 +428,7 @@ def attention_sheet(
         point_attention, point_kept: of that point: [heads, rows, columns].
         height: of each picture on the sheet, in pixels.
     """
-    small = _to_height(picture, height)
+    small = _fitting(picture, height)
     size = (small.shape[0], small.shape[1])
     masks = enlarge(kept, size)
     colors = head_colors(len(attention))
@@ -444,8 +445,7 @@ def attention_sheet(
         ],
     ]
     if point is not None and point_attention is not None:
-        scale = height / picture.shape[0]
-        y, x = int(point[0] * scale), int(point[1] * scale)
+        y, x = (at * new // old for at, new, old in zip(point, size, picture.shape[:2], strict=True))
         coloured = overlay_heads(small, point_attention, kept=point_kept)
         heats = [overlay_heat(small, values) for values in point_attention]
         rows[0].append((f"point y={point[0]}, x={point[1]}", draw_point(coloured, y, x)))
@@ -460,7 +460,7 @@ def contact_sheet(
 
     Args:
         rows: each a sequence of (title, picture [any height, any width, 3]).
-        height: of every picture, in pixels.
+        height: of every picture, in pixels; one that would be wider than `WIDEST` times that is less high.
         gap: white space around pictures, in pixels.
 
     Raises:
@@ -468,7 +468,7 @@ def contact_sheet(
     """
     lines = []
     for row in rows:
-        cells = [caption(_to_height(picture, height), title, text_size=14) for title, picture in row]
+        cells = [caption(_on_white(picture, height), title, text_size=14) for title, picture in row]
         if cells:
             padded = [_padded(cell, cell.shape[0], cell.shape[1] + gap) for cell in cells]
             lines.append(np.concatenate(padded, axis=1))
@@ -522,11 +522,18 @@ def _draw_contour(picture: Picture, mask: Mask, color: NDArray[np.uint8], width:
     cv2.drawContours(picture, lines, -1, tuple(int(part) for part in color), width)
 
 
-def _to_height(picture: Picture, height: int) -> Picture:
-    width = max(1, round(picture.shape[1] * height / picture.shape[0]))
-    shrinks = height < picture.shape[0]
-    method = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-    return np.asarray(cv2.resize(picture, (width, height), interpolation=method), dtype=np.uint8)
+def _fitting(picture: Picture, height: int) -> Picture:
+    """The picture at this height, or where that made it wider than `WIDEST` times as much, at that width."""
+    scale = min(height / picture.shape[0], WIDEST * height / picture.shape[1])
+    rows, columns = (max(1, round(side * scale)) for side in picture.shape[:2])
+    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(picture, (columns, rows), interpolation=method), dtype=np.uint8)
+
+
+def _on_white(picture: Picture, height: int) -> Picture:
+    """The same, on white where it is less high."""
+    fitting = _fitting(picture, height)
+    return _padded(fitting, height, fitting.shape[1])
 
 
 def _padded(picture: Picture, height: int, width: int) -> Picture:

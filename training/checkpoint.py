@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -57,9 +57,12 @@ class Run:
     def held(self) -> Iterator[None]:
         """Keep other processes from training this run while the block runs.
 
+        A folder that is made for it and stays empty is gone afterwards: nothing was begun.
+
         Raises:
             RunError: one of them does.
         """
+        made = not self.folder.exists()
         try:
             with files.held(self.folder / ".lock"):
                 yield
@@ -67,6 +70,10 @@ class Run:
             raise RunError(
                 f"{self.folder} is being trained by {holder}: wait for it, end it, or pass another --output"
             ) from None
+        finally:
+            if made:
+                with suppress(OSError):  # something lies in it
+                    self.folder.rmdir()
 
     def lines(self) -> list[dict[str, Any]]:
         """The log; a last line that is cut short, as while it is written, is left out.

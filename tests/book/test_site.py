@@ -18,7 +18,7 @@ from notebooks import execute
 
 def repository(folder: Path, **pages: str) -> Path:
     """A small repository with these pages of docs/ and an empty one for every other page."""
-    for name in gather.PAGES.values():
+    for name in (*gather.PAGES.values(), *gather.SOURCES.values()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("# Title\n")
     (folder / "notebooks" / "1_first.py").write_text("# %%\n")
@@ -33,14 +33,17 @@ def repository(folder: Path, **pages: str) -> Path:
 def test_links_between_pages_lead_to_pages_of_the_book(tmp_path):
     root = repository(
         tmp_path / "root",
-        a="[one](../README.md#here) [lesson](../notebooks/1_first.py) [studies](studies) [table](data.csv)",
+        a="[one](../README.md#here) [lesson](../notebooks/1_first.py) [studies](studies) [table](data.csv) "
+        "[code](../notebooks/drawing.py)",
     )
     gather.gather(tmp_path / "book", {"All": ["docs/a"]}, root)
     text = (tmp_path / "book" / "docs" / "a.md").read_text()
     assert text == (
         "[one](../index.md#here) [lesson](../notebooks/1_first.ipynb) [studies](studies/README.md) "
-        "[table](data.csv)"
+        "[table](data.csv) [code](../notebooks/drawing.md)"
     )
+    shown = (tmp_path / "book" / "notebooks" / "drawing.md").read_text()
+    assert shown == "# `notebooks/drawing.py`\n\n```python\n# Title\n```\n"
     assert (tmp_path / "book" / "docs" / "data.csv").is_file()
     assert (
         "[Odd things](/docs/studies/odd.md)"
@@ -84,41 +87,22 @@ def test_a_page_that_says_the_same_is_not_written_again(tmp_path):
 # --- lessons
 
 
-def test_a_lesson_is_executed_once_until_it_changes(tmp_path, monkeypatch):
-    lesson = tmp_path / "1_first.py"
-    lesson.write_text("# %%\nprint(1)\n")
+def test_a_lesson_is_executed_without_data_unless_it_is_kept(tmp_path, monkeypatch):
     asked = []
 
     def pretend(path: Path, output: Path) -> Path:
-        asked.append(path.name)
+        asked.append(path)
         assert lessons.start.DATA not in lessons.os.environ
-        output.mkdir(exist_ok=True)
-        (output / "1_first.ipynb").write_text("{}")
         return output / "1_first.ipynb"
 
     monkeypatch.setenv(lessons.start.DATA, "somewhere")
     monkeypatch.setattr(execute, "execute", pretend)
-    first = lessons.executed(lesson, tmp_path / "cache")
-    assert lessons.executed(lesson, tmp_path / "cache") == first
+    monkeypatch.setattr(execute, "kept", lambda path, output: None)
+    assert lessons.executed(tmp_path / "1_first.py", tmp_path) == tmp_path / "1_first.ipynb"
+    monkeypatch.setattr(execute, "kept", lambda path, output: tmp_path / "kept.ipynb")
+    assert lessons.executed(tmp_path / "1_first.py", tmp_path) == tmp_path / "kept.ipynb"
     assert len(asked) == 1
-    lesson.write_text("# %%\nprint(2)\n")
-    assert lessons.executed(lesson, tmp_path / "cache") != first
-    assert not first.exists()
     assert lessons.os.environ[lessons.start.DATA] == "somewhere"
-
-
-def test_a_lesson_is_executed_again_when_a_package_changes(tmp_path):
-    for package in lessons.PACKAGES:
-        (tmp_path / package).mkdir()
-    (tmp_path / "dino_model" / "embedded").mkdir()
-    (tmp_path / "dino_model" / "embedded" / "model.safetensors").write_bytes(b"weights")
-    code = tmp_path / "training" / "loop.py"
-    code.write_text("a")
-    lesson = tmp_path / "notebooks" / "1_first.py"
-    lesson.write_text("b")
-    before = lessons.fingerprint(lesson, tmp_path)
-    code.write_text("c")
-    assert lessons.fingerprint(lesson, tmp_path) != before
 
 
 # --- references

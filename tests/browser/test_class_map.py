@@ -184,6 +184,16 @@ def test_keyboard_alone_walks_chooses_zooms_and_lets_go(board, drawn):
     assert board.locator(".map-chosen").is_hidden()
 
 
+def test_the_photograph_that_nobody_chose_takes_no_colour_from_the_map(page, lab):
+    page.get_by_role("tab", name="Class map").click()
+    page.wait_for_selector(f".map[data-map={NAME}][data-placed=kitten]", timeout=60_000)
+    assert state(page, "scatter.shown.placed.label") == "photograph: kitten"
+    assert not any(state(page, "scatter.points.map((_, index) => scatter.faint(index))"))
+    page.locator("[data-example=komodo]").click()
+    page.wait_for_selector(".map[data-placed=komodo]", timeout=60_000)
+    assert sum(state(page, "scatter.points.map((_, index) => scatter.faint(index))")) == 101 - 10
+
+
 def test_example_is_placed_and_labelled_as_placed(board, lab):
     board.locator("[data-example=komodo]").click()
     board.wait_for_selector(".map[data-placed=komodo]", timeout=60_000)

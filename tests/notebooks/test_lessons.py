@@ -1,8 +1,11 @@
 """What surrounds the lessons: checks of answers of any kind, the kernel, data, and how they are executed."""
 
+import ast
 import builtins
+import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +39,38 @@ def test_a_text_instead_of_a_number_is_told(capsys):
     assert "leave out the quotation marks" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("exercise", sorted(checks.CHECKS))
+def test_no_mistake_that_a_check_knows_looks_like_the_right_answer_or_another(exercise, monkeypatch):
+    told, tolerances = {}, []
+
+    def record(answer, right, mistakes=None, tolerance=1e-3):
+        told.update({"right": right} | (mistakes or {}))
+        tolerances.append(tolerance)
+
+    monkeypatch.setattr(checks, "number", record)
+    monkeypatch.setattr(checks, "array", record)
+    checks.CHECKS[exercise](lambda *given: np.zeros(1))
+    for (one, first), (other, second) in itertools.combinations(told.items(), 2):
+        alike = np.shape(first) == np.shape(second) and np.allclose(first, second, rtol=tolerances[0])
+        assert not alike, f"{one}, and {other}, give the same"
+
+
+def test_percent_and_share_are_told_from_each_other(capsys):
+    assert not checks.check("2.2", 100 / 3)
+    assert "looks as if it were percent" in capsys.readouterr().out
+    assert not checks.check("6.2a", 0.6)
+    assert "looks as if it were a share, not percent" in capsys.readouterr().out
+
+
+def test_answers_of_numpy_and_torch_are_numbers_too():
+    for answer in (np.float32(18), np.array(18), np.array([18.0]), torch.tensor(18)):
+        assert checks.check("3.1", answer)
+    assert checks.check(
+        "3.2", lambda logits, center, by: torch.softmax((logits - center) / by, -1).requires_grad_()
+    )
+    assert checks.check("4.3", " Slow")
+
+
 def test_an_unknown_exercise_names_those_there_are():
     with pytest.raises(KeyError, match=r"choose one of 1\.1"):
         checks.check("9.9", 1)
@@ -64,10 +99,35 @@ def test_every_lesson_says_what_it_teaches_what_it_needs_and_what_is_open(lesson
         assert words in text
 
 
+def test_jupyter_opens_a_lesson_as_a_notebook(tmp_path):
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    for stamp in ("installed", "installed-notebooks"):
+        (tmp_path / f".{stamp}").touch()
+    asked = subprocess.run(
+        ["make", "-n", "lab", f"VENV={tmp_path}"],
+        cwd=execute.LESSONS.parent, capture_output=True, text=True, check=True,
+    ).stdout.replace("\\\n", "")  # fmt: skip
+    setting, start_jupyter = asked.strip().splitlines()[-2:]
+    assert start_jupyter.endswith("jupyter lab notebooks")
+    bin_of_this = Path(sys.executable).parent
+    subprocess.run(setting.replace(f"{tmp_path}/bin", str(bin_of_this)), shell=True, check=True)
+    (written,) = tmp_path.rglob("*.json")
+    assert written.relative_to(tmp_path).parts[:3] == ("etc", "jupyter", "labconfig")
+    assert '"python": "Jupytext Notebook"' in written.read_text()
+
+
 def test_an_old_kernel_is_told_what_to_do(monkeypatch):
     monkeypatch.setattr(start, "OLDEST", (99, 0))
     with pytest.raises(RuntimeError, match=r"the lessons need 99\.0 or newer: choose another kernel"):
         start.ready()
+
+
+@pytest.mark.parametrize("version", [(3, 7), (3, 8)])
+def test_an_old_python_can_read_what_tells_it_that_it_is_old(version):
+    first = LESSONS[0].read_text().split("# %%\n")[1]
+    for text in (first, Path(start.__file__).read_text(), (execute.LESSONS / "__init__.py").read_text()):
+        ast.parse(text, feature_version=version)
 
 
 def test_a_kernel_without_the_packages_is_told_what_to_do(monkeypatch):
@@ -80,8 +140,12 @@ def test_a_kernel_without_the_packages_is_told_what_to_do(monkeypatch):
 
 def test_a_data_folder_that_is_not_there_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("DINO_DATA", str(tmp_path / "gone"))
-    with pytest.raises(RuntimeError, match="which is no folder: correct it, or leave it unset"):
+    said = "which is no folder: correct it, or leave it unset"
+    with pytest.raises(RuntimeError, match=said):
         start.data("caltech101_112px.tar")
+    monkeypatch.setattr(execute, "execute", lambda *given: pytest.fail("a lesson was begun"))
+    with pytest.raises(RuntimeError, match=said):
+        execute.Execute(("4",)).run()
 
 
 def test_without_data_a_stand_in_is_announced_and_can_be_trained_on(monkeypatch, tmp_path, capsys):
@@ -101,16 +165,17 @@ def test_a_lesson_outside_the_project_says_how_to_start_it(tmp_path):
     assert "is not inside the project: start Jupyter with `make lab`" in answer.stderr
 
 
-def test_without_jupyter_a_sentence_says_what_installs_it(monkeypatch, tmp_path):
+@pytest.mark.parametrize("package", ["ipykernel", "jupytext", "nbclient", "nbformat"])
+def test_without_jupyter_a_sentence_says_what_installs_it(package, monkeypatch, tmp_path):
     real = builtins.__import__
 
     def missing(name, *rest, **more):
-        if name.split(".")[0] in ("jupytext", "nbclient", "nbformat"):
+        if name.split(".")[0] == package:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(execute.LessonError, match="`make notebooks` installs"):
+    with pytest.raises(execute.LessonError, match=f"{package} is missing: `make notebooks` installs"):
         execute.execute(LESSONS[0], tmp_path)
 
 
@@ -131,3 +196,34 @@ def test_a_lesson_that_fails_ends_in_a_sentence_that_names_it(tmp_path, monkeypa
     with pytest.raises(execute.LessonError, match=r"9_wrong\.py: (.|\n)*this is wrong"):
         execute.execute(lesson, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_outputs_are_kept_until_the_lesson_a_package_or_the_data_change(tmp_path, monkeypatch):
+    root = tmp_path / "root"
+    for package in execute.PACKAGES:
+        (root / package).mkdir(parents=True)
+    (root / "dino_model" / "embedded").mkdir()
+    (root / "dino_model" / "embedded" / "model.safetensors").write_bytes(b"weights")
+    code, lesson = root / "training" / "loop.py", root / "notebooks" / "1_first.py"
+    code.write_text("a")
+    lesson.write_text("b")
+    monkeypatch.delenv(start.DATA, raising=False)
+    seen = {execute.state(lesson, root)}
+    assert execute.state(lesson, root) in seen
+    code.write_text("c")
+    seen.add(execute.state(lesson, root))
+    lesson.write_text("d")
+    seen.add(execute.state(lesson, root))
+    monkeypatch.setenv(start.DATA, "somewhere")
+    assert len(seen | {execute.state(lesson, root)}) == 4
+
+
+def test_what_was_executed_before_is_known_by_what_it_was_made_from(tmp_path, monkeypatch):
+    lesson = tmp_path / "9_short.py"
+    lesson.write_text("# %%\nprint(1)\n")
+    monkeypatch.setattr(execute, "LESSONS", tmp_path)
+    assert execute.kept(lesson, tmp_path / "out") is None
+    made = execute.execute(lesson, tmp_path / "out")
+    assert execute.kept(lesson, tmp_path / "out") == made
+    lesson.write_text("# %%\nprint(2)\n")
+    assert execute.kept(lesson, tmp_path / "out") is None

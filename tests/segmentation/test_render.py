@@ -150,6 +150,14 @@ def test_a_contact_sheet_holds_pictures_of_every_shape(picture):
         render.contact_sheet([[]])
 
 
+def test_a_picture_of_one_row_makes_no_sheet_of_gigabytes():
+    row, map_ = np.zeros((1, 4000, 3), np.uint8), np.eye(1, 250, 7)[None]
+    sheet = render.contact_sheet([[("row", row), ("square", np.zeros((40, 40, 3), np.uint8))]], height=40)
+    assert sheet.shape[1] < 40 * (render.WIDEST + 2)
+    sheet = render.attention_sheet(row, map_, map_ > 0, (0, 3999), map_, map_ > 0, height=40)
+    assert sheet.shape[1] < 40 * (3 * render.WIDEST + 2)
+
+
 def test_a_saved_picture_is_read_back_unchanged(picture, tmp_path):
     render.save_png(tmp_path / "picture.png", picture)
     with Image.open(tmp_path / "picture.png") as saved:

@@ -125,9 +125,9 @@ def pairs(study: Study, variants: Sequence[Variant], results: Sequence[Result]) 
     sentences = [
         f"Best {_called(ranked[0])} with {means[ranked[0].name]:.1f} %, last {_called(ranked[-1])} with "
         f"{means[ranked[-1].name]:.1f} %; networks before training {untrained:.1f} %.",
-        f"Differences count from {least:.1f} points on (twice the standard error, {_many(seeds)}). Of the "
-        f"{total} that the paper has, {len(same)} show here, {len(lost)} are lost in the noise and "
-        f"{len(reversed_)} are reversed.",
+        f"Differences count from {least:.1f} points on (twice the standard error, {_many(seeds)}). "
+        f"The paper's ({total}): {len(same)} seen here too, {len(lost)} lost in the noise, "
+        f"{len(reversed_)} reversed.",
     ]
     sentences += [
         f"Reversed: {_called(better)} is below {_called(worse)}." for better, worse in reversed_[:3]

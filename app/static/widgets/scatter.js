@@ -294,8 +294,8 @@ export class Scatter {
 
   /** Whether a point stands back behind others. @param {number} index */
   faint(index) {
-    const { found, chosen, placed } = this.shown;
-    return (found !== null || chosen !== null || placed !== null) && this.weight(index) === 0;
+    const { found, chosen, neighbours } = this.shown;
+    return (found !== null || chosen !== null || neighbours.length > 0) && this.weight(index) === 0;
   }
 
   /** Lines to the neighbours. */

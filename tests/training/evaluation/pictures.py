@@ -12,6 +12,6 @@ def write_pictures(folder: Path, classes: dict[str, int], *, shade: int = 200) -
         (folder / name).mkdir(parents=True)
         for number in range(count):
             corner = np.zeros((24, 30, 3), np.uint8)
-            corner[:12, : 10 * (place + 1)] = shade + number
+            corner[:12, : 6 * (place + 1)] = shade + number
             Image.fromarray(corner).save(folder / name / f"{number:03}.png")
     return folder

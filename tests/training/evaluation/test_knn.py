@@ -189,7 +189,7 @@ def test_the_command_prints_its_protocol_and_writes_figures_and_test_list(
     figures, names = tmp_path / "out" / "knn.json", tmp_path / "test.txt"
     run(
         *("--data", shapes, "--model", "pixels", "--size", "24", "--k", "3", "5"),
-        *("--json", figures, "--test-list", names, "--device", "cpu"),
+        *("--json", figures, "--test-list", names, "--device", "cpu", "--precision", "fp32"),
     )
     shown = capsys.readouterr().out
     assert "short side 24 (bicubic), centre crop 24; [CLS] after the final norm, L2; k = 3, 5" in shown

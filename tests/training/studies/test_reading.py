@@ -102,8 +102,8 @@ def test_differences_are_counted_against_the_noise_between_seeds():
     # The paper's b and c are less than a point apart, so that two differences are left.
     assert found.shows
     assert (
-        "from 1.4 points on (twice the standard error, 2 seeds). Of the 2 that the paper has, 2 show"
-        in (found.sentences[1])
+        "from 1.4 points on (twice the standard error, 2 seeds). The paper's (2): 2 seen here too"
+        in found.sentences[1]
     )
 
 
@@ -122,7 +122,7 @@ def test_the_noise_of_one_seed_is_that_of_counting():
 def test_only_variants_of_one_group_are_compared():
     two = [Variant("a", "a", Recipe(), 60.0, group="one"), Variant("b", "b", Recipe(), 50.0, group="two")]
     found = reading.pairs(STUDIES["heads"], two, [result("a", 40.0), result("b", 60.0)])
-    assert "Of the 0 that the paper has" in found.sentences[1]
+    assert "The paper's (0): 0 seen here too" in found.sentences[1]
 
 
 def test_the_table_has_the_paper_s_figure_beside_ours():

@@ -144,10 +144,11 @@ export default class Board extends Tab {
   showPlaced({ map, photo, x, y, neighbours }, name) {
     const explained = `Placed at the mean of its ${neighbours.length} nearest classes; t-SNE has no transform. Cosine distance to each class mean:`;
     this.placed = `${map} ${photo}`;
+    const opening = photo === this.lab.start.photo; // nobody chose it: the map keeps its colours
     this.scatter.show({
       chosen: null,
-      placed: { x, y, label: `your picture: ${name}` },
-      neighbours: neighbours.map(([other]) => other),
+      placed: { x, y, label: `photograph: ${name}` },
+      neighbours: opening ? [] : neighbours.map(([other]) => other),
     });
     this.describe(name, explained, neighbours);
     this.scatter.follow({ x, y });

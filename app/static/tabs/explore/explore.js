@@ -314,6 +314,7 @@ export default class Explorer extends Tab {
       encoding,
       numbers.flatMap((number) => heads.map((head) => tile(number, head))),
     );
+    this.chooseTile();
     await this.fetching.ask(async ({ signal }) => {
       for (const number of numbers) {
         const arrays = await encoding.arrays(quantity, number, signal);
@@ -337,7 +338,11 @@ export default class Explorer extends Tab {
       if (this.blocks[Number(number)] && (only ?? Number(number)) === Number(number))
         tellScale(scale, viewer.paint(canvas, head, maps[Number(number)], this.blocks[Number(number)]));
     }
-    this.grid.choose(`${viewer.arrays.number} ${viewer.shown}`);
+  }
+
+  /** Mark the tile that is on the stage: at once, unlike the maps, for the keyboard goes on from it. */
+  chooseTile() {
+    this.grid.choose(`${this.viewer.arrays.number} ${this.viewer.shown}`);
   }
 
   /** Bring a head of a block to the stage. @param {string} key */
@@ -354,6 +359,7 @@ export default class Explorer extends Tab {
     this.find(".lab-where").textContent = where;
     this.find(".lab-what").textContent = what;
     this.lab.speak(`${where}. ${what}.`);
+    this.chooseTile();
     this.repaint();
   }
 
