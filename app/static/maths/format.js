@@ -35,6 +35,6 @@ export function duration(seconds) {
 }
 
 /** Bytes written in base64. @param {string} text */
-function fromBase64(text) {
+export function fromBase64(text) {
   return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 }
