@@ -8,6 +8,8 @@ import torch
 import tyro
 
 from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.weights import load_model
+from training.commands.evaluate import throughput as command
 from training.commands.evaluate.throughput import Throughput
 from training.evaluation.throughput import measure
 
@@ -36,3 +38,21 @@ def test_the_command_tells_the_papers_speed_beside_ours(tmp_path: Path, capsys):
         "fp32",
         "bf16",
     ] * 2
+
+
+def test_an_interrupted_table_goes_on(tmp_path: Path, monkeypatch, capsys):
+    file, words = tmp_path / "out.json", ["--batch", "1", "--size", "32", "--repeats", "1"]
+
+    def run(*more: str) -> None:
+        tyro.cli(Throughput, args=[*words, "--json", str(file), *more]).run()
+
+    run("--models", "random:embedded", "--precisions", "fp32")
+    asked = []
+    monkeypatch.setattr(command, "load_model", lambda name: asked.append(name) or load_model(name))
+    run("--models", "random:embedded", "random:resnet50", "--precisions", "fp32")
+    assert asked == ["random:resnet50"]
+    assert f"random:embedded: stands in {file}" in capsys.readouterr().out
+    results = json.loads(file.read_text())["results"]
+    assert [one["model"] for one in results] == ["random:embedded", "random:resnet50"]
+    with pytest.raises(ValueError, match="holds throughput of another protocol: name another file"):
+        run("--models", "random:embedded", "--batch", "2")
