@@ -68,8 +68,8 @@ class Matching:
     """Pixels of the short side that the model sees."""
     ratio: float = 1.0
     """As in `segmentation match`."""
-    pictures: int = 8
-    """Photographs, evenly chosen among the tracked ones."""
+    pictures: int = 4
+    """Photographs, evenly chosen among the tracked ones; each takes a core a minute and a half."""
     json: Path | None = None
     """Write the figures to this file."""
 
