@@ -205,7 +205,7 @@ class Duplicates(Descriptors):
         if not -1 < self.least <= 1:
             raise ValueError(f"--least is {self.least}: expected a cosine, above -1 and at most 1")
         found = open_images(self.folder)
-        told = f"{self.told_view()}; groups of cosine {self.least:g} or more"
+        told = f"{self.told_view()}; groups of cosine {self.least:g} or more among {found}"
         print(told)
 
         def measure(model: LoadedModel) -> Figures:
