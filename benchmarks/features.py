@@ -69,7 +69,7 @@ class Features:
         model = load_model(self.model)
         view = View(self.size, model.mean, model.std)
         extractor = Extractor(model, view, precision="auto", device="cpu", engine=self.engine)
-        extractor.of(images.subset(range(256)))  # compiled, and read once
+        extractor.of(images.subset(range(min(256, len(images)))))  # compiled, and read once
         started = time.perf_counter()
         ours = extractor.of(images).features
         seconds = time.perf_counter() - started

@@ -68,8 +68,8 @@ class Matching:
     """Pixels of the short side that the model sees."""
     ratio: float = 1.0
     """As in `segmentation match`."""
-    pictures: int = 8
-    """Photographs, evenly chosen among the tracked ones."""
+    pictures: int = 4
+    """Photographs, evenly chosen among the tracked ones; each takes a core a minute and a half."""
     json: Path | None = None
     """Write the figures to this file."""
 
@@ -88,7 +88,7 @@ class Matching:
             "colour patches": partial(colours, size=self.size),
         }
         print(f"{self.pictures} photographs, short side {self.size}, ratio {self.ratio:g}, within one patch")
-        print(f"{'':<16}" + "".join(f"{name:>21}" for name in scenes) + f"{'PCK 0.1':>10}")
+        print(f"{'':<16}" + "".join(f"{name:>24}" for name in scenes) + f"{'PCK 0.1':>10}")
         figures: dict[str, dict[str, dict[str, float]]] = {}
         for who, encode in encoders.items():
             scores = {
@@ -101,7 +101,7 @@ class Matching:
                 for one in figures[who].values()
             ]
             pck = figures[who]["warped"]["pck"]
-            print(f"{who:<16}" + "".join(f"{cell:>21}" for cell in cells) + f"{100 * pck:>9.1f}%", flush=True)
+            print(f"{who:<16}" + "".join(f"{cell:>24}" for cell in cells) + f"{100 * pck:>9.1f}%", flush=True)
         print("share within one patch of the truth (a patch of B's grid at the scale that matched best),")
         print("of so many matches a pair; in brackets the least share and the fewest matches of a pair")
         if self.json is not None:

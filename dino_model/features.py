@@ -258,6 +258,11 @@ def _sound(images: Images, rows: Tensor) -> Extracted:
             images.read(index)
         except ImageError as error:
             broken.append(str(error))
+        else:
+            raise ValueError(
+                f"the feature kept of {images.names[index]} is NaN, though the picture can be read:"
+                " empty the folder of the cache"
+            )
     if len(broken) == len(images):
         raise ImageError(f"none of the {len(images)} pictures can be read; the first: {broken[0]}")
     kept = (~missing).nonzero()[:, 0]

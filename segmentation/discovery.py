@@ -6,6 +6,7 @@ back to pixels.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from typing import Any, Literal, NamedTuple
 
 import cv2
@@ -291,11 +292,12 @@ def _guided(
 
     guide, wanted = picture / 255.0, mask.astype(np.float64)
     guide_mean, wanted_mean = mean(guide), mean(wanted)
-    pairs = (guide[..., :, None] * guide[..., None, :]).reshape(*mask.shape, 9)
-    covariance = np.stack([mean(pairs[..., pair]) for pair in range(9)], axis=-1).reshape(*mask.shape, 3, 3)
-    covariance -= guide_mean[..., :, None] * guide_mean[..., None, :]
+    covariance = np.empty((*mask.shape, 3, 3))  # filled one by one: where windows are large, strips are, too
+    for one, other in combinations_with_replacement(range(3), 2):
+        pair = mean(guide[..., one] * guide[..., other]) - guide_mean[..., one] * guide_mean[..., other]
+        covariance[..., one, other] = covariance[..., other, one] = pair + smoothness * (one == other)
     joint = mean(guide * wanted[..., None]) - guide_mean * wanted_mean[..., None]
-    slope = np.linalg.solve(covariance + smoothness * np.eye(3), joint[..., None])[..., 0]
+    slope = np.linalg.solve(covariance, joint[..., None])[..., 0]
     offset = wanted_mean - (slope * guide_mean).sum(axis=-1)
     return ((mean(slope) * guide).sum(axis=-1) + mean(offset)).clip(0, 1)
 

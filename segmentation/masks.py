@@ -113,8 +113,8 @@ def best_head(masks: Mask, ground_truth: Mask, void: Mask | None = None) -> tupl
 def central_head(masks: Mask) -> int:
     """The head whose mask lies nearest the middle, where objects tend to be: a choice without ground truth.
 
-    Nearness is the mean squared distance of the mask's pixels from the centre, the picture being 1 × 1. What
-    the choice costs beside the best head stands in docs/embedded-model.md.
+    Nearness is the mean squared distance of the mask's pixels from the centre, the picture being 1 × 1. No
+    score is computed so: `best_head` is what `voc` and docs/embedded-model.md tell figures of.
 
     Args:
         masks: [heads, height, width]. Of equals the first is taken; an empty mask comes last.

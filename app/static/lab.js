@@ -15,7 +15,7 @@ const OTHER_MODELS = ["random:embedded", "embedded"];
 const SPEAK_AFTER = 500; // milliseconds of rest before a readout is spoken
 
 /** How the page opens. @param {Facts} facts @returns {State} */
-export function startOf({ start }) {
+function startOf({ start }) {
   const { model, size, example, clip, map } = start;
   const other = OTHER_MODELS.find((name) => name !== model) ?? model;
   const shown = { photo: example, name: "", second: "", secondName: "", clip, clipName: "" };

@@ -215,6 +215,8 @@ def test_trouble_with_a_picture_is_told_without_paths(encode, photo, monkeypatch
     [
         ("beit_base_patch16_224", {}, "alone do not tell its attention"),
         ("vit_base_patch16_siglip_224", {"dynamic_img_size": True}, r"no \[CLS\]"),
+        ("cait_xxs24_224", {}, r"no \[CLS\]"),
+        ("xcit_nano_12_p16_224", {}, r"no \[CLS\]"),
     ],
 )
 def test_models_whose_attention_does_not_follow_from_queries_keys_and_cls_are_refused(

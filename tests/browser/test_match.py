@@ -84,6 +84,25 @@ def test_pointer_lights_up_what_is_like_it_as_in_the_library(tab):
     assert f"{expected.max():.2f}" in tab.locator("#match .lab-what").nth(1).inner_text()
 
 
+def test_colours_of_what_lights_up_have_numbers(tab):
+    _point(tab)
+    tab.wait_for_function(f"() => {TAB}.hovered !== null")
+    scale = tab.locator("#match .lab-scale")
+    assert scale.count() == 1
+    assert scale.is_visible()
+    values = tab.evaluate(f"[...{TAB}.counterpart({TAB}.hovered).map]")
+    low, high = (
+        float(end.inner_text().split()[0].replace("\u2212", "-")) for end in scale.locator("span").all()
+    )
+    dark = np.median(values)  # half of the patches and all below: the map lights up what is more alike
+    assert low == pytest.approx(dark, abs=0.01)
+    assert low < high <= max(values) + 0.01
+    bar = scale.locator("i").bounding_box()
+    stage = _stage(tab, 1).bounding_box()
+    assert bar["y"] >= stage["y"] + stage["height"]
+    assert bar["width"] > stage["width"] / 3
+
+
 def test_click_pins_a_pair_that_stays_in_the_address_until_it_is_taken_back(tab, lab, open_page, address):
     _point(tab, press=True)
     _point(tab, press=True, at=(0.4, 0.5))
@@ -144,10 +163,16 @@ def test_photograph_without_texture_is_told_and_the_pair_stays(tab, tmp_path):
     expect(tab.locator("#match [data-example='']")).to_have_attribute("aria-pressed", "true")
 
 
-def test_phone_has_both_photographs_in_one_row(open_page, lab):
+def test_phone_has_both_photographs_in_one_row_and_not_more_lines_than_let_them_be_seen(open_page, lab):
     page = open_page(query=QUERY, ready=READY, width=390, height=844)
     left, right = (_stage(page, side).bounding_box() for side in (0, 1))
     assert left["y"] == right["y"]
     assert right["x"] + right["width"] <= 390
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.locator("#match .lab-scale i").bounding_box()["width"] > right["width"] * 0.9
+    drawn = _lines(page, "mutual")
+    assert drawn <= 39
+    many = len(page.evaluate(f"{TAB}.shown.matches"))
+    found = page.locator("#match .match-found").inner_text()
+    assert f"{many} mutual matches" + (f", the surest {drawn} drawn" if drawn < many else "") in found
     lab.screenshot(page, "match-phone")

@@ -216,6 +216,17 @@ def test_a_broken_picture_is_left_out_and_named(pictures: Images, vit: nn.Module
         keeping.of(pictures.subset([7]))
 
 
+def test_a_kept_nan_of_a_sound_picture_is_refused(pictures: Images, vit: nn.Module, tmp_path: Path):
+    cache = FeatureCache(tmp_path / "cache")
+    keeping = extractor(vit, Kind(), cache=cache)
+    damaged = keeping.of(pictures).features.clone()
+    damaged[3] = torch.nan
+    (file,) = cache.folder.iterdir()
+    cache.write(file, keeping.key(pictures), damaged)
+    with pytest.raises(ValueError, match=r"feature kept of 03\.png is NaN, though the picture can be read"):
+        keeping.of(pictures)
+
+
 def test_features_that_are_not_finite_are_refused(pictures: Images, vit: nn.Module, tmp_path: Path):
     class Broken(nn.Module):
         def forward(self, images: Tensor) -> Tensor:

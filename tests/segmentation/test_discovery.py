@@ -237,6 +237,7 @@ def test_the_guided_filter_needs_no_more_memory_for_a_larger_picture():
         most.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert most[1] < 1.2 * most[0]
+    assert most[0] < 280 * 300 * 2000  # bytes a pixel of a strip: windows of many pixels make strips large
 
 
 def test_box_jaccard_counts_pixels():

@@ -242,6 +242,15 @@ def test_nothing_wrong_is_scored_silently(write: Write, tmp_path: Path):
         score_folders(truth, guess, task="supervised")  # type: ignore[arg-type]
 
 
+def test_label_between_those_of_the_first_mask_is_named(write: Write):
+    masks = boxes(4, labels=(1, 7))
+    truth = write("truth/a", masks)
+    assert score_folders(truth, write("guess/a", masks)).dataset["J_mean"] == 1
+    masks[2] = np.where(masks[2] == 1, 3, masks[2]).astype(np.uint8)
+    with pytest.raises(DavisError, match=r"00002\.png has label 3.*\[0, 1, 7\]"):
+        score_folders(truth, write("wrong/a", masks))
+
+
 def test_too_many_proposals_and_void_as_a_proposal_are_refused(write: Write):
     truth = write("truth/a", boxes(4))
     many = [np.arange(40 * 60, dtype=np.uint8).reshape(40, 60) % 23] * 4

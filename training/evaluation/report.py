@@ -15,6 +15,8 @@ from training.evaluation.paper import ROW_OF, Published, published
 
 IMAGENET_CLASSES = 1000
 _KEYS = ("system", "architecture", "setting")
+_APART = ("model", "k", "labels", "precision")
+"""What tells rows apart stands first: a narrow screen shows it."""
 PAPERS_K = 20
 _OURS = {
     ("2", "k-NN top-1"): ("knn", "top1"),
@@ -45,7 +47,7 @@ _WORDS = {
     "images_per_second": ("images/s", 1),
     "parameters": ("parameters, M", 1e6),
     "flops": ("GFLOP a picture", 1e9),
-    "memory": ("GB a forward", 1e9),
+    "memory": ("MB a forward", 1e6),
     "size": ("pixels", 1),
 }
 """What figures are called in tables, and the unit they are told in, where their own names would not do."""
@@ -117,7 +119,8 @@ def ours(measured: Measured) -> Table:
     for result in measured.results:
         for figures in result.get("each", [result["figures"]]):
             rows.append({"model": result["model"], **figures})
-    names = [name for name in dict.fromkeys(key for row in rows for key in row) if _shown(rows, name)]
+    keys = dict.fromkeys([*_APART, *(key for row in rows for key in row)])
+    names = [name for name in keys if _shown(rows, name)]
     head = [_WORDS.get(name, (name.replace("_", " "), 1))[0] for name in names]
     return [head, *([_cell(row.get(name), name) for name in names] for row in rows)]
 

@@ -1,7 +1,9 @@
 """How fast networks look at pictures, and what they take: Table 1 of the paper, on this machine."""
 
+import ctypes
 import statistics
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ class Throughput:
     size: int
 
     def __str__(self) -> str:
-        memory = "unknown" if self.memory is None else f"{self.memory / 1e9:.2f} GB"
+        memory = "unknown" if self.memory is None else f"{self.memory / 1e6:,.0f} MB"
         tokens = f"{self.tokens} tokens, " if self.tokens else ""
         return (
             f"{self.precision}: {self.images_per_second:.1f} images/s, {self.parameters / 1e6:.1f} M"
@@ -127,6 +129,8 @@ def _peak(device: torch.device, forward: Any) -> int | None:
         return torch.cuda.max_memory_allocated(device) - before
     if device.type != "cpu" or not (_PROCESS / "clear_refs").exists():
         return None
+    with suppress(AttributeError):  # other systems' C libraries keep nothing
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed and kept for later would count as in use already
     (_PROCESS / "clear_refs").write_text("5")  # the peak falls back to what is in use now
     before = _status("VmRSS")
     forward()

@@ -132,6 +132,10 @@ def pairs(study: Study, variants: Sequence[Variant], results: Sequence[Result]) 
     sentences += [
         f"Reversed: {_called(better)} is below {_called(worse)}." for better, worse in reversed_[:3]
     ]
+    before = {v.name: fmean(r.untrained for r in of_variant(results, v.name)) for v in variants}
+    worse_now = [f"{_called(v)} ({before[v.name]:.1f} %)" for v in variants if means[v.name] < before[v.name]]
+    if worse_now:
+        sentences.append(f"Better before any training: {', '.join(worse_now)}.")
     shows = not reversed_ and 2 * len(same) >= total > 0
     said = "" if shows else f" ({len(reversed_)} reversed, {len(same)} of {total} there)"
     return Reading(

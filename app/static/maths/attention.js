@@ -100,7 +100,7 @@ function logits({ queries, keys, tokens, dim }, token, head) {
  * @param {Block} block @param {number} token @param {number} head
  * @returns {Float32Array} [patches]; sums to less than 1, the prefix tokens hold the rest
  */
-export function attentionRow(block, token, head) {
+function attentionRow(block, token, head) {
   const row = logits(block, token, head);
   const [, peak] = range(row);
   let total = 0;

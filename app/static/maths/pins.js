@@ -82,7 +82,7 @@ export function writtenPatch({ row, column }) {
 }
 
 /** The patch of "row,column", or null. @param {string} words @returns {Patch | null} */
-export function readPatch(words) {
+function readPatch(words) {
   const [, row, column] = /^(\d+),(\d+)$/.exec(words) ?? [];
   return row === undefined ? null : { row: Number(row), column: Number(column) };
 }

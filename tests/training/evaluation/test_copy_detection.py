@@ -106,7 +106,7 @@ def test_duplicates_of_a_folder_are_grouped_on_a_sheet(tmp_path: Path, capsys):
 def test_synthetic_copies_are_made_once_and_scored(tmp_path: Path, capsys):
     names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcdefghij"]
     photographs(tmp_path / "data", names)
-    words = ("--data", tmp_path / "data", "--size", "32", "--copies", "3", "--folder", tmp_path / "copies")
+    words = ("--data", tmp_path / "data", "--size", "32", "--copies", "3", "--output", tmp_path / "copies")
     words += ("--least", "0.9", "0.99")
     run(Synthetic, *words, "--model", "pixels")
     first = capsys.readouterr().out
@@ -119,13 +119,26 @@ def test_synthetic_copies_are_made_once_and_scored(tmp_path: Path, capsys):
     assert {file: file.stat().st_mtime_ns for file in kept} == kept
 
 
+def test_copies_stay_only_where_they_were_asked_for(tmp_path: Path, monkeypatch):
+    names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcdefghij"]
+    photographs(tmp_path / "data", names)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    words = ("--data", tmp_path / "data", "--size", "32", "--copies", "3", "--model", "pixels")
+    run(Synthetic, *words)
+    assert not [*(tmp_path / "here").iterdir()]
+    run(Synthetic, *words, "--cache", tmp_path / "cache")
+    assert len([*(tmp_path / "cache" / "copies").rglob("*.png")]) == 3 * len(COPIES)
+    assert not [*(tmp_path / "here").iterdir()]
+
+
 def test_other_pictures_are_never_scored_by_copies_of_the_first(tmp_path: Path, capsys):
     for folder, letters in (("one", "abcdefghij"), ("two", "klmnopqrst")):
         names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in letters]
         photographs(tmp_path / folder, names)
     for folder, copies in (("one", "3"), ("two", "3"), ("two", "4")):
         words = ("--data", tmp_path / folder, "--size", "32", "--copies", copies, "--model", "pixels")
-        run(Synthetic, *words, "--folder", tmp_path / "copies")
+        run(Synthetic, *words, "--output", tmp_path / "copies")
         assert "jpeg 10 100.0" in capsys.readouterr().out
 
 

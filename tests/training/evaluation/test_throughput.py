@@ -1,6 +1,7 @@
 """What a network takes: counted things against their formulas; the clock is only asked for being there."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 import tyro
 
 from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.weights import load_model
+from training.commands.evaluate import throughput as command
 from training.commands.evaluate.throughput import Throughput
 from training.evaluation.throughput import measure
 
@@ -25,6 +28,15 @@ def test_tokens_parameters_and_products_are_counted():
         measure(vit, size=64, batch=0, precision="fp32", device=torch.device("cpu"), repeats=1)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process its peak")
+def test_memory_that_an_earlier_forward_left_is_counted_again():
+    vit = create_backbone(BackboneConfig("vit_tiny", 8, 64, width=192, depth=2, heads=3))
+    for _ in range(2):  # the first leaves its blocks to the C library
+        found = measure(vit, size=224, batch=1, precision="fp32", device=torch.device("cpu"), repeats=1)
+    assert found.memory is not None
+    assert found.memory > 785 * 4 * 192 * 4  # what the MLP holds between its layers
+
+
 def test_the_command_tells_the_papers_speed_beside_ours(tmp_path: Path, capsys):
     words = ["--models", "random:vit_small/16", "random:embedded", "--batch", "1", "--size", "32"]
     file = tmp_path / "out.json"
@@ -36,3 +48,21 @@ def test_the_command_tells_the_papers_speed_beside_ours(tmp_path: Path, capsys):
         "fp32",
         "bf16",
     ] * 2
+
+
+def test_an_interrupted_table_goes_on(tmp_path: Path, monkeypatch, capsys):
+    file, words = tmp_path / "out.json", ["--batch", "1", "--size", "32", "--repeats", "1"]
+
+    def run(*more: str) -> None:
+        tyro.cli(Throughput, args=[*words, "--json", str(file), *more]).run()
+
+    run("--models", "random:embedded", "--precisions", "fp32")
+    asked = []
+    monkeypatch.setattr(command, "load_model", lambda name: asked.append(name) or load_model(name))
+    run("--models", "random:embedded", "random:resnet50", "--precisions", "fp32")
+    assert asked == ["random:resnet50"]
+    assert f"random:embedded: stands in {file}" in capsys.readouterr().out
+    results = json.loads(file.read_text())["results"]
+    assert [one["model"] for one in results] == ["random:embedded", "random:resnet50"]
+    with pytest.raises(ValueError, match="holds throughput of another protocol: name another file"):
+        run("--models", "random:embedded", "--batch", "2")

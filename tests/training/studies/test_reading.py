@@ -112,6 +112,7 @@ def test_a_reversed_difference_is_named_and_denies_the_conclusion():
     found = reading.pairs(STUDIES["heads"], variants(PAPER), results)
     assert not found.shows
     assert "Reversed: a is below b." in found.sentences
+    assert "Better before any training: a (45.0 %), c (45.0 %)." in found.sentences
     assert "does not show" in found.sentences[-1]
 
 

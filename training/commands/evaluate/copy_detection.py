@@ -1,8 +1,11 @@
 """`python -m training evaluate copy-detection`, `… synthetic` and `… duplicates`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -40,8 +43,8 @@ SOURCE = (
 class Descriptors(Evaluation):
     """Evaluations with [CLS] beside GeM of the patches, of pictures squashed to a square."""
 
-    size: int = 224
-    """Side of the square in pixels; the paper has 224 for ViT-B/16 and 320 for ViT-B/8."""
+    size: int = 112
+    """Side of the square in pixels."""
 
     def view(self, model: LoadedModel) -> View:
         """What the model is shown."""
@@ -63,6 +66,8 @@ class CopyDetection(Descriptors):
 
     data: Path
     """Copydays as published: folders `original` and `strong`."""
+    size: int = field(default=224, kw_only=True)
+    """Side of the square in pixels; the paper has 224 for ViT-B/16 and 320 for ViT-B/8."""
     distractors: Path | None = None
     """Pictures to hide the originals among; the paper has 10,000 of YFCC100M."""
     whitening: Path | None = None
@@ -109,26 +114,38 @@ class Synthetic(Descriptors):
 
     data: Path
     """FOLDER, uncompressed TAR or LIST, a folder for each class; every fifth picture is a place to look."""
-    size: int = field(default=112, kw_only=True)
-    """Side of the square in pixels."""
     copies: int = 200
     """Pictures that are copied, in each way once."""
     seed: int = 0
     """Of the copies."""
     least: tuple[float, ...] = ()
     """Cosines of `copy-detection duplicates` to judge: how many copies each finds, and what it mistakes."""
-    folder: Path = Path("copies")
-    """Where the copies are written, by what they are made from; those that are there already are taken."""
+    output: Path | None = None
+    """Folder to keep the copies in, by what they are made from: those that are there already are taken. Left
+    out, they stand beside the features in --cache, or go when the figures are told."""
 
     def run(self) -> None:
         """Make copies, compute, print."""
         files.make_room(self.json)
+        with self._folder() as folder:
+            self._judge(folder)
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """Where the copies stand while they are looked at."""
+        if kept := self.output or (self.cache and self.cache / "copies"):
+            yield kept
+        else:
+            with TemporaryDirectory() as folder:
+                yield Path(folder)
+
+    def _judge(self, folder: Path) -> None:
         images = open_images(self.data)
         database = images.subset(split_every_fifth(images, (BACKGROUND,))[1])
         if not 1 <= self.copies <= len(database):
             raise ValueError(f"--copies is {self.copies}: choose 1 to {len(database)}")
         chosen = np.random.default_rng(self.seed).choice(len(database), self.copies, replace=False)
-        copied = {how: self._copies(database, chosen, how) for how in COPIES}
+        copied = {how: self._copies(database, chosen, how, folder / how.replace(" ", "-")) for how in COPIES}
         told = (
             f"{self.told_view()}; {self.copies} pictures copied in each way (seed {self.seed}), looked for"
             f" among {len(database):,} of {self.data.name}; no whitening"
@@ -157,9 +174,9 @@ class Synthetic(Descriptors):
         described = {"told": told, "data": self.data.name, "own_data": True}
         self.collect("copies", described, measure)
 
-    def _copies(self, database: Images, chosen: NDArray[np.int64], how: str) -> Images:
-        """The copies of one kind, in the order of `chosen`."""
-        folder, names = self.folder / how.replace(" ", "-"), []
+    def _copies(self, database: Images, chosen: NDArray[np.int64], how: str, folder: Path) -> Images:
+        """The copies of one kind in a folder, in the order of `chosen`."""
+        names = []
         for number in chosen.tolist():
             content = blake2b(database.read_bytes(number), digest_size=8).hexdigest()
             names.append(f"{content}-{self.seed}.png")
@@ -177,7 +194,8 @@ class Duplicates(Descriptors):
     folder: Positional[Path]
     """FOLDER, uncompressed TAR or LIST."""
     least: float = 0.97
-    """Cosine of descriptors from which two pictures are nearly the same."""
+    """Cosine of descriptors from which two pictures are nearly the same. The default is measured for the
+    embedded model at this --size; `copy-detection synthetic --least` measures it for others."""
     output: Path = Path("duplicates.jpg")
     """Contact sheet to write: a row for each group, at most 40 groups of 8."""
 
@@ -187,7 +205,7 @@ class Duplicates(Descriptors):
         if not -1 < self.least <= 1:
             raise ValueError(f"--least is {self.least}: expected a cosine, above -1 and at most 1")
         found = open_images(self.folder)
-        told = f"{self.told_view()}; groups of cosine {self.least:g} or more"
+        told = f"{self.told_view()}; groups of cosine {self.least:g} or more among {found}"
         print(told)
 
         def measure(model: LoadedModel) -> Figures:

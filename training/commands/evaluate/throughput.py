@@ -8,6 +8,7 @@ from dino_model.device import ComputePrecision, choose_device
 from dino_model.weights import load_model
 from training.commands.evaluate.base import Figures
 from training.evaluation.paper import published
+from training.evaluation.report import read_measured
 from training.evaluation.throughput import measure
 
 NETWORKS = {
@@ -37,19 +38,24 @@ class Throughput:
     device: str = "auto"
     """Where the models run: auto, cpu, cuda or mps."""
     json: Path | None = None
-    """Write the figures here."""
+    """Write the figures here, each at once; those that stand there already are not measured again."""
 
     def run(self) -> None:
-        """Measure, print; what is measured is written at once."""
+        """Measure, print."""
         files.make_room(self.json)
         device = choose_device(self.device)
         told = f"{self.batch} random pictures of {self.size} pixels a forward, on {device}"
         print(told)
-        results: list[Figures] = []
+        results = self._measured(told)
+        done = {(one["model"], one["figures"]["precision"]) for one in results}
         for name in self.models:
+            missing = [precision for precision in self.precisions if (name, precision) not in done]
+            if not missing:
+                print(f"{name}: stands in {self.json}")
+                continue
             model = load_model(name)
             print(name, flush=True)
-            for precision in self.precisions:
+            for precision in missing:
                 found = measure(
                     model.backbone,
                     size=self.size,
@@ -68,3 +74,12 @@ class Throughput:
             for one in published():
                 if one.table == "1" and one.architecture == NETWORKS.get(name) and "images" in one.measure:
                     print(f"  the paper: {one.value:g} {one.measure}, {one.where}")
+
+    def _measured(self, told: str) -> list[Figures]:
+        """What an interrupted command left."""
+        if self.json is None or not self.json.exists():
+            return []
+        found = read_measured(self.json)
+        if found.name != "throughput" or found.protocol.get("told") != told:
+            raise ValueError(f"{self.json} holds {found.name} of another protocol: name another file")
+        return [dict(one) for one in found.results]

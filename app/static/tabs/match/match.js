@@ -24,6 +24,7 @@ import { Stage } from "../../widgets/stage.js";
  */
 
 const SHOWN = 100; // lines, of the surest matches
+const ROOM = 10; // pixels of the pair's width that each of them takes: more would hide the photographs of a phone
 const TURN = 20; // degrees, of the second photograph where none is chosen
 const REST = 150; // milliseconds after which the slider's ratio is asked for
 
@@ -156,16 +157,16 @@ export default class Matching extends Tab {
     this.left.show(a);
     this.right.show(b);
     this.pins.read({ pins, patch }, a);
-    this.find(".match-found").textContent = this.words(matched);
     this.render();
     this.root.dataset.token = `${a.token} ${b.token} ${this.ratio}`; // says that both are on the screen
   }
 
-  /** @param {Matched} matched */
-  words({ matches, scale, scales }) {
-    const many = matches.length > SHOWN ? `, of which the surest ${SHOWN} are drawn` : "";
-    if (!matches.length) return `No patches match at ${scales.join(", ")} of the second's size: ask one by one.`;
-    return `${matches.length} mutual matches${many}; the second at ${scale} of its size, of ${scales.join(", ")}.`;
+  /** @param {Matched} matched @param {number} drawn  how many lines */
+  words({ matches, scale, scales }, drawn) {
+    const tried = `at ${scales.slice(0, -1).join(", ")} and ${scales.at(-1)} times its size`;
+    if (!matches.length) return `No patches match, with the second photograph ${tried}: ask one by one.`;
+    const some = drawn && drawn < matches.length ? `, the surest ${drawn} drawn` : "";
+    return `${matches.length} mutual matches${some}. The second photograph was tried ${tried}; ${scale} matches most.`;
   }
 
   // ---- pins
@@ -283,7 +284,9 @@ export default class Matching extends Tab {
       x: (x + 0.5) / width,
       y: (y + 0.5) / height,
     });
-    const mutual = this.tools.lines.checked ? matches.slice(0, SHOWN) : [];
+    const most = Math.min(SHOWN, Math.round(box.width / ROOM));
+    const mutual = this.tools.lines.checked ? matches.slice(0, most) : [];
+    this.find(".match-found").textContent = this.words(shown, mutual.length);
     const ends = (/** @type {Match} */ match) => [share(match.a, a), share(match.b, b)];
     render(
       [
