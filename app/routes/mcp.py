@@ -7,7 +7,6 @@ Source: modelcontextprotocol.io, specification 2025-06-18, "Streamable HTTP", "L
 """
 
 import base64
-import binascii
 import json
 from http import HTTPStatus
 from typing import Any
@@ -20,7 +19,7 @@ from starlette.types import Message
 from app.routes.asking import Answer
 from app.security import UPLOADS
 
-VERSIONS = ("2025-06-18", "2025-03-26")
+VERSION = "2025-06-18"  # the one before wants batches answered
 INSTRUCTIONS = (
     "A vision transformer trained without labels. Send a photograph with `photos`, or name an example such "
     "as kitten, sheep or owl; `encode` it, and ask everything else with the token of its answer."
@@ -56,7 +55,7 @@ def routes() -> APIRouter:
             number = asked.get("id")
             if "id" not in asked:  # a notification
                 return Response(status_code=202)
-            result = await _result(request, str(asked["method"]), asked.get("params") or {})
+            result = await _result(request, str(asked["method"]), _params(asked))
             told: Answer = {"result": result}
         except _Wrong as error:
             told = {"error": {"code": error.code, "message": str(error)}}
@@ -75,11 +74,17 @@ def _question(body: bytes) -> dict[str, Any]:
     return asked
 
 
+def _params(asked: dict[str, Any]) -> dict[str, Any]:
+    params = asked.get("params") or {}
+    if not isinstance(params, dict):
+        raise _Wrong(WRONG_ARGUMENTS, "The params must be an object, by name.")
+    return params
+
+
 async def _result(request: Request, method: str, params: dict[str, Any]) -> Answer:
     if method == "initialize":
-        wanted = params.get("protocolVersion")
         return {
-            "protocolVersion": wanted if wanted in VERSIONS else VERSIONS[0],
+            "protocolVersion": VERSION,
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "dino-attention-lab", "version": "1"},
             "instructions": INSTRUCTIONS,
@@ -114,14 +119,16 @@ def _tool(path: str, told: Answer, schema: Answer) -> Answer:
 async def _called(request: Request, params: dict[str, Any]) -> Answer:
     """What a tool answers; a refusal is an answer too, so that a model can mend what it asked."""
     name, arguments = params.get("name"), params.get("arguments") or {}
-    if name not in _tools(request.app) or not isinstance(arguments, dict):
+    if not isinstance(name, str) or name not in _tools(request.app):
         raise _Wrong(WRONG_ARGUMENTS, f"There is no tool {name}: ask for tools/list.")
+    if not isinstance(arguments, dict):
+        raise _Wrong(WRONG_ARGUMENTS, f"The arguments of {name} must be an object, by name.")
     path, query, body = f"/api/{name}", "", json.dumps(arguments).encode()
     if path in UPLOADS:
         query = urlencode({"name": arguments["name"]} if "name" in arguments else {})
         try:
             body = base64.b64decode(str(arguments.get("content", "")), validate=True)
-        except binascii.Error as error:
+        except ValueError as error:
             raise _Wrong(WRONG_ARGUMENTS, "The content must be a file in base64.") from error
     status, content = await _asked(request, path, query, body)
     answer = json.loads(content)
