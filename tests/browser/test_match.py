@@ -148,6 +148,26 @@ def test_smaller_ratio_keeps_fewer_and_surer_matches(tab):
     assert all(match["ratio"] <= 0.8 for match in after)
 
 
+def test_directions_of_a_pair_are_fetched_once_whatever_the_ratio(tab):
+    asked = []
+    tab.on("request", lambda request: "/directions" in request.url and asked.append(request.url))
+    pair = tab.locator(".match").get_attribute("data-token").rpartition(" ")[0]
+    for ratio in (99, 98):
+        tab.locator("#match input[name=ratio]").fill(str(ratio))
+        expect(tab.locator(".match")).to_have_attribute("data-token", f"{pair} {ratio / 100}", timeout=60_000)
+    assert asked == []
+
+
+def test_patch_under_the_pointer_is_dropped_where_there_are_fewer(tab):
+    _point(tab, at=(0.97, 0.97))
+    tab.wait_for_function(f"() => {TAB}.hovered !== null")
+    before = tab.evaluate(f"{TAB}.hovered")
+    tab.evaluate("page.lab.change({ size: 64 })")
+    tab.wait_for_function(f"() => {TAB}.shown.a.rows <= {before['row']}", timeout=60_000)
+    row, rows = tab.evaluate(f"[{TAB}.patch?.row ?? 0, {TAB}.shown.a.rows]")
+    assert row < rows
+
+
 def test_second_photograph_of_ones_own_is_opened_and_not_in_the_address(tab, picture):
     tab.set_input_files("#match input[type=file]", picture("mine.png"))
     tab.wait_for_function(f"() => {TAB}.shown.b.name === 'mine.png'", timeout=60_000)

@@ -26,6 +26,7 @@ import { Stage } from "../../widgets/stage.js";
 const SHOWN = 100; // lines, of the surest matches
 const ROOM = 10; // pixels of the pair's width that each of them takes: more would hide the photographs of a phone
 const TURN = 20; // degrees, of the second photograph where none is chosen
+const MATCH = 200; // bytes that one takes, about
 const REST = 150; // milliseconds after which the slider's ratio is asked for
 
 export default class Matching extends Tab {
@@ -130,15 +131,25 @@ export default class Matching extends Tab {
   async matched(a, b, listening) {
     const asked = { a: a.token, b: b.token, ratio: this.ratio };
     const key = JSON.stringify(asked);
-    const known = memory.get(key);
-    if (known) return known;
-    const { scale, scales, seen, matches } = await askSlowly("api/match", asked, listening);
+    let told = memory.get(key);
+    if (!told) {
+      told = await askSlowly("api/match", asked, listening);
+      memory.put(key, told, MATCH * told.matches.length);
+    }
+    const { scale, scales, seen, matches } = told;
     const best = new Encoding(seen, b.name);
-    const query = new URLSearchParams({ a: a.token, b: best.token });
-    const bytes = await askBytes(`api/match/directions?${query}`, { signal: listening.signal });
+    return { a, b: best, scale, scales, matches, directions: await this.directions(a, best, listening) };
+  }
+
+  /** What cosines are computed from, whatever the ratio; fetched once. @param {Encoding} a @param {Encoding} b @param {Listening} listening @returns {Promise<Features>} */
+  async directions(a, b, { signal }) {
+    const address = `api/match/directions?${new URLSearchParams({ a: a.token, b: b.token })}`;
+    const known = memory.get(address);
+    if (known) return known;
+    const bytes = await askBytes(address, { signal });
     const prefix = a.rows * a.columns;
-    const directions = decodeTokens(bytes, { heads: 1, tokens: prefix + best.rows * best.columns, prefix });
-    return memory.put(key, { a, b: best, scale, scales, matches, directions }, 2 * bytes.byteLength);
+    const directions = decodeTokens(bytes, { heads: 1, tokens: prefix + b.rows * b.columns, prefix });
+    return memory.put(address, directions, 2 * bytes.byteLength);
   }
 
   /** What cannot be had gives way to what is seen. @param {Question} refused */
@@ -152,7 +163,7 @@ export default class Matching extends Tab {
   show(matched) {
     const { a, b } = matched;
     const { pins, patch } = this.lab.state;
-    if (this.shown?.a.photo !== a.photo || this.shown.b.photo !== b.photo) this.hovered = null;
+    if (this.shown?.a.token !== a.token) this.hovered = null; // at another size it may be beyond the last
     this.shown = matched;
     this.left.show(a);
     this.right.show(b);
