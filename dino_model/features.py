@@ -120,6 +120,8 @@ class Extractor:
             raise ValueError(f"batch_size is {self.batch_size}, expected at least 1")
         if self.kind.pool == "grid" and self.view.framing in ("short-side", "long-side"):
             raise ValueError("patches on their grid need pictures of one size: choose another framing")
+        if self.engine == "openvino" and self.kind != CLS:
+            raise ValueError(f"OpenVINO gives [CLS] alone, no {self.kind}: choose the engine torch, or auto")
 
     def of(
         self, images: Images, *, boxes: Sequence[Box | None] | None = None, track: Track = iter

@@ -60,7 +60,8 @@ def held(path: Path) -> Iterator[None]:
             except OSError as error:
                 if error.errno in (errno.ENOLCK, errno.ENOTSUP):
                     raise OSError(error.errno, "its file system keeps no locks", str(path)) from None
-                raise Held(path.read_text(encoding="utf-8").strip() or "another process") from None
+                file.seek(0)  # not by its name: the holder may end, and take the file away, any moment
+                raise Held(file.read().strip() or "another process") from None
             if not _is_at(
                 file, path
             ):  # whoever held it took it away while we waited: another may hold a new one

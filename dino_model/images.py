@@ -363,7 +363,9 @@ def _tars(source: str) -> list[shards.Shard]:
 def _of_tars(tars: list[shards.Shard], exclude: str | Path | None) -> Images:
     """Pictures of tars, as the kept index of all of them has them."""
     unwanted = _bytes(Path(exclude), str(exclude)).decode("utf-8", "replace") if exclude else ""
-    arrays, told = shards.joint(tars, partial(_index, tars, exclude), unwanted)
+    stamps = tuple(map(shards.stamp, tars))
+    named = (*shards.titles(tars), *sorted(SUFFIXES), unwanted)
+    arrays, told = shards.joint(tars, stamps, partial(_index, tars, exclude), *named)
     first = tars[0]
     return Images(
         names=Texts(arrays["letters"], arrays["ends"]),
@@ -374,7 +376,7 @@ def _of_tars(tars: list[shards.Shard], exclude: str | Path | None) -> Images:
         ignored=int(told["ignored"]),
         tars=tuple(tars),
         tar_of=Numbers(arrays["tar_of"]) if len(tars) > 1 else None,
-        stamps=tuple(map(shards.stamp, tars)),
+        stamps=stamps,
         known_inventory=told["inventory"],
     )
 

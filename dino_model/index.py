@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from dino_model import files
@@ -132,9 +133,16 @@ def letters_of(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def keep(path: Path, arrays: Mapping[str, np.ndarray], told: Mapping[str, str]) -> None:
-    """Write arrays, and what else is told of them, as a safetensors file: whole or not at all."""
+    """Write arrays, and what else is told of them, as a safetensors file: whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     with files.replacing(path) as beside:
-        save_file(dict(arrays), beside, dict(told))
+        try:
+            save_file(dict(arrays), beside, dict(told))
+        except SafetensorError as error:  # as the library tells a full disk
+            raise OSError(f"{path} cannot be written: {error}") from error
 
 
 def mapped(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:

@@ -1,11 +1,14 @@
 """Processes that compute together; without a process group there is one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import torch.distributed as dist
 
 Row = TypeVar("Row")
+_alone: ContextVar[bool] = ContextVar("alone", default=False)
 Result = TypeVar("Result")
 Compute = Callable[[range], list[Row]]
 
@@ -77,5 +80,15 @@ def _broadcast(message: Any) -> Any:
     return told[0]
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Within the block this process is the only one: nothing is asked of the others, or waited for."""
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
+
+
 def _initialised() -> bool:
-    return dist.is_available() and dist.is_initialized()
+    return not _alone.get() and dist.is_available() and dist.is_initialized()

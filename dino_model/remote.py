@@ -66,16 +66,17 @@ def read(url: str, offset: int, size: int, version: object) -> bytes:
     """
     key = sha256(f"{url}\0{version}\0{offset}\0{size}".encode()).hexdigest()
     kept = cache_folder() / "shards" / key[:2] / key[2:34]
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # most often: it is not there
         return kept.read_bytes()
     with _plain(url):
         system, path = fsspec.url_to_fs(url)
         data = cast(bytes, system.cat_file(path, offset, offset + size))
     room = room_in_bytes() // BUCKETS
-    if len(data) <= room:
-        with files.replacing(kept) as beside:
-            beside.write_bytes(data)
-        _make_room(kept.parent, room)
+    if len(data) == size <= room:  # what is cut short may be whole the next time
+        with suppress(OSError):  # where nothing can be kept it is read anew each time
+            with files.replacing(kept) as beside:
+                beside.write_bytes(data)
+            _make_room(kept.parent, room)
     return data
 
 

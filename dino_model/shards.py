@@ -83,7 +83,8 @@ def _listed(path: Path) -> list[Shard]:
 
 def titles(shards: Sequence[Shard]) -> list[str]:
     """What the folder of each one's pictures is called: its name, with folders above if names are alike."""
-    names = [PurePosixPath(str(shard).partition("://")[2] or str(shard)).with_suffix("") for shard in shards]
+    whole = [str(shard).partition("://")[2] or str(shard) for shard in shards]
+    names = [PurePosixPath(name.removesuffix(".tar").removesuffix(".txt")) for name in whole]
     for depth in range(1, max(len(name.parts) for name in names) + 1):
         found = ["/".join(name.parts[-depth:]).lstrip("/") for name in names]
         if len(set(found)) == len(set(names)):
@@ -162,11 +163,17 @@ def _stamp(stat: os.stat_result) -> Stamp:
 
 
 def joint(
-    tars: Sequence[Shard], make: Callable[[], tuple[dict[str, np.ndarray], dict[str, str]]], *more: str
+    tars: Sequence[Shard],
+    stamps: Sequence[Stamp],
+    make: Callable[[], tuple[dict[str, np.ndarray], dict[str, str]]],
+    *more: str,
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """What `make` makes of these tars, and of what `more` tells, mapped from the cache once it was made."""
-    stamps = (str((_place(shard), *stamp(shard))) for shard in tars)
-    kept = cache_folder() / "tars" / f"{_digest(VERSION, *stamps, *more)}.safetensors"
+    """What `make` makes of these tars, and of what `more` tells, mapped from the cache once it was made.
+
+    `stamps` are taken before: a tar that changes while its index is made is found out when it is read.
+    """
+    places = (str((_place(shard), *known)) for shard, known in zip(tars, stamps, strict=True))
+    kept = cache_folder() / "tars" / f"{_digest(VERSION, *places, *more)}.safetensors"
     if not kept.is_file():
         arrays, told = make()
         try:

@@ -5,7 +5,9 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 
+from dino_model import index
 from dino_model.index import Numbers, Texts, keep, letters_of, mapped
 
 NAMES = ("a/1.png", "b/äöü.png", "", "z/\N{SNOWMAN}.jpg")
@@ -55,3 +57,13 @@ def test_another_process_maps_the_file_instead_of_being_sent_it(columns, tmp_pat
     assert len(sent) < 1000 < len(pickle.dumps(many))
     assert isinstance(pickle.loads(sent).letters, np.memmap)
     assert pickle.loads(pickle.dumps((texts, numbers.take(np.array([1]))))) == (NAMES, ((2, 3),))
+
+
+def test_a_full_disk_is_an_error_of_the_system_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr(index, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        keep(tmp_path / "index", {"ends": np.arange(3)}, {})
+    assert not list(tmp_path.iterdir())

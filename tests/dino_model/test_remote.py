@@ -75,3 +75,18 @@ def test_what_is_not_there_is_named(shards, monkeypatch):
     monkeypatch.setenv("DINO_SHARD_CACHE", "much")
     with pytest.raises(ShardError, match="DINO_SHARD_CACHE is 'much'"):
         images.read(0)
+
+
+def test_what_is_cut_short_is_asked_for_again(shards, tmp_path):
+    url = f"{shards}/0.tar"
+    with fsspec.open(url, "rb") as file:
+        whole = file.read()
+    assert len(remote.read(url, 0, len(whole) + 5, 1)) == len(whole)  # as a truncated answer
+    assert not list((tmp_path / "cache").rglob("*"))
+    remote.read(url, 0, len(whole), 1)
+    assert len([path for path in (tmp_path / "cache").rglob("*") if path.is_file()]) == 1
+
+
+def test_where_nothing_can_be_kept_it_is_read_all_the_same(shards, tmp_path):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    assert len(remote.read(f"{shards}/0.tar", 0, 512, 1)) == 512

@@ -3,6 +3,7 @@
 import io
 import os
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -176,3 +177,17 @@ def test_without_a_place_to_keep_it_an_index_is_made_each_time(tmp_path, monkeyp
     (tmp_path / "cache").write_text("no folder")
     tar = write(tmp_path / "a" / "0.tar", {"x.png": png(7)})
     assert int(open_images(tar).read(0)[0, 0, 0]) == 7
+
+
+def test_dots_in_the_names_of_folders_are_no_suffixes():
+    assert shards.titles([Path("people/dr.smith"), Path("people/dr.jones")]) == ["dr.smith", "dr.jones"]
+    assert shards.titles([Path("v1.0/train.tar"), Path("v1.1/train.tar")]) == ["v1.0/train", "v1.1/train"]
+
+
+def test_other_names_of_the_same_tars_have_an_index_of_their_own(tmp_path):
+    for number, name in enumerate(("cat", "dog")):
+        blob = write(tmp_path / "blobs" / f"h{number}.tar", {f"{i}.png": png(i) for i in range(2)})
+        (tmp_path / "named").mkdir(exist_ok=True)
+        (tmp_path / "named" / f"{name}.tar").symlink_to(blob)
+    assert open_images(tmp_path / "blobs" / "*.tar").classes == ("h0", "h1")
+    assert open_images(tmp_path / "named" / "*.tar").classes == ("cat", "dog")

@@ -105,7 +105,7 @@ def test_jupyter_opens_a_lesson_as_a_notebook(tmp_path):
     for stamp in ("installed", "installed-notebooks"):
         (tmp_path / f".{stamp}").touch()
     asked = subprocess.run(
-        ["make", "-n", "lab", f"VENV={tmp_path}"],
+        ["make", "--no-print-directory", "-n", "lab", f"VENV={tmp_path}"],
         cwd=execute.LESSONS.parent, capture_output=True, text=True, check=True,
     ).stdout.replace("\\\n", "")  # fmt: skip
     setting, start_jupyter = asked.strip().splitlines()[-2:]

@@ -1,13 +1,17 @@
 """Operations of a step, counted by PyTorch and by hand."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from dino_model import ranks
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from training import utilisation
 from training.crops import CropConfig
 from training.methods.dino import DINOConfig
+from training.methods.swav import SwAVConfig
 from training.recipes import OptimizerConfig, Recipe
 from training.utilisation import peak, picture_flops, share_of_peak
 
@@ -40,6 +44,17 @@ def test_operations_are_those_counted_by_hand():
     blocks, embedding = encoder(32)
     total += 2 * (blocks + embedding + head + prototypes)  # the teacher
     assert picture_flops(RECIPE) == pytest.approx(total, rel=0.01)
+
+
+def test_beside_other_processes_they_are_counted_alone(monkeypatch):
+    """SwAV asks all ranks for their prototypes: here that would fail, there is no process group."""
+    swav = replace(RECIPE, method=SwAVConfig())
+    expected = picture_flops(swav)
+    monkeypatch.setattr(ranks.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(ranks.dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(ranks.dist, "get_rank", lambda: 0)
+    assert ranks.world() == 2
+    assert picture_flops(swav) == expected
 
 
 @pytest.mark.parametrize(

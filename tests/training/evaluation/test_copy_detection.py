@@ -119,6 +119,15 @@ def test_synthetic_copies_are_made_once_and_scored(tmp_path: Path, capsys):
     assert {file: file.stat().st_mtime_ns for file in kept} == kept
 
 
+def test_a_broken_picture_among_those_looked_through_moves_no_other(tmp_path: Path):
+    names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcde"]
+    photographs(tmp_path / "data", names)
+    (tmp_path / "data" / "q" / "qee.jpg").write_bytes(b"no picture")  # the last of the two that are tested
+    words = ("--data", tmp_path / "data", "--size", "32", "--copies", "1", "--seed", "1")
+    with pytest.raises(ValueError, match="1 of the pictures looked through cannot be read"):
+        run(Synthetic, *words, "--model", "pixels")
+
+
 def test_copies_stay_only_where_they_were_asked_for(tmp_path: Path, monkeypatch):
     names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcdefghij"]
     photographs(tmp_path / "data", names)

@@ -4,6 +4,7 @@ import json
 import pickle
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -168,3 +169,23 @@ def test_settings_that_cannot_be_are_one_sentence(tmp_path: Path):
         run(*words, "--recipe", "other")
     with pytest.raises(ValueError, match="--batch at least 2"):
         run(*words, "--batch", "1")
+    shapes = write_pictures(tmp_path / "shapes", {"a": 5, "b": 5})
+    with pytest.raises(ValueError, match="no loss scaling for fp16"):
+        run(
+            "--data",
+            shapes,
+            "--output",
+            tmp_path / "out",
+            "--model",
+            "random:embedded",
+            "--engine",
+            "openvino",
+        )
+
+
+def test_networks_whose_names_differ_behind_a_dot_have_files_of_their_own(tmp_path: Path):
+    tuning = Finetune(data=tmp_path / "shapes", output=tmp_path)
+    names = [
+        tuning._written(SimpleNamespace(name=name)).name for name in ("runs/a.lr1", "runs/a.lr2", "b.pth")
+    ]
+    assert names == [f"{stem}-on-shapes.safetensors" for stem in ("runs_a.lr1", "runs_a.lr2", "b")]

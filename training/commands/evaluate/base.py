@@ -49,7 +49,8 @@ class Evaluation(ComputeOptions):
             model = (
                 pixel_model() if name == "pixels" else load_model(name, checkpoint_key=self.checkpoint_key)
             )
-            print(f"{model.name}: {model.source}; {precision} on {device}", flush=True)
+            by = "" if self.engine == "torch" else f", engine {self.engine}"
+            print(f"{model.name}: {model.source}; {precision} on {device}{by}", flush=True)
             yield model
 
     def extract(
@@ -102,7 +103,8 @@ class Evaluation(ComputeOptions):
             told = {"model": model.name, "source": model.source, **found}
             results.append(told | {"paper": [asdict(one) | {"value": one.value} for one in paper]})
             if self.json:
-                settings = {"precision": self.chosen_precision(), "device": str(choose_device(self.device))}
+                where = {"device": str(choose_device(self.device)), "engine": self.engine}
+                settings = {"precision": self.chosen_precision(), **where}
                 files.write_json(
                     self.json, {"name": name, "protocol": protocol | settings, "results": results}
                 )

@@ -153,7 +153,13 @@ class Synthetic(Descriptors):
         print(told)
 
         def measure(model: LoadedModel) -> Figures:
-            features = self.describe(model, database).features
+            among = self.describe(model, database)
+            if among.broken:  # their rows would be missing, and all places wrong
+                raise ValueError(
+                    f"{len(among.broken)} of the pictures looked through cannot be read, as told above: "
+                    "take them out of the folder"
+                )
+            features = among.features
             close = {
                 how: similarity(self.describe(model, found).features, features)
                 for how, found in copied.items()
@@ -163,8 +169,8 @@ class Synthetic(Descriptors):
             figures = {"map": float(np.mean(list(figures.values()))), **figures}
             print("mAP " + ", ".join(f"{name} {value:.1f}" for name, value in figures.items()))
             own = torch.stack([one[range(len(chosen)), chosen] for one in close.values()])  # [ways, copies]
-            among = similarity(features, features)
-            judged = [alike(own.flatten(), among, least) for least in self.least]
+            others = similarity(features, features)
+            judged = [alike(own.flatten(), others, least) for least in self.least]
             for one in judged:
                 ways = (own >= one.least).double().mean(dim=1).tolist()
                 each = ", ".join(f"{how} {100 * share:.0f}" for how, share in zip(close, ways, strict=True))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dino_model import files
+from dino_model import checkpoints, files
 from dino_model.ahead import load_ahead
 from dino_model.checkpoints import WeightsError, read_torch, write_safetensors
 from dino_model.device import autocast, choose_device
@@ -124,12 +124,19 @@ class Finetune(Cropped):
 
     def _written(self, model: LoadedModel) -> Path:
         """The file of a network: told by its model and by what it learnt from."""
-        name = Path(re.sub(r"[/:]", "_", model.name)).stem
+        name = re.sub(r"[/:]", "_", model.name)
+        for suffix in checkpoints.SUFFIXES:
+            name = name.removesuffix(suffix)
         return self.output / f"{name}-on-{self.collection or self.data.stem}.safetensors"
 
     def _measure(self, model: LoadedModel, data: _Data, recipe: FinetuneRecipe) -> Figures:
         if model.config is None:
             raise ValueError(f"{model.name} is no backbone of this package: its weights could not be written")
+        if self.engine == "openvino" or self.chosen_precision() == "fp16":
+            raise ValueError(
+                "fine-tuning needs torch's gradients, and has no loss scaling for fp16: leave out --engine "
+                "openvino, pass --precision bf16 or fp32"
+            )
         device = choose_device(self.device)
         width = int(model.backbone.num_features)  # type: ignore[arg-type]
         pictures = data.train.inventory()
