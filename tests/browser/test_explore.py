@@ -509,6 +509,29 @@ def test_all_photographs_in_one_sheet_and_one_zip(page, lab, picture, own):
     np.testing.assert_allclose(maps, lab.maps(page), atol=2e-3)  # each asks its own object
 
 
+def _hold(page, address):
+    """Questions that wait to be let go on."""
+    held = []
+    page.route(address, lambda route: held.append(route))
+    return held
+
+
+def test_a_sheet_and_all_blocks_come_beside_each_other(page, lab, picture):
+    lab.send(page, picture("a.png", seed=1))
+    blocks, sheets = _hold(page, "**/blocks/5"), _hold(page, "**/api/sheets/**")
+    page.get_by_text("Every head of every block").click()
+    page.wait_for_function("() => document.querySelector('.explore').tab.blocks.length === 5")
+    with page.expect_request("**/api/sheets/**", timeout=60_000):
+        page.get_by_role("button", name="Contact sheet").click()
+    blocks.pop().continue_()
+    page.wait_for_selector(".explore[data-blocks]", timeout=60_000)
+    page.get_by_text("Likeness", exact=True).click()
+    page.wait_for_selector(".explore[data-blocks$=' likeness']", timeout=60_000)
+    with page.expect_download(timeout=60_000) as waiting:
+        sheets.pop().continue_()
+    assert waiting.value.suggested_filename.endswith(".png")
+
+
 def test_model_and_resolution_can_be_chosen(page, lab):
     lab.pick(page, "Resolution, short side", "336")
     state = lab.state(page)

@@ -39,6 +39,7 @@ export default class Explorer extends Tab {
     });
     this.seek = rested(() => this.look(), REST);
     this.fetching = lab.asker("explore"); // of all blocks, beside what the stage asks for
+    this.keeping = lab.asker("explore"); // of all photographs, beside both
     /** @type {any[]} */
     this.blocks = []; // arrays of each
     this.grid = new Tiles(this.find(".lab-blocks .lab-tiles"), (key) => this.chooseHead(key));
@@ -203,7 +204,7 @@ export default class Explorer extends Tab {
     const { lab, viewer, album } = this;
     const { asked } = viewer;
     const view = new URLSearchParams(/** @type {any} */ (this.request));
-    await this.fetching.ask(async (listening) => {
+    await this.keeping.ask(async (listening) => {
       const pictures = [];
       for (const one of album) {
         const encoding = await lab.encode({ ...lab.question, ...one }, listening);
