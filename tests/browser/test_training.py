@@ -183,6 +183,20 @@ def test_several_runs_stand_in_the_same_charts(tab, run: Path, lab):
     expect(legend).to_have_count(1)
 
 
+def test_run_of_the_address_is_drawn_though_one_beside_it_is_gone(tab):
+    page = tab.context.new_page()
+    page.goto(tab.page.url.partition("?")[0] + "?tab=training&run=first&beside=gone")
+    expect(page.locator(".run-state")).to_contain_text("of 120 steps", timeout=20_000)
+    expect(page.locator("#messages")).to_be_hidden()
+    page.get_by_text("Beside other runs").click()
+    page.get_by_role("checkbox", name="The embedded model").check()
+    expect(page.locator(".chart").first.locator(".chart-curve")).to_contain_text(
+        ["first: Loss", "embedded: Loss"]
+    )
+    assert page.url.endswith("beside=embedded")
+    page.close()
+
+
 def test_resumed_run_is_drawn_anew_and_a_collapse_is_said(tab, run: Path):
     beside = run.parent / "beside"
     beside.write_text("".join(_line(step, kl=0.001) for step in range(60)))

@@ -93,10 +93,10 @@ export default class TrainingTab extends Tab {
     return this.heard.get(this.name);
   }
 
-  /** Runs that are drawn beside the chosen one. */
+  /** Runs that are drawn beside the chosen one; the address may name some that are gone. */
   get beside() {
-    const { beside } = this.lab.state;
-    return beside ? beside.split(";").filter((name) => name !== this.name) : [];
+    const named = this.lab.state.beside.split(";");
+    return named.filter((one) => one !== this.name && this.runs.some(({ name }) => name === one));
   }
 
   get slider() {
