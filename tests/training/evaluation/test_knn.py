@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dino_model.images import open_images
 from tests.training.evaluation.pictures import write_pictures
+from training.commands.evaluate import base
 from training.commands.evaluate.knn import Knn
 from training.evaluation import search
 from training.evaluation.knn import (
@@ -183,6 +184,12 @@ def run(*arguments: str | Path) -> None:
     tyro.cli(Knn, args=[str(argument) for argument in arguments]).run()
 
 
+def test_of_several_processes_the_first_writes_the_figures(shapes: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(base.ranks, "rank", lambda: 1)
+    run("--data", shapes, "--model", "pixels", "--size", "24", "--k", "3", "--json", tmp_path / "knn.json")
+    assert not (tmp_path / "knn.json").exists()
+
+
 def test_the_command_prints_its_protocol_and_writes_figures_and_test_list(
     shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -197,6 +204,7 @@ def test_the_command_prints_its_protocol_and_writes_figures_and_test_list(
     assert "k = 5: top-1 100.0 % (mean of the classes 100.0)" in shown
     written = json.loads(figures.read_text())
     (result,) = written["results"]
+    assert written["protocol"]["engine"] == "torch"
     assert (written["name"], result["figures"]["k"], result["figures"]["top1"]) == ("knn", 3, 100)
     assert [result["k"] for result in result["each"]] == [3, 5]
     assert written["protocol"]["temperature"] == 0.07

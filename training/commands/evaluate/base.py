@@ -8,7 +8,7 @@ from typing import Any
 
 from tyro.conf import UseAppendAction
 
-from dino_model import files
+from dino_model import files, ranks
 from dino_model.device import choose_device
 from dino_model.engine import Engine
 from dino_model.feature_cache import FeatureCache
@@ -102,7 +102,7 @@ class Evaluation(ComputeOptions):
                 print(f"the paper: {one}")
             told = {"model": model.name, "source": model.source, **found}
             results.append(told | {"paper": [asdict(one) | {"value": one.value} for one in paper]})
-            if self.json:
+            if self.json and ranks.rank() == 0:
                 where = {"device": str(choose_device(self.device)), "engine": self.engine}
                 settings = {"precision": self.chosen_precision(), **where}
                 files.write_json(
