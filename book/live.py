@@ -25,6 +25,7 @@ from app.routes.page import colors
 from book.gather import BookError
 from book.paper_map import ROOT
 from dino_model import photographs, quantities
+from dino_model.files import write_text
 from dino_model.predictor import AttentionPredictor
 from segmentation.discovery import key_features
 from segmentation.propagation import propagate_frames
@@ -75,7 +76,7 @@ def put(cache: Path, static: Path) -> None:
         if not kept.exists():
             for stale in cache.glob(f"{name}-*.js"):
                 stale.unlink()
-            kept.write_text(script(name, make()), encoding="utf-8")
+            write_text(kept, script(name, make()))
             print(f"figure {name}", flush=True)
         (static / f"{name}.js").write_text(kept.read_text(encoding="utf-8"), encoding="utf-8")
     bundle(static / "figures.js")

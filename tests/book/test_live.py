@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,6 +87,22 @@ def test_data_are_made_once_until_the_model_changes(tmp_path, monkeypatch):
     live.put(tmp_path / "cache", tmp_path / "static")
     assert made == [1, 1]
     assert len(list((tmp_path / "cache").glob("a-*.js"))) == 1
+
+
+def test_a_script_that_was_cut_off_is_made_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "makers", lambda: {"a": lambda: {"b": 1}})
+    monkeypatch.setattr(live, "bundle", lambda target: None)
+
+    def cut_off(path, text, **options):
+        path.write_bytes(text[: len(text) // 2].encode())
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            live.put(tmp_path / "cache", tmp_path / "static")
+    live.put(tmp_path / "cache", tmp_path / "static")
+    assert (tmp_path / "static" / "a.js").read_text() == live.script("a", {"b": 1})
 
 
 def test_figures_are_the_pages_own_javascript_in_one_classic_script(tmp_path):
