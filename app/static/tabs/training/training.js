@@ -82,7 +82,7 @@ export default class TrainingTab extends Tab {
   }
 
   listen() {
-    const refresh = () => this.quietly(() => this.listRuns());
+    const refresh = () => this.quietly("runs", () => this.listRuns());
     this.onChoose("#run-name", (run) => this.lab.change({ run }), refresh);
     this.find(".run-scales").addEventListener("change", () => this.draw());
     this.slider.addEventListener("input", () => this.slide());
@@ -115,12 +115,9 @@ export default class TrainingTab extends Tab {
     clearInterval(this.timer);
     this.timer = window.setInterval(() => {
       // An answer that takes longer than the time between looks is waited for, not asked for anew for ever.
-      if (!document.hidden && !this.logs.newest.busy) this.quietly(() => this.refresh());
+      if (!document.hidden && !this.logs.newest.busy) this.quietly("run", () => this.refresh());
     }, EVERY);
-    this.quietly(async () => {
-      await this.listRuns();
-      await this.refresh();
-    });
+    this.quietly("runs", () => this.listRuns()).then(() => this.quietly("run", () => this.refresh()));
     if (this.chosen) this.see(); // the photograph may be another
   }
 
@@ -129,14 +126,18 @@ export default class TrainingTab extends Tab {
     this.logs.stop();
   }
 
-  /** Do something that nobody waits for: what goes wrong is said until it goes right. @param {() => Promise<void>} action */
-  async quietly(action) {
+  /**
+   * Do something that nobody waits for: what goes wrong is said until the same goes right. A list that is there says
+   * nothing of a log that is not.
+   * @param {string} about @param {() => Promise<void>} action
+   */
+  async quietly(about, action) {
     try {
       await action();
-      this.lab.messages.say("", "run");
+      this.lab.messages.say("", about);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      this.lab.messages.say(error.message, "run");
+      this.lab.messages.say(error.message, about);
     }
   }
 
