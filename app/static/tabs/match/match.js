@@ -74,7 +74,7 @@ export default class Matching extends Tab {
     this.onPress(".lab-undo", () => this.changePins(() => this.pins.undo()));
     this.onPress(".lab-clear", () => this.changePins(() => this.pins.clear()));
     this.onDownload((file) => this.download(file));
-    new ResizeObserver(() => this.drawLines()).observe(this.find(".match-pair"));
+    new ResizeObserver(() => this.drawLines()).observe(this.find(".lab-pair"));
   }
 
   /** A photograph of the visitor's own. @param {File} [file] */
@@ -280,7 +280,7 @@ export default class Matching extends Tab {
   /** Lines between the surest matches, and over them those of the pins. */
   drawLines() {
     const { shown, pins, left, right } = this;
-    const box = this.find(".match-pair").getBoundingClientRect();
+    const box = this.find(".lab-pair").getBoundingClientRect();
     if (!shown || !box.width) return;
     const { a, b, matches } = shown;
     const sheet = this.find(".match-lines");
