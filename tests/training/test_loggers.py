@@ -22,23 +22,17 @@ def pretrain(pictures, output, *more):
     return command.main(["pretrain", *map(str, words)])
 
 
+def resume(run, *more):
+    return command.main(
+        ["pretrain", "--resume", str(run.folder), "--workers", "0", "--device", "cpu", *map(str, more)]
+    )
+
+
 def test_tensorboard_has_every_figure_of_the_log_once_after_resuming_too(pictures, tmp_path):
     run = Run(tmp_path / "run")
     log = ("--log", "tensorboard")
     assert pretrain(pictures, run.folder, *log, "--epochs", 2) == 0
-    resumed = [
-        "pretrain",
-        "--resume",
-        str(run.folder),
-        "--epochs",
-        "3",
-        "--workers",
-        "0",
-        "--device",
-        "cpu",
-        *log,
-    ]
-    assert command.main(resumed) == 0
+    assert resume(run, *log, "--epochs", 3) == 0
     found = EventAccumulator(str(run.folder / "tensorboard")).Reload()
     lines = run.lines()
     assert len(lines) == 6
@@ -73,19 +67,7 @@ def test_weights_and_biases_goes_on_with_the_run_it_began(wandb, pictures, tmp_p
     told, _ = wandb
     run = Run(tmp_path / "run")
     assert pretrain(pictures, run.folder, "--log", "wandb", "--epochs", 2) == 0
-    words = [
-        "--resume",
-        str(run.folder),
-        "--epochs",
-        "3",
-        "--workers",
-        "0",
-        "--device",
-        "cpu",
-        "--log",
-        "wandb",
-    ]
-    assert command.main(["pretrain", *words]) == 0
+    assert resume(run, "--log", "wandb", "--epochs", 3) == 0
     assert [begun["id"] for begun in told["begun"]] == [None, "a1b2"]
     assert told["begun"][0]["config"]["method"] == "dino"
     assert [{"step": step} | figures for step, figures in told["lines"]] == run.lines()
