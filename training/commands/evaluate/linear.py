@@ -34,8 +34,8 @@ from training.evaluation.linear import (
     choose,
     deepest,
     held_back,
+    learn,
     official_head,
-    train_heads,
 )
 
 
@@ -136,27 +136,26 @@ class Linear(Cropped):
         split: Split,
     ) -> Heads:
         device, precision = choose_device(self.device), self.chosen_precision()
-        classes, name = len(split.classes), f"{model.name}, {protocol.epochs} epochs"
+        heads = Heads(protocol, features.shape[2], len(split.classes), device=device, precision=precision)
+        epochs = self._epochs(model, images, heads)
         if not self.augment:
-            return train_heads(
-                features,
-                labels,
-                classes,
-                protocol,
-                device=device,
-                precision=precision,
-                watch=lambda epochs: progress(epochs, name),
-            )
-        heads = Heads(protocol, features.shape[2], classes, device=device, precision=precision)
-        kept = self._kept(model, images, protocol)
-        first = _restore(heads, kept)
-        for epoch in progress(range(first, self.epochs), name, self.epochs, done=first):
+            learn(heads, features, labels, epochs)
+            return heads
+        for epoch in epochs:
             for chosen, x in self._seen(model, images, protocol, epoch):
                 heads.step(x, labels[chosen].to(device), epoch)
+        return heads
+
+    def _epochs(self, model: LoadedModel, images: Images, heads: Heads) -> Iterator[int]:
+        """The epochs that are left; with a cache the grid is kept after each, and gone on with."""
+        kept, epochs = self._kept(model, images, heads.protocol), heads.protocol.epochs
+        first = _restore(heads, kept)
+        name = f"{model.name}, {epochs} epochs"
+        for epoch in progress(range(first, epochs), name, epochs, done=first):
+            yield epoch
             if kept is not None:
                 with files.replacing(kept) as beside:
                     torch.save({"epoch": epoch + 1, **heads.state()}, beside)
-        return heads
 
     def _seen(
         self, model: LoadedModel, images: Images, protocol: LinearProtocol, epoch: int
@@ -172,10 +171,12 @@ class Linear(Cropped):
             yield chosen, _in_blocks(model, features, blocks)
 
     def _kept(self, model: LoadedModel, images: Images, protocol: LinearProtocol) -> Path | None:
-        """Where a grid that learns from random views is kept after every epoch."""
+        """Where a grid is kept while it learns, by all that decides what it becomes."""
         if self.cache is None:
             return None
-        key = [model_fingerprint(model.backbone), images.fingerprint(), self.size, asdict(protocol)]
+        computed = [self.chosen_precision(), choose_device(self.device).type, self.engine]
+        seen = [images.fingerprint(), asdict(self.view(model)), self.augment]
+        key = [model_fingerprint(model.backbone), *seen, *computed, asdict(protocol)]
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
         return self.cache / f"linear-{digest}.pt"
 
