@@ -14,6 +14,7 @@ from dino_model.images import open_images
 from dino_model.views import View
 from dino_model.weights import load_model
 from tests.training.evaluation.pictures import write_pictures
+from training.commands.evaluate import linear
 from training.commands.evaluate.linear import Linear, parse_reads
 from training.evaluation.augmented import random_view
 from training.evaluation.linear import (
@@ -195,6 +196,21 @@ def test_a_published_head_must_name_as_many_classes(shapes: Path, tmp_path: Path
     )
     with pytest.raises(ValueError, match=r"head\.pth names 7 classes, .*shapes has 3"):
         run("--data", shapes, "--size", "32", "--head", head)
+
+
+@pytest.mark.parametrize(
+    ("model", "file"),
+    [
+        ("dino_vits16", "dino_deitsmall16_pretrain/dino_deitsmall16_linearweights.pth"),
+        ("dino_vitb8", "dino_vitbase8_pretrain/dino_vitbase8_linearweights.pth"),
+        ("dino_resnet50", "dino_resnet50_pretrain/dino_resnet50_linearweights.pth"),
+    ],
+)
+def test_heads_are_fetched_from_where_they_were_published(model: str, file: str, tmp_path: Path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(linear, "fetch", lambda address, name, _: asked.append((address, name)) or tmp_path)
+    assert linear.published_head(model) == tmp_path
+    assert asked == [(f"https://dl.fbaipublicfiles.com/dino/{file}", file.split("/")[1])]
 
 
 def test_reads_are_written_in_two_forms():

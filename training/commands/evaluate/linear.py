@@ -13,11 +13,12 @@ from torch import Tensor
 from dino_model import files
 from dino_model.checkpoints import WeightsError, read_torch
 from dino_model.device import autocast, choose_device
+from dino_model.download import fetch
 from dino_model.feature_cache import model_fingerprint
 from dino_model.features import CLS, Extracted, Kind
 from dino_model.images import Images
 from dino_model.progress import progress
-from dino_model.weights import LoadedModel
+from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS, LoadedModel
 from training.commands.evaluate import pictures
 from training.commands.evaluate.base import Cropped, Figures
 from training.evaluation.accuracy import accuracy
@@ -62,9 +63,9 @@ class Linear(Cropped):
     """Learning rates for a batch of 256."""
     reads: tuple[str, ...] = ("1", "4", "1+average")
     """What is looked at: [CLS] of so many last blocks, with or without the mean of the patches."""
-    head: Path | None = None
-    """A published head, such as dino_deitsmall16_linearweights.pth, instead of learning one; its classes are
-    ImageNet's in the order of their folders."""
+    head: str | None = None
+    """A published head instead of learning one: its file, or the name of the model that it was published
+    with, such as dino_vits16, to download it once. Its classes are ImageNet's, folders sorted."""
     batch: int = 256
     """Pictures in a step."""
     seed: int = 0
@@ -182,19 +183,20 @@ class Linear(Cropped):
 
     def _published(self, model: LoadedModel, split: Split) -> Figures:
         assert self.head is not None
-        payload = read_torch(self.head)
+        file = published_head(self.head) if self.head in OFFICIAL else Path(self.head)
+        payload = read_torch(file)
         tensors = payload.get("state_dict", payload)
         width = int(model.backbone.num_features)  # type: ignore[arg-type]
         head = official_head(tensors, width)
         if len(head.weights) != len(split.classes):
             raise ValueError(
-                f"{self.head} names {len(head.weights)} classes, {self.data} has {len(split.classes)}"
+                f"{file} names {len(head.weights)} classes, {self.data} has {len(split.classes)}"
             )
         test = self._features(model, split.test, head.reads.blocks)
         scores = _scores(head, _in_blocks(model, test.features, head.reads.blocks))
         found = accuracy(scores, split.labels(test.images))
-        print(f"{self.head.name}: reads {head.reads}", found, sep="\n")
-        return {"figures": found.figures(), "head": self.head.name, "broken": [*test.broken]}
+        print(f"{file.name}: reads {head.reads}", found, sep="\n")
+        return {"figures": found.figures(), "head": file.name, "broken": [*test.broken]}
 
     def _draw(self, model: LoadedModel, protocol: LinearProtocol, choice: Choice) -> None:
         if self.curves is None:
@@ -222,6 +224,13 @@ def parse_reads(text: str) -> Reads:
     if not (match := re.fullmatch(r"(\d+)(\+average)?", text)):
         raise ValueError(f"--reads {text} is no number of blocks, such as 4, or 1+average")
     return Reads(int(match[1]), "after" if match[2] else "no")
+
+
+def published_head(model: str) -> Path:
+    """The linear head that was published with a model of `OFFICIAL`, downloaded once into the cache."""
+    stem = OFFICIAL[model].stem
+    file = f"{stem.removesuffix('_pretrain')}_linearweights.pth"
+    return fetch(f"{OFFICIAL_ADDRESS}/{stem}/{file}", file, read_torch)
 
 
 def _has_blocks(model: LoadedModel) -> bool:
