@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic_core import from_json
+from pydantic import TypeAdapter
 from starlette.types import Message
 
 from app.routes.asking import Answer
@@ -26,6 +26,8 @@ INSTRUCTIONS = (
     "as kitten, sheep or owl; `encode` it, and ask everything else with the token of its answer."
 )
 INVALID, UNKNOWN_METHOD, WRONG_ARGUMENTS, UNREADABLE = -32600, -32601, -32602, -32700
+JSON: TypeAdapter[Any] = TypeAdapter(Any)
+"""Unlike Python's `json`, it refuses what no answer can repeat: halves of characters, endless nesting."""
 FILE_SCHEMA = {
     "type": "object",
     "properties": {
@@ -67,8 +69,7 @@ def routes() -> APIRouter:
 
 def _question(body: bytes) -> dict[str, Any]:
     try:
-        # Unlike the one of `json`, it refuses what no answer can repeat: NaN, half a character, deep nesting.
-        asked = from_json(body, allow_inf_nan=False)
+        asked = JSON.validate_json(body)
     except ValueError as error:
         raise _Wrong(UNREADABLE, "The request is no JSON.") from error
     if not isinstance(asked, dict) or not isinstance(asked.get("method"), str):

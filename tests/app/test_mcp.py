@@ -93,7 +93,7 @@ def test_what_cannot_be_is_told_so_that_a_model_can_mend_it(tools):
         (b'{"id": 1, "method": "tools/call", "params": {"name": "mask", "arguments": [1]}}', -32602),
         (_file("?"), -32602),
         (_file("\u00fc"), -32602),  # no ASCII
-        (b'{"id": NaN, "method": "ping"}', -32700),
+        (b'{"id": NaN, "method": "ping"}', -32600),
         (b'{"id": 1e999, "method": "ping"}', -32600),  # infinite
         (b'{"id": null, "method": "ping"}', -32600),
         (b'{"id": true, "method": "ping"}', -32600),
