@@ -20,21 +20,13 @@ import torch
 import tyro
 
 from dino_model import files
-from dino_model.checkpoints import read_torch
-from dino_model.download import fetch
-from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS
+from dino_model.weights import OFFICIAL
 
 TOLERANCE = {"k-NN": 0.3, "linear": 0.5, "VOC12": 1.0, "DAVIS": 0.5}
 """Points by which a figure may differ and still be the paper's. The masks' protocol is the author's snippet,
 of which not all is published."""
-HEADS = {
-    "dino_vits16": "dino_deitsmall16_linearweights.pth",
-    "dino_vits8": "dino_deitsmall8_linearweights.pth",
-    "dino_vitb16": "dino_vitbase16_linearweights.pth",
-    "dino_vitb8": "dino_vitbase8_linearweights.pth",
-    "dino_resnet50": "dino_resnet50_linearweights.pth",
-}
-"""Published linear heads, beside the weights."""
+MODELS = tuple(name for name, weights in OFFICIAL.items() if weights.scores.linear)
+"""Those with figures."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +54,7 @@ class Official:
     """VOCdevkit."""
     imagenet: Path | None = None
     """ImageNet-1k, folders `train` and `val` with a folder for each class."""
-    models: tuple[str, ...] = tuple(HEADS)
+    models: tuple[str, ...] = MODELS
     """Which of the published ones."""
     output: Path = Path("output/official")
     """Folder for official.json and what the commands wrote; figures that are there are not measured again."""
@@ -71,8 +63,8 @@ class Official:
         """Measure, print a verdict for each figure, leave the file."""
         if not any((self.davis, self.voc, self.imagenet)):
             raise SystemExit("error: name at least one of --davis, --voc and --imagenet")
-        if unknown := sorted({*self.models}.difference(HEADS)):
-            raise SystemExit(f"error: {unknown[0]} is none of {', '.join(HEADS)}")
+        if unknown := sorted({*self.models}.difference(MODELS)):
+            raise SystemExit(f"error: {unknown[0]} is none of {', '.join(MODELS)}")
         for folder in (self.davis, self.voc, self.imagenet):
             if folder is not None and not folder.is_dir():
                 raise SystemExit(f"error: {folder} is not there: nothing was measured")
@@ -84,6 +76,8 @@ class Official:
                 self.write(verdicts)
         right = sum(verdict.said == "reproduced" for verdict in verdicts)
         print(f"{right} of {len(verdicts)} figures reproduced; to send: {self.output / 'official.json'}")
+        if missing := sum(verdict.ours is None for verdict in verdicts):
+            raise SystemExit(f"error: {missing} figures were not measured, see above: mend it and run again")
 
     def of_model(self, model: str) -> Iterator[Verdict]:
         """Every figure that the data and the paper allow."""
@@ -101,8 +95,7 @@ class Official:
         if self.imagenet:
             data = ["--data", str(self.imagenet), "--model", model, *view]
             yield "k-NN", scores.knn, ["training", "evaluate", "knn", *data, "--k", "20"]
-            head = ["--head", str(head_of(model))]
-            yield "linear", scores.linear, ["training", "evaluate", "linear", *data, *head]
+            yield "linear", scores.linear, ["training", "evaluate", "linear", *data, "--head", model]
         if model != "dino_resnet50":
             if self.voc:
                 words = ["segmentation", "voc", "--root", str(self.voc), "--model", model]
@@ -121,11 +114,6 @@ class Official:
         }
         content = {"name": "official", "machine": machine, "verdicts": [asdict(one) for one in verdicts]}
         files.write_json(self.output / "official.json", content)
-
-
-def head_of(model: str) -> Path:
-    """A published linear head, downloaded once into the cache like the weights."""
-    return fetch(f"{OFFICIAL_ADDRESS}/{OFFICIAL[model].stem}/{HEADS[model]}", HEADS[model], read_torch)
 
 
 def measured(figure: str, file: Path, words: Sequence[str]) -> float | None:

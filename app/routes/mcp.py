@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import TypeAdapter
 from starlette.types import Message
 
 from app.routes.asking import Answer
@@ -25,6 +26,8 @@ INSTRUCTIONS = (
     "as kitten, sheep or owl; `encode` it, and ask everything else with the token of its answer."
 )
 INVALID, UNKNOWN_METHOD, WRONG_ARGUMENTS, UNREADABLE = -32600, -32601, -32602, -32700
+JSON: TypeAdapter[Any] = TypeAdapter(Any)
+"""Unlike Python's `json`, it refuses what no answer can repeat: halves of characters, endless nesting."""
 FILE_SCHEMA = {
     "type": "object",
     "properties": {
@@ -52,9 +55,9 @@ def routes() -> APIRouter:
         number = None
         try:
             asked = _question(await request.body())
-            number = asked.get("id")
             if "id" not in asked:  # a notification
                 return Response(status_code=202)
+            number = _number(asked["id"])
             result = await _result(request, str(asked["method"]), _params(asked))
             told: Answer = {"result": result}
         except _Wrong as error:
@@ -66,12 +69,19 @@ def routes() -> APIRouter:
 
 def _question(body: bytes) -> dict[str, Any]:
     try:
-        asked = json.loads(body)
+        asked = JSON.validate_json(body)
     except ValueError as error:
         raise _Wrong(UNREADABLE, "The request is no JSON.") from error
     if not isinstance(asked, dict) or not isinstance(asked.get("method"), str):
         raise _Wrong(INVALID, "The request is no question of JSON-RPC: its method is missing.")
     return asked
+
+
+def _number(told: Any) -> str | int:
+    """What a question is known by."""
+    if not isinstance(told, str | int) or isinstance(told, bool):
+        raise _Wrong(INVALID, "The id must be text or a whole number.")
+    return told
 
 
 def _params(asked: dict[str, Any]) -> dict[str, Any]:

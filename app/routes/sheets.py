@@ -12,7 +12,7 @@ from app import sheets
 from app.downloads import Scene
 from app.engine import Encoding
 from app.lab import Lab
-from app.photos import for_screen
+from app.photos import clean_name, for_screen
 from app.routes.asking import file_named
 from app.routes.encodings import Asked, Looks, known_file
 from app.view import Maps, View, maps_of
@@ -43,7 +43,8 @@ def routes(lab: Lab) -> APIRouter:
         for one in asked.pictures:
             mine = replace(view, query=one.query)
             encoding, maps = await looks.compute(request, one.token, partial(maps_of, view=mine))
-            seen.append((encoding, maps, mine, encoding.key.photo if encoding.example else one.name))
+            name = encoding.key.photo if encoding.example else clean_name(one.name)
+            seen.append((encoding, maps, mine, name))
 
         def scenes() -> Iterator[Scene]:  # of the pictures, one at a time is in memory
             for encoding, maps, mine, name in seen:

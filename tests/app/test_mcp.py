@@ -93,6 +93,15 @@ def test_what_cannot_be_is_told_so_that_a_model_can_mend_it(tools):
         (b'{"id": 1, "method": "tools/call", "params": {"name": "mask", "arguments": [1]}}', -32602),
         (_file("?"), -32602),
         (_file("\u00fc"), -32602),  # no ASCII
+        (b'{"id": NaN, "method": "ping"}', -32600),
+        (b'{"id": 1e999, "method": "ping"}', -32600),  # infinite
+        (b'{"id": null, "method": "ping"}', -32600),
+        (b'{"id": true, "method": "ping"}', -32600),
+        (b'{"id": "\\ud800", "method": "ping"}', -32700),  # half a character
+        (b'{"id": 1, "method": "\\udc00"}', -32700),
+        (_file("").replace(b'"content": ""', b'"name": "\\ud800", "content": ""'), -32700),
+        (b"[" * 100_000, -32700),
+        (b'{"id": 1, "method": "ping", "params": ' + b'{"a": ' * 100_000, -32700),
     ],
 )
 def test_what_is_no_question_has_a_code_and_a_sentence(tools, body, code):

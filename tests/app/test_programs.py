@@ -288,7 +288,7 @@ def test_numbers_that_json_does_not_know_get_one_sentence(client, token, value, 
     assert answer.json()["error"].endswith(".")
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"{}"])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"{}", b"[" * 100_000])
 def test_what_is_no_question_gets_one_sentence(client, body):
     answer = client.post("/api/encode", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)

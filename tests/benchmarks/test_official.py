@@ -1,6 +1,7 @@
 """One command for the published figures: stand-in weights on stand-in data, and what is said of figures."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,24 @@ def test_stand_in_weights_and_pictures_leave_a_file_to_send(tmp_path: Path, monk
     assert all(one["ours"] is not None for one in found["verdicts"])
     tyro.cli(Official, args=words).run()
     assert "python -m" not in capsys.readouterr().out  # what is there is not measured again
+
+
+def test_a_command_that_fails_leaves_the_other_figures_and_an_exit_code(tmp_path: Path, monkeypatch, capfd):
+    out = tmp_path / "out"
+    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        "benchmarks.official.subprocess.run",
+        lambda words: subprocess.CompletedProcess(words, 1),
+    )
+    write_pictures(tmp_path / "imagenet" / "train", {"a": 1, "b": 1})
+    out.mkdir()
+    (out / "dino_vits16-k-NN.json").write_text('{"results": [{"figures": {"top1": 74.5}}]}')
+    words = ["--imagenet", str(tmp_path / "imagenet"), "--models", "dino_vits16", "--output", str(out)]
+    with pytest.raises(SystemExit, match="error: 1 figures were not measured, see above"):
+        tyro.cli(Official, args=words).run()
+    assert "1 of 2 figures reproduced; to send:" in capfd.readouterr().out
+    one, other = json.loads((out / "official.json").read_text())["verdicts"]
+    assert (one["said"], other["ours"]) == ("reproduced", None)
 
 
 def test_nothing_to_measure_on_is_one_sentence(tmp_path: Path):

@@ -5,7 +5,7 @@ what each classifier of the grid looks at is put together from them.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -212,26 +212,31 @@ def train_heads(
     *,
     device: torch.device | str = "cpu",
     precision: ComputePrecision = "fp32",
-    watch: Callable[[range], Iterable[int]] = iter,
 ) -> Heads:
-    """A grid that learnt from fixed features.
+    """A grid that learnt from fixed features; arguments and errors as `Heads` and `learn`."""
+    heads = Heads(protocol, features.shape[-1], classes, device=device, precision=precision)
+    learn(heads, features, labels, range(protocol.epochs))
+    return heads
+
+
+def learn(heads: Heads, features: Tensor, labels: Tensor, epochs: Iterable[int]) -> None:
+    """Epochs over fixed features.
 
     Args:
+        heads: changed in place.
         features: [pictures, blocks + 1, width].
-        labels: int64 [pictures], below `classes`.
-        classes, protocol, device, precision: see `Heads`.
-        watch: hands on the epochs and tells how far they are.
+        labels: int64 [pictures], below the number of classes.
+        epochs: their numbers, from 0; the order of the pictures and the rate go by them.
 
     Raises:
         ValueError: shapes that do not fit, features that are not finite.
     """
-    check(features, labels, classes)
-    heads = Heads(protocol, features.shape[2], classes, device=device, precision=precision)
+    check(features, labels, heads.classes)
+    device = heads.weights[0].device
     features, labels = features.to(device, heads.dtype), labels.to(device)
-    for epoch in watch(range(protocol.epochs)):
-        for chosen in batches(len(labels), protocol, epoch):
+    for epoch in epochs:
+        for chosen in batches(len(labels), heads.protocol, epoch):
             heads.step(features[chosen], labels[chosen], epoch)
-    return heads
 
 
 def batches(count: int, protocol: LinearProtocol, epoch: int) -> Iterator[Tensor]:

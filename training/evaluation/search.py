@@ -5,8 +5,9 @@ from torch import Tensor
 
 from dino_model.device import has_bf16
 
-_AT_ONCE = 2**25  # products in memory: 128 MB, half of it in bfloat16
+_AT_ONCE = 2**28  # bytes of products in memory
 _GROUP = 32  # columns of which the greatest decides whether any is looked at
+_BLOCK = 2048  # features that are multiplied at once in bfloat16: few enough for a processor's cache
 _PAYS = 100  # features for each candidate, from which on a first look in bfloat16 pays
 _SUMMED = 1e-4  # above what sums of thousands of products in fp32 are wrong by
 
@@ -19,10 +20,10 @@ def unit(features: Tensor) -> Tensor:
 def nearest(queries: Tensor, database: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Cosines and numbers of the most similar features of a database, best first: [queries, count] both.
 
-    Which of several equally near ones is the last is left open. Never holds more than 128 MB of products.
+    Which of several equally near ones is the last is left open. Never holds more than 256 MB of products.
 
     Args:
-        queries, database: [queries, width] and [features, width] on one device; normalised here, in fp32.
+        queries, database: [queries, width] and [features, width] on one device, of any length.
         count: at most the number of features is given.
 
     Raises:
@@ -34,17 +35,19 @@ def nearest(queries: Tensor, database: Tensor, count: int) -> tuple[Tensor, Tens
         )
     if not (queries.isfinite().all() and database.isfinite().all()):
         raise ValueError("features hold NaN or infinity: the model is broken, or needs precision fp32")
-    database, count = unit(database.float()), min(count, len(database))
-    candidates = 2 * count + 64
-    first_look = None
+    database, count = database.float(), min(count, len(database))
+    scale = 1 / database.norm(dim=1).clamp(min=1e-12)
+    candidates, at_once = 2 * count + 64, max(1, _AT_ONCE // (4 * len(database)))
+    look = _Look(database, scale)
     if database.device.type == "cpu" and has_bf16(database.device) and len(database) > _PAYS * candidates:
-        first_look = _FirstLook(database, candidates)
-    found = []
-    for some in queries.split(max(1, _AT_ONCE // len(database))):
-        some = unit(some.float())
-        found.append(first_look.nearest(some, count) if first_look else largest(some @ database.T, count))
-    cosines, numbers = zip(*found, strict=True)
-    return torch.cat(cosines), torch.cat(numbers)
+        at_once *= 2
+        look = _FirstLook(database, scale, candidates, min(at_once, len(queries)))
+    cosines = queries.new_empty(len(queries), count, dtype=torch.float32)
+    numbers = torch.empty_like(cosines, dtype=torch.int64)
+    for start in range(0, len(queries), at_once):
+        some = slice(start, start + at_once)
+        cosines[some], numbers[some] = look.nearest(unit(queries[some].float()), count)
+    return cosines, numbers
 
 
 def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -65,7 +68,18 @@ def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, columns.where(places < members.shape[1], places - members.shape[1] + groups * _GROUP)
 
 
-class _FirstLook:
+class _Look:
+    """Products in fp32 with everything: `scale` makes of them cosines."""
+
+    def __init__(self, database: Tensor, scale: Tensor) -> None:
+        self.database, self.scale = database, scale
+
+    def nearest(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """As the function, for queries of length 1."""
+        return largest((queries @ self.database.T).mul_(self.scale), count)
+
+
+class _FirstLook(_Look):
     """Candidates by products in bfloat16, of which products in fp32 choose.
 
     Features less their mean are compared: of a query that moves all cosines alike, and small numbers lose
@@ -73,21 +87,26 @@ class _FirstLook:
     query is compared in fp32 with everything.
     """
 
-    def __init__(self, database: Tensor, candidates: int) -> None:
-        self.database, self.candidates = database, candidates
-        middle = database.mean(dim=0)
-        self.rough = torch.empty_like(database, dtype=torch.bfloat16)
+    def __init__(self, database: Tensor, scale: Tensor, candidates: int, queries: int) -> None:
+        """`queries` come at once, at most; their products have one place in memory, again and again."""
+        super().__init__(database, scale)
+        self.candidates = candidates
+        middle = scale @ database / len(database)
+        blocks = -(-len(database) // _BLOCK)
+        self.rough = torch.zeros(blocks, _BLOCK, database.shape[1], dtype=torch.bfloat16)
+        self.products = torch.empty(blocks, queries, _BLOCK, dtype=torch.bfloat16)
         self.reach = self.lost = 0.0  # greatest length of a row, and of what rounding takes from one
-        for whole, rough in zip(database.split(8192), self.rough.split(8192), strict=True):
-            moved = whole - middle
-            rough.copy_(moved)
+        parts = zip(database.split(_BLOCK), scale.split(_BLOCK), self.rough, strict=True)
+        for whole, own, rough in parts:
+            moved = whole * own[:, None] - middle
+            rough[: len(moved)] = moved
             self.reach = max(self.reach, float(moved.norm(dim=1).max()))
-            self.lost = max(self.lost, float((moved - rough).norm(dim=1).max()))
+            self.lost = max(self.lost, float((moved - rough[: len(moved)]).norm(dim=1).max()))
 
     def nearest(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """As the function, for queries of length 1."""
+        """As before, sooner."""
         rough = queries.bfloat16()
-        products, numbers = largest(rough @ self.rough.T, self.candidates)
+        products, numbers = self.largest(rough)
         last, behind = products[:, count - 1], products[:, -1]
         rounded = torch.finfo(torch.bfloat16).eps / 2 * torch.maximum(last.abs(), behind.abs())
         wrong = (
@@ -98,9 +117,27 @@ class _FirstLook:
         cosines = torch.full(products.shape, -torch.inf)
         # One query at a time: its candidates then stay in the processor's cache.
         for row, near in enumerate((products >= least[:, None]).sum(dim=1).tolist()):
-            cosines[row, :near] = self.database[numbers[row, :near]] @ queries[row]
+            which = numbers[row, :near]
+            cosines[row, :near] = self.database.index_select(0, which) @ queries[row] * self.scale[which]
         values, places = cosines.topk(count, dim=1)
         numbers = numbers.gather(1, places)
         if not sure.all():
-            values[~sure], numbers[~sure] = largest(queries[~sure] @ self.database.T, count)
+            values[~sure], numbers[~sure] = super().nearest(queries[~sure], count)
         return values, numbers
+
+    def largest(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """The greatest products of queries in bfloat16, and of which features: [queries, candidates] both."""
+        found = self.products[:, : len(queries)]
+        for block, products in zip(self.rough, found, strict=True):
+            torch.mm(queries, block.T, out=products)
+        filled = len(self.database) - (len(self.rough) - 1) * _BLOCK
+        found[-1, :, filled:] = -torch.inf
+        groups = _BLOCK // _GROUP  # in a block; a group: every `groups`-th column
+        grouped = found.unflatten(2, (_GROUP, groups))
+        best = grouped.amax(dim=2).transpose(0, 1).flatten(1).topk(self.candidates, dim=1, sorted=False)
+        block, group = best.indices // groups, best.indices % groups
+        rows = torch.arange(len(queries))[:, None]
+        members = grouped[block, rows, :, group]  # [queries, candidates, _GROUP]
+        values, places = members.flatten(1).topk(self.candidates, dim=1)
+        first, place = (block * _BLOCK + group).gather(1, places // _GROUP), places % _GROUP
+        return values, first + place * groups

@@ -3,6 +3,10 @@
 "paper" is ResNet-50 as the method's own paper trains it. "comparison" is ViT-S/16 in the setting of the DINO
 paper (section 4.1 and the appendix "Methodology Comparison"). That tells the others' heads and crops; their
 optimizer, rates and batch, which it leaves open, are those that it tells of DINO.
+
+The numbers were compared with what the authors released: BYOL's byol/configs/byol.py and byol/utils, MoCo's
+main_moco.py, SwAV's scripts, DeiT's main.py, and their READMEs. "Not checked" are those of which only a paper
+tells that was not at hand: they are from memory.
 """
 
 from dataclasses import replace
@@ -37,11 +41,11 @@ def steady(
 
 
 def byol_paper() -> Advice:
-    """BYOL's ResNet-50 in its 300-epoch setting (appendices B and F of arXiv:2006.07733).
+    """BYOL's ResNet-50 in its 300-epoch setting (arXiv:2006.07733).
 
     Command: python -m training pretrain --method byol --recipe paper --data imagenet/train --output RUN
-    Published: 72.5 % linear on ImageNet on 512 TPU cores; the DINO paper's own run 72.7 % linear, 65.4 % k-NN
-    (not repeated by this project).
+    Published: 72.5 % linear on ImageNet, as the DINO paper cites it; that paper's own run 72.7 % linear,
+    65.4 % k-NN (not repeated by this project).
     """
     recipe = Recipe(
         backbone=RESNET,
@@ -55,7 +59,7 @@ def byol_paper() -> Advice:
         "BYOL: ResNet-50, two views of scales (0.08, 1), batch 4096, 300 epochs",
         "BYOL: LARS, learning rate 0.3 for 256 pictures, 10 epochs of warm-up, weight decay 1e-6",
         "BYOL: teacher momentum 0.99 to 1, projections and predictions of 256 with hidden layers of 4096",
-        "DINO's official code: LARS's coefficient 0.001, blur of every radius from 0.1 to 2 pixels",
+        "BYOL: LARS's coefficient 0.001, blur of every radius from 0.1 to 2 pixels",
     )
     return Advice(recipe, reasons)
 
@@ -115,7 +119,7 @@ def moco_comparison() -> Advice:
 
 
 def swav_paper() -> Advice:
-    """SwAV's ResNet-50 (appendix A of arXiv:2006.09882; its code's script for 800 epochs).
+    """SwAV's ResNet-50 (arXiv:2006.09882; its code's script for 800 epochs).
 
     Command: python -m training pretrain --method swav --recipe paper --data imagenet/train --output RUN
     Published: 75.3 % linear on ImageNet after 800 epochs of 3:40 minutes on 64 GPUs (not repeated by this
@@ -176,7 +180,7 @@ def swav_comparison() -> Advice:
 
 
 def deit() -> Advice:
-    """DeiT's ViT-S/16 on labels (Table 9 of arXiv:2012.12877), which the paper compares with.
+    """DeiT's ViT-S/16 on labels (arXiv:2012.12877; its code's defaults), which the paper compares with.
 
     Command: python -m training pretrain --method supervised --recipe deit --data imagenet/train --output RUN
     Published: 79.8 % top-1 on ImageNet after 300 epochs (not repeated by this project, whose augmentation is
@@ -199,11 +203,11 @@ def deit() -> Advice:
 
 
 def supervised_resnet() -> Advice:
-    """ResNet-50 on labels, in 100 epochs of the plain recipe (P. Goyal et al., arXiv:1706.02677).
+    """ResNet-50 on labels, in 100 epochs of a plain recipe (P. Goyal et al., arXiv:1706.02677, not checked).
 
     Command: python -m training pretrain --method supervised --recipe resnet50 --data TRAIN --output RUN
-    Published: 76.4 % top-1 on ImageNet after 90 epochs, with steps in place of the cosine (not repeated by
-    this project).
+    Published: 76.4 % top-1 on ImageNet after 90 epochs, with steps in place of the cosine (not checked, not
+    repeated by this project).
     """
     recipe = Recipe(
         backbone=RESNET,
@@ -214,8 +218,9 @@ def supervised_resnet() -> Advice:
         batch_size=256,
     )
     reasons = (
-        "Goyal et al.: SGD with momentum 0.9, learning rate 0.1 for 256 pictures, 5 epochs of warm-up",
-        "Goyal et al.: weight decay 1e-4, plain labels; a cosine instead of steps",
+        "Goyal et al., not checked: SGD with momentum 0.9, learning rate 0.1 for 256 pictures",
+        "Goyal et al., not checked: 5 epochs of warm-up, weight decay 1e-4, plain labels",
+        "this project: a cosine instead of steps, 100 epochs, colour jitter of 0.3",
     )
     return Advice(recipe, reasons)
 

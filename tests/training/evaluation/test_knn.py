@@ -71,7 +71,7 @@ def test_votes_are_those_of_the_plain_sum(
 
 
 @settings(deadline=None)
-@given(seed=st.integers(0, 999), at_once=st.integers(1, 100))
+@given(seed=st.integers(0, 999), at_once=st.integers(1, 800))
 def test_chunks_change_nothing(seed: int, at_once: int):
     train, labels, test, _ = drawn(seed, 20, 9, 4)
     whole = neighbours(train, labels, test, k=7)

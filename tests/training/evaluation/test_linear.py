@@ -9,7 +9,12 @@ import torch
 import tyro
 from torch import nn
 
+from dino_model.features import Extractor, Kind
+from dino_model.images import open_images
+from dino_model.views import View
+from dino_model.weights import load_model
 from tests.training.evaluation.pictures import write_pictures
+from training.commands.evaluate import linear
 from training.commands.evaluate.linear import Linear, parse_reads
 from training.evaluation.augmented import random_view
 from training.evaluation.linear import (
@@ -138,8 +143,9 @@ def test_the_command_learns_chooses_draws_and_tells(shapes: Path, tmp_path: Path
     assert (len(one["grid"]), len(other["grid"]), len(other["grid"][0])) == (1, 3, 13)
 
 
-def test_random_crops_learn_and_an_interruption_costs_an_epoch(shapes: Path, tmp_path: Path, monkeypatch):
-    figures, words = tmp_path / "out.json", (*options(shapes), "--augment", "--reads", "1", "--rates", "0.1")
+@pytest.mark.parametrize("how", [(), ("--augment",)])
+def test_an_interruption_costs_an_epoch(how: tuple[str, ...], shapes: Path, tmp_path: Path, monkeypatch):
+    figures, words = tmp_path / "out.json", (*options(shapes), *how, "--reads", "1", "--rates", "0.1")
     run(*words, "--cache", tmp_path / "whole", "--json", figures)
     whole, step = figures.read_text(), Heads.step
     calls: list[int] = []
@@ -161,6 +167,27 @@ def test_random_crops_learn_and_an_interruption_costs_an_epoch(shapes: Path, tmp
     assert figures.read_text() == whole
 
 
+@pytest.mark.parametrize("reads", [Reads(1), Reads(1, "interleaved"), Reads(4)], ids=str)
+def test_a_published_head_names_by_what_it_reads(reads: Reads, shapes: Path, tmp_path: Path):
+    """A head of the means of the classes, in the file and the layout of the official code."""
+    model, images = load_model("random:embedded"), open_images(shapes)
+    extractor = Extractor(model, View(32, model.mean, model.std), Kind(4, "average"), device="cpu")
+    seen = reads.of(extractor.of(images).features.unflatten(1, (5, -1)))
+    labels = torch.tensor(images.labels)
+    means = torch.stack([seen[labels == label].mean(dim=0) for label in range(3)])
+    tensors = {"module.linear.weight": means, "module.linear.bias": -means.square().sum(dim=1) / 2}
+    torch.save({"epoch": 100, "state_dict": tensors, "best_acc": 1.0}, tmp_path / "head.pth")
+    tested = torch.arange(len(labels)) % 5 == 4
+    nearest = torch.cdist(seen[tested], means).argmin(dim=1)
+    expected = (nearest == labels[tested]).double().mean() * 100
+    figures = tmp_path / "out.json"
+    words = ("--data", shapes, "--size", "32", "--model", model.name, "--device", "cpu", "--json", figures)
+    run(*words, "--head", tmp_path / "head.pth")
+    (found,) = json.loads(figures.read_text())["results"]
+    assert found["figures"]["top1"] == pytest.approx(float(expected))
+    assert expected > 50, "a head that guesses compares nothing"
+
+
 def test_a_published_head_must_name_as_many_classes(shapes: Path, tmp_path: Path):
     head = tmp_path / "head.pth"
     torch.save(
@@ -169,6 +196,21 @@ def test_a_published_head_must_name_as_many_classes(shapes: Path, tmp_path: Path
     )
     with pytest.raises(ValueError, match=r"head\.pth names 7 classes, .*shapes has 3"):
         run("--data", shapes, "--size", "32", "--head", head)
+
+
+@pytest.mark.parametrize(
+    ("model", "file"),
+    [
+        ("dino_vits16", "dino_deitsmall16_pretrain/dino_deitsmall16_linearweights.pth"),
+        ("dino_vitb8", "dino_vitbase8_pretrain/dino_vitbase8_linearweights.pth"),
+        ("dino_resnet50", "dino_resnet50_pretrain/dino_resnet50_linearweights.pth"),
+    ],
+)
+def test_heads_are_fetched_from_where_they_were_published(model: str, file: str, tmp_path: Path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(linear, "fetch", lambda address, name, _: asked.append((address, name)) or tmp_path)
+    assert linear.published_head(model) == tmp_path
+    assert asked == [(f"https://dl.fbaipublicfiles.com/dino/{file}", file.split("/")[1])]
 
 
 def test_reads_are_written_in_two_forms():

@@ -51,7 +51,13 @@ def twice(count: int, random: torch.Generator) -> Tensor:
     return torch.randn(count, 48, generator=random)[torch.arange(count) // 2 % (count // 3)]
 
 
-@pytest.mark.parametrize("drawn", [heaped, wide, twice])
+def lonely(count: int, random: torch.Generator) -> Tensor:
+    """Three are like nothing else: what they are compared with next is all behind the mean."""
+    kinds = torch.eye(48)[(torch.arange(count) > 2).long()]
+    return kinds + 1e-5 * torch.randn(count, 48, generator=random)
+
+
+@pytest.mark.parametrize("drawn", [heaped, wide, twice, lonely])
 @pytest.mark.parametrize("count", [1, 7])
 def test_a_first_look_in_bfloat16_finds_the_same(drawn, count: int, monkeypatch):
     random = torch.Generator().manual_seed(count)

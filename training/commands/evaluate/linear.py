@@ -13,11 +13,12 @@ from torch import Tensor
 from dino_model import files
 from dino_model.checkpoints import WeightsError, read_torch
 from dino_model.device import autocast, choose_device
+from dino_model.download import fetch
 from dino_model.feature_cache import model_fingerprint
 from dino_model.features import CLS, Extracted, Kind
 from dino_model.images import Images
 from dino_model.progress import progress
-from dino_model.weights import LoadedModel
+from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS, LoadedModel
 from training.commands.evaluate import pictures
 from training.commands.evaluate.base import Cropped, Figures
 from training.evaluation.accuracy import accuracy
@@ -34,8 +35,8 @@ from training.evaluation.linear import (
     choose,
     deepest,
     held_back,
+    learn,
     official_head,
-    train_heads,
 )
 
 
@@ -62,9 +63,9 @@ class Linear(Cropped):
     """Learning rates for a batch of 256."""
     reads: tuple[str, ...] = ("1", "4", "1+average")
     """What is looked at: [CLS] of so many last blocks, with or without the mean of the patches."""
-    head: Path | None = None
-    """A published head, such as dino_deitsmall16_linearweights.pth, instead of learning one; its classes are
-    ImageNet's in the order of their folders."""
+    head: str | None = None
+    """A published head instead of learning one: its file, or the name of the model that it was published
+    with, such as dino_vits16, to download it once. Its classes are ImageNet's, folders sorted."""
     batch: int = 256
     """Pictures in a step."""
     seed: int = 0
@@ -136,27 +137,26 @@ class Linear(Cropped):
         split: Split,
     ) -> Heads:
         device, precision = choose_device(self.device), self.chosen_precision()
-        classes, name = len(split.classes), f"{model.name}, {protocol.epochs} epochs"
+        heads = Heads(protocol, features.shape[2], len(split.classes), device=device, precision=precision)
+        epochs = self._epochs(model, images, heads)
         if not self.augment:
-            return train_heads(
-                features,
-                labels,
-                classes,
-                protocol,
-                device=device,
-                precision=precision,
-                watch=lambda epochs: progress(epochs, name),
-            )
-        heads = Heads(protocol, features.shape[2], classes, device=device, precision=precision)
-        kept = self._kept(model, images, protocol)
-        first = _restore(heads, kept)
-        for epoch in progress(range(first, self.epochs), name, self.epochs, done=first):
+            learn(heads, features, labels, epochs)
+            return heads
+        for epoch in epochs:
             for chosen, x in self._seen(model, images, protocol, epoch):
                 heads.step(x, labels[chosen].to(device), epoch)
+        return heads
+
+    def _epochs(self, model: LoadedModel, images: Images, heads: Heads) -> Iterator[int]:
+        """The epochs that are left; with a cache the grid is kept after each, and gone on with."""
+        kept, epochs = self._kept(model, images, heads.protocol), heads.protocol.epochs
+        first = _restore(heads, kept)
+        name = f"{model.name}, {epochs} epochs"
+        for epoch in progress(range(first, epochs), name, epochs, done=first):
+            yield epoch
             if kept is not None:
                 with files.replacing(kept) as beside:
                     torch.save({"epoch": epoch + 1, **heads.state()}, beside)
-        return heads
 
     def _seen(
         self, model: LoadedModel, images: Images, protocol: LinearProtocol, epoch: int
@@ -172,28 +172,31 @@ class Linear(Cropped):
             yield chosen, _in_blocks(model, features, blocks)
 
     def _kept(self, model: LoadedModel, images: Images, protocol: LinearProtocol) -> Path | None:
-        """Where a grid that learns from random views is kept after every epoch."""
+        """Where a grid is kept while it learns, by all that decides what it becomes."""
         if self.cache is None:
             return None
-        key = [model_fingerprint(model.backbone), images.fingerprint(), self.size, asdict(protocol)]
+        computed = [self.chosen_precision(), choose_device(self.device).type, self.engine]
+        seen = [images.fingerprint(), asdict(self.view(model)), self.augment]
+        key = [model_fingerprint(model.backbone), *seen, *computed, asdict(protocol)]
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
         return self.cache / f"linear-{digest}.pt"
 
     def _published(self, model: LoadedModel, split: Split) -> Figures:
         assert self.head is not None
-        payload = read_torch(self.head)
+        file = published_head(self.head) if self.head in OFFICIAL else Path(self.head)
+        payload = read_torch(file)
         tensors = payload.get("state_dict", payload)
         width = int(model.backbone.num_features)  # type: ignore[arg-type]
         head = official_head(tensors, width)
         if len(head.weights) != len(split.classes):
             raise ValueError(
-                f"{self.head} names {len(head.weights)} classes, {self.data} has {len(split.classes)}"
+                f"{file} names {len(head.weights)} classes, {self.data} has {len(split.classes)}"
             )
         test = self._features(model, split.test, head.reads.blocks)
         scores = _scores(head, _in_blocks(model, test.features, head.reads.blocks))
         found = accuracy(scores, split.labels(test.images))
-        print(f"{self.head.name}: reads {head.reads}", found, sep="\n")
-        return {"figures": found.figures(), "head": self.head.name, "broken": [*test.broken]}
+        print(f"{file.name}: reads {head.reads}", found, sep="\n")
+        return {"figures": found.figures(), "head": file.name, "broken": [*test.broken]}
 
     def _draw(self, model: LoadedModel, protocol: LinearProtocol, choice: Choice) -> None:
         if self.curves is None:
@@ -221,6 +224,13 @@ def parse_reads(text: str) -> Reads:
     if not (match := re.fullmatch(r"(\d+)(\+average)?", text)):
         raise ValueError(f"--reads {text} is no number of blocks, such as 4, or 1+average")
     return Reads(int(match[1]), "after" if match[2] else "no")
+
+
+def published_head(model: str) -> Path:
+    """The linear head that was published with a model of `OFFICIAL`, downloaded once into the cache."""
+    stem = OFFICIAL[model].stem
+    file = f"{stem.removesuffix('_pretrain')}_linearweights.pth"
+    return fetch(f"{OFFICIAL_ADDRESS}/{stem}/{file}", file, read_torch)
 
 
 def _has_blocks(model: LoadedModel) -> bool:
