@@ -121,6 +121,7 @@ export default class TrainingTab extends Tab {
   }
 
   leave() {
+    super.leave();
     clearInterval(this.timer);
     this.logs.stop();
   }
