@@ -114,10 +114,7 @@ class CropConfig:
 
     def check_patches(self, patch_size: int) -> None:
         """Raise SettingError for crops that are no whole patches: what is missing would be padded."""
-        sides = {"global_size": self.global_size} | (
-            {"local_size": self.local_size} if self.local_crops else {}
-        )
-        for name, side in sides.items():
+        for name, side in self._sides().items():
             if side % patch_size:
                 below = side // patch_size * patch_size
                 choices = f"{below} or {below + patch_size}" if below else str(patch_size)
@@ -125,6 +122,20 @@ class CropConfig:
                     f"{flag(name)} is {side} pixels, no multiple of the patch of {patch_size}: "
                     f"choose {choices}"
                 )
+
+    def check_least(self, least: int) -> None:
+        """Raise SettingError for crops of fewer than `least` pixels, too few for a ResNet."""
+        for name, side in self._sides().items():
+            if side < least:
+                raise SettingError(
+                    f"{flag(name)} is {side} pixels, of which a ResNet leaves one before its last stage: "
+                    f"choose {least} or more"
+                )
+
+    def _sides(self) -> dict[str, int]:
+        return {"global_size": self.global_size} | (
+            {"local_size": self.local_size} if self.local_crops else {}
+        )
 
 
 class Crops(NamedTuple):

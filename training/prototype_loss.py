@@ -63,12 +63,13 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         """Features [crops, batch, d], rows v [K, d] and gain [K], targets [views, batch, K] -> scalar."""
         crops, batch, _ = features.shape
-        scale = gain / (torch.linalg.vector_norm(v, dim=1) * temperature)  # [K]
+        norm = torch.linalg.vector_norm(v, dim=1)  # [K]
+        scale = gain / (norm * temperature)
         teachers = features.new_full((crops, 1, 1), len(targets))  # that a crop has: all views …
         teachers[:shared] -= 1  # … but itself
-        share = 1 / (batch * float(teachers.sum()))  # of one picture of one pair in the mean
+        share = 1 / (batch * (crops * len(targets) - shared))  # of one picture of one pair in the mean
         loss = features.new_zeros(())
-        of_features, of_v = torch.empty_like(features), torch.zeros_like(v)
+        of_features, of_v, of_gain = torch.empty_like(features), torch.zeros_like(v), torch.zeros_like(gain)
         chunk = CHUNK * (1 if features.device.type == "cpu" else 64)
         pictures = max(1, chunk // (crops * len(v)))
         for start in range(0, batch, pictures):
@@ -84,11 +85,13 @@ class _CrossEntropy(torch.autograd.Function):
             loss += (teachers * log_partition).sum() - agreement
             gradient.mul_(teachers).sub_(total)  # … less its target
             gradient[:shared] += theirs[:shared]
+            of_gain += logits.mul_(gradient).sum((0, 1))
             flat = gradient.mul_(scale * share).flatten(0, 1)
             of_features[:, part] = (flat @ v).unflatten(0, rows.shape[:2])
             of_v.addmm_(flat.T, rows.flatten(0, 1))
-        along = _lay_across(of_v, v)
-        ctx.save_for_backward(of_features, of_v, along / gain)
+        of_gain *= share / gain
+        of_v.addcmul_(v, (of_gain * gain / norm.square())[:, None], value=-1)  # |v| does not matter
+        ctx.save_for_backward(of_features, of_v, of_gain)
         return loss * share
 
     @staticmethod
@@ -96,15 +99,3 @@ class _CrossEntropy(torch.autograd.Function):
         """Gradients of what asks for one; they are scaled where they are, so there is one backward pass."""
         asked = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
         return (*(gradient.mul_(factor) if wanted else None for gradient, wanted in asked), None, None, None)
-
-
-def _lay_across(gradient: Tensor, v: Tensor) -> Tensor:
-    """Take from each row of the gradient what lies along that of v, whose length does not matter.
-
-    Returns the scalar products of both [K]. Some rows after the other: all are large.
-    """
-    along = []
-    for some, rows in zip(gradient.split(4096), v.split(4096), strict=True):
-        along.append((some * rows).sum(1))
-        some.addcmul_(rows, (along[-1] / rows.square().sum(1))[:, None], value=-1)
-    return torch.cat(along)

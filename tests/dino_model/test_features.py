@@ -1,5 +1,6 @@
 """Features come in the pictures' order, from the view the official evaluation has, and once."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -313,6 +314,23 @@ def test_features_are_computed_once_and_again_when_anything_changes(pictures: Im
     before = len(calls)
     torch.testing.assert_close(ask(), first + 1, rtol=0, atol=1e-5)
     assert len(calls) == before + 1
+
+
+def test_whatever_could_change_a_feature_is_in_its_key(pictures: Images, vit: nn.Module):
+    kinds = (Kind(), Kind(2), Kind(1, "average"), Kind(1, "gem"), Kind(0, "gem"), Kind(0, "grid"))
+    views = (
+        *(View(**VIEW, framing=framing) for framing in ("short-side", "long-side", "squash")),
+        *(View(**VIEW, **how) for how in ({"resize_to": 40}, {"scales": (1.0, 0.5)}, {"cut": 8})),
+        *(View(32, *three) for three in ((IMAGENET_STD, IMAGENET_STD), (IMAGENET_MEAN, IMAGENET_MEAN))),
+    )
+    plain, box = extractor(vit, Kind()), (0.0, 0.0, 9.0, 9.0)
+    keys = [
+        *(extractor(vit, kind).key(pictures) for kind in kinds),
+        *(extractor(vit, Kind(), view).key(pictures) for view in views),
+        *(plain.key(pictures, [where] * len(pictures)) for where in (None, box)),
+        plain.key(pictures.subset(range(5))),
+    ]
+    assert len({json.dumps(key) for key in keys}) == len(keys)
 
 
 def test_an_interruption_costs_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dino_model.backbones import BackboneConfig
 from dino_model.errors import SettingError
 from training import recipes
 from training.plan import Plan
@@ -90,6 +91,10 @@ def test_the_official_default_differs_from_the_official_code_in_nothing_that_is_
         (lambda r: {"epochs": 5}, "--warmup-epochs 10 is longer than training of 5 epochs"),
         (lambda r: {"backbone": replace(r.backbone, in_channels=4)}, "--in-channels is 4"),
         (lambda r: {"backbone": replace(r.backbone, patch_size=15)}, "no multiple of the patch of 15"),
+        (
+            lambda r: {"backbone": BackboneConfig("resnet50"), "crops": replace(r.crops, local_size=16)},
+            "--local-size is 16 pixels, .* choose 17 or more",
+        ),
         (lambda r: {"std": (1.0, 0.0, 1.0)}, "--std"),
         (lambda r: {"optimizer": replace(r.optimizer, lr=float("nan"))}, "--lr is nan"),
         (lambda r: {"method": replace(r.method, freeze_last_layer_epochs=101)}, "--freeze-last-layer-epochs"),

@@ -49,6 +49,10 @@ MethodName = Literal["dino", "byol", "moco-v2", "swav", "supervised"]
 METHODS: dict[str, type[Methods]] = {config.name: config for config in get_args(Methods)}
 """Settings by the name of their method."""
 
+RESNET_LEAST = 17
+"""Pixels of a ResNet's crops. Of 16 its last stage halves a map of one pixel, and of that convolution the
+CPU's bf16 gradient is what the memory held before: oneDNN, torch 2.15; seen as a loss of NaN at step 1."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -77,9 +81,12 @@ class Recipe:
             raise SettingError(
                 f"--in-channels is {self.backbone.in_channels}, but pictures are read as RGB: expected 3"
             )
-        if self.backbone.architecture != "resnet50":
+        resnet = self.backbone.architecture == "resnet50"
+        if resnet:
+            self.crops.check_least(RESNET_LEAST)
+        else:
             self.crops.check_patches(self.backbone.patch_size)
-        elif self.backbone.position_start != "normal":
+        if resnet and self.backbone.position_start != "normal":
             raise SettingError("--position-start is for ViTs: a ResNet has no position embeddings")
         if not all(0 < value < math.inf for value in self.std):
             raise SettingError(f"--std is {self.std}, expected numbers above 0")

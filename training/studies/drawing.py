@@ -73,7 +73,9 @@ def _bars_of(axes: Axes, variants: Sequence[Variant], results: Sequence[Result])
     values = [[result.knn() for result in of_variant(results, variant.name)] for variant in variants]
     means = [fmean(many) for many in values]
     errors = [stdev(many) if len(many) > 1 else 0.0 for many in values]
-    untrained = fmean(result.untrained for result in results)
+    untrained = fmean(
+        result.untrained for variant in variants for result in of_variant(results, variant.name)
+    )
     places = range(len(variants))
     axes.barh(
         places, means, xerr=errors if any(errors) else None, color="#a6c8e0", edgecolor="#0072b2", capsize=3

@@ -121,10 +121,14 @@ def pairs(study: Study, variants: Sequence[Variant], results: Sequence[Result]) 
         (same if gain > least else reversed_ if gain < -least else lost).append((better, worse))
     total = len(same) + len(reversed_) + len(lost)
     ranked = sorted(variants, key=lambda variant: -means[variant.name])
-    untrained = fmean(result.untrained for result in results)
+    before = {v.name: fmean(r.untrained for r in of_variant(results, v.name)) for v in variants}
+    untrained = {
+        v.group: [before[other.name] for other in variants if other.group == v.group] for v in variants
+    }
+    starts = dict.fromkeys(f"{fmean(values):.1f} %" for values in untrained.values())
     sentences = [
         f"Best {_called(ranked[0])} with {means[ranked[0].name]:.1f} %, last {_called(ranked[-1])} with "
-        f"{means[ranked[-1].name]:.1f} %; networks before training {untrained:.1f} %.",
+        f"{means[ranked[-1].name]:.1f} %; networks before training {' and '.join(starts)}.",
         f"Differences count from {least:.1f} points on (twice the standard error, {_many(seeds)}). "
         f"The paper's ({total}): {len(same)} seen here too, {len(lost)} lost in the noise, "
         f"{len(reversed_)} reversed.",
@@ -132,7 +136,6 @@ def pairs(study: Study, variants: Sequence[Variant], results: Sequence[Result]) 
     sentences += [
         f"Reversed: {_called(better)} is below {_called(worse)}." for better, worse in reversed_[:3]
     ]
-    before = {v.name: fmean(r.untrained for r in of_variant(results, v.name)) for v in variants}
     worse_now = [f"{_called(v)} ({before[v.name]:.1f} %)" for v in variants if means[v.name] < before[v.name]]
     if worse_now:
         sentences.append(f"Better before any training: {', '.join(worse_now)}.")

@@ -225,7 +225,7 @@ def result(cell: Cell) -> Result:
     size = cell.recipe.batch_size
     timed = tuple(line | {"seconds": size / line["images_per_second"]} for line in lines)
     found = Result(cell.variant, cell.seed, timed, config["untrained_knn"], cell.diverged.exists())
-    if not found.probes:
+    if not found.probes and not found.diverged:
         raise RunError(
             f"{cell.run.log} ends before its first probe: "
             f"delete {cell.folder} and pass --resume to make it anew"

@@ -46,7 +46,12 @@ class Result:
         return [(int(line["step"]) + 1, line) for line in self.lines if any("knn_" in name for name in line)]
 
     def knn(self, network: str | None = None) -> float:
-        """k-NN top-1 at the end, in percent: of the network that the method evaluates, or of another."""
+        """k-NN top-1 at the end, in percent: of the network that the method evaluates, or of another.
+
+        Of a run that diverged before it was first probed: the untrained network's.
+        """
+        if not self.probes:
+            return self.untrained
         last = self.probes[-1][1]
         return last[f"knn_{network}"] if network else next(last[n] for n in last if n.startswith("knn_"))
 

@@ -118,6 +118,18 @@ def test_a_run_killed_while_it_wrote_goes_on(pictures, tmp_path):
     assert knn(output) == before
 
 
+def test_a_run_that_diverged_before_its_first_probe_stands_in_the_table(pictures, tmp_path):
+    folder = tmp_path / "study"
+    assert study(pictures, folder) == 0
+    run = folder / "runs" / "neither-0"
+    first = {name: value for name, value in Run(run).lines()[0].items() if "knn_" not in name}
+    Run(run).log.write_text(json.dumps(first) + "\n")
+    untrained = Run(run).config()["untrained_knn"]
+    (run / "diverged.txt").write_text("the loss is nan at step 1\n")
+    assert study(pictures, folder, "--resume") == 0
+    assert f"| neither | {untrained:.1f} (diverged) |" in (folder / "collapse.md").read_text()
+
+
 def test_another_study_s_folder_is_refused(pictures, tmp_path, capsys):
     (tmp_path / "study.json").write_text(json.dumps({"study": "teacher"}))
     assert study(pictures, tmp_path, "--resume") == 1

@@ -143,6 +143,18 @@ def test_the_command_learns_chooses_draws_and_tells(shapes: Path, tmp_path: Path
     assert (len(one["grid"]), len(other["grid"]), len(other["grid"][0])) == (1, 3, 13)
 
 
+def test_the_chosen_classifier_learns_from_all_training_pictures(shapes: Path, monkeypatch):
+    seen, honest = [], linear.learn
+
+    def learn(heads: Heads, features: torch.Tensor, labels: torch.Tensor, epochs) -> None:
+        seen.append((len(heads.protocol.rates), len(heads.protocol.reads), len(labels)))
+        honest(heads, features, labels, epochs)
+
+    monkeypatch.setattr(linear, "learn", learn)
+    run(*options(shapes), "--model", "pixels")
+    assert seen == [(13, 1, 21), (1, 1, 24)]  # of 30 pictures 6 are tested, of the others 3 chosen by
+
+
 @pytest.mark.parametrize("how", [(), ("--augment",)])
 def test_an_interruption_costs_an_epoch(how: tuple[str, ...], shapes: Path, tmp_path: Path, monkeypatch):
     figures, words = tmp_path / "out.json", (*options(shapes), *how, "--reads", "1", "--rates", "0.1")

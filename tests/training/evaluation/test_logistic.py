@@ -8,6 +8,7 @@ import torch
 import tyro
 
 from tests.training.evaluation.pictures import write_pictures
+from training.commands.evaluate import logistic as command
 from training.commands.evaluate.logistic import Logistic
 from training.evaluation import logistic
 from training.evaluation.logistic import LogisticProtocol, fit, objective
@@ -92,8 +93,10 @@ def run(*arguments: str | Path) -> None:
 
 
 def test_the_command_tells_every_budget_with_its_deviation(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
+    fitted: list[torch.Tensor] = []
+    monkeypatch.setattr(command, "fit", lambda x, *a, **how: fitted.append(x) or fit(x, *a, **how))
     shapes, figures, names = tmp_path / "shapes", tmp_path / "out.json", tmp_path / "names.txt"
     write_pictures(shapes, {"a": 10, "b": 10, "c": 10})
     names.write_text("a/000.png\nb/000.png\nc/000.png\n")
@@ -103,6 +106,9 @@ def test_the_command_tells_every_budget_with_its_deviation(
     )
     shown = capsys.readouterr().out
     assert "F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = 0.1/n, without intercept" in shown
+    learnt = [sorted(map(tuple, features.tolist())) for features in fitted]
+    assert learnt[0] != learnt[1], "two draws of a share are of the same pictures"
+    assert learnt[2] != learnt[3], "two draws of a number are of the same pictures"
     (result,) = json.loads(figures.read_text())["results"]
     assert [line["pictures"] for line in result["each"]] == [6, 9, 3, 24]
     assert [line["draws"] for line in result["each"]] == [2, 2, 1, 1]

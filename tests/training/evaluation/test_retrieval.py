@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from dino_model.features import Extractor
 from tests.training.evaluation.pictures import write_pictures
 from training.commands.evaluate.retrieval import Index, Query, Retrieval
 from training.evaluation.landmarks import open_landmarks
@@ -85,14 +86,19 @@ def run(command: type, *arguments: str | Path) -> None:
     tyro.cli(command, args=[str(argument) for argument in arguments]).run()
 
 
-def test_the_benchmark_is_read_as_published_and_boxes_are_cut_out(oxford: Path, tmp_path: Path, capsys):
+def test_the_benchmark_is_read_as_published_and_boxes_are_cut_out(
+    oxford: Path, tmp_path: Path, capsys, monkeypatch
+):
     figures = tmp_path / "out.json"
     run(Retrieval, "--data", oxford, "--model", "pixels", "--size", "32", "--json", figures)
     assert "queries cropped to their box" in capsys.readouterr().out
     found = json.loads(figures.read_text())["results"][0]["figures"]
     assert found == {"medium_map": 100, "hard_map": 100}
+    cut, honest = [], Extractor.of
+    monkeypatch.setattr(Extractor, "of", lambda *a, **how: cut.append(how["boxes"]) or honest(*a, **how))
     for extra in (("--official",), ("--multiscale",)):
         run(Retrieval, "--data", oxford, "--model", "random:embedded", "--size", "48", *extra)
+    assert cut == [None, None, None, [(20.0, 20.0, 60.0, 60.0)] * 2]  # database and queries, twice
     shown = capsys.readouterr().out
     assert "queries whole, as released" in shown
     assert "mean of the scales 1, 0.707, 0.5" in shown

@@ -1,0 +1,38 @@
+"""The job that is queued again, with stand-ins for what SLURM brings."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+JOB = Path(__file__).parents[2] / "examples" / "slurm" / "pretrain.sbatch"
+SRUN = """#!/bin/bash
+env SLURM_PROCID=3 SLURM_LOCALID=1 SLURM_NTASKS=16 "$@"
+exit $CODE
+"""
+PYTHON = """#!/bin/bash
+echo "rank $RANK local $LOCAL_RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT: $*"
+"""
+SCONTROL = """#!/bin/bash
+[ "$1" = show ] && printf 'node1\\nnode2\\n' || echo "scontrol $*"
+"""
+
+
+@pytest.mark.parametrize(("code", "again"), [(75, True), (0, False), (1, False)])
+def test_a_job_that_was_told_to_leave_is_queued_again(tmp_path, code, again):
+    for name, text in (("srun", SRUN), ("python", PYTHON), ("scontrol", SCONTROL)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    there = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CODE": str(code), "SLURM_JOB_ID": "20007"}
+    ended = subprocess.run(
+        ["bash", str(JOB), "my pictures", "runs/a"],
+        env=os.environ | there | {"SLURM_JOB_NODELIST": "node[1-2]"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == code
+    assert "rank 3 local 1 of 16 at node1:20007: -m training pretrain" in ended.stdout
+    assert "--data my pictures --resume runs/a" in ended.stdout
+    assert ("scontrol requeue 20007" in ended.stdout) == again
