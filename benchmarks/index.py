@@ -78,6 +78,8 @@ def write(path: Path, entries: int) -> None:
     tars = (np.arange(entries) // PER_TAR).astype("<i4")
     extents = np.stack([np.cumsum(sizes), sizes], axis=1)
     keep(path, {"letters": letters, "ends": ends, "extents": extents, "tar_of": tars, "labels": tars}, {})
+    with path.open("rb+") as file:
+        os.fsync(file)  # what is not on the disk yet would count as written to by whoever reads it
 
 
 def write_plain(path: Path, entries: int) -> None:

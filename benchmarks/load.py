@@ -5,8 +5,8 @@ python -m benchmarks.load [--visitors N] [--misbehaving N] [--seconds S] [--json
 Visitors arrive within the first minute and do what a browser does: they open the page, send a photograph
 of their own, have it encoded, fetch blocks, look for objects, and begin again. Those who misbehave send
 bodies that are too large, with and without a length, ask forty heavy questions at once, close in the middle
-of answers, and choose a model whose download hangs. First, one visitor is alone on another page: the quiet
-figure.
+of answers, and choose a model whose download hangs. First, one visitor is alone on another page, until the
+model is compiled, and then for the quiet figure.
 
 It starts pages of its own, on this machine only, and ends them. Linux: memory is read from /proc.
 """
@@ -51,6 +51,8 @@ SAME_MAPS = 1e-3
 STEADY = 0.1
 SLOWER = 10.0
 """How many times the quiet figure the first maps may take beside everybody else."""
+WARM, ALONE = 5, 20
+"""Pictures of the visitor who is alone; the first ones, while the model is compiled, do not count."""
 CHECKED = 20
 """So many answers are computed again by the library afterwards."""
 TIMEOUT = 120
@@ -74,8 +76,9 @@ class Load:
         well = self.visitors - self.misbehaving
         with page() as served:
             quiet = Visits()
-            for number in range(5):
+            for number in range(WARM + ALONE):
                 Visitor(served.address, 1000 + number, quiet).look_once()
+            del quiet.first_maps[:WARM]
         with page() as served:
             visits, memory = visit(served, well, self.misbehaving, self.seconds)
         figures = summary(quiet, visits, memory, self)

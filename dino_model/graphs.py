@@ -20,6 +20,10 @@ from dino_model import files
 from dino_model.device import ComputePrecision
 from dino_model.download import cache_folder
 
+# An import of OpenVINO is told to its makers over the network, by a forked process for which this one waits
+# at its end, for minutes where nobody answers. Without this package of theirs nothing is told.
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+
 BYTES_ON_DISK = 2_000_000_000
 _FEWEST = 2  # of what a graph takes any number of: torch.export would take a single one for a constant
 
@@ -51,8 +55,8 @@ def processor() -> str:
 def compiled(module: nn.Module, tokens: Tensor, precision: ComputePrecision, *, any_length: bool) -> Any:
     """A module that turns tokens [batch, tokens, width] into several of that shape, as a graph for any batch.
 
-    By torch.export and OpenVINO's own front end; its `convert_model` would send telemetry. A copy of the
-    module is exported: its weights are replaced for the while, and other threads may be running it.
+    By torch.export and OpenVINO's own front end. A copy of the module is exported: its weights are replaced
+    for the while, and other threads may be running it.
 
     Args:
         module: as told; its weights are fp32.

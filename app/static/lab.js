@@ -38,6 +38,8 @@ export class Lab {
     this.encodings = new Map();
     /** @type {Memory<File>} */
     this.files = new Memory(FILES_HELD);
+    /** @type {Map<string, string>} */
+    this.renamed = new Map(); // what a file that was sent again was called before -> is called now
     this.drawings = new Drawings();
     /** @type {{ photo: string, name: string }[]} */
     this.own = []; // photographs that the visitor brought
@@ -158,6 +160,7 @@ export class Lab {
     const file = this.files.get(named);
     if (!file) return null;
     const sent = await this.send(kind, file, signal);
+    this.renamed.set(named, sent[kind]);
     for (const key of /** @type {const} */ (["photo", "second", "clip"]))
       if (this.state[key] === named) this.note({ [key]: sent[kind] });
     return /** @type {string} */ (sent[kind]);
@@ -186,7 +189,8 @@ export class Lab {
    * @param {Question} refused
    */
   giveWay(refused) {
-    if (JSON.stringify(refused) !== JSON.stringify(this.question)) return; // another was chosen meanwhile
+    const asked = { ...refused, photo: this.renamed.get(refused.photo) ?? refused.photo };
+    if (JSON.stringify(asked) !== JSON.stringify(this.question)) return; // another was chosen meanwhile
     const { model, size } = this.start;
     const instead = this.seen ?? { model, size };
     if (!this.differs(instead)) return;

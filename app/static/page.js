@@ -52,7 +52,7 @@ class Page {
     for (const panel of findAll(document, "[role=tabpanel]")) panel.hidden = panel.id !== tab;
     this.find("[aria-selected=true]").scrollIntoView({ block: "nearest", inline: "nearest" });
     document.title = `${TABS[tab]} · DINO attention lab`;
-    if (this.shown !== tab) (await this.tabs.get(this.shown))?.leave?.();
+    if (this.shown !== tab) this.leave(this.shown);
     this.shown = tab;
     if (!this.tabs.has(tab)) this.tabs.set(tab, this.mount(tab));
     try {
@@ -62,6 +62,14 @@ class Page {
       this.tabs.delete(tab);
       this.lab.messages.say(`${TABS[tab]} could not be fetched: reload the page.`, "address");
     }
+  }
+
+  /** One that is still on its way, or failed, holds up no other. @param {string} name */
+  leave(name) {
+    this.tabs.get(name)?.then(
+      (tab) => tab.leave(),
+      () => {},
+    );
   }
 
   /** @param {string} name @param {string} title */

@@ -16,8 +16,10 @@ export class Tab {
   /** Bring what the lab says to the screen: the tab was shown, or something was changed. */
   look() {}
 
-  /** The tab is hidden. */
-  leave() {}
+  /** The tab is hidden: what it asked for would come to no screen, and is asked for anew where it is shown again. */
+  leave() {
+    this.asker.stop();
+  }
 
   /** @param {string} selector */
   find(selector) {

@@ -187,13 +187,35 @@ def test_run_of_the_address_is_drawn_though_one_beside_it_is_gone(tab):
     page = tab.context.new_page()
     page.goto(tab.page.url.partition("?")[0] + "?tab=training&run=first&beside=gone")
     expect(page.locator(".run-state")).to_contain_text("of 120 steps", timeout=20_000)
-    expect(page.locator("#messages")).to_be_hidden()
+    said = "gone is not here (any more): the charts are drawn without it."
+    expect(page.locator("#messages")).to_have_text(said)
+    assert "beside" not in page.url
     page.get_by_text("Beside other runs").click()
     page.get_by_role("checkbox", name="The embedded model").check()
     expect(page.locator(".chart").first.locator(".chart-curve")).to_contain_text(
         ["first: Loss", "embedded: Loss"]
     )
     assert page.url.endswith("beside=embedded")
+    page.close()
+
+
+def test_chosen_run_goes_on_without_one_that_is_deleted_beside_it(tab, run: Path):
+    other = shutil.copytree(run, run.with_name("third"))
+    page = tab.context.new_page()
+    page.goto(tab.page.url.partition("?")[0] + "?tab=training&run=first&beside=third")
+    legend = page.locator(".chart").first.locator(".chart-curve")
+    expect(legend).to_contain_text(["first: Loss", "third: Loss"], timeout=20_000)
+    page.get_by_text("Beside other runs").click()
+    expect(page.get_by_role("checkbox", name="third")).to_be_checked()
+    shutil.rmtree(other)
+    said = "third is not here (any more): the charts are drawn without it."
+    expect(page.locator("#messages")).to_have_text(said, timeout=20_000)
+    expect(legend).to_have_count(1)
+    expect(page.get_by_role("checkbox", name="third")).to_have_count(0)
+    with (run / "log.jsonl").open("a") as log:
+        log.write(_line(103))
+    expect(page.locator(".run-state")).to_contain_text("104 of 120 steps", timeout=20_000)
+    expect(page.locator("#messages")).to_have_text(said)  # looks at the log do not take it away
     page.close()
 
 

@@ -215,6 +215,76 @@ def test_forgotten_photograph_whose_file_is_gone_too_is_said(page, lab, picture)
     assert page.get_by_role("button", name="mine.png").get_attribute("aria-pressed") == "true"
 
 
+def _restart(page: Any, refuses: bool = False) -> list[str]:
+    """As a server that was begun anew: it knows no photograph, and has a new name for each that it is sent.
+
+    Returns these names. Where it `refuses`, it looks at none of them.
+    """
+    named: list[str] = []
+
+    def take(route: Any) -> None:
+        told = route.fetch().json()
+        named.append(f"{told['photo']}again")
+        route.fulfill(json=told | {"photo": named[-1]})
+
+    def encode(route: Any) -> None:
+        asked = json.loads(route.request.post_data)
+        if asked["photo"] not in named:
+            _refuse(route, "This picture is no longer in the server's memory: open it again.", 404)
+        elif refuses:
+            _refuse(route)
+        else:
+            known = json.dumps(asked | {"photo": asked["photo"].removesuffix("again")})
+            told = json.loads(route.fetch(post_data=known).text().splitlines()[-1])
+            route.fulfill(body=json.dumps(told | {"photo": asked["photo"]}) + "\n")
+
+    page.route("**/api/photos?*", take)
+    page.route("**/api/encode", encode)
+    return named
+
+
+def test_photograph_that_a_new_server_calls_otherwise_is_known_by_that_name(page, lab, picture):
+    lab.send(page, picture("mine.png", seed=7))
+    page.locator(".explore .lab-stage").click(position=lab.centre(page, 3, 5))
+    named = _restart(page)
+    lab.pick(page, "Resolution, short side", "336")
+    assert page.evaluate("[page.lab.state.photo, history.state.photo]") == 2 * named
+    assert len(lab.state(page)["pins"]) == 1
+    assert urlsplit(page.url).query.count("photo=own") == 1
+    expect(page.get_by_role("button", name="mine.png")).to_have_attribute("aria-pressed", "true")
+
+
+def test_refused_model_gives_way_although_the_photograph_was_sent_again_meanwhile(page, lab, picture):
+    lab.send(page, picture("mine.png", seed=8))
+    _restart(page, refuses=True)
+    page.locator("#model").select_option("embedded")
+    expect(page.locator("#messages")).to_have_text("It cannot be had now.")
+    assert page.locator("#model").input_value() == lab.model
+
+
+def test_photograph_that_is_left_while_it_is_sent_again_does_not_come_back(page, lab, picture):
+    lab.send(page, picture("mine.png", seed=9))
+    mine = page.evaluate("page.lab.state.photo")
+    late, forgotten = Held(page, "**/api/photos?*"), [mine]
+
+    def forget(route: Any) -> None:
+        gone = json.loads(route.request.post_data)["photo"] in forgotten
+        _refuse(route, "It is not here any more.", 404) if gone else route.continue_()
+
+    page.route("**/api/encode", forget)
+    page.locator("#size").select_option("336")
+    late.wait_for(1)
+    page.get_by_role("tab", name="Segment").click()
+    page.get_by_role("button", name="Sheep").click()
+    page.wait_for_selector(".segment[data-token]", timeout=60_000)
+    forgotten.clear()
+    late.release(0)
+    page.wait_for_timeout(1500)
+    known = page.evaluate("[page.lab.state.photo, page.lab.state.name, page.lab.seen.photo]")
+    assert known == ["sheep", "", "sheep"]
+    assert _messages(page) == ""
+
+
 def test_refused_way_of_finding_objects_does_not_go_on_looking(open_page):
     page = open_page(query="?tab=segment", ready=".segment[data-token]")
     page.route("**/objects?*", lambda route: _refuse(route, "Too many are looking: try again in a while."))
@@ -240,6 +310,16 @@ def test_segment_asks_only_the_way_that_is_shown(open_page):
     page.locator(".lab-methods [data-key=tokencut]").click()
     expect(page.locator(".lab-scores")).to_contain_text("Object 1", timeout=60_000)
     assert [parse_qs(urlsplit(url).query)["method"] for url in asked] == [["tokencut"]]
+
+
+def test_tab_whose_files_hang_holds_up_no_other(open_page):
+    page = open_page(
+        query="?tab=video",
+        ready="#tabs [aria-selected=true]",
+        route=lambda page: page.route("**/video.js", lambda route: None),  # never answered
+    )
+    page.get_by_role("tab", name="Explore").click()
+    page.wait_for_selector(".explore[data-token]", timeout=20_000)
 
 
 def test_class_map_that_failed_is_asked_for_again(open_page):

@@ -49,6 +49,21 @@ def images(batch: int = 1, height: int = 40, width: int = 64) -> torch.Tensor:
 
 
 @needs_openvino
+def test_openvino_tells_its_makers_nothing_and_begins_no_process():
+    code = """
+import multiprocessing, sys, time
+multiprocessing.Process.start = lambda process: print("began", process)
+import dino_model.graphs, openvino
+time.sleep(1)
+print([name for name, module in sys.modules.items() if name.startswith("openvino_telemetry") and module])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout == "[]\n"
+
+
+@needs_openvino
 @pytest.mark.parametrize("name", MODELS)
 def test_openvino_gives_the_tokens_of_torch(name: str):
     vit = readable(model(name))

@@ -1,4 +1,6 @@
 import itertools
+import os
+import tarfile
 from collections import Counter
 
 import numpy as np
@@ -82,6 +84,20 @@ def test_a_broken_picture_is_replaced_and_named(folder):
     assert batch.batch.crops.views.shape[1] == 7
     assert len(batch.broken) == 1
     assert "3.png" in batch.broken[0]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_tar_that_changes_while_it_is_trained_on_ends_it(folder, tmp_path, monkeypatch, workers):
+    """No other picture takes the place of those in it: nobody knows what they are now."""
+    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
+    for name, numbers in (("a", range(4)), ("b", range(4, 7))):
+        with tarfile.open(tmp_path / f"{name}.tar", "w") as tar:
+            for i in numbers:
+                tar.add(folder / f"{i}.png", f"{i}.png")
+    images = open_images([tmp_path / "a.tar", tmp_path / "b.tar"])
+    os.utime(tmp_path / "b.tar", ns=(1, 1))
+    with pytest.raises(ImageError, match=r"b\.tar was changed while it was in use"):
+        list(batches(images, CROPS, batch_size=7, seed=0, first_step=0, steps=1, workers=workers))
 
 
 def test_nothing_but_broken_pictures_ends_in_words(tmp_path):

@@ -137,6 +137,26 @@ def test_a_process_that_dies_ends_the_run_with_one_sentence(pictures, tmp_path):
     assert "error: another process of the training ended or cannot be reached; --resume" in said
 
 
+def test_torchrun_begins_again_after_a_death_and_the_run_goes_on_by_itself(pictures, tmp_path):
+    run, said = tmp_path / "run", tmp_path / "said"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = pretrain(pictures, run, "--epochs", "40", "--save-every", "5")
+    words[words.index("--output")] = "--resume"
+    with said.open("w") as file:
+        process = subprocess.Popen(
+            [*torchrun, "--max-restarts", "1", "-m", "training", *words],
+            cwd=REPOSITORY,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stdout=file,
+            stderr=file,
+        )
+        wait_for(run, 12)
+        os.kill(int((run / ".lock").read_text().split()[1]), signal.SIGKILL)
+        assert process.wait(timeout=200) == 0, said.read_text()
+    assert [json.loads(line)["step"] for line in lines(run)] == list(range(120))
+    assert f"{run}: going on at step" in said.read_text()
+
+
 def test_what_does_not_fit_the_processes_ends_all_in_one_sentence(pictures, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(pictures, other)

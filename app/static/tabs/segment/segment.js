@@ -99,6 +99,11 @@ export default class Segmenter extends Tab {
   }
 
   leave() {
+    super.leave();
+    this.stopSearching();
+  }
+
+  stopSearching() {
     this.ask.cancel();
     this.finding.stop();
     this.asking = "";
@@ -109,7 +114,7 @@ export default class Segmenter extends Tab {
     const color = css(this.colors[0]);
     const tile = (/** @type {string} */ key, /** @type {string} */ label) => ({ key, label, color });
     const keys = heads.map((_, head) => String(head));
-    this.leave();
+    this.stopSearching();
     this.encoding = encoding;
     this.found = new Map();
     this.maps = new Map([

@@ -93,10 +93,9 @@ export default class TrainingTab extends Tab {
     return this.heard.get(this.name);
   }
 
-  /** Runs that are drawn beside the chosen one; the address may name some that are gone. */
+  /** Runs that are drawn beside the chosen one. */
   get beside() {
-    const named = this.lab.state.beside.split(";");
-    return named.filter((one) => one !== this.name && this.runs.some(({ name }) => name === one));
+    return this.lab.state.beside.split(";").filter((one) => one && one !== this.name);
   }
 
   get slider() {
@@ -122,6 +121,7 @@ export default class TrainingTab extends Tab {
   }
 
   leave() {
+    super.leave();
     clearInterval(this.timer);
     this.logs.stop();
   }
@@ -171,11 +171,11 @@ export default class TrainingTab extends Tab {
     const { name, beside } = this;
     if (!name) return;
     const news = await this.logs.newest.run((signal) =>
-      Promise.all([name, ...beside].map((one) => this.fetchRun(one, signal))),
+      Promise.all([this.fetchRun(name, signal), ...beside.map((one) => this.fetchBeside(one, signal))]),
     );
     if (!news) return; // another was chosen meanwhile
     for (const told of news) if (told) this.heard.set(told.name, { ...told, heard: Date.now() });
-    const shown = [name, ...beside].join(";");
+    const shown = [name, ...this.beside].join(";");
     if (news.some(Boolean) || this.drawn !== shown) {
       this.draw();
       this.listCheckpoints(this.drawn.split(";")[0] !== name);
@@ -189,6 +189,19 @@ export default class TrainingTab extends Tab {
     const version = this.heard.get(name)?.version ?? "";
     const answer = await ask(`api/runs/${encodeURIComponent(name)}?${new URLSearchParams({ version })}`, { signal });
     return answer.status === 204 ? null : answer.json();
+  }
+
+  /** The same of a run beside the chosen one, which goes on without one that is gone. @param {string} name @param {AbortSignal} signal */
+  async fetchBeside(name, signal) {
+    try {
+      return await this.fetchRun(name, signal);
+    } catch (error) {
+      if (!(error instanceof Refusal) || error.status !== 404) throw error;
+      this.lab.note({ beside: this.beside.filter((one) => one !== name).join(";") });
+      this.lab.messages.say(`${name} is not here (any more): the charts are drawn without it.`, `beside ${name}`);
+      this.quietly("runs", () => this.listRuns());
+      return null;
+    }
   }
 
   // ---- charts

@@ -125,6 +125,7 @@ export default class Film extends Tab {
   }
 
   leave() {
+    super.leave();
     this.pause();
   }
 
