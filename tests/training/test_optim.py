@@ -150,3 +150,16 @@ def matrices_stepped(vit, kind):
             parameter.grad = torch.randn_like(parameter)
         optimizer.step()
     return {name: p.detach().clone() for name, p in named.items()}, optimizer
+
+
+def test_sgd_has_the_momentum_of_the_other_papers():
+    layer = nn.Linear(1, 1, bias=False)
+    optimizer = create_optimizer("sgd", decay_groups(layer), torch.device("cpu"))
+    set_rates(optimizer, 0.1, 0.0)
+    moves = []
+    for gradient in (1.0, 0.0):
+        before = layer.weight.item()
+        layer.weight.grad = torch.full((1, 1), gradient)
+        optimizer.step()
+        moves.append(layer.weight.item() - before)
+    assert moves[1] == pytest.approx(0.9 * moves[0], rel=1e-4)
