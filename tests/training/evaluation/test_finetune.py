@@ -55,8 +55,9 @@ def test_a_folder_is_learnt_kept_and_gone_on_with(tmp_path: Path, monkeypatch, c
     monkeypatch.setattr(command, "train_epoch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(*words, "--output", tmp_path / "two", "--rate", "0.001")
+    run(*words, "--output", tmp_path / "two", "--rate", "0.002")  # another recipe begins anew
     run(*words, "--output", tmp_path / "two", "--rate", "0.001")
-    assert epochs == [0, 1, 1, 2]
+    assert epochs == [0, 1, *(0, 1, 2), *(1, 2)]
     again = load_model(str(tmp_path / "two" / written.name)).backbone.state_dict()
     for name, tensor in changed.items():
         torch.testing.assert_close(again[name], tensor, rtol=0, atol=1e-4)

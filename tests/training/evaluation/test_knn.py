@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from dino_model.features import Extractor
 from dino_model.images import open_images
 from tests.training.evaluation.pictures import write_pictures
 from training.commands.evaluate import base
+from training.commands.evaluate import knn as command
 from training.commands.evaluate.knn import Knn
 from training.evaluation import search
 from training.evaluation.knn import (
@@ -212,6 +214,25 @@ def test_the_command_prints_its_protocol_and_writes_figures_and_test_list(
     left = open_images(shapes, exclude=names)
     assert len(left) == 27 - 3
     assert "a/004.png" not in left.names
+
+
+def test_the_command_votes_and_looks_as_it_was_told(shapes: Path, monkeypatch: pytest.MonkeyPatch):
+    given, seen, honest = [], [], Extractor.of
+
+    def vote(*features: Tensor, **how):
+        given.append(how)
+        return knn_accuracies(*features, **how)
+
+    def look(extractor: Extractor, *images, **how):
+        seen.append(extractor.view)
+        return honest(extractor, *images, **how)
+
+    monkeypatch.setattr(command, "knn_accuracies", vote)
+    monkeypatch.setattr(Extractor, "of", look)
+    words = ("--k", "2", "4", "--temperature", "0.5", "--size", "24", "--resize-to", "32")
+    run("--data", shapes, "--model", "pixels", *words)
+    assert given == [{"ks": (2, 4), "temperature": 0.5}]
+    assert {(view.size, view.short_side) for view in seen} == {(24, 32)}
 
 
 def test_the_command_reads_a_tar_and_a_folder_of_their_own_to_test_on(

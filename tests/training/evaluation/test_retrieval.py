@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from dino_model.features import Extractor
+from dino_model.features import Extracted, Extractor
+from dino_model.images import Images
 from tests.training.evaluation.pictures import write_pictures
 from training.commands.evaluate.retrieval import Index, Query, Retrieval
 from training.evaluation.landmarks import open_landmarks
@@ -102,6 +103,19 @@ def test_the_benchmark_is_read_as_published_and_boxes_are_cut_out(
     shown = capsys.readouterr().out
     assert "queries whole, as released" in shown
     assert "mean of the scales 1, 0.707, 0.5" in shown
+
+
+def test_the_length_of_features_does_not_matter(oxford: Path, tmp_path: Path, monkeypatch):
+    """Every second feature is a hundred times as long, and not quite across the others."""
+    kinds, figures = torch.tensor([[1.0, 0.0], [50.0, 87.0]]), tmp_path / "out.json"
+
+    def of(extractor: Extractor, images: Images, **how) -> Extracted:
+        return Extracted(images, kinds[torch.arange(len(images)) % 2], ())
+
+    monkeypatch.setattr(Extractor, "of", of)
+    run(Retrieval, "--data", oxford, "--model", "pixels", "--json", figures)
+    found = json.loads(figures.read_text())["results"][0]["figures"]
+    assert found == {"medium_map": 100, "hard_map": 100}
 
 
 def test_what_is_wrong_with_a_benchmark_is_one_sentence(oxford: Path, tmp_path: Path):
