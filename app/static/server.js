@@ -1,7 +1,5 @@
 // Questions to the server: one sentence where it refuses, one line at a time where it is slow.
 
-/** what a slow answer says of itself before it is there */
-
 /** The server's refusal, in words for people; `status` as in HTTP, 0 where nothing answered. */
 export class Refusal extends Error {
   /** @param {string} sentence @param {number} status */

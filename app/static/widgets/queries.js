@@ -44,7 +44,7 @@ export class Queries {
     return html`<li class="lab-query" style=${`--pin: ${pin?.color ?? "var(--lab-ink)"}`}>
       <button type="button" class="lab-query-pick" aria-pressed=${active} @click=${() => this.on.choose(pin)}>
         ${tilePicture(encoding.picture, pin ? html`<span class="lab-marker">${index}</span>` : "")}
-        <span class="lab-query-name">${name}</span><span class="lab-tile-note"></span>
+        <span>${name}</span><span class="lab-tile-note"></span>
       </button>
       ${
         pin

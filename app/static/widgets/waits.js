@@ -46,7 +46,7 @@ export class Waits {
     const progress = state === "downloading" && total > 0;
     return html`<div class="lab-wait">
       <span class="lab-wait-mark" aria-hidden="true"></span>
-      <span class="lab-wait-words">${inWords(word)}</span>
+      <span>${inWords(word)}</span>
       ${progress ? html`<progress max=${total} .value=${done} aria-label="Downloaded"></progress>` : nothing}
       <button type="button" class="lab-quiet" @click=${cancel}>Cancel</button>
     </div>`;

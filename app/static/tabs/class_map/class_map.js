@@ -174,7 +174,7 @@ export default class Board extends Tab {
     const share = distance === undefined ? "" : `--share: ${Math.max(0, 100 * (1 - distance)).toFixed(1)}%`;
     return html`<button type="button" class="map-class" style=${share} @click=${() => this.goTo(index)}>
       ${this.scatter.sprite ? html`<span class="map-thumbnail" style=${this.thumbnail(index)}></span>` : nothing}
-      ${this.shape(one.group)}<span class="map-name">${one.name}</span>
+      ${this.shape(one.group)}<span>${one.name}</span>
       ${distance === undefined ? nothing : html`<span class="map-distance">${distance.toFixed(3)}</span>`}
     </button>`;
   }

@@ -18,7 +18,7 @@ import { Tiles } from "../../widgets/tiles.js";
 const METHODS = /** @type {Record<string, [string, string]>} */ ({
   click: [
     "Click",
-    "Everything like the patch you click, as far as it hangs together; Alt-click takes away, the brush mends.",
+    "Click the object: all that is like this place and hangs together with it is taken. Alt-click takes away, the brush mends.",
   ],
   attention: ["Attention", "The patches that hold most of what [CLS] attends to."],
   lost: ["LOST", "Grown from the patch whose key resembles the fewest others."],
