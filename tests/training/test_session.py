@@ -116,8 +116,8 @@ def test_each_process_splits_its_own_share(monkeypatch):
 
 
 def test_weights_of_a_resnet_lie_channels_last(images):
-    backbone = BackboneConfig("resnet50")
-    session = Session(replace(RECIPE, backbone=backbone), images)
+    recipe = replace(RECIPE, backbone=BackboneConfig("resnet50"), crops=CropConfig(32, local_crops=0))
+    session = Session(recipe, images)
     weight = session.method.student.backbone.layer1[0].conv2.weight
     assert weight.is_contiguous(memory_format=torch.channels_last)
     assert not weight.is_contiguous()
