@@ -172,7 +172,11 @@ BAD = [
     ("byol", ("--accumulate", 2), "batch normalisation needs the whole batch at once"),
     ("byol", ("--batch-size", 1), "batch normalisation needs 2 pictures or more at once"),
     ("byol", ("--global-crops", 1), "--global-crops is 1: byol compares two views"),
-    ("dino", ("--architecture", "resnet50", "--accumulate", 2), "batch normalisation needs the whole batch"),
+    (
+        "dino",
+        ("--architecture", "resnet50", "--global-size", 32, "--local-size", 24, "--accumulate", 2),
+        "batch normalisation needs the whole batch",
+    ),
     ("dino", ("--batch-norm", "--batch-size", 1), "batch normalisation needs 2 pictures or more at once"),
     ("dino", ("--accumulate", 3), "--accumulate is 3, expected a divisor of the batch of 4"),
     ("dino", ("--accumulate", 0), "--accumulate"),

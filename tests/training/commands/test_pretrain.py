@@ -428,6 +428,9 @@ def test_pictures_that_are_all_broken_end_in_one_sentence(pictures, tmp_path, ca
     assert len(error.splitlines()) == 1
 
 
+RESNET = ("--architecture", "resnet50", "--global-size", 32, "--local-size", 24)
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -444,8 +447,8 @@ def test_pictures_that_are_all_broken_end_in_one_sentence(pictures, tmp_path, ca
         (("--exclude", "nowhere.txt"), "nowhere.txt"),
         (("--init-from", "nowhere"), "nowhere"),
         (("--kept-tokens", 0), "--kept-tokens is 0.0, expected above 0 and at most 1"),
-        (("--kept-tokens", 0.5, "--architecture", "resnet50"), "--kept-tokens is for ViTs"),
-        (("--position-start", "sincos", "--architecture", "resnet50"), "--position-start is for ViTs"),
+        ((*RESNET, "--kept-tokens", 0.5), "--kept-tokens is for ViTs"),
+        ((*RESNET, "--position-start", "sincos"), "--position-start is for ViTs"),
         (("--device", "cuda:77"), "cuda:77"),
         (("--student-temperature", 0), "--student-temperature is 0.0, expected a number above 0"),
         (("--teacher-momentum", 1.5), "--teacher-momentum is 1.5"),
