@@ -86,7 +86,7 @@ def _bars_of(axes: Axes, variants: Sequence[Variant], results: Sequence[Result])
         axes.text(mean + error, place, f" {mean:.1f}", va="center", fontsize=9)
     _names(axes, variants)
     low = min([untrained, *means])
-    axes.set_xlim(max(0, low - 12), max(means) + max(errors) + 4)
+    axes.set_xlim(max(0, low - 12), max(max(means) + max(errors), untrained) + 4)
     axes.set_xlabel("k-NN top-1 (%)")
 
 

@@ -1,7 +1,7 @@
 """From the results of a study to plain words: what shows, and what does not. Pure functions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, variance
 
@@ -136,9 +136,8 @@ def pairs(study: Study, variants: Sequence[Variant], results: Sequence[Result]) 
     sentences += [
         f"Reversed: {_called(better)} is below {_called(worse)}." for better, worse in reversed_[:3]
     ]
-    worse_now = [f"{_called(v)} ({before[v.name]:.1f} %)" for v in variants if means[v.name] < before[v.name]]
-    if worse_now:
-        sentences.append(f"Better before any training: {', '.join(worse_now)}.")
+    if worse_now := [variant for variant in variants if means[variant.name] < before[variant.name]]:
+        sentences.append(f"Better before any training: {', '.join(_listed(worse_now, variants, before))}.")
     shows = not reversed_ and 2 * len(same) >= total > 0
     said = "" if shows else f" ({len(reversed_)} reversed, {len(same)} of {total} there)"
     return Reading(
@@ -162,6 +161,17 @@ def spread(results: Sequence[Result]) -> float:
 
 def _called(variant: Variant) -> str:
     return f"{variant.group}: {variant.label}" if variant.group else variant.label
+
+
+def _listed(some: Sequence[Variant], of: Sequence[Variant], before: Mapping[str, float]) -> list[str]:
+    """Each with its figure before training, a whole group of several in one."""
+    found: dict[str, None] = {}
+    for one in some:
+        group = [variant for variant in of if variant.group == one.group]
+        whole = one.group and len(group) > 1 and all(variant in some for variant in group)
+        called = f"every {one.group}" if whole else _called(one)
+        found[f"{called} ({before[one.name]:.1f} %)"] = None
+    return list(found)
 
 
 def _many(seeds: int) -> str:

@@ -116,6 +116,16 @@ def test_a_reversed_difference_is_named_and_denies_the_conclusion():
     assert "does not show" in found.sentences[-1]
 
 
+def test_a_group_that_training_harmed_as_a_whole_is_named_once():
+    made = [
+        Variant(n, n, Recipe(), paper, group=n[0]) for n, paper in (("a1", 60.0), ("a2", 50.0), ("b1", 50.0))
+    ]
+    found = reading.pairs(
+        STUDIES["heads"], made, [result("a1", 40.0), result("a2", 41.0), result("b1", 40.0)]
+    )
+    assert "Better before any training: every a (45.0 %), b: b1 (45.0 %)." in found.sentences
+
+
 def test_the_noise_of_one_seed_is_that_of_counting():
     assert reading.spread([result("a", 50.0)]) == pytest.approx(100 * math.sqrt(0.25 / reading.PROBED))
 
