@@ -4,9 +4,10 @@ python -m benchmarks.train_step [--ablate] [--json FILE]
 """
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,7 @@ from dino_model.backbones import BackboneConfig, choose_training_attention
 from dino_model.device import ComputePrecision, autocast, choose_precision
 from dino_model.files import write_json
 from dino_model.head import HeadConfig, ProjectionHead, Prototypes
-from training.blocks import compile_blocks
+from training.blocks import compile_blocks, recompute_blocks
 from training.crops import CropConfig, Crops
 from training.distributed import DataParallelLoss
 from training.logs import Figures
@@ -55,6 +56,19 @@ SPEED_UPS = {
     "foreach": "clipping and moving average of all tensors at once",
 }
 """What the plain step can be given one by one; with all of them it does what ours does."""
+FLAGS: dict[str, dict[str, Any]] = {
+    "--compile": {"compile": True},
+    "--checkpoint-activations": {"recompute": True},
+    "--accumulate 2": {"accumulate": 2},
+}
+"""Options of `pretrain` that change how a step is computed and not what."""
+RESNET = replace(
+    RECIPE,
+    backbone=BackboneConfig("resnet50"),
+    crops=CropConfig(global_size=112, local_size=48, local_crops=4),
+    batch_size=8,
+)
+"""Whose weights lie channels-last, always; the benchmark lays them the other way, too."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +112,7 @@ class TrainStep:
             )
         best, seconds = median_seconds(whole, plain, self.repeats)
         print(f"all        {seconds / best:.2f} times faster", *remarks, sep="\n  ")
+        flags = self.run_flags()
         if self.json:
             figures = {
                 "name": "train_step --ablate",
@@ -105,7 +120,21 @@ class TrainStep:
                 "ours": best,
                 "reference": seconds,
             }
-            write_json(self.json, figures | {"unit": "s", "speed_ups": rows})
+            write_json(self.json, figures | {"unit": "s", "speed_ups": rows, "flags": flags})
+
+    def run_flags(self) -> list[dict[str, object]]:
+        """Our step with one more option against our step, seconds and extra memory."""
+        ours, resnet = partial(build_ours, RECIPE), partial(build_ours, RESNET)
+        sides = {name: (partial(ours, **flag), ours) for name, flag in FLAGS.items()}
+        sides["channels-last (a ResNet-50)"] = (resnet, partial(resnet, channels_last=False))
+        rows: list[dict[str, object]] = []
+        for name, (build, build_usual) in sides.items():
+            result = measure(name, build, build_usual, repeats=self.repeats, remarks=())
+            share = result.memory_ratio
+            told = "not measured" if share is None else f"{share:.2f}"
+            print(f"{name}: {1 / result.ratio:.2f} of the time, memory {told} of it")
+            rows.append({"name": name, "time": 1 / result.ratio, "memory": share})
+        return rows
 
 
 def compare() -> tuple[str, ...]:
@@ -154,9 +183,9 @@ def make_plan(recipe: Recipe | None = None) -> Plan:
     return Plan.of(recipe, STEPS * recipe.batch_size)
 
 
-def build_ours() -> Computation:
-    """One step after the other, our way."""
-    step, crops = OurStep(choose_precision("auto", CPU)), random_crops()
+def build_ours(recipe: Recipe | None = None, **options: Any) -> Computation:
+    """One step after the other, our way; `options` of `OurStep`."""
+    step, crops = OurStep(choose_precision("auto", CPU), recipe=recipe, **options), random_crops(recipe)
     return lambda: step(crops)
 
 
@@ -181,12 +210,20 @@ class OurStep:
         device: torch.device = CPU,
         recipe: Recipe | None = None,
         compile: bool = False,
+        recompute: bool = False,
+        accumulate: int = 1,
+        channels_last: bool = True,
     ) -> None:
         self.method, self.plan = fresh_method(recipe).to(device), make_plan(recipe)
-        self.precision, self.device = precision, device
+        self.precision, self.device, self.accumulate = precision, device, accumulate
+        if channels_last and recipe is not None and recipe.backbone.architecture == "resnet50":
+            self.method.to(memory_format=torch.channels_last)
         choose_training_attention(self.method, device, precision)
-        for backbone in self.method.backbones().values() if compile else ():
-            compile_blocks(backbone)
+        for backbone in self.method.backbones().values():
+            if compile:
+                compile_blocks(backbone)
+            if recompute:
+                recompute_blocks(backbone)
         self.optimizer = create_optimizer("adamw", self.method.parameter_groups(), device)
         self.parallel, self.scaler = DataParallelLoss(self.method), GradScaler(enabled=precision == "fp16")
         self.steps = 0
@@ -197,7 +234,15 @@ class OurStep:
         batch = Batch(crops, None, Randomness(0, self.steps, 0, pictures, pictures))
         context = autocast(self.precision, self.device)
         figures = train_step(
-            self.method, self.optimizer, batch, self.steps, self.plan, context, 1, self.parallel, self.scaler
+            self.method,
+            self.optimizer,
+            batch,
+            self.steps,
+            self.plan,
+            context,
+            self.accumulate,
+            self.parallel,
+            self.scaler,
         )
         self.steps += 1
         return figures

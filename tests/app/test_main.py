@@ -1,6 +1,9 @@
 """The options of `python -m app` that stand between it and other machines, in a server of its own."""
 
+import json
+import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -9,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.__main__ import main
+from app.__main__ import SHARING, main, share_cores
 from benchmarks.serving import Served, serving
 
 PASSWORD = "correct-horse"
@@ -115,3 +118,27 @@ def test_empty_file_of_users_is_refused(tmp_path):
     (tmp_path / "users").write_text("\n")
     with pytest.raises(SystemExit, match="empty"):
         main(["--auth", str(tmp_path / "users")])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere PyTorch has another OpenMP")
+def test_kinds_of_work_leave_each_other_the_processor(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    for name in SHARING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_DISPLAY_ENV", "verbose")
+    with _small_page(tmp_path) as page:
+        assert "GOMP_SPINCOUNT = '0'" in page.log.read_text()
+    told = (
+        "import app.__main__ as page; page.share_cores()\n"
+        "import numpy, threadpoolctl\n"
+        "found = threadpoolctl.threadpool_info()\n"
+        "print([each['num_threads'] for each in found if each['internal_api'] == 'openblas'])"
+    )
+    shown = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert json.loads(shown.stdout) == [1]
+
+
+def test_what_the_environment_says_of_threads_is_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    share_cores()
+    assert (os.environ["OMP_WAIT_POLICY"], os.environ.pop("OPENBLAS_NUM_THREADS")) == ("active", "1")

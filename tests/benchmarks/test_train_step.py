@@ -1,4 +1,6 @@
 import json
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -54,15 +56,32 @@ def test_the_plain_step_decays_what_the_official_code_decays():
     assert [len(group) for group in groups] == [len(group) for group in expected]
 
 
+@pytest.mark.parametrize("flag", ["--checkpoint-activations", "--accumulate 2"])
+def test_flags_change_no_loss(flag: str):
+    recipe = replace(train_step.RECIPE, batch_size=4)
+    options = {"device": train_step.CPU, "recipe": recipe}
+    plain = train_step.OurStep("fp32", **options)
+    flagged = train_step.OurStep("fp32", **options, **train_step.FLAGS[flag])
+    crops = train_step.random_crops(recipe)
+    for _ in range(3):
+        assert flagged(crops) == pytest.approx(plain(crops), abs=1e-5)
+
+
 def test_losses_that_differ_end_the_benchmark(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(train_step, "AGREEMENT", -1.0)
     with pytest.raises(SystemExit, match="after one step"):
         train_step.compare()
 
 
-def test_what_each_speed_up_brings_is_told(tmp_path, capsys):
+def test_what_each_speed_up_brings_is_told(tmp_path, capsys, monkeypatch):
+    resnet = replace(train_step.RECIPE, backbone=BackboneConfig("resnet50"), crops=CropConfig(64, 32, 2))
+    monkeypatch.setattr(train_step, "RESNET", resnet)
+    monkeypatch.delitem(train_step.FLAGS, "--compile")  # minutes of a C++ compiler
+    monkeypatch.setattr(train_step, "measure", partial(train_step.measure, memory_of=lambda _: 1))
     train_step.TrainStep(repeats=1, ablate=True, json=tmp_path / "ablation.json").run()
     found = json.loads((tmp_path / "ablation.json").read_text())
     assert [row["name"] for row in found["speed_ups"]] == list(train_step.SPEED_UPS)
     assert all(row["alone"] > 0 and row["together"] > 0 for row in found["speed_ups"])
+    assert [row["name"] for row in found["flags"]][:-1] == list(train_step.FLAGS)
+    assert all(row["time"] > 0 and row["memory"] == 1 for row in found["flags"])
     assert "alone" in capsys.readouterr().out
