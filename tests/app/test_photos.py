@@ -48,10 +48,12 @@ def test_decoded_pictures_are_bounded_by_their_bytes(as_file):
         assert pictures.read(name)[0, 0, 0] == shade
 
 
-@pytest.mark.skipif("AVIF" not in images.FORMATS, reason="Pillow was built without AVIF")
-def test_avif_is_read(as_file):
+@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
+def test_photographs_of_telephones_are_read(as_file, kind: str):
+    if kind not in images.FORMATS:
+        pytest.skip(f"no decoder of {kind} is installed")
     pictures = Pictures(Limits())
-    name, size = pictures.keep(as_file(np.full((40, 60, 3), 200, np.uint8), "AVIF"))
+    name, size = pictures.keep(as_file(np.full((40, 60, 3), 200, np.uint8), kind))
     assert size == (40, 60)
     assert abs(int(pictures.read(name).mean()) - 200) < 3
 
