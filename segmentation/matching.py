@@ -4,6 +4,7 @@
 D] each. `centres` and `patch_of` go between patches and pixels.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -195,7 +196,7 @@ def matches_between(a: Seen, b: Seen, ratio: float = 1.0) -> Matches:
 
 
 def best_scale(a: Seen, scaled: Mapping[float, Seen], ratio: float = 1.0) -> tuple[float, Matches]:
-    """The scale of B at which most patches match, and those matches.
+    """The scale of B at which most patches match, of equals the one nearest to 1, and those matches.
 
     Patches show as much of the world as they are large: where B was taken from nearer, its patches match
     those of A only once B is made smaller.
@@ -211,7 +212,7 @@ def best_scale(a: Seen, scaled: Mapping[float, Seen], ratio: float = 1.0) -> tup
     if not scaled:
         raise ValueError("no scale to match at")
     found = {scale: matches_between(a, b, ratio) for scale, b in scaled.items()}
-    best = max(found, key=lambda scale: len(found[scale]))
+    best = max(found, key=lambda scale: (len(found[scale]), -abs(math.log(scale))))
     return best, found[best]
 
 

@@ -117,6 +117,12 @@ def test_the_scale_with_most_matches_is_taken():
         best_scale(seen(a), {})
 
 
+@pytest.mark.parametrize("order", [(0.7, 1.0, 1.4), (1.4, 1.0, 0.7), (1.0, 0.7, 1.4)])
+def test_of_scales_with_as_many_matches_the_nearest_to_the_pictures_own_is_taken(order: tuple[float, ...]):
+    a = seen(features(6, 6))
+    assert best_scale(a, dict.fromkeys(order, a))[0] == 1.0
+
+
 def turned_grid(degrees: float, scale: float, share_wrong: float) -> tuple[Matches, NDArray, NDArray]:
     """Matches of a turned picture, to the nearest patch, some of them wrong; the truth, and which are."""
     rng = np.random.default_rng(0)
