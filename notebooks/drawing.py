@@ -120,11 +120,11 @@ def slider(figures: Mapping[str, Figure], name: str, alt: str) -> None:
 
 
 def _address(figure: Figure) -> str:
-    """The figure as a data address; it is closed."""
+    """The figure as a data address; it is closed. A slider keeps a dozen: WebP takes a fifth of PNG."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
+    figure.savefig(buffer, format="webp", dpi=110, pil_kwargs={"quality": 85})
     plt.close(figure)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 @contextmanager
