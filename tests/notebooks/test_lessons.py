@@ -198,6 +198,14 @@ def test_a_lesson_that_fails_ends_in_a_sentence_that_names_it(tmp_path, monkeypa
     assert not (tmp_path / "out").exists()
 
 
+def test_threads_of_a_lesson_leave_others_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    lesson = tmp_path / "9_asks.py"
+    lesson.write_text("# %%\nimport os\nassert os.environ['OMP_WAIT_POLICY'] == 'passive'\n")
+    monkeypatch.setattr(execute, "LESSONS", tmp_path)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    execute.execute(lesson, tmp_path / "out")
+
+
 def test_outputs_are_kept_until_the_lesson_a_package_or_the_data_change(tmp_path, monkeypatch):
     root = tmp_path / "root"
     for package in execute.PACKAGES:
