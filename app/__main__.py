@@ -1,6 +1,5 @@
 """`python -m app`: the attention lab in the browser."""
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,8 +10,7 @@ import tyro
 
 from app.limits import Limits
 from dino_model.errors import EXPECTED, sentence
-
-SHARING = {"OMP_WAIT_POLICY": "passive", "OPENBLAS_NUM_THREADS": "1"}
+from dino_model.threads import be_patient
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Serve:
 
     def run(self) -> None:
         """Load the model, say the address, and serve until interrupted."""
-        share_cores()
+        be_patient(OPENBLAS_NUM_THREADS="1")  # NumPy's products are all short here
         from app.lab import Lab  # half of the start goes into importing what these need
         from app.models import Models
         from app.security import frame_ancestors_of, host_names, read_users, root_path_of
@@ -82,18 +80,6 @@ class Serve:
             frame_ancestors=frames,
             mcp=self.mcp,
         )
-
-
-def share_cores() -> None:
-    """Let the kinds of work beside each other leave each other the processor, unless the environment says.
-
-    Threads of one computation wait for each other after every step of it. Spinning while they wait, they keep
-    from the processor whom they wait for: a photograph took eight times as long while another's objects were
-    looked for. So OpenMP's threads sleep, and NumPy's products, all short here, take one thread. To be called
-    before PyTorch and NumPy are loaded, which look once.
-    """
-    for name, value in SHARING.items():
-        os.environ.setdefault(name, value)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -14,13 +14,12 @@ from typing import Annotated
 import tyro
 
 from dino_model.errors import EXPECTED, sentence
+from dino_model.threads import PATIENT
 from notebooks import start
 
 LESSONS = Path(__file__).parent
 OUTPUT = Path("build/notebooks")
 PACKAGES = ("dino_model", "segmentation", "training", "notebooks")  # what a lesson may call
-# Beside other work, threads that spin while they wait for each other make a lesson take many times as long.
-KERNEL = {"OMP_WAIT_POLICY": "passive"}
 LIMIT = 900  # seconds after which a cell is taken to hang; on a busy machine the longest takes minutes
 
 
@@ -94,7 +93,7 @@ def execute(lesson: Path, output: Path) -> Path:
         notebook, timeout=LIMIT, kernel_name="python3", resources={"metadata": {"path": str(lesson.parent)}}
     )
     try:
-        client.execute(env=KERNEL | os.environ | {"HF_HUB_OFFLINE": "1"})
+        client.execute(env=PATIENT | os.environ | {"HF_HUB_OFFLINE": "1"})
     except (CellExecutionError, CellTimeoutError) as error:
         plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
         raise LessonError(f"{lesson.relative_to(LESSONS)}: {plain}") from None

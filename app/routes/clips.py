@@ -3,11 +3,12 @@
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Annotated
 
 import anyio.from_thread
 import numpy as np
 from anyio.lowlevel import current_token
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from PIL import Image
 from pydantic import Field
 
@@ -106,13 +107,20 @@ def following_routes(lab: Lab) -> APIRouter:
         return Response(_nth(masks, number), media_type="image/png")
 
     @router.get("/files/{file}")
-    async def download(request: Request, following: str, file: str, name: str = "clip") -> Response:
+    async def download(
+        request: Request,
+        following: str,
+        file: str,
+        name: str = "clip",
+        frames: Annotated[int | None, Query(ge=1)] = None,
+    ) -> Response:
+        """The first `frames` of what was followed, or all: more may be done than who left has seen."""
         media_type, make = known_file(clip_files.FILES, file)
         one = lab.clips.following(following)
         if not one.masks:
             raise NotHere("Nothing has been followed here yet: wait for the first frame.", "file")
         called = one.token if one.token in EXAMPLES else name
-        named = replace(one, clip=replace(one.clip, name=called), masks=list(one.masks))
+        named = replace(one, clip=replace(one.clip, name=called), masks=one.masks[:frames])
         work = lab.drawing.run(lambda: make(named), owner=owner_of(request, following))
         content = await unless_left(request, work)
         return Response(content, media_type=media_type, headers=file_named(called, file, "clip"))

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import zipfile
 from collections.abc import Iterator
 
 import numpy as np
@@ -179,6 +180,13 @@ def test_frames_and_masks_are_behind_their_names(client, clip, done, lab):
         assert client.get(f"/api/{path}").status_code == 404
 
 
+def test_files_hold_as_many_frames_as_were_seen_done(client, done):
+    for asked, held in (("&frames=2", 2), ("&frames=99", 4), ("", 4)):
+        answer = client.get(f"/api/followings/{done}/files/davis.zip?name=mine{asked}")
+        names = zipfile.ZipFile(io.BytesIO(answer.content)).namelist()
+        assert sum(name.startswith("Annotations") for name in names) == held
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -186,6 +194,8 @@ def test_frames_and_masks_are_behind_their_names(client, clip, done, lab):
         ("masks/-1.png", 404),
         ("masks/nan.png", 422),
         ("files/secret.zip", 404),
+        ("files/davis.zip?frames=0", 422),
+        ("files/davis.zip?frames=undefined", 422),
         ("files/overlay.webm?name=mine.png", 200),
         ("files/davis.zip?name=mine.png", 200),
         ("files/masks.json?name=mine.png", 200),

@@ -1,9 +1,7 @@
 """The options of `python -m app` that stand between it and other machines, in a server of its own."""
 
-import json
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -12,8 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.__main__ import SHARING, main, share_cores
+from app.__main__ import main
 from benchmarks.serving import Served, serving
+from dino_model.threads import PATIENT
 
 PASSWORD = "correct-horse"
 
@@ -22,6 +21,15 @@ def _small_page(folder: Path, *options: str) -> AbstractContextManager[Served]:
     """A page of a small untrained model; `folder` takes what it would leave in the system's."""
     model = "--model random:vit_tiny/16 --size 64 --precision fp32 --device cpu --port 0"
     return serving(*model.split(), *options, env={"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)})
+
+
+@pytest.fixture(autouse=True)
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is said of threads before a test, and what `main` says does not outlive it."""
+    for name in (*PATIENT, "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, "taken back after the test")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("OMP_DISPLAY_ENV", "verbose")
 
 
 @pytest.fixture(scope="module")
@@ -121,24 +129,12 @@ def test_empty_file_of_users_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere PyTorch has another OpenMP")
-def test_kinds_of_work_leave_each_other_the_processor(tmp_path, monkeypatch: pytest.MonkeyPatch):
-    for name in SHARING:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OMP_DISPLAY_ENV", "verbose")
+def test_kinds_of_work_leave_each_other_the_processor(tmp_path):
     with _small_page(tmp_path) as page:
         assert "GOMP_SPINCOUNT = '0'" in page.log.read_text()
-    told = (
-        "import app.__main__ as page; page.share_cores()\n"
-        "import numpy, threadpoolctl\n"
-        "found = threadpoolctl.threadpool_info()\n"
-        "print([each['num_threads'] for each in found if each['internal_api'] == 'openblas'])"
-    )
-    shown = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
-    assert json.loads(shown.stdout) == [1]
 
 
-def test_what_the_environment_says_of_threads_is_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    share_cores()
-    assert (os.environ["OMP_WAIT_POLICY"], os.environ.pop("OPENBLAS_NUM_THREADS")) == ("active", "1")
+def test_numpys_products_take_one_thread():
+    with pytest.raises(SystemExit):
+        main(["--auth", "ada:engine"])
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"

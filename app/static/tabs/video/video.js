@@ -234,7 +234,7 @@ export default class Film extends Tab {
   /** @param {string} file */
   async keep(file) {
     const name = encodeURIComponent(this.clip?.name ?? "");
-    await keep(`api/followings/${this.run?.following}/files/${file}?name=${name}`, file);
+    await keep(`api/followings/${this.run?.following}/files/${file}?name=${name}&frames=${this.run?.done}`, file);
   }
 
   // ---- marking

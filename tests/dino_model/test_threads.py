@@ -1,0 +1,29 @@
+"""Threads that sleep while they wait: said once, before libraries look, and never against the environment."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dino_model.threads import be_patient
+
+
+def test_what_the_environment_says_is_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "taken back after the test")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    be_patient(OPENBLAS_NUM_THREADS="1")
+    assert (os.environ["OMP_WAIT_POLICY"], os.environ["OPENBLAS_NUM_THREADS"]) == ("active", "1")
+
+
+def test_libraries_that_are_loaded_after_it_do_as_it_says():
+    told = (
+        "from dino_model.threads import be_patient; be_patient(OPENBLAS_NUM_THREADS='1')\n"
+        "import numpy, threadpoolctl\n"
+        "found = threadpoolctl.threadpool_info()\n"
+        "print([each['num_threads'] for each in found if each['internal_api'] == 'openblas'])"
+    )
+    shown = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert json.loads(shown.stdout) == [1]
