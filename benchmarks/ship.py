@@ -3,8 +3,9 @@
 python -m benchmarks.ship LOG-OR-RUN … RUN --data caltech101_112px.tar --voc VOCdevkit --davis DAVIS2016
 
 Writes `dino_model/embedded/` (weights, log, and in the card the figures, phases and steps), the class map of
-the page's tab and docs/gallery.jpg. The steps are the project's own commands, run one after the other; begun
-again after an interruption, it makes all of them anew.
+the page's tab, docs/gallery.jpg, and docs/embedded-model.png: teacher and student, phase after phase. The
+steps are the project's own commands, run one after the other; begun again after an interruption, it makes all
+of them anew.
 """
 
 import json
@@ -14,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ import tyro
 
 from dino_model import files, photographs
 from dino_model.weights import EMBEDDED_FILE
-from training.commands.thin_log import read_log
+from training import figures
+from training.commands.thin_log import Record, read_log
 
 REPOSITORY = Path(__file__).parents[1]
 CARD = EMBEDDED_FILE.parent / "card.md"
@@ -58,7 +61,8 @@ class Ship:
         print(f"written: {CARD}; look at it, at docs/gallery.jpg and at the class map before you commit")
 
     def draw(self) -> None:
-        """The class map and the sheet of photographs."""
+        """The class map, the sheet of photographs, and the curves of the log."""
+        draw_probes(read_log(LOG), REPOSITORY / "docs/embedded-model.png")
         output = REPOSITORY / "app/static/maps/caltech101"
         shown = ("--data", self.data, "--size", 112, "--no-thumbnails")
         make("dino_model", "class-map", "--model", "embedded", *shown, "--output", output)
@@ -91,6 +95,43 @@ class Ship:
         for name, command in how.items():
             make(*command, "--model", model, "--json", folder / f"{name}.json")
         return {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in how}
+
+
+def draw_probes(log: Sequence[Record], path: Path) -> None:
+    """Teacher and student by the log's probes, all phases one after the other; write as PNG."""
+    *ends, _ = phase_ends(log)
+    with figures.style(figures.STYLE):
+        figure, axes = figures.page(1, 2, "The embedded model while it learned")
+        for panel, quantity, title in zip(
+            axes[0],
+            ("knn", "lift"),
+            ("k-NN top-1 on held-out training pictures (%)", "lift of the attention on the photographs"),
+            strict=True,
+        ):
+            for number, network in enumerate(("teacher", "student")):
+                steps, values = zip(*probes(log, f"{quantity}_{network}"), strict=True)
+                figures.curve(panel, steps, values, network, number)
+            for end in ends:
+                if end > steps[0]:
+                    panel.axvline(end, color="grey", linewidth=0.8)
+            panel.set(title=title, xlabel="step; lines part the phases")
+        axes[0, 0].legend(fontsize=9)
+        figures.save(figure, path)
+
+
+def probes(log: Sequence[Record], quantity: str) -> list[tuple[int, float]]:
+    """Steps done since the first phase began, and what a quantity was after them, where the log tells it."""
+    begins = [0, *phase_ends(log)]
+    return [
+        (begins[record["phase"] - 1] + record["step"] + 1, record[quantity])
+        for record in log
+        if quantity in record
+    ]
+
+
+def phase_ends(log: Sequence[Record]) -> list[int]:
+    """Steps done by the end of each phase, in all."""
+    return list(accumulate({record["phase"]: record["step"] + 1 for record in log}.values()))
 
 
 def make(module: str, *arguments: Any) -> None:
@@ -137,14 +178,14 @@ def _percent(figures: Figures) -> dict[str, float]:
     return {name: 100 * value for name, value in figures["davis"]["dataset"].items()}
 
 
-def with_phases(card: str, log: Sequence[dict[str, Any]]) -> str:
+def with_phases(card: str, log: Sequence[Record]) -> str:
     """The card with the number of phases and, in hundreds, of steps that the log tells.
 
     Raises:
         ValueError: no line on phases in the card.
     """
-    last = {record["phase"]: record["step"] + 1 for record in log}
-    said = f"{len(last)} phases, {round(sum(last.values()), -2):,} steps"
+    ends = phase_ends(log)
+    said = f"{len(ends)} phases, {round(ends[-1], -2):,} steps"
     card, count = re.subn(r"\d+ phases, [\d,]+ steps", said, card)
     if count != 1:
         raise ValueError(f"{CARD} tells its phases {count} times, expected once")

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from benchmarks import ship
-from training.commands.thin_log import read_log
+from training.commands.thin_log import Record, read_log
 
 FIGURES = {
     "knn": {"results": [{"figures": {"top1": 61.04, "per_class_top1": 45.06}}]},
@@ -36,6 +37,23 @@ def test_the_shipped_card_tells_the_phases_of_the_shipped_log():
     assert ship.with_phases(card, read_log(ship.LOG)) == card
     two = [{"phase": 1, "step": 99}, {"phase": 2, "step": 1999}]
     assert "2 phases, 2,100 steps" in ship.with_phases(card, two)
+
+
+def test_probes_of_a_later_phase_follow_those_of_the_earlier(tmp_path: Path):
+    log: list[Record] = [
+        {"phase": phase, "step": step, "knn_teacher": phase + step / 1000, "lift_teacher": 1.0}
+        | {"knn_student": 2.0, "lift_student": 1.0}
+        for phase in (1, 2)
+        for step in (999, 1999)
+    ]
+    assert ship.probes([*log, {"phase": 2, "step": 2099}], "knn_teacher") == [
+        (1000, 1.999),
+        (2000, 2.999),
+        (3000, 2.999),
+        (4000, 3.999),
+    ]
+    ship.draw_probes(log, tmp_path / "curves.png")
+    assert Image.open(tmp_path / "curves.png").width == 1100
 
 
 def test_a_card_without_the_rows_is_refused():
