@@ -98,7 +98,10 @@ class Ship:
 
 
 def draw_probes(log: Sequence[Record], path: Path) -> None:
-    """Teacher and student by the log's probes, all phases one after the other; write as PNG."""
+    """Teacher and student by the log's probes, all phases one after the other; write as PNG.
+
+    k-NN is in per cent, lift a ratio. What no phase of the log tells is left out.
+    """
     *ends, _ = phase_ends(log)
     with figures.style(figures.STYLE):
         figure, axes = figures.page(1, 2, "The embedded model while it learned")
@@ -108,14 +111,17 @@ def draw_probes(log: Sequence[Record], path: Path) -> None:
             ("k-NN top-1 on held-out training pictures (%)", "lift of the attention on the photographs"),
             strict=True,
         ):
-            for number, network in enumerate(("teacher", "student")):
-                steps, values = zip(*probes(log, f"{quantity}_{network}"), strict=True)
+            panel.set(title=title, xlabel="step; lines part the phases")
+            told = {name: probes(log, f"{quantity}_{name}") for name in ("teacher", "student")}
+            if not all(told.values()):
+                continue
+            for number, (network, points) in enumerate(told.items()):
+                steps, values = zip(*points, strict=True)
                 figures.curve(panel, steps, values, network, number)
             for end in ends:
                 if end > steps[0]:
                     panel.axvline(end, color="grey", linewidth=0.8)
-            panel.set(title=title, xlabel="step; lines part the phases")
-        axes[0, 0].legend(fontsize=9)
+            panel.legend(fontsize=9)
         figures.save(figure, path)
 
 

@@ -56,6 +56,11 @@ def test_probes_of_a_later_phase_follow_those_of_the_earlier(tmp_path: Path):
     assert Image.open(tmp_path / "curves.png").width == 1100
 
 
+def test_curves_of_a_run_that_was_not_probed_are_empty(tmp_path: Path):
+    ship.draw_probes([{"phase": 1, "step": 99, "loss": 1.0}], tmp_path / "curves.png")
+    assert Image.open(tmp_path / "curves.png").width == 1100
+
+
 def test_a_card_without_the_rows_is_refused():
     with pytest.raises(ValueError, match="0 rows that begin with 'k-NN on'"):
         ship.with_figures("# A card", FIGURES, FIGURES)
