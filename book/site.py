@@ -54,7 +54,12 @@ def contents() -> dict[str, list[str]]:
         "Lessons": ["notebooks/README", *gather.lessons(), *gather.SOURCES],
         "Guides": ["docs/page", "docs/segmentation", "docs/pretraining", "docs/methods", "docs/evaluation"],
         "Studies": [gather.FOLDERS["docs/studies"]],
-        "The embedded model": ["dino_model/embedded/card", "docs/embedded-model", "docs/photographs"],
+        "The embedded model": [
+            "dino_model/embedded/card",
+            "docs/embedded-model",
+            "docs/embedded-attempts",
+            "docs/photographs",
+        ],
         "Reference": [*reference.command_names(), *packages, "tests/oracles/README", "docs/benchmarks"],
         "About": ["cite", "CHANGELOG", "CONTRIBUTING", "docs/shipped"],
     }
