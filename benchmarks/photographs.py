@@ -8,6 +8,7 @@ landscape or on the part of another photograph beside its object. No model was t
 """
 
 import json
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from dino_model import photographs
 from dino_model.device import Precision
+from dino_model.errors import EXPECTED, sentence
 from dino_model.files import make_room, write_text
 from dino_model.predictor import AttentionPredictor
 from segmentation import voc
@@ -209,5 +211,13 @@ def paste(
     return composite, covered
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse and run; a model that cannot be read becomes one sentence and exit code 1."""
+    try:
+        tyro.cli(Photographs, args=arguments, prog="python -m benchmarks.photographs").run()
+    except EXPECTED as error:
+        sys.exit(f"error: {sentence(error)}")
+
+
 if __name__ == "__main__":
-    tyro.cli(Photographs).run()
+    main()
