@@ -1,37 +1,42 @@
-"""What one visitor may ask of the page, in one place; each limit is an option of the command."""
+"""Upper bounds on what one client may ask of the app; each limit is an option of the command."""
 
 from dataclasses import dataclass
 
 MEGABYTE = 1_000_000
 SIZES = (32, 2048)
-"""Least and greatest resolution, in pixels of the short side."""
+"""Smallest and largest resolution: pixels of the short side."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Upper bounds that keep the server alive whatever is sent to it."""
+    """Upper bounds that keep the server alive under any input."""
 
     max_upload_mb: int = 25
     """Largest file that may be uploaded, in MB."""
     max_megapixels: int = 50
-    """Largest photograph that is decoded, in millions of pixels."""
+    """Largest image that is decoded, in millions of pixels."""
     max_patches: int = 8192
-    """Most patches a photograph may make; every one of them is compared with every other."""
+    """Most patches of an image; attention compares all pairs of patches."""
     max_memory_mb: int = 1000
-    """Memory for photographs and what models made of them, in MB; what was used least recently is
-    forgotten."""
+    """Memory for images and their encodings, in MB. The least recently used are dropped first."""
     max_weights_mb: int = 2000
-    """Memory for the weights of models, in MB; the one used least recently is loaded again when wanted."""
+    """Memory for the weights of models, in MB. The least recently used model is dropped first."""
     max_waiting: int = 64
-    """Most photographs that wait for the model; further ones are turned away."""
+    """Most requests that wait for the model; further requests are refused."""
     max_frames: int = 120
-    """Most frames of a clip that are used; what follows them is left out, and that is said."""
+    """Most frames of a clip that are used; the rest is left out with a note."""
     max_clip_seconds: int = 10
     """Most seconds of a clip that are used."""
     max_frame_megapixels: int = 9
     """Largest frame of a clip that is decoded, in millions of pixels; 4K has 8.3."""
     max_clips_mb: int = 400
-    """Memory for clips and the masks followed through them, in MB; the clip used longest ago is forgotten."""
+    """Memory for clips and their masks, in MB. The least recently used are dropped first."""
+    max_disk_mb: int = 1000
+    """Disk space for uploaded files, in MB. The oldest are deleted first."""
+    max_uploads_mb_per_hour: int = 4000
+    """Bytes that one address may upload in an hour, in MB."""
+    max_requests_per_address: int = 400
+    """Most HTTP requests of one address that are answered at the same time."""
 
     @property
     def max_upload_bytes(self) -> int:
@@ -40,7 +45,7 @@ class Limits:
 
     @property
     def max_pixels(self) -> int:
-        """Largest photograph that is decoded."""
+        """Largest image that is decoded."""
         return self.max_megapixels * MEGABYTE
 
     def __post_init__(self) -> None:

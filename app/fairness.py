@@ -1,0 +1,203 @@
+"""Fair turns at a shared resource: the first request of every client before the second request of any.
+
+Gradio serves the events of a `concurrency_id` in their order of arrival, so one client could fill the queue.
+Events that use the model therefore run without a concurrency limit and take a turn from `FairTurns`.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import gradio as gr
+
+from app.errors import Busy
+
+Result = TypeVar("Result")
+RECHECK_SECONDS = 1.0
+"""Longest time after which a waiting event yields, so that Gradio can end it when its client has left."""
+
+
+@dataclass(eq=False)
+class _Ticket:
+    client: Hashable
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    evicted: bool = False
+
+
+class FairTurns:
+    """A queue with `width` places at work and a fair order among the clients that wait. For one event loop.
+
+    Args:
+        name: What clients wait for, as it appears in messages: "the model".
+        width: Number of requests that run at once.
+        max_waiting: Number of requests that may wait.
+        max_per_client: Number of requests that one client may have waiting or running.
+    """
+
+    def __init__(self, name: str, width: int = 1, max_waiting: int = 64, max_per_client: int = 8) -> None:
+        self.name, self.width = name, width
+        self.max_waiting, self.max_per_client = max_waiting, max_per_client
+        self._waiting: list[_Ticket] = []
+        self._running: list[_Ticket] = []
+        self._last_turn: dict[Hashable, int] = {}
+        self._turns = 0
+
+    async def run(
+        self, client: Hashable, work: Callable[[], Result], progress: Callable[..., Any] | None = None
+    ) -> AsyncIterator[Any]:
+        """Run `work` in a thread when its turn comes; for event handlers that are asynchronous generators.
+
+        Args:
+            client: Who asks, see `client_of`.
+            work: A blocking function.
+            progress: A `gr.Progress` that shows the number of requests ahead.
+
+        Yields:
+            `gr.skip()` while the request waits, then the result of `work`.
+
+        Raises:
+            Busy: If too many requests wait.
+        """
+        ticket = self._join(client)
+        try:
+            while ahead := self._requests_ahead(ticket):
+                if progress is not None:
+                    progress(0, desc=f"{ahead} ahead of you")
+                yield gr.skip()
+                await _moved(ticket)
+            result = await in_thread(work)
+        finally:
+            self._leave(ticket)
+        yield result
+
+    @contextlib.asynccontextmanager
+    async def turn(self, client: Hashable) -> AsyncIterator[None]:
+        """Wait for a turn and hold it until the end of the block; for endpoints.
+
+        Raises:
+            Busy: If too many requests wait.
+        """
+        ticket = self._join(client)
+        try:
+            while self._requests_ahead(ticket):
+                await _moved(ticket)
+            yield
+        finally:
+            self._leave(ticket)
+
+    def _join(self, client: Hashable) -> _Ticket:
+        own = sum(ticket.client == client for ticket in (*self._waiting, *self._running))
+        if own >= self.max_per_client:
+            raise Busy(f"{own} of your requests wait for {self.name} already: try again in a moment.")
+        if len(self._waiting) >= self.max_waiting:
+            self._evict_for(own)
+        ticket = _Ticket(client)
+        self._waiting.append(ticket)
+        return ticket
+
+    def _evict_for(self, own: int) -> None:
+        """Drop the newest request of the client that waits for most, if that is more than `own`."""
+        greedy, most = Counter(ticket.client for ticket in self._waiting).most_common(1)[0]
+        if most <= own + 1:
+            raise Busy(f"Too many requests wait for {self.name}: try again in a moment.")
+        last = next(ticket for ticket in reversed(self._waiting) if ticket.client == greedy)
+        last.evicted = True
+        last.moved.set()
+        self._waiting.remove(last)
+
+    def _requests_ahead(self, ticket: _Ticket) -> int:
+        """Number of requests before this one; 0 moves it from waiting to running."""
+        if ticket.evicted:
+            raise Busy(f"Others wait for {self.name}: send fewer requests at once.")
+        order = self._order()
+        place = order.index(ticket)
+        if place or len(self._running) >= self.width:
+            return place + len(self._running)
+        self._waiting.remove(ticket)
+        self._running.append(ticket)
+        self._turns += 1
+        self._last_turn[ticket.client] = self._turns
+        return 0
+
+    def _order(self) -> list[_Ticket]:
+        """Waiting requests in the order of service: every client's first one, then every second one."""
+        earlier: Counter[Hashable] = Counter()
+        keys = {}
+        for arrival, ticket in enumerate(self._waiting):
+            keys[ticket] = (earlier[ticket.client], self._last_turn.get(ticket.client, 0), arrival)
+            earlier[ticket.client] += 1
+        return sorted(self._waiting, key=keys.__getitem__)
+
+    def _leave(self, ticket: _Ticket) -> None:
+        for tickets in (self._waiting, self._running):
+            if ticket in tickets:
+                tickets.remove(ticket)
+        if not self._waiting and not self._running:
+            self._last_turn.clear()
+        for other in self._waiting:
+            other.moved.set()
+
+
+def in_turn(
+    turns: FairTurns,
+    function: Callable[..., Any],
+    prepare: Callable[..., Any] | None = None,
+    preparing: FairTurns | None = None,
+) -> Callable[..., AsyncIterator[Any]]:
+    """Wrap a blocking event handler so that it takes a turn and runs in a thread.
+
+    Use the result as `fn` of an event with `concurrency_limit=None`. While it waits, its outputs stay.
+
+    Args:
+        turns: Queue of the handler.
+        function: The handler.
+        prepare: Runs first with the same inputs, for example a download that must not hold a turn.
+        preparing: Queue of `prepare`.
+    """
+
+    async def handler(request: gr.Request, progress=gr.Progress(), *inputs):  # type: ignore[no-untyped-def] # noqa: B008
+        client = client_of(request)
+        stages = [(turns, function)]
+        if prepare is not None:
+            stages.insert(0, (preparing or turns, prepare))
+        for queue, work in stages:
+            updates = queue.run(client, partial(work, *inputs), progress)
+            async with contextlib.aclosing(updates):  # type: ignore[type-var]
+                async for update in updates:
+                    if work is function or update == gr.skip():
+                        yield update
+
+    handler.__name__ = getattr(function, "__name__", "handler")
+    return handler
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """Run `work` in its own thread. A cancelled caller waits for the end of `work`."""
+    task = asyncio.ensure_future(anyio.to_thread.run_sync(work, limiter=anyio.CapacityLimiter(1)))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait((task,))
+        raise
+
+
+def client_of(request: gr.Request | None) -> Hashable:
+    """Address and session of the client that sent a request."""
+    if request is None:
+        return ("", None)
+    host = request.client.host if getattr(request, "client", None) else ""
+    return (host, request.session_hash)
+
+
+async def _moved(ticket: _Ticket) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(ticket.moved.wait(), RECHECK_SECONDS)
+    ticket.moved.clear()

@@ -1,0 +1,344 @@
+"""HTTP security: allowed hosts, passwords, size limits, refused addresses and response headers."""
+
+import asyncio
+import base64
+import binascii
+import hmac
+import json
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.limits import MEGABYTE, Limits
+
+POLICY = (
+    "default-src 'self'",
+    "script-src 'self' 'unsafe-inline' 'unsafe-eval'",  # Gradio compiles its templates in the browser
+    "style-src 'self' 'unsafe-inline'",
+    "img-src 'self' data: blob:",
+    "media-src 'self' data: blob:",
+    "font-src 'self' data:",
+    "connect-src 'self' data: blob:",
+    "worker-src 'self' blob:",
+    "object-src 'none'",
+    "base-uri 'self'",
+    "form-action 'self'",
+)
+LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
+EVERY_ADDRESS = ("0.0.0.0", "::", "")
+USERS_VARIABLE = "DINO_LAB_AUTH"
+UPLOAD = re.compile(r"/gradio_api/upload/?$")
+STARTUP = re.compile(r"/gradio_api/startup-events/?$")
+"""Gradio requests this path from itself when it starts, without a password. The response holds no data."""
+UNUSED = re.compile(
+    r"/(monitoring|proxy=|deep_link|process_recording|vibe-|undo-vibe|dev/|profiling|custom_component)"
+)
+"""Routes of Gradio that the app does not need: they fetch foreign pages, keep snapshots or list visitors."""
+FOREIGN_FILE = re.compile(r"/file[=/]\s*https?:", re.IGNORECASE)
+ASSETS = re.compile(r"/assets/")
+"""Gradio's scripts and styles. Their names contain a hash of their content."""
+FILES_PER_UPLOAD = 4
+"""One request with several files may be so many times as large as the largest file."""
+BODIES_HELD = 16
+"""Bodies under way, of all clients together, may be so many times as large as the largest one."""
+SILENCE_SECONDS = 20.0
+"""Time without a byte after which the rest of a body is not awaited."""
+
+
+class Guard:
+    """ASGI middleware that checks every request before Gradio and sets the headers of every response.
+
+    Args:
+        app: The application.
+        hosts: Names under which the app may be addressed, see `host_names`.
+        users: Passwords by user. Without users, no password is needed.
+        frame_ancestors: Origins of pages that may show the app in a frame.
+        limits: Upper bounds.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Sequence[str] = LOCAL_NAMES,
+        users: Mapping[str, str] | None = None,
+        frame_ancestors: Sequence[str] = (),
+        limits: Limits | None = None,
+    ) -> None:
+        self.app, self.limits = app, limits or Limits()
+        self._hosts = frozenset(name.lower() for name in hosts)
+        self._users = {user.encode(): password.encode() for user, password in (users or {}).items()}
+        self._under_way: Counter[str] = Counter()
+        self._held_bytes = 0
+        self._hour, self._uploaded_bytes = 0, Counter[str]()
+        ancestors = " ".join(frame_ancestors) or "'none'"
+        self._headers = [
+            (b"content-security-policy", "; ".join((*POLICY, f"frame-ancestors {ancestors}")).encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"no-referrer"),
+            *([] if frame_ancestors else [(b"x-frame-options", b"DENY")]),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as the application does, or with a refusal."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # the app has no web sockets
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        address = scope["client"][0] if scope.get("client") else ""
+        answer: ASGIApp = self._refusal(scope, Headers(scope=scope), address) or self._checked
+        self._under_way[address] += 1
+        try:
+            await answer(scope, receive, self._with_headers(send, scope["path"]))
+        finally:
+            self._under_way[address] -= 1
+            if not self._under_way[address]:
+                del self._under_way[address]
+
+    def _with_headers(self, send: Send, path: str) -> Send:
+        """A `send` that adds the security headers, and forbids to store what does not allow it itself."""
+        store = b"private, max-age=31536000, immutable" if ASSETS.search(path) else b"private, no-store"
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), *self._headers]
+                if not any(name.lower() == b"cache-control" for name, _ in headers):
+                    headers.append((b"cache-control", store if message["status"] == 200 else b"no-store"))
+                message["headers"] = headers
+            await send(message)
+
+        return send_with_headers
+
+    def _refusal(self, scope: Scope, headers: Headers, address: str) -> Response | None:
+        """The response to a request that can be refused by its head alone."""
+        path, method = scope["path"], scope["method"]
+        if host_of(headers.get("host", "")) not in self._hosts:
+            return refuse(400, "This page does not answer to that name: see --allowed-hosts.")
+        opened = headers.get("sec-fetch-mode") == "navigate" and method in ("GET", "HEAD")
+        if headers.get("sec-fetch-site") == "cross-site" and not opened:
+            return refuse(403, "This page answers to no page of another site.")
+        if self._users and not STARTUP.search(path) and not self._knows(headers.get("authorization", "")):
+            challenge = {"WWW-Authenticate": 'Basic realm="DINO attention lab", charset="UTF-8"'}
+            return refuse(401, "This page asks for a user and a password.", challenge)
+        if UNUSED.search(path):
+            return refuse(404, "There is nothing at this address.")
+        if FOREIGN_FILE.search(path):
+            return refuse(403, "This page fetches nothing from other addresses: upload the file.")
+        if self._under_way[address] >= self.limits.max_requests_per_address:
+            return refuse(429, "Too many of your requests are under way: try again in a moment.")
+        if not headers.get("content-length", "0").isdecimal():
+            return refuse(400, "The length of the request is no number.")
+        return None
+
+    def _knows(self, authorization: str) -> bool:
+        scheme, _, credentials = authorization.partition(" ")
+        try:
+            user, _, password = base64.b64decode(credentials, validate=True).partition(b":")
+        except (binascii.Error, ValueError):
+            return False
+        # An unknown user is compared too, so that the time does not reveal which users exist.
+        right = hmac.compare_digest(self._users.get(user, b""), password)
+        return right and user in self._users and scheme.lower() == "basic"
+
+    async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on. Bodies are counted as they arrive; JSON is inspected before."""
+        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await self.app(scope, receive, send)
+            return
+        is_upload = UPLOAD.search(scope["path"]) is not None
+        files = FILES_PER_UPLOAD if is_upload else 2  # base64 takes a third more
+        largest = self.limits.max_upload_bytes * files + MEGABYTE
+        address = scope["client"][0] if scope.get("client") else ""
+        body = _Body(self, receive, address if is_upload else None, largest)
+        try:
+            if int(Headers(scope=scope).get("content-length", "0")) > largest:
+                raise HTTPException(413, too_large(largest))
+            if is_upload:
+                await self.app(scope, body.receive, send)
+            else:
+                content = await body.read()
+                check_json(content)
+                await self.app(scope, _replayed(content, receive), send)
+        except HTTPException as error:
+            await refuse(error.status_code, error.detail)(scope, receive, send)
+        finally:
+            self._held_bytes -= body.arrived
+
+    def count(self, size: int, uploader: str | None) -> None:
+        """Count arriving bytes.
+
+        Raises:
+            HTTPException: If too many bytes are under way, or this uploader has sent too many in an hour.
+        """
+        self._held_bytes += size
+        if self._held_bytes > BODIES_HELD * FILES_PER_UPLOAD * self.limits.max_upload_bytes:
+            raise HTTPException(503, "Too many files are under way: try again in a moment.")
+        if uploader is None:
+            return
+        if self._hour != (hour := int(time.time() / 3600)):
+            self._hour = hour
+            self._uploaded_bytes.clear()
+        self._uploaded_bytes[uploader] += size
+        if self._uploaded_bytes[uploader] > self.limits.max_uploads_mb_per_hour * MEGABYTE:
+            raise HTTPException(429, "You have uploaded enough for this hour: try again later.")
+
+
+class _Body:
+    """The body of one request, counted as it arrives."""
+
+    def __init__(self, guard: Guard, receive: Receive, uploader: str | None, largest: int) -> None:
+        self.arrived = 0
+        self._guard, self._receive, self._uploader, self._largest = guard, receive, uploader, largest
+
+    async def receive(self) -> Message:
+        """The next message; raises HTTPException if the body is too large or stops arriving."""
+        try:
+            message = await asyncio.wait_for(self._receive(), SILENCE_SECONDS)
+        except TimeoutError as error:
+            raise HTTPException(408, "The file stopped arriving: send it again.") from error
+        size = len(message.get("body", b""))
+        self.arrived += size
+        self._guard.count(size, self._uploader)
+        if self.arrived > self._largest:
+            raise HTTPException(413, too_large(self._largest))
+        return message
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        parts, more = [], True
+        while more:
+            message = await self.receive()
+            parts.append(message.get("body", b""))
+            more = message.get("more_body", False) and message["type"] == "http.request"
+        return b"".join(parts)
+
+
+def check_json(body: bytes) -> None:
+    """Check that a body holds no file by a foreign address, which Gradio would download.
+
+    Raises:
+        HTTPException: If it does, or if it cannot be read as UTF-8.
+    """
+    if b"\0" in body:
+        raise HTTPException(400, "The request is not JSON in UTF-8.")
+    if b'"path"' not in body and b"\\u" not in body:
+        return
+    try:
+        pending = [json.loads(body)]
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, "The request is not JSON.") from error
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            path = value.get("path")
+            if isinstance(path, str) and path.strip().lower().startswith(("http:", "https:")):
+                raise HTTPException(403, "This page fetches nothing from other addresses: upload the file.")
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives a body which was read already, then whatever comes."""
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return replay
+
+
+def refuse(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """A refusal that closes the connection: the rest of the request is not awaited."""
+    closing = {"Connection": "close", **(headers or {})}
+    return JSONResponse({"error": sentence}, status_code=status, headers=closing)
+
+
+def too_large(largest: int) -> str:
+    """The sentence for a body of more than `largest` bytes."""
+    return f"The request is larger than the {largest // MEGABYTE} MB allowed."
+
+
+def host_of(header: str) -> str:
+    """The name or address in a Host header, without port and brackets; empty if it cannot be read."""
+    try:
+        return (urlsplit(f"//{header}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def host_names(host: str, further: Sequence[str] = ()) -> list[str]:
+    """Names under which the app may be addressed. Others are refused, against DNS rebinding.
+
+    Raises:
+        ValueError: If the app listens on every address and no name is given.
+    """
+    if host in EVERY_ADDRESS and not further:
+        raise ValueError(
+            f"--host {host!r} listens on every address: "
+            "name the hosts that visitors type with --allowed-hosts NAME …"
+        )
+    return [*LOCAL_NAMES, *([] if host in EVERY_ADDRESS else [host]), *further]
+
+
+def read_users(file: Path | None) -> dict[str, str]:
+    """Read passwords by user from a file with lines USER:PASSWORD, or from the variable `USERS_VARIABLE`.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If a line lacks user or password, or the file is empty.
+    """
+    text = os.environ.get(USERS_VARIABLE, "")
+    if file is not None:
+        if not file.is_file():
+            raise FileNotFoundError(
+                "--auth names no file: write USER:PASSWORD into a file and pass its name, "
+                f"or set {USERS_VARIABLE}"
+            )
+        text = file.read_text(encoding="utf-8")
+    users = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        user, _, password = line.partition(":")
+        if not user or not password:
+            raise ValueError("found a line without user or password; --auth expects USER:PASSWORD on each")
+        users[user] = password
+    if file is not None and not users:
+        raise ValueError("the file that --auth names is empty: expected a line USER:PASSWORD for each user")
+    return users
+
+
+def root_path_of(text: str) -> str:
+    """The path under which a proxy shows the app: begins with a slash and ends without one, or is empty.
+
+    Raises:
+        ValueError: If it is no path.
+    """
+    path = text.rstrip("/")
+    if path and not (path.startswith("/") and all(part.strip(".") for part in path[1:].split("/"))):
+        raise ValueError(f"--root-path is {text!r}, expected a path such as /dino")
+    return path
+
+
+def frame_ancestors_of(origins: Sequence[str]) -> tuple[str, ...]:
+    """Origins of pages that may show the app in a frame.
+
+    Raises:
+        ValueError: If one is no origin.
+    """
+    for origin in origins:
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https") or not parts.hostname or set(origin) & set(" ;,'\"\r\n"):
+            raise ValueError(
+                f"--frame-ancestors has {origin!r}, expected the origin of a page such as https://course.example"
+            )
+    return tuple(origins)

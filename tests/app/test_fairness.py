@@ -1,0 +1,191 @@
+"""Turns at the model: order, bounds, and what happens when a client leaves."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import gradio as gr
+import pytest
+from anyio.from_thread import BlockingPortal
+
+from app.errors import Busy
+from app.fairness import FairTurns, in_thread, in_turn
+
+
+@pytest.fixture
+def run(portal: BlockingPortal) -> Callable[[Callable[[], Awaitable[Any]]], Any]:
+    return lambda work: portal.call(work)
+
+
+async def served(turns: FairTurns, clients: str) -> list[str]:
+    """The clients in the order in which they are served, if all ask while somebody holds the only turn."""
+    order: list[str] = []
+
+    async def ask(client: str) -> None:
+        async with turns.turn(client):
+            order.append(client)
+
+    async with turns.turn("holder"):
+        tasks = [asyncio.ensure_future(ask(client)) for client in clients]
+        await asyncio.sleep(0.01)
+    await asyncio.wait_for(asyncio.gather(*tasks), 10)
+    return order
+
+
+def test_first_request_of_every_client_precedes_second_request_of_any(run):
+    assert run(lambda: served(FairTurns("the model", max_per_client=9), "aaaabbc")) == list("abcabaa")
+
+
+def test_turns_of_width_two_run_two_requests_at_once(run):
+    async def most_at_once() -> int:
+        turns, now, most = FairTurns("the model", width=2), 0, 0
+
+        async def ask(client: int) -> None:
+            nonlocal now, most
+            async with turns.turn(client):
+                now += 1
+                most = max(most, now)
+                await asyncio.sleep(0.01)
+                now -= 1
+
+        await asyncio.gather(*(ask(client) for client in range(6)))
+        return most
+
+    assert run(most_at_once) == 2
+
+
+def test_client_with_too_many_requests_is_refused_and_others_are_not(run):
+    async def refused() -> list[str]:
+        turns, refusals = FairTurns("the model", max_per_client=2), []
+
+        async def ask(client: str) -> None:
+            try:
+                async with turns.turn(client):
+                    await asyncio.sleep(0.01)
+            except Busy as error:
+                refusals.append(f"{client}: {error}")
+
+        await asyncio.gather(*(ask(client) for client in "aaaab"))
+        return refusals
+
+    refusals = run(refused)
+    assert len(refusals) == 2
+    assert all(text.startswith("a: ") and text.endswith("moment.") for text in refusals)
+
+
+def test_full_queue_drops_newest_request_of_greediest_client(run):
+    async def outcomes() -> dict[str, list[str]]:
+        turns, seen = FairTurns("the model", max_waiting=4, max_per_client=9), {"served": [], "refused": []}
+
+        async def ask(client: str) -> None:
+            try:
+                async with turns.turn(client):
+                    seen["served"].append(client)
+            except Busy:
+                seen["refused"].append(client)
+
+        async with turns.turn("holder"):
+            tasks = [asyncio.ensure_future(ask(client)) for client in "aaaabcd"]
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*tasks)
+        return seen
+
+    assert run(outcomes) == {"served": list("abcd"), "refused": ["a", "a", "a"]}
+
+
+def test_waiting_event_yields_skip_then_result_and_reports_requests_ahead(run):
+    async def updates() -> tuple[list[Any], list[str]]:
+        turns, places = FairTurns("the model"), []
+
+        def progress(share: float, desc: str) -> None:
+            places.append(desc)
+
+        async def collect() -> list[Any]:
+            return [update async for update in turns.run("b", lambda: 7, progress)]
+
+        async with turns.turn("a"):
+            task = asyncio.ensure_future(collect())
+            await asyncio.sleep(0.01)
+        return await task, places
+
+    found, places = run(updates)
+    assert found[-1] == 7
+    assert all(update == gr.skip() for update in found[:-1])
+    assert places[0] == "1 ahead of you"
+
+
+def test_client_that_leaves_while_waiting_frees_its_place(run):
+    async def order() -> list[str]:
+        turns, ran = FairTurns("the model"), []
+        async with turns.turn("a"):
+            leaving = turns.run("b", lambda: ran.append("b"))
+            assert await anext(leaving) == gr.skip()
+            await leaving.aclose()
+        async with turns.turn("c"):
+            ran.append("c")
+        return ran
+
+    assert run(order) == ["c"]
+
+
+def test_cancelled_work_keeps_its_turn_until_its_thread_ends(run):
+    async def free_after_cancel() -> tuple[bool, bool]:
+        turns, begun, free = FairTurns("the model"), threading.Event(), threading.Event()
+
+        def work() -> None:
+            begun.set()
+            assert free.wait(10)
+
+        async def ask() -> None:
+            async for _ in turns.run("a", work):
+                pass
+
+        task = asyncio.ensure_future(ask())
+        await in_thread(begun.wait)
+        task.cancel()
+        await asyncio.sleep(0.02)
+        early = task.done()
+        free.set()
+        await asyncio.wait((task,), timeout=10)
+        return early, task.cancelled()
+
+    assert run(free_after_cancel) == (False, True)
+
+
+def test_failing_work_frees_its_turn(run):
+    async def outcome() -> int:
+        turns = FairTurns("the model")
+
+        async def collect(work: Callable[[], Any]) -> list[Any]:
+            return [update async for update in turns.run("a", work)]
+
+        with pytest.raises(ZeroDivisionError):
+            await collect(lambda: 1 // 0)
+        return (await collect(lambda: 3))[-1]
+
+    assert run(outcome) == 3
+
+
+def test_in_turn_prepares_outside_the_turn_and_passes_inputs(run):
+    seen: list[tuple[Any, ...]] = []
+
+    def prepare(*inputs: Any) -> str:
+        seen.append(inputs)
+        time.sleep(0.01)
+        return "never shown"
+
+    def look(one: int, other: str) -> str:
+        return f"{one} {other}"
+
+    async def updates() -> list[Any]:
+        turns, preparing = FairTurns("the model"), FairTurns("models")
+        handler = in_turn(turns, look, prepare, preparing)
+        request = gr.Request(session_hash="s")
+        return [update async for update in handler(request, lambda *_, **__: None, 5, "x")]
+
+    found = run(updates)
+    assert found[-1] == "5 x"
+    assert "never shown" not in found
+    assert seen == [(5, "x")]

@@ -1,0 +1,337 @@
+"""HTTP security before Gradio: names, passwords, sizes, foreign addresses, headers."""
+
+import asyncio
+import base64
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import httpx
+import pytest
+from gradio_client import Client
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
+
+from app import guard
+from app.guard import Guard, frame_ancestors_of, host_names, host_of, read_users, root_path_of
+from app.limits import Limits
+
+USERS = {"ada": "engine", "grete": "with:colon"}
+MEGABYTE = 1_000_000
+FOREIGN = {"path": "https://example.com/a.png", "meta": {"_type": "gradio.FileData"}}
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the number of bytes of the body."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size, more = size + len(message.get("body", b"")), message.get("more_body", False)
+    await PlainTextResponse(str(size))(scope, receive, send)
+
+
+def guarded(**options: Any) -> TestClient:
+    return TestClient(Guard(echo, **options), base_url="http://localhost")
+
+
+def is_one_sentence(response: httpx.Response) -> bool:
+    sentence = response.json()["error"]
+    return sentence.endswith(".") and "Traceback" not in sentence and "/" not in sentence
+
+
+# --- names
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "169.254.169.254", "", "[::2]", "[::1", "localhost evil"],
+)
+def test_guard_refuses_other_names_for_this_machine(host):
+    response = guarded().get("/", headers={"Host": host})
+    assert response.status_code == 400
+    assert is_one_sentence(response)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:7860", "localhost", "LocalHost:80", "[::1]:7860", "[::1]"])
+def test_guard_answers_to_own_names_with_and_without_port(host):
+    assert guarded().get("/", headers={"Host": host}).status_code == 200
+
+
+def test_host_of_reads_addresses_and_broken_headers():
+    assert host_of("[2001:DB8::1]:80") == "2001:db8::1"
+    assert host_of("[broken") == ""
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_host_names_of_every_address_need_a_name(host):
+    with pytest.raises(ValueError, match="--allowed-hosts"):
+        host_names(host)
+    assert host_names(host, ["lab.example"])[-1] == "lab.example"
+
+
+def test_pages_of_other_sites_may_link_here_but_not_request():
+    foreign = {"Sec-Fetch-Site": "cross-site"}
+    client = guarded()
+    assert client.get("/", headers=foreign | {"Sec-Fetch-Mode": "no-cors"}).status_code == 403
+    assert client.get("/", headers=foreign | {"Sec-Fetch-Mode": "navigate"}).status_code == 200
+    assert client.post("/", headers=foreign | {"Sec-Fetch-Mode": "navigate"}).status_code == 403
+
+
+def test_guard_closes_web_sockets():
+    with pytest.raises(WebSocketDisconnect) as closed, guarded().websocket_connect("/"):
+        pass
+    assert closed.value.code == 1008
+
+
+# --- headers
+
+
+def test_every_response_carries_the_policy_and_is_not_stored():
+    for path, host in (("/", "localhost"), ("/", "evil.example")):
+        headers = guarded().get(path, headers={"Host": host}).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "http" not in policy
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "no-store" in headers["cache-control"]
+    assert "immutable" in guarded().get("/assets/index-abc.js").headers["cache-control"]
+
+
+def test_frame_ancestors_name_the_pages_that_may_embed():
+    headers = guarded(frame_ancestors=["https://course.example"]).get("/").headers
+    assert "frame-ancestors https://course.example" in headers["content-security-policy"]
+    assert "x-frame-options" not in headers
+    assert frame_ancestors_of(["https://a.example:8000"]) == ("https://a.example:8000",)
+    for wrong in (
+        "course.example",
+        "https://",
+        "javascript:alert(1)",
+        "https://a b",
+        "https://a;script-src *",
+    ):
+        with pytest.raises(ValueError, match="--frame-ancestors"):
+            frame_ancestors_of([wrong])
+
+
+# --- passwords
+
+
+@pytest.mark.parametrize("path", ["/", "/gradio_api/info", "/gradio_api/heartbeat/x", "/lab/arrays/a/b/0"])
+def test_every_path_needs_the_password(path):
+    client = guarded(users=USERS)
+    response = client.get(path)
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"].startswith("Basic")
+    for user, password in USERS.items():
+        assert client.get(path, auth=(user, password)).status_code == 200
+    for wrong in (("ada", "wrong"), ("nobody", ""), ("", ""), ("ada", ""), ("grete", "with")):
+        assert client.get(path, auth=wrong).status_code == 401
+    for header in ("Basic", "Basic ===", "Bearer " + base64.b64encode(b"ada:engine").decode(), "Basic \xff"):
+        raw = {"Authorization": header.encode("latin-1")}
+        assert client.get(path, headers=raw).status_code == 401
+
+
+def test_users_are_read_from_file_or_environment(tmp_path, monkeypatch):
+    monkeypatch.delenv(guard.USERS_VARIABLE, raising=False)
+    assert read_users(None) == {}
+    monkeypatch.setenv(guard.USERS_VARIABLE, "ada:engine")
+    assert read_users(None) == {"ada": "engine"}
+    file = tmp_path / "users"
+    file.write_text("ada:engine\n\ngrete:with:colon\n")
+    assert read_users(file) == USERS
+    for text in ("", "ada", "ada:", ":engine"):
+        file.write_text(text)
+        with pytest.raises(ValueError, match="USER:PASSWORD"):
+            read_users(file)
+    with pytest.raises(FileNotFoundError, match="--auth"):
+        read_users(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("wrong", ["dino", "/../x", "//", "/a//b", "http://a"])
+def test_root_path_that_is_no_path_is_refused(wrong):
+    if wrong == "//":
+        assert root_path_of(wrong) == ""
+    else:
+        with pytest.raises(ValueError, match="--root-path"):
+            root_path_of(wrong)
+    assert root_path_of("/dino/") == "/dino"
+
+
+# --- sizes
+
+
+def test_body_larger_than_allowed_is_refused_with_and_without_length():
+    client = guarded(limits=Limits(max_upload_mb=1))
+    for content in (bytes(5 * MEGABYTE), (bytes(100_000) for _ in range(60))):
+        response = client.post("/gradio_api/run/x", content=content)
+        assert response.status_code == 413
+        assert is_one_sentence(response)
+    assert client.post("/gradio_api/upload", content=b"x" * 4 * MEGABYTE).text == str(4 * MEGABYTE)
+    assert client.post("/gradio_api/upload", content=b"x" * 6 * MEGABYTE).status_code == 413
+    assert client.post("/", content=b"{}", headers={"Content-Length": "many"}).status_code == 400
+
+
+def test_uploads_of_one_address_are_bounded_within_an_hour(monkeypatch):
+    client = guarded(limits=Limits(max_upload_mb=1, max_uploads_mb_per_hour=5))
+    answers = [client.post("/gradio_api/upload", content=bytes(2 * MEGABYTE)).status_code for _ in range(4)]
+    assert answers == [200, 200, 429, 429]
+    now = guard.time.time()
+    monkeypatch.setattr(guard.time, "time", lambda: now + 3600)
+    assert client.post("/gradio_api/upload", content=bytes(2 * MEGABYTE)).status_code == 200
+
+
+def test_requests_of_one_address_under_way_are_bounded():
+    async def hold(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.2)
+        await PlainTextResponse("late")(scope, receive, send)
+
+    async def many() -> list[int]:
+        transport = httpx.ASGITransport(Guard(hold, limits=Limits(max_requests_per_address=3)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            together = [
+                response.status_code
+                for response in await asyncio.gather(*(client.get("/") for _ in range(5)))
+            ]
+            return [*together, (await client.get("/")).status_code]
+
+    assert sorted(asyncio.run(many())[:5]) == [200, 200, 200, 429, 429]
+
+
+def test_body_that_stops_arriving_is_given_up(monkeypatch):
+    monkeypatch.setattr(guard, "SILENCE_SECONDS", 0.05)
+    sent: list[dict] = []
+
+    async def never() -> dict:
+        await asyncio.sleep(60)
+        return {}
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost")]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/gradio_api/run/x",
+        "headers": headers,
+        "client": ("a", 1),
+    }
+    asyncio.run(Guard(echo)(scope, never, send))
+    assert sent[0]["status"] == 408
+
+
+# --- addresses
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/gradio_api/file=https://example.com", "/file=HTTP://169.254.169.254/", "/gradio_api/file/https:x"],
+)
+def test_file_of_foreign_address_is_refused(path):
+    response = guarded().get(path)
+    assert response.status_code == 403
+    assert is_one_sentence(response)
+
+
+@pytest.mark.parametrize(
+    "path", ["monitoring", "monitoring/summary", "gradio_api/proxy=http://a", "gradio_api/vibe-code/"]
+)
+def test_unused_routes_of_gradio_are_closed(path):
+    assert guarded().get("/" + path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps({"data": [FOREIGN]}),
+        json.dumps({"data": [[{"deep": [FOREIGN]}]]}),
+        '{"data": [{"p\\u0061th": "https://example.com"}]}',
+        '{"data": [{"path": " HTTPS://example.com"}]}',
+        '{"data": [{"path": "\\u0068ttp://example.com"}]}',
+        json.dumps({"data": [FOREIGN]}).encode("utf-16"),
+        '{"path": ' + "[" * 100_000,
+        '{"path": broken',
+    ],
+)
+def test_body_that_names_a_foreign_file_or_cannot_be_read_is_refused(body):
+    response = guarded().post("/gradio_api/run/x", content=body)
+    assert response.status_code in (400, 403)
+    assert is_one_sentence(response)
+
+
+def test_body_without_foreign_file_is_passed_on_whole():
+    body = json.dumps({"data": [{"path": "local.png"}, "https://example.com in a text", "ü"]}).encode()
+    assert guarded().post("/gradio_api/run/x", content=body).text == str(len(body))
+
+
+# --- in front of Gradio
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A Gradio app behind the guard and a password."""
+
+    def size_of(file: str | None) -> int:
+        return -1 if file is None else Path(file).stat().st_size
+
+    with gr.Blocks() as demo:
+        source, size = gr.File(), gr.Number()
+        source.change(size_of, source, size, api_name="size")
+        gr.api(lambda: 3, api_name="three")
+    middleware = [Middleware(Guard, users=USERS, limits=Limits(max_upload_mb=1))]
+    _, address, _ = demo.queue().launch(
+        prevent_thread_lock=True, quiet=True, max_file_size="1mb", app_kwargs={"middleware": middleware}
+    )
+    yield address
+    demo.close()
+
+
+def test_gradio_works_behind_guard_and_password(address, tmp_path):
+    token = base64.b64encode(b"ada:engine").decode()
+    client = Client(address, headers={"Authorization": f"Basic {token}"}, verbose=False)
+    file = tmp_path / "a.bin"
+    file.write_bytes(b"12345")
+    assert client.predict({"path": str(file), "meta": FOREIGN["meta"]}, api_name="/size") is not None
+    assert httpx.get(address).status_code == 401
+
+
+def test_gradio_never_downloads_for_a_client(address):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(1)
+        port = listening.getsockname()[1]
+        body = {"data": [{"path": f"http://127.0.0.1:{port}/x", "meta": FOREIGN["meta"]}]}
+        for path in ("gradio_api/run/size", "gradio_api/call/size", "gradio_api/queue/join"):
+            response = httpx.post(
+                address + path, json=body | {"fn_index": 0, "session_hash": "s"}, auth=("ada", "engine")
+            )
+            assert response.status_code == 403
+        with pytest.raises(TimeoutError):
+            listening.accept()
+
+
+def test_upload_cut_in_the_middle_leaves_the_server_alive(address):
+    host, port = address.removeprefix("http://").rstrip("/").split(":")
+    token = base64.b64encode(b"ada:engine")
+    for length in (b"900000", b"90000000"):
+        with socket.create_connection((host, int(port)), timeout=10) as line:
+            line.sendall(
+                b"POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic " + token
+            )
+            line.sendall(b"\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: " + length)
+            line.sendall(b"\r\n\r\n--b\r\n" + bytes(100_000))
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    too_large = httpx.post(
+        address + "gradio_api/upload", files={"files": bytes(3 * MEGABYTE)}, auth=("ada", "engine")
+    )
+    assert too_large.status_code == 413
+    assert httpx.get(address, auth=("ada", "engine")).status_code == 200
