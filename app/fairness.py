@@ -6,6 +6,7 @@ Events that use the model therefore run without a concurrency limit and take a t
 
 import asyncio
 import contextlib
+import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ import anyio
 import anyio.to_thread
 import gradio as gr
 
-from app.errors import Busy
+from app.errors import Busy, LabError
 
 Result = TypeVar("Result")
 RECHECK_SECONDS = 1.0
@@ -144,30 +145,32 @@ class FairTurns:
             other.moved.set()
 
 
+MODEL = FairTurns("the model")
+"""Turns at the models: one encoding at a time uses all cores, or the accelerator."""
+LOADING = FairTurns("models that are being loaded", width=16, max_per_client=2)
+"""Turns at downloads and at reading weights; nobody else waits for them."""
+
+
 def in_turn(
-    turns: FairTurns,
-    function: Callable[..., Any],
-    prepare: Callable[..., Any] | None = None,
-    preparing: FairTurns | None = None,
+    function: Callable[..., Any], prepare: Callable[..., Any] | None = None, turns: FairTurns | None = None
 ) -> Callable[..., AsyncIterator[Any]]:
     """Wrap a blocking event handler so that it takes a turn and runs in a thread.
 
     Use the result as `fn` of an event with `concurrency_limit=None`. While it waits, its outputs stay.
 
     Args:
-        turns: Queue of the handler.
         function: The handler.
         prepare: Runs first with the same inputs, for example a download that must not hold a turn.
-        preparing: Queue of `prepare`.
+        turns: Whose turn; `MODEL` by default.
     """
 
     async def handler(request: gr.Request, progress=gr.Progress(), *inputs):  # type: ignore[no-untyped-def] # noqa: B008
         client = client_of(request)
-        stages = [(turns, function)]
+        stages = [(turns or MODEL, function)]
         if prepare is not None:
-            stages.insert(0, (preparing or turns, prepare))
+            stages.insert(0, (LOADING, prepare))
         for queue, work in stages:
-            updates = queue.run(client, partial(work, *inputs), progress)
+            updates = queue.run(client, partial(answered, work, *inputs), progress)
             async with contextlib.aclosing(updates):  # type: ignore[type-var]
                 async for update in updates:
                     if work is function or update == gr.skip():
@@ -175,6 +178,21 @@ def in_turn(
 
     handler.__name__ = getattr(function, "__name__", "handler")
     return handler
+
+
+def answered(function: Callable[..., Result], *inputs: Any) -> Result:
+    """Call a handler; any error but a `LabError` is printed, and its user reads one sentence.
+
+    Raises:
+        LabError: If the handler fails.
+    """
+    try:
+        return function(*inputs)
+    except gr.Error:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        raise LabError("Something went wrong in the server: try again.") from error
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:

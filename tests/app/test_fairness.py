@@ -10,7 +10,7 @@ import gradio as gr
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from app.errors import Busy
+from app.errors import Busy, LabError
 from app.fairness import FairTurns, in_thread, in_turn
 
 
@@ -180,8 +180,7 @@ def test_in_turn_prepares_outside_the_turn_and_passes_inputs(run):
         return f"{one} {other}"
 
     async def updates() -> list[Any]:
-        turns, preparing = FairTurns("the model"), FairTurns("models")
-        handler = in_turn(turns, look, prepare, preparing)
+        handler = in_turn(look, prepare, FairTurns("the model"))
         request = gr.Request(session_hash="s")
         return [update async for update in handler(request, lambda *_, **__: None, 5, "x")]
 
@@ -189,3 +188,13 @@ def test_in_turn_prepares_outside_the_turn_and_passes_inputs(run):
     assert found[-1] == "5 x"
     assert "never shown" not in found
     assert seen == [(5, "x")]
+
+
+def test_handler_that_fails_says_one_sentence(run, capsys):
+    async def updates() -> list[Any]:
+        handler = in_turn(lambda: 1 // 0, turns=FairTurns("the model"))
+        return [update async for update in handler(gr.Request(session_hash="s"), None)]
+
+    with pytest.raises(LabError, match=r"^Something went wrong in the server: try again\.$"):
+        run(updates)
+    assert "ZeroDivisionError" in capsys.readouterr().err
