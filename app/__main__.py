@@ -53,14 +53,13 @@ class Serve:
     def run(self) -> None:
         """Load the model, say the address, and serve until interrupted."""
         be_patient(OPENBLAS_NUM_THREADS="1")  # NumPy's products are all short here
+        import gradio as gr
+
+        from app.arrays import routes
         from app.lab import Lab  # half of the start goes into importing what these need
         from app.models import Models
-        from app.security import frame_ancestors_of, host_names, read_users, root_path_of
-        from app.server import serve
+        from app.page import build
 
-        hosts = host_names(self.host, self.allowed_hosts)
-        users, root_path = read_users(self.auth), root_path_of(self.root_path)
-        frames = frame_ancestors_of(self.frame_ancestors)
         models = Models(self.model, self.models_dir, downloads=self.downloads, limits=self.limits)
         lab = Lab(
             models,
@@ -70,15 +69,20 @@ class Serve:
             device=self.device,
             encoder=self.engine,
         )
-        serve(
-            lab,
-            self.host,
-            self.port,
-            hosts,
-            users=users,
-            root_path=root_path,
-            frame_ancestors=frames,
-            mcp=self.mcp,
+        lab.look_first()
+        demo = build(lab, routes=True)
+        demo.queue(max_size=self.limits.max_waiting).launch(
+            server_name=self.host,
+            server_port=self.port,
+            app_kwargs={"routes": routes(lab)},
+            max_file_size=f"{self.limits.max_upload_mb}mb",
+            share=False,
+            ssr_mode=False,
+            run_history=False,
+            enable_monitoring=False,
+            footer_links=["api"],
+            state_session_capacity=200,
+            theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         )
 
 

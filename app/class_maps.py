@@ -44,7 +44,7 @@ class Maps:
         """
         found = self.all().get(name)
         if found is None:
-            raise NotHere("There is no map of that name here: choose one from the list.", "map")
+            raise NotHere("There is no map of that name here: choose one from the list.")
         return found
 
     def get(self, name: str) -> ClassMap:
@@ -55,7 +55,7 @@ class Maps:
         """
         found = self._open(self.folder(name))
         if found is None:  # damaged since it was listed
-            raise NotHere("There is no map of that name here: choose one from the list.", "map")
+            raise NotHere("There is no map of that name here: choose one from the list.")
         return found
 
     def told(self) -> list[dict[str, str]]:

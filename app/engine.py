@@ -2,23 +2,22 @@
 
 import base64
 import binascii
+import contextlib
+import threading
 import time
 import traceback
-from collections.abc import Hashable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
-import anyio.from_thread
 import numpy as np
 from numpy.typing import NDArray
 
 from app.cache import BoundedCache
-from app.errors import LabError, NotHere
-from app.lanes import Lane, Tell, silent
-from app.limits import MEGABYTE, Limits
+from app.errors import Busy, LabError, NotHere
+from app.limits import MEGABYTE, SIZES, Limits
 from app.models import Models
 from app.photos import EXAMPLES, Picture, Pictures
+from app.progress import Progress, silent
 from dino_model import quantities
 from dino_model.device import Precision
 from dino_model.engine import Engine as Encoder
@@ -70,7 +69,7 @@ class Key:
                 return key
         except (ValueError, TypeError, binascii.Error):
             pass
-        raise NotHere("There is nothing behind this token: open the picture again.", "token")
+        raise NotHere("There is nothing behind this token: open the image again.")
 
 
 @dataclass(frozen=True)
@@ -151,13 +150,13 @@ class Encoding:
 
 
 class Engine:
-    """Encodes photographs, one at a time; the same photograph, model and size once, whoever asks.
+    """Encode images, one at a time; the same image, model and size once for all users.
 
     Args:
-        models: what visitors choose from.
-        pictures: what they brought.
-        limits: what they may ask.
-        precision, device, encoder: as in `AttentionPredictor`, where `encoder` is called `engine`.
+        models: Models that users may choose.
+        pictures: Images by name.
+        limits: Bounds on memory, patches and waiting requests.
+        precision, device, encoder: As in `AttentionPredictor`, where `encoder` is called `engine`.
     """
 
     def __init__(
@@ -171,50 +170,56 @@ class Engine:
         encoder: Encoder = "torch",
     ) -> None:
         self.models, self.pictures, self.limits = models, pictures, limits
-        self.lane = Lane("the model", 1, limits.max_waiting, most_of_one=24)
-        self.reading = Lane("maps that are being computed", 1, limits.max_waiting, most_of_one=24)
-        """Of what was looked at already: it need not wait for whole photographs."""
-        self.decoding = Lane("pictures that are being read", 2, limits.max_waiting)
+        self.reading = threading.Lock()
+        """Held while maps are computed from an encoding."""
+        self._model = threading.Lock()
+        self._waiting = 0
         self._precision: Precision = precision
         self._device, self._encoder = device, encoder
         self._predictors: dict[int, AttentionPredictor] = {}  # by the identity of their model
         self._looks: BoundedCache[Key, Encoding] = BoundedCache(limits.max_memory_mb * MEGABYTE // 2)
         models.on_forgotten = self._forget
 
-    async def encode(
-        self, photo: str, model: str, size: int, *, tell: Tell = silent, owner: Hashable = None
-    ) -> Encoding:
-        """What a model makes of a photograph.
+    def encode(self, photo: str, model: str, size: int, progress: Progress = silent) -> Encoding:
+        """Encode an image, or return its cached encoding.
 
         Args:
-            photo: its name.
-            model: as visitors choose it.
-            size: pixels of the short side.
-            tell: hears what is waited for.
-            owner: who asks, see `Lane`.
+            photo: Name of the image in `pictures`.
+            model: Name of the model in `models`.
+            size: Pixels of the short side.
+            progress: Hears of a download and of a compilation.
 
         Raises:
-            LabError: the photograph or the model is not here, or cannot be used, or too many wait.
+            LabError: An argument is invalid, the image or model is missing, or too many requests wait.
         """
+        if not (isinstance(photo, str) and isinstance(model, str)):
+            raise LabError("The image and the model must be named by text.")
+        if type(size) is not int or not SIZES[0] <= size <= SIZES[1]:
+            raise LabError(f"The resolution must be a whole number from {SIZES[0]} to {SIZES[1]} pixels.")
         key = Key(photo, model, size, self.models.source(model).version)
         found = self._looks.get(key)
         if found is None:
             self.pictures.check(photo)
-            weights = await self.models.ready(model, tell)
-            look = partial(self._once, key, weights, tell)
-            found = await self.lane.run(look, owner=owner, tell=tell)
+            weights = self.models.ready(model, progress)
+            with self._turn():
+                # Another request may have encoded the same image meanwhile.
+                found = self._looks.get(key) or self.look(key, weights, self.pictures.read(photo), progress)
         return found
 
-    async def encoding(self, token: str, *, tell: Tell = silent, owner: Hashable = None) -> Encoding:
-        """What is behind a token: from memory, or computed again.
+    def known(self, photo: str, model: str, size: int) -> bool:
+        """Whether `encode` would answer from memory."""
+        return self._looks.get(Key(photo, model, size, self.models.source(model).version)) is not None
+
+    def encoding(self, token: str, progress: Progress = silent) -> Encoding:
+        """Return the encoding of a token, computed again where it was forgotten.
 
         Raises:
-            LabError: as `encode`; the model's file was written anew since.
+            LabError: As `encode`; or the model's file has changed since the token was given.
         """
         key = Key.of(token)
         if self.models.source(key.model).version != key.version:
-            raise NotHere(f"{key.model} has been trained on meanwhile: choose it again.", "token")
-        return await self.encode(key.photo, key.model, key.size, tell=tell, owner=owner)
+            raise NotHere(f"{key.model} has been trained on meanwhile: choose it again.")
+        return self.encode(key.photo, key.model, key.size, progress)
 
     def predictor(self, weights: LoadedModel, size: int) -> AttentionPredictor:
         """Of a model at a resolution; shares weights and compiled graphs with all others of that model."""
@@ -224,8 +229,8 @@ class Engine:
             )
         return self._predictors[id(weights)].at(size)
 
-    def look(self, key: Key, weights: LoadedModel, picture: Picture, *, tell: Tell = silent) -> Encoding:
-        """Encode a picture here and now; who waits is told where the model is compiled first.
+    def look(self, key: Key, weights: LoadedModel, picture: Picture, progress: Progress = silent) -> Encoding:
+        """Encode an image now; `progress` hears of a compilation.
 
         Raises:
             LabError: too many patches, or a model that cannot be used on it.
@@ -234,7 +239,7 @@ class Engine:
             predictor = self.predictor(weights, key.size)
             self._check_patches(picture, key.size, predictor.patch_size)
             if predictor.compiles(*picture.shape[:2]):
-                tell({"state": "compiling"})
+                progress(None, desc="Compiling the model for this image size")
             started = time.perf_counter()
             predictor.set_image(picture)
             last, _ = _last_block(predictor, key.model)
@@ -249,13 +254,21 @@ class Engine:
         self._looks.put(key, found, 4 * (predictor.blocks + 1) * tokens * last.shape[0] * last.shape[-1])
         return found
 
-    def _once(self, key: Key, weights: LoadedModel, tell: Tell) -> Encoding:
-        """Look, unless another visitor asked for the same meanwhile; in a thread of the event loop."""
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait for the model.
 
-        def told(news: dict[str, Any]) -> None:
-            anyio.from_thread.run_sync(tell, news)
-
-        return self._looks.get(key) or self.look(key, weights, self.pictures.read(key.photo), tell=told)
+        Raises:
+            Busy: Too many requests wait already.
+        """
+        if self._waiting >= self.limits.max_waiting:
+            raise Busy("Too many images wait for the model: try again in a moment.")
+        self._waiting += 1
+        try:
+            with self._model:
+                yield
+        finally:
+            self._waiting -= 1
 
     def _forget(self, model: LoadedModel) -> None:
         """Let go of encodings whose weights were let go: they would hold them."""

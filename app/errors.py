@@ -1,45 +1,40 @@
-"""What visitors are told when something cannot be: one sentence, and the status that a program goes by."""
+"""Errors that a user reads: one sentence, and the HTTP status for the routes."""
 
-from typing import Literal
+import html
 
-Unknown = Literal["photo", "token", "model", "clip", "following", "map", "run", "file"]
+import gradio as gr
 
 
-class LabError(RuntimeError):
-    """Something a visitor can understand and mend; the message is one sentence and names no path here.
+class LabError(gr.Error):
+    """A request that cannot be answered; Gradio shows the message as a toast.
 
     Attributes:
-        status: as HTTP counts: 422 cannot be, 404 is not here (any more), 413 too large, 503 not now.
-        unknown: of 404, what is not here.
+        status: HTTP status of the routes: 422 invalid, 404 not found, 413 too large, 503 try again later.
     """
 
     status = 422
-    unknown: Unknown | None = None
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(html.escape(sentence, quote=False), print_exception=False)  # toasts are HTML
+        self.sentence = sentence
+
+    def __str__(self) -> str:
+        return self.sentence
 
 
 class NotHere(LabError):
-    """A name or token behind which there is nothing, or nothing any more."""
+    """An unknown or forgotten name or token."""
 
     status = 404
 
-    def __init__(self, sentence: str, unknown: Unknown) -> None:
-        super().__init__(sentence)
-        self.unknown = unknown
-
 
 class TooLarge(LabError):
-    """More bytes than are taken."""
+    """More bytes than the limit."""
 
     status = 413
 
 
-class Left(LabError):
-    """Nobody waits for the answer any more."""
-
-    status = 499
-
-
 class Busy(LabError):
-    """Possible, but not now."""
+    """The server cannot do this now."""
 
     status = 503

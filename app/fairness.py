@@ -164,7 +164,7 @@ def in_turn(
         turns: Whose turn; `MODEL` by default.
     """
 
-    async def handler(request: gr.Request, progress=gr.Progress(), *inputs):  # type: ignore[no-untyped-def] # noqa: B008
+    async def handler(request: gr.Request, progress=gr.Progress(), *inputs):  # type: ignore[no-untyped-def]
         client = client_of(request)
         stages = [(turns or MODEL, function)]
         if prepare is not None:

@@ -10,7 +10,6 @@ from app.clips import Clip
 from app.engine import Encoding, Engine, Key
 from app.errors import NotHere
 from app.following import Following
-from app.lanes import Lane
 from app.limits import MEGABYTE, Limits
 from app.models import Models
 from app.photos import Pictures
@@ -32,9 +31,7 @@ class Start:
 
 
 class Lab:
-    """Models, photographs, clips, runs and maps; the lanes in which work on them waits its turn.
-
-    It knows no visitors: who asks names all of what he asks for.
+    """Models, images, clips, runs and class maps. It holds no state of a user.
 
     Args:
         models: what visitors choose from.
@@ -62,13 +59,6 @@ class Lab:
         self.clips = Clips(limits, self.pictures)
         self.runs = Runs(models.folder)
         self.maps = Maps(models.folder)
-        self.incoming = 0
-        """Bytes of files that are on their way."""
-        self.finding = Lane("objects that are being looked for", 1, most=32)
-        self.matching = Lane("photographs that are being matched", 1, most=32)
-        self.drawing = Lane("files that are being drawn", 2, most=32)
-        self.following = Lane("a clip that is being followed", 1, most=16, most_of_one=2)
-        self.reading = Lane("clips that are being read", 1, most=16, most_of_one=2)
 
     def look_first(self) -> Encoding:
         """Load the model that the page opens with, and look at the example it shows.
@@ -118,7 +108,7 @@ class Clips:
             clip = example_clips.example(token)
             self._clips.put(token, clip, sum(map(len, clip.frames)))
         if clip is None:
-            raise NotHere("This clip is no longer in the server's memory: open it again.", "clip")
+            raise NotHere("This clip is no longer in the server's memory: open it again.")
         return clip
 
     def photo_of(self, clip: Clip) -> str:
@@ -140,7 +130,5 @@ class Clips:
         """
         found = self._followings.get(name)
         if found is None:
-            raise NotHere(
-                "What was followed here is no longer in the server's memory: follow it again.", "following"
-            )
+            raise NotHere("What was followed here is no longer in the server's memory: follow it again.")
         return found

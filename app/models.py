@@ -1,6 +1,5 @@
 """Models by the names that visitors choose: downloaded where allowed, loaded once, held in bounded memory."""
 
-import asyncio
 import sys
 import threading
 import time
@@ -12,8 +11,8 @@ from pathlib import Path
 from app.cache import BoundedCache
 from app.catalogue import Catalogue, catalogue
 from app.errors import Busy, LabError, NotHere
-from app.lanes import Lane, Tell, silent
 from app.limits import MEGABYTE, Limits
+from app.progress import Progress, silent
 from app.runs import checkpoint_file
 from dino_model.checkpoints import WeightsError, read_backbone
 from dino_model.download import DownloadError, fetch
@@ -60,9 +59,8 @@ class Models:
         self._weights: BoundedCache[Source, LoadedModel] = BoundedCache(
             (limits or Limits()).max_weights_mb * MEGABYTE
         )
-        self._loading = Lane("a model that is being loaded", 1, most=64)
+        self._loading, self._starting = threading.Lock(), threading.Lock()
         self._running: dict[str, _Download] = {}
-        self._threads: set[threading.Thread] = set()
         self.on_forgotten: Callable[[LoadedModel], None] = lambda model: None
         self._offered: tuple[float, Catalogue] = (0.0, {})
         self.first = next(iter(self.offered()))
@@ -88,20 +86,22 @@ class Models:
             place = str(found)
         else:
             some = ", ".join(list(offered)[:4])
-            raise NotHere(f"There is no model of that name here: choose one of {some} and others.", "model")
+            raise NotHere(f"There is no model of that name here: choose one of {some} and others.")
         return Source(place, _version(place))
 
-    async def ready(self, name: str, tell: Tell = silent) -> LoadedModel:
-        """A model with its weights in memory, fetched and loaded where needed; nobody else waits for that.
+    def ready(self, name: str, progress: Progress = silent) -> LoadedModel:
+        """Return a model with its weights in memory; download and load it where needed.
 
         Raises:
-            LabError: no such model, or it cannot be had.
+            LabError: The model is unknown, or cannot be downloaded or loaded.
         """
         source = self.source(name)
         found = self._weights.get(source)
         if found is None:
-            await self._fetched(name, source.place, tell)
-            found = await self._loading.run(lambda: self._load(name, source), tell=tell, state="loading")
+            self._fetched(name, source.place, progress)
+            progress(None, desc=f"Loading {name}")
+            with self._loading:
+                found = self._load(name, source)
         return found
 
     def load(self, name: str) -> LoadedModel:
@@ -133,74 +133,52 @@ class Models:
             self.on_forgotten(forgotten)
         return model
 
-    async def _fetched(self, name: str, place: str, tell: Tell) -> None:
-        """Wait until the weights are on this machine; the last one who leaves ends the download."""
-        wanted = await asyncio.to_thread(download_of, place)
+    def _fetched(self, name: str, place: str, progress: Progress) -> None:
+        """Wait until the weights are on this machine."""
+        wanted = download_of(place)
         if wanted is None:
             return
         if not self.downloads:
-            raise LabError(f"{name} is not on this machine, and this page fetches no models.")
-        download = self._running.get(name)
-        if download is None or download.ended.is_set() or download.unwanted:
-            download = self._running[name] = self._begin(name, *wanted)
-        download.waiting += 1
-        try:
-            told = None
-            while not download.ended.is_set():
-                news = {"state": "downloading", "model": name, "done": download.done, "total": download.total}
-                if news != told:
-                    tell(told := news)
-                await asyncio.sleep(TOLD_EVERY)
-        finally:
-            download.waiting -= 1
-            download.unwanted = download.unwanted or not download.waiting
+            raise LabError(f"{name} is not on this machine, and this page downloads no models.")
+        with self._starting:
+            download = self._running.get(name)
+            if download is None or download.ended.is_set():
+                if sum(not one.ended.is_set() for one in self._running.values()) >= DOWNLOADS_AT_ONCE:
+                    raise Busy("Other models are being downloaded: try again in a moment.")
+                download = self._running[name] = _Download(*wanted)
+        while not download.ended.wait(TOLD_EVERY):
+            share = download.done / download.total if download.total else None
+            progress(share, desc=f"Downloading {name}, {download.done / MEGABYTE:.0f} MB")
         if download.error:
             raise Busy(
                 f"{name} is not on this machine and could not be downloaded: "
                 "choose another model, or try again later."
             ) from download.error
 
-    def _begin(self, name: str, address: str, file: str) -> "_Download":
-        self._threads = {thread for thread in self._threads if thread.is_alive()}
-        if len(self._threads) >= DOWNLOADS_AT_ONCE:
-            raise Busy("Other models are being downloaded: try again in a moment.")
-        download = _Download()
-        thread = threading.Thread(
-            target=download.run, args=(address, file), name=f"fetch {name}", daemon=True
-        )
-        self._threads.add(thread)
-        thread.start()
-        return download
 
+class _Download(threading.Thread):
+    """A transfer in a daemon thread: a connection that hangs does not keep the process alive."""
 
-class _Unwanted(Exception):
-    """Nobody waits for this download any more."""
-
-
-class _Download:
-    """A file on its way, in a thread that ends with the process: a connection that hangs holds up nobody."""
-
-    def __init__(self) -> None:
-        self.done = self.total = self.waiting = 0
-        self.unwanted = False
+    def __init__(self, address: str, file: str) -> None:
+        super().__init__(name=f"fetch {file}", daemon=True)
+        self.address, self.file = address, file
+        self.done = self.total = 0
         self.error: Exception | None = None
         self.ended = threading.Event()
+        self.start()
 
-    def run(self, address: str, file: str) -> None:
-        """Fetch `file` of the cache from `address`; what goes wrong is kept in `error`."""
+    def run(self) -> None:
+        """Fetch the file into the cache; an exception is kept in `error`."""
         try:
-            fetch(address, file, read_backbone, self._hear)
+            fetch(self.address, self.file, read_backbone, self._hear)
         except Exception as error:
-            if not isinstance(error, _Unwanted):
-                print(error, file=sys.stderr)
+            print(error, file=sys.stderr)
             self.error = error
         finally:
             self.ended.set()
 
     def _hear(self, done: int, total: int) -> None:
         self.done, self.total = done, total
-        if self.unwanted:
-            raise _Unwanted
 
 
 def _version(place: str) -> str:

@@ -69,7 +69,7 @@ class Pictures:
             NotHere: it is not (any more).
         """
         if name not in EXAMPLES and self._files.get(name) is None:
-            raise NotHere("This picture is no longer in the server's memory: open it again.", "photo")
+            raise NotHere("This picture is no longer in the server's memory: open it again.")
 
     def read(self, name: str) -> Picture:
         """The pixels of a photograph.

@@ -263,7 +263,7 @@ class Runs:
                 log = self._logs.setdefault(run.log, GrowingLog(run.log, _diagnosis(run.method())))
                 return _as_json(run, log.read())
         except (KeyError, OSError) as error:
-            raise NotHere("There is no such run here (any more): choose another.", "run") from error
+            raise NotHere("There is no such run here (any more): choose another.") from error
 
 
 def checkpoint_file(name: str, folder: Path | None) -> Path | None:

@@ -21,7 +21,7 @@ from app import example_clips
 from app.class_maps import GROUP_COLORS
 from app.clips import runs_of
 from app.following import COLORS
-from app.routes.page import colors
+from app.palette import colors
 from book.gather import BookError
 from book.paper_map import ROOT
 from dino_model import photographs, quantities

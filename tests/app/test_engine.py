@@ -10,7 +10,7 @@ from app.errors import LabError, NotHere
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
-from app.routes.encodings import told
+from app.views import facts
 from dino_model.predictor import AttentionPredictor
 from dino_model.weights import LoadedModel
 
@@ -64,13 +64,30 @@ def test_resolutions_share_what_runs_the_model_until_it_is_forgotten():
     assert lab.engine.predictor(weights, 64)._encoder is not one._encoder
 
 
-def test_who_waits_is_told_that_a_model_is_compiled(lab, portal, send, monkeypatch):
+def test_encode_reports_that_a_model_is_compiled(lab, send, monkeypatch):
     monkeypatch.setattr(AttentionPredictor, "compiles", lambda *_: True)
     photo, heard = send(lab, _noise(77)), []
-    encoding = portal.call(lambda: lab.engine.encode(photo, MODEL, 64, tell=heard.append))
-    assert {"state": "compiling"} in heard
-    assert told(encoding)["engine"] == "torch"
-    assert ["Precision", "fp32 on cpu by torch"] in told(encoding)["facts"]
+    encoding = lab.engine.encode(photo, MODEL, 64, lambda share, desc=None: heard.append(desc))
+    assert "Compiling the model for this image size" in heard
+    assert ["Precision", "fp32 on cpu by torch"] in facts(encoding)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        (["kitten"], MODEL, 64),
+        ("kitten", None, 64),
+        ("kitten", MODEL, "64"),
+        ("kitten", MODEL, True),
+        ("kitten", MODEL, 31),
+        ("kitten", MODEL, 4096),
+        ("kitten", "/etc/passwd", 64),
+        ("../x", MODEL, 64),
+    ],
+)
+def test_encode_with_invalid_arguments_raises_one_sentence(lab, question):
+    with pytest.raises(LabError):
+        lab.engine.encode(*question)
 
 
 def test_blocks_that_are_not_there_are_refused(encode, photo):
@@ -135,9 +152,8 @@ def test_token_says_what_it_stands_for(key):
     ],
 )
 def test_what_is_no_token_is_behind_none(token):
-    with pytest.raises(NotHere, match="open the picture again") as refused:
+    with pytest.raises(NotHere, match="open the image again"):
         Key.of(token)
-    assert refused.value.unknown == "token"
 
 
 def test_weights_are_shared_by_all_resolutions(encode, photo):
@@ -179,16 +195,15 @@ def test_forgotten_picture_says_so(encode, send):
     lab = _lab(max_memory_mb=1)
     first = send(lab, _noise(1, 300, 300))  # a file of 0.27 MB; files have a quarter of 1 MB
     send(lab, _noise(2, 300, 300))
-    with pytest.raises(NotHere, match="open it again") as refused:
+    with pytest.raises(NotHere, match="open it again"):
         encode(first, by=lab)
-    assert refused.value.unknown == "photo"
 
 
-def test_forgotten_encoding_is_computed_again_behind_the_same_token(encode, portal):
+def test_forgotten_encoding_is_computed_again_behind_the_same_token(encode):
     lab = _lab(max_memory_mb=4)
     first = encode("kitten", MODEL, 224, by=lab)  # 2.1 MB; encodings have a half of 4 MB
     encode("komodo", MODEL, 224, by=lab)
-    again = portal.call(lab.engine.encoding, first.key.token)
+    again = lab.engine.encoding(first.key.token)
     assert again is not first
     np.testing.assert_array_equal(again.queries_keys(0)[0], first.queries_keys(0)[0])
 

@@ -1,7 +1,5 @@
-// A picture with the maps of what is asked of it: the stage, and a gallery of heads. Explore, both sides of Compare,
-// the checkpoints of a run and the tour all look through it. Everything is arithmetic on the arrays of one block.
+// An image with its maps: the stage, and a row of heads. Everything is arithmetic on the arrays of one block.
 
-import { find } from "../dom.js";
 import { entropy, keptShares, likelyPatch } from "../maths/attention.js";
 import { css, figure } from "../maths/format.js";
 import { outlinePath } from "../maths/labels.js";
@@ -9,6 +7,7 @@ import { Maps } from "../maths/maps.js";
 import { samePatch } from "../maths/pins.js";
 import { QUANTITIES } from "../maths/quantities.js";
 import { drawnSize } from "../maths/levels.js";
+import { find } from "./dom.js";
 import { LIGHT, colormap, glow } from "./paint.js";
 import { Stage } from "./stage.js";
 import { Tiles, scaleBelow, tellScale } from "./tiles.js";
@@ -112,9 +111,9 @@ export class Viewer {
 
   /** @param {Patch | null} patch */
   point(patch) {
-    if (!this.encoding) return;
+    if (!this.encoding || samePatch(patch, this.hovered)) return;
     if (this.on.point) this.on.point(patch);
-    else if (!samePatch(patch, this.hovered)) this.hover(patch);
+    else this.hover(patch);
   }
 
   /** @param {Patch | null} patch */
@@ -293,7 +292,7 @@ export class Viewer {
     return key === "mean" || key === "max" ? summary[key] : heads[Number(key) % heads.length];
   }
 
-  /** @param {Encoding} encoding @returns {import("./tiles.js").Show[]} */
+  /** Every head, then what sums them up. @param {Encoding} encoding @returns {import("./tiles.js").Show[]} */
   shows({ heads }) {
     const tile = (/** @type {string} */ key, /** @type {string} */ label) => ({
       key,
@@ -301,6 +300,6 @@ export class Viewer {
       color: css(this.colorOf(key)),
     });
     const each = Array.from({ length: heads }, (_, head) => tile(String(head), `Head ${head}`));
-    return [{ key: "heads", label: "All heads" }, tile("mean", "Mean"), tile("max", "Max"), ...each];
+    return [...each, tile("mean", "Mean"), tile("max", "Max"), { key: "heads", label: "All" }];
   }
 }

@@ -1,11 +1,10 @@
 // [CLS] and the pinned patches beside each other, each with its own map, so that they can be compared.
 
-import { find } from "../dom.js";
-import { html, nothing, render } from "../vendor/lit-html.js";
+import { el, find } from "./dom.js";
 import { PatchCanvas } from "./paint.js";
 import { tellScale, tilePicture } from "./tiles.js";
 
-export class Queries {
+export class PinList {
   /**
    * @param {HTMLElement} list
    * @param {{ choose: (pin: Pin | null) => void, remove: (pin: Pin) => void }} on  null stands for [CLS]
@@ -28,10 +27,7 @@ export class Queries {
     this.entries = pins.length ? [null, ...pins] : [];
     this.rest = rest;
     this.list.style.setProperty("--ratio", String(encoding.width / encoding.height));
-    render(
-      this.entries.map((pin, index) => this.entry(encoding, pin, index, pin === active)),
-      this.list,
-    );
+    this.list.replaceChildren(...this.entries.map((pin, index) => this.entry(encoding, pin, index, pin === active)));
     if (focused >= 0 && !this.list.contains(document.activeElement)) {
       this.list.children[Math.min(focused, this.entries.length) - 1]?.querySelector("button")?.focus();
     }
@@ -41,17 +37,20 @@ export class Queries {
   entry(encoding, pin, index, active) {
     const patch = pin && encoding.patchAt(pin);
     const name = patch ? `row ${patch.row}, column ${patch.column}` : this.rest;
-    return html`<li class="lab-query" style=${`--pin: ${pin?.color ?? "var(--lab-ink)"}`}>
-      <button type="button" class="lab-query-pick" aria-pressed=${active} @click=${() => this.on.choose(pin)}>
-        ${tilePicture(encoding.picture, pin ? html`<span class="lab-marker">${index}</span>` : "")}
-        <span>${name}</span><span class="lab-tile-note"></span>
-      </button>
-      ${
-        pin
-          ? html`<button type="button" class="lab-query-remove" aria-label=${`Remove pin ${index}, ${name}`} @click=${() => this.on.remove(pin)}>×</button>`
-          : nothing
-      }
-    </li>`;
+    const marker = pin ? [el("span", { class: "lab-marker" }, String(index))] : [];
+    const remove = { class: "lab-query-remove", "aria-label": `Remove pin ${index}, ${name}` };
+    return el(
+      "li",
+      { class: "lab-query", style: `--pin: ${pin?.color ?? "var(--lab-ink)"}` },
+      el(
+        "button",
+        { type: "button", class: "lab-query-pick", "aria-pressed": String(active), onclick: () => this.on.choose(pin) },
+        ...tilePicture(encoding.picture, ...marker),
+        el("span", {}, name),
+        el("span", { class: "lab-tile-note" }),
+      ),
+      pin && el("button", { type: "button", ...remove, onclick: () => this.on.remove(pin) }, "×"),
+    );
   }
 
   /**

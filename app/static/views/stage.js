@@ -4,8 +4,7 @@
 // scrolls under a finger, and a click or a tap counts where it falls. Two fingers, the wheel with Control, plus and minus
 // come nearer; then a drag moves the picture.
 
-import { find } from "../dom.js";
-import { html, render, svg } from "../vendor/lit-html.js";
+import { el, find, svg } from "./dom.js";
 import { Gestures, zoomed } from "./gestures.js";
 import { PatchCanvas } from "./paint.js";
 
@@ -49,23 +48,29 @@ export class Stage {
     this.last = null; // of a stroke; null between strokes
     this.frame = 0;
     this.view = { scale: 1, left: 0, top: 0 };
+    const hidden = { "aria-hidden": "true" };
     const button = (/** @type {string} */ label, /** @type {string} */ sign, /** @type {number} */ factor) =>
-      html`<button type="button" aria-label=${label} @click=${() => this.zoom(factor)}>${sign}</button>`;
-    render(
-      html`<div class="lab-sheet">
-        ${film ? html`<canvas class="lab-photo" aria-hidden="true"></canvas>` : html`<img class="lab-photo" alt="" draggable="false" />`}
-        <canvas class="lab-map" aria-hidden="true"></canvas>
-        <canvas class="lab-paint" aria-hidden="true"></canvas>
-        <svg class="lab-ink" preserveAspectRatio="none" aria-hidden="true"></svg>
-        <svg class="lab-drawn" preserveAspectRatio="none" aria-hidden="true"></svg>
-        <div class="lab-markers" aria-hidden="true"></div>
-        <span class="lab-ring" hidden></span>
-        <span class="lab-cross" hidden></span></div>
-        <div class="lab-zoom" role="group" aria-label="Zoom" @pointerdown=${own} @click=${own} @keydown=${own}>
-          ${button("Nearer", "+", CLOSER)}${button("Farther", "−", 1 / CLOSER)}${button("The whole picture", "⤢", 0)}
-        </div>
-      `,
-      element,
+      el("button", { type: "button", "aria-label": label, onclick: () => this.zoom(factor) }, sign);
+    element.replaceChildren(
+      el(
+        "div",
+        { class: "lab-sheet" },
+        film ? el("canvas", { class: "lab-photo", ...hidden }) : el("img", { class: "lab-photo", alt: "", draggable: "false" }),
+        el("canvas", { class: "lab-map", ...hidden }),
+        el("canvas", { class: "lab-paint", ...hidden }),
+        svg("svg", { class: "lab-ink", preserveAspectRatio: "none", ...hidden }),
+        svg("svg", { class: "lab-drawn", preserveAspectRatio: "none", ...hidden }),
+        el("div", { class: "lab-markers", ...hidden }),
+        el("span", { class: "lab-ring", hidden: true }),
+        el("span", { class: "lab-cross", hidden: true }),
+      ),
+      el(
+        "div",
+        { class: "lab-zoom", role: "group", "aria-label": "Zoom", onpointerdown: own, onclick: own, onkeydown: own },
+        button("Zoom in", "+", CLOSER),
+        button("Zoom out", "−", 1 / CLOSER),
+        button("Whole image", "⤢", 0),
+      ),
     );
     this.sheet = find(element, ".lab-sheet");
     this.photo = find(element, ".lab-photo");
@@ -94,7 +99,7 @@ export class Stage {
     this.open = true;
     this.step = { x: 1 / columns, y: 1 / rows };
     this.cursor = null;
-    if (picture) Object.assign(this.photo, { src: picture, alt: `The photograph ${name}` });
+    if (picture) Object.assign(this.photo, { src: picture, alt: `Image ${name}` });
     else Object.assign(this.photo, { width, height });
     this.element.style.setProperty("--ratio", String(width / height));
     this.canvas.resize(rows, columns);
@@ -136,26 +141,25 @@ export class Stage {
    * @param {{ path: string, color: string }[]} outlines @param {Patch | null} [patch] @param {string} [color]
    */
   draw(outlines, patch = null, color = "#fff") {
-    const box = (/** @type {string} */ kind, stroke = "") =>
-      patch && svg`<rect x=${patch.column} y=${patch.row} width="1" height="1" class=${kind} stroke=${stroke} />`;
-    render(
-      svg`${outlines.map(
-        ({ path, color: stroke }) => svg`
-          <path d=${path} class="lab-outline-edge" /><path d=${path} class="lab-outline" stroke=${stroke} />`,
-      )}
-        ${patch ? [box("lab-patch-edge"), box("lab-patch", color)] : ""}`,
-      this.ink,
+    const box = (/** @type {string} */ kind, stroke = "none") =>
+      patch ? [svg("rect", { x: patch.column, y: patch.row, width: 1, height: 1, class: kind, stroke })] : [];
+    this.ink.replaceChildren(
+      ...outlines.flatMap(({ path, color: stroke }) => [
+        svg("path", { d: path, class: "lab-outline-edge" }),
+        svg("path", { d: path, class: "lab-outline", stroke }),
+      ]),
+      ...box("lab-patch-edge"),
+      ...box("lab-patch", color),
     );
   }
 
   /** Numbered markers. @param {(Place & { color: string, number?: number | string })[]} marks */
   mark(marks) {
-    render(
-      marks.map(
-        ({ x, y, color, number }, index) =>
-          html`<span class="lab-marker" style=${`--pin: ${color}; left: ${100 * x}%; top: ${100 * y}%`}>${number ?? index + 1}</span>`,
-      ),
-      this.markers,
+    this.markers.replaceChildren(
+      ...marks.map(({ x, y, color, number }, index) => {
+        const place = `--pin: ${color}; left: ${100 * x}%; top: ${100 * y}%`;
+        return el("span", { class: "lab-marker", style: place }, String(number ?? index + 1));
+      }),
     );
   }
 

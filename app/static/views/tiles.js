@@ -1,7 +1,6 @@
 // The gallery: small pictures with a map over each, one of which is on the stage.
 
-import { find } from "../dom.js";
-import { html, render } from "../vendor/lit-html.js";
+import { el, find } from "./dom.js";
 import { PatchCanvas } from "./paint.js";
 
 /** @typedef {{ key: string, label: string, color?: string }} Show */
@@ -13,21 +12,25 @@ const STEPS = /** @type {Record<string, [number, number]>} */ ({
   ArrowDown: [0, 1],
 });
 
-/** Colours between the values that they stand for, written by `tellScale`. */
-const SCALE = html`<span></span><i></i><span></span>`;
+/** Colors between the values that they stand for, written by `tellScale`. */
+function scale() {
+  return [el("span"), el("i"), el("span")];
+}
 
 /** The same below a stage. @param {Element} stage */
 export function scaleBelow(stage) {
-  const scale = Object.assign(document.createElement("p"), { className: "lab-scale", hidden: true });
-  render(SCALE, scale);
-  stage.after(scale);
-  return scale;
+  const below = el("p", { class: "lab-scale", hidden: true }, ...scale());
+  stage.after(below);
+  return below;
 }
 
-/** A small picture with an empty map over it, and its scale. @param {string} picture @param {object | string} [more] */
-export function tilePicture(picture, more = "") {
-  return html`<span class="lab-tile-picture"><img src=${picture} alt="" draggable="false" /><canvas></canvas>${more}</span
-    ><span class="lab-scale" aria-hidden="true">${SCALE}</span>`;
+/** A small image with an empty map over it, and its scale. @param {string} picture @param {Node[]} more */
+export function tilePicture(picture, ...more) {
+  const image = el("img", { src: picture, alt: "", draggable: "false" });
+  return [
+    el("span", { class: "lab-tile-picture" }, image, el("canvas"), ...more),
+    el("span", { class: "lab-scale", "aria-hidden": "true" }, ...scale()),
+  ];
 }
 
 /** Write what the colours of a map stand for; nothing where they stand for no values. @param {Element} scale @param {[string, string] | null} ends */
@@ -53,10 +56,7 @@ export class Tiles {
    */
   open({ picture, width, height, rows, columns }, shows) {
     this.element.style.setProperty("--ratio", String(width / height));
-    render(
-      shows.map((show) => this.tile(show, picture)),
-      this.element,
-    );
+    this.element.replaceChildren(...shows.map((show) => this.tile(show, picture)));
     const buttons = [...this.element.querySelectorAll("button")];
     this.tiles = new Map(
       buttons.map((button, index) => {
@@ -71,11 +71,25 @@ export class Tiles {
 
   /** @param {Show} show @param {string} picture */
   tile({ key, label, color = "transparent" }, picture) {
-    return html`<button type="button" class="lab-tile" role="radio" aria-checked="false" data-key=${key}
-      @click=${() => this.onChoose(key)} @keydown=${(event) => this.key(event, key)}>
-      ${tilePicture(picture)}
-      <span class="lab-tile-caption"><span class="lab-tile-name" style=${`--head: ${color}`}>${label}</span><span class="lab-tile-note"></span></span>
-    </button>`;
+    return el(
+      "button",
+      {
+        type: "button",
+        class: "lab-tile",
+        role: "radio",
+        "aria-checked": "false",
+        "data-key": key,
+        onclick: () => this.onChoose(key),
+        onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event, key),
+      },
+      ...tilePicture(picture),
+      el(
+        "span",
+        { class: "lab-tile-caption" },
+        el("span", { class: "lab-tile-name", style: `--head: ${color}` }, label),
+        el("span", { class: "lab-tile-note" }),
+      ),
+    );
   }
 
   /** @param {string} chosen */

@@ -1,0 +1,135 @@
+"""Bytes for the browser, from memory: pictures, arrays of encodings, and the static files of the page.
+
+With routes (`python -m app`) the browser fetches them by address and caches them:
+
+    lab/static/VERSION/PATH          files of app/static, immutable
+    lab/pictures/PHOTO.jpg           an image at the size of a screen
+    lab/thumbnails/PHOTO.jpg         its center, 96 × 96 pixels
+    lab/arrays/TOKEN/KIND/BLOCK      an array of an encoding, immutable; see `KINDS`
+
+Without routes (a bare `gr.Blocks`) views use `ArrayServer.fetch_array` as a server function of `gr.HTML`,
+pictures travel as data addresses, and Gradio serves app/static.
+"""
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from app.engine import Encoding
+from app.errors import LabError, NotHere
+from app.files import jpeg
+from app.lab import Lab
+from app.photos import EXAMPLES, Draw, for_screen, thumbnail
+from app.view import principal_colors
+
+STATIC = Path(__file__).parent / "static"
+IMMUTABLE = {"Cache-Control": "private, max-age=31536000, immutable"}
+
+KINDS: Mapping[str, tuple[str, Callable[[Encoding, int], np.ndarray]]] = {
+    "blocks": ("<f2", lambda encoding, block: np.stack(encoding.queries_keys(block))),
+    "tokens": ("<f2", lambda encoding, block: encoding.features(block)),
+    "rollout": ("<f2", lambda encoding, block: encoding.rollout(block)),
+    "key-pca": ("<f4", lambda encoding, block: principal_colors(encoding, block, "key-pca")),
+    "token-pca": ("<f4", lambda encoding, block: principal_colors(encoding, block, "token-pca")),
+}
+"""Arrays by kind, little-endian: queries and keys [2, heads, tokens, d], tokens [tokens, width], rollout
+[tokens, tokens], principal components as colors [rows, columns, 3] in 0..1. `static/views/encoding.js`
+decodes them."""
+
+
+@cache
+def version() -> str:
+    """A hash of every file in `STATIC`."""
+    content = hashlib.blake2b(digest_size=6)
+    for path in sorted(STATIC.rglob("*")):
+        if path.is_file():
+            content.update(
+                f"{path.relative_to(STATIC)}\0{path.stat().st_size}\0".encode() + path.read_bytes()
+            )
+    return content.hexdigest()
+
+
+class ArrayServer:
+    """Arrays and pictures of a lab as bytes."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    def array(self, token: str, kind: str, block: int) -> bytes:
+        """Return an array of `KINDS` for the encoding of a token.
+
+        Raises:
+            LabError: Unknown token, kind or block.
+        """
+        if kind not in KINDS or type(block) is not int:
+            raise NotHere(f"Unknown array {str(kind)[:40]!r}. Available: {', '.join(KINDS)}.")
+        encoding = self.lab.engine.encoding(token)
+        dtype, make = KINDS[kind]
+        with self.lab.engine.reading:
+            return make(encoding, block).astype(dtype).tobytes()
+
+    def fetch_array(self, question: list) -> str:
+        """Return `array(*question)` in base64: the server function of views without routes."""
+        if not (isinstance(question, list) and len(question) == 3 and isinstance(question[0], str)):
+            raise LabError("Expected [token, kind, block].")
+        return base64.b64encode(self.array(*question)).decode()
+
+    def picture(self, photo: str, draw: Draw = for_screen) -> bytes:
+        """Return an image as a JPEG file.
+
+        Raises:
+            LabError: Unknown image.
+        """
+        return jpeg(draw(self.lab.pictures.read(photo)))
+
+
+def routes(lab: Lab) -> list[BaseRoute]:
+    """The routes of the module docstring, for `launch(app_kwargs={"routes": …})` or a FastAPI app."""
+    server = ArrayServer(lab)
+
+    def answer(make: Callable[[], bytes], media_type: str, headers: Mapping[str, str]) -> Response:
+        try:
+            return Response(make(), media_type=media_type, headers=dict(headers))
+        except LabError as error:
+            return Response(
+                error.sentence, error.status, media_type="text/plain", headers={"Cache-Control": "no-store"}
+            )
+
+    def array(request: Request) -> Response:
+        token, kind, block = (request.path_params[name] for name in ("token", "kind", "block"))
+        return answer(lambda: server.array(token, kind, block), "application/octet-stream", IMMUTABLE)
+
+    def pictures(draw: Draw) -> Callable[[Request], Response]:
+        def picture(request: Request) -> Response:
+            photo = request.path_params["photo"]
+            headers = (
+                {"Cache-Control": "max-age=3600"} if photo in EXAMPLES else {"Cache-Control": "no-store"}
+            )
+            return answer(lambda: server.picture(photo, draw), "image/jpeg", headers)
+
+        return picture
+
+    return [
+        Mount(f"/lab/static/{version()}", ImmutableFiles(directory=STATIC)),
+        Route("/lab/arrays/{token}/{kind}/{block:int}", array),
+        Route("/lab/pictures/{photo}.jpg", pictures(for_screen)),
+        Route("/lab/thumbnails/{photo}.jpg", pictures(thumbnail)),
+    ]
+
+
+class ImmutableFiles(StaticFiles):
+    """Files that never change at their address, which contains their version."""
+
+    def file_response(self, *arguments: object, **options: object) -> Response:
+        """As `StaticFiles`, with a header that lets browsers keep the file."""
+        response: Response = super().file_response(*arguments, **options)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response

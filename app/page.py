@@ -1,0 +1,212 @@
+"""The page: one `gr.Blocks` with a header (images, model, resolution) and a tab for each module of
+`app.tabs`.
+
+Flow of a new image: a click on the strip writes its name into `shared.photo` in the browser; that, the
+model and the resolution trigger one handler, `look`, with `trigger_mode="always_last"`: of several quick
+choices, the newest is shown last. `look` returns the same small value to every view of `shared.views`; a
+visible view fetches arrays and draws, the others wait until their tab is opened. The first value is part of
+the document: it costs no event.
+"""
+
+import contextlib
+import html
+from pathlib import Path
+
+import gradio as gr
+
+from app import fairness, views
+from app.errors import LabError, TooLarge
+from app.lab import Lab
+from app.limits import Limits
+from app.models import Models
+from app.photos import EXAMPLES, clean_name
+from app.shared import PRIVATE, Shared, split
+from app.tabs import class_map, compare, explore, learn, match, segment, training, video
+from app.views import static
+
+SIZES = (224, 336, 480, 640)
+MOST_OWN = 48  # of a user's images that the strip shows
+MOST_ALBUM = 20_000  # characters
+TABS = {
+    "explore": explore,
+    "segment": segment,
+    "compare": compare,
+    "match": match,
+    "class-map": class_map,
+    "video": video,
+    "training": training,
+    "learn": learn,
+}
+HEADER = """
+<h1>DINO attention lab</h1>
+<p>Point at an image: the maps show what each attention head of a vision transformer attends to there. It
+was trained without labels.</p>
+"""
+
+
+def default_lab() -> Lab:
+    """Return a lab with the embedded model at resolution 224."""
+    return Lab(Models(), Limits())
+
+
+def build(lab: Lab, *, routes: bool = False) -> gr.Blocks:
+    """Build the page.
+
+    Args:
+        lab: What it shows.
+        routes: Whether it will be launched with `app.arrays.routes(lab)`.
+    """
+    if not routes:
+        return _build(lab, routes=False)
+    with views.with_routes():
+        return _build(lab, routes=True)
+
+
+def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
+    with gr.Blocks(
+        title="DINO attention lab", analytics_enabled=False, delete_cache=(600, 3600), fill_width=True
+    ) as demo:
+        gr.HTML(
+            f'<link rel="stylesheet" href="{static("page.css")}">{HEADER}',
+            js_on_load=f"""
+              window.labTabs = {list(TABS)};
+              window.labPage = import(new URL("{static("page.js")}", document.baseURI));""",
+            elem_id="header",
+        )
+        shared = _header(lab, routes)
+        with gr.Tabs(elem_id="tabs"):
+            for name, module in TABS.items():
+                with gr.Tab(module.TITLE, id=name) as tab:
+                    shared.tabs[name] = tab
+                    module.build(shared)
+        question = [shared.photo, shared.model, shared.size]
+        first = shared.value(lab.look_first())
+        for view in shared.views:
+            view.value = first
+
+        def prepare(photo: str, model: str, size: int) -> None:
+            lab.models.ready(model, gr.Progress())
+
+        def look(photo: str, model: str, size: int) -> list:
+            value = shared.value(shared.encode(photo, model, size), photo)
+            return [value] * len(shared.views)
+
+        gr.on(
+            [shared.photo.change, shared.model.change, shared.size.change],
+            fairness.in_turn(look, prepare),
+            question,
+            shared.views,
+            trigger_mode="always_last",
+            show_progress="minimal",
+            concurrency_limit=None,
+            **PRIVATE,
+        ).success(None, question, None, js=_script("note")).failure(
+            None, question, question, js=_script("shown")
+        )
+        for name, tab in shared.tabs.items():
+            tab.select(None, None, None, js=f"async () => (await window.labPage).tab('{name}')")
+        demo.load(None, question, question, js=_script("restore"))
+    return demo
+
+
+def _header(lab: Lab, routes: bool) -> Shared:
+    """Build the strip of images, upload, camera, model and resolution, and wire them."""
+    with gr.Row(elem_id="images", equal_height=True):
+        strip = gr.Dataset(
+            components=[gr.HTML(visible=False)],
+            samples=[[""]],
+            type="index",
+            layout="gallery",
+            samples_per_page=100,
+            show_label=False,
+            elem_id="strip",
+            scale=6,
+            min_width=300,
+        )
+        upload = gr.UploadButton(
+            "Open images",
+            file_types=["image"],
+            file_count="multiple",
+            elem_id="upload",
+            min_width=110,
+            scale=1,
+        )
+        model = gr.Dropdown(
+            _models(lab), value=lab.start.model, label="Model", elem_id="model", min_width=160, scale=3
+        )
+        size = gr.Dropdown(
+            sorted({*SIZES, lab.start.size}),
+            value=lab.start.size,
+            label="Resolution",
+            elem_id="size",
+            min_width=90,
+            scale=1,
+        )
+    with gr.Accordion("Camera", open=False, elem_id="camera"):
+        camera = gr.Image(sources=["webcam"], type="filepath", show_label=False, height=240)
+    photo = gr.Textbox(lab.start.photo, visible="hidden", elem_id="photo")
+    album = gr.Textbox("\n".join(EXAMPLES), visible="hidden", elem_id="album")
+    saved = gr.DownloadButton(visible="hidden", elem_id="saved")
+    shared = Shared(lab, routes, photo, album, model, size, saved)
+    strip.samples = [[_thumbnail(shared, name)] for name in EXAMPLES]
+    strip.click(None, [strip, album], photo, js="(index, album) => album.split('\\n')[index]")
+
+    def keep(files: list[str] | str | None, album: str) -> tuple:
+        """Take in the uploaded files; the first of them is shown."""
+        paths = [files] if isinstance(files, str) else list(files or [])
+        fresh = [_keep(lab, Path(path)) for path in paths[:MOST_OWN]]
+        own = [name for name in known_photos(lab, album) if "/" in name and name not in fresh]
+        names = [*fresh, *own][:MOST_OWN] + list(EXAMPLES)
+        return (fresh[0] if fresh else gr.skip(), "\n".join(names), _samples(shared, names))
+
+    for event, source in ((upload.upload, upload), (camera.input, camera)):
+        event(
+            keep,
+            [source, album],
+            [photo, album, strip],
+            trigger_mode="always_last",
+            show_progress="minimal",
+            **PRIVATE,
+        )
+    return shared
+
+
+def _models(lab: Lab) -> list[tuple[str, str]]:
+    return [(choice.label, name) for name, choice in lab.models.offered().items()]
+
+
+def _keep(lab: Lab, path: Path) -> str:
+    """Take in an uploaded file; return its name as `Shared.photo` has it.
+
+    Raises:
+        LabError: It is no image, or too large.
+    """
+    if path.stat().st_size > lab.limits.max_upload_bytes:
+        raise TooLarge(f"This file is larger than the {lab.limits.max_upload_mb} MB allowed.")
+    name, _ = lab.pictures.keep(path.read_bytes())
+    return f"{name}/{clean_name(path.name)}"
+
+
+def known_photos(lab: Lab, album: object) -> list[str]:
+    """Return the images of an album that are still in memory, in its order."""
+    found = []
+    for line in str(album)[:MOST_ALBUM].split("\n"):
+        with contextlib.suppress(LabError):
+            lab.pictures.check(split(line)[0])
+            found.append(line)
+    return found
+
+
+def _samples(shared: Shared, photos: list[str]) -> gr.Dataset:
+    return gr.Dataset(samples=[[_thumbnail(shared, photo)] for photo in photos])
+
+
+def _thumbnail(shared: Shared, photo: str) -> str:
+    name, title = split(photo)
+    alt = html.escape(title or EXAMPLES[name], quote=True)
+    return f'<img src="{shared.picture(name, small=True)}" alt="{alt}" width="96" height="96">'
+
+
+def _script(function: str) -> str:
+    """Return a script that calls a function of app/static/page.js with the inputs."""
+    return f"async (...values) => (await window.labPage).{function}(...values)"

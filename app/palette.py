@@ -1,0 +1,48 @@
+"""The colors of drawings in the browser: `python -m app.palette` writes app/static/views/palette.js."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+from app import following, objects
+from app.class_maps import GROUP_COLORS
+from app.view import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLORS
+from segmentation.export import palette
+from segmentation.render import color_table, head_colors
+
+FILE = Path(__file__).parent / "static" / "views" / "palette.js"
+
+
+def colors() -> dict[str, Any]:
+    """Return color maps of 256 × 3 bytes in base64, and the colors of heads, pins, objects and classes."""
+    return {
+        "colormaps": {name: base64.b64encode(color_table(name).tobytes()).decode() for name in COLORMAPS},
+        "heads": head_colors(24).tolist(),
+        "summary": SUMMARY_COLORS,
+        "diverging": DIVERGING,
+        "pins": PIN_COLORS,
+        "objects": objects.COLORS.tolist(),
+        "clipObjects": following.COLORS.tolist(),
+        "palette": palette()[: following.MAX_OBJECTS + 1].tolist(),
+        "groups": GROUP_COLORS,
+    }
+
+
+def module() -> str:
+    """Return the text of palette.js."""
+    lines = [f"  {name}: {json.dumps(value)}," for name, value in colors().items()]
+    return "\n".join(
+        [
+            "// Written by `python -m app.palette`.",
+            "",
+            "/** @type {Colors} */",
+            "export const COLORS = {",
+            *lines,
+            "};\n",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    FILE.write_text(module(), encoding="utf-8")

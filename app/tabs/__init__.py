@@ -1,0 +1,1 @@
+"""Tabs of the page, one module each; see `app.shared` for their contract."""

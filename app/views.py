@@ -1,0 +1,222 @@
+"""Views that follow the pointer, as Gradio components: each function returns a prepared `gr.HTML`.
+
+They work in any `gr.Blocks`, also without the page of this package:
+
+    predictor = AttentionPredictor("embedded")
+    with gr.Blocks() as demo:
+        image = gr.Image()
+        view = attention_view()
+        image.change(lambda pixels: attention_value(predictor, pixels), image, view)
+
+Contract of a view NAME_view
+- Python: `NAME_view(value, *, elem_id, **props)`. The value is small JSON; bytes go by address (see
+  `app.arrays`). A value is replaced by returning a new one from a handler; a setting by `gr.HTML(mass=30)`.
+- Browser: the module app/static/views/NAME_view.js exports a class (`AttentionView`, …) that is constructed
+  once with `{ element, props, watch, emit, server }`: an empty element, the reactive props of `gr.HTML`
+  (`props.value` and the settings), `watch(name or names, callback)`, `emit(event, data)`, and
+  `server.fetch_array([token, kind, block])` where there are no routes. The class needs nothing else of
+  Gradio, so that a static page can construct it too. The instance is `element.view`; `find(elem_id)` of
+  `dom.js` returns it to handlers with `js=`.
+- A hidden view (a tab that is not open) computes and fetches nothing. It draws when it becomes visible and
+  then emits "load" with `{token}`: handlers that depend on what is shown listen to `view.load`, not to the
+  photo.
+- `element.dataset.token` is set when the value has been drawn; tests wait for it.
+- `request` (a property of the instance) is what is on the screen, as keyword arguments of `app.view.View`.
+"""
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import gradio as gr
+import numpy as np
+
+from app.arrays import STATIC, ArrayServer, version
+from app.engine import Encoding
+from app.files import jpeg
+from app.photos import for_screen, pin
+from dino_model.predictor import AttentionPredictor
+
+_ROUTES: ContextVar[bool] = ContextVar("_ROUTES", default=False)
+
+
+@contextmanager
+def with_routes() -> Iterator[None]:
+    """Within the block, views are made for a server that has `app.arrays.routes`."""
+    token = _ROUTES.set(True)
+    try:
+        yield
+    finally:
+        _ROUTES.reset(token)
+
+
+def static(path: str) -> str:
+    """Return the address of a file of app/static, relative to the page."""
+    if _ROUTES.get():
+        return f"lab/static/{version()}/{path}"
+    gr.set_static_paths([STATIC])
+    return f"gradio_api/file={STATIC}/{path}"
+
+
+def attention_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
+    """Show an image with its attention maps, and below it the map of every head.
+
+    Args:
+        value: From `attention_value`, or None for an empty view.
+        props: `elem_id` and other arguments of `gr.HTML`, and settings: quantity ("attention", "likeness",
+            "logits", "key-cosine", "token-cosine", "rollout", "key-pca", "token-pca"), block (from 1; 0 is
+            the last), head ("mean", "max", "heads" or a number), layer ("light", "heat", "mask"), mass
+            (10..100), opacity (0..100), colormap, scale ("median", "capped", "full"), smooth, shared,
+            outline, tiles (False: no row of heads), pins (False: a click only emits "select"), group (views
+            of one group share the pointer).
+
+    Events:
+        select: A patch was clicked; data {row, column, x, y, token}. load: Another value was drawn; data
+        {token}.
+        change: Pins or head changed.
+    """
+    return _view("attention_view", "AttentionView", value, ("select", "load", "change"), props)
+
+
+def mask_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
+    """Show an image with objects found in it, clicks and a brush."""
+    return _view("mask_view", "MaskView", value, ("select", "load", "change"), props)
+
+
+def pair_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
+    """Show two images with linked pointers and lines between matching patches."""
+    return _view("pair_view", "PairView", value, ("select", "load", "change"), props)
+
+
+def class_map_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
+    """Show a map of classes as points that can be pointed at, searched and zoomed."""
+    return _view("class_map_view", "ClassMapView", value, ("select", "load", "change"), props)
+
+
+def film_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
+    """Show a clip frame by frame with the masks of its objects, and a brush for the first frame."""
+    return _view("film_view", "FilmView", value, ("select", "load", "change"), props)
+
+
+def _view(
+    module: str, name: str, value: Mapping[str, Any] | None, events: Sequence[str], props: dict[str, Any]
+) -> gr.HTML:
+    # Gradio finds the names of events as `trigger("name"` in this string.
+    emits = ", ".join(f'{event}: (data) => trigger("{event}", data)' for event in events)
+    mount = f"""
+      import(new URL("{static(f"views/{module}.js")}", document.baseURI)).then(({{ {name} }}) => {{
+        const emits = {{ {emits} }};
+        const root = element.querySelector(".lab-view");
+        if (root.view) return;
+        const emit = (event, data) => emits[event]?.(data);
+        const ask = typeof server === "undefined" ? null : server;
+        root.view = new {name}({{ element: root, props, watch, emit, server: ask }});
+      }});"""
+    return gr.HTML(
+        dict(value) if value else None,
+        html_template='<div class="lab-view"></div>',  # without ${value}: never rendered again
+        js_on_load=mount,
+        apply_default_css=False,
+        **props,
+    )
+
+
+def attention_value(
+    predictor: AttentionPredictor,
+    picture: np.ndarray,
+    *,
+    blocks: Sequence[int] = (-1,),
+    name: str = "image",
+) -> dict[str, Any]:
+    """Encode an image and return the value of an `attention_view` that holds all its arrays.
+
+    Args:
+        predictor: Any model with queries, keys and a [CLS] token.
+        picture: uint8 RGB [height, width, 3].
+        blocks: Blocks whose queries and keys are included, counted from 0; negative from the last.
+        name: Shown to screen readers and used in file names.
+
+    Raises:
+        ValueError: The model has no [CLS] token or its attention needs more than queries and keys.
+    """
+    predictor.set_image(picture)
+    numbers = [block % predictor.blocks for block in blocks]
+    arrays = {f"blocks/{block}": np.stack(predictor.queries_keys(block)).astype("<f2") for block in numbers}
+    return _shape(predictor, (picture.shape[0], picture.shape[1])) | {
+        "token": f"{id(predictor):x}-{hash(picture.tobytes()):x}",
+        "name": name,
+        "picture": picture_address(picture),
+        "arrays": {key: base64.b64encode(array.tobytes()).decode() for key, array in arrays.items()},
+    }
+
+
+def encoding_value(encoding: Encoding, title: str, picture: str, arrays: str | None) -> dict[str, Any]:
+    """Return the value of an `attention_view` for an encoding of the lab, whose arrays go by address.
+
+    Args:
+        encoding: What to show.
+        title: What its user calls the image; "" for examples.
+        picture: Address of the image.
+        arrays: Address of its arrays, without kind and block; None: the view calls `server.fetch_array`.
+    """
+    key = encoding.key
+    return _shape(encoding.predictor, encoding.picture_size) | {
+        "token": key.token,
+        "photo": f"{key.photo}/{title}" if title else key.photo,
+        "name": title or key.photo,
+        "model": key.model,
+        "size": key.size,
+        "random": key.model.startswith("random:"),
+        "pin": pin(key.photo) if encoding.example else None,
+        "picture": picture,
+        "arrays": arrays,
+        "facts": facts(encoding),
+    }
+
+
+def _shape(predictor: AttentionPredictor, size: tuple[int, int]) -> dict[str, Any]:
+    rows, columns = predictor.grid
+    return {
+        "width": size[1],
+        "height": size[0],
+        "rows": rows,
+        "columns": columns,
+        "heads": predictor.heads,
+        "blocks": predictor.blocks,
+        "prefix": predictor.prefix_tokens,
+    }
+
+
+def facts(encoding: Encoding) -> list[list[str]]:
+    """Describe what was computed, as terms and values."""
+    predictor = encoding.predictor
+    (height, width), (rows, columns) = encoding.picture_size, encoding.grid
+    used = predictor.input_size
+    return [
+        ["Model", encoding.key.model],
+        ["Weights", predictor.model.source],
+        ["Network", f"{encoding.blocks} blocks of {predictor.heads} heads"],
+        ["Image", f"{width} × {height} pixels, resized to {used[1]} × {used[0]}"],
+        ["Grid", f"{columns} × {rows} patches of {predictor.patch_size} pixels"],
+        ["Precision", f"{predictor.precision} on {predictor.device} by {predictor.engine}"],
+        ["Encoded in", f"{encoding.seconds:.2f} s"],
+    ]
+
+
+def picture_address(picture: np.ndarray) -> str:
+    """Return an image as a data address, at the size of a screen."""
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg(for_screen(picture))).decode()
+
+
+__all__ = [
+    "ArrayServer",
+    "attention_value",
+    "attention_view",
+    "class_map_view",
+    "encoding_value",
+    "film_view",
+    "mask_view",
+    "pair_view",
+]
