@@ -11,6 +11,7 @@ the document: it costs no event.
 import contextlib
 import html
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 
@@ -87,9 +88,9 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
         def prepare(photo: str, model: str, size: int) -> None:
             lab.models.ready(model, gr.Progress())
 
-        def look(photo: str, model: str, size: int) -> list:
+        def look(photo: str, model: str, size: int) -> Any:
             value = shared.value(shared.encode(photo, model, size), photo)
-            return [value] * len(shared.views)
+            return [value] * len(shared.views) if len(shared.views) > 1 else value
 
         gr.on(
             [shared.photo.change, shared.model.change, shared.size.change],
