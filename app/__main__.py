@@ -53,12 +53,10 @@ class Serve:
     def run(self) -> None:
         """Load the model, say the address, and serve until interrupted."""
         be_patient(OPENBLAS_NUM_THREADS="1")  # NumPy's products are all short here
-        import gradio as gr
-
         from app.arrays import routes
         from app.lab import Lab  # half of the start goes into importing what these need
         from app.models import Models
-        from app.page import build
+        from app.page import build, theme
 
         models = Models(self.model, self.models_dir, downloads=self.downloads, limits=self.limits)
         lab = Lab(
@@ -69,7 +67,6 @@ class Serve:
             device=self.device,
             encoder=self.engine,
         )
-        lab.look_first()
         demo = build(lab, routes=True)
         demo.queue(max_size=self.limits.max_waiting).launch(
             server_name=self.host,
@@ -82,7 +79,7 @@ class Serve:
             enable_monitoring=False,
             footer_links=["api"],
             state_session_capacity=200,
-            theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
+            theme=theme(),
         )
 
 

@@ -8,7 +8,6 @@ visible view fetches arrays and draws, the others wait until their tab is opened
 the document: it costs no event.
 """
 
-import contextlib
 import html
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import gradio as gr
 
 from app import fairness, views
-from app.errors import LabError, TooLarge
+from app.errors import TooLarge
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
@@ -27,7 +26,6 @@ from app.views import static
 
 SIZES = (224, 336, 480, 640)
 MOST_OWN = 48  # of a user's images that the strip shows
-MOST_ALBUM = 20_000  # characters
 TABS = {
     "explore": explore,
     "segment": segment,
@@ -63,7 +61,19 @@ def build(lab: Lab, *, routes: bool = False) -> gr.Blocks:
         return _build(lab, routes=True)
 
 
+def theme() -> gr.themes.Base:
+    """Return the colors of the page, in fonts that every machine has."""
+    return gr.themes.Default(
+        primary_hue="violet",
+        neutral_hue="zinc",
+        spacing_size="sm",
+        font=["system-ui", "sans-serif"],
+        font_mono=["monospace"],
+    ).set(body_text_color_subdued="*neutral_500", body_text_color_subdued_dark="*neutral_400")
+
+
 def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
+    lab.look_first()
     with gr.Blocks(
         title="DINO attention lab", analytics_enabled=False, delete_cache=(600, 3600), fill_width=True
     ) as demo:
@@ -81,7 +91,7 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
                     shared.tabs[name] = tab
                     module.build(shared)
         question = [shared.photo, shared.model, shared.size]
-        first = shared.value(lab.look_first())
+        first = shared.value(shared.first)
         for view in shared.views:
             view.value = first
 
@@ -89,14 +99,15 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
             lab.models.ready(model, gr.Progress())
 
         def look(photo: str, model: str, size: int) -> Any:
-            value = shared.value(shared.encode(photo, model, size), photo)
-            return [value] * len(shared.views) if len(shared.views) > 1 else value
+            encoding = shared.encode(photo, model, size)
+            updates = [update(encoding) for _, update in shared.updates]
+            return [shared.value(encoding, photo)] * len(shared.views) + updates
 
         gr.on(
             [shared.photo.change, shared.model.change, shared.size.change],
             fairness.in_turn(look, prepare),
             question,
-            shared.views,
+            [*shared.views, *(component for component, _ in shared.updates)],
             trigger_mode="always_last",
             show_progress="minimal",
             concurrency_limit=None,
@@ -132,6 +143,7 @@ def _header(lab: Lab, routes: bool) -> Shared:
             min_width=110,
             scale=1,
         )
+        toggle = gr.Button("Camera", elem_id="toggle-camera", min_width=80, scale=0)
         model = gr.Dropdown(
             _models(lab), value=lab.start.model, label="Model", elem_id="model", min_width=160, scale=3
         )
@@ -143,12 +155,13 @@ def _header(lab: Lab, routes: bool) -> Shared:
             min_width=90,
             scale=1,
         )
-    with gr.Accordion("Camera", open=False, elem_id="camera"):
-        camera = gr.Image(sources=["webcam"], type="filepath", show_label=False, height=240)
+    camera = gr.Image(sources=["webcam"], type="filepath", show_label=False, height=320, elem_id="camera")
+    toggle.click(None, None, None, js="() => document.body.toggleAttribute('data-camera')")
     photo = gr.Textbox(lab.start.photo, visible="hidden", elem_id="photo")
     album = gr.Textbox("\n".join(EXAMPLES), visible="hidden", elem_id="album")
+    asked = gr.JSON(visible=False)
     saved = gr.DownloadButton(visible="hidden", elem_id="saved")
-    shared = Shared(lab, routes, photo, album, model, size, saved)
+    shared = Shared(lab, routes, photo, album, model, size, asked, saved)
     strip.samples = [[_thumbnail(shared, name)] for name in EXAMPLES]
     strip.click(None, [strip, album], photo, js="(index, album) => album.split('\\n')[index]")
 
@@ -156,7 +169,7 @@ def _header(lab: Lab, routes: bool) -> Shared:
         """Take in the uploaded files; the first of them is shown."""
         paths = [files] if isinstance(files, str) else list(files or [])
         fresh = [_keep(lab, Path(path)) for path in paths[:MOST_OWN]]
-        own = [name for name in known_photos(lab, album) if "/" in name and name not in fresh]
+        own = [name for name in shared.photos(album) if "/" in name and name not in fresh]
         names = [*fresh, *own][:MOST_OWN] + list(EXAMPLES)
         return (fresh[0] if fresh else gr.skip(), "\n".join(names), _samples(shared, names))
 
@@ -186,16 +199,6 @@ def _keep(lab: Lab, path: Path) -> str:
         raise TooLarge(f"This file is larger than the {lab.limits.max_upload_mb} MB allowed.")
     name, _ = lab.pictures.keep(path.read_bytes())
     return f"{name}/{clean_name(path.name)}"
-
-
-def known_photos(lab: Lab, album: object) -> list[str]:
-    """Return the images of an album that are still in memory, in its order."""
-    found = []
-    for line in str(album)[:MOST_ALBUM].split("\n"):
-        with contextlib.suppress(LabError):
-            lab.pictures.check(split(line)[0])
-            found.append(line)
-    return found
 
 
 def _samples(shared: Shared, photos: list[str]) -> gr.Dataset:

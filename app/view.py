@@ -6,9 +6,10 @@ screen.
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from app.engine import Encoding, QueriesKeys
@@ -78,6 +79,25 @@ class View:
         if not 0 <= self.opacity <= 1:
             raise LabError("The opacity must lie between 0 and 1.")
 
+    @classmethod
+    def of(cls, request: object) -> "View":
+        """Check what a client sent as a view; other keys are ignored.
+
+        Raises:
+            LabError: It is no dictionary, or a setting has the wrong type or value.
+        """
+        if not isinstance(request, dict):
+            raise LabError("Nothing is shown yet: wait for the maps, then try again.")
+        given: dict[str, Any] = {}
+        for name, (kind, words) in _KINDS.items():
+            value = request.get(name, getattr(cls, name, None))
+            if kind is float and type(value) is int:
+                value = float(value)
+            if type(value) is not kind or (name in _CHOICES and value not in _CHOICES[name]):
+                raise LabError(f"The setting {name} must be {words}.")
+            given[name] = value
+        return cls(**given)
+
     @property
     def patch(self) -> tuple[int, int] | None:
         """Row and column asked about; None for [CLS]."""
@@ -95,6 +115,40 @@ class View:
     def interpolation(self) -> Interpolation:
         """How the grid is enlarged."""
         return "bilinear" if self.smooth else "nearest"
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "quantity": get_args(Quantity),
+    "layer": ("light", "heat", "mask"),
+    "colormap": COLORMAPS,
+    "scale": get_args(render.Scale),
+}
+_KINDS: dict[str, tuple[type, str]] = {
+    "block": (int, "a whole number"),
+    "query": (str, "text"),
+    "show": (str, "text"),
+    **{name: (str, f"one of {', '.join(choices)}") for name, choices in _CHOICES.items()},
+    "mass": (float, "a number"),
+    "opacity": (float, "a number"),
+    **dict.fromkeys(("smooth", "shared", "outline"), (bool, "true or false")),
+}
+
+
+def object_patch(encoding: Encoding, pinned: tuple[float, float] | None) -> tuple[int, int]:
+    """Row and column of a patch on the object: of a known place, or the one that [CLS] attends to most.
+
+    Patches on the border are left out: single ones there attract attention without meaning. As
+    `likelyPatch` of app/static/maths/attention.js.
+    """
+    rows, columns = encoding.grid
+    if pinned is not None:
+        return min(rows - 1, int(pinned[1] * rows)), min(columns - 1, int(pinned[0] * columns))
+    if min(rows, columns) < 3:
+        return rows // 2, columns // 2
+    last = maps_of(encoding, View(encoding.blocks - 1)).mean(axis=0)
+    sums = sliding_window_view(last, (3, 3)).sum(axis=(2, 3))  # of each inner patch and its neighbors
+    row, column = np.unravel_index(int(sums.argmax()), sums.shape)
+    return int(row) + 1, int(column) + 1
 
 
 def maps_of(encoding: Encoding, view: View) -> Maps:

@@ -75,29 +75,29 @@ def attention_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.H
     Events:
         select: A patch was clicked; data {row, column, x, y, token}. load: Another value was drawn; data
         {token}.
-        change: Pins or head changed.
+        edited: The view changed its settings itself; its `state` has them.
     """
-    return _view("attention_view", "AttentionView", value, ("select", "load", "change"), props)
+    return _view("attention_view", "AttentionView", value, ("select", "shown", "edited"), props)
 
 
 def mask_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
     """Show an image with objects found in it, clicks and a brush."""
-    return _view("mask_view", "MaskView", value, ("select", "load", "change"), props)
+    return _view("mask_view", "MaskView", value, ("select", "shown", "edited"), props)
 
 
 def pair_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
     """Show two images with linked pointers and lines between matching patches."""
-    return _view("pair_view", "PairView", value, ("select", "load", "change"), props)
+    return _view("pair_view", "PairView", value, ("select", "shown", "edited"), props)
 
 
 def class_map_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
     """Show a map of classes as points that can be pointed at, searched and zoomed."""
-    return _view("class_map_view", "ClassMapView", value, ("select", "load", "change"), props)
+    return _view("class_map_view", "ClassMapView", value, ("select", "shown", "edited"), props)
 
 
 def film_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
     """Show a clip frame by frame with the masks of its objects, and a brush for the first frame."""
-    return _view("film_view", "FilmView", value, ("select", "load", "change"), props)
+    return _view("film_view", "FilmView", value, ("select", "shown", "edited"), props)
 
 
 def _view(

@@ -8,6 +8,17 @@ const IMAGE_TABS = ["explore", "segment", "compare", "match"];
 function lab(id) {
   return /** @type {any} */ (document.querySelector(`#${id} .lab-view`))?.view;
 }
+
+/** Settings of a view, from the controls of its names. @param {string} id @param {string[]} names @param {any[]} values */
+export function setView(id, names, values) {
+  lab(id)?.set(Object.fromEntries(names.map((name, at) => [name, values[at]])));
+}
+
+/** What controls of these names shall show. @param {string} id @param {string[]} names */
+export function stateOf(id, names) {
+  return names.map((name) => lab(id).state[name]);
+}
+
 Object.assign(window, { lab });
 
 /** Image, model and resolution as the page opens. @type {any[]} */

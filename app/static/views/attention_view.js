@@ -107,13 +107,14 @@ export class AttentionView {
       ),
       el("p", { class: "lab-spoken", "aria-live": "polite" }),
     ];
+    const details = el("details", { class: "lab-details" }, el("summary", {}, "What was computed"), el("dl", { class: "lab-facts" }));
     const blocks = el(
       "details",
       { class: "lab-blocks" },
       el("summary", {}, "Every head of every block"),
       el("div", { class: "lab-tiles", role: "radiogroup", "aria-label": "Block and head" }),
     );
-    return grid ? [...parts, blocks] : parts;
+    return [...parts, ...(grid ? [blocks] : []), ...(this.props.facts ? [details] : [])];
   }
 
   // ---- what is asked for
@@ -129,8 +130,9 @@ export class AttentionView {
   /** Change settings; a block that is not here is fetched after a rest. @param {Partial<typeof SETTINGS>} change */
   set(change) {
     const { quantity, block } = this.settings;
+    if (!this.encoding) return; // nothing of the address is lost to controls that are at their start
     Object.assign(this.settings, change);
-    if (!this.encoding) return;
+    if (this.settings.block >= this.encoding.blocks) this.settings.block = 0; // the last, whatever the model
     if (this.settings.quantity === quantity && this.settings.block === block) return this.render();
     if (this.encoding.holds(this.quantity, this.number(this.encoding))) this.look();
     else this.seek();
@@ -180,7 +182,7 @@ export class AttentionView {
     if (!encoding) return;
     const { number } = viewer.arrays;
     Object.assign(this.settings, { quantity: viewer.quantity, block: number + 1 === encoding.blocks ? 0 : number + 1 });
-    this.emit("change", this.state);
+    this.emit("edited", this.state);
   }
 
   /** @param {Encoding} encoding @param {any} arrays @param {string} quantity */
@@ -196,11 +198,13 @@ export class AttentionView {
     find(element, ".lab-banner").hidden = !encoding.random;
     find(element, ".lab-tiles").hidden = this.props.tiles === false || !heads;
     find(element, ".lab-pins").hidden = this.props.pins === false || Boolean(QUANTITIES[quantity].colors);
+    const facts = (encoding.value.facts ?? []).map(([term, words]) => el("div", {}, el("dt", {}, term), el("dd", {}, words)));
+    element.querySelector(".lab-facts")?.replaceChildren(...facts);
     this.showPins();
     this.render();
     this.grid?.show();
     Object.assign(element.dataset, { token: encoding.token, quantity, block: arrays.number }); // says what is on the screen
-    if (anew) this.emit("load", { token: encoding.token });
+    if (anew) this.emit("shown", { token: encoding.token });
   }
 
   // ---- pointing and pinning

@@ -85,6 +85,6 @@ export class BlocksGrid {
     const [number, head] = key.split(" ");
     const change = { block: Number(number) + 1 };
     this.view.set(this.view.viewer.asked.heads ? { ...change, head } : change);
-    this.view.emit("change", this.view.state);
+    this.view.emit("edited", this.view.state);
   }
 }
