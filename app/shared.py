@@ -5,7 +5,7 @@ Contract of a tab
   `shared.tabs[NAME]` is that tab; its `select` event also fires once when the page loads.
 - A view that shows the image of the header is appended to `shared.views`: the page sends it the value of
   every new image, model and resolution (`Shared.look`). A handler that depends on that image listens to the
-  view's `load` event, which fires only while the view is visible: `view.shown(find, [shared.photo,
+  view's `shown` event, which fires only while the view is visible: `view.shown(find, [shared.photo,
   shared.model, shared.size, …], …)`.
 - `shared.photo` is the text "NAME" of an example or "NAME/TITLE" of a user's own image, `shared.model` a
   name of the catalogue, `shared.size` an int. `shared.encode(photo, model, size)` checks all three and

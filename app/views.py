@@ -18,7 +18,7 @@ Contract of a view NAME_view
   Gradio, so that a static page can construct it too. The instance is `element.view`; `find(elem_id)` of
   `dom.js` returns it to handlers with `js=`.
 - A hidden view (a tab that is not open) computes and fetches nothing. It draws when it becomes visible and
-  then emits "load" with `{token}`: handlers that depend on what is shown listen to `view.load`, not to the
+  then emits "shown" with `{token}`: handlers that depend on what is shown listen to `view.shown`, not to the
   photo.
 - `element.dataset.token` is set when the value has been drawn; tests wait for it.
 - `request` (a property of the instance) is what is on the screen, as keyword arguments of `app.view.View`.
@@ -73,7 +73,7 @@ def attention_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.H
             of one group share the pointer).
 
     Events:
-        select: A patch was clicked; data {row, column, x, y, token}. load: Another value was drawn; data
+        select: A patch was clicked; data {row, column, x, y, token}. shown: Another value was drawn; data
         {token}.
         edited: The view changed its settings itself; its `state` has them.
     """

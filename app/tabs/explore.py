@@ -73,7 +73,8 @@ def build(shared: Shared) -> None:
     )
     # The view changes settings itself: from the address, by its grid of blocks, and back after a refusal.
     state = f'async () => (await labPage).stateOf("explore", {names})'
-    gr.on([view.shown, view.edited], None, None, values, js=state)
+    for event in (view.shown, view.edited):  # no events that `gr.on` takes
+        event(None, None, values, js=state)
 
 
 def _controls(shared: Shared) -> dict[str, Any]:
