@@ -83,7 +83,7 @@ def _controls(shared: Shared) -> dict[str, Any]:
     quantity = gr.Radio(QUANTITIES, value="attention", label="Quantity", elem_id="quantity")
     layer = gr.Radio(LAYERS, value="light", label="Layer", elem_id="layer")
     with gr.Row():
-        mass = gr.Slider(10, 100, 60, step=1, label="Attention mass kept, %", elem_id="mass", min_width=140)
+        mass = gr.Slider(10, 100, 60, step=1, label="Mass kept, %", elem_id="mass", min_width=140)
         block = gr.Slider(1, blocks, blocks, step=1, label="Block", elem_id="block", min_width=140)
     shared.updates.append((block, lambda encoding: gr.Slider(maximum=encoding.blocks)))
     with gr.Accordion("Display", open=False):
