@@ -16,9 +16,7 @@ from PIL import Image
 from benchmarks.serving import serving
 
 MODEL, SIZE = "random:vit_tiny/16", 224
-ATTENTION = (
-    "?quantity=attention&head=heads&layer=heat&method=attention"  # what most tests of numbers are about
-)
+ATTENTION = "?head=heads&layer=heat"  # what most tests of numbers are about
 OUTPUT = Path(__file__).parent / "output"  # screenshots, for people
 CHROMIUM_OPTIONS = (
     "--no-sandbox",  # tests run as root in containers
@@ -87,7 +85,7 @@ def open_page(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
         width: int = 1280,
         height: int = 900,
         query: str = ATTENTION,
-        ready: str = ".explore[data-token]",
+        ready: str = "#explore [data-token]",
         route: Callable[[Any], None] = lambda page: None,
         **settings: Any,
     ) -> Any:
@@ -129,6 +127,7 @@ def lab() -> SimpleNamespace:
         slide=_slide,
         choose_quantity=_choose_quantity,
         screenshot=_screenshot,
+        toast=_toast,
     )
 
 
@@ -146,11 +145,12 @@ def picture(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-EXPLORER = "document.querySelector('.explore').tab"
+EXPLORER = "lab('explore')"
+FILE = "#images input[type=file]"
 
 
 def _maps(page: Any) -> np.ndarray:
-    """Maps of what Explore asks for now, as the browser computed them: [heads, rows, columns]."""
+    """Maps that Explore shows, as the browser computed them: [heads, rows, columns]."""
     heads, rows, columns = page.evaluate(
         f"""() => {{
           const {{ viewer }} = {EXPLORER};
@@ -162,42 +162,49 @@ def _maps(page: Any) -> np.ndarray:
 
 
 def _state(page: Any) -> dict[str, Any]:
-    """The encoding on Explore's stage, the patch asked about, the pins as patches, and the head."""
+    """The encoding on Explore's stage, the patch whose maps are shown, the pins as patches, and the head."""
     return page.evaluate(
         f"""() => {{
-          const {{ encoding, pins, viewer }} = {EXPLORER};
+          const {{ encoding, pins, viewer, settings }} = {EXPLORER};
           const list = pins.list.map((pin) => ({{ ...encoding.patchAt(pin), color: pin.color }}));
-          return {{ ...encoding, patch: viewer.patch, pins: list, show: viewer.settings.show }};
+          return {{ ...encoding.value, patch: viewer.patch, pins: list, show: settings.head }};
         }}"""
     )
 
 
-def _send(page: Any, path: Path) -> None:
-    """Upload a photograph in Explore and wait for what comes of it: another picture, or a sentence."""
-    page.evaluate("delete document.querySelector('.explore').dataset.token")
-    page.evaluate("page.lab.messages.clear()")
-    page.set_input_files("#header .lab-choose input", path)
+def _send(page: Any, *paths: Path) -> None:
+    """Upload images in Explore and wait for the first of them, or for a sentence."""
+    page.evaluate("delete document.querySelector('#explore .lab-view').dataset.token")
+    page.set_input_files(FILE, paths)
     page.wait_for_function(
-        """() => document.querySelector(".explore").dataset.token
-          || !document.querySelector("#messages").hidden""",
+        """() => document.querySelector("#explore .lab-view").dataset.token
+          || document.querySelector(".toast-body")""",
         timeout=60_000,
     )
 
 
+def _toast(page: Any) -> str:
+    """The sentence of an error, which is closed."""
+    toast = page.locator(".toast-body").first
+    toast.wait_for(timeout=60_000)
+    words = toast.inner_text()
+    toast.locator("button").first.click()
+    return words
+
+
 def _centre(page: Any, row: int, column: int) -> dict[str, float]:
-    """Where on the stage the centre of a patch lies, in CSS pixels."""
-    state, box = _state(page), page.locator(".explore .lab-stage").bounding_box()
+    """Where on the stage the center of a patch lies, in CSS pixels."""
+    state, box = _state(page), page.locator("#explore .lab-stage").bounding_box()
     return {
         "x": (column + 0.5) / state["columns"] * box["width"],
         "y": (row + 0.5) / state["rows"] * box["height"],
     }
 
 
-def _pick(page: Any, name: str, option: str, ready: str = ".explore") -> None:
-    """Choose from one of the header's lists, and wait for the new picture on a tab."""
-    page.evaluate("(ready) => delete document.querySelector(ready).dataset.token", ready)
-    page.get_by_label(name, exact=True).select_option(option)
-    page.wait_for_selector(f"{ready}[data-token]", timeout=60_000)
+def _pick(page: Any, elem_id: str, option: str) -> None:
+    """Choose from one of the header's lists."""
+    page.locator(f"#{elem_id} input").click()
+    page.get_by_role("option", name=option, exact=True).click()
 
 
 def _open_tab(page: Any, title: str, ready: str) -> Any:
@@ -207,16 +214,16 @@ def _open_tab(page: Any, title: str, ready: str) -> Any:
     return page
 
 
-def _slide(page: Any, name: str, value: int) -> None:
-    """Bring a slider of Explore to a value."""
-    page.locator(f".explore input[name={name}]").fill(str(value))
+def _slide(page: Any, elem_id: str, value: int) -> None:
+    """Bring a slider to a value."""
+    page.locator(f"#{elem_id} input[type=range]").fill(str(value))
 
 
 def _choose_quantity(page: Any, quantity: str, block: int = 11) -> None:
     """Choose a quantity of Explore and a block counted from 0, and wait until they are on the screen."""
-    page.locator(f"#explore label:has(input[value={quantity}])").click()
+    page.locator(f"#quantity label:has(input[value={quantity}])").click()
     _slide(page, "block", block + 1)
-    page.wait_for_selector(f".explore[data-quantity={quantity}][data-block='{block}']", timeout=60_000)
+    page.wait_for_selector(f"#explore [data-quantity={quantity}][data-block='{block}']", timeout=60_000)
 
 
 def _screenshot(page: Any, name: str) -> None:
