@@ -232,4 +232,4 @@ def test_phone_has_no_sideways_scroll(open_page, lab, dark):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.locator("#explore .lab-stage").tap(position=lab.centre(page, 4, 5))
     assert lab.state(page)["pins"][0]["row"] == 4
-    lab.screenshot(page, f"phone-{scheme}")
+    lab.screenshot(page, f"phone-{'dark' if dark else 'light'}")
