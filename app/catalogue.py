@@ -79,9 +79,9 @@ def _local(folder: Path) -> dict[str, Choice]:
 def _on_the_way(folder: Path) -> dict[str, Choice]:
     """What the runs in a folder kept of their steps, by the names that the tab Training gives them too."""
     runs = [run for run in Runs(folder).all().values() if run.folder]
-    kept = [(run, one) for run in runs for one in run.checkpoints() if one["step"] is not None]
+    kept = [(run, one) for run in runs for one in run.checkpoints() if one.step is not None]
     return {
-        one["model"]: Choice(f"{run.name} · {one['label']}", str(checkpoint_file(one["model"], folder)))
+        one.model: Choice(f"{run.name} · {one.label}", str(checkpoint_file(one.model, folder)))
         for run, one in kept
     }
 

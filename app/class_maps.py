@@ -1,6 +1,8 @@
-"""Class maps that visitors may choose from, and where a picture of theirs falls on them."""
+"""Class maps that the page offers, and the position of an image on them."""
 
+import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,20 +10,19 @@ from typing import Any
 from app.errors import LabError, NotHere
 from app.photos import Picture
 from dino_model.class_map import files as class_map_files
-from dino_model.class_map.layout import ClassMap, feature_of, place, weights_fingerprint
+from dino_model.class_map.layout import ClassMap, Placement, feature_of, place, weights_fingerprint
 from dino_model.class_map.names import GROUPS
 from dino_model.device import ComputePrecision
 from dino_model.weights import LoadedModel
 
 SHIPPED = Path(__file__).parent / "static" / "maps"
-FILES = {class_map_files.CSV: "text/csv", class_map_files.THUMBNAILS: "image/webp"}
-GROUP_COLORS = dict(zip(GROUPS, class_map_files.COLORS, strict=True))
+GROUP_COLORS: Mapping[str, str] = dict(zip(GROUPS, class_map_files.COLORS, strict=True))
 
 
 class Maps:
-    """The maps that ship and those in a folder, looked for anew at every question.
+    """The maps of the package and those in a folder. New maps appear without a restart.
 
-    A damaged map is left out; the terminal says why, once.
+    A damaged map is left out and reported once on stderr.
 
     Args:
         folder: --models-dir, or None.
@@ -32,93 +33,99 @@ class Maps:
         self._opened: dict[tuple[Path, int], ClassMap | None] = {}
 
     def all(self) -> dict[str, Path]:
-        """Folders of the maps by name."""
+        """Return the folders of the readable maps by name."""
         files = [file for root in self._roots for file in sorted(root.glob("*/map.json"))]
         return {file.parent.name: file.parent for file in files if self._open(file.parent)}
 
-    def folder(self, name: str) -> Path:
-        """Of one map.
-
-        Raises:
-            NotHere: no such map.
-        """
-        found = self.all().get(name)
-        if found is None:
-            raise NotHere("There is no map of that name here: choose one from the list.")
-        return found
-
     def get(self, name: str) -> ClassMap:
-        """One map.
+        """Return a map.
 
         Raises:
-            NotHere: no such map.
+            NotHere: If there is no readable map of that name.
         """
-        found = self._open(self.folder(name))
-        if found is None:  # damaged since it was listed
-            raise NotHere("There is no map of that name here: choose one from the list.")
+        folder = self.all().get(name) if isinstance(name, str) else None
+        found = folder and self._open(folder)
+        if not found:
+            raise NotHere("Unknown class map: choose one from the list.")
         return found
 
-    def told(self) -> list[dict[str, str]]:
-        """Name of every map, what a visitor reads of it, and its model."""
+    def choices(self) -> list[tuple[str, str]]:
+        """Return (title, name) of every map."""
         drawn = {name: self.get(name) for name in self.all()}
         return [
-            {
-                "name": name,
-                "title": f"{name} · {len(one.classes):,} classes · {one.origin.model}",
-                "model": one.origin.model,
-            }
+            (f"{name} · {len(one.classes):,} classes · {one.origin.model}", name)
             for name, one in drawn.items()
         ]
 
+    def content(self, name: str) -> bytes:
+        """Return what the browser draws of a map, without features, as JSON.
+
+        Raises:
+            NotHere: If there is no readable map of that name.
+        """
+        groups = [{"name": group, "color": color} for group, color in GROUP_COLORS.items()]
+        drawn = class_map_files.as_json(self.get(name)) | {"features": None, "groups": groups}
+        return json.dumps(drawn).encode()
+
+    def thumbnails(self, name: str) -> bytes:
+        """Return the thumbnail sheet of a map, a WebP file.
+
+        Raises:
+            NotHere: If there is no such map, or it has no thumbnails.
+        """
+        if self.get(name).thumbnails is None:
+            raise NotHere("This class map has no thumbnails.")
+        return (self.all()[name] / class_map_files.THUMBNAILS).read_bytes()
+
     def _open(self, folder: Path) -> ClassMap | None:
-        """A map, read once as long as its file stays the same; None where it is damaged."""
+        """Read a map once per version of its file; None if it is damaged."""
         try:
-            key = folder, (folder / "map.json").stat().st_mtime_ns
+            key = folder, (folder / class_map_files.JSON).stat().st_mtime_ns
             if key not in self._opened:
                 self._opened[key] = None
                 self._opened[key] = class_map_files.read(folder)
             return self._opened[key]
         except (OSError, ValueError) as error:
-            print(f"left out of the page: {error}", file=sys.stderr)
+            print(f"class map left out: {error}", file=sys.stderr)
             return None
 
 
-def placed(
-    name: str, drawn: ClassMap, weights: LoadedModel, picture: Picture, precision: ComputePrecision
-) -> dict[str, Any]:
-    """Where a photograph falls on a map.
+def place_image(
+    drawn: ClassMap, weights: LoadedModel, picture: Picture, precision: ComputePrecision
+) -> Placement:
+    """Compute the position of an image: the mean of its nearest classes by feature.
 
     Args:
-        name: of the map.
-        drawn: the map.
-        weights: its model.
-        picture: the photograph.
-        precision: of the model.
+        drawn: The map.
+        weights: The model of the map.
+        picture: RGB, uint8 [height, width, 3].
+        precision: Of the forward pass.
 
     Raises:
-        LabError: the map was drawn with other weights.
+        LabError: If the map was computed with other weights.
     """
     if weights_fingerprint(weights.backbone) != drawn.origin.weights:
         raise LabError(
-            f"This map was drawn with other weights of {drawn.origin.model} than are used here: "
-            "draw it again with python -m dino_model class-map."
+            f"This map was computed with other weights of {drawn.origin.model}: "
+            "compute it again with python -m dino_model class-map."
         )
-    found = place(feature_of(weights, picture, drawn.origin.view, precision), drawn)
-    return {"map": name} | asdict(found)
+    return place(feature_of(weights, picture, drawn.origin.view, precision), drawn)
 
 
-def content(drawn: ClassMap) -> dict[str, Any]:
-    """All of a map that is drawn; features stay here."""
-    return class_map_files.as_json(drawn) | {"features": None, "said": _said(drawn)}
+def placed_value(placement: Placement, name: str, *, highlight: bool = True) -> dict[str, Any]:
+    """Return what `class_map_view` shows of a placed image: position, nearest classes, name."""
+    return asdict(placement) | {"name": name, "highlight": highlight}
 
 
-def _said(drawn: ClassMap) -> list[tuple[str, str]]:
-    """Terms and descriptions below the map."""
+def facts(drawn: ClassMap) -> str:
+    """Return data, model, protocol and quality of a map as a Markdown list."""
     view = drawn.origin.view
-    pictures = sum(point.pictures for point in drawn.classes)
-    return [
-        ("Data", f"{drawn.origin.data}: {len(drawn.classes):,} classes, {pictures:,} pictures"),
-        ("Model", f"{drawn.origin.model}, short side {view.short_side}, centre crop {view.size} pixels"),
-        ("Drawn by", str(drawn.protocol)),
-        ("Quality", str(drawn.overlap)),
-    ]
+    images = sum(point.pictures for point in drawn.classes)
+    return "\n".join(
+        (
+            f"- **Data**: {drawn.origin.data}, {len(drawn.classes):,} classes, {images:,} images",
+            f"- **Model**: {drawn.origin.model}, short side {view.short_side}, center crop {view.size}",
+            f"- **Layout**: {drawn.protocol}",
+            f"- **Quality**: {drawn.overlap}",
+        )
+    )

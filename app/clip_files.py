@@ -1,4 +1,4 @@
-"""What can be kept of a followed clip: a video with overlay, DAVIS folders in a zip, run lengths in JSON."""
+"""Downloads of a tracked clip: video with overlay, DAVIS folders in a zip, COCO run lengths."""
 
 import io
 import json
@@ -13,35 +13,30 @@ import numpy as np
 from app.following import COLORS, Following
 from segmentation import render
 from segmentation.export import coco_record
-from segmentation.propagation import Labels, Picture
 from segmentation.video import VideoWriter
 
 
 def overlay_webm(following: Following) -> bytes:
-    """The frames done, with their objects tinted and outlined: VP8, which browsers play."""
-    with tempfile.TemporaryDirectory(prefix="dino-lab-clip-") as folder:  # OpenCV writes files only
+    """Encode the finished frames with their objects tinted and a legend below, as VP8."""
+    colors = COLORS[np.array(following.ids) - 1]
+    names = [(f"object {label}", color) for label, color in zip(following.ids, colors, strict=True)]
+    with tempfile.TemporaryDirectory(prefix="dino-lab-clip-") as folder:  # OpenCV writes only to files
         path = Path(folder, "overlay.webm")
         with VideoWriter(path, following.clip.fps) as video:
             for picture, labels in following.frames():
-                video.write(_drawn(picture, labels, following.ids))
+                masks = np.stack([labels == label for label in following.ids])
+                shown = render.overlay_masks(picture, masks, colors=colors)
+                video.write(render.stack([shown, render.legend(names, shown.shape[1])]))
         return path.read_bytes()
 
 
-def _drawn(picture: Picture, labels: Labels, ids: tuple[int, ...]) -> Picture:
-    """A frame with its objects in the page's colours, and a legend below that stays the same."""
-    colors = COLORS[np.array(ids) - 1]
-    shown = render.overlay_masks(picture, np.stack([labels == label for label in ids]), colors=colors)
-    names = [(f"object {label}", color) for label, color in zip(ids, colors, strict=True)]
-    return render.stack([shown, render.legend(names, shown.shape[1])])
-
-
 def davis_zip(following: Following) -> bytes:
-    """Frames and masks as DAVIS lays them out; `python -m segmentation davis` reads the folder it unpacks to.
+    """Pack all frames, as the model received them, and the finished masks in the layout of DAVIS.
 
-    All frames of the clip are in it, masks of those done. The frames are the bytes that the model saw.
+    `python -m segmentation davis` reads the unpacked folder.
     """
     clip, buffer = following.clip, io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:  # stored: JPEG and PNG are packed already
+    with zipfile.ZipFile(buffer, "w") as archive:  # stored: JPEG and PNG are compressed already
         for number, frame in enumerate(clip.frames):
             archive.writestr(f"JPEGImages/480p/{clip.stem}/{number:05d}.jpg", frame)
         for number, mask in enumerate(following.masks):
@@ -51,14 +46,14 @@ def davis_zip(following: Following) -> bytes:
 
 
 def masks_json(following: Following) -> bytes:
-    """`coco` as a JSON file."""
+    """Encode `coco` as a JSON file."""
     return json.dumps(coco(following)).encode()
 
 
 def coco(following: Following) -> dict[str, Any]:
-    """Masks of the frames done in COCO's format, one annotation per frame and object that is seen in it.
+    """Convert the finished masks to COCO's format: one annotation per frame and visible object.
 
-    `COCO(file)` of pycocotools reads it. Images are the frames, counted from 1; categories are the objects.
+    `pycocotools.coco.COCO` reads the result. Image ids are frame numbers from 1; categories are the objects.
     """
     height, width = following.clip.size
     images: list[dict[str, Any]] = []
@@ -71,8 +66,9 @@ def coco(following: Following) -> dict[str, Any]:
             mask = labels == label
             if mask.any():
                 record = coco_record(number + 1, label, mask)
-                of_truth = {"id": len(annotations) + 1, "area": int(mask.sum()), "iscrowd": 0}
-                annotations.append(record | of_truth)
+                annotations.append(
+                    record | {"id": len(annotations) + 1, "area": int(mask.sum()), "iscrowd": 0}
+                )
     return {
         "info": {"description": following.clip.name, "fps": following.clip.fps},
         "images": images,
@@ -81,9 +77,9 @@ def coco(following: Following) -> dict[str, Any]:
     }
 
 
-FILES: Mapping[str, tuple[str, Callable[[Following], bytes]]] = {
-    "overlay.webm": ("video/webm", overlay_webm),
-    "davis.zip": ("application/zip", davis_zip),
-    "masks.json": ("application/json", masks_json),
+FILES: Mapping[str, Callable[[Following], bytes]] = {
+    "overlay.webm": overlay_webm,
+    "davis.zip": davis_zip,
+    "masks.json": masks_json,
 }
-"""What can be downloaded: by name, its media type and who makes it."""
+"""Functions that write a download, by its name."""

@@ -1,4 +1,4 @@
-"""Clips to begin with: objects cut out of our free photographs move over a landscape."""
+"""Example clips: objects cut out of freely licensed photographs move over a landscape."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,30 +13,35 @@ from dino_model import photographs
 
 FRAMES, FPS = 30, 12.0
 SIZE = (240, 416)  # height, width
-GROUND_ZOOM = 1.15  # of the landscape beyond what fills the frame: the camera's room to pan
+LANDSCAPE_ZOOM = 1.15  # beyond the size that fills the frame, so that the camera can pan
 
 Pose = tuple[float, float, float, float]
-"""Where an object stands: its centre across and down and its height, as shares of the frame; degrees."""
+"""Pose of an object: center x, center y and height as shares of the frame; rotation in degrees."""
 
 
 @dataclass(frozen=True)
 class Actor:
-    """An object of a photograph, and its way through the frame."""
+    """An object of a photograph that moves from one pose to another."""
 
     photograph: str
     start: Pose
     end: Pose
     sway: float = 0.0
-    """Degrees by which it rocks, as if it walked or flew."""
+    """Amplitude of the periodic rotation, in degrees."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A film of a few actors before a landscape."""
+    """A clip of a few actors in front of a landscape."""
 
     title: str
     landscape: str
     actors: tuple[Actor, ...]
+
+    @property
+    def photographs(self) -> tuple[str, ...]:
+        """Names of the photographs that the clip is made of."""
+        return (*(actor.photograph for actor in self.actors), self.landscape)
 
 
 EXAMPLES: Mapping[str, Example] = {
@@ -57,25 +62,18 @@ EXAMPLES: Mapping[str, Example] = {
 }
 
 
-def photographs_used() -> list[str]:
-    """Names of the photographs that the clips are made of."""
-    films = EXAMPLES.values()
-    actors = [actor.photograph for film in films for actor in film.actors]
-    return list(dict.fromkeys([*actors, *(film.landscape for film in films)]))
-
-
 def example(name: str) -> Clip:
-    """One of `EXAMPLES`.
+    """Render one of `EXAMPLES`.
 
     Raises:
-        KeyError: no such example.
+        KeyError: If there is no such example.
     """
     film = EXAMPLES[name]
-    ground = photographs.picture(film.landscape)
+    landscape = photographs.picture(film.landscape)
     cutouts = [cut_out(actor.photograph) for actor in film.actors]
     frames = []
     for time in np.linspace(0, 1, FRAMES):
-        frame = _ground(ground, float(time))
+        frame = _background(landscape, float(time))
         for actor, (picture, cover) in zip(film.actors, cutouts, strict=True):
             frame = _placed(frame, picture, cover, actor, float(time))
         frames.append(frame_jpeg(np.rint(frame).astype(np.uint8)))
@@ -83,7 +81,7 @@ def example(name: str) -> Clip:
 
 
 def cut_out(name: str) -> tuple[Picture, NDArray[np.float32]]:
-    """The object of a photograph: its box [height, width, 3], and its cover, from 0 to 1."""
+    """Return the bounding box of an object: RGB [height, width, 3] and opacity [height, width] in [0, 1]."""
     picture, mask = photographs.picture(name), photographs.mask(name)
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     box = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
@@ -91,10 +89,10 @@ def cut_out(name: str) -> tuple[Picture, NDArray[np.float32]]:
     return picture[box], np.asarray(soft, np.float32)
 
 
-def _ground(landscape: Picture, time: float) -> NDArray[np.float32]:
-    """The landscape as the camera sees it on its way from left to right: [*SIZE, 3]."""
+def _background(landscape: Picture, time: float) -> NDArray[np.float32]:
+    """Render the landscape while the camera pans from left to right: [*SIZE, 3]."""
     height, width = SIZE
-    scale = GROUND_ZOOM * max(height / landscape.shape[0], width / landscape.shape[1])
+    scale = LANDSCAPE_ZOOM * max(height / landscape.shape[0], width / landscape.shape[1])
     room = scale * landscape.shape[1] - width
     move = np.array([[scale, 0, -time * room], [0, scale, (height - scale * landscape.shape[0]) / 2]])
     seen = cv2.warpAffine(landscape.astype(np.float32), move, (width, height), flags=cv2.INTER_AREA)
@@ -104,7 +102,7 @@ def _ground(landscape: Picture, time: float) -> NDArray[np.float32]:
 def _placed(
     frame: NDArray[np.float32], picture: Picture, cover: NDArray[np.float32], actor: Actor, time: float
 ) -> NDArray[np.float32]:
-    """An actor before what is in the frame already."""
+    """Draw an actor over a frame."""
     move, size = _move(cover, actor, time), SIZE[::-1]
     seen = cv2.warpAffine(picture.astype(np.float32), move, size, borderMode=cv2.BORDER_REPLICATE)
     alpha = cv2.warpAffine(cover, move, size)[..., None]
@@ -112,7 +110,7 @@ def _placed(
 
 
 def first_mask(name: str) -> NDArray[np.uint8]:
-    """Labels of an example's first frame, [*SIZE]: the actor in front, counted from 1; 0 is the ground."""
+    """Return labels of an example's first frame, [*SIZE]: number of the actor from 1; 0 is background."""
     labels = np.zeros(SIZE, np.uint8)
     for number, actor in enumerate(EXAMPLES[name].actors, 1):
         _, cover = cut_out(actor.photograph)
@@ -121,7 +119,7 @@ def first_mask(name: str) -> NDArray[np.uint8]:
 
 
 def _move(cover: NDArray[np.float32], actor: Actor, time: float) -> NDArray[np.float64]:
-    """How an actor's cut-out comes to its place in the frame: [2, 3]."""
+    """Return the affine transform of an actor's cut-out into the frame: [2, 3]."""
     height, width = SIZE
     across, down, tall, degrees = np.array(actor.start) * (1 - time) + np.array(actor.end) * time
     degrees += actor.sway * np.sin(6 * np.pi * time)

@@ -1,24 +1,25 @@
-"""Following objects through a clip, and what came of it."""
+"""Tracking of objects through a clip by label propagation, and its result."""
 
 import io
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from PIL import Image
-from torch import Tensor
 
 from app.clips import MAX_OBJECTS, Clip
 from app.errors import LabError
 from app.files import labels_png
 from app.limits import Limits
 from dino_model.predictor import AttentionPredictor
-from dino_model.resize import Resize, fed_size
+from dino_model.resize import fed_size
 from segmentation.propagation import Labels, Picture, object_ids, propagate_frames, vanished_objects
 from segmentation.render import head_colors
 
-COLORS = head_colors(MAX_OBJECTS + 1)[1:]  # of objects; the first head's is the colour of fur and wood
+COLORS = head_colors(MAX_OBJECTS + 1)[1:]
+"""Of objects: uint8 [MAX_OBJECTS, 3]. The first head's color, that of fur and wood, is left out."""
 
 
 @dataclass
@@ -26,12 +27,13 @@ class Following:
     """A first mask on its way through a clip.
 
     Attributes:
-        token, clip: whose frames.
-        model, size: what looks, as its visitor chose it.
-        ids: labels of the objects.
-        masks: palette PNGs of the frames done so far, the first mask among them.
-        stopped: no more frames come.
-        began: seconds on the clock when the first frame came; what is left is reckoned from it.
+        token: Name of the clip in the server's memory.
+        clip: The frames.
+        model: Name of the model, as the user chose it.
+        size: Resolution: pixels of the short side.
+        ids: Labels of the objects.
+        masks: Palette PNGs of the finished frames; the first is the user's mask.
+        started: Time of the first frame, in seconds of `time.perf_counter`.
     """
 
     token: str
@@ -40,131 +42,104 @@ class Following:
     size: int
     ids: tuple[int, ...]
     masks: list[bytes] = field(default_factory=list)
-    stopped: bool = False
-    began: float = 0.0
+    started: float = 0.0
 
     def add(self, labels: Labels) -> None:
-        """Take the labels of the next frame, uint8 [height, width]."""
-        self.began = self.began or time.perf_counter()
+        """Append the labels of the next frame, uint8 [height, width]."""
+        self.started = self.started or time.perf_counter()
         self.masks.append(labels_png(labels))
 
     @property
-    def state(self) -> str:
-        """With every frame "done"; before, "stopped" or "running"."""
-        if len(self.masks) == len(self.clip.frames):
-            return "done"
-        return "stopped" if self.stopped else "running"
-
-    @property
-    def left(self) -> float:
-        """Seconds to go at the pace so far; the first frame's mask cost nothing."""
+    def seconds_left(self) -> float:
+        """Estimated time to the last frame at the speed so far."""
         done, frames = len(self.masks), len(self.clip.frames)
-        if self.state != "running" or done < 2:
+        if done in (0, 1, frames):  # the first mask takes no time
             return 0.0
-        return (time.perf_counter() - self.began) / (done - 1) * (frames - done)
+        return (time.perf_counter() - self.started) / (done - 1) * (frames - done)
 
     def labels(self, number: int) -> Labels:
-        """Labels of a frame that is done, uint8 [height, width]."""
+        """Decode the labels of a finished frame, uint8 [height, width]."""
         return np.array(Image.open(io.BytesIO(self.masks[number])))
 
     def frames(self) -> Iterator[tuple[Picture, Labels]]:
-        """Pictures and labels of what is done now."""
+        """Yield image and labels of every finished frame."""
         return ((self.clip.picture(number), self.labels(number)) for number in range(len(self.masks)))
 
 
-Look = Callable[[Sequence[Picture]], Tensor]
-"""Patch features of pictures of one size, float32 [pictures, rows, columns, D]."""
-
-
-@dataclass
-class SharedFeatures:
-    """Patch features from a model that others use between two frames: nobody waits for a whole clip."""
-
-    patch_size: int
-    size: int
-    resize: Resize
-    features: Look
-    """The model's, when its turn comes."""
-
-    @classmethod
-    def of(cls, predictor: AttentionPredictor, look: Look | None = None) -> "SharedFeatures":
-        """A predictor's; `look` takes its turn first."""
-        return cls(predictor.patch_size, predictor.size, predictor.resize, look or predictor.features)
-
-
 def begin(
-    token: str, clip: Clip, first_mask: Labels, source: SharedFeatures, model: str, limits: Limits
+    token: str, clip: Clip, first_mask: Labels, predictor: AttentionPredictor, model: str, limits: Limits
 ) -> Following:
-    """What will be followed, once it is seen that it can be.
+    """Check that a first mask can be tracked, and return an empty result.
 
     Args:
-        token, clip: whose frames.
-        first_mask: labels of the first frame, uint8 [height, width]; 0 is no object.
-        source: which model looks, at which resolution.
-        model: what visitors call it.
-        limits: how much may be asked of it.
+        token: Name of the clip in the server's memory.
+        clip: The frames.
+        first_mask: Labels of the first frame, uint8 [height, width]; 0 is background.
+        predictor: Computes the patch features.
+        model: Name of the model for messages.
+        limits: Upper bound on the number of patches.
 
     Raises:
-        LabError: no object, too many of them or too small, or a resolution that cannot be.
+        LabError: If there is no object, too many or too small objects, or too many patches.
     """
     ids = object_ids(first_mask)
-    _check(clip, first_mask, ids, source, limits)
-    return Following(token, clip, model, source.size, ids)
-
-
-def steps(following: Following, first_mask: Labels, source: SharedFeatures) -> Iterator[None]:
-    """Follow the objects of a first mask through a clip, a frame with every step.
-
-    Raises:
-        LabError: a model that gives no features.
-    """
-    try:
-        for labels in propagate_frames(following.clip.pictures(), first_mask, source, batch=1):
-            following.add(labels)
-            yield
-    except ValueError as error:  # features that are not finite
+    if first_mask.shape != clip.size:
         raise LabError(
-            f"{following.model} gives no usable features of this clip: choose another model."
-        ) from error
-
-
-def _check(clip: Clip, mask: Labels, ids: tuple[int, ...], source: SharedFeatures, limits: Limits) -> None:
-    if mask.shape != clip.size:
-        raise LabError(
-            f"The mask is {mask.shape[1]} × {mask.shape[0]} pixels, the frames are "
-            f"{clip.size[1]} × {clip.size[0]}: they must be of one size."
+            f"The mask has {first_mask.shape[1]} × {first_mask.shape[0]} pixels, the frames "
+            f"{clip.size[1]} × {clip.size[0]}: use one size."
         )
     if not ids:
         raise LabError("Nothing is marked yet: click an object on the first frame, or paint it.")
     if len(ids) > MAX_OBJECTS:
-        raise LabError(f"{len(ids)} objects are marked, more than the {MAX_OBJECTS} allowed.")
-    height, width = fed_size(*clip.size, source.size, source.resize, source.patch_size)
-    patches = height * width // source.patch_size**2
+        raise LabError(f"{len(ids)} objects are marked, at most {MAX_OBJECTS} are allowed.")
+    height, width = fed_size(*clip.size, predictor.size, predictor.resize, predictor.patch_size)
+    patches = height * width // predictor.patch_size**2
     if patches > limits.max_patches:
         raise LabError(
-            f"At resolution {source.size} a frame would make {patches:,} patches, more than the "
+            f"At resolution {predictor.size} a frame has {patches:,} patches, more than the "
             f"{limits.max_patches:,} allowed: choose a lower resolution."
         )
-    if vanished := vanished_objects(mask, (height, width), source.patch_size):
+    if vanished := vanished_objects(first_mask, (height, width), predictor.patch_size):
         raise LabError(
             f"Object {vanished[0]} is smaller than a patch of the model: paint more of it, "
             "or choose a higher resolution."
         )
+    return Following(token, clip, model, predictor.size, ids)
 
 
-def from_runs(runs: Sequence[int], size: tuple[int, int], most: int = MAX_OBJECTS) -> Labels:
-    """Labels [height, width] from runs in reading order, as the page sends them: [label, pixels, label, …].
-
-    Args:
-        runs: whole numbers.
-        size: height and width of the picture.
-        most: the greatest label.
+def steps(following: Following, first_mask: Labels, predictor: AttentionPredictor) -> Iterator[None]:
+    """Track the objects of a first mask, one frame per step.
 
     Raises:
-        LabError: runs of another picture, or none at all.
+        LabError: If the model's features are not finite.
     """
-    labels, lengths = runs[::2], runs[1::2]
-    whole = len(runs) % 2 == 0 and min(runs, default=0) >= 0
-    if not whole or max(labels, default=0) > most or sum(lengths) != size[0] * size[1]:
-        raise LabError("The mask that came from the page does not fit this picture: open it again.")
-    return np.repeat(np.array(labels, np.uint8), lengths).reshape(size)
+    try:
+        for labels in propagate_frames(following.clip.pictures(), first_mask, predictor, batch=1):
+            following.add(labels)
+            yield
+    except ValueError as error:
+        raise LabError(
+            f"{following.model} computes no usable features of this clip: choose another model."
+        ) from error
+
+
+def from_runs(runs: Any, size: tuple[int, int], most: int = MAX_OBJECTS) -> Labels:
+    """Decode run lengths in reading order, [label, pixels, label, pixels, …].
+
+    Args:
+        runs: Whole numbers, checked here because any client may send them.
+        size: Height and width of the image.
+        most: Largest label.
+
+    Returns:
+        Labels, uint8 [height, width].
+
+    Raises:
+        LabError: If the runs are not those of an image of this size.
+    """
+    whole = isinstance(runs, Sequence) and all(type(value) is int and value >= 0 for value in runs)
+    if whole and len(runs) % 2 == 0:
+        labels, lengths = runs[::2], runs[1::2]
+        if max(labels, default=0) <= most and sum(lengths) == size[0] * size[1]:
+            return np.repeat(np.array(labels, np.uint8), lengths).reshape(size)
+    raise LabError("The mask does not fit this image: open the image again.")

@@ -1,12 +1,123 @@
-"""The tab Class map."""
+"""The tab Class map: classes as points near similar classes, and the position of the current image."""
+
+import base64
+import json
+from typing import Any
 
 import gradio as gr
 
-from app.shared import Shared
+from app import class_maps, fairness, views
+from app.errors import LabError, NotHere
+from app.shared import LIGHT, PRIVATE, Shared, split
+from dino_model.class_map import files as class_map_files
 
 TITLE = "Class map"
+USES_IMAGE = True
+NOTE = (
+    "Classes that are close on the map are similar to the model. t-SNE keeps neighborhoods, not distances: "
+    "the distance between separate groups has no meaning."
+)
 
 
 def build(shared: Shared) -> None:
     """Build the tab inside its `gr.Tab`."""
-    gr.Markdown("Class map moves to this page.")
+    lab = shared.lab
+    choices = lab.maps.choices()
+    first = choices[0][1]
+    with gr.Row():
+        name = gr.Dropdown(choices, value=first, label="Map", min_width=200)
+        search = gr.Dropdown(
+            _classes(shared, first), value=None, label="Find a class or group", min_width=200
+        )
+        thumbnails = gr.Checkbox(
+            False, label="Thumbnails instead of marks", visible=_has_thumbnails(shared, first), min_width=160
+        )
+        table = gr.Button("Table (CSV)", size="sm", min_width=110, scale=0)
+    view = views.class_map_view(
+        elem_id="class-map",
+        map=_map_prop(shared, first),
+        placed=None,
+        server_functions=shared.server_functions,
+    )
+    shared.views.append(view)
+    opened = gr.JSON(visible="hidden")
+    gr.Markdown(NOTE)
+    facts = gr.Markdown(class_maps.facts(lab.maps.get(first)), elem_classes="facts")
+
+    def open_map(chosen: str) -> tuple[Any, ...]:
+        drawn = lab.maps.get(chosen)
+        return (
+            _map_prop(shared, chosen),
+            gr.Dropdown(choices=_classes(shared, chosen), value=None),
+            gr.Checkbox(value=False, visible=_has_thumbnails(shared, chosen)),
+            class_maps.facts(drawn),
+        )
+
+    def place(photo: str, chosen: str, progress: Any = gr.Progress()) -> Any:  # noqa: B008
+        return gr.HTML(placed=placed(shared, photo, chosen, progress))
+
+    name.focus(lambda: gr.Dropdown(choices=lab.maps.choices()), None, name, **LIGHT)  # new maps appear
+    name.input(
+        open_map, name, [opened, search, thumbnails, facts], trigger_mode="always_last", **LIGHT
+    ).success(None, opened, None, js="(map) => lab('class-map').openMap(map)", **LIGHT)
+    view.place(
+        fairness.in_turn(place),
+        [shared.photo, name],
+        view,
+        trigger_mode="always_last",
+        show_progress="minimal",
+        concurrency_limit=None,
+        **PRIVATE,
+    )
+    search.input(None, search, None, js="(index) => lab('class-map').goTo(index)", **LIGHT)
+    thumbnails.input(None, thumbnails, None, js="(on) => lab('class-map').showPictures(on)", **LIGHT)
+    shared.save(table, lambda chosen: _table(shared, chosen), [name])
+
+
+def placed(shared: Shared, photo: object, chosen: object, progress: Any) -> dict[str, Any]:
+    """Compute the position of an image of the header on a map.
+
+    Raises:
+        LabError: If the image or map is unknown, or the map's model is missing or has other weights.
+    """
+    lab = shared.lab
+    drawn = lab.maps.get(chosen)  # type: ignore[arg-type]  # checked there
+    image, title = split(photo)
+    picture = lab.pictures.read(image)
+    model = drawn.origin.model
+    try:
+        weights = lab.models.ready(model, progress)
+    except NotHere as error:
+        raise LabError(
+            f"This map needs the model {model}, which is not offered here: choose another map."
+        ) from error
+    precision = lab.engine.predictor(weights, drawn.origin.view.size).precision
+    placement = class_maps.place_image(drawn, weights, picture, precision)
+    value = class_maps.placed_value(placement, title or image, highlight=image != lab.start.photo)
+    return value | {"photo": photo, "map": chosen}
+
+
+def _map_prop(shared: Shared, name: str) -> dict[str, Any]:
+    """Return what the view loads: addresses with routes, else the map itself."""
+    drawn = shared.lab.maps.get(name)
+    if shared.routes:
+        sprite = f"lab/maps/{name}/thumbnails.webp" if drawn.thumbnails else None
+        return {"name": name, "address": f"lab/maps/{name}/map.json", "sprite": sprite}
+    sprite = None
+    if drawn.thumbnails:
+        sprite = "data:image/webp;base64," + base64.b64encode(shared.lab.maps.thumbnails(name)).decode()
+    return {"name": name, "data": json.loads(shared.lab.maps.content(name)), "sprite": sprite}
+
+
+def _classes(shared: Shared, name: str) -> list[tuple[str, int]]:
+    """Return (name and group, index) of every class, by name: the search finds parts of both."""
+    points = enumerate(shared.lab.maps.get(name).classes)
+    return sorted((f"{point.name} · {point.group}", index) for index, point in points)
+
+
+def _has_thumbnails(shared: Shared, name: str) -> bool:
+    return shared.lab.maps.get(name).thumbnails is not None
+
+
+def _table(shared: Shared, name: str) -> tuple[str, bytes]:
+    return f"{name}-map.csv", class_map_files.as_csv(shared.lab.maps.get(name)).encode()

@@ -1,12 +1,152 @@
-"""The tab Learn."""
+"""The tab Learn: eight lessons from patches to the teacher, each with a question, beside one shared view."""
+
+import json
+from typing import Any
 
 import gradio as gr
 
-from app.shared import Shared
+from app import fairness, views
+from app.errors import LabError
+from app.lessons import RANDOM, TRAINED, Lesson, fill, lessons, numbers, settings, training_numbers
+from app.runs import CHARTS, chart_table
+from app.shared import LIGHT, PRIVATE, Shared
 
 TITLE = "Learn"
+USES_IMAGE = True
+APPLY = """(text) => {
+  const { center, ...settings } = JSON.parse(text || "{}");
+  lab("learn-view")?.set(settings);
+  lab("learn-view")?.hoverAt(center ? { x: 0.5, y: 0.5 } : null);
+}"""
 
 
 def build(shared: Shared) -> None:
     """Build the tab inside its `gr.Tab`."""
-    gr.Markdown("Learn moves to this page.")
+    texts: list[Any] = []
+    steps = []
+    with gr.Row():
+        with gr.Column(scale=3, min_width=300):
+            with gr.Column() as stage:
+                view = views.attention_view(
+                    elem_id="learn-view", pins=False, server_functions=shared.server_functions
+                )
+                mass = gr.Slider(10, 100, value=60, step=1, label="Attention kept (%)", visible=False)
+                block = gr.Slider(1, 12, value=12, step=1, label="Block", visible=False)
+                weights = gr.Radio(
+                    [("Trained with DINO", TRAINED), ("Random", RANDOM)],
+                    value=TRAINED,
+                    label="Weights",
+                    visible=False,
+                )
+            chart = CHARTS[1]
+            curves = gr.LinePlot(
+                chart_table(chart, [shared.lab.runs.status("embedded")]),
+                x="step",
+                y="value",
+                color="curve",
+                title="Training of the embedded model",
+                y_title=chart.unit,
+                tooltip="all",
+                visible=False,
+            )
+        with gr.Column(scale=2, min_width=300), gr.Walkthrough(selected=0, elem_id="lessons"):
+            for index, lesson in enumerate(lessons()):
+                with gr.Step(lesson.title, id=index, elem_id=f"lesson-{index}") as step:
+                    steps.append(step)
+                    texts.append(gr.Markdown(fill(lesson.body, {})))
+                    with gr.Accordion("Answer", open=False):
+                        texts.append(gr.Markdown(fill(lesson.answer, {})))
+                    gr.Markdown(lesson.paper, elem_classes="note")
+                    _turn(index)
+
+    number = gr.Number(0, visible="hidden", precision=0, elem_id="lesson")
+    wanted = gr.Textbox("", visible="hidden")
+    state = gr.Textbox("", visible="hidden", elem_id="lesson-state")
+    for index, step in enumerate(steps):
+        step.select(None, None, number, js=f"() => {index}", **LIGHT)
+    gr.on(
+        [number.change, shared.photo.change, shared.size.change, shared.tabs["learn"].select],
+        None,
+        [number, shared.photo, shared.size, wanted],
+        wanted,
+        js="""async (number, photo, size, wanted) => {
+          await new Promise(requestAnimationFrame);
+          return document.querySelector("#lessons")?.offsetParent ? [number, size, photo].join("|") : wanted;
+        }""",
+        **LIGHT,
+    )
+
+    def show(index: Any, photo: Any, size: Any) -> list[Any]:
+        lesson, found = _shown(shared, index, photo, size)
+        filled = [gr.skip()] * len(texts)
+        filled[2 * index : 2 * index + 2] = [
+            fill(lesson.body, found["numbers"]),
+            fill(lesson.answer, found["numbers"]),
+        ]
+        return [
+            found["value"],
+            json.dumps(found["settings"]),
+            gr.Column(visible=not lesson.plot),
+            gr.LinePlot(visible=lesson.plot),
+            gr.Slider(value=60, visible="mass" in lesson.controls),
+            gr.Slider(maximum=found["blocks"], value=found["blocks"], visible="block" in lesson.controls),
+            gr.Radio(value=TRAINED, visible="weights" in lesson.controls),
+            *filled,
+        ]
+
+    wanted.change(
+        fairness.in_turn(show),
+        [number, shared.photo, shared.size],
+        [view, state, stage, curves, mass, block, weights, *texts],
+        trigger_mode="always_last",
+        show_progress="minimal",
+        concurrency_limit=None,
+        **PRIVATE,
+    ).success(None, state, None, js=APPLY, **LIGHT)
+    mass.input(None, mass, None, js="(mass) => lab('learn-view').set({ mass })", **LIGHT)
+    block.input(None, block, None, js="(block) => lab('learn-view').set({ block })", **LIGHT)
+    weights.input(
+        fairness.in_turn(lambda model, photo, size: _by(shared, model, photo, size)),
+        [weights, shared.photo, shared.size],
+        view,
+        trigger_mode="always_last",
+        show_progress="minimal",
+        concurrency_limit=None,
+        **PRIVATE,
+    )
+
+
+def _turn(index: int) -> None:
+    """Build the buttons that open the neighboring lessons."""
+    with gr.Row():
+        for label, other in (("Back", index - 1), ("Next", index + 1)):
+            if 0 <= other < len(lessons()):
+                button = gr.Button(label, size="sm", variant="primary" if label == "Next" else "secondary")
+                button.click(
+                    None, js=f"() => document.querySelector('#lesson-{other}-button').click()", **LIGHT
+                )
+
+
+def _shown(shared: Shared, index: Any, photo: Any, size: Any) -> tuple[Lesson, dict[str, Any]]:
+    """Return a lesson, and value and settings of its view with the numbers of its text."""
+    if type(index) is not int or not 0 <= index < len(lessons()):
+        raise LabError(f"The lesson must be a number from 0 to {len(lessons()) - 1}.")
+    lesson = lessons()[index]
+    if lesson.plot:
+        found = training_numbers(shared.lab.runs.status("embedded"))
+        return lesson, {"value": gr.skip(), "settings": {}, "blocks": 1, "numbers": found}
+    encoding = shared.encode(photo, TRAINED, size)
+    random = shared.encode(photo, RANDOM, size) if "weights" in lesson.controls else None
+    return lesson, {
+        "value": shared.value(encoding, photo),
+        "settings": settings(lesson, encoding),
+        "blocks": encoding.blocks,
+        "numbers": numbers(encoding, random),
+    }
+
+
+def _by(shared: Shared, model: Any, photo: Any, size: Any) -> dict[str, Any]:
+    """Encode the image with trained or random weights."""
+    if model not in (TRAINED, RANDOM):
+        raise LabError(f"The weights must be {TRAINED} or {RANDOM}.")
+    return shared.value(shared.encode(photo, model, size), photo)

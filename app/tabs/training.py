@@ -1,12 +1,183 @@
-"""The tab Training."""
+"""The tab Training: the log of a run as curves that grow with it, and the attention of its checkpoints."""
+
+from typing import Any
 
 import gradio as gr
 
-from app.shared import Shared
+from app import fairness, views
+from app.errors import LabError, NotHere
+from app.runs import CHARTS, Chart, RunStatus, chart_table, status_text, warnings_text
+from app.shared import LIGHT, PRIVATE, Shared
 
 TITLE = "Training"
+USES_IMAGE = True
+POLL_SECONDS = 4
+MAX_COMPARED = 5
+HINT = (
+    "To watch your own runs here, start the app with their folder: `python -m app --models-dir runs`. "
+    "`python -m training pretrain` writes such a folder."
+)
+GROWTH = (
+    "### Attention during training\n"
+    "The image above, encoded by the checkpoints of this run: the attention of [CLS], or of the patch "
+    "under the pointer, in the last block."
+)
+VISIBLE = "document.querySelector('#checkpoints')?.offsetParent"
 
 
 def build(shared: Shared) -> None:
     """Build the tab inside its `gr.Tab`."""
-    gr.Markdown("Training moves to this page.")
+    choices = run_choices(shared)
+    first = choices[0][1]
+    status = shared.lab.runs.status(first)
+    with gr.Row():
+        run = gr.Dropdown(choices, value=first, label="Training run", min_width=220, elem_id="run")
+        compared = gr.Dropdown(
+            choices, value=[], multiselect=True, label="Compare with", min_width=220, max_choices=MAX_COMPARED
+        )
+        log_steps = gr.Checkbox(False, label="Logarithmic steps", min_width=140)
+        log_values = gr.Checkbox(False, label="Logarithmic values", min_width=140)
+    state = gr.Markdown(status_text(status), elem_id="run-state")
+    warnings = gr.Markdown(warnings_text(status), visible=bool(warnings_text(status)), elem_id="run-warnings")
+    hint = gr.Markdown(HINT, visible=len(choices) == 1, elem_id="run-hint")
+    plots = []
+    for left, right in zip(CHARTS[::2], CHARTS[1::2], strict=True):
+        with gr.Row():
+            plots += [_plot(chart, [status], False, False, build=True) for chart in (left, right)]
+    gr.Markdown(GROWTH)
+    last = len(status.checkpoints) - 1
+    checkpoint = gr.Slider(0, max(1, last), value=last, step=1, label="Checkpoint", elem_id="checkpoint")
+    label = gr.Markdown(_label(status, last), elem_id="checkpoint-label")
+    view = views.attention_view(elem_id="checkpoints", pins=False, server_functions=shared.server_functions)
+
+    version = gr.State("")
+    beat = gr.Number(0, visible="hidden")
+    wanted = gr.Textbox("", visible="hidden")
+    chosen: list[Any] = [run, compared, log_steps, log_values]
+    shown: list[Any] = [version, state, warnings, hint, checkpoint, *plots]
+
+    def refresh(known: Any, index: Any, *settings: Any) -> list[Any]:
+        return _refresh(shared, known, index, *settings)
+
+    def redraw(index: Any, *settings: Any) -> list[Any]:
+        return _refresh(shared, "", index, *settings)
+
+    def see(name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:
+        found = _checkpoint(shared.lab.runs.status(name), index)
+        value = shared.value(shared.encode(photo, found.model, size), photo)
+        return value, f"Shown: {found.label}"
+
+    for component in (run, compared):
+        component.focus(
+            lambda: [gr.Dropdown(choices=run_choices(shared))] * 2, None, [run, compared], **LIGHT
+        )  # new runs appear
+    redrawn = gr.on(
+        [one.input for one in chosen],
+        redraw,
+        [checkpoint, *chosen],
+        shown,
+        trigger_mode="always_last",
+        **LIGHT,
+    )
+    timer = gr.Timer(POLL_SECONDS)
+    timer.tick(None, beat, beat, js=f"(beat) => document.hidden || !{VISIBLE} ? beat : beat + 1", **LIGHT)
+    beat.change(refresh, [version, checkpoint, *chosen], shown, trigger_mode="once", **LIGHT)
+    relay: dict[str, Any] = LIGHT | {
+        "inputs": [run, checkpoint, shared.photo, shared.size, wanted],
+        "outputs": wanted,
+        "js": f"""async (run, index, photo, size, wanted) => {{
+          await new Promise(requestAnimationFrame);
+          return {VISIBLE} ? [run, index, size, photo].join("|") : wanted;
+        }}""",
+    }
+    opened = shared.tabs["training"].select
+    gr.on([shared.photo.change, shared.size.change, opened, checkpoint.input], None, **relay)
+    redrawn.success(None, **relay)
+    wanted.change(
+        fairness.in_turn(see),
+        [run, checkpoint, shared.photo, shared.size],
+        [view, label],
+        trigger_mode="always_last",
+        show_progress="minimal",
+        concurrency_limit=None,
+        **PRIVATE,
+    )
+
+
+def run_choices(shared: Shared) -> list[tuple[str, str]]:
+    """Return (title, name) of every run, the last written first."""
+    return [(run.title, run.name) for run in shared.lab.runs.all().values()]
+
+
+def _refresh(
+    shared: Shared, known: Any, index: Any, name: Any, compared: Any, log_steps: Any, log_values: Any
+) -> list[Any]:
+    """Return version, state, warnings, hint, checkpoint slider and plots; what has not changed is skipped."""
+    if not isinstance(compared, list) or len(compared) > MAX_COMPARED:
+        raise LabError(f"Choose at most {MAX_COMPARED} runs to compare with.")
+    statuses, missing = [shared.lab.runs.status(name)], []
+    for other in dict.fromkeys(one for one in compared if one != name):
+        try:
+            statuses.append(shared.lab.runs.status(other))
+        except NotHere:
+            missing.append(str(other)[:100])
+    status = statuses[0]
+    note = f" · not here any more: {', '.join(missing)}" if missing else ""
+    version = " ".join([str(log_steps), str(log_values), *(one.version for one in statuses)])
+    state = status_text(status) + note
+    if version == known:
+        return [gr.skip(), state, *[gr.skip()] * (3 + len(CHARTS))]
+    faults = warnings_text(status)
+    only = len(run_choices(shared)) == 1
+    plots = [_plot(chart, statuses, bool(log_steps), bool(log_values)) for chart in CHARTS]
+    return [
+        version,
+        state,
+        gr.Markdown(faults, visible=bool(faults)),
+        gr.Markdown(visible=only),
+        _slider(status, index, str(known)),
+        *plots,
+    ]
+
+
+def _slider(status: RunStatus, index: Any, known: str) -> Any:
+    """Return the slider of the checkpoints: at the newest of another run, else where it is."""
+    last = len(status.checkpoints) - 1
+    same = status.name in known and type(index) is int and index < last
+    return gr.Slider(maximum=max(1, last), value=index if same else last, interactive=last > 0)
+
+
+def _plot(
+    chart: Chart, statuses: list[RunStatus], log_steps: bool, log_values: bool, *, build: bool = False
+) -> Any:
+    table = chart_table(chart, statuses, log_steps=log_steps, log_values=log_values)
+    titles = {
+        "x_title": "log10(step + 1)" if log_steps else "step",
+        "y_title": f"log10 of {chart.unit}" if log_values else chart.unit,
+    }
+    if not build:
+        return gr.LinePlot(table, **titles)
+    return gr.LinePlot(
+        table,
+        x="step",
+        y="value",
+        color="curve",
+        title=f"{chart.title} ({chart.unit})",
+        tooltip="all",
+        height=260,
+        min_width=300,
+        show_label=False,
+        **titles,
+    )
+
+
+def _checkpoint(status: RunStatus, index: Any) -> Any:
+    if type(index) is not int or not 0 <= index <= max(1, len(status.checkpoints) - 1):
+        raise LabError("The checkpoint must be a number of the slider.")
+    if not status.checkpoints:
+        raise LabError(f"{status.name} has no checkpoint yet.")
+    return status.checkpoints[min(index, len(status.checkpoints) - 1)]
+
+
+def _label(status: RunStatus, index: int) -> str:
+    return f"Shown: {status.checkpoints[index].label}" if status.checkpoints else "No checkpoint yet"

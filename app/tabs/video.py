@@ -1,12 +1,273 @@
-"""The tab Video."""
+"""The tab Video: mark objects on the first frame of a clip, track them through it, and download the masks."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import gradio as gr
 
-from app.shared import Shared
+from app import clip_files, fairness, following, views
+from app.clips import MAX_OBJECTS, Clip, limits_in_words
+from app.errors import LabError, NotHere
+from app.example_clips import EXAMPLES
+from app.following import COLORS, Following, from_runs
+from app.photos import clean_name, thumbnail
+from app.shared import LIGHT, PRIVATE, Shared, split
+from dino_model import photographs
+from dino_model.predictor import AttentionPredictor
+from segmentation.export import palette
+from segmentation.propagation import Labels
 
 TITLE = "Video"
+USES_IMAGE = False
+SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif", ".webp", ".png", ".apng", ".zip"]
+TOOLS = [("Click", "click"), ("Paint", "paint"), ("Erase", "erase")]
+MARK = (
+    "### Mark\nClick an object on the first frame: patches with similar keys are marked. "
+    "Correct the mask with the brush."
+)
+TRACK = "### Track\nEvery patch of a frame takes the label of the most similar patches in the frames before."
+MAX_TRACKED = 4
+"""Clips that are tracked at the same time; they take turns at the model after every frame."""
 
 
 def build(shared: Shared) -> None:
     """Build the tab inside its `gr.Tab`."""
-    gr.Markdown("Video moves to this page.")
+    lab = shared.lab
+    clip = gr.Textbox(lab.start.clip, visible="hidden", elem_id="clip")
+    with gr.Row(equal_height=True):
+        strip = gr.Dataset(
+            components=[gr.HTML(visible=False)],
+            samples=[[_thumbnail(name)] for name in EXAMPLES],
+            type="index",
+            layout="gallery",
+            show_label=False,
+            elem_id="clips",
+            scale=4,
+        )
+        upload = gr.UploadButton(
+            "Open a clip", file_types=SUFFIXES, size="sm", elem_id="upload-clip", min_width=110, scale=0
+        )
+    gr.Markdown(limits_in_words(lab.limits), elem_classes="note")
+    with gr.Row():
+        with gr.Column(scale=3, min_width=300):
+            view = views.film_view(
+                _clip_value(shared, lab.start.clip),
+                elem_id="film",
+                encoding=None,
+                following=None,
+                server_functions=shared.server_functions,
+            )
+        with gr.Column(scale=1, min_width=300):
+            gr.Markdown(MARK)
+            tool = gr.Radio(TOOLS, value="click", label="Tool", elem_id="tool")
+            reach = gr.Slider(50, 99, value=90, step=1, label="Similarity kept (%)")
+            brush = gr.Slider(2, 120, value=24, step=1, label="Brush (pixels)")
+            gr.Markdown(TRACK)
+            with gr.Row():
+                track = gr.Button("Track objects", variant="primary", min_width=110, elem_id="track")
+                stop = gr.Button("Stop", variant="stop", min_width=80, elem_id="stop-tracking")
+            gr.Markdown("### Download")
+            with gr.Row():
+                files = {
+                    name: gr.Button(label, size="sm", min_width=90, elem_id=f"save-{name.partition('.')[0]}")
+                    for name, label in (
+                        ("overlay.webm", "Video (WebM)"),
+                        ("davis.zip", "Masks (DAVIS)"),
+                        ("masks.json", "Masks (COCO)"),
+                    )
+                }
+            facts = gr.Markdown(_facts(lab.clips.get(lab.start.clip)), elem_classes="facts")
+    with gr.Accordion("Credits of the example clips", open=False):
+        gr.Markdown(_credits())
+
+    names = ", ".join(f'"{name}"' for name in EXAMPLES)
+    strip.click(None, strip, clip, js=f"(index) => [{names}][index]", **LIGHT)
+    opened = upload.upload(
+        lambda path: _keep(shared, path),
+        upload,
+        clip,
+        concurrency_id="clips",
+        concurrency_limit=1,
+        show_progress="minimal",
+        **PRIVATE,
+    )
+    del opened
+    clip.change(lambda name: _open(shared, name), clip, [view, facts], trigger_mode="always_last", **LIGHT)
+    view.encode(
+        fairness.in_turn(lambda name, model, size: _encode(shared, name, model, size)),
+        [clip, shared.model, shared.size],
+        view,
+        trigger_mode="always_last",
+        show_progress="minimal",
+        concurrency_limit=None,
+        **PRIVATE,
+    )
+    gr.on([shared.model.change, shared.size.change], None, js="() => lab('film')?.expire()", **LIGHT)
+    gr.on(
+        [tool.change, reach.change, brush.change],
+        None,
+        [tool, reach, brush],
+        js="(tool, reach, brush) => lab('film')?.set({ tool, reach, brush })",
+        **LIGHT,
+    )
+    view.change(None, None, tool, js="() => lab('film').tool", **LIGHT)
+
+    async def follow(
+        marking: Any, name: str, model: str, size: int, request: gr.Request
+    ) -> AsyncIterator[Any]:
+        async for answer in tracked(shared, marking, name, model, size, request):
+            yield gr.HTML(following=answer)
+
+    job = track.click(
+        follow,
+        [view, clip, shared.model, shared.size],
+        view,
+        js="(_, ...rest) => [lab('film').begin(), ...rest]",
+        concurrency_id="tracking",
+        concurrency_limit=MAX_TRACKED,
+        show_progress="minimal",
+        **PRIVATE,
+    )
+    job.failure(None, js="() => lab('film').stop()", **LIGHT)
+    stop.click(None, js="() => lab('film').stop()", cancels=[job], **LIGHT)
+    for file, button in files.items():
+        shared.save(
+            button,
+            lambda name, seen, file=file: _file(shared, name, seen, file),
+            [clip, view],
+            js="(name) => [name, lab('film').request]",
+        )
+
+
+async def tracked(
+    shared: Shared, marking: Any, name: Any, model: Any, size: Any, request: gr.Request
+) -> AsyncIterator[dict[str, Any]]:
+    """Track marked objects through a clip; other requests use the model between two frames.
+
+    Args:
+        shared: Of the page.
+        marking: {"clip", "run", "runs"}: the clip that was marked, the number of the run in the browser, and
+            run lengths of the first mask.
+        name: Of the clip, as in the text box.
+        model, size: As in the header.
+        request: Tells the client.
+
+    Yields:
+        Progress for the film view.
+
+    Raises:
+        LabError: If an argument is invalid or the objects cannot be tracked.
+    """
+    token, _ = split(name)
+    if not isinstance(marking, dict) or marking.get("clip") != token or type(marking.get("run")) is not int:
+        raise LabError("The marked objects belong to another clip: mark them again.")
+    lab, client = shared.lab, fairness.client_of(request)
+
+    def begin() -> tuple[Following, Labels, AttentionPredictor]:
+        clip = lab.clips.get(token)
+        first_mask = from_runs(marking.get("runs"), clip.size)
+        encoding = lab.engine.encode(lab.clips.photo_of(clip), model, size)  # checks model and size
+        predictor = lab.engine.predictor(encoding.predictor.model, size)
+        return following.begin(token, clip, first_mask, predictor, model, lab.limits), first_mask, predictor
+
+    found, first_mask, predictor = await fairness.in_thread(begin)
+    identity = lab.clips.put(found)
+    steps = following.steps(found, first_mask, predictor)
+    frames = len(found.clip.frames)
+    with contextlib.closing(steps):
+        while len(found.masks) < frames:
+            async with shared.turns.turn(client):
+                await fairness.in_thread(lambda: next(steps, None))
+            done = len(found.masks)
+            state = "done" if done == frames else "running"
+            yield {
+                "run": marking["run"],
+                "id": identity,
+                "done": done,
+                "left": round(found.seconds_left, 1),
+                "state": state,
+            }
+
+
+def _open(shared: Shared, name: Any) -> tuple[Any, str]:
+    value = _clip_value(shared, name)
+    return gr.HTML(value=value, encoding=None, following=None), _facts(shared.lab.clips.get(value["clip"]))
+
+
+def _encode(shared: Shared, name: Any, model: Any, size: Any) -> Any:
+    """Encode the first frame with the model of the header: a click marks patches with similar keys."""
+    token, _ = split(name)
+    photo = shared.lab.clips.photo_of(shared.lab.clips.get(token))
+    encoding = shared.lab.engine.encode(photo, model, size)
+    return gr.HTML(encoding=shared.value(encoding) | {"clip": token})
+
+
+def _keep(shared: Shared, path: Any) -> str:
+    """Read an uploaded file, which Gradio has stored in its folder for uploads."""
+    if not isinstance(path, str):
+        raise LabError("Expected one file.")
+    title = clean_name(Path(path).name) or "clip"
+    token, _ = shared.lab.clips.keep(Path(path), title)
+    return f"{token}/{title}"
+
+
+def _clip_value(shared: Shared, name: Any) -> dict[str, Any]:
+    """Return the value of a film view."""
+    token, title = split(name)
+    clip = shared.lab.clips.get(token)
+    height, width = clip.size
+    return {
+        "clip": token,
+        "name": EXAMPLES[token].title if token in EXAMPLES else title or "clip",
+        "frames": f"lab/clips/{token}" if shared.routes else None,
+        "width": width,
+        "height": height,
+        "count": len(clip.frames),
+        "fps": clip.fps,
+        "note": clip.note,
+        "marked": clip.marked,
+        "colors": COLORS.tolist(),
+        "palette": palette()[: MAX_OBJECTS + 1].tolist(),
+    }
+
+
+def _facts(clip: Clip) -> str:
+    height, width = clip.size
+    sent = "" if clip.sent_size == clip.size else f", sent as {clip.sent_size[1]} × {clip.sent_size[0]}"
+    return (
+        f"- **Frames**: {len(clip.frames)} of {width} × {height} pixels{sent}\n"
+        f"- **Length**: {len(clip.frames) / clip.fps:.1f} s at {clip.fps:.3g} frames per second"
+    )
+
+
+def _file(shared: Shared, name: Any, seen: Any, file: str) -> tuple[str, bytes]:
+    """Write a download with the frames that the page has shown: the server may have finished more."""
+    _, title = split(name)
+    if not isinstance(seen, dict) or not isinstance(seen.get("id"), str) or type(seen.get("done")) is not int:
+        raise LabError("Nothing is tracked yet: mark an object and track it first.")
+    if not seen["id"] or seen["done"] < 1:
+        raise LabError("Nothing is tracked yet: mark an object and track it first.")
+    found = shared.lab.clips.following(seen["id"])
+    if not found.masks:
+        raise NotHere("Nothing is tracked yet: wait for the first frame.")
+    clip = replace(found.clip, name=found.token if found.token in EXAMPLES else title or "clip")
+    named = replace(found, clip=clip, masks=found.masks[: seen["done"]])
+    return f"{clip.stem}-{file}", clip_files.FILES[file](named)
+
+
+def _thumbnail(name: str) -> str:
+    picture = thumbnail(photographs.picture(EXAMPLES[name].actors[0].photograph))
+    return f'<img src="{views.picture_address(picture)}" alt="{EXAMPLES[name].title}" width="96" height="96">'
+
+
+def _credits() -> str:
+    """List the photographs of the example clips with authors and licenses, as Markdown."""
+    names = dict.fromkeys(name for example in EXAMPLES.values() for name in example.photographs)
+    table = photographs.table()
+    return "\n".join(
+        f"- {one.title}, {one.author}, {one.licence}, <{one.source}>"
+        for one in (table[name] for name in names)
+    )

@@ -1,20 +1,20 @@
-// Click to segment: what a click at a place takes, with edges that follow the picture. Segment and Video have the same.
+// Click to segment: the region that belongs to a clicked patch, with edges that follow the image.
 
 import { Guide } from "../maths/guided.js";
 import { resized } from "../maths/labels.js";
 import { within } from "../maths/levels.js";
 import { proposal, tidy } from "../maths/proposal.js";
 
-const SPECK = 1 / 800; // of the picture: smaller parts of a refined mask are taken for noise
-const REFINED_SIDE = 640; // pixels of the long side at which edges are refined: finer than the eye follows a patch
+const MIN_PART = 1 / 800; // of the image: smaller parts of a refined mask are removed
+const REFINED_SIDE = 640; // pixels of the long side at which edges are refined
 
 export class Clicks {
   constructor() {
-    this.reach = 0.9; // share of all likeness that is kept
+    this.reach = 0.9; // share of the positive similarity that is kept
     this.forget();
   }
 
-  /** Nothing is known of a picture that is on its way. */
+  /** Drop the arrays of an image. */
   forget() {
     /** @type {Encoding | null} */
     this.encoding = null;
@@ -26,13 +26,13 @@ export class Clicks {
 
   /**
    * @param {Encoding} encoding @param {Block} block
-   * @param {() => CanvasImageSource} picture  asked when edges are first refined
+   * @param {() => CanvasImageSource} picture  called when edges are first refined
    */
   open(encoding, block, picture) {
     Object.assign(this, { encoding, block, guide: null, picture });
   }
 
-  /** The patches that belong to the one at a place; null before their keys are here. @param {{ x: number, y: number }} place @returns {Labels | null} */
+  /** Patches that belong to the patch at a place; null without arrays. @param {Place} place @returns {Labels | null} */
   proposed(place) {
     const { block, encoding } = this;
     if (!block || !encoding) return null;
@@ -40,12 +40,12 @@ export class Clicks {
     return { rows, columns, values: proposal(block, encoding, encoding.patchAt(place), this.reach) };
   }
 
-  /** The same with the edges of the picture. @param {Labels} patches @returns {Labels} */
+  /** Let the edges of patches follow those of the image. @param {Labels} patches @returns {Labels} */
   refined(patches) {
     const guide = (this.guide ??= this.makeGuide());
     const size = { rows: guide.height, columns: guide.width };
     const mask = guide.refine(resized(patches, size).values);
-    return { ...size, values: tidy(mask, guide.width, SPECK * mask.length) };
+    return { ...size, values: tidy(mask, guide.width, MIN_PART * mask.length) };
   }
 
   makeGuide() {

@@ -1,0 +1,163 @@
+"""The lessons of the tab Learn: their texts, what their view shows, and the numbers of the current image."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.engine import Encoding
+from app.runs import RunStatus
+from app.view import Maps, attention
+from segmentation.masks import keep_mass_of_maps
+
+TEXTS = Path(__file__).parent / "static" / "learn.md"
+PAPER = "https://arxiv.org/pdf/2104.14294v2"
+TRAINED, RANDOM = "embedded", "random:embedded"
+MASS = 0.6
+PLAIN: Mapping[str, Any] = {"head": "mean", "layer": "light", "mass": 60, "opacity": 80, "block": 0}
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One step of the tab Learn.
+
+    Attributes:
+        title: Label of the step.
+        body: Markdown with placeholders such as {grid}.
+        answer: Likewise, hidden until it is opened.
+        paper: Markdown with links to the sections of the paper.
+        settings: Of the view, on top of `PLAIN`.
+        narrowest: The view shows the head with the smallest entropy.
+        controls: Further controls: "mass", "block" or "weights".
+        plot: The training curves replace the view.
+    """
+
+    title: str
+    body: str
+    answer: str
+    paper: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    narrowest: bool = False
+    controls: tuple[str, ...] = ()
+    plot: bool = False
+
+
+_VIEWS: tuple[dict[str, Any], ...] = (
+    {"settings": {"opacity": 0}},
+    {"settings": {"head": "heads"}},
+    {"settings": {"center": True}},
+    {"settings": {"layer": "mask"}, "narrowest": True, "controls": ("mass",)},
+    {"settings": {"layer": "mask"}, "narrowest": True},
+    {"controls": ("block",)},
+    {"controls": ("weights",)},
+    {"plot": True},
+)
+
+
+@cache
+def lessons() -> tuple[Lesson, ...]:
+    """Return the lessons in their order."""
+    texts = re.split(r"^## ", TEXTS.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return tuple(_lesson(text, view) for text, view in zip(texts, _VIEWS, strict=True))
+
+
+def _lesson(text: str, view: Mapping[str, Any]) -> Lesson:
+    title, rest = text.split("\n", 1)
+    body, rest = rest.split("### Answer\n")
+    answer, sections = rest.split("### Paper\n")
+    links = []
+    for section in sections.strip().split("; "):
+        number, name = section.split(" ", 1)
+        anchor = "sub" * number.count(".") + f"section.{number}"
+        links.append(f"[section {number}]({PAPER}#{anchor}), {name}")
+    return Lesson(title, body.strip(), answer.strip(), f"In the paper: {'; '.join(links)}", **view)
+
+
+def fill(text: str, numbers: Mapping[str, str]) -> str:
+    """Replace the placeholders of a lesson; those without a number become "…"."""
+    return re.sub(r"\{(\w+)\}", lambda found: numbers.get(found[1], "…"), text)
+
+
+def settings(lesson: Lesson, encoding: Encoding) -> dict[str, Any]:
+    """Return the settings of the view for a lesson."""
+    shown = {**PLAIN, **lesson.settings}
+    return shown | {"head": str(_by_entropy(encoding)[0][0])} if lesson.narrowest else shown
+
+
+def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str]:
+    """Compute the numbers in the texts for an image.
+
+    Args:
+        encoding: By the trained model.
+        random: By random weights; without it, {random_area} is left out.
+    """
+    rows, columns = encoding.grid
+    patches, prefix = rows * columns, encoding.prefix_tokens
+    narrowest, widest = _by_entropy(encoding)[0], _by_entropy(encoding)[-1]
+    head = _cls_maps(encoding, -1)[narrowest[0]]
+    found = {
+        "grid": f"{columns} × {rows} = {patches:,}",
+        "tokens": f"{patches + prefix:,}",
+        "finer": f"{4 * patches + prefix:,}",
+        "narrowest": f"head {narrowest[0]} with {narrowest[1]:.2f} of {np.log(patches):.2f} nats",
+        "widest": f"head {widest[0]} with {widest[1]:.2f} of {np.log(patches):.2f} nats",
+        "mutual": _mutual(encoding),
+        "area": _percent(_area(head)),
+        "trained_area": _percent(_area(_cls_maps(encoding, -1).mean(axis=0))),
+        "first_entropy": f"{_entropies(_cls_maps(encoding, 0)).mean():.2f} nats",
+        "last_entropy": f"{_entropies(_cls_maps(encoding, -1)).mean():.2f} nats",
+    }
+    if random is not None:
+        found["random_area"] = _percent(_area(_cls_maps(random, -1).mean(axis=0)))
+    return found
+
+
+def training_numbers(status: RunStatus) -> dict[str, str]:
+    """Return the last values of a run for the lesson about the teacher."""
+    keys = {"kl": "kl", "entropy": "teacher_entropy", "ln_k": "ln_k"}
+    return {name: f"{status.curves.curves[key].steps_and_values()[1][-1]:.4g}" for name, key in keys.items()}
+
+
+def _cls_maps(encoding: Encoding, block: int) -> Maps:
+    return attention(encoding, encoding.queries_keys(block % encoding.blocks), None)
+
+
+def _entropies(maps: Maps) -> np.ndarray:
+    """Entropy of each map in nats: [heads]."""
+    shares = maps.reshape(len(maps), -1).astype(np.float64)
+    shares = np.maximum(shares / shares.sum(axis=1, keepdims=True), 1e-300)
+    return -(shares * np.log(shares)).sum(axis=1)
+
+
+def _by_entropy(encoding: Encoding) -> list[tuple[int, float]]:
+    """Heads of the last block and the entropy of their [CLS] attention, the most concentrated first."""
+    return sorted(enumerate(_entropies(_cls_maps(encoding, -1)).tolist()), key=lambda one: one[1])
+
+
+def _area(values: np.ndarray) -> float:
+    return float(keep_mass_of_maps(values, MASS).mean())
+
+
+def _mutual(encoding: Encoding) -> str:
+    """Describe how much attention the central patch and its strongest partner give each other."""
+    rows, columns = encoding.grid
+    own = (rows // 2, columns // 2)
+    queries_keys = encoding.queries_keys(encoding.blocks - 1)
+    given = attention(encoding, queries_keys, own).mean(axis=0)
+    others = given.copy()
+    others[own] = -1
+    partner = tuple(int(index) for index in np.unravel_index(int(others.argmax()), others.shape))
+    back = attention(encoding, queries_keys, (partner[0], partner[1])).mean(axis=0)[own]
+    return (
+        f"The patch in row {own[0]}, column {own[1]} gives {_percent(float(given[partner]))} of its "
+        f"attention, averaged over the heads, to the patch in row {partner[0]}, column {partner[1]}, and receives "
+        f"{_percent(float(back))}."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
