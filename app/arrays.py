@@ -6,6 +6,9 @@ With routes (`python -m app`) the browser fetches them by address and caches the
     lab/pictures/PHOTO.jpg           an image at the size of a screen
     lab/thumbnails/PHOTO.jpg         its center, 96 × 96 pixels
     lab/arrays/TOKEN/KIND/BLOCK      an array of an encoding, immutable; see `KINDS`
+    lab/clips/CLIP/NUMBER.jpg        a frame of a clip
+    lab/followings/NAME/NUMBER.png   the labels of a tracked frame, a palette PNG
+    lab/maps/NAME/map.json           a class map without its features; thumbnails.webp likewise
 
 Without routes (a bare `gr.Blocks`) views use `ArrayServer.fetch_array` as a server function of `gr.HTML`,
 pictures travel as data addresses, and Gradio serves app/static.
@@ -45,6 +48,10 @@ KINDS: Mapping[str, tuple[str, Callable[[Encoding, int], np.ndarray]]] = {
 decodes them."""
 
 
+FRAME_KINDS: Mapping[str, tuple[str, str]] = {"jpg": ("frames", "image/jpeg"), "png": ("masks", "image/png")}
+"""Kind of frame and media type by suffix."""
+
+
 @cache
 def version() -> str:
     """A hash of every file in `STATIC`."""
@@ -82,6 +89,26 @@ class ArrayServer:
             raise LabError("Expected [token, kind, block].")
         return base64.b64encode(self.array(*question)).decode()
 
+    def frame(self, kind: str, name: str, number: int) -> bytes:
+        """Return a frame of a clip as JPEG (kind "frames"), or its tracked labels as PNG (kind "masks").
+
+        Raises:
+            LabError: Unknown kind, name or number.
+        """
+        if kind not in ("frames", "masks") or type(number) is not int:
+            raise NotHere(f"Unknown kind of frame {str(kind)[:40]!r}. Available: frames, masks.")
+        clips = self.lab.clips
+        files = clips.get(name).frames if kind == "frames" else clips.following(name).masks
+        if not 0 <= number < len(files):
+            raise NotHere(f"Unknown frame {number}. Available: 0 to {len(files) - 1}.")
+        return files[number]
+
+    def fetch_frame(self, question: list) -> str:
+        """Return `frame(*question)` in base64: the server function of film views without routes."""
+        if not (isinstance(question, list) and len(question) == 3 and isinstance(question[1], str)):
+            raise LabError("Expected [kind, name, number].")
+        return base64.b64encode(self.frame(*question)).decode()
+
     def picture(self, photo: str, draw: Draw = for_screen) -> bytes:
         """Return an image as a JPEG file.
 
@@ -117,11 +144,26 @@ def routes(lab: Lab) -> list[BaseRoute]:
 
         return picture
 
+    def frame(request: Request) -> Response:
+        kind, media_type = FRAME_KINDS[request.url.path.rpartition(".")[2]]
+        name, number = request.path_params["name"], request.path_params["number"]
+        return answer(lambda: server.frame(kind, name, number), media_type, {"Cache-Control": "no-store"})
+
+    def class_map(request: Request) -> Response:
+        name, thumbnails = request.path_params["name"], request.url.path.endswith(".webp")
+        make = lab.maps.thumbnails if thumbnails else lab.maps.content
+        media_type = "image/webp" if thumbnails else "application/json"
+        return answer(lambda: make(name), media_type, {"Cache-Control": "no-cache"})
+
     return [
         Mount(f"/lab/static/{version()}", ImmutableFiles(directory=STATIC)),
         Route("/lab/arrays/{token}/{kind}/{block:int}", array),
         Route("/lab/pictures/{photo}.jpg", pictures(for_screen)),
         Route("/lab/thumbnails/{photo}.jpg", pictures(thumbnail)),
+        Route("/lab/clips/{name}/{number:int}.jpg", frame),
+        Route("/lab/followings/{name}/{number:int}.png", frame),
+        Route("/lab/maps/{name}/map.json", class_map),
+        Route("/lab/maps/{name}/thumbnails.webp", class_map),
     ]
 
 

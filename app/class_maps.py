@@ -37,7 +37,7 @@ class Maps:
         files = [file for root in self._roots for file in sorted(root.glob("*/map.json"))]
         return {file.parent.name: file.parent for file in files if self._open(file.parent)}
 
-    def get(self, name: str) -> ClassMap:
+    def get(self, name: Any) -> ClassMap:
         """Return a map.
 
         Raises:

@@ -2,6 +2,7 @@
 
 import secrets
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from app import clips, example_clips
 from app.cache import BoundedCache
@@ -86,14 +87,14 @@ class Clips:
         self._clips: BoundedCache[str, Clip] = BoundedCache(half)
         self._followings: BoundedCache[str, Following] = BoundedCache(half)
 
-    def keep(self, content: bytes, name: str) -> tuple[str, Clip]:
-        """Read a file; returns the clip's name here, and the clip. What its visitor calls it is not kept.
+    def keep(self, path: Path, name: str) -> tuple[str, Clip]:
+        """Read an uploaded file; return the clip's token and the clip. The user's name for it is not kept.
 
         Raises:
-            LabError: no clip that can be read.
+            LabError: If the file is no clip that can be read.
         """
-        token = self._pictures.name_of(content)
-        clip = replace(clips.read_bytes(content, self._limits, name), name="clip")
+        clip = replace(clips.read(path, self._limits, name), name="clip")
+        token = self._pictures.name_of(path.read_bytes())
         self._clips.put(token, clip, sum(map(len, clip.frames)))
         return token, clip
 

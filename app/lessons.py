@@ -154,8 +154,8 @@ def _mutual(encoding: Encoding) -> str:
     back = attention(encoding, queries_keys, (partner[0], partner[1])).mean(axis=0)[own]
     return (
         f"The patch in row {own[0]}, column {own[1]} gives {_percent(float(given[partner]))} of its "
-        f"attention, averaged over the heads, to the patch in row {partner[0]}, column {partner[1]}, and receives "
-        f"{_percent(float(back))}."
+        f"attention, averaged over the heads, to the patch in row {partner[0]}, column {partner[1]}, "
+        f"and receives {_percent(float(back))}."
     )
 
 

@@ -17,7 +17,7 @@ Contract of a tab
   `api_visibility="private"` (`**PRIVATE`, `**LIGHT` for handlers without a model).
 - What needs no Python has `fn=None, js=…`: `find("ELEM_ID")` in such a script is the view's instance.
 - Downloads: `shared.save(button, draw, js)`; `draw` returns (file name, bytes).
-- Tabs that take an image of the header set `USES_IMAGE = True`; elsewhere the header's images are hidden.
+- Tabs that take an image of the header are in `IMAGE_TABS` of page.js; elsewhere its images are hidden.
 """
 
 import contextlib
@@ -75,7 +75,8 @@ class Shared:
     @property
     def server_functions(self) -> list[Callable]:
         """Argument of views: how they fetch arrays where there are no routes."""
-        return [] if self.routes else [ArrayServer(self.lab).fetch_array]
+        server = ArrayServer(self.lab)
+        return [] if self.routes else [server.fetch_array, server.fetch_frame]
 
     @property
     def first(self) -> Encoding:

@@ -92,12 +92,12 @@ def pair_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
 
 def class_map_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
     """Show a map of classes as points that can be pointed at, searched and zoomed."""
-    return _view("class_map_view", "ClassMapView", value, ("select", "shown", "edited"), props)
+    return _view("class_map_view", "ClassMapView", value, ("select", "shown"), props)
 
 
 def film_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
     """Show a clip frame by frame with the masks of its objects, and a brush for the first frame."""
-    return _view("film_view", "FilmView", value, ("select", "shown", "edited"), props)
+    return _view("film_view", "FilmView", value, ("shown", "edited"), props)
 
 
 def _view(

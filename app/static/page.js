@@ -2,7 +2,7 @@
 
 import { read, write } from "./views/address.js";
 
-const IMAGE_TABS = ["explore", "segment", "compare", "match"];
+const IMAGE_TABS = ["explore", "segment", "compare", "match", "class-map", "training", "learn"];
 
 /** The view in a component of the page: `lab("explore")` in scripts of events. @param {string} id */
 function lab(id) {

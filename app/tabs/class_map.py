@@ -10,9 +10,9 @@ from app import class_maps, fairness, views
 from app.errors import LabError, NotHere
 from app.shared import LIGHT, PRIVATE, Shared, split
 from dino_model.class_map import files as class_map_files
+from dino_model.weights import LoadedModel
 
 TITLE = "Class map"
-USES_IMAGE = True
 NOTE = (
     "Classes that are close on the map are similar to the model. t-SNE keeps neighborhoods, not distances: "
     "the distance between separate groups has no meaning."
@@ -53,15 +53,18 @@ def build(shared: Shared) -> None:
             class_maps.facts(drawn),
         )
 
-    def place(photo: str, chosen: str, progress: Any = gr.Progress()) -> Any:  # noqa: B008
-        return gr.HTML(placed=placed(shared, photo, chosen, progress))
+    def prepare(photo: Any, chosen: Any) -> None:
+        _weights(shared, chosen)
+
+    def place(photo: Any, chosen: Any) -> Any:
+        return gr.HTML(placed=placed(shared, photo, chosen))
 
     name.focus(lambda: gr.Dropdown(choices=lab.maps.choices()), None, name, **LIGHT)  # new maps appear
     name.input(
         open_map, name, [opened, search, thumbnails, facts], trigger_mode="always_last", **LIGHT
     ).success(None, opened, None, js="(map) => lab('class-map').openMap(map)", **LIGHT)
     view.place(
-        fairness.in_turn(place),
+        fairness.in_turn(place, prepare),
         [shared.photo, name],
         view,
         trigger_mode="always_last",
@@ -74,27 +77,32 @@ def build(shared: Shared) -> None:
     shared.save(table, lambda chosen: _table(shared, chosen), [name])
 
 
-def placed(shared: Shared, photo: object, chosen: object, progress: Any) -> dict[str, Any]:
+def placed(shared: Shared, photo: Any, chosen: Any) -> dict[str, Any]:
     """Compute the position of an image of the header on a map.
 
     Raises:
         LabError: If the image or map is unknown, or the map's model is missing or has other weights.
     """
     lab = shared.lab
-    drawn = lab.maps.get(chosen)  # type: ignore[arg-type]  # checked there
+    drawn = lab.maps.get(chosen)
     image, title = split(photo)
     picture = lab.pictures.read(image)
-    model = drawn.origin.model
-    try:
-        weights = lab.models.ready(model, progress)
-    except NotHere as error:
-        raise LabError(
-            f"This map needs the model {model}, which is not offered here: choose another map."
-        ) from error
+    weights = _weights(shared, chosen)
     precision = lab.engine.predictor(weights, drawn.origin.view.size).precision
     placement = class_maps.place_image(drawn, weights, picture, precision)
     value = class_maps.placed_value(placement, title or image, highlight=image != lab.start.photo)
     return value | {"photo": photo, "map": chosen}
+
+
+def _weights(shared: Shared, chosen: Any) -> LoadedModel:
+    """Load the model of a map; download it where needed."""
+    model = shared.lab.maps.get(chosen).origin.model
+    try:
+        return shared.lab.models.ready(model)
+    except NotHere as error:
+        raise LabError(
+            f"This map needs the model {model}, which is not offered here: choose another map."
+        ) from error
 
 
 def _map_prop(shared: Shared, name: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from app.runs import CHARTS, chart_table
 from app.shared import LIGHT, PRIVATE, Shared
 
 TITLE = "Learn"
-USES_IMAGE = True
 APPLY = """(text) => {
   const { center, ...settings } = JSON.parse(text || "{}");
   lab("learn-view")?.set(settings);

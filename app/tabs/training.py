@@ -10,7 +10,6 @@ from app.runs import CHARTS, Chart, RunStatus, chart_table, status_text, warning
 from app.shared import LIGHT, PRIVATE, Shared
 
 TITLE = "Training"
-USES_IMAGE = True
 POLL_SECONDS = 4
 MAX_COMPARED = 5
 HINT = (
@@ -62,6 +61,9 @@ def build(shared: Shared) -> None:
     def redraw(index: Any, *settings: Any) -> list[Any]:
         return _refresh(shared, "", index, *settings)
 
+    def prepare(name: Any, index: Any, photo: Any, size: Any) -> None:
+        shared.lab.models.ready(_checkpoint(shared.lab.runs.status(name), index).model)
+
     def see(name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:
         found = _checkpoint(shared.lab.runs.status(name), index)
         value = shared.value(shared.encode(photo, found.model, size), photo)
@@ -94,7 +96,7 @@ def build(shared: Shared) -> None:
     gr.on([shared.photo.change, shared.size.change, opened, checkpoint.input], None, **relay)
     redrawn.success(None, **relay)
     wanted.change(
-        fairness.in_turn(see),
+        fairness.in_turn(see, prepare),
         [run, checkpoint, shared.photo, shared.size],
         [view, label],
         trigger_mode="always_last",
@@ -151,7 +153,7 @@ def _plot(
     chart: Chart, statuses: list[RunStatus], log_steps: bool, log_values: bool, *, build: bool = False
 ) -> Any:
     table = chart_table(chart, statuses, log_steps=log_steps, log_values=log_values)
-    titles = {
+    titles: dict[str, Any] = {
         "x_title": "log10(step + 1)" if log_steps else "step",
         "y_title": f"log10 of {chart.unit}" if log_values else chart.unit,
     }

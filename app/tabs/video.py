@@ -21,7 +21,6 @@ from segmentation.export import palette
 from segmentation.propagation import Labels
 
 TITLE = "Video"
-USES_IMAGE = False
 SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif", ".webp", ".png", ".apng", ".zip"]
 TOOLS = [("Click", "click"), ("Paint", "paint"), ("Erase", "erase")]
 MARK = (
@@ -97,7 +96,10 @@ def build(shared: Shared) -> None:
     del opened
     clip.change(lambda name: _open(shared, name), clip, [view, facts], trigger_mode="always_last", **LIGHT)
     view.encode(
-        fairness.in_turn(lambda name, model, size: _encode(shared, name, model, size)),
+        fairness.in_turn(
+            lambda name, model, size: _encode(shared, name, model, size),
+            lambda name, model, size: shared.lab.models.ready(model),
+        ),
         [clip, shared.model, shared.size],
         view,
         trigger_mode="always_last",
@@ -179,7 +181,7 @@ async def tracked(
     frames = len(found.clip.frames)
     with contextlib.closing(steps):
         while len(found.masks) < frames:
-            async with shared.turns.turn(client):
+            async with fairness.MODEL.turn(client):
                 await fairness.in_thread(lambda: next(steps, None))
             done = len(found.masks)
             state = "done" if done == frames else "running"
