@@ -2,7 +2,7 @@
 
 import io
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,7 +107,7 @@ def begin(
     return Following(token, clip, model, predictor.size, ids)
 
 
-def steps(following: Following, first_mask: Labels, predictor: AttentionPredictor) -> Iterator[None]:
+def steps(following: Following, first_mask: Labels, predictor: AttentionPredictor) -> Generator[None]:
     """Track the objects of a first mask, one frame per step.
 
     Raises:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,8 @@ async def tracked(
         predictor = lab.engine.predictor(encoding.predictor.model, size)
         return following.begin(token, clip, first_mask, predictor, model, lab.limits), first_mask, predictor
 
-    found, first_mask, predictor = await fairness.in_thread(begin)
+    async with fairness.MODEL.turn(client):
+        found, first_mask, predictor = await fairness.in_thread(partial(fairness.answered, begin))
     identity = lab.clips.put(found)
     steps = following.steps(found, first_mask, predictor)
     frames = len(found.clip.frames)
