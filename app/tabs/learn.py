@@ -13,16 +13,17 @@ from app.shared import LIGHT, PRIVATE, Shared
 
 TITLE = "Learn"
 APPLY = """(text) => {
-  const { center, ...settings } = JSON.parse(text || "{}");
-  lab("learn-view")?.set(settings);
-  lab("learn-view")?.hoverAt(center ? { x: 0.5, y: 0.5 } : null);
+  const { lesson, center, ...settings } = JSON.parse(text || "{}");
+  const view = lab("learn-view");
+  if (!view) return;
+  view.element.dataset.lesson = lesson;
+  view.set(settings);
+  view.hoverAt(center ? { x: 0.5, y: 0.5 } : null);
 }"""
 
 
 def build(shared: Shared) -> None:
     """Build the tab inside its `gr.Tab`."""
-    texts: list[Any] = []
-    steps = []
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
             with gr.Column() as stage:
@@ -48,21 +49,21 @@ def build(shared: Shared) -> None:
                 tooltip="all",
                 visible=False,
             )
-        with gr.Column(scale=2, min_width=300), gr.Walkthrough(selected=0, elem_id="lessons"):
-            for index, lesson in enumerate(lessons()):
-                with gr.Step(lesson.title, id=index, elem_id=f"lesson-{index}") as step:
-                    steps.append(step)
-                    texts.append(gr.Markdown(fill(lesson.body, {})))
-                    with gr.Accordion("Answer", open=False):
-                        texts.append(gr.Markdown(fill(lesson.answer, {})))
-                    gr.Markdown(lesson.paper, elem_classes="note")
-                    _turn(index)
+        with gr.Column(scale=2, min_width=300, elem_id="lesson-text"):
+            choices = [(f"{index + 1} {one.title}", index) for index, one in enumerate(lessons())]
+            number = gr.Radio(choices, value=0, label="Lesson", elem_id="lesson")
+            body = gr.Markdown(fill(lessons()[0].body, {}), elem_id="lesson-body")
+            with gr.Accordion("Answer", open=False) as accordion:
+                answer = gr.Markdown(fill(lessons()[0].answer, {}), elem_id="lesson-answer")
+            paper = gr.Markdown(lessons()[0].paper, elem_classes="note")
+            with gr.Row():
+                for label, step in (("Back", -1), ("Next", 1)):
+                    button = gr.Button(label, size="sm", variant="primary" if step > 0 else "secondary")
+                    turn = f"(index) => Math.max(0, Math.min({len(choices) - 1}, index + {step}))"
+                    button.click(None, number, number, js=turn, **LIGHT)
 
-    number = gr.Number(0, visible="hidden", precision=0, elem_id="lesson")
     wanted = gr.Textbox("", visible="hidden")
     state = gr.Textbox("", visible="hidden", elem_id="lesson-state")
-    for index, step in enumerate(steps):
-        step.select(None, None, number, js=f"() => {index}", **LIGHT)
     gr.on(
         [number.change, shared.photo.change, shared.size.change, shared.tabs["learn"].select],
         None,
@@ -70,33 +71,32 @@ def build(shared: Shared) -> None:
         wanted,
         js="""async (number, photo, size, wanted) => {
           await new Promise(requestAnimationFrame);
-          return document.querySelector("#lessons")?.offsetParent ? [number, size, photo].join("|") : wanted;
+          const visible = document.querySelector("#lesson-text")?.offsetParent;
+          return visible ? [number, size, photo].join("|") : wanted;
         }""",
         **LIGHT,
     )
 
     def show(index: Any, photo: Any, size: Any) -> list[Any]:
         lesson, found = _shown(shared, index, photo, size)
-        filled = [gr.skip()] * len(texts)
-        filled[2 * index : 2 * index + 2] = [
-            fill(lesson.body, found["numbers"]),
-            fill(lesson.answer, found["numbers"]),
-        ]
         return [
             found["value"],
-            json.dumps(found["settings"]),
+            json.dumps(found["settings"] | {"lesson": index}),
             gr.Column(visible=not lesson.plot),
             gr.LinePlot(visible=lesson.plot),
             gr.Slider(value=60, visible="mass" in lesson.controls),
             gr.Slider(maximum=found["blocks"], value=found["blocks"], visible="block" in lesson.controls),
             gr.Radio(value=TRAINED, visible="weights" in lesson.controls),
-            *filled,
+            fill(lesson.body, found["numbers"]),
+            fill(lesson.answer, found["numbers"]),
+            lesson.paper,
+            gr.Accordion(open=False),
         ]
 
     wanted.change(
         fairness.in_turn(show),
         [number, shared.photo, shared.size],
-        [view, state, stage, curves, mass, block, weights, *texts],
+        [view, state, stage, curves, mass, block, weights, body, answer, paper, accordion],
         trigger_mode="always_last",
         show_progress="minimal",
         concurrency_limit=None,
@@ -115,17 +115,6 @@ def build(shared: Shared) -> None:
     )
 
 
-def _turn(index: int) -> None:
-    """Build the buttons that open the neighboring lessons."""
-    with gr.Row():
-        for label, other in (("Back", index - 1), ("Next", index + 1)):
-            if 0 <= other < len(lessons()):
-                button = gr.Button(label, size="sm", variant="primary" if label == "Next" else "secondary")
-                button.click(
-                    None, js=f"() => document.querySelector('#lesson-{other}-button').click()", **LIGHT
-                )
-
-
 def _shown(shared: Shared, index: Any, photo: Any, size: Any) -> tuple[Lesson, dict[str, Any]]:
     """Return a lesson, and value and settings of its view with the numbers of its text."""
     if type(index) is not int or not 0 <= index < len(lessons()):
@@ -133,7 +122,7 @@ def _shown(shared: Shared, index: Any, photo: Any, size: Any) -> tuple[Lesson, d
     lesson = lessons()[index]
     if lesson.plot:
         found = training_numbers(shared.lab.runs.status("embedded"))
-        return lesson, {"value": gr.skip(), "settings": {}, "blocks": 1, "numbers": found}
+        return lesson, {"value": gr.skip(), "settings": {}, "blocks": 2, "numbers": found}
     encoding = shared.encode(photo, TRAINED, size)
     random = shared.encode(photo, RANDOM, size) if "weights" in lesson.controls else None
     return lesson, {
