@@ -1,12 +1,15 @@
+import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from app import photos
-from app.class_maps import SHIPPED, Maps
+from app import class_maps, photos
+from app.class_maps import SHIPPED, Maps, place_image
+from app.errors import LabError, NotHere
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
@@ -14,71 +17,56 @@ from dino_model.class_map import files as class_map_files
 from dino_model.class_map.layout import feature_of, place, weights_fingerprint
 from dino_model.weights import load_model
 
-create_app = TestClient = None  # its tests move with the tab
-
 NAME = "caltech101"
 MODEL = "random:vit_tiny/16"
 
 
 @pytest.fixture
-def other_map(tmp_path: Path):
-    """Writes the shipped map anew with another origin; a client of a lab that has it."""
+def write_map(tmp_path: Path) -> Callable[..., Lab]:
+    """Writes the shipped map with another origin; returns a lab that offers it as "other"."""
 
-    def write(**changed: str) -> TestClient:
+    def write(**changed: str) -> Lab:
         drawn = class_map_files.read(SHIPPED / NAME)
         class_map_files.write(tmp_path / "other", replace(drawn, origin=replace(drawn.origin, **changed)))
-        return TestClient(create_app(Lab(Models(MODEL, tmp_path), Limits(), 64), ["testserver"]))
+        return Lab(Models(MODEL, tmp_path), Limits(), 64, precision="fp32", device="cpu")
 
     return write
 
 
-def test_shipped_map_is_of_the_embedded_model_as_it_is_now():
-    """When this fails: draw the map again, by the command in docs/embedded-model.md."""
+def test_shipped_map_has_weights_of_embedded_model():
+    """If this fails, compute the map again with the command in docs/embedded-model.md."""
     assert Maps(None).get(NAME).origin.weights == weights_fingerprint(load_model("embedded").backbone)
 
 
-def test_shipped_map_carries_no_pictures():
+def test_shipped_map_has_no_thumbnails():
     assert Maps(None).get(NAME).thumbnails is None
     assert sorted(file.name for file in (SHIPPED / NAME).iterdir()) == ["map.csv", "map.json", "map.png"]
+    with pytest.raises(NotHere, match="no thumbnails"):
+        Maps(None).thumbnails(NAME)
 
 
-def test_photograph_is_placed_as_the_library_places_it(client):
-    answer = client.post(f"/api/maps/{NAME}/place", json={"photo": "komodo"}).json()
-    drawn = Maps(None).get(NAME)
-    picture = photos.example("komodo")
-    expected = place(feature_of(load_model("embedded"), picture, drawn.origin.view, "fp32"), drawn)
-    assert (answer["map"], answer["photo"]) == (NAME, "komodo")
-    assert [index for index, _ in answer["neighbours"]] == [i for i, _ in expected.neighbours]
-    np.testing.assert_allclose((answer["x"], answer["y"]), (expected.x, expected.y), atol=1e-4)
+def test_place_image_matches_library():
+    drawn, picture, weights = Maps(None).get(NAME), photos.example("komodo"), load_model("embedded")
+    expected = place(feature_of(weights, picture, drawn.origin.view, "fp32"), drawn)
+    found = place_image(drawn, weights, picture, "fp32")
+    assert found.neighbours == expected.neighbours
+    np.testing.assert_allclose((found.x, found.y), (expected.x, expected.y), atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("changed", "sentence"),
-    [
-        ({"model": "a stranger's"}, "a stranger's sees, a model that is not offered here"),
-        ({"weights": "others"}, "drawn with other weights of embedded than are used here"),
-    ],
-)
-def test_maps_of_other_models_or_weights_are_refused(other_map, changed, sentence):
-    answer = other_map(**changed).post("/api/maps/other/place", json={"photo": "kitten"})
-    assert answer.status_code == 422
-    assert sentence in answer.json()["error"]
+def test_place_image_with_other_weights_is_refused(write_map):
+    drawn = write_map(weights="others").maps.get("other")
+    with pytest.raises(LabError, match="computed with other weights of embedded"):
+        place_image(drawn, load_model("embedded"), photos.example("kitten"), "fp32")
 
 
-def test_unknown_maps_and_photographs_end_in_a_sentence(client):
-    for name, photo, unknown in (
-        (NAME, "guessed", "photo"),
-        ("..%2fsecret", "kitten", None),
-        ("no", "kitten", "map"),
-    ):
-        answer = client.post(f"/api/maps/{name}/place", json={"photo": photo})
-        assert answer.status_code == 404
-        assert answer.json()["error"].endswith(".")
-        assert answer.json().get("unknown") == unknown
+@pytest.mark.parametrize("name", ["no", "../secret", "", None, ["caltech101"], 3])
+def test_unknown_map_is_refused(name):
+    with pytest.raises(NotHere, match="Unknown class map"):
+        Maps(None).get(name)
 
 
-def test_damaged_maps_are_left_out_and_the_terminal_says_why_once(other_map, tmp_path, capsys):
-    other_map()
+def test_damaged_map_is_left_out_and_reported_once(write_map, tmp_path, capsys):
+    write_map()
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "map.json").write_text("{}")
     maps = Maps(tmp_path)
@@ -86,25 +74,24 @@ def test_damaged_maps_are_left_out_and_the_terminal_says_why_once(other_map, tmp
     assert capsys.readouterr().err.count("damaged/map.json is no class map of this program") == 1
 
 
-def test_map_made_while_the_page_is_up_appears_and_is_read_anew_when_drawn_anew(other_map, tmp_path):
+def test_new_and_changed_maps_appear_without_restart(write_map, tmp_path):
     maps = Maps(tmp_path)
-    assert [one["name"] for one in maps.told()] == [NAME]
-    other_map(model="first")
-    assert [one["model"] for one in maps.told()] == ["embedded", "first"]
-    other_map(model="second")
+    assert [name for _, name in maps.choices()] == [NAME]
+    write_map(model="first")
+    assert [title.rpartition(" ")[2] for title, _ in maps.choices()] == ["embedded", "first"]
+    write_map(model="second")
     os.utime(tmp_path / "other" / "map.json", (1, 1))
-    assert [one["model"] for one in maps.told()] == ["embedded", "second"]
+    assert [title.rpartition(" ")[2] for title, _ in maps.choices()] == ["embedded", "second"]
 
 
-def test_routes_serve_the_map_without_features_and_nothing_else(client):
-    drawn = Maps(None).get(NAME)
-    told = client.get(f"/api/maps/{NAME}/map.json").json()
+def test_content_has_classes_and_groups_without_features():
+    told = json.loads(Maps(None).content(NAME))
     assert len(told["classes"]) == 101
     assert told["features"] is None
-    assert dict(told["said"])["Quality"] == str(drawn.overlap)
-    table = client.get(f"/api/maps/{NAME}/map.csv")
-    assert table.headers["content-disposition"] == f'attachment; filename="{NAME}-map.csv"'
-    assert table.text == class_map_files.as_csv(drawn)
-    for path in ("thumbnails.webp", "map.png", "..%2f..%2f..%2fpyproject.toml", "%2e%2e/server.py"):
-        assert client.get(f"/api/maps/{NAME}/{path}").status_code == 404, path
-    assert client.get("/api/maps/nothing/map.json").status_code == 404
+    assert [group["name"] for group in told["groups"]] == list(class_maps.GROUP_COLORS)
+
+
+def test_facts_name_data_and_quality():
+    drawn = Maps(None).get(NAME)
+    assert str(drawn.overlap) in class_maps.facts(drawn)
+    assert "101 classes" in class_maps.facts(drawn)

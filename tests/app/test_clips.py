@@ -22,7 +22,7 @@ from app.clips import MAX_OBJECTS, Clip
 from app.errors import LabError, NotHere
 from app.example_clips import EXAMPLES, FRAMES, example
 from app.files import labels_png
-from app.following import Following, SharedFeatures, begin, from_runs, steps
+from app.following import Following, begin, from_runs, steps
 from app.lab import Clips
 from app.limits import Limits
 from app.photos import Pictures
@@ -81,9 +81,8 @@ def predictor() -> AttentionPredictor:
 
 @pytest.fixture
 def followed(predictor, clip) -> Following:
-    source = SharedFeatures.of(predictor)
-    following = begin("square", clip, _first_mask(), source, MODEL, Limits())
-    assert len(list(steps(following, _first_mask(), source))) == 6
+    following = begin("square", clip, _first_mask(), predictor, MODEL, Limits())
+    assert len(list(steps(following, _first_mask(), predictor))) == 6
     return following
 
 
@@ -100,7 +99,7 @@ def test_video_becomes_its_frames(tmp_path):
 def test_long_video_is_cut_and_no_frame_beyond_is_kept(tmp_path):
     clip = clips.read(_webm(tmp_path / "long.webm", 40), SMALL)
     assert len(clip.frames) == 6
-    assert clip.note == "Only the first 6 of 40 frames are used, as the limits say."
+    assert clip.note == "Only the first 6 of 40 frames are used: that is the limit."
 
 
 def test_ten_minutes_are_cut_before_they_are_decoded(tmp_path, monkeypatch):
@@ -158,12 +157,12 @@ def _refused(path: Path, limits: Limits = SMALL) -> str:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("empty.mp4", b"", "empty, or no film"),
-        ("text.mp4", b"not a video at all", "no film"),
-        ("playlist.mp4", b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", "no film"),
-        ("concat.mp4", b"ffconcat version 1.0\nfile /etc/passwd\n", "no film"),
-        ("cut.mp4", b"\0\0\0\x18ftypmp42" + bytes(40), "no picture that can be decoded"),
-        ("cut.webm", b"\x1a\x45\xdf\xa3\x93\x42\x82\x84webm" + bytes(40), "no picture that can be decoded"),
+        ("empty.mp4", b"", "empty or not a known video format"),
+        ("text.mp4", b"not a video at all", "not a known video format"),
+        ("playlist.mp4", b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", "not a known video format"),
+        ("concat.mp4", b"ffconcat version 1.0\nfile /etc/passwd\n", "not a known video format"),
+        ("cut.mp4", b"\0\0\0\x18ftypmp42" + bytes(40), "no frame that can be decoded"),
+        ("cut.webm", b"\x1a\x45\xdf\xa3\x93\x42\x82\x84webm" + bytes(40), "no frame that can be decoded"),
         ("cut.gif", b"GIF89a" + bytes(3), "damaged or cut short"),
         ("cut.zip", b"PK\x03\x04" + bytes(30), "damaged zip"),
     ],
@@ -181,12 +180,12 @@ def test_sound_alone_is_told_in_one_sentence(tmp_path):
         + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 8000, 1, 8)
     )
     (tmp_path / "sound.avi").write_bytes(riff + b"data" + struct.pack("<I", 800) + bytes(800))
-    assert "no film" in _refused(tmp_path / "sound.avi")
+    assert "not a known video format" in _refused(tmp_path / "sound.avi")
 
 
 def test_single_picture_is_no_clip(tmp_path):
     Image.fromarray(_frames(1)[0]).save(tmp_path / "still.png")
-    assert "single picture" in _refused(tmp_path / "still.png")
+    assert "single image" in _refused(tmp_path / "still.png")
 
 
 @pytest.mark.parametrize(
@@ -214,14 +213,14 @@ def test_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
 
 def test_zip_of_too_many_files_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "many.zip", "w") as archive:
-        for number in range(clips.ZIP_ENTRIES + 1):
+        for number in range(clips.MAX_ZIP_ENTRIES + 1):
             archive.writestr(f"{number}.png", b"")
     assert "10,001 files" in _refused(tmp_path / "many.zip")
 
 
 @pytest.mark.parametrize(
     ("names", "said"),
-    [(["notes.txt"], "no picture"), (["a/1.png", "b/1.png"], "pictures in 2 folders"), ([], "no picture")],
+    [(["notes.txt"], "no image"), (["a/1.png", "b/1.png"], "images in 2 folders"), ([], "no image")],
 )
 def test_zip_without_one_folder_of_frames_is_refused(tmp_path, names, said):
     assert said in _refused(_zip(tmp_path / "frames.zip", names))
@@ -231,7 +230,7 @@ def test_frames_of_several_sizes_are_refused(tmp_path):
     _zip(tmp_path / "sizes.zip", ["1.png"])
     with zipfile.ZipFile(tmp_path / "sizes.zip", "a") as archive:
         archive.writestr("2.png", cv2.imencode(".png", np.zeros((20, 30, 3), np.uint8))[1].tobytes())
-    assert "64 × 48 and 30 × 20" in _refused(tmp_path / "sizes.zip")
+    assert "64 × 48 and 30 × 20 pixels" in _refused(tmp_path / "sizes.zip")
 
 
 def test_pixel_bomb_is_refused_before_it_is_decoded(tmp_path):
@@ -256,7 +255,7 @@ def test_damaged_frame_is_named(tmp_path):
 
 
 def test_masks_are_those_of_the_library(predictor, clip, followed):
-    expected = list(propagate_frames(clip.pictures(), _first_mask(), SharedFeatures.of(predictor)))
+    expected = list(propagate_frames(clip.pictures(), _first_mask(), predictor))
     assert len(followed.masks) == len(expected) == 6
     for number, labels in enumerate(expected):
         np.testing.assert_array_equal(followed.labels(number), labels)
@@ -273,13 +272,13 @@ def test_masks_are_those_of_the_library(predictor, clip, followed):
 )
 def test_masks_that_cannot_be_followed_are_refused(predictor, clip, mask, said):
     with pytest.raises(LabError, match=said):
-        begin("square", clip, mask, SharedFeatures.of(predictor), MODEL, Limits())
+        begin("square", clip, mask, predictor, MODEL, Limits())
 
 
 def test_resolution_beyond_the_patches_allowed_is_refused(clip):
-    source = SharedFeatures.of(AttentionPredictor(MODEL, size=640, precision="fp32", device="cpu"))
+    predictor = AttentionPredictor(MODEL, size=640, precision="fp32", device="cpu")
     with pytest.raises(LabError, match="more than the 400 allowed"):
-        begin("square", clip, _first_mask(), source, MODEL, Limits(max_patches=400))
+        begin("square", clip, _first_mask(), predictor, MODEL, Limits(max_patches=400))
 
 
 @given(st.lists(st.tuples(st.integers(0, MAX_OBJECTS), st.integers(1, 9)), min_size=1))
@@ -291,10 +290,10 @@ def test_runs_are_read_in_reading_order(runs):
 
 @pytest.mark.parametrize(
     "runs",
-    [[0], [0, 3], [0, 5], [-1, 4], [0, -4, 0, 8], [9, 4], []],
+    [[0], [0, 3], [0, 5], [-1, 4], [0, -4, 0, 8], [9, 4], [], [0.0, 4], [True, 4], "04", None, {"0": 4}],
 )
 def test_impossible_runs_are_refused(runs):
-    with pytest.raises(LabError, match="The mask that came from the page"):
+    with pytest.raises(LabError, match="The mask does not fit this image"):
         from_runs(runs, (2, 2))
 
 
@@ -302,14 +301,12 @@ def test_clips_are_named_by_content_in_bounded_memory(clip, tmp_path):
     limits = Limits(max_clips_mb=1, max_frames=6)
     here = Clips(limits, Pictures(limits))
     files = [_zip(tmp_path / f"{count}.zip", [f"{n}.png" for n in range(count)]) for count in (5, 6)]
-    first, second = (here.keep(file.read_bytes(), "mine.zip")[0] for file in files)
-    assert here.keep(files[1].read_bytes(), "theirs.zip")[0] == second != first
+    first, second = (here.keep(file, "mine.zip")[0] for file in files)
+    assert here.keep(files[1], "theirs.zip")[0] == second != first
     assert len(here.get(first).frames) == 5
     assert here.get(first).name == "clip", "what a visitor calls it is nobody else's"
     for size in range(60, 200, 20):  # each of them weighs more than the one before
-        here.keep(
-            _zip(tmp_path / "more.zip", [f"{n}.png" for n in range(6)], (4 * size, 5 * size)).read_bytes(), ""
-        )
+        here.keep(_zip(tmp_path / "more.zip", [f"{n}.png" for n in range(6)], (4 * size, 5 * size)), "more")
     for token in (first, "guessed", ""):
         with pytest.raises(NotHere, match="open it again"):
             here.get(token)
@@ -320,7 +317,7 @@ def test_first_frame_is_a_photograph_that_comes_back_with_its_clip(tmp_path):
     limits = Limits(max_frames=6)
     pictures = Pictures(limits)
     here = Clips(limits, pictures)
-    _, clip = here.keep(_zip(tmp_path / "a.zip", ["1.png", "2.png"]).read_bytes(), "a.zip")
+    _, clip = here.keep(_zip(tmp_path / "a.zip", ["1.png", "2.png"]), "a.zip")
     np.testing.assert_array_equal(pictures.read(here.photo_of(clip)), clip.picture(0))
     assert here.photo_of(clip) == here.photo_of(clip)
 
@@ -344,7 +341,7 @@ def test_header_of_giant_frames_is_refused_in_a_sentence(tmp_path):
 # ---- out
 
 
-def test_film_has_every_frame_done_with_its_objects_tinted(clip, followed, tmp_path):
+def test_overlay_webm_has_every_finished_frame_with_its_objects_tinted(clip, followed, tmp_path):
     (tmp_path / "overlay.webm").write_bytes(overlay_webm(followed))
     film = list(VideoFile(tmp_path / "overlay.webm"))
     assert len(film) == 6
@@ -360,8 +357,7 @@ def test_zip_is_a_davis_folder_from_which_the_library_computes_the_same(predicto
     sequence = davis.clip("square")
     first_mask = read_first_mask(sequence)
     pictures = [cv2.imread(str(frame))[..., ::-1].copy() for frame in sequence.frames]
-    source = SharedFeatures.of(predictor)
-    for number, labels in enumerate(propagate_frames(pictures, first_mask, source)):
+    for number, labels in enumerate(propagate_frames(pictures, first_mask, predictor)):
         found = read_labels(tmp_path / "Annotations/480p/square" / f"{number:05d}.png")
         assert (found == labels).mean() > 0.99  # another JPEG decoder may round otherwise
         np.testing.assert_array_equal(found, followed.labels(number))
@@ -420,4 +416,4 @@ def test_black_and_white_annotations_are_one_object_and_damaged_ones_are_named(t
             archive.writestr("Annotations/1.png", buffer.getvalue() or content)
     clip = clips.read(tmp_path / "white.zip", SMALL)
     np.testing.assert_array_equal(from_runs(clip.marked, (48, 64)), white // 255)
-    assert "1.png among the Annotations" in _refused(tmp_path / "damaged.zip")
+    assert "1.png in the folder Annotations" in _refused(tmp_path / "damaged.zip")

@@ -1,4 +1,4 @@
-"""Logs of training runs: read while they grow, thinned to a screen's width, honest about what is broken."""
+"""Logs of training runs: read while they grow, reduced to the width of a screen, with their faults."""
 
 import json
 import math
@@ -19,19 +19,21 @@ from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
 from app.runs import (
-    CHECKPOINTS_OFFERED,
+    CHARTS,
     EMBEDDED_LOG,
-    LIVE_FOR,
+    LIVE_SECONDS,
+    MAX_CHECKPOINTS,
     Curve,
     Curves,
     GrowingLog,
     Runs,
+    chart_table,
     checkpoint_file,
+    status_text,
+    warnings_text,
 )
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.predictor import AttentionPredictor
-
-create_app = TestClient = None  # its tests move with the tab
 
 MODEL = "random:vit_tiny/16"
 BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
@@ -183,37 +185,53 @@ def test_runs_are_folders_with_a_log_and_the_embedded_models_comes_last(tmp_path
     assert "begun-later" in Runs(tmp_path).all()
 
 
-def test_embedded_models_log_ships_and_draws_every_quantity_of_the_paper():
-    told = Runs(None).told("embedded")
-    assert told["broken"] == 0
-    assert told["notFinite"] == {}
-    assert {"loss", "teacher_entropy", "kl", "ln_k", "knn_teacher", "knn_student"} <= {
-        name for name, curve in told["curves"].items() if curve["steps"]
-    }
+def test_embedded_log_has_every_plotted_quantity():
+    status = Runs(None).status("embedded")
+    assert (status.curves.broken, status.curves.not_finite) == (0, {})
+    for chart in CHARTS:
+        assert set(chart_table(chart, [status])["curve"]) == set(chart.curves.values())
     assert EMBEDDED_LOG.stat().st_size < 1_000_000
-    assert [checkpoint["model"] for checkpoint in told["checkpoints"]] == ["random:embedded", "embedded"]
+    assert [one.model for one in status.checkpoints] == ["random:embedded", "embedded"]
 
 
-def test_run_tells_steps_done_and_planned(tmp_path: Path):
+def test_status_has_finished_and_planned_steps(tmp_path: Path):
     write_run(tmp_path / "run", range(12))
-    told = Runs(tmp_path).told("run")
-    assert (told["steps"], told["planned"], told["state"]) == (12, 30, "live")
+    status = Runs(tmp_path).status("run")
+    assert (status.steps, status.planned, status.state) == (12, 30, "live")
     write_run(tmp_path / "without", range(12), recipe=None)
-    assert Runs(tmp_path).told("without")["planned"] is None
+    assert Runs(tmp_path).status("without").planned is None
 
 
-def test_run_that_is_written_no_more_stops_being_live_and_the_page_hears_of_it(tmp_path: Path):
+def test_status_without_new_lines_changes_from_live_to_stopped(tmp_path: Path):
     folder = write_run(tmp_path / "run", range(3))
-    client = TestClient(create_app(Lab(Models(MODEL, tmp_path), Limits(), 64), ["testserver"]))
-    told = client.get("/api/runs/run").json()
-    assert told["state"] == "live"
-    long_ago = time.time() - 2 * LIVE_FOR
+    runs = Runs(tmp_path)
+    live = runs.status("run")
+    assert status_text(live) == "Live, last line 0 s ago · 3 of 30 steps"
+    long_ago = time.time() - 2 * LIVE_SECONDS
     os.utime(folder / "log.jsonl", (long_ago, long_ago))
-    told = client.get("/api/runs/run", params={"version": told["version"]}).json()  # not 204: there is news
-    assert told["state"] == "stopped"
+    stopped = runs.status("run")
+    assert status_text(stopped) == "Stopped: no line for 4 min · 3 of 30 steps"
+    assert live.version != stopped.version
     with (folder / "log.jsonl").open("ab") as file:
         file.write(b"".join(line(step, loss=1.0) for step in range(3, 30)))
-    assert client.get("/api/runs/run").json()["state"] == "finished"
+    assert status_text(runs.status("run")) == "Finished · 30 of 30 steps"
+
+
+def test_chart_table_with_log_scales_drops_values_that_are_not_positive(tmp_path: Path):
+    folder = write_run(tmp_path / "run", range(0))
+    losses = {0: 10, 9: -1, 99: 100}
+    (folder / "log.jsonl").write_bytes(b"".join(line(step, loss=loss) for step, loss in losses.items()))
+    table = chart_table(CHARTS[0], [Runs(tmp_path).status("run")], log_steps=True, log_values=True)
+    assert table["step"].tolist() == [0, 2]
+    assert table["value"].tolist() == [1, 2]
+
+
+def test_chart_table_of_several_runs_names_the_run(tmp_path: Path):
+    for name in ("first", "second"):
+        write_run(tmp_path / name, range(3))
+    runs = Runs(tmp_path)
+    table = chart_table(CHARTS[0], [runs.status("first"), runs.status("second")])
+    assert set(table["curve"]) == {"first: Loss", "second: Loss"}
 
 
 def collapsing(*kls: float) -> bytes:
@@ -226,47 +244,54 @@ def collapsing(*kls: float) -> bytes:
 def test_collapse_is_said_in_words(tmp_path: Path, kl: float):
     folder = write_run(tmp_path / "run", range(0))
     (folder / "log.jsonl").write_bytes(collapsing(kl))
-    told = Runs(tmp_path).told("run")
-    assert "collapse to the uniform output" in told["warning"]
-    assert told["warnings"] == [{"step": 0, "message": told["warning"]}]
+    status = Runs(tmp_path).status("run")
+    assert "collapse to the uniform output" in warnings_text(status)
+    assert status.curves.warnings == [(0, status.curves.warning)]
     (folder / "log.jsonl").write_bytes(line(0, teacher_entropy=3.0, kl=1.0, ln_k=math.log(1024)))
-    assert Runs(tmp_path).told("run")["warning"] is None
+    assert warnings_text(Runs(tmp_path).status("run")) == ""
 
 
 def test_every_new_cause_is_warned_of_once_and_what_passed_is_no_longer_so(tmp_path: Path):
     folder = write_run(tmp_path / "run", range(0))
     (folder / "log.jsonl").write_bytes(collapsing(2.0, 0.01, 0.02, 0.03, 2.0, 0.01, 2.0))
-    told = Runs(tmp_path).told("run")
-    assert [warning["step"] for warning in told["warnings"]] == [100, 500]
-    assert told["warning"] is None
-    assert "collapse to the uniform output" in told["warnings"][0]["message"]
+    curves = Runs(tmp_path).status("run").curves
+    assert [step for step, _ in curves.warnings] == [100, 500]
+    assert curves.warning is None
+    assert "collapse to the uniform output" in curves.warnings[0][1]
 
 
 def test_warning_in_the_log_itself_is_told(tmp_path: Path):
     folder = write_run(tmp_path / "run", range(5))
     with (folder / "log.jsonl").open("ab") as file:
         file.write(json.dumps({"step": 5, "warning": "rank 3 of 64: raise the temperature"}).encode() + b"\n")
-    told = Runs(tmp_path).told("run")
-    assert told["warnings"] == [{"step": 5, "message": "rank 3 of 64: raise the temperature"}]
+    curves = Runs(tmp_path).status("run").curves
+    assert curves.warnings == [(5, "rank 3 of 64: raise the temperature")]
 
 
-def test_missing_log_is_an_error_that_names_no_path(tmp_path: Path):
-    client = TestClient(create_app(Lab(Models(MODEL, tmp_path), Limits(), 64), ["testserver"]))
-    for name in ("none", "..", "%2e%2e%2fetc", "a%00b"):
-        answer = client.get(f"/api/runs/{name}")
-        assert answer.status_code in (404, 422)
-        assert str(tmp_path) not in answer.text
+@pytest.mark.parametrize("name", ["none", "..", "../etc", "a\0b", None, ["run"], 3])
+def test_status_of_unknown_run_is_refused_without_a_path(tmp_path: Path, name: object):
+    with pytest.raises(NotHere) as caught:
+        Runs(tmp_path).status(name)
+    assert str(tmp_path) not in str(caught.value)
 
 
-def test_page_hears_nothing_while_a_log_stands_still(tmp_path: Path):
+def test_version_changes_only_with_the_log(tmp_path: Path):
     folder = write_run(tmp_path / "run", range(3))
-    client = TestClient(create_app(Lab(Models(MODEL, tmp_path), Limits(), 64), ["testserver"]))
-    told = client.get("/api/runs/run").json()
-    assert client.get("/api/runs/run", params={"version": told["version"]}).status_code == 204
+    runs = Runs(tmp_path)
+    version = runs.status("run").version
+    assert runs.status("run").version == version
     with (folder / "log.jsonl").open("ab") as file:
         file.write(line(3, loss=3.0))
-    assert client.get("/api/runs/run", params={"version": told["version"]}).json()["steps"] == 4
-    assert [run["name"] for run in client.get("/api/runs").json()["runs"]] == ["run", "embedded"]
+    assert runs.status("run").version != version
+    assert runs.status("run").steps == 4
+
+
+def test_warnings_text_reports_values_that_are_not_finite_and_broken_lines(tmp_path: Path):
+    folder = write_run(tmp_path / "run", range(2))
+    with (folder / "log.jsonl").open("ab") as file:
+        file.write(line(2, loss=math.nan) + b"{\n")
+    text = warnings_text(Runs(tmp_path).status("run"))
+    assert text == "**In this log loss was not finite once, 1 line could not be read.**"
 
 
 # --- checkpoints
@@ -283,7 +308,7 @@ def grown(tmp_path: Path) -> SimpleNamespace:
 
 
 def test_milestone_is_seen_by_its_own_weights(grown: SimpleNamespace, encode):
-    names = [checkpoint["model"] for checkpoint in grown.runs.told("run")["checkpoints"]]
+    names = [one.model for one in grown.runs.status("run").checkpoints]
     assert names == ["run@0", "run@20"]
     seen = []
     for name, step in zip(names, (0, 20), strict=True):
@@ -300,7 +325,7 @@ def test_milestone_is_seen_by_its_own_weights(grown: SimpleNamespace, encode):
 def test_newest_checkpoint_has_a_name_that_a_later_one_does_not_share(grown: SimpleNamespace, encode):
     newest = grown.folder / "checkpoint.pt"
     (grown.folder / "step-00000020.pt").rename(newest)
-    name = grown.runs.told("run")["checkpoints"][-1]["model"]
+    name = grown.runs.status("run").checkpoints[-1].model
     assert checkpoint_file(name, grown.runs.folder) == newest
     save_milestone(grown.folder, 40, seed=3)
     (grown.folder / "step-00000040.pt").replace(newest)
@@ -321,7 +346,7 @@ def test_many_checkpoints_are_thinned_with_the_first_and_the_last_kept(tmp_path:
     folder = write_run(tmp_path / "run", range(1))
     for step in range(0, 30_000, 100):
         (folder / f"step-{step:08d}.pt").touch()
-    steps = [checkpoint["step"] for checkpoint in Runs(tmp_path).told("run")["checkpoints"]]
-    assert len(steps) == CHECKPOINTS_OFFERED
+    steps = [one.step for one in Runs(tmp_path).status("run").checkpoints]
+    assert len(steps) == MAX_CHECKPOINTS
     assert (steps[0], steps[-1]) == (0, 29_900)
     assert steps == sorted(set(steps))
