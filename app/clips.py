@@ -129,6 +129,8 @@ def _unreadable_as(sentence: str) -> Iterator[None]:
     """Convert exceptions for damaged files to a `LabError`."""
     try:
         yield
+    except LabError:
+        raise
     except _UNREADABLE as error:
         raise LabError(sentence) from error
 

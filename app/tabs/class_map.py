@@ -63,7 +63,7 @@ def build(shared: Shared) -> None:
     name.input(
         open_map, name, [opened, search, thumbnails, facts], trigger_mode="always_last", **LIGHT
     ).success(None, opened, None, js="(map) => lab('class-map').openMap(map)", **LIGHT)
-    view.place(
+    view.shown(
         fairness.in_turn(place, prepare),
         [shared.photo, name],
         view,
@@ -74,7 +74,7 @@ def build(shared: Shared) -> None:
     )
     search.input(None, search, None, js="(index) => lab('class-map').goTo(index)", **LIGHT)
     thumbnails.input(None, thumbnails, None, js="(on) => lab('class-map').showPictures(on)", **LIGHT)
-    shared.save(table, lambda chosen: _table(shared, chosen), [name])
+    shared.save(table, lambda chosen: _table(shared, chosen), 'lab("class-map")?.map.name')
 
 
 def placed(shared: Shared, photo: Any, chosen: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from app.errors import LabError, NotHere
 from app.example_clips import EXAMPLES
 from app.following import COLORS, Following, from_runs
 from app.photos import clean_name, thumbnail
-from app.shared import LIGHT, PRIVATE, Shared, split
+from app.shared import LIGHT, PRIVATE, Shared, field_of, split
 from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
 from segmentation.export import palette
@@ -96,7 +96,7 @@ def build(shared: Shared) -> None:
     )
     del opened
     clip.change(lambda name: _open(shared, name), clip, [view, facts], trigger_mode="always_last", **LIGHT)
-    view.encode(
+    view.shown(
         fairness.in_turn(
             lambda name, model, size: _encode(shared, name, model, size),
             lambda name, model, size: shared.lab.models.ready(model),
@@ -116,7 +116,7 @@ def build(shared: Shared) -> None:
         js="(tool, reach, brush) => lab('film')?.set({ tool, reach, brush })",
         **LIGHT,
     )
-    view.change(None, None, tool, js="() => lab('film').tool", **LIGHT)
+    view.edited(None, None, tool, js="() => lab('film').tool", **LIGHT)
 
     async def follow(
         marking: Any, name: str, model: str, size: int, request: gr.Request
@@ -139,9 +139,8 @@ def build(shared: Shared) -> None:
     for file, button in files.items():
         shared.save(
             button,
-            lambda name, seen, file=file: _file(shared, name, seen, file),
-            [clip, view],
-            js="(name) => [name, lab('film').request]",
+            partial(_file, shared, file),
+            'lab("film")?.request',
         )
 
 
@@ -247,18 +246,17 @@ def _facts(clip: Clip) -> str:
     )
 
 
-def _file(shared: Shared, name: Any, seen: Any, file: str) -> tuple[str, bytes]:
+def _file(shared: Shared, file: str, seen: Any) -> tuple[str, bytes]:
     """Write a download with the frames that the page has shown: the server may have finished more."""
-    _, title = split(name)
-    if not isinstance(seen, dict) or not isinstance(seen.get("id"), str) or type(seen.get("done")) is not int:
+    identity, title = field_of(seen, "id"), clean_name(field_of(seen, "name"))
+    done = seen.get("done")
+    if not identity or type(done) is not int or done < 1:
         raise LabError("Nothing is tracked yet: mark an object and track it first.")
-    if not seen["id"] or seen["done"] < 1:
-        raise LabError("Nothing is tracked yet: mark an object and track it first.")
-    found = shared.lab.clips.following(seen["id"])
+    found = shared.lab.clips.following(identity)
     if not found.masks:
         raise NotHere("Nothing is tracked yet: wait for the first frame.")
     clip = replace(found.clip, name=found.token if found.token in EXAMPLES else title or "clip")
-    named = replace(found, clip=clip, masks=found.masks[: seen["done"]])
+    named = replace(found, clip=clip, masks=found.masks[:done])
     return f"{clip.stem}-{file}", clip_files.FILES[file](named)
 
 

@@ -61,8 +61,8 @@ def track(lab: Lab) -> Callable[..., list[dict[str, Any]]]:
     return run
 
 
-def marked(clip: str, **changed: Any) -> dict[str, Any]:
-    return {"clip": clip, "run": 3, "runs": RUNS} | changed
+def marked(token: str, **changed: Any) -> dict[str, Any]:
+    return {"clip": token, "run": 3, "runs": RUNS} | changed
 
 
 def test_tracked_reports_progress_after_every_frame(lab, clip, track):
@@ -119,7 +119,7 @@ def test_download_holds_the_frames_that_the_page_has_shown(lab, clip, track):
     identity = track(marked(clip), clip)[-1]["id"]
     shared = SimpleNamespace(lab=lab)
     for seen, held in ((2, 2), (99, 4)):
-        name, content = video._file(shared, f"{clip}/mine.png", {"id": identity, "done": seen}, "davis.zip")
+        name, content = video._file(shared, "davis.zip", {"id": identity, "done": seen, "name": "mine.png"})
         assert name == "mine-davis.zip"
         assert (
             content.count(b"Annotations/480p/mine/0000") == 2 * held
@@ -127,11 +127,18 @@ def test_download_holds_the_frames_that_the_page_has_shown(lab, clip, track):
 
 
 @pytest.mark.parametrize(
-    "seen", [None, {}, {"id": "", "done": 0}, {"id": 3, "done": 1}, {"id": "guessed", "done": 1}]
+    "seen",
+    [
+        None,
+        {},
+        {"id": "", "done": 0, "name": "a"},
+        {"id": 3, "done": 1, "name": "a"},
+        {"id": "guessed", "done": 1, "name": "a"},
+    ],
 )
 def test_download_of_unknown_result_is_refused(lab, clip, seen):
     with pytest.raises(LabError):
-        video._file(SimpleNamespace(lab=lab), clip, seen, "masks.json")
+        video._file(SimpleNamespace(lab=lab), "masks.json", seen)
 
 
 def test_limits_in_words_names_every_limit():

@@ -2,7 +2,7 @@
 //
 // Props: `map`, the first map, is { name, address, sprite } or { name, data, sprite }; `openMap` shows another. `value` is
 // that of an attention view, of which only `photo` is used; `placed` is { map, photo, name, x, y, neighbours, highlight }
-// or null. Emits "place" when another image or map is visible and needs a position.
+// or null. Emits "shown" when another image or map is visible and needs a position.
 
 import { style } from "./dom.js";
 import { Gestures, zoomed } from "./gestures.js";
@@ -148,7 +148,7 @@ export class ClassMapView {
     if (photo && asked !== this.asked) {
       this.asked = asked;
       this.place(null);
-      this.emit("place", { photo });
+      this.emit("shown", { photo });
     }
     const answer = JSON.stringify(placed ?? null);
     if (answer === this.answered || !placed || placed.photo !== photo || placed.map !== map.name) return;

@@ -2,8 +2,8 @@
 //
 // Props: `value` is { clip, name, width, height, count, fps, note, marked, colors, palette } and either `frames`, the
 // address of the frames, or `pictures` and `masks`, the frames and run lengths themselves; `encoding` is the value of an
-// attention view for the first frame; `following` is { run, id, done, left, state }. Emits "encode" when the first frame
-// needs an encoding and "change" when a key chooses a tool.
+// attention view for the first frame; `following` is { run, id, done, left, state }. Emits "shown" when the first frame
+// needs an encoding and "edited" when a key chooses a tool.
 
 import { css } from "../maths/format.js";
 import { outlinePath } from "../maths/labels.js";
@@ -143,7 +143,7 @@ export class FilmView {
     if (!this.clip) return;
     if (this.stale && !this.clip.pictures) {
       this.stale = false;
-      this.emit("encode", { clip: this.clip.clip });
+      this.emit("shown", { clip: this.clip.clip });
     }
     this.encode();
     if (following && following.run === this.run?.run) this.proceed(following);
@@ -228,7 +228,7 @@ export class FilmView {
 
   /** What the downloads need: the frames that this page has seen. */
   get request() {
-    return { id: this.run?.id ?? "", done: this.run?.done ?? 0 };
+    return { id: this.run?.id ?? "", done: this.run?.done ?? 0, name: this.clip?.name ?? "clip" };
   }
 
   /** @param {any} answer */
@@ -320,7 +320,7 @@ export class FilmView {
     const tool = TOOLS[key.toLowerCase()];
     if (tool) {
       this.set({ tool });
-      this.emit("change", { tool });
+      this.emit("edited", { tool });
     } else if (this.painting.objects.includes(Number(key))) this.edit(() => (this.painting.active = Number(key)));
     else return false;
     return true;
