@@ -1,0 +1,172 @@
+"""Class map in a real browser: every way to move, find, choose and place."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from app.class_maps import SHIPPED
+from dino_model.class_map import files as class_map_files
+
+NAME = "caltech101"
+VIEW = "lab('class-map')"
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """The map that the page shows first."""
+    return class_map_files.read(SHIPPED / NAME)
+
+
+def show(page):
+    """The tab with the example placed."""
+    page.get_by_role("tab", name="Class map").click()
+    page.wait_for_selector("#class-map .lab-view[data-token=kitten]", timeout=60_000)
+    return page
+
+
+@pytest.fixture
+def board(page):
+    """The tab without a selection."""
+    show(page).locator(".map-close").click()
+    return page
+
+
+def state(page, what: str):
+    """Something of the view, as plain data."""
+    return page.evaluate(f"() => {{ const view = {VIEW}; return {what}; }}")
+
+
+def place_of(page, index: int) -> dict[str, float]:
+    return state(page, f"view.at(view.points[{index}])")
+
+
+def index_of(drawn, key: str) -> int:
+    return [point.key for point in drawn.classes].index(key)
+
+
+def neighbors(page) -> list[str]:
+    return page.locator(".map-chosen .map-class > span:not(.map-soft)").all_inner_texts()
+
+
+def expected_neighbors(drawn, index: int) -> list[str]:
+    return [drawn.classes[other].name for other, _ in drawn.classes[index].neighbours]
+
+
+def test_map_shows_all_classes_and_its_quality(board, drawn, lab):
+    assert state(board, "view.points.length") == len(drawn.classes)
+    assert str(drawn.overlap) in board.locator("#tabs .facts").locator("visible=true").inner_text()
+    places = [place_of(board, index) for index in range(len(drawn.classes))]
+    box = board.locator("#class-map canvas").bounding_box()
+    assert all(0 < place["x"] < box["width"] and 0 < place["y"] < box["height"] for place in places)
+    lab.screenshot(board, "class-map")
+
+
+def test_pointing_names_a_class_and_a_click_lists_its_neighbors(board, drawn):
+    index = index_of(drawn, "accordion")
+    canvas = board.locator("#class-map canvas")
+    canvas.hover(position=place_of(board, index))
+    tip = board.locator(".map-tip")
+    tip.wait_for()
+    assert tip.locator("strong").inner_text() == "accordion"
+    assert "tool, device, 55 images" in tip.inner_text()
+    canvas.click(position=place_of(board, index))
+    assert neighbors(board) == expected_neighbors(drawn, index)
+    distance = board.locator(".map-chosen .map-class .map-soft").first.inner_text()
+    assert distance == f"{drawn.classes[index].neighbours[0][1]:.3f}"
+    board.locator(".map-chosen li button").first.click()
+    nearest = drawn.classes[index].neighbours[0][0]
+    assert board.locator(".map-chosen h3").inner_text() == drawn.classes[nearest].name
+    board.locator(".map-close").click()
+    assert board.locator(".map-chosen").is_hidden()
+
+
+def test_search_finds_classes_by_part_of_a_name_or_group(board):
+    search = board.get_by_label("Find a class or group")
+    search.fill("CROCO")
+    options = board.get_by_role("option")
+    expect(options).to_have_text(
+        ["crocodile · fish, reptile, amphibian", "crocodile, head · fish, reptile, amphibian"]
+    )
+    options.first.click()
+    expect(board.locator(".map-chosen h3")).to_have_text("crocodile")
+
+
+def test_legend_hides_groups_and_shows_them_again(board, drawn):
+    index = index_of(drawn, "airplanes")
+    toggle = board.locator(".map-legend button", has_text="vehicle")
+    assert toggle.locator("path").count() == 1  # a shape in addition to the color
+    toggle.click()
+    expect(toggle).to_have_attribute("aria-pressed", "false")
+    expect(toggle).to_be_focused()
+    assert not state(board, f"view.visible({index})")
+    board.locator(".map-all").click()
+    assert state(board, f"view.visible({index})")
+
+
+def test_wheel_and_buttons_zoom_and_dragging_pans(board):
+    box = board.locator("#class-map canvas").bounding_box()
+    before = state(board, "view.view")
+    fixed = {"x": 200, "y": 150}
+    point = [(fixed["x"] - before["left"]) / before["scale"], (before["top"] - fixed["y"]) / before["scale"]]
+    board.mouse.move(box["x"] + fixed["x"], box["y"] + fixed["y"])
+    board.mouse.wheel(0, -400)
+    board.wait_for_function(f"(scale) => {VIEW}.view.scale > scale", arg=before["scale"])
+    assert state(board, f"view.at({{x: {point[0]}, y: {point[1]}}})") == pytest.approx(fixed, abs=0.5)
+    zoomed = state(board, "view.view")
+    board.mouse.down()
+    board.mouse.move(box["x"] + 260, box["y"] + 190, steps=4)
+    board.mouse.up()
+    moved = state(board, "view.view")
+    assert (moved["left"] - zoomed["left"], moved["top"] - zoomed["top"]) == pytest.approx((60, 40), abs=1)
+    assert board.locator(".map-chosen").is_hidden()  # a drag selects nothing
+    board.get_by_role("button", name="Show all").locator("visible=true").first.click()
+    assert state(board, "view.view.scale") == pytest.approx(before["scale"])
+
+
+def test_keyboard_moves_selects_zooms_and_clears(board, drawn):
+    board.locator("#class-map canvas").focus()
+    board.keyboard.press("ArrowRight")
+    first = state(board, "view.hovered")
+    board.keyboard.press("ArrowRight")
+    second = state(board, "view.hovered")
+    assert place_of(board, second)["x"] > place_of(board, first)["x"]
+    assert drawn.classes[second].name in board.locator(".map-spoken").inner_text()
+    board.keyboard.press("Enter")
+    assert neighbors(board) == expected_neighbors(drawn, second)
+    scale = state(board, "view.view.scale")
+    board.keyboard.press("+")
+    assert state(board, "view.view.scale") > scale
+    board.keyboard.press("0")
+    assert state(board, "view.view.scale") == pytest.approx(scale)
+    board.keyboard.press("Escape")
+    assert board.locator(".map-chosen").is_hidden()
+
+
+def test_chosen_image_is_placed_at_the_mean_of_its_neighbors(page, lab):
+    show(page)
+    assert not any(state(page, "view.points.map((_, index) => view.faint(index))"))  # nobody chose kitten
+    page.locator("#strip .gallery-item").nth(2).click()
+    page.wait_for_selector("#class-map .lab-view[data-token=komodo]", timeout=60_000)
+    assert "At the mean position of its 10 nearest classes" in page.locator(".map-chosen p").inner_text()
+    assert sum(state(page, "view.points.map((_, index) => view.faint(index))")) == 101 - 10
+    placed = state(page, "view.placed")
+    for axis in ("x", "y"):
+        values = state(page, f"view.neighbours.map((index) => view.points[index].{axis})")
+        assert placed[axis] == pytest.approx(sum(values) / 10)
+    lab.screenshot(page, "class-map-placed")
+
+
+def test_table_is_the_map(board, drawn):
+    with board.expect_download(timeout=60_000) as download:
+        board.get_by_role("button", name="Table (CSV)").click()
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    assert [row["name"] for row in rows] == [point.name for point in drawn.classes]
+
+
+def test_phone_has_no_horizontal_scroll(open_page, lab):
+    page = show(open_page(390, 844, has_touch=True, color_scheme="dark"))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    lab.screenshot(page, "class-map-phone")
