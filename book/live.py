@@ -21,7 +21,7 @@ from app import example_clips
 from app.class_maps import GROUP_COLORS
 from app.clips import runs_of
 from app.following import COLORS
-from app.palette import colors
+from app.views import attention_value
 from book.gather import BookError
 from book.paper_map import ROOT
 from dino_model import photographs, quantities
@@ -54,7 +54,6 @@ def makers() -> dict[str, Callable[[], Data]]:
         "classes": classes,
         "collapse": collapse,
         "video": video,
-        "colors": colors,
     }
 
 
@@ -105,6 +104,7 @@ def bundle(target: Path) -> None:
     if not esbuild.exists():
         raise BookError("esbuild is missing: `npm ci` installs it (make node brings npm)")
     options = ["--bundle", "--format=iife", "--minify", "--loader:.css=text", f"--outfile={target}"]
+    options.append('--define:import.meta.url="bundle:/"')  # styles are part of the bundle
     made = subprocess.run(
         [esbuild, BUNDLE, *options, "--log-level=warning"], capture_output=True, text=True, check=False
     )
@@ -123,30 +123,21 @@ def photograph(name: str, model: str) -> Data:
     """
     picture = photographs.picture(name)
     predictor = AttentionPredictor(model, size=SIZE, precision="fp32")
-    predictor.set_image(picture)
-    block = np.stack(predictor.queries_keys())  # [2, heads, tokens, dim], float16
-    if block.nbytes > LARGEST:
-        raise BookError(
-            f"queries and keys of {name} take {block.nbytes:,} bytes, expected at most {LARGEST:,}"
-        )
-    rows, columns = predictor.grid
-    keys = key_features(block[1], predictor.prefix_tokens, (rows, columns))
+    value = attention_value(predictor, picture, name=name)
+    block = predictor.blocks - 1
+    queries, keys = predictor.queries_keys()
+    if (size := queries.nbytes + keys.nbytes) > LARGEST:
+        raise BookError(f"queries and keys of {name} take {size:,} bytes, expected at most {LARGEST:,}")
+    features = key_features(keys, predictor.prefix_tokens, predictor.grid)
+    colors = quantities.principal_colors(features).astype("<f4")
     y, x = photographs.pin(name)
-    return {
-        "name": name,
+    return value | {
+        "token": f"{name} {model}",
         "credit": photographs.credit(name),
         "picture": address(picture),
-        "width": picture.shape[1],
-        "height": picture.shape[0],
-        "rows": rows,
-        "columns": columns,
-        "heads": predictor.heads,
-        "blocks": predictor.blocks,
-        "prefix": predictor.prefix_tokens,
         "random": model.startswith("random:"),
         "pin": [(x + 0.5) / picture.shape[1], (y + 0.5) / picture.shape[0]],
-        "block": base64.b64encode(block.tobytes()).decode(),
-        "colors": np.rint(255 * quantities.principal_colors(keys)).astype(int).ravel().tolist(),
+        "arrays": value["arrays"] | {f"key-pca/{block}": base64.b64encode(colors.tobytes()).decode()},
     }
 
 

@@ -1,16 +1,16 @@
-// The live figures of the book: each element .live of a page gets the one it names. They are the page's own widgets and
+// The live figures of the book: each element .live of a page gets the one it names. They are the page's own views and
 // arithmetic, bundled by `make docs` into one classic script, over data that other scripts have left in
 // `window.dinoFigures`: on a disk there is no server to ask.
 
-import chart from "../../app/static/widgets/chart.css";
-import page from "../../app/static/page.css";
+import map from "../../app/static/views/class_map.css";
+import views from "../../app/static/views/views.css";
 import figures from "./figures.css";
 import { classes } from "./classes.js";
 import { collapse } from "./collapse.js";
 import { compare, heads, point } from "./maps.js";
 import { video } from "./video.js";
 
-const FIGURES = /** @type {Record<string, (root: HTMLElement, data: any) => void>} */ ({
+const FIGURES = /** @type {Record<string, (root: HTMLElement, data: any) => Promise<void>>} */ ({
   heads,
   point,
   compare,
@@ -18,19 +18,15 @@ const FIGURES = /** @type {Record<string, (root: HTMLElement, data: any) => void
   collapse,
   video,
 });
-// In a shadow tree the page's style is the figure's own and nobody else's.
-const STYLE = [page, chart, figures]
-  .join("\n")
-  .replaceAll(":root", ":host")
-  .replace(/^body \{/m, ".live-body {");
+// In a shadow tree the style of the views is the figure's own and nobody else's.
+const STYLE = [figures, views, map].join("\n").replaceAll(":root", ":host");
 
 for (const place of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".live"))) {
   const shadow = place.attachShadow({ mode: "open" });
   const style = document.createElement("style");
   style.textContent = STYLE;
   const root = document.createElement("div");
-  root.className = "lab live-root";
+  root.className = "live-root";
   shadow.append(style, root);
-  FIGURES[place.dataset.figure ?? ""](root, /** @type {any} */ (window).dinoFigures);
-  place.dataset.ready = "";
+  FIGURES[place.dataset.figure ?? ""](root, /** @type {any} */ (window).dinoFigures).then(() => (place.dataset.ready = ""));
 }

@@ -1,40 +1,32 @@
 // A clip, and the objects of its first frame carried along: the slider goes from frame to frame.
 
-import { find } from "../../app/static/dom.js";
 import { fromRuns } from "../../app/static/maths/painting.js";
-import { html, render } from "../../app/static/vendor/lit-html.js";
-import { PatchCanvas } from "../../app/static/widgets/paint.js";
+import { el } from "../../app/static/views/dom.js";
+import { PatchCanvas } from "../../app/static/views/paint.js";
 
 /** @param {HTMLElement} root @param {any} data */
-export function video(root, { video: clip }) {
+export async function video(root, { video: clip }) {
   const { width, height, frames, masks, colors } = clip;
-  render(
-    html`
-      <div class="lab-stage" style=${`--ratio: ${width / height}; --opacity: 0.6`}>
-        <div class="lab-sheet">
-          <img class="lab-photo" alt="" />
-          <canvas class="lab-map" aria-hidden="true"></canvas>
-        </div>
-      </div>
-      <div class="live-row">
-        <label>Frame <input type="range" min="0" max=${frames.length - 1} value="0" /> <output></output></label>
-        <label><input type="checkbox" checked /> masks</label>
-      </div>
-      <p>The first frame's masks are given; every later patch takes the label of the patches most like it in the frames before.</p>
-    `,
-    root,
-  );
-  const [slider, shown] = /** @type {HTMLInputElement[]} */ ([...root.querySelectorAll("input")]);
-  const canvas = new PatchCanvas(find(root, "canvas"));
-  canvas.resize(height, width);
+  const photo = el("img", { class: "lab-photo", alt: "" });
+  const map = el("canvas", { class: "lab-map", "aria-hidden": "true" });
+  const canvas = new PatchCanvas(/** @type {HTMLCanvasElement} */ (map));
+  const output = el("output");
   const go = () => {
     const number = Number(slider.value);
-    Object.assign(find(root, "img"), { src: frames[number], alt: `Frame ${number + 1} of the clip` });
-    find(root, "output").textContent = `${number + 1} of ${frames.length}`;
+    Object.assign(photo, { src: frames[number], alt: `Frame ${number + 1} of the clip` });
+    output.textContent = `${number + 1} of ${frames.length}`;
     if (shown.checked) canvas.labels(fromRuns(masks[number], width * height), colors);
     else canvas.clear();
   };
-  for (const control of [slider, shown]) control.addEventListener("input", go);
+  const slider = el("input", { type: "range", min: 0, max: frames.length - 1, value: 0, oninput: go });
+  const shown = el("input", { type: "checkbox", checked: true, oninput: go });
+  const ratio = `--ratio: ${width / height}; --opacity: 0.6`;
+  root.replaceChildren(
+    el("div", { class: "lab-view" }, el("div", { class: "lab-stage", style: ratio }, el("div", { class: "lab-sheet" }, photo, map))), // prettier-ignore
+    el("div", { class: "live-row" }, el("label", {}, "Frame ", slider, " ", output), el("label", {}, shown, " masks")),
+    el("p", {}, "The masks of the first frame are given. Every later patch takes the label of the most similar patches in the frames before."),
+  );
+  canvas.resize(height, width);
   go();
   Object.assign(root, { canvas });
 }

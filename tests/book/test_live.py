@@ -23,14 +23,15 @@ def test_a_photograph_brings_the_queries_and_keys_of_the_last_block_in_float16()
     told = live.photograph("sheep", "random:embedded")
     predictor = AttentionPredictor("random:embedded", size=live.SIZE, precision="fp32")
     predictor.set_image(photographs.picture("sheep"))
-    block = np.frombuffer(base64.b64decode(told["block"]), np.float16).reshape(2, predictor.heads, -1, 32)
+    content = {key: base64.b64decode(text) for key, text in told["arrays"].items()}
+    block = np.frombuffer(content["blocks/5"], np.float16).reshape(2, predictor.heads, -1, 32)
     queries, keys = (part.astype(np.float32) for part in block)
     logits = queries[:, :1] @ keys.transpose(0, 2, 1) / np.sqrt(32)
     attention = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     ours = attention[:, 0, told["prefix"] :].reshape(-1, told["rows"], told["columns"])
     np.testing.assert_allclose(ours, predictor.cls_attention(), atol=2e-4)
     colors = principal_colors(key_features(block[1], told["prefix"], predictor.grid))
-    np.testing.assert_allclose(np.array(told["colors"]) / 255, colors.ravel(), atol=0.003)
+    np.testing.assert_allclose(np.frombuffer(content["key-pca/5"], np.float32), colors.ravel(), atol=1e-3)
     assert told["random"]
     assert block.nbytes <= live.LARGEST
 

@@ -57,17 +57,14 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def server(browser: Any) -> Iterator[SimpleNamespace]:
-    """A page with an untrained model, in fp32 on the CPU, asked for at a port that is taken."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        options = f"--model {MODEL} --size {SIZE} --port {port} --precision fp32 --device cpu --engine torch"
-        with serving(
-            *options.split(), env={"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}
-        ) as page:
-            yield SimpleNamespace(address=page.address + "/", port_asked_for=port, log=page.log)
-            assert page.process.poll() is None, f"the server died:\n{page.log.read_text()}"
+    """A page with an untrained model, in fp32 on the CPU."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = f"--model {MODEL} --size {SIZE} --port {port} --precision fp32 --device cpu --engine torch"
+    with serving(*options.split(), env={"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}) as page:
+        yield SimpleNamespace(address=page.address + "/", log=page.log)
+        assert page.process.poll() is None, f"the server died:\n{page.log.read_text()}"
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,7 @@ export function find(root, selector) {
 export function style(element, address) {
   const root = /** @type {Document | ShadowRoot} */ (element.getRootNode());
   const place = root instanceof Document ? root.head : root;
-  if (!address || [...place.querySelectorAll("link")].some(({ href }) => href === address)) return;
+  if (address.startsWith("bundle:")) return; // `book.live` brings the styles along
+  if ([...place.querySelectorAll("link")].some(({ href }) => href === address)) return;
   place.append(el("link", { rel: "stylesheet", href: address }));
 }
