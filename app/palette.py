@@ -37,6 +37,7 @@ def module() -> str:
             "// Written by `python -m app.palette`.",
             "",
             "/** @type {Colors} */",
+            "// prettier-ignore",
             "export const COLORS = {",
             *lines,
             "};\n",

@@ -69,7 +69,9 @@ function openTab(name) {
 
 /** @param {Event & { dataTransfer?: DataTransfer | null, clipboardData?: DataTransfer | null }} event */
 function take(event) {
-  const files = [...((event.dataTransfer ?? event.clipboardData)?.files ?? [])].filter(({ type }) => type.startsWith("image/"));
+  const files = [...((event.dataTransfer ?? event.clipboardData)?.files ?? [])].filter(({ type }) =>
+    type.startsWith("image/"),
+  );
   const input = /** @type {HTMLInputElement | null} */ (document.querySelector("#images input[type=file]"));
   if (!files.length || !input || !document.body.hasAttribute("data-image")) return;
   event.preventDefault();

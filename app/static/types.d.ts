@@ -1,4 +1,4 @@
-// What the scripts speak of, for `tsc`; no browser fetches this.
+// Types of the scripts, for `tsc`; no browser fetches this.
 
 type Place = { x: number; y: number }; // shares of width and height, from 0 to 1
 type Point = { x: number; y: number }; // in pixels, or in the units of a map
@@ -7,46 +7,43 @@ type Grid = { rows: number; columns: number };
 type Size = { width: number; height: number };
 type View = { scale: number; left: number; top: number }; // how many times larger, and where its corner lies
 
-type Lab = import("./lab.js").Lab;
-type Asker = import("./lab.js").Asker;
-type Encoding = import("./encoding.js").Encoding;
+type Encoding = import("./views/encoding.js").Encoding;
 type Maps = import("./maths/maps.js").Maps;
 type Painting = import("./maths/painting.js").Painting;
-type Brush = import("./widgets/brush.js").Brush;
-type PatchCanvas = import("./widgets/paint.js").PatchCanvas;
-type Stage = import("./widgets/stage.js").Stage;
+type PatchCanvas = import("./views/paint.js").PatchCanvas;
+type Stage = import("./views/stage.js").Stage;
 
-/** An element of the page's own markup, with what any of them may have: who asks knows which one it is. */
+/** An element of a view's own markup, with what any of them may have. */
 type Part = HTMLInputElement & HTMLCanvasElement & HTMLImageElement & HTMLDetailsElement & HTMLAnchorElement;
 
-// ---- what the address holds, and what the server tells
+// ---- views
 
-type State = {
-  tab: string;
-  photo: string; // an example's name, or what the server calls a visitor's own photograph
-  name: string; // of a visitor's own photograph; "" for an example
-  second: string; // photograph on the right of Match, as `photo`; "": the first one turned
-  secondName: string;
-  model: string;
-  other: string; // model on the right of Compare
-  size: number;
-  quantity: string;
-  block: number; // counted from 1; 0 is the last
-  head: string; // "heads", "mean", "max" or a number
-  layer: string; // "light", "heat" or "mask"
-  mass: number; // per cent
-  patch: string; // the active pin as "row,column"; "" is [CLS]
-  pins: string; // all of them, as "row,column;row,column"
-  method: string; // of Segment
-  clip: string;
-  clipName: string;
-  map: string;
-  run: string;
-  beside: string; // runs drawn in the same charts, as "name;name"
-  step: number; // of the tour, from 1
+/** What a view is constructed with, see app/views.py. */
+type Mounted = {
+  element: HTMLElement;
+  props: Record<string, any>;
+  watch: (names: string | string[], callback: () => void) => void;
+  emit: (event: string, data?: any) => void;
+  server?: Server;
 };
-type Question = { photo: string; name: string; model: string; size: number };
-type Credit = { title: string; author: string; licence: string; source: string };
+type Server = Record<string, (question: any) => Promise<any>> | null;
+/** The value of an attention view. */
+type Told = Size &
+  Grid & {
+    token: string;
+    heads: number;
+    blocks: number;
+    prefix: number; // [CLS] and registers
+    picture: string;
+    arrays: string | Record<string, string> | null; // an address, base64 by KIND/BLOCK, or null: the server function
+    name?: string;
+    photo?: string;
+    model?: string;
+    size?: number;
+    random?: boolean;
+    pin?: [number, number] | null;
+    facts?: [string, string][];
+  };
 type Colors = {
   colormaps: Record<string, string>; // base64 of 256 × 3 bytes
   heads: number[][];
@@ -56,37 +53,8 @@ type Colors = {
   objects: number[][];
   clipObjects: number[][];
   palette: number[][];
+  groups: Record<string, string>;
 };
-type Facts = {
-  start: { model: string; size: number; example: string; clip: string; map: string };
-  models: { name: string; label: string; remote: boolean }[];
-  sizes: number[];
-  examples: ({ photo: string; pin: number[] } & Credit)[];
-  credits: Credit[]; // of the photographs that clips are made of
-  card: string; // what the embedded model is
-  clips: { clip: string; title: string }[];
-  maps: { name: string; title: string; model: string }[];
-  groups: { name: string; color: string }[];
-  limits: { uploadBytes: number; clip: string; objects: number; found: number };
-  kinds: { photo: string; clip: string };
-  colors: Colors;
-};
-type Told = Size &
-  Grid & {
-    token: string;
-    photo: string;
-    model: string;
-    size: number;
-    heads: number;
-    blocks: number;
-    prefix: number;
-    random: boolean;
-    facts: Fact[];
-  };
-type Fact = [term: string, words: string];
-/** What a slow answer says of itself before it is there. */
-type Word = { state: string; place?: number; model?: string; done?: number; total?: number };
-type Listening = { signal?: AbortSignal; told?: (word: any) => void };
 
 // ---- numbers
 
@@ -98,4 +66,3 @@ type Features = { features: Float32Array; tokens: number; dim: number; prefix: n
 /** Objects: a byte per cell in reading order, 0 for none. A mask is labels with one object. */
 type Labels = Grid & { values: Uint8Array; seeds?: [number, number][] };
 type Pin = Place & { color: string };
-type Curve = { steps: number[]; values: number[] };

@@ -17,9 +17,14 @@ class Chart {
     const x = scale(steps);
     const y = scale(Object.values(curves).flat(), false, 0.06);
     this.across = (/** @type {number} */ step) => MARGIN.left + x.place(step) * (WIDTH - MARGIN.left - MARGIN.right);
-    const down = (/** @type {number} */ value) => HEIGHT - MARGIN.bottom - y.place(value) * (HEIGHT - MARGIN.top - MARGIN.bottom);
-    const label = (/** @type {number} */ left, /** @type {number} */ top, /** @type {string} */ anchor, /** @type {number} */ value) =>
-      svg("text", { x: left, y: top, "text-anchor": anchor }, document.createTextNode(value.toLocaleString("en")));
+    const down = (/** @type {number} */ value) =>
+      HEIGHT - MARGIN.bottom - y.place(value) * (HEIGHT - MARGIN.top - MARGIN.bottom);
+    const label = (
+      /** @type {number} */ left,
+      /** @type {number} */ top,
+      /** @type {string} */ anchor,
+      /** @type {number} */ value,
+    ) => svg("text", { x: left, y: top, "text-anchor": anchor }, document.createTextNode(value.toLocaleString("en")));
     const rule = (/** @type {number} */ value) =>
       svg("line", { class: "chart-rule", x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: down(value), y2: down(value) });
     const line = (/** @type {number[]} */ values, /** @type {number} */ index) =>
@@ -38,13 +43,22 @@ class Chart {
     );
     drawing.addEventListener("pointermove", (event) => {
       const box = drawing.getBoundingClientRect();
-      const left = ((/** @type {PointerEvent} */ (event).clientX - box.left) / box.width) * WIDTH;
+      const { clientX } = /** @type {PointerEvent} */ (event);
+      const left = ((clientX - box.left) / box.width) * WIDTH;
       const share = (left - MARGIN.left) / (WIDTH - MARGIN.left - MARGIN.right);
       pointed(steps[nearest(steps, x.low + share * (x.high - x.low))]);
     });
     this.values = Object.keys(curves).map(() => el("output"));
-    const legend = Object.keys(curves).map((name, index) => el("li", { class: `chart-${index}` }, name, this.values[index]));
-    this.element = el("figure", { class: "chart" }, el("figcaption", {}, `${title}, ${unit}`), el("ul", {}, ...legend), drawing);
+    const legend = Object.keys(curves).map((name, index) =>
+      el("li", { class: `chart-${index}` }, name, this.values[index]),
+    );
+    this.element = el(
+      "figure",
+      { class: "chart" },
+      el("figcaption", {}, `${title}, ${unit}`),
+      el("ul", {}, ...legend),
+      drawing,
+    );
   }
 
   /** @param {number} step */
@@ -71,7 +85,13 @@ export async function collapse(root, { collapse: { runs, top } }) {
     return new Chart(words, steps, curves, go);
   });
   const most = steps.length - 1;
-  const slider = el("input", { type: "range", min: 0, max: most, value: most, oninput: () => go(steps[Number(slider.value)]) });
+  const slider = el("input", {
+    type: "range",
+    min: 0,
+    max: most,
+    value: most,
+    oninput: () => go(steps[Number(slider.value)]),
+  });
   root.replaceChildren(
     el("div", { class: "live-pair" }, ...charts.map(({ element }) => element)),
     el("label", {}, "Step ", slider, " ", output),

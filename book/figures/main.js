@@ -28,5 +28,7 @@ for (const place of /** @type {NodeListOf<HTMLElement>} */ (document.querySelect
   const root = document.createElement("div");
   root.className = "live-root";
   shadow.append(style, root);
-  FIGURES[place.dataset.figure ?? ""](root, /** @type {any} */ (window).dinoFigures).then(() => (place.dataset.ready = ""));
+  FIGURES[place.dataset.figure ?? ""](root, /** @type {any} */ (window).dinoFigures).then(
+    () => (place.dataset.ready = ""),
+  );
 }

@@ -24,7 +24,11 @@ export async function video(root, { video: clip }) {
   root.replaceChildren(
     el("div", { class: "lab-view" }, el("div", { class: "lab-stage", style: ratio }, el("div", { class: "lab-sheet" }, photo, map))), // prettier-ignore
     el("div", { class: "live-row" }, el("label", {}, "Frame ", slider, " ", output), el("label", {}, shown, " masks")),
-    el("p", {}, "The masks of the first frame are given. Every later patch takes the label of the most similar patches in the frames before."),
+    el(
+      "p",
+      {},
+      "The masks of the first frame are given. Every later patch takes the label of the most similar patches in the frames before.",
+    ),
   );
   canvas.resize(height, width);
   go();

@@ -76,6 +76,7 @@ export class AttentionView {
     this.seek = rested(() => this.look(), REST);
     this.speak = rested(() => (find(element, ".lab-spoken").textContent = this.sentence), SPEAK_AFTER);
     this.sentence = "";
+    this.painted = ""; // what the maps of the pins were drawn from
     this.waiting = false; // something is to be shown when the view becomes visible
     if (props.group) GROUPS.set(props.group, (GROUPS.get(props.group) ?? new Set()).add(this));
     watch("value", () => this.look());
@@ -86,7 +87,12 @@ export class AttentionView {
 
   markup() {
     const { tiles = true, pins = true, grid = false, label = "Image with attention maps", readout = true } = this.props;
-    const undo = { type: "button", class: "lab-undo", disabled: true, onclick: () => this.changePins(() => this.pins.undo()) };
+    const undo = {
+      type: "button",
+      class: "lab-undo",
+      disabled: true,
+      onclick: () => this.changePins(() => this.pins.undo()),
+    };
     const parts = [
       el(
         "p",
@@ -95,8 +101,19 @@ export class AttentionView {
         " This network was never trained: its maps show the architecture, not the content of the image.",
       ),
       el("p", { class: "lab-problem", role: "alert", hidden: true }),
-      el("div", { class: "lab-stage", tabindex: 0, role: "application", "aria-label": label, "aria-description": KEYS }),
-      el("p", { class: "lab-readout", hidden: !readout }, el("span", { class: "lab-where" }), el("span", { class: "lab-what" })),
+      el("div", {
+        class: "lab-stage",
+        tabindex: 0,
+        role: "application",
+        "aria-label": label,
+        "aria-description": KEYS,
+      }),
+      el(
+        "p",
+        { class: "lab-readout", hidden: !readout },
+        el("span", { class: "lab-where" }),
+        el("span", { class: "lab-what" }),
+      ),
       el("div", { class: "lab-tiles", role: "radiogroup", "aria-label": "Attention head", hidden: !tiles }),
       el(
         "div",
@@ -107,7 +124,12 @@ export class AttentionView {
       ),
       el("p", { class: "lab-spoken", "aria-live": "polite" }),
     ];
-    const details = el("details", { class: "lab-details" }, el("summary", {}, "What was computed"), el("dl", { class: "lab-facts" }));
+    const details = el(
+      "details",
+      { class: "lab-details" },
+      el("summary", {}, "What was computed"),
+      el("dl", { class: "lab-facts" }),
+    );
     const blocks = el(
       "details",
       { class: "lab-blocks" },
@@ -153,7 +175,8 @@ export class AttentionView {
     const { value } = this.props;
     this.waiting = !this.visible;
     if (this.waiting || !value?.token || !this.expected(value)) return;
-    const encoding = this.encoding?.value === value ? this.encoding : new Encoding(value, this.server);
+    const open = this.encoding;
+    const encoding = open && open.value === value ? open : new Encoding(value, this.server);
     const quantity = this.quantity;
     try {
       const number = this.number(encoding);
@@ -198,7 +221,9 @@ export class AttentionView {
     find(element, ".lab-banner").hidden = !encoding.random;
     find(element, ".lab-tiles").hidden = this.props.tiles === false || !heads;
     find(element, ".lab-pins").hidden = this.props.pins === false || Boolean(QUANTITIES[quantity].colors);
-    const facts = (encoding.value.facts ?? []).map(([term, words]) => el("div", {}, el("dt", {}, term), el("dd", {}, words)));
+    const facts = (encoding.value.facts ?? []).map(([term, words]) =>
+      el("div", {}, el("dt", {}, term), el("dd", {}, words)),
+    );
     element.querySelector(".lab-facts")?.replaceChildren(...facts);
     this.showPins();
     this.render();
@@ -372,7 +397,9 @@ export class AttentionView {
 /** Settings that the address holds. @param {Record<string, string>} words */
 function settingsOf(words) {
   const found = WRITTEN.filter((name) => words[name] !== undefined);
-  return Object.fromEntries(found.map((name) => [name, typeof SETTINGS[name] === "number" ? Number(words[name]) : words[name]]));
+  return Object.fromEntries(
+    found.map((name) => [name, typeof SETTINGS[name] === "number" ? Number(words[name]) : words[name]]),
+  );
 }
 
 /** First and last pixel of a patch along one side. @param {number} index @param {number} count @param {number} length */

@@ -14,6 +14,7 @@ export class BlocksGrid {
     this.element = element;
     this.view = view;
     this.newest = new Newest();
+    this.asked = ""; // encoding and quantity of the grid
     /** @type {any[]} */
     this.blocks = []; // arrays of each
     this.tiles = new Tiles(find(element, ".lab-tiles"), (key) => this.choose(key));
@@ -41,7 +42,7 @@ export class BlocksGrid {
     this.mark();
     await this.newest.run(async (signal) => {
       for (const number of numbers) {
-        const arrays = await encoding.arrays(quantity, number, signal).catch((error) => {
+        const arrays = await encoding.arrays(quantity, number, signal).catch((/** @type {Error} */ error) => {
           if (error instanceof Refusal) return null; // the grid shows what there is
           throw error;
         });

@@ -55,7 +55,9 @@ export class Stage {
       el(
         "div",
         { class: "lab-sheet" },
-        film ? el("canvas", { class: "lab-photo", ...hidden }) : el("img", { class: "lab-photo", alt: "", draggable: "false" }),
+        film
+          ? el("canvas", { class: "lab-photo", ...hidden })
+          : el("img", { class: "lab-photo", alt: "", draggable: "false" }),
         el("canvas", { class: "lab-map", ...hidden }),
         el("canvas", { class: "lab-paint", ...hidden }),
         svg("svg", { class: "lab-ink", preserveAspectRatio: "none", ...hidden }),
