@@ -1,0 +1,53 @@
+"""The views work outside the page of this project: in the ten-line app of the README."""
+
+import re
+from pathlib import Path
+
+import gradio as gr
+import numpy as np
+import pytest
+
+from dino_model import photographs
+from dino_model.predictor import AttentionPredictor
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture(scope="module")
+def demo():
+    """The README's example, with a random model of the same shape."""
+    code = re.search(r"```python\n(import gradio as gr\n.*?)```", README.read_text(), re.DOTALL)
+    assert code
+    assert len(code[1].splitlines()) <= 14
+    names: dict = {}
+    exec(code[1].replace('"embedded"', '"random:embedded"').replace("demo.launch()", ""), names)
+    blocks: gr.Blocks = names["demo"]
+    blocks.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False)
+    yield blocks
+    blocks.close()
+
+
+def test_attention_view_in_a_bare_blocks_shows_the_library_maps(demo, browser, tmp_path):
+    file = tmp_path / "mine.png"
+    from PIL import Image
+
+    Image.fromarray(photographs.picture("sheep")).save(file)
+    page = browser.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(demo.local_url)
+    page.locator("input[type=file]").first.set_input_files(file)
+    page.wait_for_selector(".lab-view[data-token]", timeout=60_000)
+    predictor = AttentionPredictor("random:embedded")
+    predictor.set_image(photographs.picture("sheep"))
+    view = "document.querySelector('.lab-view').view"
+    maps = page.evaluate(f"{view}.viewer.mapsOf(null).heads.map((map) => [...map])")
+    np.testing.assert_allclose(
+        np.reshape(maps, (-1, *predictor.grid)), predictor.cls_attention(), atol=2e-4
+    )
+    box = page.locator(".lab-stage").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_function(f"{view}.viewer.patch !== null")
+    assert page.locator(".lab-tile").count() == predictor.heads + 3
+    assert faults == []
+    page.close()
