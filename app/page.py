@@ -9,12 +9,14 @@ the document: it costs no event.
 """
 
 import html
+import re
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from app import fairness, views
+from app.arrays import STATIC
 from app.errors import TooLarge
 from app.lab import Lab
 from app.limits import Limits
@@ -59,6 +61,39 @@ def build(lab: Lab, *, routes: bool = False) -> gr.Blocks:
         return _build(lab, routes=False)
     with views.with_routes():
         return _build(lab, routes=True)
+
+
+def head(lab: Lab) -> str:
+    """Return tags by which a browser fetches early what the first view needs; for pages with routes."""
+    start = lab.start
+    first = lab.engine.encode(start.photo, start.model, start.size)
+    with views.with_routes():
+        modules = [static(path) for path in _modules("page.js", "views/attention_view.js")]
+        sheets = [static(path) for path in ("page.css", "views/views.css")]
+    arrays = f"lab/arrays/{first.key.token}/blocks/{first.blocks - 1}"
+    tags = [f'<link rel="modulepreload" href="{address}">' for address in modules]
+    tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
+    tags += [
+        f'<link rel="preload" as="fetch" crossorigin href="{arrays}">',
+        f'<link rel="preload" as="image" href="lab/pictures/{start.photo}.jpg">',
+        '<meta name="description" content="Attention maps of vision transformers under the pointer.">',
+    ]
+    return "\n".join(tags)
+
+
+def _modules(*entries: str) -> list[str]:
+    """Return the paths of modules and of all that they import, below app/static."""
+    found: list[str] = []
+    waiting = list(entries)
+    while waiting:
+        path = waiting.pop(0)
+        if path in found:
+            continue
+        found.append(path)
+        text = (STATIC / path).read_text(encoding="utf-8")
+        for name in re.findall(r"""^import .*?from "(.+?)";$""", text, re.MULTILINE | re.DOTALL):
+            waiting.append(str((STATIC / path).parent.joinpath(name).resolve().relative_to(STATIC)))
+    return found
 
 
 def theme() -> gr.themes.Base:

@@ -1,15 +1,15 @@
 """How models come to be in memory: downloads that hang, break off or are unwanted, and weights in bounds."""
 
-import asyncio
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from anyio.from_thread import BlockingPortal
 
 from app import models as models_module
 from app.errors import Busy, LabError, NotHere
@@ -55,11 +55,11 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNames
         thread.join()
 
 
-async def until(condition) -> None:
+def until(condition) -> None:
     for _ in range(2000):
         if condition():
             return
-        await asyncio.sleep(0.01)
+        time.sleep(0.01)
     raise AssertionError("it never came so")
 
 
@@ -67,83 +67,48 @@ def _lab(**options: object) -> Lab:
     return Lab(Models(MODEL, **options), Limits(), 64, precision="fp32", device="cpu")
 
 
-def test_download_that_hangs_holds_up_nobody_else(far, portal: BlockingPortal):
+def test_hanging_download_blocks_no_other_model_and_reports_its_share(far):
     lab, heard = _lab(), []
-
-    async def two_visitors() -> None:
-        hanging = asyncio.ensure_future(lab.engine.encode("kitten", "dino_vits16", 64, tell=heard.append))
-        await until(lambda: heard and heard[-1].get("done", 0) >= SIZE // 2)
-        encoding = await asyncio.wait_for(lab.engine.encode("kitten", MODEL, 64), 30)
-        assert encoding.key.model == MODEL
-        hanging.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await hanging
-
-    portal.call(two_visitors)
-    assert heard[-1] == {"state": "downloading", "model": "dino_vits16", "done": SIZE // 2, "total": SIZE}
-
-
-def test_two_who_want_one_model_share_its_download_and_the_last_who_leaves_ends_it(
-    far, portal: BlockingPortal
-):
-    models = Models(MODEL)
-
-    async def two_visitors() -> None:
-        heard: list[list[dict]] = [[], []]
-        one, other = (asyncio.ensure_future(models.ready("dino_vits16", each.append)) for each in heard)
-        await until(lambda: all(each and each[-1]["done"] >= SIZE // 2 for each in heard))
-        one.cancel()
-        await asyncio.sleep(0.6)
-        assert not models._running["dino_vits16"].unwanted
-        other.cancel()
-        await until(lambda: models._running["dino_vits16"].unwanted)
+    progress = lambda share, desc=None: heard.append((share, desc))  # noqa: E731
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(lab.engine.encode, "kitten", "dino_vits16", 64, progress)
+        until(lambda: (0.5, "Downloading dino_vits16, 2 MB") in heard)
+        assert lab.engine.encode("kitten", MODEL, 64).key.model == MODEL
         far.go.set()
-        await until(models._running["dino_vits16"].ended.is_set)
+        with pytest.raises(Busy, match="could not be downloaded"):  # all of it comes, and is no checkpoint
+            hanging.result(60)
 
-    portal.call(two_visitors)
-    assert len([path for path in far.asked if path != "left"]) == 1
+
+def test_two_requests_for_one_model_share_its_download(far):
+    models = Models(MODEL)
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(models.ready, "dino_vits16") for _ in range(2)]
+        until(lambda: models._running and models._running["dino_vits16"].done)
+        far.go.set()
+        assert all(isinstance(one.exception(60), Busy) for one in both)
+    assert len(far.asked) == 1
     assert list(far.cache.iterdir()) == [], "nothing half-written stays"
 
 
-def test_who_comes_after_an_unwanted_download_gets_a_new_one(far, portal: BlockingPortal):
-    models = Models(MODEL)
-
-    async def leave_and_come() -> None:
-        heard: list[dict] = []
-        leaving = asyncio.ensure_future(models.ready("dino_vits16", heard.append))
-        await until(lambda: heard and heard[-1]["done"])
-        leaving.cancel()
-        await until(leaving.done)
-        far.go.set()
-        with pytest.raises(Busy, match="could not be downloaded"):  # all of it comes, and is no checkpoint
-            await models.ready("dino_vits16", heard.append)
-
-    portal.call(leave_and_come)
-    assert len([path for path in far.asked if path != "left"]) == 2
-
-
-def test_failed_download_is_told_without_an_address(monkeypatch, tmp_path, portal: BlockingPortal, capsys):
+def test_failed_download_is_told_without_an_address(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("DINO_CACHE", str(tmp_path))
     monkeypatch.setattr("dino_model.weights.OFFICIAL_ADDRESS", "http://127.0.0.1:9")
     with pytest.raises(Busy, match=r"^dino_vits8 is not on this machine and could not be downloaded") as told:
-        portal.call(Models(MODEL).ready, "dino_vits8")
+        Models(MODEL).ready("dino_vits8")
     assert "/" not in str(told.value)
     assert str(tmp_path) in capsys.readouterr().err  # the terminal says where to put the file
 
 
-def test_too_many_downloads_at_once_are_refused(far, portal: BlockingPortal, monkeypatch):
+def test_too_many_downloads_at_once_are_refused(far, monkeypatch):
     monkeypatch.setattr(models_module, "DOWNLOADS_AT_ONCE", 1)
     models = Models(MODEL)
-
-    async def two_models() -> None:
-        heard: list[dict] = []
-        first = asyncio.ensure_future(models.ready("dino_vits16", heard.append))
-        await until(lambda: heard)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(models.ready, "dino_vits16")
+        until(lambda: models._running)
         with pytest.raises(Busy, match="Other models are being downloaded"):
-            await models.ready("dino_vits8")
-        first.cancel()
-
-    portal.call(two_models)
+            models.ready("dino_vits8")
+        far.go.set()
+        first.exception(60)
 
 
 def test_without_downloads_only_what_is_here_is_offered(tmp_path, monkeypatch):
@@ -187,23 +152,22 @@ def test_models_made_while_the_page_is_up_are_offered(tmp_path, monkeypatch):
     assert models.source("later.pth").place == str(tmp_path / "later.pth")
 
 
-def test_file_written_anew_is_another_model_and_old_tokens_say_so(tmp_path, encode, portal: BlockingPortal):
+def test_file_written_anew_is_another_model_and_old_tokens_say_so(tmp_path, encode):
     save_weights(tmp_path / "mine.pth", 0)
     lab = _lab(folder=tmp_path)
     before = encode("kitten", "mine.pth", 64, by=lab)
     save_weights(tmp_path / "mine.pth", 1)
-    with pytest.raises(NotHere, match="trained on meanwhile") as told:
-        portal.call(lab.engine.encoding, before.key.token)
-    assert told.value.unknown == "token"
+    with pytest.raises(NotHere, match="trained on meanwhile"):
+        lab.engine.encoding(before.key.token)
     after = encode("kitten", "mine.pth", 64, by=lab)
     assert after.key.token != before.key.token
     assert (after.queries_keys(0)[0] != before.queries_keys(0)[0]).any()
 
 
-def test_weights_that_do_not_load_are_one_sentence_without_a_path(tmp_path, portal: BlockingPortal, capsys):
+def test_weights_that_do_not_load_are_one_sentence_without_a_path(tmp_path, capsys):
     (tmp_path / "broken.pth").write_bytes(b"nothing")
     with pytest.raises(
         LabError, match=r"^The weights of broken\.pth cannot be loaded: choose another model\.$"
     ):
-        portal.call(Models(MODEL, tmp_path).ready, "broken.pth")
+        Models(MODEL, tmp_path).ready("broken.pth")
     assert str(tmp_path) in capsys.readouterr().err
