@@ -138,7 +138,7 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
             updates = [update(encoding) for _, update in shared.updates]
             return [shared.value(encoding, photo)] * len(shared.views) + updates
 
-        gr.on(
+        looked = gr.on(
             [shared.photo.change, shared.model.change, shared.size.change],
             fairness.in_turn(look, prepare),
             question,
@@ -147,9 +147,9 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
             show_progress="minimal",
             concurrency_limit=None,
             **PRIVATE,
-        ).success(None, question, None, js=_script("note")).failure(
-            None, question, question, js=_script("shown")
         )
+        looked.success(None, question, None, js=_script("note"))
+        looked.failure(None, question, question, js=_script("shown"))
         for name, tab in shared.tabs.items():
             tab.select(None, None, None, js=f"async () => (await window.labPage).tab('{name}')")
         demo.load(None, question, question, js=_script("restore"))

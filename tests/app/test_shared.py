@@ -24,7 +24,8 @@ REQUEST = {
 
 
 def test_view_of_a_request_has_its_settings_and_ignores_other_keys():
-    assert View.of({**REQUEST, "token": "x", "path": "/etc/passwd"}) == View(11, "1,2", show="mean", opacity=1.0)
+    expected = View(11, "1,2", show="mean", opacity=1.0)
+    assert View.of({**REQUEST, "token": "x", "path": "/etc/passwd"}) == expected
 
 
 @pytest.mark.parametrize(
