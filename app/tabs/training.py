@@ -34,6 +34,7 @@ def build(shared: Shared) -> None:
         compared = gr.Dropdown(
             choices, value=[], multiselect=True, label="Compare with", min_width=220, max_choices=MAX_COMPARED
         )
+    with gr.Row():
         log_steps = gr.Checkbox(False, label="Logarithmic steps", min_width=140)
         log_values = gr.Checkbox(False, label="Logarithmic values", min_width=140)
     state = gr.Markdown(status_text(status), elem_id="run-state")

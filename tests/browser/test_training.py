@@ -1,0 +1,112 @@
+"""The tab Training: a log drawn while it grows, and the attention of a run's checkpoints."""
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from playwright.sync_api import expect
+
+from app.lab import Lab
+from app.limits import Limits
+from app.models import Models
+from dino_model import photographs
+from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.predictor import AttentionPredictor
+from tests.app.serving import serving
+
+MODEL, SIZE = "random:vit_tiny/16", 128
+BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
+
+
+def _line(step: int, **values: float) -> str:
+    usual = {"loss": 6 - step / 50, "teacher_entropy": 4.0, "kl": 1.0, "ln_k": math.log(1024)}
+    return json.dumps({"step": step} | usual | values) + "\n"
+
+
+def _milestone(folder: Path, step: int) -> None:
+    torch.manual_seed(step)
+    backbone = create_backbone(BackboneConfig(**BACKBONE))
+    method = {f"teacher.backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
+    torch.save({"format": 1, "step": step, "method": method}, folder / f"step-{step:08d}.pt")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a live run: 100 of 120 steps, checkpoints at 0, 50 and 100."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    folder.mkdir()
+    config = {"recipe": {"epochs": 12, "batch_size": 4}, "pictures": 41, "backbone": BACKBONE}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "log.jsonl").write_text("".join(_line(step) for step in range(100)))
+    for step in (0, 50, 100):
+        _milestone(folder, step)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tab(browser, run: Path):
+    """The tab, open at the run, served from this process so that tests can write its log."""
+    served = Lab(Models(MODEL, run.parent), Limits(), SIZE, precision="fp32", device="cpu")
+    with serving(served) as address:
+        context, errors = browser.new_context(viewport={"width": 1280, "height": 900}), []
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(address)
+        page.get_by_role("tab", name="Training").click()
+        expect(page.locator("#checkpoint-label")).to_have_text("Shown: step 100", timeout=60_000)
+        page.wait_for_selector("#checkpoints .lab-view[data-token]", timeout=60_000)
+        yield SimpleNamespace(page=page, state=page.locator("#run-state"))
+        context.close()
+        assert errors == []
+
+
+def test_state_and_plots_show_the_run(tab, lab):
+    expect(tab.state).to_contain_text("Live, last line")
+    expect(tab.state).to_contain_text("100 of 120 steps")
+    expect(tab.page.locator(".vega-embed")).to_have_count(4, timeout=60_000)
+    assert tab.page.locator("#run-hint").is_hidden()
+    lab.screenshot(tab.page, "training")
+
+
+def test_slider_shows_each_checkpoints_own_attention(tab, run: Path):
+    for index, step in enumerate((0, 50, 100)):
+        tab.page.locator("#checkpoint input[type=range]").fill(str(index))
+        expect(tab.page.locator("#checkpoint-label")).to_have_text(f"Shown: step {step}", timeout=60_000)
+        model = f"first@{step}"
+        tab.page.wait_for_function(f"() => lab('checkpoints').encoding?.value.model === '{model}'")
+        maps = tab.page.evaluate("lab('checkpoints').viewer.mapsOf(null).heads.map((map) => [...map])")
+        library = AttentionPredictor(
+            str(run / f"step-{step:08d}.pt"), size=SIZE, precision="fp32", device="cpu"
+        )
+        library.set_image(photographs.picture("kitten"))
+        expected = library.cls_attention()
+        np.testing.assert_allclose(np.reshape(maps, expected.shape), expected, atol=1e-3)
+
+
+def test_log_is_drawn_while_it_grows(tab, run: Path):
+    last = _line(101)
+    with (run / "log.jsonl").open("a") as log:
+        log.write(_line(100, loss=math.nan) + last[:20])
+        log.flush()
+        expect(tab.state).to_contain_text("101 of 120 steps", timeout=30_000)
+        expect(tab.page.locator("#run-warnings")).to_contain_text("loss was not finite once")
+        log.write(last[20:])
+    expect(tab.state).to_contain_text("102 of 120 steps", timeout=30_000)
+
+
+def test_new_checkpoint_joins_the_slider(tab, run: Path):
+    _milestone(run, 110)
+    slider = tab.page.locator("#checkpoint input[type=range]")
+    expect(slider).to_have_attribute("max", "3", timeout=30_000)
+
+
+def test_resumed_run_is_drawn_anew_with_its_collapse(tab, run: Path):
+    other = run.parent / "other"
+    other.write_text("".join(_line(step, kl=0.001) for step in range(60)))
+    other.replace(run / "log.jsonl")
+    expect(tab.state).to_contain_text("60 of 120 steps", timeout=30_000)
+    expect(tab.page.locator("#run-warnings")).to_contain_text("KL 0.0010 is near 0")
