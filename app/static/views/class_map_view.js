@@ -270,7 +270,9 @@ export class ClassMapView {
   toggle(group) {
     if (!this.hidden.delete(group)) this.hidden.add(group);
     this.legend();
-    const position = this.groups.slice(0, group).filter(({ name }) => this.points.some((point) => point.group === name));
+    const position = this.groups
+      .slice(0, group)
+      .filter(({ name }) => this.points.some((point) => point.group === name));
     this.find(".map-legend").querySelectorAll("button")[position.length]?.focus();
     this.draw();
   }

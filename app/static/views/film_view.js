@@ -52,6 +52,40 @@ const KEYS =
 let nextId = 0;
 
 export class FilmView {
+  play = el("button", { type: "button", class: "film-play", "aria-label": "Play", onclick: () => this.togglePlayer() });
+  scrub = el("input", { type: "range", min: 1, max: 1, value: 1, "aria-label": "Frame", oninput: () => this.seek() });
+  place = el("output", {}, "–");
+  progress = el("progress", { max: 1, value: 0, "aria-label": "Finished frames" });
+  status = el("p", { class: "film-status", role: "status" });
+  chips = el("ul", { "aria-label": "Objects" });
+  buttons = {
+    add: button("+ Object", () => this.edit(() => this.painting.add())),
+    undo: button("Undo", () => this.edit(() => this.painting.undo())),
+    redo: button("Redo", () => this.edit(() => this.painting.redo())),
+    clear: button("Clear", () => this.edit(() => this.painting.clear())),
+  };
+  tools = el("div", { class: "film-objects" }, this.chips, ...Object.values(this.buttons));
+  stage = new Stage(
+    el("div", {
+      class: "lab-stage",
+      tabindex: 0,
+      role: "application",
+      "aria-label": "Frame of the clip with its objects",
+    }),
+    {
+      point: () => this.point(),
+      leave: () => this.point(),
+      press: (place, other) => this.press(place, other),
+      stroke: (from, to) => this.stroke(from, to),
+      lift: () => this.refresh(),
+      undo: (again) => this.edit(() => this.painting[again ? "redo" : "undo"]()),
+      key: (event) => this.key(event),
+    },
+    { film: true },
+  );
+  frame = /** @type {CanvasRenderingContext2D} */ (this.stage.photo.getContext("2d"));
+  overlay = /** @type {CanvasRenderingContext2D} */ (this.stage.overlay.getContext("2d"));
+
   /** @param {any} context */
   constructor({ element, props, watch, emit, server }) {
     this.root = /** @type {HTMLElement} */ (element);
@@ -76,60 +110,21 @@ export class FilmView {
     this.pictures = new Memory(PICTURE_BYTES);
     /** @type {Memory<Promise<Uint8Array>>} */
     this.masks = new Memory(MASK_BYTES);
-    this.build();
-    watch(["value", "encoding", "following"], () => this.update());
-    new ResizeObserver(() => this.update()).observe(this.root);
-    this.update();
-  }
-
-  build() {
-    const button = (/** @type {string} */ label, /** @type {() => void} */ onclick) =>
-      el("button", { type: "button", onclick }, label);
-    const keys = `film-keys-${(nextId += 1)}`;
-    const stage = el("div", {
-      class: "lab-stage",
-      tabindex: 0,
-      role: "application",
-      "aria-label": "Frame of the clip with its objects",
-      "aria-describedby": keys,
-    });
-    this.play = el("button", { type: "button", class: "film-play", "aria-label": "Play", onclick: () => this.togglePlayer() });
-    this.scrub = el("input", { type: "range", min: 1, max: 1, value: 1, "aria-label": "Frame", oninput: () => this.seek() });
-    this.place = el("output", {}, "–");
-    this.progress = el("progress", { max: 1, value: 0, "aria-label": "Finished frames" });
-    this.status = el("p", { class: "film-status", role: "status" });
-    this.chips = el("ul", { "aria-label": "Objects" });
-    this.buttons = {
-      add: button("+ Object", () => this.edit(() => this.painting.add())),
-      undo: button("Undo", () => this.edit(() => this.painting.undo())),
-      redo: button("Redo", () => this.edit(() => this.painting.redo())),
-      clear: button("Clear", () => this.edit(() => this.painting.clear())),
-    };
     this.root.classList.add("film");
     for (const sheet of ["views.css", "film.css"]) style(this.root, new URL(sheet, import.meta.url).href);
+    const keys = `film-keys-${(nextId += 1)}`;
+    this.stage.element.setAttribute("aria-describedby", keys);
     this.root.replaceChildren(
-      stage,
+      this.stage.element,
       el("p", { id: keys, class: "lab-spoken" }, KEYS),
       el("div", { class: "film-time" }, this.play, this.scrub, this.place),
-      (this.tools = el("div", { class: "film-objects" }, this.chips, ...Object.values(this.buttons))),
+      this.tools,
       this.progress,
       this.status,
     );
-    this.stage = new Stage(
-      stage,
-      {
-        point: () => this.point(),
-        leave: () => this.point(),
-        press: (place, other) => this.press(place, other),
-        stroke: (from, to) => this.stroke(from, to),
-        lift: () => this.refresh(),
-        undo: (again) => this.edit(() => this.painting[again ? "redo" : "undo"]()),
-        key: (event) => this.key(event),
-      },
-      { film: true },
-    );
-    this.frame = /** @type {CanvasRenderingContext2D} */ (this.stage.photo.getContext("2d"));
-    this.overlay = /** @type {CanvasRenderingContext2D} */ (this.stage.overlay.getContext("2d"));
+    watch(["value", "encoding", "following"], () => this.update());
+    new ResizeObserver(() => this.update()).observe(this.root);
+    this.update();
   }
 
   // ---- props
@@ -174,7 +169,8 @@ export class FilmView {
     Object.assign(this.stage.overlay, { width, height });
     this.image = this.overlay.createImageData(width, height);
     Object.assign(this.scrub, { max: String(count), value: "1" });
-    for (const part of [this.tools, this.progress, this.status]) part?.toggleAttribute("hidden", Boolean(clip.pictures));
+    for (const part of [this.tools, this.progress, this.status])
+      part?.toggleAttribute("hidden", Boolean(clip.pictures));
     this.root.dataset.clip = clip.clip;
     this.show(0);
     this.refresh();
@@ -300,7 +296,12 @@ export class FilmView {
     const { painting, settings } = this;
     if (from === to) painting.remember();
     const pixel = (/** @type {Place} */ { x, y }) => ({ x: x * painting.width, y: y * painting.height });
-    painting.line(pixel(from), pixel(to), Math.max(0.5, settings.brush / 2), settings.tool === "erase" ? 0 : painting.active);
+    painting.line(
+      pixel(from),
+      pixel(to),
+      Math.max(0.5, settings.brush / 2),
+      settings.tool === "erase" ? 0 : painting.active,
+    );
     this.paint(painting.values);
     this.point();
   }
@@ -500,7 +501,12 @@ export class FilmView {
         ),
         el(
           "button",
-          { type: "button", "aria-label": `Remove object ${number}`, disabled: busy, onclick: () => this.remove(number) },
+          {
+            type: "button",
+            "aria-label": `Remove object ${number}`,
+            disabled: busy,
+            onclick: () => this.remove(number),
+          },
           "×",
         ),
       );
@@ -514,6 +520,11 @@ export class FilmView {
     const { children } = this.chips;
     children[Math.min(index, children.length - 1)]?.querySelector("button")?.focus();
   }
+}
+
+/** @param {string} label @param {() => void} onclick */
+function button(label, onclick) {
+  return el("button", { type: "button", onclick }, label);
 }
 
 /**
