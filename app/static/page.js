@@ -65,15 +65,16 @@ function openTab(name) {
   buttons[index]?.click();
 }
 
-// ---- images dropped and pasted anywhere go through the upload button
+// ---- files dropped and pasted anywhere go through the upload button of the images, or of the clips on Video
 
 /** @param {Event & { dataTransfer?: DataTransfer | null, clipboardData?: DataTransfer | null }} event */
 function take(event) {
-  const files = [...((event.dataTransfer ?? event.clipboardData)?.files ?? [])].filter(({ type }) =>
-    type.startsWith("image/"),
-  );
-  const input = /** @type {HTMLInputElement | null} */ (document.querySelector("#images input[type=file]"));
-  if (!files.length || !input || !document.body.hasAttribute("data-image")) return;
+  const video = document.body.dataset.tab === "video";
+  const every = [...((event.dataTransfer ?? event.clipboardData)?.files ?? [])];
+  const files = video ? every.slice(0, 1) : every.filter(({ type }) => type.startsWith("image/"));
+  const selector = video ? "#upload-clip input[type=file]" : "#images input[type=file]";
+  const input = /** @type {HTMLInputElement | null} */ (document.querySelector(selector));
+  if (!files.length || !input || !(video || document.body.hasAttribute("data-image"))) return;
   event.preventDefault();
   const moved = new DataTransfer();
   for (const file of files) moved.items.add(file);
