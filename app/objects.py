@@ -59,6 +59,19 @@ class Recipe:
         if not 1 <= self.count <= MOST_OBJECTS:
             raise LabError(f"The number of objects must lie between 1 and {MOST_OBJECTS}.")
 
+    @classmethod
+    def of(cls, values: Mapping[str, object]) -> "Recipe":
+        """Read settings that a stranger sent.
+
+        Raises:
+            LabError: A value of another type, or outside its range.
+        """
+        kinds = {"method": str, "head": str, "mass": (int, float), "count": int, "refined": bool}
+        for name, value in values.items():
+            if not isinstance(value, kinds[name]) or (isinstance(value, bool) and name != "refined"):
+                raise LabError(f"The {name} has the wrong type.")
+        return cls(**values)  # type: ignore[arg-type]
+
 
 def find(encoding: Encoding, queries_keys: QueriesKeys, recipe: Recipe) -> list[Discovery]:
     """Objects on the patch grid, in the order found; empty ones are left out.

@@ -1,30 +1,28 @@
-"""Masks that strangers send, in COCO's compressed run lengths."""
-
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field
+"""Masks in COCO's compressed run lengths, as strangers send them."""
 
 from app.errors import LabError
 from segmentation.masks import Mask, RunLengths, decode
 
 
-class Encoded(BaseModel):
-    """A mask in COCO's compressed run lengths: height and width, and their text."""
+def mask_of(encoded: object, size: tuple[int, ...]) -> Mask:
+    """Decode a mask.
 
-    model_config = ConfigDict(strict=True, extra="forbid")
-    size: Annotated[list[int], Field(min_length=2, max_length=2)]
-    counts: str
+    Args:
+        encoded: {"size": [height, width], "counts": text}.
+        size: Height and width that it must have.
 
-
-def mask_of(encoded: Encoded, size: tuple[int, ...]) -> Mask:
-    """A mask [height, width] that a stranger sent.
+    Returns:
+        Boolean [height, width].
 
     Raises:
-        LabError: no such run lengths, or of another size.
+        LabError: No such run lengths, or another size.
     """
-    if encoded.size != list(size):
-        raise LabError(f"The mask must have the photograph's size: {size[0]} rows and {size[1]} columns.")
+    given, counts = (encoded.get(name) if isinstance(encoded, dict) else None for name in ("size", "counts"))
+    if not isinstance(counts, str):
+        raise LabError('A mask must be COCO run lengths: {"size": [height, width], "counts": text}.')
+    if not isinstance(given, list) or given != list(size):
+        raise LabError(f"The mask must have the size of the image: {size[0]} rows and {size[1]} columns.")
     try:
-        return decode(RunLengths(size=encoded.size, counts=encoded.counts))
+        return decode(RunLengths(size=list(size), counts=counts))
     except ValueError as error:
         raise LabError("The mask's counts are not COCO's compressed run lengths.") from error

@@ -1,0 +1,76 @@
+"""A private folder for the files that Gradio writes, bounded in size and removed at the end."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+VARIABLE = "GRADIO_TEMP_DIR"
+TRIM_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def temporary_folder(max_bytes: int) -> Iterator[Path]:
+    """Let Gradio keep uploads and downloads in a new folder; the oldest are deleted beyond `max_bytes`."""
+    before, ended = os.environ.get(VARIABLE), threading.Event()
+    folder = Path(tempfile.mkdtemp(prefix="dino-lab-"))
+    os.environ[VARIABLE] = str(folder)
+
+    def keep_small() -> None:
+        while not ended.wait(TRIM_SECONDS):
+            trim(folder, max_bytes)
+
+    threading.Thread(target=keep_small, name="trim uploads", daemon=True).start()
+    try:
+        yield folder
+    finally:
+        ended.set()
+        shutil.rmtree(folder, ignore_errors=True)
+        if before is None:
+            os.environ.pop(VARIABLE, None)
+        else:
+            os.environ[VARIABLE] = before
+
+
+def trim(folder: Path, max_bytes: int) -> None:
+    """Delete the oldest files below a folder until the rest has at most `max_bytes`."""
+    files = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # another thread deleted it meanwhile
+            if path.is_file():
+                found = path.stat()
+                files.append((found.st_mtime, found.st_size, path))
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if total <= max_bytes:
+            return
+        with contextlib.suppress(OSError):
+            path.unlink()
+        total -= size
+
+
+def read_upload(path: object, max_bytes: int) -> bytes:
+    """Read a file that Gradio has stored.
+
+    Args:
+        path: As an upload component gives it.
+        max_bytes: Largest file that is read.
+
+    Raises:
+        LabError: It is no file of the upload folder, is deleted by now, or is too large.
+    """
+    from app.errors import LabError, TooLarge
+
+    folder = Path(os.environ.get(VARIABLE) or Path(tempfile.gettempdir(), "gradio")).resolve()
+    try:
+        file = Path(str(path)).resolve(strict=True)
+        if not file.is_relative_to(folder) or not file.is_file():
+            raise LabError("Open a file of yours.")
+        if file.stat().st_size > max_bytes:
+            raise TooLarge(f"This file is larger than the {max_bytes // 1_000_000} MB allowed.")
+        return file.read_bytes()
+    except (OSError, ValueError) as error:
+        raise LabError("This file is no longer on the server: open it again.") from error
