@@ -1,60 +1,111 @@
 """`python -m app`: the attention lab in the browser."""
 
+import contextlib
+import ctypes
+import os
+import signal
+import socket
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from app.limits import Limits
+from app.limits import MEGABYTE, Limits
 from dino_model.errors import EXPECTED, sentence
 from dino_model.threads import be_patient
+
+if TYPE_CHECKING:
+    import gradio as gr
+
+PORTS_TRIED = 100
+LAST_PORT = 65535
+M_ARENA_MAX = -8  # glibc's malloc.h
 
 
 @dataclass(frozen=True)
 class Serve:
-    """Open the attention lab in the browser: a photograph, and where every head of a ViT looks."""
+    """Open the attention lab in the browser: attention maps of every head of a vision transformer."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Any other than this one shows the page to other machines."""
+    """Address to listen on. Any other address shows the page to other machines."""
     port: int = 7860
-    """Port to listen on; when it is taken, the next free one is, and said."""
+    """Port to listen on. If it is taken, the next free port is used."""
     model: str = "embedded"
-    """Model the page opens with; `python -m dino_model list` tells the names."""
+    """Model that the page opens with; `python -m dino_model list` prints the names."""
     models_dir: Path | None = None
-    """Folder of checkpoints, training runs and class maps that visitors may choose from, by name."""
+    """Folder of checkpoints, training runs and class maps that users may choose by name."""
     size: int = 224
-    """Resolution the page opens with: pixels of the short side."""
+    """Resolution that the page opens with: pixels of the short side."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the model; auto is bf16 where the hardware has it."""
+    """Precision of the model; auto is bf16 where the hardware has it."""
     device: str = "auto"
-    """Where the model runs: auto, cpu, cuda or mps."""
+    """Device of the model: auto, cpu, cuda or mps."""
     engine: Literal["auto", "torch", "openvino"] = "auto"
-    """What runs the encoder: torch, or openvino (on CPUs, with requirements-openvino.txt installed). auto is
-    OpenVINO where that is installed and can, from a model's third photograph on: compiling takes seconds."""
+    """Engine of the encoder: torch, or openvino (on CPUs, with requirements-openvino.txt installed). auto is
+    OpenVINO where it is installed, from a model's third image on: compiling takes seconds."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names, beside --host and localhost, under which visitors may reach the page."""
+    """Names under which users reach the page, in addition to --host and localhost."""
     auth: Path | None = None
-    """File with a line USER:PASSWORD for each who may see the page; or set DINO_LAB_AUTH to such a line. No
-    option takes the password itself: every user of this machine could read it in the list of processes.
-    Passwords travel as they are: beyond this machine, put a proxy with TLS in front."""
+    """File with a line USER:PASSWORD for each user; or set DINO_LAB_AUTH to such lines. No option takes the
+    password itself, because the list of processes shows options. Passwords are sent unencrypted: beyond this
+    machine, use a proxy with TLS."""
     root_path: str = ""
-    """Path under which a proxy shows the page, such as /dino; it may strip that from paths or not."""
+    """Path under which a proxy shows the page, such as /dino. The proxy may strip it or not."""
     frame_ancestors: tuple[str, ...] = ()
-    """Origins of pages that may show this one in a frame, such as https://course.example; otherwise none."""
+    """Origins of pages that may show this page in a frame, such as https://course.example."""
     downloads: bool = True
-    """Offer models that must be downloaded, when a visitor chooses one; --no-downloads offers none."""
+    """Offer models that are downloaded when a user chooses one."""
     mcp: bool = False
-    """Hand the endpoints for programs to language models too, as tools at /mcp (Model Context Protocol)."""
+    """Offer the endpoints to language models too, as tools at /gradio_api/mcp (Model Context Protocol)."""
     limits: Annotated[Limits, tyro.conf.arg(name="")] = field(default_factory=Limits)
 
     def run(self) -> None:
-        """Load the model, say the address, and serve until interrupted."""
+        """Load the model, print the address, and serve until interrupted."""
         be_patient(OPENBLAS_NUM_THREADS="1")  # NumPy's products are all short here
-        from app.arrays import routes
-        from app.lab import Lab  # half of the start goes into importing what these need
+        for name in ("GRADIO_ANALYTICS_ENABLED", "GRADIO_SHARE"):  # both are read when gradio is imported
+            os.environ[name] = "False"
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        share_heap()
+        from app import fairness, guard
+        from app.temporary import temporary_folder
+
+        hosts = guard.host_names(self.host, self.allowed_hosts)
+        users, root_path = guard.read_users(self.auth), guard.root_path_of(self.root_path)
+        options = {
+            "hosts": hosts,
+            "users": users,
+            "frame_ancestors": guard.frame_ancestors_of(self.frame_ancestors),
+            "limits": self.limits,
+        }
+        port = free_port(self.host, self.port)
+        fairness.MODEL.max_waiting = self.limits.max_waiting
+        with temporary_folder(self.limits.max_disk_mb * MEGABYTE):
+            demo = self.launched(port, root_path, options)
+            if self.port and port != self.port:
+                print(f"Port {self.port} is taken; {port} is the next free one.")
+            if not users and self.host not in guard.LOCAL_NAMES:
+                print(
+                    f"{self.host} can be reached without a password: --auth FILE asks for one.",
+                    file=sys.stderr,
+                )
+            print(f"The attention lab is at {address(self.host, port)} (Ctrl+C ends it)", flush=True)
+            try:
+                threading.Event().wait()
+            finally:
+                demo.close(verbose=False)
+
+    def launched(self, port: int, root_path: str, options: Mapping[str, Any]) -> "gr.Blocks":
+        """Launch the page; `options` are those of `app.guard.Guard`."""
+        from starlette.middleware import Middleware
+
+        from app.arrays import STATIC, routes
+        from app.guard import Guard
+        from app.lab import Lab
         from app.models import Models
         from app.page import build, theme
 
@@ -68,23 +119,67 @@ class Serve:
             encoder=self.engine,
         )
         demo = build(lab, routes=True)
-        demo.queue(max_size=self.limits.max_waiting).launch(
+        demo.queue(max_size=4 * self.limits.max_waiting).launch(
             server_name=self.host,
-            server_port=self.port,
-            app_kwargs={"routes": routes(lab)},
-            max_file_size=f"{self.limits.max_upload_mb}mb",
+            server_port=port,
+            root_path=root_path or None,
+            app_kwargs={"routes": routes(lab), "middleware": [Middleware(Guard, **options)]},
+            max_file_size=self.limits.max_upload_bytes,
+            mcp_server=self.mcp,
+            prevent_thread_lock=True,
+            quiet=True,
             share=False,
             ssr_mode=False,
             run_history=False,
             enable_monitoring=False,
             footer_links=["api"],
             state_session_capacity=200,
+            favicon_path=STATIC / "favicon.png",
             theme=theme(),
         )
+        return demo
+
+
+def free_port(host: str, port: int) -> int:
+    """Return `port`, or the next free one; 0 stands for any.
+
+    Raises:
+        OSError: None of a hundred ports is free, or there is no such address.
+        ValueError: No such port.
+    """
+    if not 0 <= port <= LAST_PORT:
+        raise ValueError(f"--port is {port}, expected 0 to {LAST_PORT}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for candidate in range(port, min(port + PORTS_TRIED, LAST_PORT + 1)):
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            if os.name == "posix":  # elsewhere the option would let two servers share a port
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, candidate))
+                return int(probe.getsockname()[1])
+            except OSError as error:
+                refused = error
+    raise OSError(f"no free port from {port} to {candidate} on {host}: {refused}")
+
+
+def address(host: str, port: int) -> str:
+    """Return what to type into a browser on this machine."""
+    name = "localhost" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}"
+
+
+def share_heap() -> None:
+    """Let all threads allocate from one heap, where the C library is glibc.
+
+    By default glibc keeps a heap for each thread in which the model ever ran, and each grows to what one
+    image takes: 300 MB more for the embedded model.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # other C libraries have no such call
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse and serve; whatever was wrong with the options becomes one sentence and exit code 1."""
+    """Parse and serve; a wrong option ends with one sentence and exit code 1."""
     try:
         tyro.cli(Serve, prog="python -m app", args=arguments).run()
     except (*EXPECTED, TypeError) as error:

@@ -1,6 +1,5 @@
 """Endpoints for programs and, with `--mcp`, for language models; docs/api.md shows each in use."""
 
-import asyncio
 import base64
 import binascii
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import gradio as gr
 import numpy as np
 
 from app import clip_files, fairness, following, matching, objects, view
-from app.engine import Encoding
+from app.engine import Encoding, QueriesKeys
 from app.errors import LabError, TooLarge
 from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
 from app.fairness import answered, client_of, in_thread
@@ -64,8 +63,8 @@ class Endpoints:
         """Compute the attention maps of [CLS], or of one patch, for every head of a vision transformer.
 
         Args:
-            image: Name of an example (kitten, sheep, komodo, red_pyramid, polar_bear, drums, dutar, owl), or an
-                image file as base64 text.
+            image: Name of an example (kitten, sheep, komodo, red_pyramid, polar_bear, drums, dutar, owl), or
+                an image file as base64 text.
             model: Name of a model that the page offers.
             size: Resolution: pixels of the short side, 32 to 2048.
             block: Block of the model, from 0, or from the end with -1, -2, …
@@ -73,25 +72,26 @@ class Endpoints:
             column: Column of the patch.
 
         Returns:
-            rows and columns of the patch grid, block, and maps: for every head a list of rows. The values of a
-            head sum to less than 1; [CLS] and registers hold the rest.
+            rows and columns of the patch grid, block, and maps: for every head a list of rows. The values of
+            a head sum to less than 1; [CLS] and registers hold the rest.
         """
         encoding = await self._encoding(image, model, size, request)
-        _check_integers(block=block)
+        _integer("block", block)
         patch = None
         if row is not None or column is not None:
-            _check_integers(row=row, column=column)
-            patch = (row, column)
+            patch = (_integer("row", row), _integer("column", column))
 
         def compute() -> Answer:
             number = block + encoding.blocks if block < 0 else block
             if not 0 <= number < encoding.blocks:
-                raise LabError(f"There is no block {block}: this model has blocks 0 to {encoding.blocks - 1}.")
+                raise LabError(
+                    f"There is no block {block}: this model has blocks 0 to {encoding.blocks - 1}."
+                )
             maps = view.attention(encoding, encoding.queries_keys(number), patch)
             rows, columns = encoding.grid
             return {"rows": rows, "columns": columns, "block": number, "maps": maps.tolist()}
 
-        return await self._computed(compute)
+        return await self._computed(compute, request)
 
     async def masks(
         self,
@@ -111,19 +111,20 @@ class Endpoints:
             model: Name of a model that the page offers.
             size: Resolution: pixels of the short side, 32 to 2048.
             mass: Share of the attention to keep, 0.01 to 1.
-            head: "mean", the number of a head from 0, or "best": the one that agrees best with the ground truth.
+            head: "mean", the number of a head from 0, or "best": the head that agrees best with the ground
+                truth.
             refined: Whether edges follow those of the image.
             ground_truth: Mask to compare with, as COCO run lengths {"size": [height, width], "counts": text}.
 
         Returns:
-            head, jaccard (with the ground truth, or null), segmentation (COCO run lengths), bbox (left, top, width,
-            height), area (share of the image) and seed (row and column of the largest value).
+            head, jaccard (with the ground truth, or null), segmentation (COCO run lengths), bbox (left, top,
+            width, height), area (share of the image) and seed (row and column of the largest value).
         """
         encoding = await self._encoding(image, model, size, request)
         truth = None if ground_truth is None else mask_of(ground_truth, encoding.picture_size)
 
         def compute() -> Answer:
-            last, chosen = encoding.queries_keys(encoding.blocks - 1), head
+            last, chosen = self._queries_keys(encoding, encoding.blocks - 1), head
             if head == "best":
                 if truth is None:
                     raise LabError("The best head is chosen by a ground truth: pass one, or another head.")
@@ -134,7 +135,7 @@ class Endpoints:
             score = None if truth is None else float(jaccard(decode(found["segmentation"]), truth))
             return {"head": chosen, "jaccard": score} | found
 
-        return await self._computed(compute)
+        return await self._computed(compute, request)
 
     async def objects(
         self,
@@ -165,10 +166,10 @@ class Endpoints:
         encoding = await self._encoding(image, model, size, request)
 
         def compute() -> Answer:
-            last = encoding.queries_keys(encoding.blocks - 1)
+            last = self._queries_keys(encoding, encoding.blocks - 1)
             return {"objects": self._records(encoding, objects.find(encoding, last, recipe), recipe.refined)}
 
-        return await self._computed(compute)
+        return await self._computed(compute, request)
 
     async def matches(
         self,
@@ -189,8 +190,8 @@ class Endpoints:
             ratio: Largest distance of a match by the distance of the next best, 0.01 to 1; less keeps fewer.
 
         Returns:
-            matches, best first: a and b (y and x in pixels of the images), cosine and ratio; scale of the second
-            image with the most matches, and the scales that were tried.
+            matches, best first: a and b (y and x in pixels of the images), cosine and ratio; scale of the
+            second image with the most matches, and the scales that were tried.
         """
         first = await self._encoding(image, model, size, request)
         second = await self._encoding(other, model, size, request)
@@ -215,14 +216,15 @@ class Endpoints:
         """Follow objects through a clip, from their masks in the first frame.
 
         Args:
-            clip: Name of an example clip (sheep), or as base64 text a video, a zip of frames or an animated image.
-            masks: For each object COCO run lengths {"size": [height, width], "counts": text} of the first frame;
-                where two overlap, the later counts.
+            clip: Name of an example clip (sheep), or as base64 text a video, a zip of frames or an animated
+                image.
+            masks: For each object COCO run lengths {"size": [height, width], "counts": text} of the first
+                frame; where two overlap, the later counts.
             model: Name of a model that the page offers.
             size: Resolution: pixels of the short side, 32 to 2048.
 
         Returns:
-            A COCO data set: images (the frames), annotations (the objects' masks) and categories (the objects).
+            A COCO data set: images (frames), annotations (masks of the objects) and categories (objects).
         """
         if not isinstance(masks, list) or not 1 <= len(masks) <= following.MAX_OBJECTS:
             raise LabError(f"The masks must be a list of 1 to {following.MAX_OBJECTS}.")
@@ -237,7 +239,9 @@ class Endpoints:
         run = following.begin(token, found, first_mask, source, model, self.lab.limits)
         steps = following.steps(run, first_mask, source)
         while True:
-            async with fairness.MODEL.turn(client):  # a turn for every frame: others use the model between them
+            async with fairness.MODEL.turn(
+                client
+            ):  # a turn for every frame: others use the model between them
                 if await in_thread(partial(answered, next, steps, steps)) is steps:
                     break
         return await in_thread(partial(clip_files.coco, run))
@@ -256,14 +260,13 @@ class Endpoints:
         async with fairness.LOADING.turn(client):
             return await in_thread(partial(answered, self.lab.models.ready, model))
 
-    async def _computed(self, compute: Callable[[], Result]) -> Result:
-        """Compute from an encoding, while nobody else reads from any."""
+    async def _computed(self, compute: Callable[[], Result], request: gr.Request | None) -> Result:
+        async with fairness.FINDING.turn(client_of(request)):
+            return await in_thread(partial(answered, compute))
 
-        def locked() -> Result:
-            with self.lab.engine.reading:
-                return answered(compute)
-
-        return await asyncio.shield(in_thread(locked))
+    def _queries_keys(self, encoding: Encoding, block: int) -> QueriesKeys:
+        with self.lab.engine.reading:
+            return encoding.queries_keys(block)
 
     def _photo(self, image: object) -> str:
         if isinstance(image, str) and image in EXAMPLES:
@@ -283,7 +286,9 @@ class Endpoints:
         if len(text) > self.lab.limits.max_upload_bytes * 4 // 3 + 200:
             raise TooLarge(f"The {kind} is larger than the {self.lab.limits.max_upload_mb} MB allowed.")
         try:
-            return base64.b64decode(text.partition(",")[2] if text.startswith("data:") else text, validate=True)
+            return base64.b64decode(
+                text.partition(",")[2] if text.startswith("data:") else text, validate=True
+            )
         except (binascii.Error, ValueError) as error:
             raise LabError(wrong) from error
 
@@ -301,10 +306,10 @@ def _record(mask: Mask, found: Discovery) -> Answer:
     return {"segmentation": record["segmentation"], "bbox": record["bbox"], "area": area, "seed": seed}
 
 
-def _check_integers(**values: object) -> None:
-    for name, value in values.items():
-        if type(value) is not int or abs(value) > 10**6:
-            raise LabError(f"The {name} must be a whole number.")
+def _integer(name: str, value: object) -> int:
+    if type(value) is not int or abs(value) > 10**6:
+        raise LabError(f"The {name} must be a whole number.")
+    return value
 
 
 def _check_size(size: object) -> int:

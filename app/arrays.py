@@ -9,6 +9,7 @@ With routes (`python -m app`) the browser fetches them by address and caches the
     lab/clips/CLIP/NUMBER.jpg        a frame of a clip
     lab/followings/NAME/NUMBER.png   the labels of a tracked frame, a palette PNG
     lab/maps/NAME/map.json           a class map without its features; thumbnails.webp likewise
+    lab/directions/A/B               vectors for the cosines of a pair, see `app.matching.directions`
 
 Without routes (a bare `gr.Blocks`) views use `ArrayServer.fetch_array` as a server function of `gr.HTML`,
 pictures travel as data addresses, and Gradio serves app/static.
@@ -17,7 +18,7 @@ pictures travel as data addresses, and Gradio serves app/static.
 import base64
 import hashlib
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +27,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from app import fairness
 from app.engine import Encoding
 from app.errors import LabError, NotHere
 from app.files import jpeg
 from app.lab import Lab
+from app.matching import direction_bytes
 from app.photos import EXAMPLES, Draw, for_screen, thumbnail
 from app.view import principal_colors
 
@@ -126,13 +129,30 @@ def routes(lab: Lab) -> list[BaseRoute]:
         try:
             return Response(make(), media_type=media_type, headers=dict(headers))
         except LabError as error:
-            return Response(
-                error.sentence, error.status, media_type="text/plain", headers={"Cache-Control": "no-store"}
-            )
+            return refused(error)
 
-    def array(request: Request) -> Response:
+    def refused(error: LabError) -> Response:
+        headers = {"Cache-Control": "no-store"}
+        return Response(error.sentence, error.status, media_type="text/plain", headers=headers)
+
+    async def in_turn(request: Request, tokens: list[str], make: Callable[[], bytes]) -> Response:
+        """Answer with bytes; an encoding that was forgotten waits for the model."""
+        client = (request.client.host if request.client else "", tokens[0].partition(".")[0])
+        try:
+            turns = fairness.READING if all(map(lab.engine.holds, tokens)) else fairness.MODEL
+            async with turns.turn(client):
+                work = partial(answer, make, "application/octet-stream", IMMUTABLE)
+                return await fairness.in_thread(work)
+        except LabError as error:
+            return refused(error)
+
+    async def array(request: Request) -> Response:
         token, kind, block = (request.path_params[name] for name in ("token", "kind", "block"))
-        return answer(lambda: server.array(token, kind, block), "application/octet-stream", IMMUTABLE)
+        return await in_turn(request, [token], lambda: server.array(token, kind, block))
+
+    async def directions(request: Request) -> Response:
+        tokens = [request.path_params[name] for name in ("a", "b")]
+        return await in_turn(request, tokens, lambda: direction_bytes(lab, *tokens))
 
     def pictures(draw: Draw) -> Callable[[Request], Response]:
         def picture(request: Request) -> Response:
@@ -158,6 +178,7 @@ def routes(lab: Lab) -> list[BaseRoute]:
     return [
         Mount(f"/lab/static/{version()}", ImmutableFiles(directory=STATIC)),
         Route("/lab/arrays/{token}/{kind}/{block:int}", array),
+        Route("/lab/directions/{a}/{b}", directions),
         Route("/lab/pictures/{photo}.jpg", pictures(for_screen)),
         Route("/lab/thumbnails/{photo}.jpg", pictures(thumbnail)),
         Route("/lab/clips/{name}/{number:int}.jpg", frame),

@@ -206,9 +206,13 @@ class Engine:
                 found = self._looks.get(key) or self.look(key, weights, self.pictures.read(photo), progress)
         return found
 
-    def known(self, photo: str, model: str, size: int) -> bool:
-        """Whether `encode` would answer from memory."""
-        return self._looks.get(Key(photo, model, size, self.models.source(model).version)) is not None
+    def holds(self, token: str) -> bool:
+        """Whether the encoding of a token is in memory.
+
+        Raises:
+            NotHere: There is no such token.
+        """
+        return self._looks.get(Key.of(token)) is not None
 
     def encoding(self, token: str, progress: Progress = silent) -> Encoding:
         """Return the encoding of a token, computed again where it was forgotten.

@@ -148,7 +148,13 @@ class FairTurns:
 MODEL = FairTurns("the model")
 """Turns at the models: one encoding at a time uses all cores, or the accelerator."""
 LOADING = FairTurns("models that are being loaded", width=16, max_per_client=2)
-"""Turns at downloads and at reading weights; nobody else waits for them."""
+"""Turns at downloads and at reading weights; they do not delay other requests."""
+READING = FairTurns("maps that are being computed", width=2, max_per_client=24)
+"""Turns at arrays of encodings in memory."""
+FINDING = FairTurns("objects that are being computed", max_per_client=4)
+"""Turns at finding objects in encodings."""
+DECODING = FairTurns("images that are being read", width=2)
+"""Turns at decoding uploads."""
 
 
 def in_turn(

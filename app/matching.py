@@ -77,7 +77,11 @@ class Pair:
     def __post_init__(self) -> None:
         if len({(key.model, key.version) for key in (self.a, self.b)}) > 1:
             raise LabError("The two images were encoded by different models: encode both with one model.")
-        if isinstance(self.ratio, bool) or not isinstance(self.ratio, int | float) or not 0.01 <= self.ratio <= 1:
+        if (
+            isinstance(self.ratio, bool)
+            or not isinstance(self.ratio, int | float)
+            or not 0.01 <= self.ratio <= 1
+        ):
             raise LabError("The ratio must be a number from 0.01 to 1.")
 
     def half(self, key: Key) -> Half:
@@ -163,7 +167,9 @@ def scene_of(lab: Lab, asked: object) -> "Scene":
 
 
 def _pin(value: object) -> Pin:
-    row, column, color = (value.get(name) if isinstance(value, dict) else None for name in ("row", "column", "color"))
+    row, column, color = (
+        value.get(name) if isinstance(value, dict) else None for name in ("row", "column", "color")
+    )
     if type(row) is not int or type(column) is not int or min(row, column) < 0:
         raise LabError("A pin must have a row and a column, counted from 0.")
     if not isinstance(color, str) or not re.fullmatch("#[0-9a-f]{6}", color):

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
@@ -66,7 +67,13 @@ class Recipe:
         Raises:
             LabError: A value of another type, or outside its range.
         """
-        kinds = {"method": str, "head": str, "mass": (int, float), "count": int, "refined": bool}
+        kinds: dict[str, Any] = {
+            "method": str,
+            "head": str,
+            "mass": (int, float),
+            "count": int,
+            "refined": bool,
+        }
         for name, value in values.items():
             if not isinstance(value, kinds[name]) or (isinstance(value, bool) and name != "refined"):
                 raise LabError(f"The {name} has the wrong type.")

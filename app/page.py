@@ -10,18 +10,17 @@ the document: it costs no event.
 
 import html
 import re
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from app import fairness, views
+from app.api import add_endpoints
 from app.arrays import STATIC
-from app.errors import TooLarge
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
-from app.photos import EXAMPLES, clean_name
+from app.photos import EXAMPLES
 from app.shared import PRIVATE, Shared, split
 from app.tabs import class_map, compare, explore, learn, match, segment, training, video
 from app.views import static
@@ -152,6 +151,7 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
         looked.failure(None, question, question, js=_script("shown"))
         for name, tab in shared.tabs.items():
             tab.select(None, None, None, js=f"async () => (await window.labPage).tab('{name}')")
+        add_endpoints(lab)
         demo.load(None, question, question, js=_script("restore"))
     return demo
 
@@ -203,18 +203,19 @@ def _header(lab: Lab, routes: bool) -> Shared:
     def keep(files: list[str] | str | None, album: str) -> tuple:
         """Take in the uploaded files; the first of them is shown."""
         paths = [files] if isinstance(files, str) else list(files or [])
-        fresh = [_keep(lab, Path(path)) for path in paths[:MOST_OWN]]
+        fresh = [shared.keep(path) for path in paths[:MOST_OWN]]
         own = [name for name in shared.photos(album) if "/" in name and name not in fresh]
         names = [*fresh, *own][:MOST_OWN] + list(EXAMPLES)
         return (fresh[0] if fresh else gr.skip(), "\n".join(names), _samples(shared, names))
 
     for event, source in ((upload.upload, upload), (camera.input, camera)):
         event(
-            keep,
+            fairness.in_turn(keep, turns=fairness.DECODING),
             [source, album],
             [photo, album, strip],
             trigger_mode="always_last",
             show_progress="minimal",
+            concurrency_limit=None,
             **PRIVATE,
         )
     return shared
@@ -222,18 +223,6 @@ def _header(lab: Lab, routes: bool) -> Shared:
 
 def _models(lab: Lab) -> list[tuple[str, str]]:
     return [(choice.label, name) for name, choice in lab.models.offered().items()]
-
-
-def _keep(lab: Lab, path: Path) -> str:
-    """Take in an uploaded file; return its name as `Shared.photo` has it.
-
-    Raises:
-        LabError: It is no image, or too large.
-    """
-    if path.stat().st_size > lab.limits.max_upload_bytes:
-        raise TooLarge(f"This file is larger than the {lab.limits.max_upload_mb} MB allowed.")
-    name, _ = lab.pictures.keep(path.read_bytes())
-    return f"{name}/{clean_name(path.name)}"
 
 
 def _samples(shared: Shared, photos: list[str]) -> gr.Dataset:

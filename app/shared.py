@@ -39,6 +39,7 @@ from app.errors import LabError
 from app.lab import Lab
 from app.photos import EXAMPLES, clean_name, for_screen, pin, thumbnail
 from app.progress import Progress, silent
+from app.temporary import read_upload
 from app.view import View, maps_of, object_patch
 from app.views import encoding_value, picture_address
 
@@ -106,6 +107,15 @@ class Shared:
             return f"lab/{'thumbnails' if small else 'pictures'}/{name}.jpg"
         picture = self.lab.pictures.read(name)
         return picture_address(thumbnail(picture) if small else for_screen(picture))
+
+    def keep(self, path: object) -> str:
+        """Take in an image that an upload component gives; return its name as `photo` has it.
+
+        Raises:
+            LabError: It is no image, too large, or no upload.
+        """
+        name, _ = self.lab.pictures.keep(read_upload(path, self.lab.limits.max_upload_bytes))
+        return f"{name}/{clean_name(str(path))}"
 
     def scene(self, request: object, photo: object = None, *, full: bool = True) -> Scene:
         """Return what a view shows, with all that its files are made of.

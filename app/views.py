@@ -90,6 +90,11 @@ def pair_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
     return _view("pair_view", "PairView", value, ("select", "shown", "edited"), props)
 
 
+def compare_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
+    """Show one image with the maps of two models, one pointer and one mask; `right` is the second value."""
+    return _view("compare_view", "CompareView", value, ("select", "shown", "edited"), props)
+
+
 def class_map_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
     """Show a map of classes as points that can be pointed at, searched and zoomed."""
     return _view("class_map_view", "ClassMapView", value, ("select", "shown"), props)
@@ -215,6 +220,7 @@ __all__ = [
     "attention_value",
     "attention_view",
     "class_map_view",
+    "compare_view",
     "encoding_value",
     "film_view",
     "mask_view",

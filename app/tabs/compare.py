@@ -35,14 +35,14 @@ def build(shared: Shared) -> None:
         paper = gr.Button("Best heads at 60 %, as in the paper", size="sm")
         save = gr.Button("Figure (PNG)", size="sm")
 
-    def look(photo: str, model: str, size: int, progress: gr.Progress = gr.Progress()) -> Any:  # noqa: B008
+    def look(photo: str, model: str, size: int, progress: gr.Progress = gr.Progress()) -> Any:
         return gr.HTML(right=shared.value(shared.encode(photo, model, size, progress), photo))
 
     def prepare(photo: str, model: str, size: int) -> None:
         lab.models.ready(model)
 
     gr.on(
-        [view.load, other.input],
+        [view.shown, other.input],
         fairness.in_turn(look, prepare),
         [shared.photo, other, shared.size],
         view,
@@ -52,12 +52,13 @@ def build(shared: Shared) -> None:
         **PRIVATE,
     ).failure(None, other, other, js="(other) => lab('compare').other || other")
     other.focus(lambda: gr.Dropdown(choices=_models(lab)), None, other, **LIGHT)
-    for name, control in {"quantity": quantity, "layer": layer, "mass": mass}.items():
+    controls: dict[str, Any] = {"quantity": quantity, "layer": layer, "mass": mass}
+    for name, control in controls.items():
         script = f"(value) => lab('compare')?.set({{ {name}: value }})"
         control.change(None, control, None, js=script, **LIGHT)
     script = "() => { lab('compare').bestHeads(); return ['attention', 'mask', 60]; }"
     paper.click(None, None, [quantity, layer, mass], js=script, **LIGHT)
-    shared.save(save, lambda asked: drawn(lab, asked), [view], "() => [lab('compare').request]")
+    shared.save(save, lambda asked: drawn(lab, asked), "lab('compare').request")
 
 
 def _models(lab: Lab) -> list[tuple[str, str]]:

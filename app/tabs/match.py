@@ -38,7 +38,12 @@ def build(shared: Shared) -> None:
         data = gr.Button("Matches (JSON)", size="sm")
 
     def match(
-        photo: str, model: str, size: int, other: str, percent: float, progress: Any = gr.Progress()  # noqa: B008
+        photo: str,
+        model: str,
+        size: int,
+        other: str,
+        percent: float,
+        progress: Any = gr.Progress(),
     ) -> Any:
         return gr.HTML(matched=matched(shared, (photo, model, size), other, percent, progress))
 
@@ -46,7 +51,7 @@ def build(shared: Shared) -> None:
         lab.models.ready(model)
 
     gr.on(
-        [view.load, second.input, ratio.release],
+        [view.shown, second.input, ratio.release],
         fairness.in_turn(match, prepare),
         [shared.photo, shared.model, shared.size, second, ratio],
         view,
@@ -71,7 +76,7 @@ def build(shared: Shared) -> None:
     )
     lines.change(None, lines, None, js="(lines) => lab('match')?.set({ lines })", **LIGHT)
     for button, file in ((picture, "lines.png"), (data, "matches.json")):
-        shared.save(button, _drawing(lab, file), [view], "() => [lab('match').request]")
+        shared.save(button, _drawing(lab, file), "lab('match').request")
 
 
 def _server_functions(shared: Shared) -> list[Any]:

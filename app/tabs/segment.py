@@ -1,4 +1,4 @@
-"""The tab Segment: objects by a click, by attention, LOST, TokenCut or several cuts; scores against a mask."""
+"""The tab Segment: objects by a click, attention, LOST, TokenCut or several cuts, and their scores."""
 
 from typing import Any
 
@@ -16,7 +16,6 @@ from app.views import mask_view
 
 TITLE = "Segment"
 USES_IMAGE = True
-FINDING = fairness.FairTurns("objects that are being computed")
 BY_HAND = {"Mask (PNG)": "mask.png", "Cut-out (PNG)": "cutout.png", "Mask (COCO)": "mask.json"}
 COMPUTED = {"Labels (PNG)": "labels.png", "Masks (COCO)": "masks.json", "Overlay (PNG)": "overlay.png"}
 
@@ -34,14 +33,14 @@ def build(shared: Shared) -> None:
                 button.click(None, None, None, js=f"() => lab('segment').save('{file}')", **LIGHT)
             for label, file in COMPUTED.items():
                 button = gr.Button(label, size="sm", elem_classes=["computed"])
-                shared.save(button, _drawing(shared.lab, file), [view], "() => [lab('segment').request]")
+                shared.save(button, _drawing(shared.lab, file), "lab('segment').request")
 
     def find(wanted: object) -> Any:
         return gr.skip() if wanted is None else gr.HTML(found=found(shared.lab, wanted))
 
-    view.change(
-        fairness.in_turn(find, turns=FINDING),
-        view,
+    view.edited(
+        fairness.in_turn(find, turns=fairness.FINDING),
+        shared.asked,
         view,
         js="() => [lab('segment').wanted]",
         trigger_mode="always_last",
@@ -57,8 +56,11 @@ def _settings() -> None:
     mass = gr.Slider(10, 100, 60, step=1, label="Attention kept (%)", elem_classes=["by-attention"])
     count = gr.Slider(1, objects.MOST_OBJECTS, 3, step=1, label="Most objects", elem_classes=["by-cuts"])
     refined = gr.Checkbox(False, label="Edges follow the image", elem_classes=["computed"])
-    for name, control in {"reach": reach, "mass": mass, "count": count, "refined": refined}.items():
-        control.change(None, control, None, js=f"(value) => lab('segment')?.set({{ {name}: value }})", **LIGHT)
+    controls: dict[str, Any] = {"reach": reach, "mass": mass, "count": count, "refined": refined}
+    for name, control in controls.items():
+        control.change(
+            None, control, None, js=f"(value) => lab('segment')?.set({{ {name}: value }})", **LIGHT
+        )
 
 
 def found(lab: Lab, wanted: object) -> dict[str, Any]:

@@ -32,7 +32,7 @@ export class CompareView {
     /** @type {Place | null} */
     this.place = null; // null: [CLS]
     this.newest = new Newest();
-    this.loaded = ""; // token of the left encoding that "load" was emitted for
+    this.loaded = ""; // token of the left encoding that "shown" was emitted for
     const parts = ["left", "right"].map((name) => sideParts(name));
     const problem = el("p", { class: "lab-problem", role: "alert", hidden: true });
     const agreement = el("p", { class: "lab-agreement" });
@@ -77,7 +77,7 @@ export class CompareView {
     if (this.waiting || !value?.token) return;
     if (this.loaded !== value.token) {
       this.loaded = value.token;
-      this.emit("load", { token: value.token }); // the server is asked for the other model
+      this.emit("shown", { token: value.token }); // the server is asked for the other model
     }
     if (right?.photo !== value.photo || right?.size !== value.size) return;
     const encodings = [value, right].map((each) => new Encoding(each, this.server));

@@ -1,7 +1,7 @@
 // An image with objects that were clicked, drawn or found: the view behind `app.views.mask_view`.
 //
 // The mask that attention keeps follows from queries and keys here. LOST, TokenCut, several objects and refined edges are
-// computed by the server: the view emits "change" when `wanted` is missing, and the prop `found` brings the answer, which
+// computed by the server: the view emits "edited" when `wanted` is missing, and the prop `found` brings the answer, which
 // repeats the question. A mask by hand scores all of them.
 
 import { attentionMaps, keepMass, likelyPatch, meanMap } from "../maths/attention.js";
@@ -134,7 +134,7 @@ export class MaskView {
       find(this.element, ".lab-problem").hidden = true;
       this.render();
       this.element.dataset.token = encoding.token; // says what is on the screen
-      if (anew) this.emit("load", { token: encoding.token });
+      if (anew) this.emit("shown", { token: encoding.token });
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       this.refuse(error.message);
@@ -258,7 +258,7 @@ export class MaskView {
     const { wanted } = this;
     if (!wanted || this.found.has(wanted.key) || this.asking === wanted.key) return;
     this.asking = wanted.key;
-    this.emit("change", {});
+    this.emit("edited", {});
     this.render(false);
   }
 

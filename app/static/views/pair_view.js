@@ -112,7 +112,7 @@ export class PairView {
     if (this.waiting || !value?.token) return;
     if (this.loaded !== value.token) {
       this.loaded = value.token;
-      this.emit("load", { token: value.token }); // the server is asked for the matches
+      this.emit("shown", { token: value.token }); // the server is asked for the matches
     }
     if (matched?.a !== value.token || matched === this.told) return;
     try {
