@@ -58,11 +58,12 @@ export function tab(name) {
   write({ tab: name }, { tab: "explore" });
 }
 
-/** @param {string} name */
-function openTab(name) {
+/** Open a tab as soon as Gradio has drawn it. @param {string} name @param {number} [tries] */
+function openTab(name, tries = 50) {
   const index = Number(/** @type {any} */ (window).labTabs?.indexOf(name));
   const buttons = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#tabs [role=tab]"));
-  buttons[index]?.click();
+  if (buttons[index]) buttons[index].click();
+  else if (tries) setTimeout(() => openTab(name, tries - 1), 100);
 }
 
 // ---- files dropped and pasted anywhere go through the upload button of the images, or of the clips on Video

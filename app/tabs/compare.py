@@ -41,16 +41,16 @@ def build(shared: Shared) -> None:
     def prepare(photo: str, model: str, size: int) -> None:
         lab.models.ready(model)
 
-    gr.on(
-        [view.shown, other.input],
-        fairness.in_turn(look, prepare),
-        [shared.photo, other, shared.size],
-        view,
-        trigger_mode="always_last",
-        concurrency_limit=None,
-        show_progress="minimal",
-        **PRIVATE,
-    ).failure(None, other, other, js="(other) => lab('compare').other || other")
+    for event in (view.shown, other.input):
+        event(
+            fairness.in_turn(look, prepare),
+            [shared.photo, other, shared.size],
+            view,
+            trigger_mode="always_last",
+            concurrency_limit=None,
+            show_progress="minimal",
+            **PRIVATE,
+        ).failure(None, other, other, js="(other) => lab('compare').other || other")
     other.focus(lambda: gr.Dropdown(choices=_models(lab)), None, other, **LIGHT)
     controls: dict[str, Any] = {"quantity": quantity, "layer": layer, "mass": mass}
     for name, control in controls.items():

@@ -1,6 +1,5 @@
 """The tab Match: patches of two images that are each other's nearest neighbors."""
 
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -50,30 +49,22 @@ def build(shared: Shared) -> None:
     def prepare(photo: str, model: str, size: int, other: str, percent: float) -> None:
         lab.models.ready(model)
 
-    gr.on(
-        [view.shown, second.input, ratio.release],
-        fairness.in_turn(match, prepare),
-        [shared.photo, shared.model, shared.size, second, ratio],
-        view,
-        trigger_mode="always_last",
-        concurrency_limit=None,
-        show_progress="minimal",
-        **PRIVATE,
-    )
-
-    def take(path: str) -> Any:
-        name = shared.keep(Path(path))
+    def take(path: object) -> Any:
+        name = shared.keep(path)
         _, title = split(name)
         return gr.Dropdown(choices=[choices[0], (title, name), *choices[1:]], value=name)
 
-    own.upload(take, own, second, show_progress="minimal", **PRIVATE).success(
-        fairness.in_turn(match, prepare),
-        [shared.photo, shared.model, shared.size, second, ratio],
-        view,
-        concurrency_limit=None,
-        show_progress="minimal",
-        **PRIVATE,
-    )
+    taken = own.upload(take, own, second, show_progress="minimal", **PRIVATE)
+    for event in (view.shown, second.input, ratio.release, taken.success):
+        event(
+            fairness.in_turn(match, prepare),
+            [shared.photo, shared.model, shared.size, second, ratio],
+            view,
+            trigger_mode="always_last",
+            concurrency_limit=None,
+            show_progress="minimal",
+            **PRIVATE,
+        )
     lines.change(None, lines, None, js="(lines) => lab('match')?.set({ lines })", **LIGHT)
     for button, file in ((picture, "lines.png"), (data, "matches.json")):
         shared.save(button, _drawing(lab, file), "lab('match').request")
