@@ -25,9 +25,7 @@ def build(shared: Shared) -> None:
     choices += [(title, name) for name, title in EXAMPLES.items()]
     with gr.Row():
         second = gr.Dropdown(choices, value=TURNED, label="Second image", min_width=200, elem_id="second")
-        own = gr.UploadButton(
-            "Open a second image", file_types=["image"], min_width=110, scale=0, elem_id="second-file"
-        )
+        own = gr.UploadButton("Open a second image", file_types=["image"], size="sm", min_width=110, scale=0)
         ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", min_width=160)
         lines = gr.Checkbox(True, label="Lines between matches", min_width=140)
     view = pair_view(elem_id="match", address=True, server_functions=_server_functions(shared))

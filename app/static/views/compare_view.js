@@ -196,10 +196,10 @@ function sideParts(name) {
     "section",
     { class: "lab-side", "aria-label": `The ${name} model` },
     el("h3", { class: "lab-model" }),
-    el("p", { class: "lab-banner", hidden: true }, el("strong", {}, "Random weights."), " Never trained: the maps show the architecture."),
     el("div", stage),
     el("p", { class: "lab-readout" }, el("span", { class: "lab-where" }), el("span", { class: "lab-what" })),
     el("div", { class: "lab-tiles", role: "radiogroup", "aria-label": `Head of the ${name} model` }),
+    el("p", { class: "lab-banner", hidden: true }, el("strong", {}, "Random weights."), " Never trained: the maps show the architecture."),
   );
 }
 
