@@ -4,19 +4,28 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gradio as gr
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from app.errors import Busy, LabError
 from app.fairness import FairTurns, in_thread, in_turn
 
 
 @pytest.fixture
-def run(portal: BlockingPortal) -> Callable[[Callable[[], Awaitable[Any]]], Any]:
-    return lambda work: portal.call(work)
+def run() -> Callable[[Callable[[], Awaitable[Any]]], Any]:
+    """Run a coroutine function in an event loop of its own."""
+
+    async def call(work: Callable[[], Awaitable[Any]]) -> Any:
+        return await work()
+
+    def in_new_loop(work: Callable[[], Awaitable[Any]]) -> Any:
+        with ThreadPoolExecutor(1) as pool:  # browser tests leave a loop in the thread of the tests
+            return pool.submit(asyncio.run, call(work)).result()
+
+    return in_new_loop
 
 
 async def served(turns: FairTurns, clients: str) -> list[str]:

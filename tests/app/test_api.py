@@ -1,0 +1,212 @@
+"""Endpoints through `gradio_client`, `curl` and MCP; every event called with nonsense."""
+
+import base64
+import io
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from PIL import Image
+
+from app.__main__ import Serve, free_port
+from app.guard import LOCAL_NAMES
+from app.limits import Limits
+from dino_model.predictor import AttentionPredictor
+from segmentation.masks import decode, enlarge, keep_mass_of_maps, rle
+
+MODEL = "random:vit_tiny/16"
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs/api.md"
+NAMES = {"attention", "masks", "objects", "matches", "follow"}
+NONSENSE: tuple[Any, ...] = (
+    None,
+    -1,
+    1e308,
+    True,
+    "",
+    "../../etc/passwd",
+    "<img src=x onerror=alert(1)>",
+    [],
+    [[None]],
+    {},
+    {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}},
+    {"token": "kitten.64.ZW1iZWRkZWQ", "method": 5, "mass": "x", "pins": [1], "runs": [9**9]},
+)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A whole page with small limits, guarded, with MCP."""
+    limits = Limits(max_upload_mb=1, max_megapixels=1, max_patches=1200)
+    page = Serve(
+        model=MODEL, size=64, precision="fp32", device="cpu", engine="torch", mcp=True, limits=limits
+    )
+    port = free_port("127.0.0.1", 0)
+    demo = page.launched(port, "", {"hosts": LOCAL_NAMES, "limits": limits})
+    yield f"http://127.0.0.1:{port}"
+    demo.close(verbose=False)
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Client:
+    return Client(address, verbose=False)
+
+
+@pytest.fixture(scope="module")
+def file(pixels: np.ndarray, as_file: Any) -> str:
+    """An image of noise as base64 text."""
+    return base64.b64encode(as_file(pixels)).decode()
+
+
+@pytest.fixture(scope="module")
+def predictor(pixels: np.ndarray) -> AttentionPredictor:
+    library = AttentionPredictor(MODEL, size=64, precision="fp32", device="cpu")
+    library.set_image(pixels)
+    return library
+
+
+def sentence_of(error: AppError) -> str:
+    return str(error).partition("\n")[0]
+
+
+def test_documented_python_runs_as_it_stands(address, tmp_path, monkeypatch, capsys, pixels):
+    code = re.search(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL).group(1)
+    Image.fromarray(pixels).resize((300, 200)).save(tmp_path / "photo.jpg")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(compile(code.replace("http://127.0.0.1:7860", address), "docs/api.md", "exec"), names)
+    assert names["pixels"].shape == (200, 300)
+    assert (names["best"]["head"], names["best"]["jaccard"]) == ("0", 1)
+    assert "agrees best" in capsys.readouterr().out
+
+
+def test_documented_curl_runs_as_it_stands(address):
+    code = re.search(r"```bash\n(.*?)```", DOCUMENT.read_text(), re.DOTALL).group(1)
+    lines = code.replace("http://127.0.0.1:7860", address).strip().splitlines()
+    for line in lines:
+        ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=True)
+        assert "data" in json.loads(ended.stdout), line
+
+
+def test_documents_list_every_endpoint_and_no_other(address):
+    documented = set(re.findall(r"^\| `(\w+)` \|", DOCUMENT.read_text(), re.MULTILINE))
+    info = httpx.get(f"{address}/gradio_api/info").json()
+    assert {name.removeprefix("/") for name in info["named_endpoints"]} == documented == NAMES
+    assert info["unnamed_endpoints"] == {}
+
+
+def test_language_models_find_the_endpoints_and_nothing_else(address):
+    tools = httpx.get(f"{address}/gradio_api/mcp/schema", follow_redirects=True).json()
+    assert {tool["name"].rpartition("_")[2] for tool in tools} == NAMES
+    assert all(tool["description"] for tool in tools)
+
+
+def test_attention_and_masks_are_the_librarys(client, file, predictor):
+    found = client.predict(file, MODEL, 64, api_name="/attention")
+    np.testing.assert_allclose(found["maps"], predictor.cls_attention(), atol=1e-3)
+    assert (found["rows"], found["columns"], found["block"]) == (*predictor.grid, 11)
+    kept = client.predict(file, MODEL, 64, mass=0.4, head="1", api_name="/masks")
+    expected = enlarge(keep_mass_of_maps(predictor.cls_attention()[1], 0.4), (60, 90))
+    assert (decode(kept["segmentation"]) == expected).mean() > 0.99  # queries and keys travel in 16 bits
+    best = client.predict(file, MODEL, 64, 0.4, "best", False, kept["segmentation"], api_name="/masks")
+    assert (best["head"], best["jaccard"]) == ("1", 1)
+
+
+@pytest.mark.parametrize("method", ["lost", "tokencut", "several"])
+def test_objects_have_run_lengths_of_the_size_of_the_image(client, file, method):
+    for found in client.predict(file, MODEL, 64, method, 3, True, api_name="/objects")["objects"]:
+        assert decode(found["segmentation"]).shape == (60, 90)
+        assert set(found) == {"segmentation", "bbox", "area", "seed"}
+
+
+def test_image_matches_itself(client, file):
+    found = client.predict(file, file, MODEL, 64, api_name="/matches")
+    assert found["scale"] in found["scales"]
+    assert all(0 <= match["ratio"] <= 1 for match in found["matches"])
+
+
+def test_objects_are_followed_through_a_clip(client):
+    noise = np.random.default_rng(2).integers(0, 256, (3, 48, 64, 3), dtype=np.uint8)
+    first, *others = (Image.fromarray(frame) for frame in noise)
+    buffer = io.BytesIO()
+    first.save(buffer, "PNG", save_all=True, append_images=others)
+    clip = base64.b64encode(buffer.getvalue()).decode()
+    mask = np.zeros((48, 64), bool)
+    mask[:, 32:] = True
+    found = client.predict(clip, [dict(rle(mask))], MODEL, 48, api_name="/follow")
+    assert [image["id"] for image in found["images"]] == [1, 2, 3]
+    np.testing.assert_array_equal(decode(found["annotations"][0]["segmentation"]), mask)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("attention", ["nobody"], "name of an example"),
+        ("attention", ["/etc/passwd" * 9], "name of an example"),
+        ("attention", ["https://example.com/" + "a" * 60], "name of an example"),
+        ("attention", ["kitten", "../runs/a"], "no model of that name"),
+        ("attention", ["kitten", "https://evil.example/model.pth"], "no model of that name"),
+        ("attention", ["kitten", MODEL, 31], "size"),
+        ("attention", ["kitten", MODEL, 64, 99], "no block 99"),
+        ("attention", ["kitten", MODEL, 64, -1, 0, 99], "."),
+        ("attention", ["kitten", MODEL, 64, -1, 0], "whole number"),
+        ("masks", ["kitten", MODEL, 64, 2], "attention kept"),
+        ("masks", ["kitten", MODEL, 64, 0.6, "99"], "no head 99"),
+        ("masks", ["kitten", MODEL, 64, 0.6, "best"], "ground truth"),
+        ("masks", ["kitten", MODEL, 64, 0.6, "mean", False, {"size": [2, 2], "counts": "04"}], "size"),
+        ("objects", ["kitten", MODEL, 64, "magic"], "lost, tokencut, several"),
+        ("objects", ["kitten", MODEL, 64, "several", 1000], "between 1 and 6"),
+        ("matches", ["kitten", "sheep", MODEL, 64, 7], "ratio"),
+        ("follow", ["nobody", [{}]], "name of an example"),
+        ("follow", ["sheep", []], "list of 1 to"),
+        ("follow", ["sheep", [{"size": [48, 64], "counts": "0"}]], "size"),
+    ],
+)
+def test_impossible_arguments_get_one_sentence(client, name, arguments, said):
+    with pytest.raises(AppError) as error:
+        client.predict(*arguments, api_name=f"/{name}")
+    assert said in sentence_of(error.value)
+    assert str(ROOT) not in str(error.value)
+
+
+def test_bomb_is_refused_before_it_is_decoded(client):
+    buffer = io.BytesIO()
+    Image.new("L", (12_000, 12_000)).save(buffer, "PNG")
+    with pytest.raises(AppError, match="pixels"):
+        client.predict(base64.b64encode(buffer.getvalue()).decode(), MODEL, 64, api_name="/attention")
+
+
+def test_file_beyond_the_limit_is_refused(client):
+    with pytest.raises(AppError, match="larger than the 1 MB allowed"):
+        client.predict("a" * 1_400_000, MODEL, 64, api_name="/attention")
+
+
+def test_every_event_answers_nonsense_with_a_sentence_or_nothing(address):
+    """Hidden events are public too: anybody may call them by their number."""
+    config = httpx.get(f"{address}/config").json()
+    events = [event for event in config["dependencies"] if event["backend_fn"]]
+    assert len(events) > 20
+    with httpx.Client(base_url=address, timeout=60) as http:
+        for event in events:
+            for value in NONSENSE:
+                data = [value] * max(1, len(event["inputs"]))
+                body = {
+                    "data": data,
+                    "fn_index": event["id"],
+                    "session_hash": "nonsense",
+                    "event_data": value,
+                }
+                answer = http.post("/gradio_api/run/predict", json=body)
+                assert answer.status_code in (200, 403, 404, 422, 500), (event["targets"], value)
+                text = answer.text
+                for secret in ("Traceback", str(ROOT), "root:x:", "/site-packages/"):
+                    assert secret not in text, (event["targets"], value, text[:300])
+        assert http.get("/").status_code == 200

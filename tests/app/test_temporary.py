@@ -1,0 +1,61 @@
+"""The folder of uploads: bounded, private, removed; no other file can be read through it."""
+
+import os
+import time
+
+import pytest
+
+from app import temporary
+from app.errors import LabError
+from app.temporary import read_upload, temporary_folder, trim
+
+
+def test_folder_is_private_and_removed_at_the_end(monkeypatch):
+    monkeypatch.delenv(temporary.VARIABLE, raising=False)
+    with temporary_folder(1000) as folder:
+        assert os.environ[temporary.VARIABLE] == str(folder)
+        assert folder.stat().st_mode & 0o077 == 0
+        (folder / "a").mkdir()
+        (folder / "a" / "b.png").write_bytes(b"x")
+    assert not folder.exists()
+    assert temporary.VARIABLE not in os.environ
+
+
+def test_oldest_files_are_deleted_beyond_the_limit(tmp_path):
+    for age, name in ((30, "old"), (20, "middle"), (10, "new")):
+        file = tmp_path / name / "file"
+        file.parent.mkdir()
+        file.write_bytes(bytes(100))
+        os.utime(file, (time.time() - age,) * 2)
+    trim(tmp_path, 250)
+    assert sorted(path.parent.name for path in tmp_path.rglob("file")) == ["middle", "new"]
+    trim(tmp_path, 0)
+    assert list(tmp_path.rglob("file")) == []
+
+
+def test_folder_is_trimmed_while_it_is_used(monkeypatch):
+    monkeypatch.setattr(temporary, "TRIM_SECONDS", 0.02)
+    with temporary_folder(100) as folder:
+        (folder / "large").write_bytes(bytes(200))
+        until = time.monotonic() + 10
+        while (folder / "large").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not (folder / "large").exists()
+
+
+def test_only_files_of_the_folder_are_read(tmp_path, monkeypatch):
+    folder = tmp_path / "uploads"
+    folder.mkdir()
+    monkeypatch.setenv(temporary.VARIABLE, str(folder))
+    (folder / "mine").write_bytes(b"mine")
+    (tmp_path / "secret").write_bytes(b"secret")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    assert read_upload(str(folder / "mine"), 10) == b"mine"
+    with pytest.raises(LabError, match="larger than"):
+        read_upload(str(folder / "mine"), 3)
+    for path in (tmp_path / "secret", folder / "link", folder / ".." / "secret", folder, folder / "gone"):
+        with pytest.raises(LabError, match=r"open it again\.$"):
+            read_upload(str(path), 10)
+    for value in (None, 5, [], {}, "", "\0", "https://example.com/a.png"):
+        with pytest.raises(LabError):
+            read_upload(value, 10)
