@@ -2,8 +2,11 @@
 
 import base64
 import binascii
+import os
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import gradio as gr
@@ -14,7 +17,6 @@ from app.engine import Encoding, QueriesKeys
 from app.errors import LabError, TooLarge
 from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
 from app.fairness import answered, client_of, in_thread
-from app.following import SharedFeatures
 from app.lab import Lab
 from app.matching import Pair
 from app.objects import Recipe
@@ -235,9 +237,9 @@ class Endpoints:
             labels[mask_of(mask, found.sent_size)] = label
         first_mask, client = resize_nearest(labels, found.size), client_of(request)
         weights = await self._model(model, client)
-        source = SharedFeatures.of(self.lab.engine.predictor(weights, _check_size(size)))
-        run = following.begin(token, found, first_mask, source, model, self.lab.limits)
-        steps = following.steps(run, first_mask, source)
+        predictor = self.lab.engine.predictor(weights, _check_size(size))
+        run = following.begin(token, found, first_mask, predictor, model, self.lab.limits)
+        steps = following.steps(run, first_mask, predictor)
         while True:
             async with fairness.MODEL.turn(
                 client
@@ -276,7 +278,10 @@ class Endpoints:
     def _clip(self, clip: object) -> str:
         if isinstance(clip, str) and clip in EXAMPLE_CLIPS:
             return clip
-        return self.lab.clips.keep(self._decoded(clip, "clip", EXAMPLE_CLIPS), "clip")[0]
+        with tempfile.TemporaryDirectory(dir=os.environ.get("GRADIO_TEMP_DIR")) as folder:
+            path = Path(folder, "clip")
+            path.write_bytes(self._decoded(clip, "clip", EXAMPLE_CLIPS))
+            return self.lab.clips.keep(path, "clip")[0]
 
     def _decoded(self, text: object, kind: str, examples: Any) -> bytes:
         """The bytes of a file that came as base64 text, or as a data address."""

@@ -111,6 +111,7 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
     with gr.Blocks(
         title="DINO attention lab", analytics_enabled=False, delete_cache=(600, 3600), fill_width=True
     ) as demo:
+        add_endpoints(lab)  # first: the names of its functions stay as they are
         gr.HTML(
             f'<link rel="stylesheet" href="{static("page.css")}">{HEADER}',
             js_on_load=f"""
@@ -151,7 +152,6 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
         looked.failure(None, question, question, js=_script("shown"))
         for name, tab in shared.tabs.items():
             tab.select(None, None, None, js=f"async () => (await window.labPage).tab('{name}')")
-        add_endpoints(lab)
         demo.load(None, question, question, js=_script("restore"))
     return demo
 

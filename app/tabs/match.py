@@ -72,7 +72,11 @@ def _server_functions(shared: Shared) -> list[Any]:
     """How the view fetches bytes where there are no routes."""
     if shared.routes:
         return []
-    return [*shared.server_functions, lambda tokens: matching.fetch_directions(shared.lab, tokens)]
+
+    def fetch_directions(tokens: list) -> str:
+        return matching.fetch_directions(shared.lab, tokens)
+
+    return [*shared.server_functions, fetch_directions]
 
 
 def matched(
