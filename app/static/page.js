@@ -59,11 +59,13 @@ export function tab(name) {
 }
 
 /** Open a tab as soon as Gradio has drawn it. @param {string} name @param {number} [tries] */
-function openTab(name, tries = 50) {
+function openTab(name, tries = 30) {
   const index = Number(/** @type {any} */ (window).labTabs?.indexOf(name));
   const buttons = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#tabs [role=tab]"));
-  if (buttons[index]) buttons[index].click();
-  else if (tries) setTimeout(() => openTab(name, tries - 1), 100);
+  if (!tries) return;
+  if (buttons[index]?.getAttribute("aria-selected") === "true") return;
+  buttons[index]?.click();
+  setTimeout(() => openTab(name, tries - 1), 100); // Gradio selects the first tab when it has drawn all
 }
 
 // ---- files dropped and pasted anywhere go through the upload button of the images, or of the clips on Video
