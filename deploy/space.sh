@@ -9,5 +9,5 @@ for part in pyproject.toml setup.py LICENSE constraints.txt deploy app dino_lab 
     cp -R "$root/$part" "$1/"
 done
 cp "$root"/requirements*.txt "$1/"
-cp "$root/deploy/space/README.md" "$root/deploy/space/Dockerfile" "$1/"
+cp "$root/deploy/space/README.md" "$root/deploy/space/space.py" "$1/"
 find "$1" -name __pycache__ -type d -prune -exec rm -rf {} +
