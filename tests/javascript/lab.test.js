@@ -2,80 +2,44 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { held, read, written } from "../../app/static/address.js";
+import { read, write } from "../../app/static/views/address.js";
 import { Pins } from "../../app/static/maths/pins.js";
 import { scale, nearest } from "../../app/static/maths/scale.js";
 import { duration, figure, megabytes, percent } from "../../app/static/maths/format.js";
-import { Memory } from "../../app/static/memory.js";
-import { Newest } from "../../app/static/newest.js";
-import { zoomed } from "../../app/static/widgets/gestures.js";
+import { Memory } from "../../app/static/views/memory.js";
+import { Newest } from "../../app/static/views/newest.js";
+import { zoomed } from "../../app/static/views/gestures.js";
 
-const START = {
-  tab: "explore",
-  photo: "cat",
-  name: "",
-  second: "",
-  secondName: "",
-  model: "embedded",
-  other: "random:embedded",
-  size: 224,
-  quantity: "attention",
-  block: 0,
-  head: "heads",
-  layer: "heat",
-  mass: 60,
-  patch: "",
-  pins: "",
-  method: "attention",
-  clip: "coffee",
-  clipName: "",
-  map: "caltech101",
-  run: "",
-  step: 1,
-};
-
-test("an address says what differs from the start, and is read back", () => {
-  assert.equal(written(START, START), "");
-  const state = {
-    ...START,
-    tab: "segment",
-    photo: "rocket",
-    model: "random:vit_tiny/16",
-    mass: 35,
-    pins: "1,2;3,4",
-    patch: "3,4",
-  };
-  const query = written(state, START);
-  assert.equal(query, "?tab=segment&photo=rocket&model=random:vit_tiny/16&mass=35&patch=3,4&pins=1,2;3,4");
-  assert.deepEqual(read(query, START, null), state);
-});
-
-test("a visitor's own photograph is not in the address, and without it the page says what is missing", () => {
-  const state = { ...START, photo: "f4e2secret", name: "me.jpg" };
-  const query = written(state, START);
-  assert.equal(query, "?photo=own");
-  assert.deepEqual(read(query, START, held(state)), state); // a reload of the same browser
-  assert.deepEqual(read(query, START, null), { ...START, missing: "photo" }); // whoever was sent the link
-});
-
-test("of two photographs of a visitor's own, each is told apart, and the one that is missing is named", () => {
-  const state = { ...START, second: "f4e2secret", secondName: "you.jpg" };
-  assert.equal(written(state, START), "?second=own");
-  assert.deepEqual(held(state), { second: "f4e2secret", secondName: "you.jpg" });
-  assert.deepEqual(read("?second=own", START, held(state)), state);
-  assert.deepEqual(read("?second=own", START, held({ ...START, name: "me.jpg" })), { ...START, missing: "second" });
-});
-
-test("what cannot be in an address is left as at the start", () => {
-  const query = "?mass=400&patch=<b>&size=many&block=-1&head=7e9&pins=1&nonsense=2&layer=heat'&name=x&model=a%00b";
-  assert.deepEqual(read(query, START, null), START);
-});
+const START = { photo: "kitten", size: 224, block: 0, layer: "light" };
 
 const grid = (rows, columns) => ({
   rows,
   columns,
   patchAt: ({ x, y }) => ({ row: Math.floor(y * rows), column: Math.floor(x * columns) }),
   placeOf: ({ row, column }) => ({ x: (column + 0.5) / columns, y: (row + 0.5) / rows }),
+});
+
+/** Put a query into the address of a page that is not there. @param {string} search */
+function at(search) {
+  const location = { search, pathname: "/" };
+  const replaceState = (/** @type {any} */ _, /** @type {string} */ __, /** @type {string} */ address) =>
+    (location.search = address.startsWith("?") ? address : "");
+  Object.assign(globalThis, { location, history: { state: null, replaceState } });
+  return location;
+}
+
+test("an address holds what differs from the start, and is read back", () => {
+  const location = at("?__theme=dark");
+  write({ photo: "owl", size: 224, block: 3, pins: "1,2;3,4" }, START);
+  assert.equal(location.search, "?__theme=dark&photo=owl&block=3&pins=1,2;3,4");
+  assert.deepEqual(read(), { photo: "owl", block: "3", pins: "1,2;3,4" });
+  write({ photo: "kitten", block: 0, pins: "" }, START);
+  assert.equal(location.search, "?__theme=dark");
+});
+
+test("words that cannot be in an address are left out", () => {
+  at("?block=-1&mass=7&layer=dark&photo=../x&size=abc&pins=1&step=12&unknown=1&head=max");
+  assert.deepEqual(read(), { head: "max" });
 });
 
 test("pins stay where they are under another grid, and an address brings them back", () => {
