@@ -37,6 +37,7 @@ TABS = {
     "training": training,
     "learn": learn,
 }
+NEXT = "(ask) => String(Number(ask) + 1)"
 HEADER = """
 <h1>DINO attention lab</h1>
 <p>Point at an image: the maps show what each attention head of a vision transformer attends to there. It
@@ -139,7 +140,7 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
             return [shared.value(encoding, photo)] * len(shared.views) + updates
 
         looked = gr.on(
-            [shared.photo.change, shared.model.change, shared.size.change],
+            [shared.ask.change],
             fairness.in_turn(look, prepare),
             question,
             [*shared.views, *(component for component, _ in shared.updates)],
@@ -152,7 +153,7 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
         looked.failure(None, question, question, js=_script("shown"))
         for name, tab in shared.tabs.items():
             tab.select(None, None, None, js=f"async () => (await window.labPage).tab('{name}')")
-        demo.load(None, question, question, js=_script("restore"))
+        demo.load(None, [*question, shared.ask], [*question, shared.ask], js=_script("restore"))
     return demo
 
 
@@ -195,10 +196,13 @@ def _header(lab: Lab, routes: bool) -> Shared:
     photo = gr.Textbox(lab.start.photo, visible="hidden", elem_id="photo")
     album = gr.Textbox("\n".join(EXAMPLES), visible="hidden", elem_id="album")
     asked = gr.JSON(visible=False)
+    ask = gr.Textbox("0", visible="hidden", elem_id="ask")
     saved = gr.DownloadButton(visible="hidden", elem_id="saved")
-    shared = Shared(lab, routes, photo, album, model, size, asked, saved)
+    shared = Shared(lab, routes, photo, album, model, size, asked, saved, ask)
     strip.samples = [[_thumbnail(shared, name)] for name in EXAMPLES]
-    strip.click(None, [strip, album], photo, js="(index, album) => album.split('\\n')[index]")
+    strip.click(None, [strip, album, ask], [photo, ask], js=_script("choose"))
+    for choice in (model, size):
+        choice.input(None, ask, ask, js=NEXT)
 
     def keep(files: list[str] | str | None, album: str) -> tuple:
         """Take in the uploaded files; the first of them is shown."""
@@ -209,7 +213,7 @@ def _header(lab: Lab, routes: bool) -> Shared:
         return (fresh[0] if fresh else gr.skip(), "\n".join(names), _samples(shared, names))
 
     for event, source in ((upload.upload, upload), (camera.input, camera)):
-        event(
+        kept = event(
             fairness.in_turn(keep, turns=fairness.DECODING),
             [source, album],
             [photo, album, strip],
@@ -218,6 +222,7 @@ def _header(lab: Lab, routes: bool) -> Shared:
             concurrency_limit=None,
             **PRIVATE,
         )
+        kept.success(None, ask, ask, js=NEXT)
     return shared
 
 

@@ -67,6 +67,9 @@ class Shared:
     """Hidden: input of events whose script says what is asked, see `Shared.ask`."""
     saved: gr.DownloadButton
     """Hidden: clicked by the browser when a file is ready."""
+    ask: gr.Textbox
+    """Hidden: a count; its change asks for the image, model and resolution of the header. A refusal sets these three
+    back without asking again, which would take the message away."""
     tabs: dict[str, gr.Tab] = field(default_factory=dict)
     views: list[gr.HTML] = field(default_factory=list)
     """Views that show the image of the header."""

@@ -24,13 +24,19 @@ Object.assign(window, { lab });
 /** Image, model and resolution as the page opens. @type {any[]} */
 let start = [];
 
-/** At the start: what the address asks for. @param {any[]} question */
+/** A click on the strip. @param {number} index @param {string} album @param {string} ask */
+export function choose(index, album, ask) {
+  return [album.split("\n")[index], String(Number(ask) + 1)];
+}
+
+/** At the start: what the address asks for. @param {any[]} question  image, model, resolution, and the count of questions */
 export function restore(...question) {
-  start = question;
+  start = question.slice(0, 3);
   const words = read();
-  const [photo, model, size] = question;
+  const [photo, model, size, ask] = question;
   if (words.tab) openTab(words.tab);
-  return [words.photo ?? photo, words.model ?? model, words.size ? Number(words.size) : size];
+  const asked = [words.photo ?? photo, words.model ?? model, words.size ? Number(words.size) : size];
+  return [...asked, asked.every((one, at) => one === question[at]) ? ask : String(Number(ask) + 1)];
 }
 
 /** After an answer: write what it is about. @param {string} photo @param {string} model @param {number} size */

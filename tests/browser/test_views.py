@@ -43,8 +43,7 @@ def test_attention_view_in_a_bare_blocks_shows_the_library_maps(demo, browser, t
     view = "document.querySelector('.lab-view').view"
     maps = page.evaluate(f"{view}.viewer.mapsOf(null).heads.map((map) => [...map])")
     np.testing.assert_allclose(np.reshape(maps, (-1, *predictor.grid)), predictor.cls_attention(), atol=2e-4)
-    box = page.locator(".lab-stage").bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.locator(".lab-stage").hover()
     page.wait_for_function(f"{view}.viewer.patch !== null")
     assert page.locator(".lab-tile").count() == predictor.heads + 3
     assert faults == []
