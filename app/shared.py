@@ -68,7 +68,7 @@ class Shared:
     saved: gr.DownloadButton
     """Hidden: clicked by the browser when a file is ready."""
     ask: gr.Textbox
-    """Hidden: a count; its change asks for the image, model and resolution of the header. A refusal sets these three
+    """Hidden: a count; its change asks for image, model and resolution. A refusal sets these three
     back without asking again, which would take the message away."""
     tabs: dict[str, gr.Tab] = field(default_factory=dict)
     views: list[gr.HTML] = field(default_factory=list)
