@@ -140,7 +140,7 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
             return [shared.value(encoding, photo)] * len(shared.views) + updates
 
         looked = gr.on(
-            [shared.ask.change],
+            [shared.count.change],
             fairness.in_turn(look, prepare),
             question,
             [*shared.views, *(component for component, _ in shared.updates)],
@@ -153,7 +153,7 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
         looked.failure(None, question, question, js=_script("shown"))
         for name, tab in shared.tabs.items():
             tab.select(None, None, None, js=f"async () => (await window.labPage).tab('{name}')")
-        demo.load(None, [*question, shared.ask], [*question, shared.ask], js=_script("restore"))
+        demo.load(None, [*question, shared.count], [*question, shared.count], js=_script("restore"))
     return demo
 
 

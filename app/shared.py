@@ -67,8 +67,8 @@ class Shared:
     """Hidden: input of events whose script says what is asked, see `Shared.ask`."""
     saved: gr.DownloadButton
     """Hidden: clicked by the browser when a file is ready."""
-    ask: gr.Textbox
-    """Hidden: a count; its change asks for image, model and resolution. A refusal sets these three
+    count: gr.Textbox
+    """Hidden: its change asks for image, model and resolution. A refusal sets these three
     back without asking again, which would take the message away."""
     tabs: dict[str, gr.Tab] = field(default_factory=dict)
     views: list[gr.HTML] = field(default_factory=list)
