@@ -49,7 +49,9 @@ export function note(photo, model, size) {
 export function shown(...question) {
   const view = ["explore", "segment"].map(lab).find((one) => one?.encoding);
   if (!view) {
-    Object.assign(lab("explore")?.words ?? {}, { photo: undefined, model: undefined, size: undefined });
+    const nothing = { photo: "", model: "", size: "" };
+    write(nothing); // a view that is not mounted yet reads the address
+    Object.assign(lab("explore")?.words ?? {}, nothing);
     lab("explore")?.look();
     return start;
   }
