@@ -107,7 +107,7 @@ class Serve:
         from app.guard import Guard
         from app.lab import Lab
         from app.models import Models
-        from app.page import build, theme
+        from app.page import build, head, theme
 
         models = Models(self.model, self.models_dir, downloads=self.downloads, limits=self.limits)
         lab = Lab(
@@ -136,6 +136,7 @@ class Serve:
             state_session_capacity=200,
             favicon_path=STATIC / "favicon.png",
             theme=theme(),
+            head=head(lab),
         )
         return demo
 
