@@ -55,7 +55,7 @@ class Hosted(NamedTuple):
     backbone: nn.Module
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    kind: str  # timm, or transformers' name of it
+    kind: str  # timm's architecture, or transformers' model type
 
 
 def is_hosted(name: str) -> bool:
@@ -222,7 +222,7 @@ def _of_timm(name: str, config: Mapping[str, Any]) -> Hosted:
     load_strictly(backbone, read_tensors(_file(name, WEIGHTS)), f"{name} ({WEIGHTS})")
     backbone.reset_classifier(0)
     try:
-        return Hosted(backbone, tuple(described["mean"]), tuple(described["std"]), "timm")
+        return Hosted(backbone, tuple(described["mean"]), tuple(described["std"]), f"timm {architecture}")
     except KeyError as error:
         raise WeightsError(f"{name} does not say how pictures are normalised: {error} is missing") from error
 

@@ -167,8 +167,8 @@ def load_model(
         checkpoint_key: which network of a checkpoint that holds several; None: the teacher, or what the run's
             method evaluates.
         patch_size: the patch size that is expected; None takes what there is.
-        position_mode: how position embeddings are resampled; None takes what the file says, `official` for
-            .pth and .pt files that do not say, as the official DINO code does, `size` otherwise.
+        position_mode: how position embeddings are resampled; None takes what the file says, then the way of
+            the model's family (`position.FAMILIES`), and `official` for .pth and .pt files that do not say.
 
     Raises:
         WeightsError: unknown name, or weights that are broken, refused or incomplete, or do not fit.
@@ -318,7 +318,7 @@ def _load_timm(name: str, position_mode: PositionMode | None) -> LoadedModel:
     resamples = isinstance(backbone, VisionTransformer) and backbone.pos_embed is not None
     resamples = resamples and not hasattr(backbone, "dist_token")
     if resamples:
-        position.install(backbone, position_mode or ("official" if name.endswith(".dino") else "size"))
+        position.install(backbone, position_mode or position.official_mode(name))
     elif position_mode is not None:
         raise WeightsError(
             f"{name} has no position embeddings that mode {position_mode!r} could resample: leave it out"
@@ -333,10 +333,9 @@ def _load_timm(name: str, position_mode: PositionMode | None) -> LoadedModel:
 
 def _load_hosted(name: str, position_mode: PositionMode | None) -> LoadedModel:
     hosted = hub.load(name)
-    # The repositories that hold the weights of the paper.
-    official = hosted.kind == "vit" and name.startswith("hf:facebook/dino-")
     if isinstance(hosted.backbone, VisionTransformer) and hosted.backbone.pos_embed is not None:
-        position.install(hosted.backbone, position_mode or ("official" if official else "size"))
+        mode = position_mode or position.official_mode(f"{name} {hosted.kind}")
+        position.install(hosted.backbone, mode)
     elif position_mode is not None:
         raise WeightsError(f"{name} has no position embeddings that mode {position_mode!r} could resample")
     if isinstance(hosted.backbone, Beit):

@@ -143,7 +143,8 @@ def test_transformers_weights_give_the_tokens_of_its_own_forward(
     assert is_local(name)
     assert not is_path(name)
     model = load_model(name)
-    assert (model.mean, model.std, model.backbone.position_mode) == (tuple(MEAN), tuple(STD), "size")
+    modes = {"vit": "size", "dinov2": "official", "dinov2_with_registers": "antialias"}
+    assert (model.mean, model.std, model.backbone.position_mode) == (tuple(MEAN), tuple(STD), modes[kind])
     images = torch.randn(1, 3, PATCH * SIDE, PATCH * SIDE)
     with torch.no_grad():
         found = model.backbone.forward_features(images)
