@@ -102,6 +102,7 @@ def stop_after(monkeypatch, step, number=signal.SIGTERM):
         (),
         ("--views", 1, "--kept-tokens", 0.5, "--spreading", 0.3, "--alignment", 5, "--optimizer", "muon"),
         ("--position-start", "sincos", "--augment", "device"),
+        ("--kept-tokens", 0.5, "--masking", "attention"),
     ],
 )
 def test_resuming_gives_the_very_run_that_was_not_interrupted(pictures, tmp_path, monkeypatch, more):

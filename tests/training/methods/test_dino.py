@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dino_model.attention import attention_rows
 from dino_model.backbones import BackboneConfig
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
@@ -191,13 +192,43 @@ def trained(dino, batch):
 
 
 def test_patches_are_kept_by_the_place_in_the_batch():
-    dino, batch = method(kept_tokens=0.5), random_batch(size=4)
+    for masking in ("random", "attention"):
+        dino, batch = method(kept_tokens=0.5, masking=masking), random_batch(size=4)
+        whole, parts = kept_patches(dino, batch), [kept_patches(dino, part) for part in batch.split(2)]
+        assert torch.equal(whole, torch.cat(parts, dim=1))
 
-    def kept(batch):
-        return variants.kept_patches(0.5, dino.student, batch.crops.views, batch.randomness)
 
-    whole, parts = kept(batch), [kept(part) for part in batch.split(2)]
-    assert torch.equal(whole, torch.cat(parts, dim=1))
+def kept_patches(dino, batch):
+    return variants.kept_patches(dino.config, dino.teacher, batch.crops.views, batch.randomness)
+
+
+def test_attention_masking_hides_the_patches_that_the_teacher_attends_to():
+    dino, batch = method(kept_tokens=0.25, masking="attention", mask_hint=0.0), random_batch(size=4)
+    kept = kept_patches(dino, batch)
+    attention = attention_rows(dino.teacher.backbone, batch.crops.views.flatten(0, 1), [0])
+    patches = attention[:, :, 0, 1:].mean(1).unflatten(0, (2, 4))
+    assert kept.shape == (2, 4, 4)  # of 16
+    visible = torch.zeros_like(patches, dtype=torch.bool).scatter(-1, kept, True)
+    assert (patches.masked_fill(~visible, 0).amax(-1) <= patches.masked_fill(visible, 1).amin(-1)).all()
+    assert dino.training_loss(batch, 0).value.isfinite()
+
+
+@pytest.mark.parametrize(("hint", "hints"), [(0.0, 0), (0.25, 3), (1.0, 4)])
+def test_least_attended_with_hint_shows_some_of_the_most_attended(hint, hints):
+    generator = torch.Generator().manual_seed(0)
+    attention, numbers = torch.rand(50, 16, generator=generator), torch.rand(50, 16, generator=generator)
+    kept = variants.least_attended(attention, numbers, 4, hint)
+    ranks = attention.argsort().argsort().gather(-1, kept)
+    assert all(len(set(row)) == 4 for row in kept.tolist())
+    assert ((ranks < 4 - hints).sum(-1) >= 4 - hints).all()
+    hinted = ranks[:, 4 - hints :]
+    assert (hinted >= 4 - hints).all()
+    assert len(set(hinted.flatten().tolist())) == (12 + hints if hints else 0)  # any of them, over 50 images
+
+
+def test_attention_masking_without_hidden_patches_is_refused():
+    with pytest.raises(SettingError, match="pass --kept-tokens below 1"):
+        DINOConfig(masking="attention")
 
 
 def test_logged_loss_is_entropy_plus_divergence():

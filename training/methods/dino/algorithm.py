@@ -57,7 +57,7 @@ class DINO(StudentAndTeacher):
         with torch.no_grad():
             teacher = self.teacher.project(seen)  # [views, batch, d]
             theirs = self.teacher.logits(teacher)  # [views, batch, K]
-        patches = variants.kept_patches(self.config.kept_tokens, self.student, shown, batch.randomness)
+        patches = variants.kept_patches(self.config, self.teacher, shown, batch.randomness)
         student = self.student.project(shown, crops.locals, randomness=batch.randomness, kept=patches)
         compare = variants.COMPARISONS.get(self.config.loss, type(self).cross_entropy)
         loss, logs = compare(self, student, theirs, shared, step)

@@ -66,6 +66,11 @@ class DINOConfig(MethodConfig):
     """Global crops each network sees: all, or the teacher the first and the student the second."""
     kept_tokens: float = 1.0
     """Share of the patches of a global crop that the student sees, drawn anew each step (ViT)."""
+    masking: Literal["random", "attention"] = "random"
+    """Patches hidden by --kept-tokens: random ones, or those the teacher's [CLS] token attends to most
+    (AttMask)."""
+    mask_hint: float = 0.1
+    """Of --masking attention: as many of the most attended patches stay visible, as a share of the hidden."""
     spreading: float = 0.0
     """Weight of the coding rate of the student's bottleneck, which the loss is lowered by; 0.3 was tried."""
     alignment: float = 0.0
@@ -73,12 +78,14 @@ class DINOConfig(MethodConfig):
 
     def __post_init__(self) -> None:
         above(self, 0, "student_temperature", "sinkhorn_temperature", "infonce_temperature")
-        between(self, 0, 1, "teacher_momentum", "center_momentum")
+        between(self, 0, 1, "teacher_momentum", "center_momentum", "mask_hint")
         at_least(self, teacher_temperature=0, teacher_temperature_start=0, sinkhorn_iterations=1)
         at_least(self, teacher_temperature_warmup_epochs=0, freeze_last_layer_epochs=0, predictor=0, queue=0)
         at_least(self, spreading=0, alignment=0)
         if not 0 < self.kept_tokens <= 1:
             raise SettingError(f"--kept-tokens is {self.kept_tokens}, expected above 0 and at most 1")
+        if self.masking == "attention" and self.kept_tokens == 1:
+            raise SettingError("--masking attention hides no patch: pass --kept-tokens below 1, such as 0.5")
         for name in ("spreading", "alignment"):
             if getattr(self, name) and self.head.bottleneck is None:
                 raise SettingError(

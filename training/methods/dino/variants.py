@@ -6,8 +6,10 @@ With the defaults of its settings none of this changes the algorithm.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
+from dino_model.attention import attention_rows
 from dino_model.backbones import patch_grid
 from training import losses
 from training.methods.network import Network
@@ -55,13 +57,55 @@ def views(config: "DINOConfig", views: Tensor) -> tuple[Tensor, Tensor, int]:
     return views, views, len(views)
 
 
-def kept_patches(share: float, student: Network, views: Tensor, randomness: Randomness) -> Tensor | None:
-    """Numbers of the patches the student sees: [views, batch, kept]; None: all."""
-    if share == 1:
+def kept_patches(
+    config: "DINOConfig", teacher: Network, views: Tensor, randomness: Randomness
+) -> Tensor | None:
+    """Choose the patches of each global crop that the student gets.
+
+    Args:
+        config: `kept_tokens`, `masking` and `mask_hint` are used.
+        teacher: its attention ranks the patches under `masking="attention"`; one more forward pass.
+        views: global crops of the student [views, batch, channels, height, width].
+        randomness: of the choice; it depends on the position in the global batch.
+
+    Returns:
+        Patch indices, row by row: int64 [views, batch, kept]. None: all patches.
+    """
+    if config.kept_tokens == 1:
         return None
-    rows, columns = patch_grid(student.backbone, *views.shape[-2:])
-    order = randomness.uniform("patches", len(views), rows * columns).transpose(1, 2).argsort()
-    return order[..., : max(1, round(share * rows * columns))].to(views.device)
+    rows, columns = patch_grid(teacher.backbone, *views.shape[-2:])
+    patches = rows * columns
+    kept = max(1, round(config.kept_tokens * patches))
+    numbers = randomness.uniform("patches", len(views), patches).transpose(1, 2).to(views.device)
+    if config.masking == "random":
+        return numbers.argsort()[..., :kept]
+    attention = attention_rows(teacher.backbone, views.flatten(0, 1), [0])[:, :, 0, -patches:]
+    ranks = attention.mean(1).unflatten(0, views.shape[:2])
+    return least_attended(ranks, numbers, kept, config.mask_hint)
+
+
+def least_attended(attention: Tensor, numbers: Tensor, kept: int, hint: float) -> Tensor:
+    """Hide the patches with the highest attention, but for a random hint of them (AttMask-High and -Hint).
+
+    With h patches to hide, the h + s most attended are drawn from, s = `hint` * h: s of these stay visible.
+
+    Args:
+        attention: of the teacher's [CLS] token, mean of the heads [..., patches].
+        numbers: uniform random numbers [..., patches].
+        kept: number of patches that stay visible.
+        hint: share of the hidden patches in [0, 1]; 0 hides exactly the most attended.
+
+    Returns:
+        Indices of the visible patches, int64 [..., kept].
+
+    Source: I. Kakogeorgiou et al. 2022 (arXiv:2203.12719), section 3.2.
+    """
+    hidden = attention.shape[-1] - kept
+    hints = min(kept, round(hint * hidden))
+    ranked = attention.argsort(dim=-1)
+    visible, candidates = ranked.tensor_split((kept - hints,), dim=-1)  # candidates: hidden + hints
+    drawn = numbers[..., : hidden + hints].argsort()[..., :hints]
+    return torch.cat([visible, candidates.take_along_dim(drawn, dim=-1)], dim=-1)
 
 
 def with_terms(
