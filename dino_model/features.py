@@ -11,6 +11,8 @@ from functools import cached_property
 from typing import Literal
 
 import torch
+from timm.models.beit import Beit
+from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -62,18 +64,27 @@ class Kind:
         if self == CLS:
             answer: Tensor = backbone(images)
             return answer
-        if not isinstance(backbone, VisionTransformer):
-            raise ValueError(
-                f"{type(backbone).__name__} has one feature for a picture, no {self}: choose [CLS] alone"
-            )
-        if self.pool == "grid":
+        if self.pool == "grid" and isinstance(backbone, TOKEN_FAMILIES):
             return patch_tokens(backbone, images)
+        if not has_cls_tokens(backbone):
+            raise ValueError(
+                f"{type(backbone).__name__} has one feature per image, no {self}: only the kind [CLS] fits it"
+            )
         layers = _layers(backbone, images, max(1, self.blocks))
         parts = [prefix[:, 0] for _, prefix in layers[len(layers) - self.blocks :]]
         if self.pool != "none":
             tokens = layers[-1][0]
             parts.append(tokens.mean(dim=1) if self.pool == "average" else gem(tokens.float()))
         return torch.cat(parts, dim=-1)
+
+
+TOKEN_FAMILIES = (VisionTransformer, Eva, Beit)
+"""timm's classes whose blocks output [CLS] and patch tokens. Eva includes EVA-02 and DINOv3."""
+
+
+def has_cls_tokens(backbone: nn.Module) -> bool:
+    """Whether every block of a backbone outputs a [CLS] token and patch tokens."""
+    return isinstance(backbone, TOKEN_FAMILIES) and getattr(backbone, "cls_token", None) is not None
 
 
 CLS = Kind()
@@ -271,7 +282,7 @@ def _sound(images: Images, rows: Tensor) -> Extracted:
     return Extracted(images.subset(kept.tolist()), rows[kept], tuple(broken))
 
 
-def patch_tokens(vit: VisionTransformer, images: Tensor) -> Tensor:
+def patch_tokens(vit: VisionTransformer | Eva | Beit, images: Tensor) -> Tensor:
     """Patch tokens after the final norm, on their grid.
 
     Takes images [batch, 3, height, width], returns [batch, rows, columns, width].

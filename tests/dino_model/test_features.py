@@ -153,7 +153,7 @@ def test_every_kind_is_what_the_batch_functions_say(pictures: Images, vit: nn.Mo
 
 
 def test_a_kind_that_the_model_has_not_is_one_sentence(pictures: Images):
-    with pytest.raises(ValueError, match="ResNet has one feature for a picture, no patches after"):
+    with pytest.raises(ValueError, match="ResNet has one feature per image, no patches after"):
         extractor(create_backbone(BackboneConfig("resnet50")), Kind(0, "grid")).of(pictures.subset([0]))
     for wrong in ((0, "none"), (-1, "gem"), (1, "grid")):
         with pytest.raises(ValueError, match="blocks"):

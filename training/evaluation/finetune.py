@@ -14,6 +14,8 @@ from timm.data.mixup import Mixup
 from timm.loss import SoftTargetCrossEntropy
 from torch import Tensor, nn
 
+from dino_model.device import ComputePrecision, autocast
+
 
 @dataclass(frozen=True)
 class FinetuneRecipe:
@@ -95,8 +97,12 @@ def train_epoch(
     classes: int,
     epoch: int,
     steps: int,
+    precision: ComputePrecision = "fp32",
 ) -> float:
-    """One pass over normalised pictures.
+    """Train for one epoch.
+
+    Each step has its own autocast context: autocast caches the casts of the weights until it is left, so that
+    a context around several steps would train on the weights of the first step.
 
     Args:
         model, optimizer: changed in place.
@@ -106,6 +112,7 @@ def train_epoch(
         classes: how many there are.
         epoch: from 0.
         steps: batches in an epoch.
+        precision: of forward pass and loss.
 
     Returns:
         Mean loss.
@@ -126,9 +133,11 @@ def train_epoch(
             if not even:
                 continue
             images, targets = mix(images[:even].clone(), labels[:even])
-            loss = soft(model(images), targets.to(images.device))
+            with autocast(precision, images.device):
+                loss = soft(model(images), targets.to(images.device))
         else:
-            loss = plain(model(images), labels)
+            with autocast(precision, images.device):
+                loss = plain(model(images), labels)
         if not loss.isfinite():
             raise ValueError(
                 f"the loss is {float(loss)} in epoch {epoch + 1}: lower --rate, or --precision fp32"

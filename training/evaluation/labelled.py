@@ -259,8 +259,8 @@ def _refuse_empty(folder: Path, names: Iterable[str]) -> None:
 
 def _in_both(train: Images, test: Images) -> list[str]:
     """Names of test pictures whose file, or a copy of it under the same name, also trains."""
-    places = {train.place(i) for i in range(len(train))}
-    twice = [i for i in range(len(test)) if test.place(i) in places]
+    places = set(train.places())
+    twice = [i for i, place in enumerate(test.places()) if place in places]
     of: defaultdict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(train.names):
         of[name].append(index)

@@ -119,6 +119,13 @@ def test_synthetic_copies_are_made_once_and_scored(tmp_path: Path, capsys):
     assert {file: file.stat().st_mtime_ns for file in kept} == kept
 
 
+def test_synthetic_without_copies_option_takes_all_test_images(tmp_path: Path, capsys):
+    names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcdefghij"]
+    photographs(tmp_path / "data", names)
+    run(Synthetic, "--data", tmp_path / "data", "--size", "32", "--model", "pixels")
+    assert "4 pictures copied in each way" in capsys.readouterr().out
+
+
 def test_a_broken_picture_among_those_looked_through_moves_no_other(tmp_path: Path):
     names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcde"]
     photographs(tmp_path / "data", names)

@@ -63,6 +63,21 @@ def test_a_folder_is_learnt_kept_and_gone_on_with(tmp_path: Path, monkeypatch, c
         torch.testing.assert_close(again[name], tensor, rtol=0, atol=1e-4)
 
 
+def test_finetune_in_bf16_changes_weights_as_in_fp32(tmp_path: Path):
+    """One epoch of twelve steps: with casts kept from the first step, later steps train on stale weights."""
+    shapes = write_pictures(tmp_path / "shapes", {"a": 30, "b": 30})
+    words = ("--data", shapes, "--model", "random:embedded", "--size", "32", "--device", "cpu")
+    words += ("--epochs", "1", "--batch", "4", "--rate", "0.001")
+    before = load_model("random:embedded").backbone.state_dict()
+    steps = {}
+    for precision in ("fp32", "bf16"):
+        run(*words, "--precision", precision, "--output", tmp_path / precision)
+        (written,) = (tmp_path / precision).iterdir()
+        after = load_model(str(written)).backbone.state_dict()
+        steps[precision] = torch.cat([(after[name] - tensor).flatten() for name, tensor in before.items()])
+    assert torch.cosine_similarity(steps["fp32"], steps["bf16"], dim=0) > 0.9
+
+
 def test_cifar_is_read_as_published_and_a_missing_set_is_explained(tmp_path: Path, monkeypatch):
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()

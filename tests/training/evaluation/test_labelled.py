@@ -1,5 +1,6 @@
 """Which pictures train and which are tested, and what is refused."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,23 @@ def test_a_test_picture_that_also_trains_is_refused(tmp_path: Path):
         open_split(train, test=copy)
     with pytest.raises(ValueError, match="6 test pictures also train"):
         open_split(train, test=train)
+
+
+def test_split_check_resolves_folders_once_and_finds_links(tmp_path: Path, monkeypatch):
+    train = write_pictures(tmp_path / "one", {"a": 20, "b": 20})
+    test = write_pictures(tmp_path / "two", {"a": 20, "b": 20}, shade=100)
+    for folder in (test / "a", test / "b"):
+        for file in folder.iterdir():
+            file.rename(folder / f"test_{file.name}")
+    resolved, honest = [], os.path.realpath
+    monkeypatch.setattr(os.path, "realpath", lambda path, **how: resolved.append(path) or honest(path, **how))
+    split = open_split(train, test=test)
+    resolved.clear()
+    assert len(split.train.places()) == 40
+    assert len(resolved) == 2
+    (test / "b" / "link.png").symlink_to(train / "b" / "003.png")
+    with pytest.raises(ValueError, match=r"1 test pictures also train, the first is b/link\.png: take"):
+        open_split(train, test=test)
 
 
 def test_an_empty_class_folder_one_class_and_loose_pictures_are_refused(shapes: Path, tmp_path: Path):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 import torch
 import tyro
 from torch import nn
@@ -12,9 +13,10 @@ from torch import nn
 from dino_model.features import Extractor, Kind
 from dino_model.images import open_images
 from dino_model.views import View
-from dino_model.weights import load_model
+from dino_model.weights import LoadedModel, load_model
 from tests.training.evaluation.pictures import write_pictures
-from training.commands.evaluate import linear
+from training.commands.evaluate import base, linear
+from training.commands.evaluate.copy_detection import Synthetic
 from training.commands.evaluate.linear import Linear, parse_reads
 from training.evaluation.augmented import random_view
 from training.evaluation.linear import (
@@ -136,7 +138,7 @@ def test_the_command_learns_chooses_draws_and_tells(shapes: Path, tmp_path: Path
         curves,
     )
     shown = capsys.readouterr().out
-    assert "pixels has no blocks: its one feature is read" in shown
+    assert "pixels has no [CLS] token in its blocks: its one output feature is used" in shown
     assert "chosen on 3 training pictures: " in shown
     assert curves.read_bytes().startswith(b"\x89PNG")
     one, other = json.loads(figures.read_text())["results"]
@@ -198,6 +200,22 @@ def test_a_published_head_names_by_what_it_reads(reads: Reads, shapes: Path, tmp
     (found,) = json.loads(figures.read_text())["results"]
     assert found["figures"]["top1"] == pytest.approx(float(expected))
     assert expected > 50, "a head that guesses compares nothing"
+
+
+@pytest.mark.parametrize("command", [Linear, Synthetic])
+@pytest.mark.parametrize("name", ["vit_small_patch16_dinov3", "eva02_tiny_patch14_224"])
+def test_evaluation_of_eva_family_reads_blocks_and_patches(name: str, command, tmp_path: Path, monkeypatch):
+    backbone = timm.create_model(
+        name, num_classes=0, dynamic_img_size=True, depth=2, embed_dim=48, num_heads=2
+    )
+    model = LoadedModel(name, backbone.eval(), (0.5,) * 3, (0.5,) * 3, "random weights", None)
+    monkeypatch.setattr(base, "load_model", lambda *_, **__: model)
+    shapes = write_pictures(tmp_path / "shapes", {"a": 10, "b": 10})
+    figures = tmp_path / "out.json"
+    words = ["--data", shapes, "--size", "112", "--json", figures, "--precision", "fp32", "--device", "cpu"]
+    words += ["--epochs", "2", "--reads", "2+average"] if command is Linear else ["--copies", "2"]
+    tyro.cli(command, args=[str(word) for word in words]).run()
+    assert json.loads(figures.read_text())["results"][0]["figures"]
 
 
 def test_a_published_head_must_name_as_many_classes(shapes: Path, tmp_path: Path):

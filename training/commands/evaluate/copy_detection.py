@@ -14,7 +14,7 @@ from PIL import Image
 from tyro.conf import Positional
 
 from dino_model import files
-from dino_model.features import CLS, Extracted, Kind
+from dino_model.features import CLS, Extracted, Kind, has_cls_tokens
 from dino_model.images import Images, open_images
 from dino_model.views import View
 from dino_model.weights import LoadedModel
@@ -52,7 +52,7 @@ class Descriptors(Evaluation):
 
     def describe(self, model: LoadedModel, found: Images) -> Extracted:
         """Descriptors of pictures; a network without patches gives its one feature."""
-        kind = Kind(1, "gem") if hasattr(model.backbone, "blocks") else CLS
+        kind = Kind(1, "gem") if has_cls_tokens(model.backbone) else CLS
         return self.extract(model, self.view(model), found, kind)
 
     def told_view(self) -> str:
@@ -114,8 +114,8 @@ class Synthetic(Descriptors):
 
     data: Path
     """FOLDER, uncompressed TAR or LIST, a folder for each class; every fifth picture is a place to look."""
-    copies: int = 200
-    """Pictures that are copied, in each way once."""
+    copies: int | None = None
+    """Images that are copied, once in each way. Default: 200, or all test images if there are fewer."""
     seed: int = 0
     """Of the copies."""
     least: tuple[float, ...] = ()
@@ -142,12 +142,13 @@ class Synthetic(Descriptors):
     def _judge(self, folder: Path) -> None:
         images = open_images(self.data)
         database = images.subset(split_every_fifth(images, (BACKGROUND,))[1])
-        if not 1 <= self.copies <= len(database):
-            raise ValueError(f"--copies is {self.copies}: choose 1 to {len(database)}")
-        chosen = np.random.default_rng(self.seed).choice(len(database), self.copies, replace=False)
+        copies = min(200, len(database)) if self.copies is None else self.copies
+        if not 1 <= copies <= len(database):
+            raise ValueError(f"--copies is {copies}: choose 1 to {len(database)}")
+        chosen = np.random.default_rng(self.seed).choice(len(database), copies, replace=False)
         copied = {how: self._copies(database, chosen, how, folder / how.replace(" ", "-")) for how in COPIES}
         told = (
-            f"{self.told_view()}; {self.copies} pictures copied in each way (seed {self.seed}), looked for"
+            f"{self.told_view()}; {copies} pictures copied in each way (seed {self.seed}), looked for"
             f" among {len(database):,} of {self.data.name}; no whitening"
         )
         print(told)

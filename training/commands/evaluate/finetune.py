@@ -151,9 +151,9 @@ class Finetune(Cropped):
         name = f"{model.name}, {recipe.epochs} epochs"
         for epoch in progress(range(first, recipe.epochs), name, recipe.epochs, done=first):
             np.random.seed(mix(self.seed, epoch) % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
-            with autocast(self.chosen_precision(), device):
-                batches = self._batches(data, view, recipe, epoch)
-                loss = train_epoch(network, optimizer, batches, recipe, data.classes, epoch, steps)
+            batches = self._batches(data, view, recipe, epoch)
+            precision = self.chosen_precision()
+            loss = train_epoch(network, optimizer, batches, recipe, data.classes, epoch, steps, precision)
             with files.replacing(kept) as beside:
                 state = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
                 torch.save({"epoch": epoch + 1, "loss": loss, **state}, beside)

@@ -15,7 +15,7 @@ from dino_model.checkpoints import WeightsError, read_torch
 from dino_model.device import autocast, choose_device
 from dino_model.download import fetch
 from dino_model.feature_cache import model_fingerprint
-from dino_model.features import CLS, Extracted, Kind
+from dino_model.features import CLS, Extracted, Kind, has_cls_tokens
 from dino_model.images import Images
 from dino_model.progress import progress
 from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS, LoadedModel
@@ -95,9 +95,9 @@ class Linear(Cropped):
         self.collect("linear", described, measure, "2", "linear top-1")
 
     def _learnt(self, model: LoadedModel, split: Split, protocol: LinearProtocol) -> Figures:
-        if not _has_blocks(model):
+        if not has_cls_tokens(model.backbone):
             protocol = replace(protocol, reads=(Reads(1),))
-            print(f"{model.name} has no blocks: its one feature is read")
+            print(f"{model.name} has no [CLS] token in its blocks: its one output feature is used")
         blocks = deepest(protocol.reads)
         train, test = (self._features(model, images, blocks) for images in (split.train, split.test))
         labels, truth = split.labels(train.images), split.labels(test.images)
@@ -124,7 +124,7 @@ class Linear(Cropped):
         }
 
     def _features(self, model: LoadedModel, images: Images, blocks: int) -> Extracted:
-        kind = Kind(blocks, "average") if _has_blocks(model) else CLS
+        kind = Kind(blocks, "average") if has_cls_tokens(model.backbone) else CLS
         return self.extract(model, self.view(model), images, kind)
 
     def _train(
@@ -165,7 +165,7 @@ class Linear(Cropped):
         device, view, blocks = choose_device(self.device), self.view(model), deepest(protocol.reads)
         backbone = model.backbone.to(device)
         order = torch.cat(list(batches(len(images), protocol, epoch)))
-        kind = Kind(blocks, "average") if _has_blocks(model) else CLS
+        kind = Kind(blocks, "average") if has_cls_tokens(model.backbone) else CLS
         for chosen, crops in random_views(images, order, self.size, protocol.batch_size, self.seed, epoch):
             with torch.no_grad(), autocast(self.chosen_precision(), device):
                 features = kind.of(backbone, view.normalise(crops.to(device))).float()
@@ -233,13 +233,9 @@ def published_head(model: str) -> Path:
     return fetch(f"{OFFICIAL_ADDRESS}/{stem}/{file}", file, read_torch)
 
 
-def _has_blocks(model: LoadedModel) -> bool:
-    return hasattr(model.backbone, "blocks")
-
-
 def _in_blocks(model: LoadedModel, features: Tensor, blocks: int) -> Tensor:
     """[pictures, numbers] as [pictures, blocks + 1, width]; without blocks, the one feature repeated."""
-    if not _has_blocks(model):
+    if not has_cls_tokens(model.backbone):
         return features[:, None].expand(-1, blocks + 1, -1)
     return features.unflatten(1, (blocks + 1, -1))
 
