@@ -31,9 +31,6 @@ class Serve:
     """Arithmetic of the model; auto is bf16 where the hardware has it."""
     device: str = "auto"
     """Where the model runs: auto, cpu, cuda or mps."""
-    engine: Literal["auto", "torch", "openvino"] = "auto"
-    """What runs the encoder: torch, or openvino (on CPUs, with requirements-openvino.txt installed). auto is
-    OpenVINO where that is installed and can, from a model's third photograph on: compiling takes seconds."""
     allowed_hosts: tuple[str, ...] = ()
     """Names, beside --host and localhost, under which visitors may reach the page."""
     auth: Path | None = None
@@ -68,7 +65,6 @@ class Serve:
             self.size,
             precision=self.precision,
             device=self.device,
-            encoder=self.engine,
         )
         serve(
             lab,

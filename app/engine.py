@@ -21,7 +21,6 @@ from app.models import Models
 from app.photos import EXAMPLES, Picture, Pictures
 from dino_model import quantities
 from dino_model.device import Precision
-from dino_model.engine import Engine as Encoder
 from dino_model.predictor import AttentionPredictor
 from dino_model.resize import fed_size
 from dino_model.weights import LoadedModel
@@ -157,7 +156,7 @@ class Engine:
         models: what visitors choose from.
         pictures: what they brought.
         limits: what they may ask.
-        precision, device, encoder: as in `AttentionPredictor`, where `encoder` is called `engine`.
+        precision, device: as in `AttentionPredictor`.
     """
 
     def __init__(
@@ -168,7 +167,6 @@ class Engine:
         *,
         precision: Precision = "auto",
         device: str = "auto",
-        encoder: Encoder = "torch",
     ) -> None:
         self.models, self.pictures, self.limits = models, pictures, limits
         self.lane = Lane("the model", 1, limits.max_waiting, most_of_one=24)
@@ -176,7 +174,7 @@ class Engine:
         """Of what was looked at already: it need not wait for whole photographs."""
         self.decoding = Lane("pictures that are being read", 2, limits.max_waiting)
         self._precision: Precision = precision
-        self._device, self._encoder = device, encoder
+        self._device = device
         self._predictors: dict[int, AttentionPredictor] = {}  # by the identity of their model
         self._looks: BoundedCache[Key, Encoding] = BoundedCache(limits.max_memory_mb * MEGABYTE // 2)
         models.on_forgotten = self._forget
@@ -217,10 +215,10 @@ class Engine:
         return await self.encode(key.photo, key.model, key.size, tell=tell, owner=owner)
 
     def predictor(self, weights: LoadedModel, size: int) -> AttentionPredictor:
-        """Of a model at a resolution; shares weights and compiled graphs with all others of that model."""
+        """Of a model at a resolution; shares weights with all others of that model."""
         if id(weights) not in self._predictors:
             self._predictors[id(weights)] = AttentionPredictor(
-                weights, size=size, precision=self._precision, device=self._device, engine=self._encoder
+                weights, size=size, precision=self._precision, device=self._device
             )
         return self._predictors[id(weights)].at(size)
 
@@ -233,8 +231,6 @@ class Engine:
         try:
             predictor = self.predictor(weights, key.size)
             self._check_patches(picture, key.size, predictor.patch_size)
-            if predictor.compiles(*picture.shape[:2]):
-                tell({"state": "compiling"})
             started = time.perf_counter()
             predictor.set_image(picture)
             last, _ = _last_block(predictor, key.model)

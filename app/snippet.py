@@ -22,7 +22,6 @@ def snippet(encoding: Encoding, view: View, name: str) -> str:
     numbers = _colors(view) if view.quantity in PCA else [*_maps(encoding, view), "", *_shown(view)]
     predictor = encoding.predictor
     run = f"size={encoding.key.size}, precision={predictor.precision!r}, device={str(predictor.device)!r}"
-    run += "" if predictor.engine == "torch" else ', engine="openvino"'
     body = [
         f"picture = {_picture(encoding, name)}  # uint8 [height, width, 3]",
         f"predictor = AttentionPredictor({encoding.key.model!r}, {run})",

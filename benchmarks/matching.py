@@ -113,7 +113,7 @@ class Matching:
 
 def by_model(name: str, size: int) -> Encode:
     """What `segmentation match` compares."""
-    predictor = AttentionPredictor(name, size=size, device="cpu", engine="auto")
+    predictor = AttentionPredictor(name, size=size, device="cpu")
     predictors = {scale: predictor.at(round(size * scale)) for scale in matching.SCALES}
     seen: dict[tuple[int, float], Seen] = {}  # a photograph is looked at once for all that becomes of it
 

@@ -7,7 +7,6 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from typing import Literal
 
 import torch
@@ -20,7 +19,6 @@ from dino_model import ranks
 from dino_model.ahead import load_ahead
 from dino_model.backbones import forward_tokens, patch_grid
 from dino_model.device import Precision, autocast, choose_device, choose_precision
-from dino_model.engine import Engine, by_engine
 from dino_model.feature_cache import FeatureCache, model_fingerprint
 from dino_model.images import ImageError, Images
 from dino_model.views import Box, View
@@ -119,8 +117,6 @@ class Extractor:
     kind: Kind = CLS
     precision: Precision = "auto"
     device: str = "auto"
-    engine: Engine = "torch"
-    """What runs the blocks where the kind is [CLS]; see `dino_model.engine`."""
     batch_size: int = 64
     """Pictures of one size at once."""
     cache: FeatureCache | None = field(default=None, compare=False)
@@ -131,8 +127,6 @@ class Extractor:
             raise ValueError(f"batch_size is {self.batch_size}, expected at least 1")
         if self.kind.pool == "grid" and self.view.framing in ("short-side", "long-side"):
             raise ValueError("patches on their grid need pictures of one size: choose another framing")
-        if self.engine == "openvino" and self.kind != CLS:
-            raise ValueError(f"OpenVINO gives [CLS] alone, no {self.kind}: choose the engine torch, or auto")
 
     def of(
         self, images: Images, *, boxes: Sequence[Box | None] | None = None, track: Track = iter
@@ -178,20 +172,12 @@ class Extractor:
         where = choose_device(self.device)
         key = {
             "feature": json.dumps(asdict(self.kind)),
-            "model": model_fingerprint(self._backbone),
+            "model": model_fingerprint(self.model.backbone),
             "pictures": images.fingerprint(),
             "view": json.dumps(asdict(self.view)),
             "computed": f"{choose_precision(self.precision, where)} on {where.type}",
         }
         return key if boxes is None else key | {"boxes": json.dumps(list(boxes))}
-
-    @cached_property
-    def _backbone(self) -> nn.Module:
-        """The backbone, by the engine where that gives what is asked for."""
-        if self.kind != CLS:
-            return self.model.backbone
-        where = choose_device(self.device)
-        return by_engine(self.model.backbone, self.engine, choose_precision(self.precision, where), where)
 
     def _compute(
         self, images: Images, boxes: Sequence[Box | None] | None, numbers: Iterable[int]
@@ -210,15 +196,15 @@ class Extractor:
 
     def _run(self, crops: Iterator[Tensor | ValueError]) -> list[Tensor | None]:
         """The feature of every crop, None where there is none."""
-        where, training = choose_device(self.device), self._backbone.training
-        self._backbone.to(where).eval()
+        where, training = choose_device(self.device), self.model.backbone.training
+        self.model.backbone.to(where).eval()
         rows: list[Tensor | None] = []
         try:
             with torch.no_grad(), autocast(choose_precision(self.precision, where), where):
                 for batch in _batches(crops, self.batch_size):
                     rows.extend(self._answers(batch, where, len(rows)))
         finally:
-            self._backbone.train(training)
+            self.model.backbone.train(training)
         return rows
 
     def _answers(self, batch: list[Tensor | None], where: torch.device, done: int) -> list[Tensor | None]:
@@ -226,7 +212,7 @@ class Extractor:
         if not crops:
             return [None] * len(batch)
         images = self.view.normalise(torch.stack(crops).to(where))
-        answers = [self.kind.of(self._backbone, shown).float() for shown in self.view.shown(images)]
+        answers = [self.kind.of(self.model.backbone, shown).float() for shown in self.view.shown(images)]
         features = torch.stack(answers).mean(dim=0).cpu() if len(answers) > 1 else answers[0].cpu()
         if not features.isfinite().all():
             raise ValueError(

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from dino_model.checkpoints import CheckpointKey
 from dino_model.device import ComputePrecision, Precision, choose_device, choose_precision
-from dino_model.engine import Engine
 from dino_model.predictor import AttentionPredictor
 from dino_model.resize import Resize
 from dino_model.weights import LoadedModel, load_model
@@ -22,9 +21,6 @@ class ComputeOptions:
     frame to frame: there the few that bf16 changes would change others after them."""
     device: str = "auto"
     """Where the model runs: auto, cpu, cuda or mps."""
-    engine: Engine = "auto"
-    """What runs the encoder: torch, or openvino (on CPUs, with requirements-openvino.txt installed). auto is
-    OpenVINO where that is installed and can, from the third picture on: compiling takes seconds, once."""
 
     def chosen_precision(self, *, carries_labels: bool = False) -> ComputePrecision:
         """What `precision` comes to on the device; errors as `choose_precision`."""
@@ -66,6 +62,5 @@ class ModelOptions(ComputeOptions):
             resize=resize,
             precision=self.chosen_precision(carries_labels=carries_labels),
             device=self.device,
-            engine=self.engine,
             std=std,
         )

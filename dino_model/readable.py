@@ -56,7 +56,6 @@ class ReadableViT:
         channels: of the pictures it takes.
         prefix_tokens: tokens before the patches in every block: [CLS], registers.
         summary: see `Summary`; None for a model that averages its patches.
-        blocks_know_the_grid: whether blocks treat as many tokens differently where they lie on another grid.
     """
 
     def __init__(self, vit: Layer) -> None:
@@ -69,7 +68,6 @@ class ReadableViT:
         pools = isinstance(getattr(vit, "attn_pool", None), AttentionPoolLatent)
         has_cls = getattr(vit, "cls_token", None) is not None
         self.summary: Summary | None = "cls" if has_cls else "pooling" if pools else None
-        self.blocks_know_the_grid = False
 
     def grid(self, images: Tensor) -> Grid:
         """Rows and columns of patches that images are cut into, padding included."""
@@ -207,10 +205,6 @@ class ReadableViT:
 class RotaryViT(ReadableViT):
     """timm's Eva: queries and keys of the patches are rotated by an angle that their place gives."""
 
-    def __init__(self, vit: Layer) -> None:
-        super().__init__(vit)
-        self.blocks_know_the_grid = vit.rope is not None
-
     def queries_and_keys(
         self, index: int, tokens: Tensor, grid: Grid, queries: Queries = None
     ) -> tuple[Tensor, Tensor]:
@@ -250,7 +244,6 @@ class BiasedViT(ReadableViT):
     def __init__(self, vit: Layer) -> None:
         super().__init__(vit)
         self._tables = relative.Tables(vit)
-        self.blocks_know_the_grid = True
 
     def bias(self, index: int, grid: Grid, queries: Queries = None) -> Tensor | None:
         """As `ReadableViT.bias`."""
@@ -275,7 +268,6 @@ class ClassAttentionViT(ReadableViT):
         super().__init__(vit)
         self.prefix_tokens = 0
         self.summary = "class-attention"
-        self.blocks_know_the_grid = isinstance(vit, xcit.Xcit)
 
     def queries_and_keys(
         self, index: int, tokens: Tensor, grid: Grid, queries: Queries = None

@@ -232,7 +232,6 @@ def told(encoding: Encoding) -> Answer:
         "source": predictor.model.source,
         "precision": predictor.precision,
         "device": str(predictor.device),
-        "engine": predictor.engine,
         "input": seen,
         "seconds": encoding.seconds,
         "facts": [
@@ -241,7 +240,7 @@ def told(encoding: Encoding) -> Answer:
             ["Network", f"{encoding.blocks} blocks of {predictor.heads} heads"],
             ["Picture", f"{width} × {height} pixels, seen at {seen[1]} × {seen[0]}"],
             ["Grid", f"{columns} × {rows} patches of {predictor.patch_size} pixels"],
-            ["Precision", f"{predictor.precision} on {predictor.device} by {predictor.engine}"],
+            ["Precision", f"{predictor.precision} on {predictor.device}"],
             ["Encoded in", f"{encoding.seconds:.2f} s"],
         ],
     }

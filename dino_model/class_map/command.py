@@ -104,7 +104,6 @@ class DrawClassMap(ModelOptions):
             view,
             precision=self.precision,
             device=self.device,
-            engine=self.engine,
             batch_size=self.batch_size,
             cache=FeatureCache(self.cache) if self.cache else None,
         )

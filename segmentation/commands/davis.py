@@ -102,9 +102,6 @@ class Davis(ModelOptions):
                     drawn.append(list(listed_and_sampled(clip, labels, object_ids(mask), add)))
                 took = "finished before" if done else _took(time.monotonic() - started, len(clip.frames))
                 print(f"{number}/{len(clips)} {clip.name}: {len(clip.frames)} frames, {took}", flush=True)
-        if isinstance(source, AttentionPredictor) and source.ran_on:
-            settings["engine"] = source.ran_on  # told with the scores; --resume goes on with any
-            print(f"encoded by {source.ran_on}")
         evaluation = self._score(dataset, comparable, settings) if dataset and comparable else None
         render.save_png(self.output / "overview.png", overview(clips, drawn, evaluation))
         if self.overlays:

@@ -137,8 +137,6 @@ class Discover(ModelOptions):
             found = dict(self._find(seen, settings))
             scored = {method: _score(sample, one) for method, one in found.items()}
             journal.add(sample.name, writer.add(sample, picture, found, scored), *sample.files)
-        if predictor.ran_on:  # or all came from files
-            protocol["engine"] = predictor.ran_on
         if broken and not journal.finished:
             raise ImageError("; ".join(broken))
         self._finish([sample for sample in samples if sample.name in journal.finished], journal, protocol)

@@ -83,7 +83,7 @@ class Match(ModelOptions):
         hint = "" if len(matches) or self.ratio == 1 else "; a larger --ratio keeps less sure ones"
         print(
             f"{self.output}: {told}{hint}; {predictor.model.name}, {predictor.precision} on "
-            f"{predictor.device} by {predictor.ran_on}"
+            f"{predictor.device}"
         )
 
     def _write_colors(self, pictures: Pair, a: Features, b: Features) -> None:

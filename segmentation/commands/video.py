@@ -99,7 +99,7 @@ class Video(ModelOptions):
                 name = frames.frame_name(count - 1)
                 masks.write(name, labels)
                 add(name, labels)
-        print(f"{count} frames written to {self.output}; encoded by {predictor.ran_on}")
+        print(f"{count} frames written to {self.output}")
         if count < frames.expected:
             print(f"note: {self.input.name} promises {frames.expected} frames, {count} could be decoded")
 

@@ -101,9 +101,6 @@ class Voc(ModelOptions):
             [(sample.name, journal.finished[sample.name]) for sample in samples], protocols
         )
         figures = _figures(samples, scores, protocol) | self._scored()
-        figures["engine"] = (
-            None if predictor is None else predictor.ran_on or None
-        )  # all from files: none ran
         _write_results(self.output, samples, scores[protocol])
         print(_report(figures, scores, protocol))
         print(f"\nwritten to {self.output}: per_image.csv, contact_sheet.png, masks, masks.json")
@@ -219,8 +216,7 @@ def _report(figures: dict[str, Any], scores: Cells, protocol: VocProtocol) -> st
     plural = "s" * (figures["pictures"] != 1)
     data = "VOC12 val" if figures["voc12_val"] else f"picture{plural} laid out as VOC 2012 (not VOC12 val)"
     lines = [
-        f"protocol  {protocol}; {figures['precision']}"
-        + (f" by {figures['engine']}" if figures["engine"] else ""),
+        f"protocol  {protocol}; {figures['precision']}",
         f"Jaccard   {figures['jaccard']:.1f} %   {figures['model']} on {figures['pictures']} {data}",
     ]
     if figures["lift"] is not None:

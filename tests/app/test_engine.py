@@ -10,7 +10,6 @@ from app.errors import LabError, NotHere
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
-from app.routes.encodings import told
 from dino_model.predictor import AttentionPredictor
 from dino_model.weights import LoadedModel
 
@@ -59,18 +58,9 @@ def test_resolutions_share_what_runs_the_model_until_it_is_forgotten():
     weights = lab.models.load(MODEL)
     one, other = (lab.engine.predictor(weights, size) for size in (64, 96))
     assert (one.size, other.size) == (64, 96)
-    assert one._encoder is other._encoder
+    assert one._vit is other._vit
     lab.models.on_forgotten(weights)
-    assert lab.engine.predictor(weights, 64)._encoder is not one._encoder
-
-
-def test_who_waits_is_told_that_a_model_is_compiled(lab, portal, send, monkeypatch):
-    monkeypatch.setattr(AttentionPredictor, "compiles", lambda *_: True)
-    photo, heard = send(lab, _noise(77)), []
-    encoding = portal.call(lambda: lab.engine.encode(photo, MODEL, 64, tell=heard.append))
-    assert {"state": "compiling"} in heard
-    assert told(encoding)["engine"] == "torch"
-    assert ["Precision", "fp32 on cpu by torch"] in told(encoding)["facts"]
+    assert lab.engine.predictor(weights, 64)._vit is not one._vit
 
 
 def test_blocks_that_are_not_there_are_refused(encode, photo):

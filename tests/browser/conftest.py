@@ -64,7 +64,7 @@ def server(browser: Any) -> Iterator[SimpleNamespace]:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        options = f"--model {MODEL} --size {SIZE} --port {port} --precision fp32 --device cpu --engine torch"
+        options = f"--model {MODEL} --size {SIZE} --port {port} --precision fp32 --device cpu"
         with serving(
             *options.split(), env={"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}
         ) as page:

@@ -64,8 +64,6 @@ export function inWords({ state, place = 0, model = "the model", done = 0, total
       return total > 1 ? `Sending photograph ${done} of ${total}` : "Sending the file";
     case "loading":
       return `Loading ${model}`;
-    case "compiling":
-      return "The model is being compiled, once: some seconds";
     case "looking":
       return "The model is looking";
     default:

@@ -194,8 +194,8 @@ def test_settings_that_cannot_be_are_one_sentence(tmp_path: Path):
             tmp_path / "out",
             "--model",
             "random:embedded",
-            "--engine",
-            "openvino",
+            "--precision",
+            "fp16",
         )
 
 

@@ -206,7 +206,6 @@ def test_the_command_prints_its_protocol_and_writes_figures_and_test_list(
     assert "k = 5: top-1 100.0 % (mean of the classes 100.0)" in shown
     written = json.loads(figures.read_text())
     (result,) = written["results"]
-    assert written["protocol"]["engine"] == "torch"
     assert (written["name"], result["figures"]["k"], result["figures"]["top1"]) == ("knn", 3, 100)
     assert [result["k"] for result in result["each"]] == [3, 5]
     assert written["protocol"]["temperature"] == 0.07

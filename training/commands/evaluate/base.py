@@ -10,7 +10,6 @@ from tyro.conf import UseAppendAction
 
 from dino_model import files, ranks
 from dino_model.device import choose_device
-from dino_model.engine import Engine
 from dino_model.feature_cache import FeatureCache
 from dino_model.features import CLS, Extracted, Extractor, Kind
 from dino_model.images import Images
@@ -32,9 +31,6 @@ class Evaluation(ComputeOptions):
     """Name of a model, a checkpoint file or a run; `python -m dino_model list` tells the names. May be given
     several times; left out, it is the embedded model. `pixels` takes 16 × 16 pixels for the feature: what can
     be had without a network."""
-    engine: Engine = "torch"
-    """What computes [CLS]: torch, or openvino (on CPUs, with requirements-openvino.txt installed), which can
-    move a figure by a picture or two; auto is OpenVINO where it can."""
     batch_size: int = 64
     """Pictures at once."""
     cache: Path | None = None
@@ -49,8 +45,7 @@ class Evaluation(ComputeOptions):
             model = (
                 pixel_model() if name == "pixels" else load_model(name, checkpoint_key=self.checkpoint_key)
             )
-            by = "" if self.engine == "torch" else f", engine {self.engine}"
-            print(f"{model.name}: {model.source}; {precision} on {device}{by}", flush=True)
+            print(f"{model.name}: {model.source}; {precision} on {device}", flush=True)
             yield model
 
     def extract(
@@ -68,7 +63,6 @@ class Evaluation(ComputeOptions):
             kind,
             precision=self.precision,
             device=self.device,
-            engine=self.engine,
             batch_size=self.batch_size,
             cache=FeatureCache(self.cache) if self.cache else None,
         )
@@ -103,8 +97,7 @@ class Evaluation(ComputeOptions):
             told = {"model": model.name, "source": model.source, **found}
             results.append(told | {"paper": [asdict(one) | {"value": one.value} for one in paper]})
             if self.json and ranks.rank() == 0:
-                where = {"device": str(choose_device(self.device)), "engine": self.engine}
-                settings = {"precision": self.chosen_precision(), **where}
+                settings = {"precision": self.chosen_precision(), "device": str(choose_device(self.device))}
                 files.write_json(
                     self.json, {"name": name, "protocol": protocol | settings, "results": results}
                 )

@@ -132,11 +132,8 @@ class Finetune(Cropped):
     def _measure(self, model: LoadedModel, data: _Data, recipe: FinetuneRecipe) -> Figures:
         if model.config is None:
             raise ValueError(f"{model.name} is no backbone of this package: its weights could not be written")
-        if self.engine == "openvino" or self.chosen_precision() == "fp16":
-            raise ValueError(
-                "fine-tuning needs torch's gradients, and has no loss scaling for fp16: leave out --engine "
-                "openvino, pass --precision bf16 or fp32"
-            )
+        if self.chosen_precision() == "fp16":
+            raise ValueError("fine-tuning has no loss scaling for fp16: pass --precision bf16 or fp32")
         device = choose_device(self.device)
         width = int(model.backbone.num_features)  # type: ignore[arg-type]
         pictures = data.train.inventory()

@@ -175,7 +175,7 @@ class Linear(Cropped):
         """Where a grid is kept while it learns, by all that decides what it becomes."""
         if self.cache is None:
             return None
-        computed = [self.chosen_precision(), choose_device(self.device).type, self.engine]
+        computed = [self.chosen_precision(), choose_device(self.device).type]
         seen = [images.fingerprint(), asdict(self.view(model)), self.augment]
         key = [model_fingerprint(model.backbone), *seen, *computed, asdict(protocol)]
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
