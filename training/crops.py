@@ -83,6 +83,9 @@ class CropConfig:
     augment: Literal["workers", "device"] = "workers"
     """Where flips, colour and blur happen: in the workers, crop by crop by Pillow; or of whole batches, as
     tensors, on the training device (a CPU's: in its workers), and pictures are decoded and cut faster too."""
+    curriculum: tuple[str, ...] = ()
+    """Resolution curriculum: stages SIZE:SHARE, e.g. 48:0.5 80:0.3 112:0.2. SIZE is the side of the global
+    crops in pixels, SHARE the share of all steps. Local crops and blur scale with SIZE / --global-size."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in (("global_scale", self.global_scale), ("local_scale", self.local_scale)):
@@ -93,6 +96,35 @@ class CropConfig:
         if not 0 <= self.margin <= 1:
             raise SettingError(f"--margin is {self.margin}, expected 0 to 1")
         at_least(self, global_size=1, local_size=1, local_crops=0, global_crops=1)
+        self._check_curriculum()
+
+    def _check_curriculum(self) -> None:
+        if not self.curriculum:
+            return
+        sizes, shares = zip(*map(parse_stage, self.curriculum), strict=True)
+        if not math.isclose(sum(shares), 1, abs_tol=1e-6):
+            raise SettingError(f"the shares of --curriculum add up to {sum(shares):g}, expected 1")
+        if sizes[-1] != self.global_size:
+            raise SettingError(
+                f"--curriculum ends at {sizes[-1]} pixels, but --global-size is {self.global_size}: "
+                f"pass --global-size {sizes[-1]}"
+            )
+
+    def stages(self, multiple: int = 1) -> list[tuple[float, "CropConfig"]]:
+        """Share of the steps and crops of every stage of the curriculum; without one, a single stage.
+
+        Args:
+            multiple: local crops are rounded up to a multiple of so many pixels, the patch size of a ViT.
+        """
+        if not self.curriculum:
+            return [(1.0, self)]
+        return [(share, self._scaled(size, multiple)) for size, share in map(parse_stage, self.curriculum)]
+
+    def _scaled(self, size: int, multiple: int) -> "CropConfig":
+        """The crops with global crops of `size` pixels: local crops and blur in proportion."""
+        local = -(-self.local_size * size // (self.global_size * multiple)) * multiple
+        low, high = (radius * size / self.global_size for radius in self.blur)
+        return replace(self, global_size=size, local_size=local, blur=(low, high), curriculum=())
 
     @property
     def views(self) -> tuple[ViewSpec, ...]:
@@ -136,6 +168,22 @@ class CropConfig:
         return {"global_size": self.global_size} | (
             {"local_size": self.local_size} if self.local_crops else {}
         )
+
+
+def parse_stage(text: str) -> tuple[int, float]:
+    """Size in pixels and share of the steps of a stage `SIZE:SHARE` of a curriculum.
+
+    Raises:
+        SettingError: another form, a size below 1 or a share outside (0, 1].
+    """
+    size, _, share = text.partition(":")
+    try:
+        stage = int(size), float(share)
+    except ValueError:
+        stage = 0, 0.0
+    if stage[0] < 1 or not 0 < stage[1] <= 1:
+        raise SettingError(f"--curriculum has a stage {text!r}, expected SIZE:SHARE such as 48:0.5")
+    return stage
 
 
 class Crops(NamedTuple):

@@ -40,6 +40,8 @@ class Loaded(NamedTuple):
     broken: tuple[str, ...]
     chances: Crops | None = None
     """What flips and photometry are drawn from that are still to come; None: they are done."""
+    multi_crop: MultiCrop | None = None
+    """The transform whose `finish` applies these flips and photometry."""
 
 
 Collated = tuple[Crops, Tensor | None, tuple[str, ...], Crops | None]
@@ -180,7 +182,9 @@ def batches(
             raise batch
         crops, labels, broken, chances = batch
         randomness = Randomness(seed, step, first, own, batch_size)
-        yield Loaded(Batch(Crops(*crops), labels, randomness), broken, chances and Crops(*chances))
+        yield Loaded(
+            Batch(Crops(*crops), labels, randomness), broken, chances and Crops(*chances), dataset.cut
+        )
 
 
 def batches_ahead(config: CropConfig, batch_size: int, workers: int) -> int:

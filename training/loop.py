@@ -13,7 +13,7 @@ from torch.amp import GradScaler
 
 from dino_model.device import ComputePrecision, autocast
 from training.checkpoint import Run, Saver
-from training.crops import Crops, MultiCrop, normalise
+from training.crops import Crops, normalise
 from training.data import Loaded
 from training.distributed import DataParallelLoss, all_mean, any_rank, barrier, rank, world
 from training.logs import Diverged, Figures, Journal, JsonLines, Logger, Observer, Scalar
@@ -33,9 +33,6 @@ class Arithmetic:
     std: Sequence[float]
     accumulate: int = 1
     """Micro-batches of a step."""
-
-    cutter: MultiCrop | None = None
-    """Who knows what flips and photometry are left to the device."""
     picture_share: float = 0.0
     """Of the device's peak arithmetic, what one picture a second takes; 0: not known."""
     scaler: GradScaler = field(init=False)
@@ -72,9 +69,9 @@ class Arithmetic:
         """A batch of uint8 crops, as a method takes it: on the device, with its photometry, fp32."""
         batch, crops = loaded.batch, loaded.batch.crops
         labels = None if batch.labels is None else batch.labels.to(self.device, non_blocking=True)
-        if loaded.chances is not None and self.cutter is not None:
+        if loaded.chances is not None and loaded.multi_crop is not None:
             groups = (crops, loaded.chances)
-            crops = self.cutter.finish(
+            crops = loaded.multi_crop.finish(
                 *(Crops(*(part.to(self.device, non_blocking=True) for part in group)) for group in groups)
             )
         return Batch(normalise(crops, self.mean, self.std, self.device), labels, batch.randomness)

@@ -20,7 +20,6 @@ from dino_model.images import Images
 from training import initialise
 from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import CONFIG_FORMAT, Run, RunError
-from training.crops import MultiCrop
 from training.data import Loaded, batches
 from training.distributed import rank, synchronise_batch_norm, texts, world
 from training.loop import UNWATCHED, Arithmetic, Watch, train
@@ -71,10 +70,9 @@ class Session:
         check_ranks("settings", str((recipe, seed, precision, accumulate)))
         self.plan = Plan.of(recipe, len(images))
         classes = 0 if images.labels is None else len(images.classes)
-        share = share_of_peak(recipe, classes, self.device, precision)
-        self.arithmetic = Arithmetic(
-            self.device, precision, recipe.mean, recipe.std, accumulate, MultiCrop(recipe.crops), share
-        )
+        one_size = len(self.plan.stages) == 1  # else the operations of an image change with the stage
+        share = share_of_peak(recipe, classes, self.device, precision) if one_size else 0.0
+        self.arithmetic = Arithmetic(self.device, precision, recipe.mean, recipe.std, accumulate, share)
         check_batch(recipe, classes, accumulate)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -138,18 +136,20 @@ class Session:
         return step
 
     def batches(self, first_step: int = 0) -> Iterator[Loaded]:
-        """The batches of the training from a step on."""
-        return batches(
-            self.images,
-            self.recipe.crops,
-            batch_size=self.recipe.batch_size,
-            seed=self.seed,
-            first_step=first_step,
-            steps=self.plan.steps,
-            workers=self.workers,
-            pin_memory=self.device.type == "cuda",
-            finish=self.device.type == "cpu",
-        )
+        """The batches of the training from a step on, one stage of the curriculum after the other."""
+        for stage in self.plan.stages:
+            if first_step < stage.end:
+                yield from batches(
+                    self.images,
+                    stage.crops,
+                    batch_size=self.recipe.batch_size,
+                    seed=self.seed,
+                    first_step=max(first_step, stage.first_step),
+                    steps=stage.end,
+                    workers=self.workers,
+                    pin_memory=self.device.type == "cuda",
+                    finish=self.device.type == "cpu",
+                )
 
     def train(self, run: Run, first_step: int = 0, watch: Watch = UNWATCHED) -> int:
         """Train to the end, or until interrupted; errors as `training.loop.train`.

@@ -365,3 +365,30 @@ def test_both_ways_to_augment_give_crops_of_the_same_statistics(picture):
 
     found, expected = statistics("device", tensor), statistics("workers", picture)
     torch.testing.assert_close(found, expected, rtol=0.08, atol=2)
+
+
+def test_curriculum_stages_scale_local_crops_and_blur_with_the_global_size():
+    config = CropConfig(112, 40, blur=(0.0, 1.12), curriculum=("48:0.5", "80:0.3", "112:0.2"))
+    stages = config.stages(8)
+    assert [share for share, _ in stages] == [0.5, 0.3, 0.2]
+    assert [(crops.global_size, crops.local_size) for _, crops in stages] == [(48, 24), (80, 32), (112, 40)]
+    assert [crops.blur for _, crops in stages] == [pytest.approx((0.0, size / 100)) for size in (48, 80, 112)]
+
+
+def test_stages_without_curriculum_is_one():
+    assert CropConfig().stages(16) == [(1.0, CropConfig())]
+
+
+@pytest.mark.parametrize(
+    ("curriculum", "words"),
+    [
+        (("48",), "a stage '48', expected SIZE:SHARE such as 48:0.5"),
+        (("0:0.5", "112:0.5"), "a stage '0:0.5'"),
+        (("48:-1", "112:2"), "a stage '48:-1'"),
+        (("48:0.5", "112:0.4"), "add up to 0.9, expected 1"),
+        (("48:0.5", "80:0.5"), "ends at 80 pixels, but --global-size is 112: pass --global-size 80"),
+    ],
+)
+def test_curriculum_that_is_no_whole_training_is_refused(curriculum, words):
+    with pytest.raises(SettingError, match=words):
+        CropConfig(112, 40, curriculum=curriculum)

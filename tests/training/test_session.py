@@ -125,11 +125,13 @@ def test_weights_of_a_resnet_lie_channels_last(images):
 
 def test_pages_are_pinned_for_cuda_only(images, monkeypatch):
     asked = []
-    monkeypatch.setattr("training.session.batches", lambda *_, **options: asked.append(options["pin_memory"]))
+    monkeypatch.setattr(
+        "training.session.batches", lambda *_, **options: asked.append(options["pin_memory"]) or ()
+    )
     session = Session(RECIPE, images)
-    session.batches()
+    list(session.batches())
     session.device = torch.device("cuda")
-    session.batches()
+    list(session.batches())
     assert asked == [False, True]
 
 
@@ -140,3 +142,32 @@ def test_the_configuration_describes_each_network(images):
     assert config["recipe"]["backbone"]["drop_path"] == 0.2
     assert config["data"] == images.inventory()
     assert np.allclose(config["mean"], RECIPE.mean)
+
+
+STAGES = replace(
+    RECIPE,
+    crops=CropConfig(global_size=32, local_size=16, local_crops=1, curriculum=("16:0.5", "32:0.5")),
+    epochs=3,
+)
+
+
+def test_batches_follow_the_curriculum_from_any_step(images):
+    session = Session(STAGES, images)
+    whole = list(session.batches())
+    assert [loaded.batch.crops.views.shape[-1] for loaded in whole] == [16] * 3 + [32] * 3
+    assert [loaded.batch.crops.locals.shape[-1] for loaded in whole] == [8] * 3 + [16] * 3
+    assert [loaded.batch.randomness.step for loaded in whole] == list(range(6))
+    for first in (1, 3, 4):
+        for ours, theirs in zip(session.batches(first), whole[first:], strict=True):
+            assert torch.equal(ours.batch.crops.views, theirs.batch.crops.views)
+
+
+def test_curriculum_stage_without_a_step_is_refused(images):
+    crops = replace(STAGES.crops, curriculum=("16:0.05", "32:0.95"))
+    with pytest.raises(SettingError, match=r"stage 16:0\.05 of --curriculum has no step out of 6"):
+        Session(replace(STAGES, crops=crops), images)
+
+
+def test_curriculum_stage_that_is_no_whole_patches_is_refused():
+    with pytest.raises(SettingError, match="--global-size is 20 pixels, no multiple of the patch of 8"):
+        replace(STAGES, crops=replace(STAGES.crops, curriculum=("20:0.5", "32:0.5")))

@@ -82,14 +82,19 @@ class Recipe:
                 f"--in-channels is {self.backbone.in_channels}, but pictures are read as RGB: expected 3"
             )
         resnet = self.backbone.architecture == "resnet50"
-        if resnet:
-            self.crops.check_least(RESNET_LEAST)
-        else:
-            self.crops.check_patches(self.backbone.patch_size)
+        for _, crops in self.crop_stages():
+            if resnet:
+                crops.check_least(RESNET_LEAST)
+            else:
+                crops.check_patches(self.backbone.patch_size)
         if resnet and self.backbone.position_start != "normal":
             raise SettingError("--position-start is for ViTs: a ResNet has no position embeddings")
         if not all(0 < value < math.inf for value in self.std):
             raise SettingError(f"--std is {self.std}, expected numbers above 0")
+
+    def crop_stages(self) -> list[tuple[float, CropConfig]]:
+        """Share of the steps and crops of every stage of the curriculum, see `CropConfig.stages`."""
+        return self.crops.stages(1 if self.backbone.architecture == "resnet50" else self.backbone.patch_size)
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,22 @@ def test_resuming_gives_the_very_run_that_was_not_interrupted(pictures, tmp_path
     torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
 
 
+def test_resume_inside_and_between_curriculum_stages_gives_the_same_run(pictures, tmp_path, monkeypatch):
+    """Stages of two steps; stopped inside each and, after steps 1 and 3, on their borders."""
+    curriculum = ("--curriculum", "16:0.34", "24:0.33", "32:0.33", "--drop-path", 0.3, "--augment", "device")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert pretrain(pictures, whole, *curriculum) == 0
+    assert [line["global_size"] for line in logged(whole)] == [16, 16, 24, 24, 32, 32]
+    for step in range(5):
+        stop_after(monkeypatch, 0)
+        assert pretrain(pictures, parts, *curriculum, "--resume") == 75
+        assert len(logged(parts)) == step + 1
+        monkeypatch.undo()
+    assert pretrain(pictures, parts, *curriculum, "--resume") == 0
+    assert values(parts) == values(whole)
+    torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
+
+
 def test_stochastic_depth_is_felt(pictures, tmp_path):
     """So that the test above compares something."""
     for share in (0, 0.3):
