@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dino_model.backbones import BackboneConfig
+from dino_model.backbones import BackboneConfig, create_backbone, traits
 from dino_model.errors import SettingError
+from dino_model.weights import load_model
 from training import recipes
 from training.plan import Plan
 from training.recipes import dino
@@ -179,3 +180,16 @@ def test_the_papers_moco_has_a_larger_head_with_a_norm():
 def test_swavs_small_batches_are_assigned_along_with_a_queue():
     method = recipes.RECIPES["swav"]["small-batch"]().recipe.method
     assert (method.epsilon, method.queue, method.queue_start_epoch) == (0.05, 3840, 15)
+
+
+def test_embedded_recipe_trains_the_shipped_architecture_in_three_stages():
+    recipe = recipes.RECIPES["dino"]["embedded"]().recipe
+    assert traits(load_model("embedded").backbone) == traits(create_backbone(recipe.backbone))
+    plan = Plan.of(recipe, pictures=1600)
+    assert [(s.end, s.crops.global_size, s.crops.local_size) for s in plan.stages] == [
+        (2000, 48, 24),
+        (3200, 80, 32),
+        (4000, 112, 40),
+    ]
+    assert plan.at(2000)["global_size"] == 80
+    assert plan.lr.max() == pytest.approx(0.0006)

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 RecipeName = Literal[
-    "official-default", "paper", "small-data", "comparison", "small-batch", "resnet50", "deit"
+    "official-default", "paper", "small-data", "embedded", "comparison", "small-batch", "resnet50", "deit"
 ]
 RECIPES: dict[str, dict[str, Callable[..., Advice]]] = {
     "dino": {
@@ -31,6 +31,7 @@ RECIPES: dict[str, dict[str, Callable[..., Advice]]] = {
         "paper": dino.paper,
         "resnet50": dino.resnet50,
         "small-data": dino.small_data,
+        "embedded": dino.embedded,
     },
     "byol": {
         "paper": comparisons.byol_paper,
