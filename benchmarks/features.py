@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from benchmarks.measure import Result, report
-from dino_model.features import Extractor
+from dino_model.features import FeatureExtractor
 from dino_model.images import Images, open_images
 from dino_model.views import View
 from dino_model.weights import LoadedModel, load_model
@@ -65,10 +65,10 @@ class Features:
         images = images.subset(range(0, len(images), max(1, len(images) // self.count)))
         model = load_model(self.model)
         view = View(self.size, model.mean, model.std)
-        extractor = Extractor(model, view, precision="auto", device="cpu")
-        extractor.of(images.subset(range(min(256, len(images)))))  # compiled, and read once
+        extractor = FeatureExtractor(model, view, precision="auto", device="cpu")
+        extractor.extract(images.subset(range(min(256, len(images)))))  # compiled, and read once
         started = time.perf_counter()
-        ours = extractor.of(images).features
+        ours = extractor.extract(images).features
         seconds = time.perf_counter() - started
         started = time.perf_counter()
         loader = DataLoader(_Plain(images, model, self.size), 64, num_workers=0)

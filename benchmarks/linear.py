@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from benchmarks.measure import Result, report
 from dino_model.device import autocast, choose_precision
-from dino_model.features import Kind
+from dino_model.features import FeatureType
 from dino_model.weights import load_model
 from training.evaluation.linear import LinearProtocol, Reads, batches, train_heads
 
@@ -60,12 +60,12 @@ class Linear:
     def forward(self) -> float:
         """Seconds of the embedded model's forward for one picture of a batch."""
         backbone, images = load_model("embedded").backbone, torch.randn(64, 3, 112, 112)
-        kind, precision = Kind(4, "average"), choose_precision("auto", CPU)
+        kind, precision = FeatureType(4, "average"), choose_precision("auto", CPU)
         seconds = []
         with torch.no_grad(), autocast(precision, CPU):
             for _ in range(3):
                 started = time.perf_counter()
-                kind.of(backbone, images)
+                kind.compute(backbone, images)
                 seconds.append((time.perf_counter() - started) / len(images))
         return min(seconds)
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from dino_model.device import ComputePrecision
-from dino_model.features import Extractor
+from dino_model.features import FeatureExtractor
 from dino_model.images import ImageError, Images
 from dino_model.views import View
 from dino_model.weights import LoadedModel
@@ -55,8 +55,8 @@ class Probe:
         labels = torch.tensor(images.labels)
         model = LoadedModel("the run", backbone, self.mean, self.std, "a training", None)
         view = View(self.size, self.mean, self.std)
-        extractor = Extractor(model, view, precision=self.precision, device=str(self.device))
-        features = extractor.of(images).features
+        extractor = FeatureExtractor(model, view, precision=self.precision, device=str(self.device))
+        features = extractor.extract(images).features
         asked = torch.arange(len(images)) % 5 == 4
         k = min(20, int((~asked).sum()))
         votes = knn_accuracy(features[~asked], labels[~asked], features[asked], labels[asked], k=k)

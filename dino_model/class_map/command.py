@@ -24,10 +24,9 @@ from dino_model.class_map.layout import (
     Protocol,
     cosine_distances,
     draw,
-    weights_fingerprint,
 )
-from dino_model.feature_cache import FeatureCache
-from dino_model.features import Extracted, Extractor
+from dino_model.feature_cache import FeatureCache, weights_fingerprint
+from dino_model.features import FeatureExtractor, ImageFeatures
 from dino_model.images import Images, open_images
 from dino_model.options import ModelOptions
 from dino_model.progress import following
@@ -98,8 +97,8 @@ class DrawClassMap(ModelOptions):
         seconds["map"] = time.perf_counter() - started
         self._report(drawn, len(images), len(extracted.broken), seconds)
 
-    def _features(self, model: LoadedModel, view: View, images: Images) -> Extracted:
-        extractor = Extractor(
+    def _features(self, model: LoadedModel, view: View, images: Images) -> ImageFeatures:
+        extractor = FeatureExtractor(
             model,
             view,
             precision=self.precision,
@@ -107,7 +106,7 @@ class DrawClassMap(ModelOptions):
             batch_size=self.batch_size,
             cache=FeatureCache(self.cache) if self.cache else None,
         )
-        return extractor.of(images, track=following("features", len(images)))
+        return extractor.extract(images, track=following("features", len(images)))
 
     def _report(self, drawn: ClassMap, pictures: int, broken: int, seconds: dict[str, float]) -> None:
         alone = sum(point.pictures == 1 for point in drawn.classes)

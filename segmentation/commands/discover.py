@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dino_model import images
 from dino_model.ahead import load_ahead
-from dino_model.feature_cache import model_fingerprint, of_picture
+from dino_model.feature_cache import image_features, model_fingerprint
 from dino_model.files import make_room, write_json, write_text
 from dino_model.images import ImageError
 from dino_model.options import ModelOptions
@@ -264,11 +264,11 @@ class _Seen:
             show(predictor, self.picture)
             return compute()
 
-        return of_picture(
+        return image_features(
             self._cache,
             look,
             self.picture,
-            what=f"{what} of the last block",
+            feature=f"{what} of the last block",
             weights=self._weights,
             view=f"{'padded' if self._padded else predictor.resize} {predictor.size}",
             computed=predictor.computed,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dino_model import images
 from dino_model.ahead import load_ahead
-from dino_model.feature_cache import model_fingerprint, of_picture
+from dino_model.feature_cache import image_features, model_fingerprint
 from dino_model.files import make_room, write_json, write_text
 from dino_model.options import ModelOptions
 from dino_model.predictor import AttentionPredictor
@@ -116,11 +116,11 @@ class Voc(ModelOptions):
             predictor.set_image(picture)
             return predictor.cls_attention(self.block)
 
-        return of_picture(
+        return image_features(
             self.cache,
             look,
             picture,
-            what=f"attention of block {self.block}",
+            feature=f"attention of block {self.block}",
             weights=weights,
             view=f"{self.resize} {self.size}",
             computed=predictor.computed,

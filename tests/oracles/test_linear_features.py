@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from dino_model.backbones import BackboneConfig, create_backbone
-from dino_model.features import Kind
+from dino_model.features import FeatureType
 from training.evaluation.linear import Reads, official_head
 
 
@@ -33,7 +33,7 @@ def tiny(data, **how):
 def test_every_kind_is_the_official_one(oracle):
     data = oracle("linear_features")
     vit, images = tiny(data), torch.from_numpy(data["images"]).double()
-    features = Kind(4, "average").of(vit, images).unflatten(1, (5, -1))
+    features = FeatureType(4, "average").compute(vit, images).unflatten(1, (5, -1))
     expected = {
         Reads(1): "n1/cls",
         Reads(4): "n4/cls",
@@ -43,7 +43,7 @@ def test_every_kind_is_the_official_one(oracle):
     }
     for reads, name in expected.items():
         np.testing.assert_allclose(reads.of(features).numpy(), data[name], rtol=0, atol=1e-10, err_msg=name)
-    average = Kind(0, "average").of(vit, images)
+    average = FeatureType(0, "average").compute(vit, images)
     np.testing.assert_allclose(average.numpy(), data["average"], rtol=0, atol=1e-10)
 
 

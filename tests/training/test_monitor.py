@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from dino_model.features import Extracted
+from dino_model.features import ImageFeatures
 from dino_model.images import Images
 from training import monitor
 from training.doctor import Facts
@@ -70,9 +70,9 @@ def labelled(monkeypatch):
 
     def of(extractor, images):
         seen.update(vars(extractor.view), precision=extractor.precision)
-        return Extracted(images, torch.eye(20)[[int(name) for name in images.names]], ())
+        return ImageFeatures(images, torch.eye(20)[[int(name) for name in images.names]], ())
 
-    monkeypatch.setattr(monitor.Extractor, "of", of)
+    monkeypatch.setattr(monitor.FeatureExtractor, "extract", of)
     return images, seen
 
 

@@ -11,7 +11,6 @@ from PIL import Image
 
 from dino_model import class_map, commands
 from dino_model.class_map import files as class_map_files
-from dino_model.class_map import layout
 from dino_model.class_map.layout import (
     ClassMap,
     Origin,
@@ -24,6 +23,7 @@ from dino_model.class_map.layout import (
     plane,
 )
 from dino_model.class_map.names import GROUPS, OTHER, describe
+from dino_model.feature_cache import weights_fingerprint
 from dino_model.images import open_images
 from dino_model.views import View
 
@@ -146,11 +146,11 @@ def test_picture_is_placed_at_the_mean_of_its_nearest_classes():
 
 def test_weights_fingerprint_follows_every_weight():
     model = torch.nn.Linear(3, 2)
-    before = layout.weights_fingerprint(model)
-    assert layout.weights_fingerprint(model) == before
+    before = weights_fingerprint(model)
+    assert weights_fingerprint(model) == before
     with torch.no_grad():
         model.bias[1] += 1e-3
-    assert layout.weights_fingerprint(model) != before
+    assert weights_fingerprint(model) != before
 
 
 # --- names

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dino_model.features import Extractor
+from dino_model.features import FeatureExtractor
 from dino_model.images import open_images
 from tests.training.evaluation.pictures import write_pictures
 from training.commands.evaluate import base
@@ -216,18 +216,18 @@ def test_the_command_prints_its_protocol_and_writes_figures_and_test_list(
 
 
 def test_the_command_votes_and_looks_as_it_was_told(shapes: Path, monkeypatch: pytest.MonkeyPatch):
-    given, seen, honest = [], [], Extractor.of
+    given, seen, honest = [], [], FeatureExtractor.extract
 
     def vote(*features: Tensor, **how):
         given.append(how)
         return knn_accuracies(*features, **how)
 
-    def look(extractor: Extractor, *images, **how):
+    def look(extractor: FeatureExtractor, *images, **how):
         seen.append(extractor.view)
         return honest(extractor, *images, **how)
 
     monkeypatch.setattr(command, "knn_accuracies", vote)
-    monkeypatch.setattr(Extractor, "of", look)
+    monkeypatch.setattr(FeatureExtractor, "extract", look)
     words = ("--k", "2", "4", "--temperature", "0.5", "--size", "24", "--resize-to", "32")
     run("--data", shapes, "--model", "pixels", *words)
     assert given == [{"ks": (2, 4), "temperature": 0.5}]

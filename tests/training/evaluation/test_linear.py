@@ -10,7 +10,7 @@ import torch
 import tyro
 from torch import nn
 
-from dino_model.features import Extractor, Kind
+from dino_model.features import FeatureExtractor, FeatureType
 from dino_model.images import open_images
 from dino_model.views import View
 from dino_model.weights import LoadedModel, load_model
@@ -185,8 +185,10 @@ def test_an_interruption_costs_an_epoch(how: tuple[str, ...], shapes: Path, tmp_
 def test_a_published_head_names_by_what_it_reads(reads: Reads, shapes: Path, tmp_path: Path):
     """A head of the means of the classes, in the file and the layout of the official code."""
     model, images = load_model("random:embedded"), open_images(shapes)
-    extractor = Extractor(model, View(32, model.mean, model.std), Kind(4, "average"), device="cpu")
-    seen = reads.of(extractor.of(images).features.unflatten(1, (5, -1)))
+    extractor = FeatureExtractor(
+        model, View(32, model.mean, model.std), FeatureType(4, "average"), device="cpu"
+    )
+    seen = reads.of(extractor.extract(images).features.unflatten(1, (5, -1)))
     labels = torch.tensor(images.labels)
     means = torch.stack([seen[labels == label].mean(dim=0) for label in range(3)])
     tensors = {"module.linear.weight": means, "module.linear.bias": -means.square().sum(dim=1) / 2}

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from dino_model.features import Extracted, Extractor
+from dino_model.features import FeatureExtractor, ImageFeatures
 from dino_model.images import Images
 from tests.training.evaluation.pictures import write_pictures
 from training.commands.evaluate.retrieval import Index, Query, Retrieval
@@ -95,8 +95,10 @@ def test_the_benchmark_is_read_as_published_and_boxes_are_cut_out(
     assert "queries cropped to their box" in capsys.readouterr().out
     found = json.loads(figures.read_text())["results"][0]["figures"]
     assert found == {"medium_map": 100, "hard_map": 100}
-    cut, honest = [], Extractor.of
-    monkeypatch.setattr(Extractor, "of", lambda *a, **how: cut.append(how["boxes"]) or honest(*a, **how))
+    cut, honest = [], FeatureExtractor.extract
+    monkeypatch.setattr(
+        FeatureExtractor, "extract", lambda *a, **how: cut.append(how["boxes"]) or honest(*a, **how)
+    )
     for extra in (("--official",), ("--multiscale",)):
         run(Retrieval, "--data", oxford, "--model", "random:embedded", "--size", "48", *extra)
     assert cut == [None, None, None, [(20.0, 20.0, 60.0, 60.0)] * 2]  # database and queries, twice
@@ -109,10 +111,10 @@ def test_the_length_of_features_does_not_matter(oxford: Path, tmp_path: Path, mo
     """Every second feature is a hundred times as long, and not quite across the others."""
     kinds, figures = torch.tensor([[1.0, 0.0], [50.0, 87.0]]), tmp_path / "out.json"
 
-    def of(extractor: Extractor, images: Images, **how) -> Extracted:
-        return Extracted(images, kinds[torch.arange(len(images)) % 2], ())
+    def of(extractor: FeatureExtractor, images: Images, **how) -> ImageFeatures:
+        return ImageFeatures(images, kinds[torch.arange(len(images)) % 2], ())
 
-    monkeypatch.setattr(Extractor, "of", of)
+    monkeypatch.setattr(FeatureExtractor, "extract", of)
     run(Retrieval, "--data", oxford, "--model", "pixels", "--json", figures)
     found = json.loads(figures.read_text())["results"][0]["figures"]
     assert found == {"medium_map": 100, "hard_map": 100}

@@ -11,7 +11,7 @@ from tyro.conf import UseAppendAction
 from dino_model import files, ranks
 from dino_model.device import choose_device
 from dino_model.feature_cache import FeatureCache
-from dino_model.features import CLS, Extracted, Extractor, Kind
+from dino_model.features import CLS, FeatureExtractor, FeatureType, ImageFeatures
 from dino_model.images import Images
 from dino_model.options import ComputeOptions
 from dino_model.progress import following
@@ -53,11 +53,11 @@ class Evaluation(ComputeOptions):
         model: LoadedModel,
         view: View,
         images: Images,
-        kind: Kind = CLS,
+        kind: FeatureType = CLS,
         boxes: list[Box | None] | None = None,
-    ) -> Extracted:
+    ) -> ImageFeatures:
         """Features of pictures; what could not be read is told on stderr."""
-        extractor = Extractor(
+        extractor = FeatureExtractor(
             model,
             view,
             kind,
@@ -67,7 +67,7 @@ class Evaluation(ComputeOptions):
             cache=FeatureCache(self.cache) if self.cache else None,
         )
         track = following(f"{model.name}, {len(images):,} pictures", len(images))
-        extracted = extractor.of(images, boxes=boxes, track=track)
+        extracted = extractor.extract(images, boxes=boxes, track=track)
         if extracted.broken:
             print(extracted, file=sys.stderr)
         return extracted

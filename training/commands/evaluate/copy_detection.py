@@ -14,7 +14,7 @@ from PIL import Image
 from tyro.conf import Positional
 
 from dino_model import files
-from dino_model.features import CLS, Extracted, Kind, has_cls_tokens
+from dino_model.features import CLS, FeatureType, ImageFeatures, has_cls_tokens
 from dino_model.images import Images, open_images
 from dino_model.views import View
 from dino_model.weights import LoadedModel
@@ -50,9 +50,9 @@ class Descriptors(Evaluation):
         """What the model is shown."""
         return View(self.size, model.mean, model.std, framing="squash")
 
-    def describe(self, model: LoadedModel, found: Images) -> Extracted:
+    def describe(self, model: LoadedModel, found: Images) -> ImageFeatures:
         """Descriptors of pictures; a network without patches gives its one feature."""
-        kind = Kind(1, "gem") if has_cls_tokens(model.backbone) else CLS
+        kind = FeatureType(1, "gem") if has_cls_tokens(model.backbone) else CLS
         return self.extract(model, self.view(model), found, kind)
 
     def told_view(self) -> str:

@@ -15,7 +15,7 @@ from dino_model.checkpoints import WeightsError, read_torch
 from dino_model.device import autocast, choose_device
 from dino_model.download import fetch
 from dino_model.feature_cache import model_fingerprint
-from dino_model.features import CLS, Extracted, Kind, has_cls_tokens
+from dino_model.features import CLS, FeatureType, ImageFeatures, has_cls_tokens
 from dino_model.images import Images
 from dino_model.progress import progress
 from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS, LoadedModel
@@ -123,8 +123,8 @@ class Linear(Cropped):
             "broken": [*train.broken, *test.broken],
         }
 
-    def _features(self, model: LoadedModel, images: Images, blocks: int) -> Extracted:
-        kind = Kind(blocks, "average") if has_cls_tokens(model.backbone) else CLS
+    def _features(self, model: LoadedModel, images: Images, blocks: int) -> ImageFeatures:
+        kind = FeatureType(blocks, "average") if has_cls_tokens(model.backbone) else CLS
         return self.extract(model, self.view(model), images, kind)
 
     def _train(
@@ -165,10 +165,10 @@ class Linear(Cropped):
         device, view, blocks = choose_device(self.device), self.view(model), deepest(protocol.reads)
         backbone = model.backbone.to(device)
         order = torch.cat(list(batches(len(images), protocol, epoch)))
-        kind = Kind(blocks, "average") if has_cls_tokens(model.backbone) else CLS
+        kind = FeatureType(blocks, "average") if has_cls_tokens(model.backbone) else CLS
         for chosen, crops in random_views(images, order, self.size, protocol.batch_size, self.seed, epoch):
             with torch.no_grad(), autocast(self.chosen_precision(), device):
-                features = kind.of(backbone, view.normalise(crops.to(device))).float()
+                features = kind.compute(backbone, view.normalise(crops.to(device))).float()
             yield chosen, _in_blocks(model, features, blocks)
 
     def _kept(self, model: LoadedModel, images: Images, protocol: LinearProtocol) -> Path | None:

@@ -10,8 +10,8 @@ from tyro.conf import Positional
 from dino_model import files, images
 from dino_model.checkpoints import CheckpointKey
 from dino_model.device import Precision
-from dino_model.feature_cache import FeatureCache, model_fingerprint
-from dino_model.features import Extractor
+from dino_model.feature_cache import model_fingerprint, read_features, write_features
+from dino_model.features import FeatureExtractor
 from dino_model.images import Images, open_images
 from dino_model.options import ModelOptions
 from dino_model.progress import following
@@ -104,7 +104,7 @@ class Index(ModelOptions):
         files.make_room(self.output)
         found, model = open_images(self.folder), self.load()
         print(f"{model.name}: {model.source}; {found}", flush=True)
-        extracted = _extractor(model, self.size, self.precision, self.device, self.batch_size).of(
+        extracted = _extractor(model, self.size, self.precision, self.device, self.batch_size).extract(
             found, track=following(f"{len(found):,} pictures", len(found))
         )
         if extracted.broken:
@@ -118,7 +118,7 @@ class Index(ModelOptions):
             "weights": model_fingerprint(model.backbone),
             "size": str(self.size),
         }
-        FeatureCache.write(self.output, key, unit(extracted.features))
+        write_features(self.output, key, unit(extracted.features))
         print(f"{len(extracted.images):,} pictures: {self.output}")
 
 
@@ -149,7 +149,7 @@ class Query:
         if not self.index.is_file():
             made = f"python -m training evaluate retrieval index FOLDER --output {self.index}"
             raise ValueError(f"{self.index} is not there: `{made}` makes it of a folder of pictures")
-        features, told = FeatureCache.read(self.index, "retrieval index 1")
+        features, told = read_features(self.index, "retrieval index 1")
         key: CheckpointKey = told["checkpoint_key"] or None
         model = load_model(told["model"], checkpoint_key=key)
         if model_fingerprint(model.backbone) != told["weights"]:
@@ -158,7 +158,7 @@ class Query:
         extractor = _extractor(model, int(told["size"]), self.precision, self.device, 1)
         asked = [images.read(path) for path in self.photos]
         view = extractor.view
-        seen = torch.cat([extractor.of_crop(view.crop(picture)) for picture in asked])
+        seen = torch.cat([extractor.extract_crop(view.crop(picture)) for picture in asked])
         cosines, numbers = nearest(seen, features, self.count)
         rows, found = [], []
         for path, picture, near, which in zip(self.photos, asked, cosines, numbers, strict=True):
@@ -176,9 +176,9 @@ class Query:
 
 def _extractor(
     model: LoadedModel, size: int, precision: Precision, device: str, batch_size: int
-) -> Extractor:
+) -> FeatureExtractor:
     view = View(size, model.mean, model.std)
-    return Extractor(model, view, precision=precision, device=device, batch_size=batch_size)
+    return FeatureExtractor(model, view, precision=precision, device=device, batch_size=batch_size)
 
 
 def _named(found: Images, names: list[str], index: Path) -> Images:
