@@ -20,6 +20,7 @@ FLOORS = {
     "training": {"training", "dino_model"},
     "app": {"app", "segmentation", "training", "dino_model"},
     "benchmarks": {"benchmarks", "app", "segmentation", "training", "dino_model"},
+    "tools": {"tools", "segmentation", "training", "dino_model"},
     "notebooks": {"notebooks", "segmentation", "training", "dino_model"},
     "book": {"book", "notebooks", "app", "segmentation", "training", "dino_model"},
 }
