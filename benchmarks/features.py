@@ -19,8 +19,8 @@ from dino_model.features import FeatureExtractor
 from dino_model.images import Images, open_images
 from dino_model.views import View
 from dino_model.weights import LoadedModel, load_model
+from training.evaluation.datasets import labels_of
 from training.evaluation.knn import knn_accuracy
-from training.evaluation.labelled import labels_of
 
 
 class _Plain(Dataset[Tensor]):

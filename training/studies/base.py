@@ -14,7 +14,7 @@ from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from dino_model.images import Images
 from training.crops import CropConfig
-from training.evaluation.labelled import BACKGROUND
+from training.evaluation.options import BACKGROUND
 from training.methods.byol import BYOLConfig
 from training.methods.dino import DINOConfig
 from training.methods.moco import MoCoConfig

@@ -9,13 +9,7 @@ import torch
 
 from dino_model.images import open_images
 from tests.training.evaluation.pictures import write_pictures
-from training.evaluation.labelled import (
-    draw_per_class,
-    draw_share,
-    listed,
-    open_split,
-    split_every_fifth,
-)
+from training.evaluation.datasets import draw_labeled, find_listed, open_split, split_every_fifth
 
 
 @pytest.fixture
@@ -38,12 +32,12 @@ def test_every_fifth_of_each_class_by_name_is_tested(shapes: Path):
 def test_splits_that_cannot_be_are_one_sentence(shapes: Path):
     pictures = open_images(shapes)
     with pytest.raises(
-        ValueError, match=r"no class 'ghost' to leave out; classes look like 'BACKGROUND_Google'"
+        ValueError, match=r"No class 'ghost' to leave out; classes look like 'BACKGROUND_Google'"
     ):
         split_every_fifth(pictures, leave_out=("ghost",))
     with pytest.raises(ValueError, match="have no classes: expected two folders or more"):
         split_every_fifth(open_images(shapes / "a"), leave_out=("b",))
-    with pytest.raises(ValueError, match="none of the 1 classes has five pictures"):
+    with pytest.raises(ValueError, match="None of the 1 classes has five images"):
         split_every_fifth(pictures, leave_out=("BACKGROUND_Google", "a", "c"))
 
 
@@ -53,7 +47,7 @@ def test_classes_of_two_folders_are_matched_by_name(tmp_path: Path):
     split = open_split(train, test=test)
     assert split.classes == ("a", "b", "c")
     assert split.labels(split.test).tolist() == [1, 1, 2]
-    with pytest.raises(ValueError, match="1 of the classes to test have no training pictures, the first is"):
+    with pytest.raises(ValueError, match="1 test classes have no training images, the first is"):
         open_split(test, test=train)
 
 
@@ -61,7 +55,7 @@ def test_folders_train_and_val_are_a_split(tmp_path: Path):
     write_pictures(tmp_path / "data" / "train", {"a": 3, "b": 3})
     write_pictures(tmp_path / "data" / "val", {"a": 1, "b": 1}, shade=100)
     split = open_split(tmp_path / "data")
-    assert (len(split.train), len(split.test), split.how) == (6, 2, "those in val")
+    assert (len(split.train), len(split.test), split.rule) == (6, 2, "those in val")
 
 
 def test_a_file_names_the_tested_pictures(shapes: Path, tmp_path: Path):
@@ -81,9 +75,10 @@ def test_a_test_picture_that_also_trains_is_refused(tmp_path: Path):
     copy = write_pictures(tmp_path / "two", {"a": 2, "b": 1}, shade=100)
     open_split(train, test=copy)
     (copy / "a" / "001.png").write_bytes((train / "a" / "001.png").read_bytes())
-    with pytest.raises(ValueError, match=r"1 test pictures also train, the first is a/001\.png: take"):
+    message = r"1 test images are also training images, the first is a/001\.png: remove"
+    with pytest.raises(ValueError, match=message):
         open_split(train, test=copy)
-    with pytest.raises(ValueError, match="6 test pictures also train"):
+    with pytest.raises(ValueError, match="6 test images are also training images"):
         open_split(train, test=train)
 
 
@@ -100,20 +95,22 @@ def test_split_check_resolves_folders_once_and_finds_links(tmp_path: Path, monke
     assert len(split.train.places()) == 40
     assert len(resolved) == 2
     (test / "b" / "link.png").symlink_to(train / "b" / "003.png")
-    with pytest.raises(ValueError, match=r"1 test pictures also train, the first is b/link\.png: take"):
+    with pytest.raises(
+        ValueError, match=r"1 test images are also training images, the first is b/link\.png: remove"
+    ):
         open_split(train, test=test)
 
 
 def test_an_empty_class_folder_one_class_and_loose_pictures_are_refused(shapes: Path, tmp_path: Path):
     (shapes / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"the class folder .*empty holds no picture: fill it"):
+    with pytest.raises(ValueError, match=r"The class folder .*empty holds no image: fill"):
         open_split(shapes)
     (shapes / "empty").rmdir()
     (shapes / "loose.png").write_bytes((shapes / "a" / "000.png").read_bytes())
-    with pytest.raises(ValueError, match=r"1 pictures in .* lie in no class folder, the first is loose\.png"):
+    with pytest.raises(ValueError, match=r"1 images in .* are in no class folder, the first is loose\.png"):
         open_split(shapes)
     (shapes / "loose.png").unlink()
-    with pytest.raises(ValueError, match="all training pictures are of one class, 'a': two are needed"):
+    with pytest.raises(ValueError, match="All training images are of one class, 'a': two are needed"):
         open_split(shapes, leave_out=("BACKGROUND_Google", "b", "c"))
 
 
@@ -125,23 +122,23 @@ def test_a_class_with_one_picture_trains_and_is_not_tested(tmp_path: Path):
 
 def test_draws_are_stratified_and_go_by_the_seed():
     labels = torch.tensor([0] * 100 + [1] * 10 + [2])
-    few = draw_share(labels, 0.1, seed=3)
+    few = draw_labeled(labels, 3, "abc", share=0.1)
     assert labels[few].bincount().tolist() == [10, 1, 1]
-    assert torch.equal(few, draw_share(labels, 0.1, seed=3))
-    assert not torch.equal(few, draw_share(labels, 0.1, seed=4))
-    assert len(draw_share(labels, 1, seed=0)) == 111
-    assert labels[draw_per_class(labels[:110], 5, 0, "abc")].bincount().tolist() == [5, 5]
-    with pytest.raises(ValueError, match="class 'c' has 1 training pictures, 5 of each are wanted"):
-        draw_per_class(labels, 5, 0, "abc")
-    with pytest.raises(ValueError, match=r"the share of labels is 1\.5"):
-        draw_share(labels, 1.5, 0)
+    assert torch.equal(few, draw_labeled(labels, 3, "abc", share=0.1))
+    assert not torch.equal(few, draw_labeled(labels, 4, "abc", share=0.1))
+    assert len(draw_labeled(labels, 0, "abc", share=1)) == 111
+    assert labels[draw_labeled(labels[:110], 0, "abc", count=5)].bincount().tolist() == [5, 5]
+    with pytest.raises(ValueError, match="Class 'c' has 1 training images, 5 of each are wanted"):
+        draw_labeled(labels, 0, "abc", count=5)
+    with pytest.raises(ValueError, match=r"The share of labels is 1\.5"):
+        draw_labeled(labels, 0, "abc", share=1.5)
 
 
 def test_a_published_list_is_matched_with_or_without_folders(shapes: Path, tmp_path: Path):
     pictures = open_images(shapes)
     file = tmp_path / "1percent.txt"
     file.write_text("b/002.png\na/007.png\n")
-    assert [pictures.names[i] for i in listed(pictures, file)] == ["a/007.png", "b/002.png"]
+    assert [pictures.names[i] for i in find_listed(pictures, file)] == ["a/007.png", "b/002.png"]
     file.write_text("nobody.JPEG\n")
-    with pytest.raises(ValueError, match=r"1 pictures that are not there, the first is nobody\.JPEG"):
-        listed(pictures, file)
+    with pytest.raises(ValueError, match=r"1 unknown images, the first is nobody\.JPEG"):
+        find_listed(pictures, file)
