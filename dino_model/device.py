@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Literal
 
 import torch
 
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
-ComputePrecision = Literal["fp32", "bf16", "fp16"]
+from dino_model.choices import ComputePrecision as ComputePrecision
+from dino_model.choices import Precision as Precision
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 

@@ -408,5 +408,5 @@ def test_timms_models_are_listed_with_what_can_be_read_and_why_not(
     assert json.loads((tmp_path / "list.json").read_text())[0]["parameters"] > 21e6
     main(["list", "--timm", "resnet18.a1*"])
     assert "nothing: the attention of a ResNet cannot be read: it convolves" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="timm has no weights of a name like"):
+    with pytest.raises(WeightsError, match="timm has no weights of a name like"):
         main(["list", "--timm", "nothing_of_the_kind"])
