@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -14,7 +14,7 @@ from dino_model import files
 from dino_model.choices import CheckpointKey
 from dino_model.class_map.command import DrawClassMap
 from dino_model.errors import SettingError
-from dino_model.outputs import check_output_file
+from dino_model.outputs import check_output_file, check_output_folder
 
 if TYPE_CHECKING:
     from dino_model.catalogue import Facts
@@ -102,14 +102,15 @@ class Show:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a model to one file: .safetensors that describes itself, or .onnx for other programs."""
+    """Write a model: a .safetensors file that describes itself, an .onnx file, or a transformers folder."""
 
     name: tyro.conf.Positional[str]
     """Any name of a model, file or training run."""
     output: Path | None = None
     """File to write; left out: one here that is called after the model and the format."""
-    format: Literal["safetensors", "onnx"] = "safetensors"
-    """onnx answers with the [CLS] feature and the last block's attention of [CLS]."""
+    format: Literal["safetensors", "onnx", "transformers"] = "safetensors"
+    """onnx outputs the [CLS] feature and the last block's attention of [CLS]. transformers is a folder for
+    its classes ViT and DINOv2."""
     dtype: Literal["fp32", "fp16"] = "fp32"
     """Storage of figures in .safetensors; they load to fp32 either way."""
     size: int = 224
@@ -121,19 +122,28 @@ class Export:
 
     def run(self) -> None:
         """Check the options, load the model, write it, print the size."""
-        if self.format == "onnx" and self.dtype == "fp16":
-            raise SettingError("ONNX is written in fp32: leave --dtype out")
+        if self.format != "safetensors" and self.dtype == "fp16":
+            raise SettingError(f"--format {self.format} is written in fp32: leave --dtype out")
         output = self.output or _default_file(self.name, self.format)
         if not output.parent.is_dir():
             raise SettingError(f"no folder {str(output.parent)!r} to write {output.name} to")
-        check_output_file(output, overwrite=self.overwrite)
+        if self.format == "transformers":
+            check_output_folder(output, overwrite=self.overwrite)
+        else:
+            check_output_file(output, overwrite=self.overwrite)
         from dino_model.export import export
 
         source = export(self.name, output, self.format, self.dtype, self.size, self.checkpoint_key)
-        print(f"wrote {output}: {source}, {output.stat().st_size / 1e6:.1f} MB")
+        written = output / "model.safetensors" if output.is_dir() else output
+        print(f"wrote {output}: {source}, {written.stat().st_size / 1e6:.1f} MB")
 
 
-COMMANDS = {"list": List, "show": Show, "export": Export, "class-map": DrawClassMap}
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "list": List,
+    "show": Show,
+    "export": Export,
+    "class-map": DrawClassMap,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -151,7 +161,8 @@ def _default_file(name: str, suffix: str) -> Path:
     """random:vit_small/16 -> random_vit_small_16.safetensors, runs/first -> first.safetensors."""
     if Path(name).exists():
         name = Path(name).stem if Path(name).is_file() else Path(name).resolve().name
-    return Path(f"{re.sub(r'[^0-9A-Za-z._-]', '_', name)}.{suffix}")
+    stem = re.sub(r"[^0-9A-Za-z._-]", "_", name)
+    return Path(f"{stem}-transformers" if suffix == "transformers" else f"{stem}.{suffix}")
 
 
 def _row(model: Facts) -> tuple[str, ...]:

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from dino_model import files
 from dino_model.checkpoints import CheckpointKey, WeightsError, write_safetensors
+from dino_model.outputs import PROVENANCE, write_provenance
 from dino_model.readable import readable
+from dino_model.transformers_export import write_transformers
 from dino_model.weights import load_model
 
 NEEDED = ("onnx", "onnxscript")
@@ -23,7 +25,7 @@ def export(
     Args:
         name, checkpoint_key: As in `load_model`.
         path: File to write.
-        format: safetensors or onnx.
+        format: safetensors, onnx or transformers (a folder).
         dtype: fp32 or fp16, the type of stored weights in .safetensors.
         size: Side of the square images that an .onnx file takes.
 
@@ -33,8 +35,15 @@ def export(
     model = load_model(name, checkpoint_key=checkpoint_key)
     if format == "onnx":
         write_onnx(model.backbone, path, size=size, channels=len(model.mean))
+    elif format == "transformers":
+        write_transformers(model, path)
+        settings = {"model": name, "precision": "fp32", "checkpoint_key": checkpoint_key}
+        contents = sorted(entry.name for entry in path.iterdir())
+        write_provenance(path / PROVENANCE, settings, contents=contents)
     elif model.config is None:
-        raise WeightsError(f"{name} is timm's, whose files describe it already: choose --format onnx")
+        raise WeightsError(
+            f"{name} is timm's, whose files describe it already: choose --format onnx or transformers"
+        )
     else:
         stored = {"fp32": torch.float32, "fp16": torch.float16}[dtype]
         statistics = {"mean": model.mean, "std": model.std}

@@ -24,7 +24,7 @@ from dino_model.checkpoints import WeightsError, load_strictly, read_tensors
 from dino_model.download import cache_folder, fetch
 
 PREFIX = "hf:"
-WEIGHTS, CONFIG, PICTURES = "model.safetensors", "config.json", "preprocessor_config.json"
+WEIGHTS, CONFIG, IMAGE_PROCESSOR = "model.safetensors", "config.json", "preprocessor_config.json"
 KINDS = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
 
 # transformers' name -> timm's; {n} is the block. What stands for query, key and value is joined afterwards.
@@ -138,7 +138,7 @@ def _renamed(name: str, where: str) -> str:
 def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
     where = f"{name} ({WEIGHTS})"
     tensors = to_timm_names(read_tensors(_file(name, WEIGHTS)), where)
-    pictures = _json(_file(name, PICTURES))
+    pictures = _json(_file(name, IMAGE_PROCESSOR))
     try:
         backbone = (_eva if kind == "dinov3_vit" else _vit)(config, tensors)
         mean, std = tuple(pictures["image_mean"]), tuple(pictures["image_std"])

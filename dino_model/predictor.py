@@ -262,6 +262,21 @@ class AttentionPredictor:
         """
         return self.tokens(block)[self.prefix_tokens :].reshape(*self.grid, -1)
 
+    def token_norms(self, block: int = -1) -> np.ndarray:
+        """Compute the L2 norm of each patch token after a block, before the final norm.
+
+        `quantities.outlier_patches` marks the tokens of unusually high norm.
+
+        Returns:
+            float32 [rows, columns].
+
+        Raises:
+            ValueError: No image set, or no such block.
+        """
+        index = self._vit.block_index(block)
+        tokens = self._tokens_before(index + 1)[0, self.prefix_tokens :]
+        return self._on_grid(tokens.float().norm(dim=-1))
+
     def features(self, images: Sequence[np.ndarray]) -> Tensor:
         """Patch tokens after the last block and the final norm, of several pictures in one batch.
 

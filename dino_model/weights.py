@@ -26,6 +26,7 @@ from dino_model.checkpoints import (
 )
 from dino_model.download import cache_folder, fetch
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.official import is_official, load_official
 from dino_model.position import PositionMode
 
 EMBEDDED_FILE = Path(__file__).parent / "embedded" / "model.safetensors"
@@ -161,7 +162,7 @@ def load_model(
             a key of `OFFICIAL`, such as `dino_vits16`, downloaded once into the cache;
             `random:ARCHITECTURE/PATCH`, such as `random:vit_small/16`, `random:resnet50` or `random:embedded`
             (architecture of the embedded model): fresh weights from seed 0;
-            a .pth, .pt or .safetensors file, or the folder of a training run;
+            a .pth, .pt or .safetensors file, DINOv2's and DINOv3's included, or the folder of a training run;
             any name that timm has weights for, such as `vit_small_patch14_reg4_dinov2.lvd142m`;
             `hf:OWNER/NAME`, a Hugging Face repository of timm's or of transformers' ViT or DINOv2 weights.
         checkpoint_key: which network of a checkpoint that holds several; None: the teacher, or what the run's
@@ -273,6 +274,8 @@ def _load_file(
     name: str, path: Path, checkpoint_key: CheckpointKey, position_mode: PositionMode | None
 ) -> LoadedModel:
     stored = read_backbone(path, checkpoint_key)
+    if stored.config is None and is_official(stored.tensors):
+        return _load_dinov2_or_3(name, path, stored, position_mode)
     if stored.config is None:
         # A bare file does not say how its positions are to be resampled. What torch saved is taken as the
         # official code takes it, whatever the file is called; .safetensors is the form that others use.
@@ -280,6 +283,20 @@ def _load_file(
         stored = replace(stored, config=replace(infer_config(stored.tensors, str(path)), position_mode=mode))
     source = f"{stored.network} of {path.name}" if stored.network else path.name
     return _build(name, stored, position_mode, str(path), source)
+
+
+def _load_dinov2_or_3(
+    name: str, path: Path, stored: StoredBackbone, position_mode: PositionMode | None
+) -> LoadedModel:
+    """A file that DINOv2 or DINOv3 publishes; models of satellite images have their own statistics."""
+    backbone, family = load_official(stored.tensors, str(path))
+    if position_mode is not None:
+        position.install(backbone, position_mode)
+    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    if "sat493m" in path.name:
+        satellite = timm.get_pretrained_cfg("vit_large_patch16_dinov3.sat493m")
+        mean, std = satellite.mean, satellite.std
+    return LoadedModel(name, backbone, mean, std, f"{path.name} ({family})", None)
 
 
 def _build(

@@ -397,3 +397,17 @@ def test_command_predictor_gives_the_same_maps_whatever_it_saw_before():
         maps.append(predictor.cls_attention())
     assert np.array_equal(maps[0], maps[-1])
     assert predictor.computed == f"{predictor.precision} on cpu"
+
+
+def test_token_norms_are_the_lengths_of_the_blocks_output():
+    predictor = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32", device="cpu")
+    image = np.random.default_rng(0).integers(0, 256, (64, 80, 3), np.uint8)
+    predictor.set_image(image)
+    vit = predictor.model.backbone
+    with torch.no_grad():
+        tokens = vit._pos_embed(vit.patch_embed(predictor._prepare(image)))
+        for block in vit.blocks[:3]:
+            tokens = block(tokens)
+    expected = tokens[0, 1:].norm(dim=-1).reshape(4, 5).numpy()
+    np.testing.assert_allclose(predictor.token_norms(2), expected, rtol=1e-4)
+    assert predictor.token_norms().shape == (4, 5)
