@@ -18,7 +18,7 @@ from torch.amp import GradScaler
 
 from benchmarks.measure import Computation, measure, median_seconds, report
 from dino_model.backbones import BackboneConfig, choose_training_attention
-from dino_model.device import ComputePrecision, autocast, choose_precision
+from dino_model.device import ComputePrecision, autocast, choose_precision, set_tensor_float32
 from dino_model.files import write_json
 from dino_model.head import HeadConfig, ProjectionHead, Prototypes
 from training.blocks import compile_blocks, recompute_blocks
@@ -219,6 +219,7 @@ class OurStep:
         if channels_last:
             self.method.to(memory_format=torch.channels_last)
         choose_training_attention(self.method, device, precision)
+        set_tensor_float32(precision)
         for backbone in self.method.backbones().values():
             if compile:
                 compile_blocks(backbone)

@@ -1,7 +1,6 @@
 """Where a model runs and in which precision: chosen once, said aloud, never changed silently."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
@@ -61,15 +60,13 @@ def autocast(precision: ComputePrecision, device: torch.device) -> AbstractConte
     return torch.autocast(device.type, DTYPES[precision] if reduced else None, enabled=reduced)
 
 
-@contextmanager
-def tensor_float32(allowed: bool) -> Iterator[None]:
-    """Whether a CUDA device may round the factors of fp32 products to TF32's ten bits, as fp16 has them."""
-    matmul = torch.backends.cuda.matmul
-    before, matmul.allow_tf32 = matmul.allow_tf32, allowed
-    try:
-        yield
-    finally:
-        matmul.allow_tf32 = before
+def set_tensor_float32(precision: ComputePrecision) -> None:
+    """Let CUDA round the factors of fp32 products to TF32, unless `precision` is fp32.
+
+    TF32 has ten mantissa bits, as fp16 has. The setting holds for the whole process: `torch.compile` compiles
+    again whenever it changes, so call this function once, before the first step.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
 
 
 def _cpu_flags() -> set[str]:

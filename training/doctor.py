@@ -1,5 +1,6 @@
 """What is wrong with a run, in words, from its log: one finding for each cause, with the knob to turn."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +18,8 @@ FEW_STEPS = 5
 """Below so many steps in an epoch, schedules that change once an epoch jump."""
 LONG_MEMORY = 1 / 3
 """Share of a run that its teacher may average over."""
+LEAST_MOMENTUM = 0.9
+"""Smallest momentum that is advised."""
 WAITING = 0.5
 """Share of a step that may go by waiting for pictures."""
 ENOUGH = 20
@@ -179,14 +182,24 @@ def short_epochs(run: Facts) -> Finding | None:
 
 
 def slow_teacher(run: Facts) -> Finding | None:
-    """A teacher that hardly moves while the run lasts."""
+    """Find a teacher that hardly moves during the run.
+
+    The advised momentum averages over a twentieth of the steps, and is never below `LEAST_MOMENTUM`: with a
+    momentum near 0 the teacher is a copy of the student, and the run collapses.
+    """
     momentum = run.teacher_momentum
     if momentum is None or momentum <= 1 - 1 / (LONG_MEMORY * run.steps):
         return None
     averaged = f"{1 / (1 - momentum):,.0f}" if momentum < 1 else "all"
+    advised = max(LEAST_MOMENTUM, 1 - 20 / run.steps)
+    steps = math.ceil(1 / (LONG_MEMORY * (1 - LEAST_MOMENTUM)))
+    remedy = (
+        f"lower --teacher-momentum to {advised:.3g} or train longer"
+        if advised <= 1 - 1 / (LONG_MEMORY * run.steps)
+        else f"train for {steps} steps or more: raise --epochs or lower --batch-size"
+    )
     return Finding(
         "momentum",
         f"the teacher is too slow for this run: momentum {momentum:g} averages over {averaged} steps, "
-        f"and the run has {run.steps:,}; lower --teacher-momentum to {max(0.0, 1 - 20 / run.steps):.3g} "
-        "or train longer",
+        f"and the run has {run.steps:,}; {remedy}",
     )

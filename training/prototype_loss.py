@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dino_model.device import tensor_float32
 from dino_model.head import Prototypes
 from training.targets import full_precision
 
@@ -41,8 +40,7 @@ def prototype_cross_entropy(
             f"{crops} student crops for {views} teacher views: no pair of different crops is left"
         )
     device = bottleneck.device.type
-    # Where the network's products are rounded anyway, TF32 is exact enough for these.
-    with tensor_float32(torch.is_autocast_enabled(device)), torch.autocast(device, enabled=False):
+    with torch.autocast(device, enabled=False):
         loss: Tensor = _CrossEntropy.apply(
             full_precision(bottleneck),
             prototypes.weight_v,

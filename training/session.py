@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from dino_model.backbones import choose_training_attention
-from dino_model.device import ComputePrecision
+from dino_model.device import ComputePrecision, set_tensor_float32
 from dino_model.errors import SettingError
 from dino_model.images import Images
 from training import initialise
@@ -80,6 +80,7 @@ class Session:
         if recipe.backbone.architecture == "resnet50":
             self.method.to(memory_format=torch.channels_last)
         choose_training_attention(self.method, self.device, precision)
+        set_tensor_float32(precision)
         check_batch_norm(self.method, recipe.batch_size, accumulate)
         if world() > 1 and self.device.type == "cuda":
             nn.SyncBatchNorm.convert_sync_batchnorm(self.method)

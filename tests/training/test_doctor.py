@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -119,6 +120,11 @@ UNIFORM = replace(DINO, sharpen=False)
 ILL = {
     "one prototype": (recipe(ONE_PROTOTYPE, epochs=12, lr=0.1), "collapse", "collapse to one prototype"),
     "uniform": (recipe(UNIFORM, epochs=20, lr=0.1), "collapse", "collapse to the uniform output"),
+    "neither centering nor sharpening": (
+        recipe(replace(UNIFORM, teacher_output="none"), epochs=20, lr=0.1),
+        "collapse",
+        "keep --teacher-output centering",
+    ),
     "byol": (
         recipe(replace(BYOL, predictor=0, teacher_momentum=0.0), lr=0.1),
         "collapse",
@@ -175,7 +181,7 @@ def test_an_ill_run_is_named_by_what_it_logged(name, ill, capsys):
 
 @pytest.mark.parametrize(
     ("name", "early"),
-    [("one prototype", "which the student follows"), ("uniform", "on its way, if the next")],
+    [("one prototype", "collapse to one prototype"), ("uniform", "on its way, if the next")],
 )
 def test_a_run_on_its_way_to_a_collapse_is_named_before_it_is_there(name, early, ill):
     lines = Run(ill(name)).lines()
@@ -191,6 +197,19 @@ def test_a_healthy_run_is_not_accused_at_any_step(name, healthy):
     lines, config = Run(healthy[name]).lines(), Run(healthy[name]).config()
     method = METHODS[config["method"]].method
     assert not any(module.findings(lines[:n], method, module.facts(config)) for n in range(1, len(lines) + 1))
+
+
+@pytest.mark.parametrize("steps", [8, 29, 40, 150, 1000])
+def test_slow_teacher_at_any_length_advises_no_momentum_below_090(steps):
+    found = module.slow_teacher(module.Facts(steps, steps_per_epoch=8, batch_size=8, teacher_momentum=0.9999))
+    advised = re.search(r"--teacher-momentum to ([\d.]+)", found.sentence)
+    if advised:
+        momentum = float(advised[1])
+        assert momentum >= 0.9
+        assert module.slow_teacher(module.Facts(steps, 8, 8, momentum)) is None
+    else:
+        assert steps < 30
+        assert "train for 30 steps or more" in found.sentence
 
 
 def test_a_figure_that_levels_off_or_rises_is_heading_nowhere_else():

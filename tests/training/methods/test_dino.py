@@ -264,7 +264,7 @@ UNIFORM = math.log(1024)
         (0.01, 0.001, "one prototype.*lower --center-momentum"),
         (UNIFORM, 0.001, "uniform.*lower --teacher-temperature"),
         (UNIFORM, 0.04, "uniform.*lower --teacher-temperature"),
-        (3.0, 0.001, "hardly depends on the picture"),
+        (3.0, 0.001, "collapse to one output for all images"),
     ],
 )
 def test_collapse_is_named_with_its_knob(entropy, kl, words):
