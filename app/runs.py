@@ -17,8 +17,8 @@ from typing import Any, TypeGuard
 
 from app.errors import NotHere
 from dino_model.weights import EMBEDDED_FILE
-from training.checkpoint import Run, RunError
 from training.recipes import METHODS
+from training.run import Run, RunError
 
 Diagnosis = Callable[[Mapping[str, float]], str | None]
 
@@ -353,7 +353,7 @@ def _thinned(steps: list[int], most: int) -> list[int]:
 def _diagnosis(method: str) -> Diagnosis:
     """What a method says is wrong with a line of its log; nothing where it is none of ours."""
     known = METHODS.get(method)
-    return (lambda line: None) if known is None else known.method.diagnose
+    return (lambda line: None) if known is None else known.method_class().diagnose
 
 
 def _rounded(curve: Curve) -> dict[str, list[float]]:

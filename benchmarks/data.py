@@ -15,7 +15,7 @@ from PIL import Image
 from benchmarks.measure import Computation, measure, report
 from dino_model import photographs
 from dino_model.images import open_images
-from training.crops import CropConfig
+from training.crop_config import CropConfig
 from training.data import CropDataset
 
 SIZE, PICTURES = (500, 375), 12

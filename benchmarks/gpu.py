@@ -21,11 +21,12 @@ from dino_model.backbones import BackboneConfig
 from dino_model.device import choose_precision
 from dino_model.head import HeadConfig
 from dino_model.images import open_images
-from training.checkpoint import Run
-from training.crops import CropConfig, Crops
+from training.crop_config import CropConfig
+from training.crops import Crops
 from training.loop import Watch
 from training.methods.dino import DINOConfig
 from training.recipes import OptimizerConfig, Recipe
+from training.run import Run
 from training.session import Session
 from training.utilisation import peak, picture_flops
 

@@ -13,7 +13,8 @@ import tyro
 from dino_model import files
 from dino_model.backbones import BackboneConfig
 from dino_model.device import autocast
-from training.crops import CropConfig, Crops
+from training.crop_config import CropConfig
+from training.crops import Crops
 from training.methods.base import Batch
 from training.methods.dino import DINOConfig
 from training.randomness import Randomness

@@ -18,7 +18,8 @@ from dino_model import files
 from dino_model.backbones import BackboneConfig, choose_training_attention
 from dino_model.device import autocast
 from dino_model.head import HeadConfig
-from training.crops import CropConfig, Crops
+from training.crop_config import CropConfig
+from training.crops import Crops
 from training.distributed import DataParallelLoss, joined, rank, world
 from training.loop import train_step
 from training.methods.base import Batch, Method

@@ -22,7 +22,8 @@ from dino_model.device import ComputePrecision, autocast, choose_precision, set_
 from dino_model.files import write_json
 from dino_model.head import HeadConfig, ProjectionHead, Prototypes
 from training.blocks import compile_blocks, recompute_blocks
-from training.crops import CropConfig, Crops
+from training.crop_config import CropConfig
+from training.crops import Crops
 from training.distributed import DataParallelLoss
 from training.logs import Figures
 from training.loop import train_step

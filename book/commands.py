@@ -23,7 +23,7 @@ OTHERS = {
     "dino_model show": "dino_model.commands.Show",
     "training doctor": "training.commands.doctor.Doctor",
     "training keep": "training.commands.keep.Keep",
-    "training pretrain": "training.commands.pretrain.Pretrain",
+    "training pretrain": "training.commands.arguments.Pretrain",
     "training study": "training.commands.study.StudyCommand",
     "training thin-log": "training.commands.thin_log.ThinLog",
 }

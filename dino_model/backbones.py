@@ -4,7 +4,6 @@ Every backbone maps images [batch, channels, height, width] to one feature per i
 token after the final norm for a ViT (section 3.2 of the paper), the pooled feature map for a ResNet.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import timm
@@ -13,47 +12,8 @@ from timm.models.vision_transformer import Attention, VisionTransformer
 from torch import Tensor, nn
 
 from dino_model import position
-from dino_model.device import ComputePrecision
-from dino_model.position import PositionMode, PositionStart
-
-# Width, depth and heads of the paper's Table 1 (and DeiT's Ti, which the official code adds).
-VIT_SHAPES = {"vit_tiny": (192, 12, 3), "vit_small": (384, 12, 6), "vit_base": (768, 12, 12)}
-ARCHITECTURES = (*VIT_SHAPES, "resnet50")
-
-
-@dataclass(frozen=True)
-class BackboneConfig:
-    """What a backbone is, apart from its weights."""
-
-    architecture: str = "vit_small"
-    """vit_tiny, vit_small, vit_base or resnet50."""
-    patch_size: int = 16
-    """Side of a patch in pixels (ViT)."""
-    image_size: int = 224
-    """Side of the square picture whose patch grid the position embeddings are learned on (ViT)."""
-    in_channels: int = 3
-    """Channels of the pictures."""
-    width: int | None = None
-    """Features per token, instead of the architecture's."""
-    depth: int | None = None
-    """Blocks, instead of the architecture's."""
-    heads: int | None = None
-    """Attention heads, instead of the architecture's."""
-    drop_path: float = 0.0
-    """Stochastic depth of the last block; earlier blocks get linearly less."""
-    position_mode: PositionMode = "size"
-    """How position embeddings are resampled, see `dino_model.position`."""
-    position_start: PositionStart = "normal"
-    """What position embeddings are before training: normal (deviation 0.02) or sincos (ViT)."""
-
-    def vit_shape(self) -> tuple[int, int, int]:
-        """Width, depth and heads with the overrides applied."""
-        width, depth, heads = VIT_SHAPES[self.architecture]
-        return (
-            width if self.width is None else self.width,
-            depth if self.depth is None else self.depth,
-            heads if self.heads is None else self.heads,
-        )
+from dino_model.choices import ComputePrecision
+from dino_model.configs import ARCHITECTURES, VIT_SHAPES, BackboneConfig
 
 
 def create_backbone(config: BackboneConfig) -> nn.Module:

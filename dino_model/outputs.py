@@ -286,9 +286,10 @@ def run_command(run: Callable[[], int | None]) -> int:
     """
     former = signal.signal(signal.SIGTERM, _raise_terminated)
     try:
-        code = run() or 0
-        sys.stdout.flush()
-        return code
+        try:
+            return run() or 0
+        finally:
+            sys.stdout.flush()  # after --help, too, which ends with SystemExit
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         return EXIT_BROKEN_PIPE

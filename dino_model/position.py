@@ -7,15 +7,14 @@ so each family is resampled as its own code does: `FAMILIES` lists the ways with
 
 import re
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-PositionMode = Literal["size", "official", "antialias"]
-PositionStart = Literal["normal", "sincos"]
+from dino_model.configs import PositionMode
 
 
 class Family(NamedTuple):

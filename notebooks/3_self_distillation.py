@@ -42,7 +42,8 @@ from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from notebooks import drawing
 from notebooks.checks import check
-from training.crops import CropConfig, Crops, MultiCrop, normalise
+from training.crop_config import CropConfig
+from training.crops import Crops, MultiCrop, normalise
 from training.methods.base import Batch
 from training.methods.dino import DINOConfig
 from training.randomness import Randomness

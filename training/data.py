@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dino_model.errors import SettingError
 from dino_model.images import ImageError, Images, ShardError
-from training.crops import CropConfig, Crops, MultiCrop
+from training.crop_config import CropConfig
+from training.crops import Crops, MultiCrop
 from training.decoding import decode
 from training.distributed import rank, world
 from training.methods.base import Batch

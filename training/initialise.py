@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from dino_model import position
 from dino_model.weights import LoadedModel, load_model
-from training.checkpoint import Run, RunError, first_misfit, read_state
+from training.checkpoint import first_misfit, read_state
 from training.methods.base import Method
 from training.recipes import Recipe
+from training.run import Run, RunError
 from training.settings import flag
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.amp import GradScaler
 
 from dino_model.device import ComputePrecision, autocast
-from training.checkpoint import Run, Saver
+from training.checkpoint import Saver
 from training.crops import Crops, normalise
 from training.data import Loaded
 from training.distributed import DataParallelLoss, all_mean, any_rank, barrier, rank, world
@@ -20,6 +20,7 @@ from training.logs import Diverged, Figures, Journal, JsonLines, Logger, Observe
 from training.methods.base import Batch, Loss, Method
 from training.optim import Optimizer, clip_each, gradient_norms, set_rates
 from training.plan import Plan
+from training.run import Run
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ class Monitor:
 
     def warn(self, step: int) -> None:
         """Say what is wrong, once for each cause."""
-        wrong = findings(list(self.recent), self.method, self.facts)
+        wrong = findings(list(self.recent), self.method.diagnose, self.facts)
         for finding in wrong:
             if finding.cause not in self.told:
                 say(f"warning at step {step + 1}: {finding.sentence}")

@@ -1,15 +1,15 @@
 """The optimizers, their parameter groups, per-tensor gradient clipping and the teacher's moving average."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from dino_model.device import has_bf16
+from training.settings import OptimizerName
 
 ParameterGroup = dict[str, Any]
-OptimizerName = Literal["adamw", "muon", "sgd", "lars"]
 
 
 class Optimizer(Protocol):

@@ -4,10 +4,10 @@ All that is random comes in as `CHANCES` uniform numbers a crop, so that the sam
 whatever batch it is in. Against Pillow's, nothing is rounded before the end, and the blur is a true Gaussian.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
+
+from training.crop_config import Photometry
 
 CHANCES = 13
 """Uniform numbers that a crop's photometry is drawn from."""
@@ -15,38 +15,30 @@ GREY = (0.299, 0.587, 0.114)
 """Red, green and blue in luma (ITU-R BT.601), as Pillow has it."""
 
 
-@dataclass(frozen=True)
-class Photometry:
-    """What happens to the pixels of one kind of crop: how often, and how strongly."""
+def apply_photometry(photometry: Photometry, crops: Tensor, chances: Tensor) -> Tensor:
+    """Change the colors of crops, blur and solarize them.
 
-    blur: float = 0.5
-    """How often a crop is blurred."""
-    radius: tuple[float, float] = (0.1, 2.0)
-    """Of the blur in pixels (its standard deviation), from and to."""
-    solarise: float = 0.0
-    """How often it is solarised."""
-    jitter: float = 0.8
-    """How often brightness, contrast, saturation and hue change."""
-    strengths: tuple[float, float, float, float] = (0.4, 0.4, 0.2, 0.1)
-    """Of these four, as torchvision's ColorJitter takes them."""
-    grey: float = 0.2
-    """How often it becomes grey."""
+    Args:
+        photometry: Probabilities and strengths.
+        crops: uint8 [n, 3, height, width].
+        chances: Uniform numbers in [0, 1), [n, CHANCES].
 
-    def __call__(self, crops: Tensor, chances: Tensor) -> Tensor:
-        """uint8 [n, 3, height, width] and numbers in [0, 1) [n, CHANCES] -> uint8 [n, 3, height, width]."""
-        often = chances.new_tensor([self.jitter, self.grey, self.blur, self.solarise])
-        spread, middle = chances.new_tensor(self.strengths), chances.new_tensor([1.0, 1.0, 1.0, 0.0])
-        low, high = (middle - spread).maximum(middle - 1), middle + spread
-        jittered, greyed, blurred, solarised = (chances[:, :4] < often).T
-        strengths = low + (high - low) * chances[:, 4:8]
-        orders = chances[:, 8:12].argsort()
-        radii = self.radius[0] + (self.radius[1] - self.radius[0]) * chances[:, 12]
-        pixels = crops.float()
-        pixels[jittered] = jitter(pixels[jittered], strengths[jittered], orders[jittered])
-        pixels[greyed] = grey(pixels[greyed]).expand(-1, 3, -1, -1)
-        pixels[blurred] = gaussian_blur(pixels[blurred], radii[blurred])
-        pixels[solarised] = solarise(pixels[solarised])
-        return pixels.round_().clamp_(0, 255).byte()
+    Returns:
+        uint8 [n, 3, height, width].
+    """
+    often = chances.new_tensor([photometry.jitter, photometry.grey, photometry.blur, photometry.solarise])
+    spread, middle = chances.new_tensor(photometry.strengths), chances.new_tensor([1.0, 1.0, 1.0, 0.0])
+    low, high = (middle - spread).maximum(middle - 1), middle + spread
+    jittered, greyed, blurred, solarised = (chances[:, :4] < often).T
+    strengths = low + (high - low) * chances[:, 4:8]
+    orders = chances[:, 8:12].argsort()
+    radii = photometry.radius[0] + (photometry.radius[1] - photometry.radius[0]) * chances[:, 12]
+    pixels = crops.float()
+    pixels[jittered] = jitter(pixels[jittered], strengths[jittered], orders[jittered])
+    pixels[greyed] = grey(pixels[greyed]).expand(-1, 3, -1, -1)
+    pixels[blurred] = gaussian_blur(pixels[blurred], radii[blurred])
+    pixels[solarised] = solarise(pixels[solarised])
+    return pixels.round_().clamp_(0, 255).byte()
 
 
 def jitter(pixels: Tensor, strengths: Tensor, orders: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dino_model.errors import SettingError
-from training.crops import CropConfig
+from training.crop_config import CropConfig
 from training.recipes import Recipe
 from training.schedules import Schedule, cosine
 

@@ -4,8 +4,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dino_model.errors import SettingError
-
 
 class Queue(nn.Module):
     """Ring of vectors; the newest overwrite the oldest (Algorithm 1 of arXiv:1911.05722)."""
@@ -30,11 +28,3 @@ class Queue(nn.Module):
     def full(self) -> bool:
         """Whether no row is random any more."""
         return int(self.seen) >= len(self.vectors)
-
-
-def whole_batches(length: int, batch_size: int) -> None:
-    """Raise SettingError for a queue that a batch would overwrite in part."""
-    if length % batch_size:
-        below = length // batch_size * batch_size
-        choices = f"{below} or {below + batch_size}" if below else str(batch_size)
-        raise SettingError(f"--queue is {length}, no multiple of the batch of {batch_size}: choose {choices}")

@@ -19,13 +19,14 @@ from dino_model.errors import SettingError
 from dino_model.images import Images
 from training import initialise
 from training.blocks import compile_blocks, recompute_blocks
-from training.checkpoint import CONFIG_FORMAT, Run, RunError
+from training.checkpoint import load_checkpoint
 from training.data import Loaded, batches
 from training.distributed import rank, synchronise_batch_norm, texts, world
 from training.loop import UNWATCHED, Arithmetic, Watch, train
 from training.optim import create_optimizer
 from training.plan import Plan
 from training.recipes import Recipe
+from training.run import CONFIG_FORMAT, Run, RunError
 from training.utilisation import share_of_peak
 
 
@@ -73,7 +74,7 @@ class Session:
         one_size = len(self.plan.stages) == 1  # else the operations of an image change with the stage
         share = share_of_peak(recipe, classes, self.device, precision) if one_size else 0.0
         self.arithmetic = Arithmetic(self.device, precision, recipe.mean, recipe.std, accumulate, share)
-        check_batch(recipe, classes, accumulate)
+        check_batch(recipe, accumulate, classes)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             self.method = recipe.method.build(recipe.backbone, self.plan.method, classes).to(self.device)
@@ -131,7 +132,7 @@ class Session:
         for name, words in FIXED.items():
             if before.get(name) not in (None, now[name]):
                 raise RunError(f"cannot resume {run.folder}: {words} was {before[name]}, now {now[name]}")
-        step = run.load(self.method, self.optimizer, self.arithmetic.scaler)
+        step = load_checkpoint(run, self.method, self.optimizer, self.arithmetic.scaler)
         if rank() == 0:
             run.tidy(step)
         return step
@@ -183,7 +184,7 @@ class Session:
         full = f"{self.device} is out of memory with {own // parts} pictures at once"
         for more in range(parts + 1, own + 1):
             try:
-                check_batch(self.recipe, classes, more)
+                check_batch(self.recipe, more, classes)
                 check_batch_norm(self.method, batch, more)
             except SettingError:
                 continue
@@ -227,14 +228,19 @@ def check_batch_norm(method: nn.Module, pictures: int, accumulate: int) -> None:
         raise SettingError("batch normalisation needs 2 pictures or more at once: raise --batch-size")
 
 
-def check_batch(recipe: Recipe, classes: int, accumulate: int) -> None:
-    """Raise SettingError for a batch that cannot be split so, or that the method cannot use."""
+def check_batch(recipe: Recipe, accumulate: int, classes: int | None = None) -> None:
+    """Raise SettingError for a batch that cannot be split so, or that the method cannot use.
+
+    Without `classes`, the number of classes is not known yet and only the split is checked.
+    """
     if recipe.batch_size % world():
         raise SettingError(f"--batch-size is {recipe.batch_size}, no multiple of the {world()} processes")
     own = recipe.batch_size // world()
     if not 1 <= accumulate <= own or own % accumulate:
         share = f"{own}, each process's share of it" if world() > 1 else f"{own}"
         raise SettingError(f"--accumulate is {accumulate}, expected a divisor of the batch of {share}")
+    if classes is None:
+        return
     crops = recipe.crops
     recipe.method.check(
         recipe.batch_size,

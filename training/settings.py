@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import is_dataclass, replace
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from dino_model.errors import SettingError
 
 Settings = TypeVar("Settings")
+OptimizerName = Literal["adamw", "muon", "sgd", "lars"]
 
 
 def flag(name: str) -> str:
@@ -69,3 +70,11 @@ def no_longer_than(epochs: int, settings: object, *names: str) -> None:
         value = getattr(settings, name)
         if value > epochs:
             raise SettingError(f"{flag(name)} {value} is longer than training of {epochs} epochs: shorten it")
+
+
+def whole_batches(length: int, batch_size: int) -> None:
+    """Raise SettingError for a queue that a batch would overwrite in part."""
+    if length % batch_size:
+        below = length // batch_size * batch_size
+        choices = f"{below} or {below + batch_size}" if below else str(batch_size)
+        raise SettingError(f"--queue is {length}, no multiple of the batch of {batch_size}: choose {choices}")

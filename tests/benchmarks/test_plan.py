@@ -5,7 +5,7 @@ import pytest
 from benchmarks import plan
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
-from training.crops import CropConfig
+from training.crop_config import CropConfig
 from training.methods.dino import DINOConfig
 from training.recipes import OptimizerConfig, Recipe
 

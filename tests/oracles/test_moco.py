@@ -6,7 +6,8 @@ import torch
 
 from dino_model.head import HeadConfig
 from tests.oracles.echo import Echo, batch_of
-from training.methods.moco import MoCo, MoCoConfig, MoCoSchedules
+from training.methods.configs import MoCoConfig, MoCoSchedules
+from training.methods.moco import MoCo
 
 
 def weights(file, prefix):

@@ -6,7 +6,8 @@ import torch
 from dino_model.head import HeadConfig
 from tests.oracles.echo import Echo, batch_of
 from training.losses import unit
-from training.methods.swav import SwAV, SwAVConfig, SwAVSchedules
+from training.methods.configs import SwAVConfig, SwAVSchedules
+from training.methods.swav import SwAV
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])

@@ -25,17 +25,14 @@ from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from dino_model.images import open_images
 from training import __main__ as command
-from training.checkpoint import Run
 from training.commands import arguments  # noqa: F401 (before the fork)
-from training.crops import CropConfig
+from training.crop_config import CropConfig
 from training.distributed import joined, rank
 from training.loop import Watch
-from training.methods.byol import BYOLConfig
+from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino import DINOConfig, algorithm
-from training.methods.moco import MoCoConfig
-from training.methods.supervised import SupervisedConfig
-from training.methods.swav import SwAVConfig
 from training.recipes import OptimizerConfig, Recipe
+from training.run import Run
 from training.session import Session
 
 VIT = BackboneConfig("vit_tiny", 8, 16, width=12, depth=2, heads=2, drop_path=0.2)

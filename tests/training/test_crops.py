@@ -8,13 +8,12 @@ from PIL import Image
 from torchvision.transforms.v2 import RandomResizedCrop
 
 from dino_model.errors import SettingError
+from training.crop_config import CropConfig, Photometry, ViewSpec
 from training.crops import (
     TRIES,
-    CropConfig,
     Crops,
     GaussianBlur,
     MultiCrop,
-    ViewSpec,
     crop,
     cut,
     finish,
@@ -22,7 +21,7 @@ from training.crops import (
     random_box,
     widen,
 )
-from training.photometry import CHANCES, Photometry
+from training.photometry import CHANCES
 
 
 @pytest.fixture

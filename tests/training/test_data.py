@@ -10,7 +10,7 @@ from PIL import Image
 
 from dino_model.errors import SettingError
 from dino_model.images import ImageError, open_images
-from training.crops import CropConfig
+from training.crop_config import CropConfig
 from training.data import IN_FLIGHT, Order, batches, batches_ahead
 
 CROPS = CropConfig(global_size=32, local_size=16, local_crops=2)

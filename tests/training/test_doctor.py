@@ -18,17 +18,14 @@ from dino_model.head import HeadConfig
 from dino_model.images import open_images
 from training import __main__ as command
 from training import doctor as module
-from training.checkpoint import Run
-from training.crops import CropConfig
+from training.crop_config import CropConfig
 from training.evaluation.rank import rank_me
 from training.loop import Diverged, Watch
 from training.methods import diagnosis
-from training.methods.byol import BYOLConfig
+from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino import DINOConfig
-from training.methods.moco import MoCoConfig
-from training.methods.supervised import SupervisedConfig
-from training.methods.swav import SwAVConfig
 from training.recipes import METHODS, OptimizerConfig, Recipe
+from training.run import Run
 from training.session import Session
 from training.studies import runs
 
@@ -185,17 +182,17 @@ def test_an_ill_run_is_named_by_what_it_logged(name, ill, capsys):
 )
 def test_a_run_on_its_way_to_a_collapse_is_named_before_it_is_there(name, early, ill):
     lines = Run(ill(name)).lines()
-    first = next(n for n in range(1, len(lines)) if module.collapse(lines[:n], DINO.method))
-    told = module.collapse(lines[:first], DINO.method)
+    first = next(n for n in range(1, len(lines)) if module.collapse(lines[:n], DINO.method_class().diagnose))
+    told = module.collapse(lines[:first], DINO.method_class().diagnose)
     assert early in told.sentence
     assert module.late(lines[:first], "kl") > 3 * diagnosis.COLLAPSED_KL
-    assert module.collapse(lines, DINO.method).sentence.startswith("collapse to")
+    assert module.collapse(lines, DINO.method_class().diagnose).sentence.startswith("collapse to")
 
 
 @pytest.mark.parametrize("name", ["dino", "byol", "moco", "swav", "dino-previous-epoch"])
 def test_a_healthy_run_is_not_accused_at_any_step(name, healthy):
     lines, config = Run(healthy[name]).lines(), Run(healthy[name]).config()
-    method = METHODS[config["method"]].method
+    method = METHODS[config["method"]].method_class().diagnose
     assert not any(module.findings(lines[:n], method, module.facts(config)) for n in range(1, len(lines) + 1))
 
 
@@ -278,13 +275,6 @@ def test_a_running_run_is_judged_as_far_as_it_is(healthy, tmp_path, capsys):
     edit(run.folder, lambda lines: lines[:20])
     assert doctor(run.folder)[0] == 0
     assert "20 of 32 steps, not at its end" in capsys.readouterr().out
-
-
-def test_a_run_of_the_first_format_is_read(tmp_path):
-    old = Path(__file__).parent / "data" / "format_1"
-    page = tmp_path / "page.png"
-    assert command.main(["doctor", str(old), "--output", str(page)]) in (0, 3)
-    assert page.exists()
 
 
 def test_rank_of_a_line_is_one_and_of_an_orthogonal_cloud_its_width():

@@ -14,12 +14,12 @@ from tests.training.methods.tiny import build, random_batch
 from tests.training.pictures import noise
 from tests.training.ranks import RECIPE
 from training import prototype_loss
-from training.checkpoint import Run
 from training.loop import Watch, train_step
 from training.methods.dino import DINOConfig
 from training.optim import create_optimizer
 from training.plan import Plan
 from training.recipes import OptimizerConfig
+from training.run import Run
 from training.session import Session
 
 CPU = torch.device("cpu")

@@ -7,7 +7,8 @@ from PIL import Image, ImageFilter
 from torchvision.transforms.v2 import functional
 
 from training import photometry
-from training.photometry import CHANCES, Photometry
+from training.crop_config import Photometry
+from training.photometry import CHANCES
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from dino_model.backbones import BackboneConfig
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from dino_model.images import open_images
-from training.checkpoint import Run, RunError
-from training.crops import CropConfig
+from training.crop_config import CropConfig
 from training.loop import Watch
 from training.methods.dino import DINOConfig
 from training.recipes import OptimizerConfig, Recipe
+from training.run import Run, RunError
 from training.session import Session, check_batch
 
 RECIPE = Recipe(
@@ -107,12 +107,12 @@ def test_batches_that_cannot_be_are_named(images, batch_size, accumulate, words)
 def test_each_process_splits_its_own_share(monkeypatch):
     monkeypatch.setattr("training.session.world", lambda: 2)
     recipe = replace(RECIPE, batch_size=24)
-    check_batch(recipe, 0, 12)
+    check_batch(recipe, 12, 0)
     for parts in (8, 24):  # divisors of the batch of both
         with pytest.raises(
             SettingError, match=f"--accumulate is {parts}, expected a divisor of the batch of 12"
         ):
-            check_batch(recipe, 0, parts)
+            check_batch(recipe, parts, 0)
 
 
 def test_weights_of_a_resnet_lie_channels_last(images):

@@ -17,11 +17,11 @@ from PIL import Image
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from dino_model.images import open_images
-from training.checkpoint import Run
-from training.crops import CropConfig
+from training.crop_config import CropConfig
 from training.loop import Watch
 from training.methods.dino import DINOConfig
 from training.recipes import OptimizerConfig, Recipe
+from training.run import Run
 from training.session import Session
 
 RECIPE = Recipe(

@@ -10,7 +10,7 @@ and never hears of teachers, centers, queues or prototypes: they live in the met
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -67,6 +67,11 @@ class Method(nn.Module, ABC):
     module without parameters: `--init-from` leaves it behind.
     """
 
+    @classmethod
+    @abstractmethod
+    def from_config(cls, config: Any, backbone: BackboneConfig, schedules: Any, classes: int) -> "Method":
+        """Build the method of a `MethodConfig` with fresh weights; `classes` is 0 without labels."""
+
     @abstractmethod
     def training_loss(self, batch: Batch, step: int) -> Loss:
         """Loss of a micro-batch. Changes no state, but for the statistics of batch normalisation."""
@@ -95,36 +100,3 @@ class Method(nn.Module, ABC):
     def diagnose(logs: Mapping[str, float]) -> str | None:
         """One sentence on what is wrong and which knob to turn, or None; `logs` is a line of any log."""
         return None
-
-
-class MethodConfig(ABC):
-    """Settings of a method, a frozen dataclass that holds its head and checks itself in `__post_init__`."""
-
-    name: ClassVar[str]
-    """As in --method and in config.json."""
-    method: ClassVar[type[Method]]
-    """What `build` builds, for those who need `diagnose` without a network."""
-
-    def schedules(self, epochs: int, steps_per_epoch: int) -> Any:
-        """A frozen dataclass of everything that changes over training, such as momentum and temperature.
-
-        Its NumPy arrays are [steps] and written to the log under their names; other fields are left alone.
-        """
-        return None
-
-    def check(  # noqa: B027 (most methods take all)
-        self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int
-    ) -> None:
-        """Raise SettingError, one sentence, for a batch, a split, crops or labels that the method cannot use.
-
-        Args:
-            batch_size: pictures in a step, over all ranks.
-            accumulate: micro-batches in a step.
-            views: global crops of a picture.
-            local_crops: local crops of a picture.
-            classes: of the pictures; 0 where they have no labels.
-        """
-
-    @abstractmethod
-    def build(self, backbone: BackboneConfig, schedules: Any, classes: int) -> Method:
-        """The method with fresh weights from torch's global generator, on the CPU."""

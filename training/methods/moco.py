@@ -6,34 +6,19 @@ are further queries for the same key.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dino_model.backbones import BackboneConfig
-from dino_model.head import HeadConfig
 from training import losses
 from training.distributed import gather
 from training.methods import diagnosis
-from training.methods.base import Batch, Loss, Method, MethodConfig
+from training.methods.base import Batch, Loss
+from training.methods.configs import MoCoConfig, MoCoSchedules
 from training.methods.network import Network
 from training.methods.pair import StudentAndTeacher, create_pair
-from training.queue import Queue, whole_batches
-from training.schedules import Schedule
-from training.settings import above, at_least, between, two_views
-
-HEAD = HeadConfig(prototypes=128, layers=2, bottleneck=None, activation="relu")
-"""The paper's, of queries and keys."""
-
-
-@dataclass(frozen=True)
-class MoCoSchedules:
-    """Per-step values."""
-
-    teacher_momentum: Schedule
+from training.queue import Queue
 
 
 class MoCo(StudentAndTeacher):
@@ -42,12 +27,19 @@ class MoCo(StudentAndTeacher):
     networks = ("student", "teacher")
 
     def __init__(
-        self, student: Network, teacher: Network, config: "MoCoConfig", schedules: MoCoSchedules
+        self, student: Network, teacher: Network, config: MoCoConfig, schedules: MoCoSchedules
     ) -> None:
         """The student is the paper's query encoder, the teacher its momentum encoder."""
         super().__init__(student, teacher)
         self.temperature, self.schedules = config.temperature, schedules
         self.queue = Queue(config.queue, config.head.prototypes)
+
+    @classmethod
+    def from_config(
+        cls, config: MoCoConfig, backbone: BackboneConfig, schedules: MoCoSchedules, classes: int
+    ) -> "MoCo":
+        """Student, teacher and a queue of random directions."""
+        return cls(*create_pair(backbone, config.head), config, schedules)
 
     def training_loss(self, batch: Batch, step: int) -> Loss:
         """InfoNCE of the first view and the local crops against the second view's key (Algorithm 1).
@@ -71,37 +63,3 @@ class MoCo(StudentAndTeacher):
     def diagnose(logs: Mapping[str, float]) -> str | None:
         """Name the collapse and the likely knob."""
         return diagnosis.sameness(logs, "lower --lr or raise --teacher-momentum")
-
-
-@dataclass(frozen=True)
-class MoCoConfig(MethodConfig):
-    """What is MoCo-v2's own; the defaults are its paper's."""
-
-    name: ClassVar[str] = "moco-v2"
-    method: ClassVar[type[Method]] = MoCo
-
-    head: HeadConfig = HEAD
-    temperature: float = 0.2
-    """That similarities are divided by."""
-    teacher_momentum: float = 0.999
-    """Of the teacher's moving average, constant."""
-    queue: int = 65536
-    """Keys of earlier pictures to tell a picture from; a multiple of the batch."""
-
-    def __post_init__(self) -> None:
-        above(self, 0, "temperature")
-        between(self, 0, 1, "teacher_momentum")
-        at_least(self, queue=1)
-
-    def schedules(self, epochs: int, steps_per_epoch: int) -> MoCoSchedules:
-        """Momentum is constant."""
-        return MoCoSchedules(np.full(epochs * steps_per_epoch, self.teacher_momentum))
-
-    def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
-        """A view for the queries and one for the keys, and whole batches in the queue."""
-        two_views(self.name, views)
-        whole_batches(self.queue, batch_size)
-
-    def build(self, backbone: BackboneConfig, schedules: MoCoSchedules, classes: int) -> MoCo:
-        """Student, teacher and a queue of random directions."""
-        return MoCo(*create_pair(backbone, self.head), self, schedules)

@@ -5,8 +5,7 @@ holds a picture once, and no moving average is kept.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch.nn.functional as F
@@ -16,19 +15,26 @@ from dino_model.backbones import BackboneConfig
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from training.crops import Crops
-from training.distributed import world
-from training.methods.base import Batch, Loss, Method, MethodConfig
+from training.methods.base import Batch, Loss, Method
+from training.methods.configs import SupervisedConfig
 from training.methods.network import Network, create_network
-from training.settings import at_least, between
 
 
 class Supervised(Method):
     """A backbone with a linear layer learns the pictures' classes."""
 
-    def __init__(self, student: Network, config: "SupervisedConfig") -> None:
+    def __init__(self, student: Network, config: SupervisedConfig) -> None:
         """`student` gives one logit a class."""
         super().__init__()
         self.student, self.config = student, config
+
+    @classmethod
+    def from_config(
+        cls, config: SupervisedConfig, backbone: BackboneConfig, schedules: Any, classes: int
+    ) -> "Supervised":
+        """Backbone and linear layer."""
+        linear = HeadConfig(prototypes=classes, layers=1, bottleneck=None)
+        return cls(create_network(backbone, linear), config)
 
     def training_loss(self, batch: Batch, step: int) -> Loss:
         """Cross-entropy with smoothed, mixed labels, the mean over crops; to log: accuracy in percent.
@@ -93,39 +99,3 @@ def paste(crops: Tensor, start: np.ndarray, end: np.ndarray) -> Tensor:
 def smooth(labels: Tensor, classes: int, smoothing: float) -> Tensor:
     """One-hot labels of which the share `smoothing` is spread evenly over all classes: [batch, classes]."""
     return F.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes
-
-
-@dataclass(frozen=True)
-class SupervisedConfig(MethodConfig):
-    """What is supervised training's own; the defaults are DeiT's."""
-
-    name: ClassVar[str] = "supervised"
-    method: ClassVar[type[Method]] = Supervised
-
-    label_smoothing: float = 0.1
-    """Share of a label that is spread over all classes."""
-    mixup: float = 0.8
-    """Both parameters of the Beta distribution of a blend of two pictures; 0: none."""
-    cutmix: float = 1.0
-    """The same of the area that is pasted from another picture; 0: none. With both, either by chance."""
-
-    def __post_init__(self) -> None:
-        between(self, 0, 1, "label_smoothing")
-        at_least(self, mixup=0, cutmix=0)
-
-    def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
-        """Classes to learn; pictures to mix are in one batch."""
-        if classes < 2:
-            found = "they are all of one" if classes else "these have none"
-            raise SettingError(f"supervised needs pictures of several classes, a folder for each: {found}")
-        parts = accumulate * world()
-        if parts > 1 and batch_size // parts % 2 and (self.mixup or self.cutmix):
-            raise SettingError(
-                f"pictures are mixed in pairs, and a part of {batch_size // parts} pictures is odd: "
-                "change --batch-size, or pass --mixup 0 --cutmix 0"
-            )
-
-    def build(self, backbone: BackboneConfig, schedules: Any, classes: int) -> Supervised:
-        """Backbone and linear layer."""
-        linear = HeadConfig(prototypes=classes, layers=1, bottleneck=None)
-        return Supervised(create_network(backbone, linear), self)

@@ -11,16 +11,12 @@ tells that was not at hand: they are from memory.
 
 from dataclasses import replace
 
-from dino_model.backbones import BackboneConfig
-from dino_model.head import HeadConfig
-from training.crops import CropConfig
-from training.methods.byol import BYOLConfig
-from training.methods.moco import MoCoConfig
-from training.methods.supervised import SupervisedConfig
-from training.methods.swav import SwAVConfig
-from training.optim import OptimizerName
+from dino_model.configs import BackboneConfig, HeadConfig
+from training.crop_config import CropConfig
+from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.recipes.recipe import Advice, OptimizerConfig, Recipe
 from training.recipes.small import Small
+from training.settings import OptimizerName
 
 RESNET = BackboneConfig("resnet50")
 TWO_VIEWS = CropConfig(local_crops=0, global_scale=(0.14, 1.0))
@@ -225,23 +221,37 @@ def supervised_resnet() -> Advice:
     return Advice(recipe, reasons)
 
 
-def small_byol(pictures: int, short_side: int, *, batch_size: int = 32, epochs: int = 100) -> Advice:
+def small_byol(
+    pictures: int,
+    short_side: int,
+    *,
+    batch_size: int = 32,
+    epochs: int = 100,
+    patch_size: int | None = None,
+) -> Advice:
     """BYOL for thousands of pictures: a small head, two views.
 
     Command: python -m training pretrain --method byol --recipe small-data --data PICTURES --output RUN
     """
-    small = Small.of(pictures, short_side, batch_size, epochs)
+    small = Small.of(pictures, short_side, batch_size, epochs, patch_size)
     head = replace(BYOLConfig().head, prototypes=128, hidden=1024)
     config = BYOLConfig(head, predictor=1024, teacher_momentum=small.teacher_momentum)
     return small.advice(config, replace(small.crops, local_crops=0), small.momentum_reason)
 
 
-def small_moco(pictures: int, short_side: int, *, batch_size: int = 32, epochs: int = 100) -> Advice:
+def small_moco(
+    pictures: int,
+    short_side: int,
+    *,
+    batch_size: int = 32,
+    epochs: int = 100,
+    patch_size: int | None = None,
+) -> Advice:
     """MoCo-v2 for thousands of pictures: a queue of an eighth of them, two views.
 
     Command: python -m training pretrain --method moco-v2 --recipe small-data --data PICTURES --output RUN
     """
-    small = Small.of(pictures, short_side, batch_size, epochs)
+    small = Small.of(pictures, short_side, batch_size, epochs, patch_size)
     head = replace(MoCoConfig().head, hidden=1024)
     queue = max(1, min(65536, pictures // 8) // batch_size) * batch_size
     config = MoCoConfig(head, queue=queue, teacher_momentum=max(0.99, small.teacher_momentum))
@@ -252,12 +262,19 @@ def small_moco(pictures: int, short_side: int, *, batch_size: int = 32, epochs: 
     return small.advice(config, replace(small.crops, local_crops=0), *reasons)
 
 
-def small_swav(pictures: int, short_side: int, *, batch_size: int = 64, epochs: int = 100) -> Advice:
+def small_swav(
+    pictures: int,
+    short_side: int,
+    *,
+    batch_size: int = 64,
+    epochs: int = 100,
+    patch_size: int | None = None,
+) -> Advice:
     """SwAV for thousands of pictures: few prototypes.
 
     Command: python -m training pretrain --method swav --recipe small-data --data PICTURES --output RUN
     """
-    small = Small.of(pictures, short_side, batch_size, epochs)
+    small = Small.of(pictures, short_side, batch_size, epochs, patch_size)
     prototypes = max(16, min(3000, pictures // 50))
     head = replace(SwAVConfig().head, prototypes=prototypes, hidden=1024)
     config = SwAVConfig(head, epsilon=0.03, freeze_last_layer_epochs=min(1, epochs - 1))
@@ -268,11 +285,18 @@ def small_swav(pictures: int, short_side: int, *, batch_size: int = 64, epochs: 
     return small.advice(config, small.crops, *reasons)
 
 
-def small_supervised(pictures: int, short_side: int, *, batch_size: int = 64, epochs: int = 100) -> Advice:
+def small_supervised(
+    pictures: int,
+    short_side: int,
+    *,
+    batch_size: int = 64,
+    epochs: int = 100,
+    patch_size: int | None = None,
+) -> Advice:
     """Labels of thousands of pictures: one view.
 
     Command: python -m training pretrain --method supervised --recipe small-data --data PICTURES --output RUN
     """
-    small = Small.of(pictures, short_side, batch_size, epochs)
+    small = Small.of(pictures, short_side, batch_size, epochs, patch_size)
     crops = replace(small.crops, global_crops=1, local_crops=0, augmentation="deit")
     return small.advice(SupervisedConfig(), crops, "DeiT's RandAugment, Mixup, CutMix and label smoothing")

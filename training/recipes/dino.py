@@ -1,8 +1,7 @@
 """DINO's recipes: the official code's, the paper's, and one for few pictures."""
 
-from dino_model.backbones import BackboneConfig
-from dino_model.head import HeadConfig
-from training.crops import CropConfig
+from dino_model.configs import BackboneConfig, HeadConfig
+from training.crop_config import CropConfig
 from training.methods.dino import DINOConfig
 from training.recipes.recipe import Advice, OptimizerConfig, Recipe
 from training.recipes.small import Small
@@ -70,7 +69,14 @@ def resnet50() -> Advice:
     return Advice(recipe, reasons)
 
 
-def small_data(pictures: int, short_side: int, *, batch_size: int = 16, epochs: int = 100) -> Advice:
+def small_data(
+    pictures: int,
+    short_side: int,
+    *,
+    batch_size: int = 16,
+    epochs: int = 100,
+    patch_size: int | None = None,
+) -> Advice:
     """A recipe for thousands of pictures instead of a million, on one machine.
 
     Command: python -m training pretrain --recipe small-data --data PICTURES --output RUN
@@ -86,11 +92,12 @@ def small_data(pictures: int, short_side: int, *, batch_size: int = 16, epochs: 
         short_side: of a typical picture, in pixels.
         batch_size: pictures per step.
         epochs: passes over them.
+        patch_size: side of a patch in pixels. Default: by the size of the pictures.
 
     Raises:
         SettingError: no epochs, or batches of nothing.
     """
-    small = Small.of(pictures, short_side, batch_size, epochs)
+    small = Small.of(pictures, short_side, batch_size, epochs, patch_size)
     prototypes = next(
         (k for limit, k in ((20_000, 1024), (100_000, 4096), (500_000, 16384)) if pictures < limit), 65536
     )

@@ -7,17 +7,13 @@ from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
-from dino_model.backbones import BackboneConfig
+from dino_model.configs import BackboneConfig
 from dino_model.errors import SettingError
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
-from training.crops import CropConfig
-from training.methods.byol import BYOLConfig
+from training.crop_config import CropConfig
+from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino import DINOConfig
-from training.methods.moco import MoCoConfig
-from training.methods.supervised import SupervisedConfig
-from training.methods.swav import SwAVConfig
-from training.optim import OptimizerName
-from training.settings import at_least, no_longer_than, restored
+from training.settings import OptimizerName, at_least, no_longer_than, restored
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from dino_model.backbones import BackboneConfig
+from dino_model.configs import BackboneConfig
 from dino_model.errors import SettingError
-from training.crops import CropConfig
+from training.crop_config import CropConfig
 from training.recipes.recipe import Advice, Methods, OptimizerConfig, Recipe
 
 
@@ -23,21 +23,27 @@ class Small:
     reasons: tuple[str, ...]
 
     @classmethod
-    def of(cls, pictures: int, short_side: int, batch_size: int, epochs: int) -> "Small":
-        """For so many pictures, of which a typical one's short side is so many pixels.
+    def of(
+        cls, pictures: int, short_side: int, batch_size: int, epochs: int, patch_size: int | None = None
+    ) -> "Small":
+        """Choose settings for a number of images and the short side of a typical one, in pixels.
+
+        Without `patch_size`, patches have 16 pixels, or 8 for crops below 96.
 
         Raises:
             SettingError: no epochs, or batches of nothing.
         """
-        for name, value in (("epochs", epochs), ("batch-size", batch_size)):
-            if value < 1:
+        numbers = {"epochs": epochs, "batch-size": batch_size, "patch-size": patch_size}
+        for name, value in numbers.items():
+            if value is not None and value < 1:
                 raise SettingError(f"--{name} is {value}, expected at least 1")
         steps = epochs * (pictures // batch_size)
         momentum = max(0.9, min(0.996 ** (batch_size / 1024), 1 - 20 / max(steps, 1)))
         warmup = max(1, min(10, epochs // 10)) if epochs > 1 else 0
-        side = max(32, min(224, short_side // 16 * 16))
-        patch_size = 16 if side >= 96 else 8
-        local = max(16, side * 3 // 7 // patch_size * patch_size)  # 96 of 224, in whole patches
+        unit = patch_size or 16
+        side = max(-(-32 // unit) * unit, min(224, short_side) // unit * unit)  # in whole patches
+        patch_size = patch_size or (16 if side >= 96 else 8)
+        local = max(-(-16 // patch_size), side * 3 // 7 // patch_size) * patch_size  # 96 of 224
         lr = 0.0003 * math.sqrt(16 / batch_size) * 256 / 16  # for 256 pictures; 0.0003 at a batch of 16
         reasons = (
             f"crops of {side} and {local} pixels: the pictures are {short_side} pixels high or wide",

@@ -9,16 +9,13 @@ added to DINO's loss.
 from collections import defaultdict
 from dataclasses import replace
 
-from dino_model.backbones import BackboneConfig
+from dino_model.configs import BackboneConfig, HeadConfig
 from dino_model.errors import SettingError
-from dino_model.head import HeadConfig
 from dino_model.images import Images
-from training.crops import CropConfig
+from training.crop_config import CropConfig
 from training.evaluation.options import BACKGROUND
-from training.methods.byol import BYOLConfig
+from training.methods.configs import BYOLConfig, MoCoConfig, SwAVConfig
 from training.methods.dino import DINOConfig
-from training.methods.moco import MoCoConfig
-from training.methods.swav import SwAVConfig
 from training.recipes import OptimizerConfig, Recipe
 
 CLASSES = 10

@@ -18,13 +18,13 @@ from dino_model import files
 from dino_model.device import ComputePrecision
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, Images
 from dino_model.views import View
-from training.checkpoint import Run, RunError
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.rank import rank_me
 from training.logs import Diverged
 from training.loop import Watch
 from training.plan import Plan
 from training.recipes import Recipe
+from training.run import Run, RunError
 from training.session import Session
 from training.studies.base import NEIGHBOURS
 from training.studies.study import Result

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,8 +19,9 @@ from dino_model.weights import load_model
 from tests.training.pictures import noise
 from tests.training.ranks import out_of_memory_at
 from training import __main__ as command
-from training.checkpoint import Run
+from training.commands.arguments import parse
 from training.methods.dino import DINO, algorithm
+from training.run import Run
 
 REPOSITORY = Path(__file__).parents[3]
 TINY = [
@@ -664,3 +666,76 @@ def test_a_killed_process_holds_its_run_no_longer(tmp_path):
     with Run(lock.parent).held():
         assert f"process {os.getpid()} " in lock.read_text()
     assert not lock.exists()
+
+
+@pytest.mark.parametrize("arguments", ["pretrain --help", "doctor --help", "keep --help", "thin-log --help"])
+def test_help_of_training_commands_imports_no_torch(arguments):
+    code = (
+        "import sys\nfrom training.__main__ import main\n"
+        f"try: main({arguments.split()})\nexcept SystemExit: pass\n"
+        "print(sorted({'torch', 'timm', 'matplotlib', 'torchvision'} & sys.modules.keys()))"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert output.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--data absent --output run --batch-size 0", "--batch-size is 0"),
+        ("--data absent --output run --accumulate 0", "--accumulate is 0"),
+        ("--data absent --output run --recipe small-data --save-every 0", "--save-every is 0"),
+        ("--output run --recipe small-data", "no images"),
+    ],
+)
+def test_pretrain_with_wrong_options_refuses_before_data_or_torch(arguments, message, tmp_path):
+    code = (
+        "import sys\nfrom training.__main__ import main\n"
+        f"code = main({['pretrain', *arguments.split()]})\n"
+        "print(code, 'torch' in sys.modules)"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert message in output.stderr
+    assert output.stdout.splitlines()[-1] == "1 False"
+
+
+def test_help_into_a_closed_pipe_prints_no_error():
+    command = f"{shlex.quote(sys.executable)} -m training pretrain --help | head -c 1"
+    output = subprocess.run(command, shell=True, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert output.stderr == ""
+
+
+@pytest.mark.parametrize("patch_size", [8, 14, 32])
+@pytest.mark.parametrize("side", [40, 200, 500])
+def test_small_data_recipe_with_any_patch_size_fits_its_own_crops(patch_size, side, tmp_path):
+    pictures = noise(tmp_path / "pictures", 10, 2, side, side)
+    words = ["--data", str(pictures), "--output", str(tmp_path / "run"), "--recipe", "small-data"]
+    recipe = parse([*words, "--batch-size", "2", "--patch-size", str(patch_size)]).settings
+    assert recipe.backbone.patch_size == patch_size
+    assert recipe.crops.global_size % patch_size == recipe.crops.local_size % patch_size == 0
+    assert recipe.crops.local_size < recipe.crops.global_size or side == 40
+
+
+def test_overwrite_replaces_a_run_and_only_its_files(pictures, tmp_path):
+    output = tmp_path / "run"
+    assert pretrain(pictures, output) == 0
+    (output / "notes.txt").write_text("mine")
+    assert pretrain(pictures, output) == 1
+    assert pretrain(pictures, output, "--overwrite", "--epochs", 2) == 0
+    assert len(logged(output)) == 4
+    assert (output / "notes.txt").read_text() == "mine"
+
+
+def test_overwrite_together_with_resume_is_refused(pictures, tmp_path, capsys):
+    assert pretrain(pictures, tmp_path / "run") == 0
+    assert pretrain(pictures, tmp_path / "run", "--overwrite", "--resume") == 1
+    assert "choose one of the two" in capsys.readouterr().err

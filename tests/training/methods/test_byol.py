@@ -5,7 +5,8 @@ from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, changed, losses_of, random_batch, state
 from training import losses
-from training.methods.byol import BYOL, BYOLConfig
+from training.methods.byol import BYOL
+from training.methods.configs import BYOLConfig
 
 HEAD = HeadConfig(16, layers=2, hidden=32, bottleneck=None, batch_norm=True, activation="relu")
 CONFIG = BYOLConfig(HEAD, predictor=24, teacher_momentum=0.9)

@@ -5,7 +5,8 @@ import torch.nn.functional as F
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, changed, random_batch, state
-from training.methods.moco import MoCo, MoCoConfig
+from training.methods.configs import MoCoConfig
+from training.methods.moco import MoCo
 
 HEAD = HeadConfig(16, layers=2, hidden=32, bottleneck=None, activation="relu")
 CONFIG = MoCoConfig(HEAD, queue=12, teacher_momentum=0.9)

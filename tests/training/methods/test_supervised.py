@@ -6,7 +6,8 @@ from dino_model.errors import SettingError
 from tests.training.methods.tiny import build, losses_of, random_batch
 from training.crops import Crops
 from training.methods.base import Batch
-from training.methods.supervised import Supervised, SupervisedConfig
+from training.methods.configs import SupervisedConfig
+from training.methods.supervised import Supervised
 from training.randomness import Randomness
 
 PLAIN = SupervisedConfig(label_smoothing=0.0, mixup=0.0, cutmix=0.0)

@@ -7,7 +7,8 @@ from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, changed, losses_of, random_batch, state, step
 from training import losses, targets
-from training.methods.swav import SwAV, SwAVConfig
+from training.methods.configs import SwAVConfig
+from training.methods.swav import SwAV
 
 HEAD = HeadConfig(20, layers=2, hidden=32, bottleneck=16, batch_norm=True, activation="relu")
 CONFIG = SwAVConfig(HEAD)

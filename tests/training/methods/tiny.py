@@ -4,7 +4,8 @@ import torch
 
 from dino_model.backbones import BackboneConfig
 from training.crops import Crops
-from training.methods.base import Batch, Method, MethodConfig
+from training.methods.base import Batch, Method
+from training.methods.configs import MethodConfig
 from training.randomness import Randomness
 
 BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3, drop_path=0.3)

@@ -1,6 +1,20 @@
-"""DINO: the algorithm, its settings, and the variants that the paper and later ones compare it with."""
+"""DINO: the algorithm, its configuration, and the variants that the paper compares it with.
 
-from training.methods.dino.algorithm import DINO, DINOSchedules
-from training.methods.dino.config import DINOConfig
+The algorithm imports torch and is loaded on first access.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from training.methods.dino.config import DINOConfig, DINOSchedules
+
+if TYPE_CHECKING:
+    from training.methods.dino.algorithm import DINO
 
 __all__ = ["DINO", "DINOConfig", "DINOSchedules"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "DINO":
+        return import_module("training.methods.dino.algorithm").DINO
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

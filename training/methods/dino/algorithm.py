@@ -2,53 +2,50 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from dino_model.backbones import BackboneConfig
+from dino_model.errors import SettingError
 from dino_model.head import Prototypes
 from training import losses, targets
 from training.distributed import all_mean, gather
 from training.methods import diagnosis
 from training.methods.base import Batch, Loss
 from training.methods.dino import variants
+from training.methods.dino.config import DINOConfig, DINOSchedules
 from training.methods.dino.variants import Logs
 from training.methods.network import Network
-from training.methods.pair import StudentAndTeacher
+from training.methods.pair import StudentAndTeacher, create_pair
 from training.prototype_loss import prototype_cross_entropy
 from training.queue import Queue
-from training.schedules import Schedule
 from training.targets import full_precision
-
-if TYPE_CHECKING:
-    from training.methods.dino.config import DINOConfig
 
 ENOUGH_ANSWERS = 16
 """Of the teacher's in a micro-batch, to tell how many prototypes are in use."""
-
-
-@dataclass(frozen=True)
-class DINOSchedules:
-    """Per-step values: teacher momentum and temperature, and for how many steps the prototypes are frozen."""
-
-    teacher_momentum: Schedule
-    teacher_temperature: Schedule
-    frozen_steps: int
 
 
 class DINO(StudentAndTeacher):
     """The student learns to give, from any crop, what the teacher gives from another view of the picture."""
 
     def __init__(
-        self, student: Network, teacher: Network, config: "DINOConfig", schedules: DINOSchedules
+        self, student: Network, teacher: Network, config: DINOConfig, schedules: DINOSchedules
     ) -> None:
         """The teacher's logits are centered by what `center` holds."""
         super().__init__(student, teacher)
         self.config, self.schedules = config, schedules
         self.center = targets.Center(config.head.prototypes, config.center_momentum)
         self.queue = Queue(config.queue, config.head.prototypes) if config.queue else None
+
+    @classmethod
+    def from_config(
+        cls, config: DINOConfig, backbone: BackboneConfig, schedules: DINOSchedules, classes: int
+    ) -> "DINO":
+        """Build student, teacher and center; only the student has stochastic depth and a predictor."""
+        if config.kept_tokens < 1 and backbone.architecture == "resnet50":
+            raise SettingError("--kept-tokens is for ViTs: a ResNet has no tokens to leave out")
+        return cls(*create_pair(backbone, config.head, config.predictor), config, schedules)
 
     def training_loss(self, batch: Batch, step: int) -> Loss:
         """The mean over all pairs of a teacher view and another crop; to log: what tells a collapse."""

@@ -5,15 +5,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from dino_model.backbones import BackboneConfig
+from dino_model.configs import HeadConfig
 from dino_model.errors import SettingError
-from dino_model.head import HeadConfig
-from training.methods.base import Method, MethodConfig
-from training.methods.dino.algorithm import DINO, DINOSchedules
-from training.methods.pair import create_pair
-from training.queue import whole_batches
+from training.methods.configs import MethodConfig
 from training.schedules import Schedule, cosine, linear_warmup
-from training.settings import above, at_least, between, flag, no_longer_than
+from training.settings import above, at_least, between, flag, no_longer_than, whole_batches
 
 Teacher = Literal["momentum", "previous-epoch", "previous-iteration", "student-copy"]
 TeacherOutput = Literal["centering", "softmax-batch", "sinkhorn-knopp", "none"]
@@ -21,11 +17,20 @@ Comparison = Literal["cross-entropy", "mse", "infonce"]
 
 
 @dataclass(frozen=True)
+class DINOSchedules:
+    """Per-step values: teacher momentum and temperature, and for how many steps the prototypes are frozen."""
+
+    teacher_momentum: Schedule
+    teacher_temperature: Schedule
+    frozen_steps: int
+
+
+@dataclass(frozen=True)
 class DINOConfig(MethodConfig):
     """What is DINO's own, with the variants that the paper ablates; the defaults are the official code's."""
 
     name: ClassVar[str] = "dino"
-    method: ClassVar[type[Method]] = DINO
+    implementation: ClassVar[str] = "training.methods.dino.algorithm:DINO"
 
     head: HeadConfig = field(default_factory=HeadConfig)
     predictor: int = 0
@@ -158,9 +163,3 @@ class DINOConfig(MethodConfig):
                 f"--teacher-output {self.teacher_output} needs the whole batch at once: leave out "
                 f"--accumulate {accumulate}"
             )
-
-    def build(self, backbone: BackboneConfig, schedules: DINOSchedules, classes: int) -> DINO:
-        """Student, teacher and center; only the student has stochastic depth and a predictor."""
-        if self.kept_tokens < 1 and backbone.architecture == "resnet50":
-            raise SettingError("--kept-tokens is for ViTs: a ResNet has no tokens to leave out")
-        return DINO(*create_pair(backbone, self.head, self.predictor), self, schedules)

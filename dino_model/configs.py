@@ -1,0 +1,69 @@
+"""Configuration of networks, without importing torch.
+
+Command lines are built from these classes: `--help` and argument errors must not wait for torch.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+PositionMode = Literal["size", "official", "antialias"]
+PositionStart = Literal["normal", "sincos"]
+
+# Width, depth and heads of the paper's Table 1 (and DeiT's Ti, which the official code adds).
+VIT_SHAPES = {"vit_tiny": (192, 12, 3), "vit_small": (384, 12, 6), "vit_base": (768, 12, 12)}
+ARCHITECTURES = (*VIT_SHAPES, "resnet50")
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """What a backbone is, apart from its weights."""
+
+    architecture: str = "vit_small"
+    """vit_tiny, vit_small, vit_base or resnet50."""
+    patch_size: int = 16
+    """Side of a patch in pixels (ViT)."""
+    image_size: int = 224
+    """Side of the square picture whose patch grid the position embeddings are learned on (ViT)."""
+    in_channels: int = 3
+    """Channels of the pictures."""
+    width: int | None = None
+    """Features per token, instead of the architecture's."""
+    depth: int | None = None
+    """Blocks, instead of the architecture's."""
+    heads: int | None = None
+    """Attention heads, instead of the architecture's."""
+    drop_path: float = 0.0
+    """Stochastic depth of the last block; earlier blocks get linearly less."""
+    position_mode: PositionMode = "size"
+    """How position embeddings are resampled, see `dino_model.position`."""
+    position_start: PositionStart = "normal"
+    """What position embeddings are before training: normal (deviation 0.02) or sincos (ViT)."""
+
+    def vit_shape(self) -> tuple[int, int, int]:
+        """Width, depth and heads with the overrides applied."""
+        width, depth, heads = VIT_SHAPES[self.architecture]
+        return (
+            width if self.width is None else self.width,
+            depth if self.depth is None else self.depth,
+            heads if self.heads is None else self.heads,
+        )
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """Every variant of the paper's appendix; the defaults are DINO's."""
+
+    prototypes: int = 65536
+    """K, the number of outputs."""
+    layers: int = 3
+    """Linear layers of the MLP, 1 to 4. The prototype layer after the bottleneck is one more."""
+    hidden: int = 2048
+    """Width of the MLP's hidden layers."""
+    bottleneck: int | None = 256
+    """Width of the l2-normalised bottleneck before the prototypes; None: the MLP's last layer gives the K."""
+    batch_norm: bool = False
+    """Batch normalisation after every hidden layer."""
+    activation: Literal["gelu", "relu"] = "gelu"
+    """Non-linearity of the hidden layers."""
+    train_gain: bool = False
+    """Train the weight-norm gain of the prototypes instead of keeping it at 1."""
