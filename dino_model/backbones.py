@@ -8,12 +8,16 @@ from typing import Any
 
 import timm
 import torch
+from timm.layers import SwiGLUPacked
 from timm.models.vision_transformer import Attention, VisionTransformer
 from torch import Tensor, nn
 
 from dino_model import position
 from dino_model.choices import ComputePrecision
 from dino_model.configs import ARCHITECTURES, VIT_SHAPES, BackboneConfig
+
+SWIGLU: dict[str, Any] = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU, "mlp_ratio": 2.66667 * 2}
+"""MLP of DINOv2's ViT-g, as timm builds it (`vit_giant_patch14_dinov2`)."""
 
 
 def create_backbone(config: BackboneConfig) -> nn.Module:
@@ -39,9 +43,11 @@ def create_backbone(config: BackboneConfig) -> nn.Module:
         embed_dim=width,
         depth=depth,
         num_heads=heads,
+        init_values=config.initial_layer_scale,
         drop_path_rate=config.drop_path,
         dynamic_img_size=True,
         dynamic_img_pad=True,
+        **(SWIGLU if config.swiglu else {}),
     )
     # timm starts [CLS] at 1e-6; DINO draws it like every other weight.
     nn.init.trunc_normal_(vit.cls_token, std=0.02)

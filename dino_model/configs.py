@@ -9,8 +9,14 @@ from typing import Literal
 PositionMode = Literal["size", "official", "antialias"]
 PositionStart = Literal["normal", "sincos"]
 
-# Width, depth and heads of the paper's Table 1 (and DeiT's Ti, which the official code adds).
-VIT_SHAPES = {"vit_tiny": (192, 12, 3), "vit_small": (384, 12, 6), "vit_base": (768, 12, 12)}
+VIT_SHAPES = {
+    "vit_tiny": (192, 12, 3),
+    "vit_small": (384, 12, 6),
+    "vit_base": (768, 12, 12),
+    "vit_large": (1024, 24, 16),
+    "vit_giant": (1536, 40, 24),
+}
+"""Width, depth and heads: S and B of the paper's Table 1, Ti of DeiT, L of ViT, g of DINOv2."""
 ARCHITECTURES = (*VIT_SHAPES, "resnet50")
 
 
@@ -19,7 +25,7 @@ class BackboneConfig:
     """What a backbone is, apart from its weights."""
 
     architecture: str = "vit_small"
-    """vit_tiny, vit_small, vit_base or resnet50."""
+    """vit_tiny, vit_small, vit_base, vit_large, vit_giant or resnet50."""
     patch_size: int = 16
     """Side of a patch in pixels (ViT)."""
     image_size: int = 224
@@ -32,12 +38,27 @@ class BackboneConfig:
     """Blocks, instead of the architecture's."""
     heads: int | None = None
     """Attention heads, instead of the architecture's."""
+    layer_scale: float | None = None
+    """Initial value of LayerScale (ViT); 0: none. Default: 1e-5 for vit_giant, as in DINOv2, else none."""
+    mlp: Literal["auto", "gelu", "swiglu"] = "auto"
+    """MLP of the blocks (ViT): two layers with GELU, or SwiGLU. auto: swiglu for vit_giant, else gelu."""
     drop_path: float = 0.0
     """Stochastic depth of the last block; earlier blocks get linearly less."""
     position_mode: PositionMode = "size"
     """How position embeddings are resampled, see `dino_model.position`."""
     position_start: PositionStart = "normal"
     """What position embeddings are before training: normal (deviation 0.02) or sincos (ViT)."""
+
+    @property
+    def swiglu(self) -> bool:
+        """Whether the blocks have a SwiGLU MLP."""
+        return self.mlp == "swiglu" or (self.mlp == "auto" and self.architecture == "vit_giant")
+
+    @property
+    def initial_layer_scale(self) -> float | None:
+        """Initial value of LayerScale, None without it."""
+        default = 1e-5 if self.architecture == "vit_giant" else 0.0
+        return (default if self.layer_scale is None else self.layer_scale) or None
 
     def vit_shape(self) -> tuple[int, int, int]:
         """Width, depth and heads with the overrides applied."""

@@ -35,13 +35,16 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def choose_precision(precision: Precision, device: torch.device) -> ComputePrecision:
-    """The precision to compute in; `auto` is bf16 where `device` has instructions for it, fp32 elsewhere.
+    """Return the precision to compute in.
+
+    `auto` is bf16 where `device` has instructions for it, fp16 on other CUDA devices with tensor cores (V100,
+    T4) and on MPS before macOS 14, and fp32 elsewhere.
 
     Raises:
-        ValueError: unknown precision.
+        ValueError: Unknown precision.
     """
     if precision == "auto":
-        return "bf16" if has_bf16(device) else "fp32"
+        return "bf16" if has_bf16(device) else "fp16" if has_fp16(device) else "fp32"
     if precision not in DTYPES:
         raise ValueError(f"unknown precision {precision!r}: choose 'auto', 'fp32', 'bf16' or 'fp16'")
     return precision
@@ -51,7 +54,16 @@ def has_bf16(device: torch.device) -> bool:
     """Whether `device` multiplies bfloat16 matrices in hardware, rather than emulating it."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
+    if device.type == "mps":
+        return torch.backends.mps.is_available() and torch.backends.mps.is_macos_or_newer(14, 0)
     return device.type == "cpu" and bool(_cpu_flags() & {"avx512_bf16", "amx_bf16"})
+
+
+def has_fp16(device: torch.device) -> bool:
+    """Whether fp16 products are faster than fp32 ones on `device`."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (7, 0)
+    return device.type == "mps"
 
 
 def autocast(precision: ComputePrecision, device: torch.device) -> AbstractContextManager:

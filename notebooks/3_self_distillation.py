@@ -43,7 +43,7 @@ from dino_model.head import HeadConfig
 from notebooks import drawing
 from notebooks.checks import check
 from training.crop_config import CropConfig
-from training.crops import Crops, MultiCrop, normalise
+from training.crops import Crops, MultiCrop, normalize
 from training.methods.base import Batch
 from training.methods.dino import DINOConfig
 from training.randomness import Randomness
@@ -154,7 +154,7 @@ def our_loss(crops: Crops) -> tuple[torch.Tensor, torch.Tensor]:
 # The project's loss on the same tensors; then the gradient of every weight.
 
 # %%
-normalised = normalise(crops, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), torch.device("cpu"))
+normalised = normalize(crops, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), torch.device("cpu"))
 ours, teacher_logits = our_loss(normalised)
 ours.backward()
 own = theirs.training_loss(Batch(normalised, None, Randomness(0, 0, 0, len(batch), len(batch))), step=0)
@@ -214,7 +214,7 @@ entropies, divergences = [], []
 everybody = np.array(photographs.names())
 for step in range(60):
     chosen = np.random.default_rng(step).choice(everybody, 8, replace=False)
-    crops = normalise(
+    crops = normalize(
         cut_batch(list(chosen)), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), torch.device("cpu")
     )
     loss, teacher_logits = our_loss(crops)

@@ -24,11 +24,12 @@ from torch import Tensor
 
 from dino_model import files
 from dino_model.errors import EXPECTED, sentence
-from training.checkpoint import Run, RunError, read_state, snapshot
+from training.checkpoint import Snapshot, read_state, write_checkpoint
 from training.commands.thin_log import read_log, thinned
 from training.optim import create_optimizer
 from training.plan import Plan
 from training.recipes import recipe_of
+from training.run import Run, RunError
 
 Form = Literal["small", "fp16", "full"]
 PATHS = ("command", "init")
@@ -80,7 +81,7 @@ class Unpack:
             state = resumable(packed["config"], state)
         run.create(packed["config"])
         files.write_text(run.log, "".join(json.dumps(record) + "\n" for record in packed["log"]))
-        run.write(state)
+        write_checkpoint(run, state)
         print(f"{run.folder}: step {state['step']:,}; continue with pretrain --resume {run.folder} --data …")
 
 
@@ -129,7 +130,8 @@ def resumable(config: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, 
     method = recipe.method.build(recipe.backbone, plan.method, classes=0)
     method.load_state_dict(restored(state["method"]))
     optimizer = create_optimizer(recipe.optimizer.name, method.parameter_groups(), torch.device("cpu"))
-    return snapshot(state["step"], method, optimizer)
+    copied, _ = Snapshot().take(state["step"], method, optimizer)
+    return copied
 
 
 Command = Annotated[Pack, tyro.conf.subcommand("pack")] | Annotated[Unpack, tyro.conf.subcommand("unpack")]

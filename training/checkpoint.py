@@ -9,9 +9,10 @@ from typing import Any, BinaryIO
 import torch
 from torch import nn
 from torch.amp import GradScaler
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dino_model import files
+from training.logging import Diverged
 from training.optim import Optimizer
 from training.run import Run, RunError
 
@@ -19,33 +20,60 @@ FORMAT = 1
 """Of checkpoints."""
 
 
-def snapshot(
-    step: int, method: nn.Module, optimizer: Optimizer, scaler: GradScaler | None = None
-) -> dict[str, Any]:
-    """A copy of the state after `step` steps, on the CPU: training goes on while it is written."""
-    state = {
-        "format": FORMAT,
-        "step": step,
-        "method": method.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "scaler": scaler.state_dict() if scaler else {},
-    }
-    copied: dict[str, Any] = tree_map_only(torch.Tensor, lambda t: t.detach().to("cpu", copy=True), state)
-    return copied
+class Snapshot:
+    """Copies of a training state on the CPU, so that training continues while a copy is written.
+
+    From a CUDA device the copies go to pinned buffers, which are reused, without waiting for the device.
+    """
+
+    def __init__(self) -> None:
+        self.buffers: list[torch.Tensor] = []
+
+    def take(
+        self, step: int, method: nn.Module, optimizer: Optimizer, scaler: GradScaler | None = None
+    ) -> tuple[dict[str, Any], torch.cuda.Event | None]:
+        """Copy the state after `step` steps.
+
+        Returns:
+            The state, and an event of the device after which the copies are complete; None: they are.
+        """
+        state = {
+            "format": FORMAT,
+            "step": step,
+            "method": method.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "scaler": scaler.state_dict() if scaler else {},
+        }
+        leaves, structure = tree_flatten(state)
+        tensors = [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        cuda = any(tensor.is_cuda for tensor in tensors)
+        if [(t.shape, t.dtype) for t in tensors] != [(b.shape, b.dtype) for b in self.buffers]:
+            self.buffers = [torch.empty_like(t, device="cpu", pin_memory=cuda) for t in tensors]
+        for buffer, tensor in zip(self.buffers, tensors, strict=True):
+            buffer.copy_(tensor, non_blocking=True)
+        copies = iter(self.buffers)
+        leaves = [next(copies) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        copied: dict[str, Any] = tree_unflatten(leaves, structure)
+        if not cuda:
+            return copied, None
+        complete = torch.cuda.Event()
+        complete.record()
+        return copied, complete
 
 
-class Saver:
+class CheckpointWriter:
     """Writes a run's checkpoints in the background, one at a time; without a run it writes nothing.
 
-    What went wrong is raised by the next call, or at the end of its `with` block, which waits for the last.
+    An error is raised by the next call, or at the end of the `with` block, which waits for the last one.
     """
 
     def __init__(self, run: Run | None, keep: int = 0) -> None:
         self.run, self.keep = run, keep
+        self.snapshot = Snapshot()
         self.thread = ThreadPoolExecutor(1, "checkpoint")
         self.writing: Future[None] | None = None
 
-    def __enter__(self) -> "Saver":
+    def __enter__(self) -> "CheckpointWriter":
         return self
 
     def save(
@@ -57,21 +85,31 @@ class Saver:
         *,
         milestone: bool = False,
     ) -> None:
-        """Begin to write the state after `step` steps, when the one before is written."""
+        """Start to write the state after `step` steps, once the former checkpoint is written."""
         if self.run is not None:
             self.wait()
-            state = snapshot(step, method, optimizer, scaler)
-            self.writing = self.thread.submit(
-                write_checkpoint, self.run, state, milestone=milestone, keep=self.keep
-            )
+            state, complete = self.snapshot.take(step, method, optimizer, scaler)
+            self.writing = self.thread.submit(self._write, state, complete, milestone)
+
+    def _write(self, state: dict[str, Any], complete: torch.cuda.Event | None, milestone: bool) -> None:
+        assert self.run is not None
+        if complete is not None:
+            complete.synchronize()
+        check_finite(state)
+        write_checkpoint(self.run, state, milestone=milestone, keep=self.keep)
 
     def check(self) -> None:
-        """Raise what went wrong so far."""
+        """Raise the error of the checkpoint, if it has ended with one."""
         if self.writing is not None and self.writing.done():
             self.wait()
 
     def wait(self) -> None:
-        """Until the last is written; raise what went wrong."""
+        """Wait for the checkpoint; raise its error.
+
+        Raises:
+            Diverged: A weight is not finite; the former checkpoint is intact.
+            OSError: The checkpoint could not be written.
+        """
         writing, self.writing = self.writing, None
         if writing is not None:
             writing.result()
@@ -80,6 +118,15 @@ class Saver:
         self.thread.shutdown()
         if kind is None:
             self.wait()
+
+
+def check_finite(state: Mapping[str, Any]) -> None:
+    """Raise Diverged if a tensor of the method is not finite: a gradient may overflow under a finite loss."""
+    broken = [name for name, tensor in state["method"].items() if not tensor.isfinite().all()]
+    if broken:
+        raise Diverged(
+            f"{len(broken)} tensors, such as {broken[0]}, hold NaN or infinity after step {state['step'] - 1}"
+        )
 
 
 def write_checkpoint(run: Run, state: Mapping[str, Any], *, milestone: bool = False, keep: int = 0) -> None:

@@ -80,9 +80,14 @@ class CropConfig:
     """Number of global crops."""
     augmentation: Augmentation = "dino"
     """What happens to colours, by the method that it comes from."""
-    augment: Literal["workers", "device"] = "workers"
-    """Where flips, colour and blur happen: in the workers, crop by crop by Pillow; or of whole batches, as
-    tensors, on the training device (a CPU's: in its workers), and pictures are decoded and cut faster too."""
+    augment: Literal["auto", "workers", "batch", "device"] = "auto"
+    """workers: crop, flip, colors and blur crop by crop with Pillow, in the workers. batch: crop in the
+    workers; flip, colors and blur of whole batches on the device (a CPU's: in its workers). device: workers
+    only decode and resize to --canvas-size, all else on the device. auto: device with CUDA, else workers."""
+    canvas_size: int = 384
+    """Side in pixels of the square that workers resize an image to, with --augment device."""
+    decode: Literal["workers", "device"] = "workers"
+    """Where JPEGs are decoded with --augment device: in the workers, or on a CUDA device by nvJPEG."""
     curriculum: tuple[str, ...] = ()
     """Resolution curriculum: stages SIZE:SHARE, e.g. 48:0.5 80:0.3 112:0.2. SIZE is the side of the global
     crops in pixels, SHARE the share of all steps. Local crops and blur scale with SIZE / --global-size."""
@@ -95,8 +100,27 @@ class CropConfig:
             raise SettingError(f"--blur is {self.blur}, expected 0 <= from <= to, in pixels")
         if not 0 <= self.margin <= 1:
             raise SettingError(f"--margin is {self.margin}, expected 0 to 1")
-        at_least(self, global_size=1, local_size=1, local_crops=0, global_crops=1)
+        at_least(self, global_size=1, local_size=1, local_crops=0, global_crops=1, canvas_size=1)
+        self._check_augment()
         self._check_curriculum()
+
+    def _check_augment(self) -> None:
+        if self.augment == "device" and self.augmentation in RANDOM_OPERATIONS:
+            raise SettingError(
+                f"--augment device has no RandAugment, which --augmentation {self.augmentation} needs: "
+                "pass --augment batch"
+            )
+        if self.decode == "device" and self.augment not in ("auto", "device"):
+            raise SettingError(f"--decode device needs --augment device, not {self.augment}")
+
+    def for_device(self, device_type: str) -> "CropConfig":
+        """Replace `augment="auto"` by what is fastest on a type of device."""
+        if self.augment != "auto":
+            return self
+        on_device: Literal["batch", "device"] = (
+            "batch" if self.augmentation in RANDOM_OPERATIONS else "device"
+        )
+        return replace(self, augment=on_device if device_type == "cuda" else "workers")
 
     def _check_curriculum(self) -> None:
         if not self.curriculum:
@@ -124,7 +148,10 @@ class CropConfig:
         """The crops with global crops of `size` pixels: local crops and blur in proportion."""
         local = -(-self.local_size * size // (self.global_size * multiple)) * multiple
         low, high = (radius * size / self.global_size for radius in self.blur)
-        return replace(self, global_size=size, local_size=local, blur=(low, high), curriculum=())
+        canvas = -(-self.canvas_size * size // self.global_size)
+        return replace(
+            self, global_size=size, local_size=local, blur=(low, high), canvas_size=canvas, curriculum=()
+        )
 
     @property
     def views(self) -> tuple[ViewSpec, ...]:

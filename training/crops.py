@@ -16,12 +16,10 @@ from torchvision.transforms import v2 as transforms
 from torchvision.transforms.v2 import functional
 
 from training.crop_config import CropConfig, ViewSpec
-from training.photometry import CHANCES, apply_photometry
+from training.device_crops import BOX_NUMBERS, TRIES, random_boxes, resized_crops
+from training.photometry import CHANCES, apply_photometry, constant
 
 Picture = Image.Image
-
-TRIES = 10
-"""Boxes drawn before the whole picture is taken, as torchvision does."""
 
 
 class Crops(NamedTuple):
@@ -32,45 +30,103 @@ class Crops(NamedTuple):
 
 
 class MultiCrop:
-    """Cuts an RGB picture, with its margin, into views [V, 3, G, G] and local crops [L, 3, l, l], uint8.
+    """Multi-crop augmentation of an image, and of the batch that it becomes part of.
 
-    Randomness comes from torch's global generator.
+    `__call__` is what a worker does with one image, `finish` what is done with a batch. `CropConfig.augment`
+    decides how the work is divided.
     """
 
     def __init__(self, config: CropConfig) -> None:
         self.config = config
+        self.tensors = config.augment in ("batch", "device")
         self.views = [self._pipeline(view) for view in config.views]
         self.local = self._pipeline(config.locals)
 
     def _pipeline(self, view: ViewSpec) -> Callable[..., Tensor]:
-        return partial(cut, view=view) if self.config.augment == "device" else crop(view)
+        return partial(cut, view=view) if self.tensors else crop(view)
 
-    def __call__(self, picture: Picture | Tensor) -> Crops:
-        """Cut one picture: of Pillow's for "workers", uint8 [3, height, width] for "device"."""
-        picture = widen(picture, self.config.margin)
-        views = torch.stack([view(picture) for view in self.views])
-        locals_ = [self.local(picture) for _ in range(self.config.local_crops)]
+    def __call__(self, image: Picture | Tensor) -> Crops:
+        """Cut one image into views [V, 3, G, G] and local crops [L, 3, l, l], uint8.
+
+        With `augment="device"` the only view is the resized image, [1, 3, canvas, canvas]. Randomness comes
+        from torch's global generator.
+
+        Args:
+            image: Pillow image for "workers"; else uint8 [3, height, width].
+        """
+        if self.config.augment == "device":
+            assert isinstance(image, Tensor)
+            canvas = self.to_canvas(image)[None]
+            return Crops(canvas, canvas.new_empty(0, 3, 1, 1))
+        image = widen(image, self.config.margin)
+        views = torch.stack([view(image) for view in self.views])
+        locals_ = [self.local(image) for _ in range(self.config.local_crops)]
         none = views.new_empty(0, 3, self.config.local_size, self.config.local_size)
         return Crops(views, torch.stack(locals_) if locals_ else none)
 
-    def chances(self) -> Crops:
-        """What flips and photometry of one picture's crops are drawn from: uniform [V, n] and [L, n]."""
-        return Crops(*(torch.rand(many, CHANCES + 1) for many in (len(self.views), self.config.local_crops)))
+    def to_canvas(self, image: Tensor) -> Tensor:
+        """Resize an image and its margin: uint8 [3, height, width] -> [3, canvas, canvas]."""
+        wide, sides = widen(image, self.config.margin), [self.config.canvas_size] * 2
+        resized: Tensor = functional.resize(wide, sides, InterpolationMode.BICUBIC, antialias=True)
+        return resized
 
-    def finish(self, crops: Crops, chances: Crops) -> Crops:
-        """Crops after flips and photometry, if these are batched; `chances` are numbers [crops, batch, n]."""
-        if self.config.augment == "workers":
+    def random_params(self, image: Picture | Tensor) -> Crops:
+        """Draw what `finish` needs for the crops of one image: [V, n] and [L, n].
+
+        Uniform numbers for photometry and flip; for `augment="device"` also the aspect ratio and the box.
+        """
+        counts = (len(self.views), self.config.local_crops)
+        if self.config.augment != "device":
+            return Crops(*(torch.rand(count, CHANCES + 1) for count in counts))
+        height, width = functional.get_size(image)
+        numbers = (torch.rand(count, CHANCES + 2 + BOX_NUMBERS) for count in counts)
+        return Crops(*(n.index_fill(1, torch.tensor([CHANCES + 1]), height / width) for n in numbers))
+
+    def finish(self, crops: Crops, params: Crops) -> Crops:
+        """Finish the augmentation of a batch on its device.
+
+        Args:
+            crops: uint8, as from `__call__` with a batch axis after the first.
+            params: As from `random_params`, [crops, batch, n], on the host.
+
+        Returns:
+            uint8 views [V, batch, 3, G, G] and local crops [L, batch, 3, l, l].
+        """
+        config = self.config
+        if not self.tensors:
             return crops
-        specifications = zip(self.config.views, *(crops.views, chances.views), strict=True)
-        views = [finish(view, pixels, numbers) for view, pixels, numbers in specifications]
-        locals_ = finish(self.config.locals, crops.locals.flatten(0, 1), chances.locals.flatten(0, 1))
+        if config.augment == "device":
+            crops = self._cut_on_device(crops.views[0], params)
+        groups = zip(config.views, *(crops.views, params.views), strict=True)
+        views = [finish(view, pixels, numbers) for view, pixels, numbers in groups]
+        locals_ = finish(config.locals, crops.locals.flatten(0, 1), params.locals.flatten(0, 1))
         return Crops(torch.stack(views), locals_.view(crops.locals.shape))
 
+    def _cut_on_device(self, canvas: Tensor, params: Crops) -> Crops:
+        config, pixels = self.config, canvas.float()
 
-def finish(view: ViewSpec, pixels: Tensor, chances: Tensor) -> Tensor:
-    """Flip and photometry: uint8 [n, 3, height, width], numbers [n, CHANCES + 1] -> uint8."""
-    mirrored = torch.where((chances[:, -1] < view.flip).view(-1, 1, 1, 1), pixels.flip(-1), pixels)
-    return apply_photometry(view.photometry, mirrored, chances[:, :-1])
+        def cut_all(specs: Sequence[ViewSpec], numbers: Tensor) -> Tensor:
+            cuts = []
+            for view, row in zip(specs, numbers, strict=True):
+                boxes = random_boxes(row[:, CHANCES + 2 :], row[:, CHANCES + 1], view.scale)
+                cuts.append(resized_crops(pixels, boxes.to(canvas.device, non_blocking=True), view.size))
+            return (
+                torch.stack(cuts)
+                if cuts
+                else canvas.new_empty(0, len(canvas), 3, config.local_size, config.local_size)
+            )
+
+        return Crops(
+            cut_all(config.views, params.views),
+            cut_all([config.locals] * config.local_crops, params.locals),
+        )
+
+
+def finish(view: ViewSpec, pixels: Tensor, params: Tensor) -> Tensor:
+    """Flip crops uint8 [n, 3, height, width] and apply photometry, by numbers [n, CHANCES + 1 or more]."""
+    flipped = (params[:, CHANCES] < view.flip).to(pixels.device, non_blocking=True)
+    mirrored = torch.where(flipped.view(-1, 1, 1, 1), pixels.flip(-1), pixels)
+    return apply_photometry(view.photometry, mirrored, params[:, :CHANCES])
 
 
 def widen(picture: Picture | Tensor, margin: float) -> Picture | Tensor:
@@ -80,10 +136,10 @@ def widen(picture: Picture | Tensor, margin: float) -> Picture | Tensor:
     return functional.pad(picture, sides, padding_mode="symmetric") if any(sides) else picture
 
 
-def normalise(crops: Crops, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Crops:
+def normalize(crops: Crops, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Crops:
     """uint8 crops as fp32 tensors on the device, (crop / 255 - mean) / std for each channel."""
-    scale = torch.tensor(std, device=device).mul(255).reciprocal()[:, None, None]
-    shift = torch.tensor(mean, device=device).div(torch.tensor(std, device=device))[:, None, None]
+    means, stds = constant(tuple(mean), device), constant(tuple(std), device)
+    scale, shift = stds.mul(255).reciprocal()[:, None, None], means.div(stds)[:, None, None]
     return Crops(*(crop.to(device, non_blocking=True).float().mul_(scale).sub_(shift) for crop in crops))
 
 

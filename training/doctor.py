@@ -165,7 +165,7 @@ def starving(lines: Sequence[Line]) -> Finding | None:
     return Finding(
         "data",
         f"the data loader starves training: {share:.0%} of a step goes by waiting for pictures; raise "
-        "--workers, pass --augment device, or store the pictures smaller",
+        "--workers, pass --augment device or batch, or store the pictures smaller",
     )
 
 

@@ -9,7 +9,7 @@ from dino_model.errors import SettingError
 from training.run import Run
 
 if TYPE_CHECKING:
-    from training.logs import Logger
+    from training.logging import Logger
 
 LoggerName = Literal["tensorboard", "wandb"]
 

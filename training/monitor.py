@@ -107,7 +107,7 @@ class Progress:
 
 @dataclass
 class Monitor:
-    """Watches every step of a run: `look` sees the networks, then the call what is logged of the step."""
+    """Watches every step of a run: `evaluate` receives the networks, then `__call__` the logged metrics."""
 
     progress: Progress
     method: Method
@@ -125,8 +125,8 @@ class Monitor:
     broken: set[str] = field(default_factory=set)
     """What was wrong with each unreadable picture so far."""
 
-    def look(self, step: int) -> dict[str, float]:
-        """Figures of the networks after a step, where it is time for them."""
+    def evaluate(self, step: int) -> dict[str, float]:
+        """Return metrics of the networks after a step, every `diagnose_every` and `probe_every` steps."""
         found = teacher_distance(self.method) if self._looks(step) else {}
         if self.probe and (step + 1) % self.probe_every == 0:
             found |= self.probed(self.probe, step)

@@ -66,7 +66,7 @@ class _CrossEntropy(torch.autograd.Function):
         teachers = features.new_full((crops, 1, 1), len(targets))  # that a crop has: all views …
         teachers[:shared] -= 1  # … but itself
         share = 1 / (batch * (crops * len(targets) - shared))  # of one picture of one pair in the mean
-        loss = features.new_zeros(())
+        loss, trained = features.new_zeros(()), any(ctx.needs_input_grad[1:3])
         of_features, of_v, of_gain = torch.empty_like(features), torch.zeros_like(v), torch.zeros_like(gain)
         chunk = CHUNK * (1 if features.device.type == "cpu" else 64)
         pictures = max(1, chunk // (crops * len(v)))
@@ -83,12 +83,15 @@ class _CrossEntropy(torch.autograd.Function):
             loss += (teachers * log_partition).sum() - agreement
             gradient.mul_(teachers).sub_(total)  # … less its target
             gradient[:shared] += theirs[:shared]
-            of_gain += logits.mul_(gradient).sum((0, 1))
+            if trained:
+                of_gain += logits.mul_(gradient).sum((0, 1))
             flat = gradient.mul_(scale * share).flatten(0, 1)
             of_features[:, part] = (flat @ v).unflatten(0, rows.shape[:2])
-            of_v.addmm_(flat.T, rows.flatten(0, 1))
-        of_gain *= share / gain
-        of_v.addcmul_(v, (of_gain * gain / norm.square())[:, None], value=-1)  # |v| does not matter
+            if trained:
+                of_v.addmm_(flat.T, rows.flatten(0, 1))
+        if trained:
+            of_gain *= share / gain
+            of_v.addcmul_(v, (of_gain * gain / norm.square())[:, None], value=-1)  # |v| does not matter
         ctx.save_for_backward(of_features, of_v, of_gain)
         return loss * share
 

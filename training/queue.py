@@ -1,5 +1,7 @@
 """A memory of the newest keys: MoCo's negatives, SwAV's further pictures for small batches."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ class Queue(nn.Module):
         super().__init__()
         self.register_buffer("vectors", F.normalize(torch.randn(length, width), dim=-1))
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.count = 0  # `seen` on the host, which must not wait for the device
 
     @torch.no_grad()
     def put(self, vectors: Tensor) -> None:
@@ -24,7 +27,12 @@ class Queue(nn.Module):
         places = (self.seen + torch.arange(len(vectors), device=vectors.device)) % len(self.vectors)
         self.vectors[places] = vectors.to(self.vectors.dtype)
         self.seen += len(vectors)
+        self.count += len(vectors)
 
     def full(self) -> bool:
         """Whether no row is random any more."""
-        return int(self.seen) >= len(self.vectors)
+        return self.count >= len(self.vectors)
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self.count = int(self.seen)

@@ -83,6 +83,8 @@ class Run:
     def check_absent(self) -> None:
         """Raise RunError if the folder holds a run."""
         if self.checkpoint.exists():
+            with self.held():
+                pass  # says that it is being trained, where that is so
             raise RunError(
                 f"{self.folder} already holds a run: --resume {self.folder} continues it, "
                 "--overwrite replaces it, or pass another --output"

@@ -20,13 +20,13 @@ from dino_model.images import Images
 from training import initialise
 from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import load_checkpoint
-from training.data import Loaded, batches
+from training.data import LoadedBatch, batches
 from training.distributed import rank, synchronise_batch_norm, texts, world
-from training.loop import UNWATCHED, Arithmetic, Watch, train
 from training.optim import create_optimizer
 from training.plan import Plan
 from training.recipes import Recipe
 from training.run import CONFIG_FORMAT, Run, RunError
+from training.train import Callbacks, ComputeConfig, train
 from training.utilisation import share_of_peak
 
 
@@ -65,15 +65,16 @@ class Session:
         checkpoint_activations: bool = False,
         compile: bool = False,
     ) -> None:
-        self.recipe, self.images, self.seed, self.workers = recipe, images, seed, workers
         self.device = torch.device(device)
+        recipe = replace(recipe, crops=recipe.crops.for_device(self.device.type))
+        self.recipe, self.images, self.seed, self.workers = recipe, images, seed, workers
         check_ranks("pictures", f"{len(images):,} of fingerprint {images.inventory()}")
         check_ranks("settings", str((recipe, seed, precision, accumulate)))
         self.plan = Plan.of(recipe, len(images))
         classes = 0 if images.labels is None else len(images.classes)
         one_size = len(self.plan.stages) == 1  # else the operations of an image change with the stage
         share = share_of_peak(recipe, classes, self.device, precision) if one_size else 0.0
-        self.arithmetic = Arithmetic(self.device, precision, recipe.mean, recipe.std, accumulate, share)
+        self.compute = ComputeConfig(self.device, precision, recipe.mean, recipe.std, accumulate, share)
         check_batch(recipe, accumulate, classes)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -118,7 +119,7 @@ class Session:
             "pictures": len(self.images),
             "data": self.images.inventory(),
             "seed": self.seed,
-            "precision": self.arithmetic.precision,
+            "precision": self.compute.precision,
         }
         return dict(json.loads(json.dumps(config)))  # tuples are lists, as in the file
 
@@ -132,12 +133,12 @@ class Session:
         for name, words in FIXED.items():
             if before.get(name) not in (None, now[name]):
                 raise RunError(f"cannot resume {run.folder}: {words} was {before[name]}, now {now[name]}")
-        step = load_checkpoint(run, self.method, self.optimizer, self.arithmetic.scaler)
+        step = load_checkpoint(run, self.method, self.optimizer, self.compute.scaler)
         if rank() == 0:
             run.tidy(step)
         return step
 
-    def batches(self, first_step: int = 0) -> Iterator[Loaded]:
+    def batches(self, first_step: int = 0) -> Iterator[LoadedBatch]:
         """The batches of the training from a step on, one stage of the curriculum after the other."""
         for stage in self.plan.stages:
             if first_step < stage.end:
@@ -153,8 +154,8 @@ class Session:
                     finish=self.device.type == "cpu",
                 )
 
-    def train(self, run: Run, first_step: int = 0, watch: Watch = UNWATCHED) -> int:
-        """Train to the end, or until interrupted; errors as `training.loop.train`.
+    def train(self, run: Run, first_step: int = 0, callbacks: Callbacks | None = None) -> int:
+        """Train to the end, or until interrupted; errors as `training.train.train`.
 
         At step 0 the run is created, after `resume` it goes on. Returns the number of steps done.
 
@@ -169,17 +170,17 @@ class Session:
                 self.optimizer,
                 self.batches(first_step),
                 self.plan,
-                self.arithmetic,
+                self.compute,
                 run=run,
                 first_step=first_step,
-                watch=watch,
+                callbacks=callbacks,
             )
         except torch.OutOfMemoryError:
             raise OutOfMemory(self.less_at_once(run)) from None
 
     def less_at_once(self, run: Run) -> str:
         """What to say when the device's memory does not suffice: which setting to lower, and how far."""
-        batch, parts, classes = self.recipe.batch_size, self.arithmetic.accumulate, len(self.images.classes)
+        batch, parts, classes = self.recipe.batch_size, self.compute.accumulate, len(self.images.classes)
         own = batch // world()
         full = f"{self.device} is out of memory with {own // parts} pictures at once"
         for more in range(parts + 1, own + 1):

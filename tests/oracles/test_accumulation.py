@@ -8,9 +8,9 @@ import torch
 
 from dino_model.head import HeadConfig
 from tests.oracles.echo import Echo, batch_of
-from training.loop import train_step
 from training.methods.dino import DINO, DINOConfig, DINOSchedules
 from training.plan import Plan
+from training.train import train_step
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])

@@ -9,12 +9,12 @@ import torch
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.head import HeadConfig, ProjectionHead
 from training.crops import Crops
-from training.loop import train_step
 from training.methods.base import Batch
 from training.methods.dino import DINO, DINOConfig, DINOSchedules
 from training.methods.network import Network
 from training.plan import Plan
 from training.randomness import Randomness
+from training.train import train_step
 
 
 def tensors(trace, prefix):

@@ -8,7 +8,7 @@ import torch
 from tests.training.commands.test_pretrain import pretrain, stop_after, values, weights
 from tests.training.pictures import noise
 from tools.pack_run import main
-from training.checkpoint import Run
+from training.run import Run
 
 
 @pytest.fixture

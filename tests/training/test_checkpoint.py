@@ -9,7 +9,14 @@ from torch import nn
 from dino_model.errors import sentence
 from training import checkpoint
 from training.__main__ import main
-from training.checkpoint import Saver, export_fp16, load_checkpoint, read_state, snapshot, write_checkpoint
+from training.checkpoint import (
+    CheckpointWriter,
+    Snapshot,
+    export_fp16,
+    load_checkpoint,
+    read_state,
+    write_checkpoint,
+)
 from training.run import Run, RunError
 
 
@@ -30,7 +37,7 @@ def learner(value=0.0):
 def test_a_state_comes_back_whole(run):
     model, optimizer = learner()
     run.create({"backbone": {}})
-    write_checkpoint(run, snapshot(7, model, optimizer))
+    write_checkpoint(run, Snapshot().take(7, model, optimizer)[0])
     other, other_optimizer = learner(5.0)
     assert load_checkpoint(run, other, other_optimizer) == 7
     torch.testing.assert_close(other.state_dict(), model.state_dict())
@@ -40,7 +47,7 @@ def test_a_state_comes_back_whole(run):
 def test_a_kill_while_writing_leaves_the_old_state(run, monkeypatch):
     model, optimizer = learner()
     run.create({})
-    write_checkpoint(run, snapshot(1, model, optimizer))
+    write_checkpoint(run, Snapshot().take(1, model, optimizer)[0])
 
     def die(state, file):
         file.write(b"half a che")
@@ -48,13 +55,13 @@ def test_a_kill_while_writing_leaves_the_old_state(run, monkeypatch):
 
     monkeypatch.setattr(torch, "save", die)
     with pytest.raises(KeyboardInterrupt):
-        write_checkpoint(run, snapshot(2, model, optimizer))
+        write_checkpoint(run, Snapshot().take(2, model, optimizer)[0])
     assert load_checkpoint(run, *learner()) == 1
 
 
 def test_what_a_kill_left_half_written_is_removed(run):
     run.create({})
-    write_checkpoint(run, snapshot(1, *learner()))
+    write_checkpoint(run, Snapshot().take(1, *learner())[0])
     (run.folder / ".checkpoint.0123abcd.pt").write_bytes(b"half a che")
     run.tidy(load_checkpoint(run, *learner()))
     assert sorted(path.name for path in run.folder.glob(".*")) == []
@@ -62,7 +69,7 @@ def test_what_a_kill_left_half_written_is_removed(run):
 
 def test_log_lines_after_the_checkpoint_are_dropped(run):
     run.create({})
-    write_checkpoint(run, snapshot(3, *learner()))
+    write_checkpoint(run, Snapshot().take(3, *learner())[0])
     lines = [json.dumps({"step": step}) for step in range(5)]
     run.log.write_text("\n".join(lines) + '\n{"step": 5, "lo')
     run.tidy(load_checkpoint(run, *learner()))
@@ -71,22 +78,22 @@ def test_log_lines_after_the_checkpoint_are_dropped(run):
 
 def test_milestones_are_kept(run):
     run.create({})
-    write_checkpoint(run, snapshot(10, *learner()), milestone=True)
-    write_checkpoint(run, snapshot(11, *learner()))
+    write_checkpoint(run, Snapshot().take(10, *learner())[0], milestone=True)
+    write_checkpoint(run, Snapshot().take(11, *learner())[0])
     assert sorted(path.name for path in run.folder.glob("*.pt")) == ["checkpoint.pt", "step-00000010.pt"]
     assert read_state(run.folder / "step-00000010.pt")["step"] == 10
 
 
 def test_a_second_run_does_not_overwrite_the_first(run):
     run.create({})
-    write_checkpoint(run, snapshot(0, *learner()))
+    write_checkpoint(run, Snapshot().take(0, *learner())[0])
     with pytest.raises(RunError, match="already holds a run: --resume"):
         run.create({})
 
 
 def test_a_state_that_does_not_fit_is_named(run):
     run.create({})
-    write_checkpoint(run, snapshot(0, *learner()))
+    write_checkpoint(run, Snapshot().take(0, *learner())[0])
     other = nn.Linear(3, 3)  # neither weight nor bias fits
     with pytest.raises(RunError, match="size mismatch for weight") as caught:
         load_checkpoint(run, other, torch.optim.AdamW(other.parameters()))
@@ -96,7 +103,7 @@ def test_a_state_that_does_not_fit_is_named(run):
 
 def test_a_milestone_is_nothing_to_resume_from(run):
     run.create({})
-    write_checkpoint(run, snapshot(3, *learner()), milestone=True)
+    write_checkpoint(run, Snapshot().take(3, *learner())[0], milestone=True)
     (run.folder / "step-00000003.pt").replace(run.checkpoint)
     with pytest.raises(RunError, match=r"holds weights only.*--init-from"):
         load_checkpoint(run, *learner())
@@ -129,7 +136,7 @@ def test_a_broken_configuration_is_named(run, content):
 
 def test_a_full_disk_is_named_in_the_systems_words(run, monkeypatch):
     run.create({})
-    write_checkpoint(run, snapshot(1, *learner()))
+    write_checkpoint(run, Snapshot().take(1, *learner())[0])
 
     class File:
         def __init__(self, file):
@@ -145,7 +152,7 @@ def test_a_full_disk_is_named_in_the_systems_words(run, monkeypatch):
 
     monkeypatch.setattr(checkpoint, "_save", lambda state, file: honest_save(state, File(file)))
     with pytest.raises(OSError, match="No space") as caught:
-        write_checkpoint(run, snapshot(2, *learner()))
+        write_checkpoint(run, Snapshot().take(2, *learner())[0])
     assert sentence(caught.value) == f"cannot use '{run.checkpoint}': no space left on device"
     monkeypatch.undo()
     assert load_checkpoint(run, *learner()) == 1
@@ -157,7 +164,7 @@ honest_save = checkpoint._save
 def test_a_kept_run_holds_the_networks_in_half_precision_and_no_path(run, tmp_path, capsys):
     model, optimizer = learner(0.1)
     run.create({"backbone": {"width": 2}, "data": {"path": "/home/me"}, "command": "pretrain /home/me"})
-    write_checkpoint(run, snapshot(7, model, optimizer))
+    write_checkpoint(run, Snapshot().take(7, model, optimizer)[0])
     kept = Run(tmp_path / "kept")
     assert main(["keep", str(run.folder), "--output", str(kept.folder)]) == 0
     assert f"--init-from {kept.folder} starts from it" in capsys.readouterr().out
@@ -178,14 +185,14 @@ def test_what_is_written_in_the_background_is_the_state_when_it_was_asked_for(ru
     model, optimizer = learner()
     run.create({})
     expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    may_write, honest = threading.Event(), Run.write
+    may_write, honest = threading.Event(), write_checkpoint
 
     def slow(*arguments, **options):
         assert may_write.wait(20)
         honest(*arguments, **options)
 
-    monkeypatch.setattr(Run, "write", slow)
-    with Saver(run) as saver:
+    monkeypatch.setattr("training.checkpoint.write_checkpoint", slow)
+    with CheckpointWriter(run) as saver:
         saver.save(3, model, optimizer)
         nn.init.constant_(model.weight, 7.0)  # training goes on
         may_write.set()
@@ -197,8 +204,8 @@ def test_what_went_wrong_in_the_background_is_raised_in_the_next_step(run, monke
         raise OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
 
     run.create({})
-    monkeypatch.setattr(Run, "write", full)
-    saver = Saver(run)
+    monkeypatch.setattr("training.checkpoint.write_checkpoint", full)
+    saver = CheckpointWriter(run)
     saver.save(1, *learner())
     saver.thread.shutdown()
     with pytest.raises(OSError, match="No space"):
@@ -206,14 +213,14 @@ def test_what_went_wrong_in_the_background_is_raised_in_the_next_step(run, monke
 
 
 def test_the_last_checkpoint_is_waited_for_and_its_error_raised(run, monkeypatch):
-    monkeypatch.setattr(Run, "write", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError), Saver(run) as saver:
+    monkeypatch.setattr("training.checkpoint.write_checkpoint", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError), CheckpointWriter(run) as saver:
         saver.save(1, *learner())
 
 
 def test_the_newest_milestones_are_kept(run):
     run.create({})
-    with Saver(run, keep=2) as saver:
+    with CheckpointWriter(run, keep=2) as saver:
         for step in (10, 20, 30):
             saver.save(step, *learner(), milestone=True)
     assert sorted(path.name for path in run.folder.glob("*.pt")) == [
@@ -224,6 +231,6 @@ def test_the_newest_milestones_are_kept(run):
 
 
 def test_other_ranks_write_nothing(tmp_path):
-    with Saver(None) as saver:
+    with CheckpointWriter(None) as saver:
         saver.save(1, *learner(), milestone=True)
     assert not list(tmp_path.iterdir())

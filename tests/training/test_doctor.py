@@ -20,7 +20,7 @@ from training import __main__ as command
 from training import doctor as module
 from training.crop_config import CropConfig
 from training.evaluation.rank import rank_me
-from training.loop import Diverged, Watch
+from training.logging import Diverged
 from training.methods import diagnosis
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino import DINOConfig
@@ -28,6 +28,7 @@ from training.recipes import METHODS, OptimizerConfig, Recipe
 from training.run import Run
 from training.session import Session
 from training.studies import runs
+from training.train import Callbacks
 
 HEAD = HeadConfig(prototypes=32, hidden=32, bottleneck=16, batch_norm=True)
 DINO = DINOConfig(HEAD, teacher_momentum=0.9, freeze_last_layer_epochs=0)
@@ -41,7 +42,7 @@ def recipe(method, epochs=4, batch=8, lr=0.03, **optimizer) -> Recipe:
     return Recipe(
         backbone=BackboneConfig("vit_tiny", 8, 16, width=24, depth=1, heads=2, position_start="sincos"),
         method=method,
-        crops=CropConfig(global_size=16, local_size=8, local_crops=2, blur=(0.1, 0.5), augment="device"),
+        crops=CropConfig(global_size=16, local_size=8, local_crops=2, blur=(0.1, 0.5), augment="batch"),
         optimizer=OptimizerConfig(**{"lr": lr, "warmup_epochs": 0} | optimizer),
         epochs=epochs,
         batch_size=batch,
@@ -91,7 +92,7 @@ def trained(folder: Path, pictures: Path, plan: Recipe, *, probe=False, waiting=
         return {f"rank_{name}": runs.look(network, plan, where)[1]}
 
     with suppress(Diverged):
-        session.train(run, watch=Watch(look=look))
+        session.train(run, callbacks=Callbacks(eval_hook=look))
     if waiting is not None:
         edit(folder, lambda lines: [line | {"data_wait": waiting} for line in lines])
     return folder
@@ -178,7 +179,7 @@ def test_an_ill_run_is_named_by_what_it_logged(name, ill, capsys):
 
 @pytest.mark.parametrize(
     ("name", "early"),
-    [("one prototype", "collapse to one prototype"), ("uniform", "on its way, if the next")],
+    [("one prototype", "collapse to one prototype"), ("uniform", "collapse to one output")],
 )
 def test_a_run_on_its_way_to_a_collapse_is_named_before_it_is_there(name, early, ill):
     lines = Run(ill(name)).lines()

@@ -26,6 +26,10 @@ HEALTHY = Facts(steps=1000, steps_per_epoch=100, batch_size=8)
 class Sick(Method):
     """A method that finds fault with a large loss."""
 
+    @classmethod
+    def from_config(cls, config, backbone, schedules, classes):
+        raise NotImplementedError
+
     def training_loss(self, batch, step):
         raise NotImplementedError
 
@@ -56,7 +60,7 @@ class FakeProbe:
 
 def test_every_network_is_probed_under_its_name():
     watch = Monitor(Progress(0, 4, 8), Sick(), FakeProbe(), 2, HEALTHY)
-    lines = [watch.look(step) for step in range(4)]
+    lines = [watch.evaluate(step) for step in range(4)]
     probed = {"knn_online": 10.0, "rank_online": 2.0, "knn_target": 20.0, "rank_target": 3.0}
     assert lines == [{}, probed] * 2
 

@@ -13,11 +13,11 @@ from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from dino_model.images import open_images
 from training.crop_config import CropConfig
-from training.loop import Watch
 from training.methods.dino import DINOConfig
 from training.recipes import OptimizerConfig, Recipe
 from training.run import Run, RunError
 from training.session import Session, check_batch
+from training.train import Callbacks
 
 RECIPE = Recipe(
     backbone=BackboneConfig("vit_tiny", 8, 16, width=12, depth=1, heads=2, drop_path=0.2),
@@ -46,8 +46,8 @@ def test_it_prints_nothing_and_takes_no_signals(images, tmp_path, capfd):
         seen.append([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)])
         return {}
 
-    watch = Watch(observe=look, interrupted=lambda: len(seen) > 1)
-    done = Session(RECIPE, images).train(Run(tmp_path / "run"), watch=watch)
+    watch = Callbacks(observe=look, interrupted=lambda: len(seen) > 1)
+    done = Session(RECIPE, images).train(Run(tmp_path / "run"), callbacks=watch)
     assert done == 2
     assert seen == [handlers, handlers]
     captured = capfd.readouterr()
@@ -74,7 +74,7 @@ def test_the_seed_alone_decides_the_first_weights(images):
 
 def test_what_was_not_trained_on_the_same_is_not_resumed(images, tmp_path):
     run = Run(tmp_path / "run")
-    Session(RECIPE, images).train(run, watch=Watch(interrupted=lambda: True))
+    Session(RECIPE, images).train(run, callbacks=Callbacks(interrupted=lambda: True))
     assert Session(RECIPE, images).resume(run) == 1
     with pytest.raises(RunError, match="the seed was 0, now 1"):
         Session(RECIPE, images, seed=1).resume(run)
@@ -85,7 +85,7 @@ def test_what_was_not_trained_on_the_same_is_not_resumed(images, tmp_path):
 def test_a_run_of_another_method_is_not_resumed(images, tmp_path):
     run = Run(tmp_path / "run")
     session = Session(RECIPE, images)
-    session.train(run, watch=Watch(interrupted=lambda: True))
+    session.train(run, callbacks=Callbacks(interrupted=lambda: True))
     run.rewrite(run.config() | {"method": "other"})
     with pytest.raises(RunError, match="the method was other, now dino"):
         session.resume(run)

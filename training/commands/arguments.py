@@ -72,8 +72,10 @@ class Pretrain(RunChoice):
     result does not change."""
     compile: bool = False
     """Compile every block with torch.compile: minutes at the start, for long runs on a GPU."""
-    save_every: int = 200
-    """Steps between checkpoints."""
+    save_minutes: float = 5.0
+    """Minutes between checkpoints, which are written while training continues; 0: none by time."""
+    save_every: int = 0
+    """Steps between checkpoints; 0: none by steps."""
     milestone_every: int = 5000
     """Steps between checkpoints that stay."""
     keep: int = 0
@@ -111,7 +113,7 @@ class Pretrain(RunChoice):
         if not self.data:
             raise SettingError("no images: pass --data with a folder, an uncompressed tar or a list of paths")
         check_loggers(self.log)
-        at_least(self, accumulate=1, save_every=1, milestone_every=1, probe_every=0, keep=0)
+        at_least(self, accumulate=1, save_every=0, save_minutes=0, milestone_every=1, probe_every=0, keep=0)
         if self.workers is not None:
             at_least(self, workers=0)
         self.check_folder()

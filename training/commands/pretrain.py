@@ -22,12 +22,12 @@ from training.commands.arguments import Pretrain
 from training.distributed import LostRank, joined, rank, world
 from training.doctor import facts
 from training.loggers import LOGGERS
-from training.logs import Diverged, Logger
-from training.loop import Watch
+from training.logging import Diverged, Logger
 from training.monitor import Monitor, Probe, Progress
 from training.recipes import recipe_of
 from training.run import Run, RunError
 from training.session import Session, check_batch
+from training.train import Callbacks
 
 EXIT_CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
 """Of a run that was stopped before its end: EX_TEMPFAIL, after which queues begin again; and Ctrl-C's."""
@@ -122,7 +122,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
     Raises:
         RunError: the loss diverged; the newest checkpoint is from before.
     """
-    recipe, steps, precision = session.recipe, session.plan.steps, session.arithmetic.precision
+    recipe, steps, precision = session.recipe, session.plan.steps, session.compute.precision
     print(
         f"{len(session.images):,} pictures, {steps:,} steps of {recipe.batch_size} "
         f"in {recipe.epochs} epochs, {session.device.type}, {precision}, {recipe.method.name}"
@@ -134,13 +134,14 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
             done = session.train(
                 run,
                 first_step,
-                Watch(
-                    options.save_every,
-                    options.milestone_every,
-                    options.keep,
-                    loggers(options, session, run, first_step),
+                Callbacks(
+                    save_every=options.save_every,
+                    save_minutes=options.save_minutes,
+                    milestone_every=options.milestone_every,
+                    keep=options.keep,
+                    loggers=loggers(options, session, run, first_step),
                     observe=monitor,
-                    look=monitor.look,
+                    eval_hook=monitor.evaluate,
                     interrupted=lambda: bool(received),
                 ),
             )
@@ -168,7 +169,7 @@ def watch(options: Pretrain, session: Session, first_step: int) -> Monitor:
     if every and (images.labels is None or len(images) < 10):
         print("no k-NN probe: it needs 10 pictures or more, in a folder for each class")
     elif every:
-        size, precision = recipe.crops.global_size, session.arithmetic.precision
+        size, precision = recipe.crops.global_size, session.compute.precision
         probe = Probe(images, size, recipe.mean, recipe.std, precision, session.device)
     progress = Progress(first_step, session.plan.steps, recipe.batch_size)
     return Monitor(progress, session.method, probe, every, facts(session.config()))

@@ -8,7 +8,7 @@ and never hears of teachers, centers, queues or prototypes: they live in the met
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,6 +67,8 @@ class Method(nn.Module, ABC):
     module without parameters: `--init-from` leaves it behind.
     """
 
+    _frozen: frozenset[nn.Parameter] = frozenset()
+
     @classmethod
     @abstractmethod
     def from_config(cls, config: Any, backbone: BackboneConfig, schedules: Any, classes: int) -> "Method":
@@ -75,6 +77,19 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def training_loss(self, batch: Batch, step: int) -> Loss:
         """Loss of a micro-batch. Changes no state, but for the statistics of batch normalisation."""
+
+    def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
+        """Return the parameters that do not train in this step; they need no gradient."""
+        return ()
+
+    def freeze(self, step: int) -> bool:
+        """Exclude the frozen parameters of this step from gradients; return whether they have changed."""
+        frozen = frozenset(self.frozen_parameters(step))
+        changed = frozen != self._frozen
+        for parameter in self._frozen ^ frozen:
+            parameter.requires_grad_(parameter not in frozen)
+        self._frozen = frozen
+        return changed
 
     def after_backward(self, step: int) -> None:
         """Between the gradients of the whole step and their clipping, e.g. prototypes held back."""

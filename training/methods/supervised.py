@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 
 from dino_model.backbones import BackboneConfig
@@ -47,7 +47,9 @@ class Supervised(Method):
         crops, share = self.mix(batch)
         logits = self.student(*crops, randomness=batch.randomness).float()  # [crops, batch, classes]
         labels = smooth(batch.labels, logits.shape[-1], self.config.label_smoothing)
-        mixed = share * labels + (1 - share) * labels[neighbours(len(labels))]  # [batch, classes]
+        mixed = (
+            share * labels + (1 - share) * labels[neighbours(len(labels), labels.device)]
+        )  # [batch, classes]
         loss = -(mixed * logits.log_softmax(-1)).sum(-1).mean()
         accuracy = (logits.argmax(-1) == mixed.argmax(-1)).float().mean() * 100
         return Loss(loss, {"accuracy": accuracy}, {})
@@ -65,7 +67,7 @@ class Supervised(Method):
             return batch.crops, 1.0
         share = draw.beta(strength, strength)
         if not cut:
-            others = neighbours(batch.pictures)
+            others = neighbours(batch.pictures, batch.crops.views.device)
             blended = (share * crops + (1 - share) * crops[:, others] for crops in batch.crops)
             return Crops(*blended), share
         middle, half = draw.random(2), (1 - share) ** 0.5 / 2
@@ -80,22 +82,25 @@ class Supervised(Method):
         return {"student": self.student.backbone}
 
 
-def neighbours(pictures: int) -> list[int]:
+def neighbours(pictures: int, device: torch.device | None = None) -> Tensor:
     """Whom each picture is mixed with: 1, 0, 3, 2, …; the last of an odd number with itself.
 
     So that a batch in even parts, or on several ranks, is mixed as the whole; the order is chance anyway.
     """
-    return [min(i ^ 1, pictures - 1) for i in range(pictures)]
+    return (torch.arange(pictures, device=device) ^ 1).clamp(max=pictures - 1)
 
 
 def paste(crops: Tensor, start: np.ndarray, end: np.ndarray) -> Tensor:
     """Crops [crops, batch, 3, side, side] with a box of the neighbour's, from `start` to `end` in sides."""
     (top, left), (bottom, right) = (np.rint(edge * crops.shape[-1]).astype(int) for edge in (start, end))
     mixed = crops.clone()
-    mixed[..., top:bottom, left:right] = crops[:, neighbours(crops.shape[1])][..., top:bottom, left:right]
+    mixed[..., top:bottom, left:right] = crops[:, neighbours(crops.shape[1], crops.device)][
+        ..., top:bottom, left:right
+    ]
     return mixed
 
 
 def smooth(labels: Tensor, classes: int, smoothing: float) -> Tensor:
     """One-hot labels of which the share `smoothing` is spread evenly over all classes: [batch, classes]."""
-    return F.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes
+    one_hot = (labels[:, None] == torch.arange(classes, device=labels.device)).float()
+    return one_hot * (1 - smoothing) + smoothing / classes

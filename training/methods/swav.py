@@ -5,7 +5,7 @@ ranks, of which each assigns its share.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -54,27 +54,31 @@ class SwAV(Method):
         logs = {
             "code_entropy": entropy,
             "kl": loss.detach() - entropy,
-            "ln_k": torch.tensor(math.log(len(self.prototypes)), device=loss.device),
+            "ln_k": torch.full((), math.log(len(self.prototypes)), device=loss.device),
         }
         return Loss(loss, logs, {"embeddings": embeddings[:2].detach()})
 
     def codes(self, scores: Tensor) -> Tensor:
-        """Balanced assignment of the views' pictures to prototypes: scores -> codes [2, batch, K].
+        """Assign the views' images to prototypes, balanced: scores -> codes [2, batch, K].
 
-        A full queue's pictures are assigned along with them, with the prototypes as they are now.
+        The images of a full queue are assigned along with them, with the prototypes of now.
         """
         batch = scores.shape[1]
         if self.queue and self.queue.full():
-            earlier = share(self.queue.vectors).unflatten(1, (2, -1)).transpose(0, 1)  # [2, length, width]
+            rows = share(self.queue.vectors).unflatten(1, (2, -1)).transpose(0, 1)  # [2, length, width]
             with torch.autocast(scores.device.type, enabled=False):
-                scores = torch.cat([earlier @ self.prototypes.T, scores], dim=1)
+                scores = torch.cat([rows @ self.prototypes.T, scores], dim=1)
         assigned = targets.sinkhorn_knopp(scores, self.config.epsilon, self.config.sinkhorn_iterations)
         return assigned[:, -batch:]
 
+    def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
+        """Freeze the prototypes for the first epochs."""
+        return [self.prototypes] if step < self.schedules.frozen_steps else []
+
     def after_backward(self, step: int) -> None:
         """The prototypes stay as they were drawn for the first epochs."""
-        if step < self.schedules.frozen_steps:
-            self.prototypes.grad = None
+        for parameter in self.frozen_parameters(step):
+            parameter.grad = None
 
     @torch.no_grad()
     def after_step(self, step: int, kept: Sequence[Mapping[str, Tensor]]) -> None:

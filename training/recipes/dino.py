@@ -148,7 +148,7 @@ def embedded() -> Advice:
             local_crops=4,
             blur=(0.05, 1.0),
             margin=0.25,
-            augment="device",
+            augment="batch",
             curriculum=("48:0.5", "80:0.3", "112:0.2"),
         ),
         optimizer=OptimizerConfig("muon", lr=0.0096, warmup_epochs=1),

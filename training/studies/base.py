@@ -60,7 +60,7 @@ def recipe(epochs: int) -> Recipe:
             teacher_temperature=0.03,
             freeze_last_layer_epochs=0,
         ),
-        crops=CropConfig(global_size=32, local_size=16, local_crops=4, blur=(0.02, 0.5), augment="device"),
+        crops=CropConfig(global_size=32, local_size=16, local_crops=4, blur=(0.02, 0.5), augment="batch"),
         optimizer=OptimizerConfig(lr=0.016, warmup_epochs=epochs // 10),
         epochs=epochs,
         batch_size=BATCH,

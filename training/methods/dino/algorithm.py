@@ -1,10 +1,10 @@
 """DINO: self-distillation with no labels (section 3.1 and Algorithm 1 of the paper)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dino_model.backbones import BackboneConfig
 from dino_model.errors import SettingError
@@ -78,7 +78,7 @@ class DINO(StudentAndTeacher):
         else:
             loss = losses.multi_crop_cross_entropy(student, probabilities, temperature, shared)
         entropy = losses.entropy(probabilities)
-        uniform = torch.tensor(math.log(probabilities.shape[-1]), device=loss.device)
+        uniform = torch.full((), math.log(probabilities.shape[-1]), device=loss.device)
         logs = {"teacher_entropy": entropy, "kl": loss.detach() - entropy, "ln_k": uniform}
         answers = probabilities.flatten(0, -2)  # [views * pictures, K]
         if len(answers) >= ENOUGH_ANSWERS:
@@ -98,11 +98,18 @@ class DINO(StudentAndTeacher):
             case "sinkhorn-knopp":
                 return targets.sinkhorn_knopp(logits, config.sinkhorn_temperature, config.sinkhorn_iterations)
 
+    def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
+        """Freeze the prototypes for the first epochs: no gradient, no decay, no moments."""
+        if step >= self.schedules.frozen_steps:
+            return ()
+        last = self.student.head.output_layer()
+        gain = getattr(last, "weight_g", None)
+        return [p for p in last.parameters() if p is not gain or self.config.head.train_gain]
+
     def after_backward(self, step: int) -> None:
-        """The prototypes stay as they are for the first epochs: no gradient, no decay, no moments."""
-        if step < self.schedules.frozen_steps:
-            for parameter in self.student.head.output_layer().parameters():
-                parameter.grad = None
+        """Drop gradients of frozen parameters; copy a `previous-iteration` student before its update."""
+        for parameter in self.frozen_parameters(step):
+            parameter.grad = None
         if self.config.teacher == "previous-iteration":
             self.follow(0.0)  # the student's weights, which the optimizer is about to move
 

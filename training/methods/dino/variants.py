@@ -76,7 +76,8 @@ def kept_patches(
     rows, columns = patch_grid(teacher.backbone, *views.shape[-2:])
     patches = rows * columns
     kept = max(1, round(config.kept_tokens * patches))
-    numbers = randomness.uniform("patches", len(views), patches).transpose(1, 2).to(views.device)
+    numbers = randomness.uniform("patches", len(views), patches).transpose(1, 2)
+    numbers = numbers.to(views.device, non_blocking=True)
     if config.masking == "random":
         return numbers.argsort()[..., :kept]
     attention = attention_rows(teacher.backbone, views.flatten(0, 1), [0])[:, :, 0, -patches:]

@@ -43,18 +43,20 @@ class JsonLines:
         self.file.close()
 
 
-class Figures:
+class Metrics:
     """Scalars of a step, fetched from the device in one transfer that nobody waits for."""
 
     def __init__(self, scalars: Mapping[str, Scalar]) -> None:
         """Tensors of one device, and numbers, by name."""
         self.scalars = dict(scalars)
-        there = [value.detach() for value in scalars.values() if isinstance(value, Tensor)]
-        table = torch.stack([value.to(there[0].dtype) for value in there])
-        fetched = table.device.type == "cuda"
-        self.table = table.to("cpu", non_blocking=fetched)
-        self.arrival = torch.cuda.Event() if fetched else None
-        if self.arrival is not None:
+        tensors = [value.detach() for value in scalars.values() if isinstance(value, Tensor)]
+        self.table = torch.stack([value.to(tensors[0].dtype) for value in tensors])
+        self.arrival = None
+        if self.table.device.type == "cuda":
+            # Only into pinned memory is a copy asynchronous.
+            pinned = torch.empty_like(self.table, device="cpu", pin_memory=True)
+            self.table = pinned.copy_(self.table, non_blocking=True)
+            self.arrival = torch.cuda.Event()
             self.arrival.record()
 
     def arrived(self) -> bool:
@@ -83,7 +85,7 @@ class Figures:
         return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-class Journal:
+class MetricLogger:
     """Lines of a run's log. On an accelerator each is written while the next step is computed.
 
     At the end of its `with` block what still waits is written, unless something went wrong.
@@ -91,9 +93,9 @@ class Journal:
 
     def __init__(self, loggers: Sequence[Logger], observe: Observer) -> None:
         self.loggers, self.observe = loggers, observe
-        self.waiting: tuple[int, Figures, Mapping[str, float], Sequence[str]] | None = None
+        self.waiting: tuple[int, Metrics, Mapping[str, float], Sequence[str]] | None = None
 
-    def __enter__(self) -> "Journal":
+    def __enter__(self) -> "MetricLogger":
         return self
 
     def wait(self) -> None:
@@ -101,7 +103,7 @@ class Journal:
         if self.waiting is not None:
             self.waiting[1].wait()
 
-    def add(self, step: int, figures: Figures, more: Mapping[str, float], broken: Sequence[str]) -> None:
+    def add(self, step: int, figures: Metrics, more: Mapping[str, float], broken: Sequence[str]) -> None:
         """Take a step's figures, what else is known of it, and what was wrong with unreadable pictures.
 
         Raises:
