@@ -17,7 +17,7 @@ from typing import Any, TypeGuard
 
 from app.errors import NotHere
 from dino_model.weights import EMBEDDED_FILE
-from training.recipes import METHODS
+from training.recipe import METHODS
 from training.run import Run, RunError
 
 Diagnosis = Callable[[Mapping[str, float]], str | None]

@@ -21,8 +21,8 @@ from dino_model.images import open_images
 from training.commands.pretrain import default_workers
 from training.crop_config import CropConfig
 from training.crops import Crops
-from training.methods.dino import DINOConfig
-from training.recipes import OptimizerConfig, Recipe
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
 from training.run import Run
 from training.session import Session
 from training.train import Callbacks

@@ -27,14 +27,15 @@ from training.crop_config import CropConfig
 from training.crops import Crops
 from training.distributed import DataParallelLoss
 from training.logging import Metrics
-from training.methods.base import Batch
-from training.methods.dino import DINO, DINOConfig
+from training.methods.dino import DINO
+from training.methods.dino_config import DINOConfig
+from training.methods.method import Batch
 from training.methods.network import Network
 from training.optim import clip_grad_per_tensor, create_optimizer, move_average
 from training.plan import Plan
 from training.prototype_loss import prototype_cross_entropy
 from training.randomness import Randomness
-from training.recipes import OptimizerConfig, Recipe
+from training.recipe import OptimizerConfig, Recipe
 from training.train import train_step
 
 CPU = torch.device("cpu")

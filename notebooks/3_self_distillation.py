@@ -44,8 +44,8 @@ from notebooks import drawing
 from notebooks.checks import check
 from training.crop_config import CropConfig
 from training.crops import Crops, MultiCrop, normalize
-from training.methods.base import Batch
-from training.methods.dino import DINOConfig
+from training.methods.dino_config import DINOConfig
+from training.methods.method import Batch
 from training.randomness import Randomness
 
 # %% [markdown]
@@ -157,7 +157,7 @@ def our_loss(crops: Crops) -> tuple[torch.Tensor, torch.Tensor]:
 normalised = normalize(crops, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), torch.device("cpu"))
 ours, teacher_logits = our_loss(normalised)
 ours.backward()
-own = theirs.training_loss(Batch(normalised, None, Randomness(0, 0, 0, len(batch), len(batch))), step=0)
+own = theirs(Batch(normalised, None, Randomness(0, 0, 0, len(batch), len(batch))), step=0)
 own.value.backward()
 torch.testing.assert_close(ours, own.value)
 pairs_of_gradients = list(zip(student.named_parameters(), theirs.student.parameters(), strict=True))
@@ -196,8 +196,8 @@ for network in (student, theirs.student):  # the same update of both, by hand
             if weight.grad is not None:
                 weight -= 0.1 * weight.grad
 after_step(teacher_logits)
-theirs.after_step(0, [own.kept])
-torch.testing.assert_close(center, theirs.center.value.flatten())
+theirs.after_step(0, [own.carry])
+torch.testing.assert_close(center, theirs.center.flatten())
 for mine, other in zip(teacher.parameters(), theirs.teacher.parameters(), strict=True):
     torch.testing.assert_close(mine, other, atol=1e-6, rtol=1e-4)
 print("center and teacher agree")

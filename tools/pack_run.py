@@ -28,7 +28,7 @@ from training.checkpoint import Snapshot, read_state, write_checkpoint
 from training.commands.thin_log import read_log, thinned
 from training.optim import create_optimizer
 from training.plan import Plan
-from training.recipes import recipe_of
+from training.recipe import recipe_of
 from training.run import Run, RunError
 
 Form = Literal["small", "fp16", "full"]

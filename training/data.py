@@ -15,7 +15,7 @@ from training.crop_config import CropConfig
 from training.crops import Crops, MultiCrop
 from training.decoding import File, decode, decode_batch, jpeg_file
 from training.distributed import rank, world
-from training.methods.base import Batch
+from training.methods.method import Batch
 from training.randomness import Randomness, mix
 
 IN_FLIGHT = 2**28

@@ -21,7 +21,7 @@ from dino_model.errors import EXPECTED, sentence
 from dino_model.ranks import rank, world
 
 if TYPE_CHECKING:
-    from training.methods.base import Batch, Loss, Method
+    from training.methods.method import Batch, Loss, Method
 
 
 class LostRank(RuntimeError):
@@ -241,11 +241,11 @@ class DataParallelLoss:
 
 
 class _TrainingLoss(nn.Module):
-    """`Method.training_loss` as the forward pass that DistributedDataParallel asks for."""
+    """`Method.forward` as the forward pass that DistributedDataParallel asks for."""
 
     def __init__(self, method: "Method") -> None:
         super().__init__()
         self.method = method
 
     def forward(self, batch: "Batch", step: int) -> "Loss":
-        return self.method.training_loss(batch, step)
+        return self.method(batch, step)

@@ -22,7 +22,7 @@ from training.doctor import Facts, findings
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.lift import photographs_lift
 from training.evaluation.rank import rank_me
-from training.methods.base import Method
+from training.methods.method import Method
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from dino_model.errors import SettingError
 from training.crop_config import CropConfig
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.schedules import Schedule, cosine
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dino_model.head import Prototypes
-from training.targets import full_precision
+from training.losses import full_precision
 
 CHUNK = 2**21
 """Logits at once on a CPU, of as many pictures as fit: 8 MB in fp32; 64 times as many on other devices."""

@@ -1,4 +1,4 @@
-"""A memory of the newest keys: MoCo's negatives, SwAV's further pictures for small batches."""
+"""Queue of the newest keys: the negatives of MoCo, further images of SwAV for small batches."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 
 class Queue(nn.Module):
-    """Ring of vectors; the newest overwrite the oldest (Algorithm 1 of arXiv:1911.05722)."""
+    """Ring buffer of vectors; the newest overwrite the oldest (Algorithm 1 of arXiv:1911.05722)."""
 
     vectors: Tensor
-    """[length, width]; random directions until they are overwritten."""
+    """[length, width]; random directions until overwritten."""
     seen: Tensor
-    """How many were put in so far; the next goes to row `seen` modulo `length`."""
+    """Number of vectors put in so far; the next one goes to row `seen` modulo `length`."""
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Queue(nn.Module):
         self.count += len(vectors)
 
     def full(self) -> bool:
-        """Whether no row is random any more."""
+        """Whether all random rows were overwritten."""
         return self.count >= len(self.vectors)
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:

@@ -17,14 +17,14 @@ from dino_model.backbones import choose_training_attention
 from dino_model.device import ComputePrecision, set_tensor_float32
 from dino_model.errors import SettingError
 from dino_model.images import Images
-from training import initialise
+from training import initialize
 from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import load_checkpoint
 from training.data import LoadedBatch, batches
 from training.distributed import rank, synchronise_batch_norm, texts, world
 from training.optim import create_optimizer
 from training.plan import Plan
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.run import CONFIG_FORMAT, Run, RunError
 from training.train import Callbacks, ComputeConfig, train
 from training.utilisation import share_of_peak
@@ -96,13 +96,13 @@ class Session:
         self.optimizer = create_optimizer(recipe.optimizer.name, self.method.parameter_groups(), self.device)
 
     def start_from(self, run: Path | None = None, backbone: str | None = None) -> int | None:
-        """Take weights of another run, or any model's backbone; see `training.initialise`.
+        """Take weights of another run, or any model's backbone; see `training.initialize`.
 
         Returns the step of the run's weights.
         """
         if backbone is not None:
-            initialise.from_backbone(self.method, self.recipe, backbone)
-        return None if run is None else initialise.from_run(self.method, self.recipe, run)
+            initialize.from_backbone(self.method, self.recipe, backbone)
+        return None if run is None else initialize.from_run(self.method, self.recipe, run)
 
     def config(self) -> dict[str, Any]:
         """What decides the result, and what others need to load the networks, for config.json."""

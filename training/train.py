@@ -15,7 +15,7 @@ from training.crops import normalize
 from training.data import LoadedBatch
 from training.distributed import DataParallelLoss, all_mean, any_rank, barrier, rank, world
 from training.logging import JsonLines, Logger, MetricLogger, Metrics, Observer, Scalar
-from training.methods.base import Batch, Loss, Method
+from training.methods.method import Batch, Loss, Method
 from training.optim import Optimizer, clip_grad_per_tensor, gradient_norms, set_rates
 from training.plan import Plan
 from training.run import Run
@@ -119,7 +119,7 @@ def train_step(
         clip_grad_per_tensor((p for g in optimizer.param_groups for p in g["params"]), plan.clip_grad)
     scaler.step(stepper)
     metrics |= update_scale(scaler, batch.crops.views.device)
-    method.after_step(step, [loss.kept for loss in losses])
+    method.after_step(step, [loss.carry for loss in losses])
     return Metrics(metrics | plan.at(step))
 
 

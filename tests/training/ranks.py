@@ -28,9 +28,10 @@ from training import __main__ as command
 from training.commands import arguments  # noqa: F401 (before the fork)
 from training.crop_config import CropConfig
 from training.distributed import joined, rank
+from training.methods import dino as dino_module
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
-from training.methods.dino import DINOConfig, algorithm
-from training.recipes import OptimizerConfig, Recipe
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
 from training.run import Run
 from training.session import Session
 from training.train import Callbacks
@@ -109,7 +110,7 @@ def of_command(words: list[str]) -> int:
         return command.main(words)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            algorithm, "prototype_cross_entropy", out_of_memory_at(1, algorithm.prototype_cross_entropy)
+            dino_module, "prototype_cross_entropy", out_of_memory_at(1, dino_module.prototype_cross_entropy)
         )
         return command.main(words[1:])
 

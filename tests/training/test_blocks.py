@@ -11,7 +11,7 @@ from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch
 from training.blocks import blocks_of, compile_blocks, recompute_blocks
-from training.methods.dino import DINOConfig
+from training.methods.dino_config import DINOConfig
 from training.methods.network import StochasticDepth
 
 CONFIG = DINOConfig(HeadConfig(16, hidden=8, bottleneck=4), freeze_last_layer_epochs=0)
@@ -23,7 +23,7 @@ def learned(change, config):
     for backbone in method.backbones().values():
         change(backbone)
     torch.manual_seed(1)
-    loss = method.training_loss(random_batch(), 0)
+    loss = method(random_batch(), 0)
     loss.value.backward()
     gradients = {name: p.grad for name, p in method.named_parameters() if p.grad is not None}
     return loss.value.item(), gradients, method
@@ -82,9 +82,9 @@ def test_compile_blocks_over_20_steps_and_a_probe_compiles_only_in_the_first_ste
     counts = []
     for step in range(20):
         with autocast("bf16", torch.device("cpu")):
-            loss = method.training_loss(random_batch(step=step), step)
+            loss = method(random_batch(step=step), step)
         loss.value.backward()
-        method.after_step(step, [loss.kept])
+        method.after_step(step, [loss.carry])
         counts.append(len(graphs))
         if step == 10:
             probe(method.student.backbone)

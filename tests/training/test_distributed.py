@@ -13,7 +13,7 @@ from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, open_images
 from dino_model.views import View
 from dino_model.weights import LoadedModel
 from tests.training.pictures import noise
-from training import targets
+from training import losses
 from training.distributed import all_mean, gather, rank, share, world
 
 REPOSITORY = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ PART = """
 import pickle, sys, torch, torch.distributed as dist
 from dino_model import ranks
 from tests.training.test_distributed import features_of
-from training import targets
+from training import losses
 from training.distributed import all_mean, gather, rank, share, world
 number, folder = int(sys.argv[1]), sys.argv[2]
 torch.set_num_threads(1)
@@ -62,7 +62,7 @@ torch.save({
     "own": own, "mean": all_mean(own), "rank": rank(), "world": world(),
     "gathered": gather(logits.transpose(0, 1)),
     "share": share(torch.arange(5)),
-    "assigned": targets.sinkhorn_knopp(logits, 0.05, 3),
+    "assigned": losses.sinkhorn_knopp(logits, 0.05, 3),
 }, f"{folder}/{number}.pt")
 dist.destroy_process_group()
 """
@@ -141,4 +141,4 @@ def test_shares_have_every_row_once(together):
 def test_ranks_balance_their_pictures_as_one_batch(together):
     logits, parts, _ = together
     assigned = torch.cat([part["assigned"] for part in parts], dim=1)
-    torch.testing.assert_close(assigned, targets.sinkhorn_knopp(logits, 0.05, 3))
+    torch.testing.assert_close(assigned, losses.sinkhorn_knopp(logits, 0.05, 3))

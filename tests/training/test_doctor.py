@@ -23,8 +23,8 @@ from training.evaluation.rank import rank_me
 from training.logging import Diverged
 from training.methods import diagnosis
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
-from training.methods.dino import DINOConfig
-from training.recipes import METHODS, OptimizerConfig, Recipe
+from training.methods.dino_config import DINOConfig
+from training.recipe import METHODS, OptimizerConfig, Recipe
 from training.run import Run
 from training.session import Session
 from training.studies import runs

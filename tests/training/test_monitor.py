@@ -9,7 +9,7 @@ from dino_model.features import ImageFeatures
 from dino_model.images import Images
 from training import monitor
 from training.doctor import Facts
-from training.methods.base import Method
+from training.methods.method import Method
 from training.monitor import Monitor, Probe, Progress
 
 
@@ -30,7 +30,7 @@ class Sick(Method):
     def from_config(cls, config, backbone, schedules, classes):
         raise NotImplementedError
 
-    def training_loss(self, batch, step):
+    def forward(self, batch, step):
         raise NotImplementedError
 
     def after_step(self, step, kept):

@@ -18,16 +18,16 @@ from dino_model.backbones import choose_training_attention
 from dino_model.configs import HeadConfig
 from dino_model.device import autocast
 from tests.training.methods.tiny import BACKBONE, random_batch
-from training import losses, optim, prototype_loss, queue, targets, train
+from training import losses, optim, prototype_loss, queue, train
 from training.crop_config import CropConfig
 from training.crops import Crops
-from training.methods import byol, dino, moco, network, pair, supervised, swav
-from training.methods.base import Batch, Method
+from training.methods import ablations, byol, dino, moco, network, supervised, swav
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
-from training.methods.dino import DINOConfig, algorithm, variants
+from training.methods.dino_config import DINOConfig
+from training.methods.method import Batch, Method
 from training.optim import create_optimizer
 from training.plan import Plan
-from training.recipes import OptimizerConfig, Recipe
+from training.recipe import OptimizerConfig, Recipe
 
 HEAD = HeadConfig(16, hidden=8, bottleneck=4)
 FLAT = HeadConfig(8, layers=2, hidden=8, bottleneck=None, batch_norm=True)
@@ -108,8 +108,8 @@ def test_train_step_on_cuda_never_synchronizes(name):
         torch.cuda.set_sync_debug_mode("default")
 
 
-MODULES = [head, losses, optim, prototype_loss, queue, targets, network, pair, byol, moco, swav, supervised]
-MODULES += [algorithm, variants, train, dino]
+MODULES = [head, losses, optim, prototype_loss, queue, network, byol, moco, swav, supervised]
+MODULES += [dino, ablations, train]
 FORBIDDEN = {
     "item",
     "tolist",

@@ -13,8 +13,8 @@ from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from dino_model.images import open_images
 from training.crop_config import CropConfig
-from training.methods.dino import DINOConfig
-from training.recipes import OptimizerConfig, Recipe
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
 from training.run import Run, RunError
 from training.session import Session, check_batch
 from training.train import Callbacks

@@ -18,8 +18,8 @@ from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from dino_model.images import open_images
 from training.crop_config import CropConfig
-from training.methods.dino import DINOConfig
-from training.recipes import OptimizerConfig, Recipe
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
 from training.run import Run
 from training.session import Session
 from training.train import Callbacks
@@ -170,9 +170,9 @@ def test_the_networks_compute_in_the_precision_that_was_chosen(images, tmp_path,
 
 def test_crops_reach_the_method_normalised_by_the_recipe(images, tmp_path, monkeypatch):
     session, seen = Session(RECIPE, images), []
-    honest = session.method.training_loss
+    honest = session.method.forward
     monkeypatch.setattr(
-        session.method, "training_loss", lambda batch, step: (seen.append(batch), honest(batch, step))[1]
+        session.method, "forward", lambda batch, step: (seen.append(batch), honest(batch, step))[1]
     )
     session.train(Run(tmp_path), callbacks=Callbacks(interrupted=lambda: True))
     raw = next(iter(session.batches())).batch

@@ -17,9 +17,10 @@ from dino_model.choices import Precision
 from dino_model.configs import HeadConfig
 from dino_model.errors import SettingError
 from dino_model.images import ImageError, Images, open_images
-from training import recipes
+from training import presets
 from training.loggers import LoggerName, check_loggers
-from training.recipes import METHODS, RECIPES, MethodName, Recipe, RecipeName, recipe_of
+from training.presets import PresetName
+from training.recipe import METHODS, MethodName, Recipe, recipe_of
 from training.run import Run, RunError
 from training.settings import at_least
 
@@ -42,7 +43,7 @@ class RunChoice:
     """Replace the run in the folder of --output."""
     method: MethodName = "dino"
     """Pretraining method."""
-    recipe: RecipeName | None = None
+    recipe: PresetName | None = None
     """Defaults of the settings below. Default: the method's first recipe."""
     exclude: Path | None = None
     """Text file with names of images to leave out, one a line."""
@@ -147,14 +148,13 @@ def parse(arguments: Sequence[str]) -> Pretrain:
     run = Run(choice.resume) if choice.resume else None
     if run and (run.folder / "config.json").is_file():
         return _parse_all(arguments, of_run(run, choice))
-    name, _ = recipes.find(choice.method, choice.recipe)
-    if name not in recipes.FROM_PICTURES:
-        options = _parse_all(arguments, of_recipe(choice, recipes.NOMINAL))
-        _print_reasons(choice, recipes.NOMINAL)
+    if presets.find_preset(choice.method, choice.recipe) != "small-data":
+        options = _parse_all(arguments, of_recipe(choice, presets.NOMINAL_IMAGES))
+        _print_reasons(choice, presets.NOMINAL_IMAGES)
         return options
     preliminary = None
     with suppress(SettingError):  # sizes that do not fit nominal images may fit these
-        preliminary = _parse_all(arguments, of_recipe(choice, recipes.NOMINAL))
+        preliminary = _parse_all(arguments, of_recipe(choice, presets.NOMINAL_IMAGES))
     if preliminary:
         preliminary.check()
     images = _image_sizes(choice)
@@ -174,7 +174,8 @@ def _parse_all(arguments: Sequence[str], default: Pretrain) -> Pretrain:
 
 def refuse_unknown(arguments: Sequence[str]) -> None:
     """Raise SettingError for an unknown method or recipe."""
-    known = {"method": set(METHODS), "recipe": {name for there in RECIPES.values() for name in there}}
+    recipes = {name for method in METHODS for name in presets.preset_names(method)}
+    known = {"method": set(METHODS), "recipe": recipes}
     for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
         option, _, value = word.partition("=")
         names = known.get(option.removeprefix("--"), set()) if option.startswith("--") else set()
@@ -202,8 +203,8 @@ def refuse_options_of_others(arguments: Sequence[str], method: str) -> None:
 
 def of_recipe(choice: PartialArgs, images: tuple[int, int]) -> Pretrain:
     """Return the options of a new run with the chosen recipe, for (number, short side) of the images."""
-    name, advice = _advice(choice, images)
-    settings = advice.recipe
+    name, preset = _preset(choice, images)
+    settings = preset.recipe
     if choice.global_size is not None and choice.image_size is None:
         backbone = dataclasses.replace(settings.backbone, image_size=choice.global_size)
         settings = dataclasses.replace(settings, backbone=backbone)
@@ -211,18 +212,21 @@ def of_recipe(choice: PartialArgs, images: tuple[int, int]) -> Pretrain:
     return Pretrain(**chosen | {"recipe": name, "settings": settings})
 
 
-def _advice(choice: PartialArgs, images: tuple[int, int]) -> tuple[str, recipes.Advice]:
-    name, make = recipes.find(choice.method, choice.recipe)
-    if name not in recipes.FROM_PICTURES:
-        return name, make()
-    options = {name: getattr(choice, name) for name in ("epochs", "batch_size", "patch_size")}
-    return name, make(*images, **{name: value for name, value in options.items() if value is not None})
+def _preset(choice: PartialArgs, images: tuple[int, int]) -> tuple[str, presets.Preset]:
+    name = presets.find_preset(choice.method, choice.recipe)
+    if name != "small-data":
+        return name, presets.PRESETS[choice.method][name]
+    given = {name: getattr(choice, name) for name in ("epochs", "batch_size", "patch_size")}
+    options = {name: value for name, value in given.items() if value is not None}
+    return name, presets.small_data(choice.method, *images, **options)
 
 
 def _print_reasons(choice: PartialArgs, images: tuple[int, int]) -> None:
     if os.environ.get("RANK", "0") == "0":
-        name, advice = _advice(choice, images)
-        print(f"recipe {name}, before other options change it:", *advice.reasons, sep="\n  ")
+        name, preset = _preset(choice, images)
+        print(f"recipe {name}, before other options change it:", *preset.reasons, sep="\n  ")
+        if preset.expected:
+            print(f"  expected: {preset.expected}")
 
 
 def of_run(run: Run, choice: PartialArgs) -> Pretrain:
@@ -275,7 +279,7 @@ def sampled_sizes(images: Images) -> list[tuple[int, int]]:
 def _image_sizes(choice: RunChoice) -> tuple[int, int]:
     """Number of images, and the short side of a typical one."""
     images = open_images(choice.data, exclude=choice.exclude)
-    return len(images), recipes.typical_short_side(sampled_sizes(images))
+    return len(images), presets.typical_short_side(sampled_sizes(images))
 
 
 def _names(arguments: Sequence[str], option: str) -> bool:

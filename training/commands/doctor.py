@@ -12,7 +12,7 @@ from tyro.conf import Positional
 from dino_model import files
 from training import doctor
 from training.doctor import Facts, Finding, Line
-from training.recipes import METHODS
+from training.recipe import METHODS
 from training.run import Run, RunError
 
 HEALTHY, ILL = 0, 3

@@ -24,7 +24,7 @@ from training.doctor import facts
 from training.loggers import LOGGERS
 from training.logging import Diverged, Logger
 from training.monitor import Monitor, Probe, Progress
-from training.recipes import recipe_of
+from training.recipe import recipe_of
 from training.run import Run, RunError
 from training.session import Session, check_batch
 from training.train import Callbacks

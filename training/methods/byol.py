@@ -1,7 +1,7 @@
-"""BYOL: predict, from one view, what a slow target makes of the other (J.-B. Grill et al., arXiv:2006.07733).
+"""BYOL: predict the teacher's projection of the other view (J.-B. Grill et al., arXiv:2006.07733).
 
-No negatives, no centering: the predictor, which the target lacks, and batch normalisation keep different
-pictures apart.
+There are neither negatives nor centering: a predictor, which the teacher lacks, and batch normalization avoid
+collapse.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,33 +12,32 @@ from torch import Tensor
 from dino_model.backbones import BackboneConfig
 from training import losses
 from training.methods import diagnosis
-from training.methods.base import Batch, Loss
-from training.methods.configs import BYOLConfig, BYOLSchedules
-from training.methods.network import Network
-from training.methods.pair import StudentAndTeacher, create_pair
+from training.methods.configs import BYOLConfig, MomentumSchedule
+from training.methods.method import Batch, Loss
+from training.methods.network import Network, StudentTeacher, create_pair
 
 
-class BYOL(StudentAndTeacher):
-    """The student (the paper's online network) predicts the projections of the teacher (its target)."""
+class BYOL(StudentTeacher):
+    """The student (online network) predicts the projections of the teacher (target network)."""
 
     networks = ("student", "teacher")
 
-    def __init__(self, student: Network, teacher: Network, schedules: BYOLSchedules) -> None:
+    def __init__(self, student: Network, teacher: Network, schedules: MomentumSchedule) -> None:
         """`student` has a predictor, `teacher` has none."""
         super().__init__(student, teacher)
         self.schedules = schedules
 
     @classmethod
     def from_config(
-        cls, config: BYOLConfig, backbone: BackboneConfig, schedules: BYOLSchedules, classes: int
+        cls, config: BYOLConfig, backbone: BackboneConfig, schedules: MomentumSchedule, classes: int
     ) -> "BYOL":
         """Student with predictor, and teacher."""
         return cls(*create_pair(backbone, config.head, config.predictor), schedules)
 
-    def training_loss(self, batch: Batch, step: int) -> Loss:
-        """The paper's symmetric loss, a sum over both views; with more crops the mean over pairs, times 2.
+    def forward(self, batch: Batch, step: int) -> Loss:
+        """Compute the symmetric loss of Eq. 2, a sum over two views; for more crops twice the mean.
 
-        To log: how far the projections of different pictures are spread.
+        Logged is the spread of the projections of different images.
         """
         with torch.no_grad():
             projections = self.teacher(batch.crops.views)  # [2, batch, width]
@@ -46,13 +45,13 @@ class BYOL(StudentAndTeacher):
         loss = 2 * losses.multi_crop_mse(predictions, projections)
         return Loss(loss, {"spread": losses.spread(projections)}, {})
 
-    def after_step(self, step: int, kept: Sequence[Mapping[str, Tensor]]) -> None:
-        """The teacher follows the student; its statistics of batch normalisation are its own."""
-        self.follow(float(self.schedules.teacher_momentum[step]))
+    def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
+        """Update the teacher; its statistics of batch normalization are its own."""
+        self.ema_update(float(self.schedules.teacher_momentum[step]))
 
     @staticmethod
     def diagnose(logs: Mapping[str, float]) -> str | None:
-        """Name the collapse and the likely knob."""
+        """Describe a collapse and the option to change."""
         return diagnosis.sameness(
             logs, "keep --predictor and --batch-norm, raise --teacher-momentum or lower --lr"
         )

@@ -1,7 +1,7 @@
 """Configuration of the pretraining methods, without importing torch.
 
-A method's class is in the module of its name, and imports torch. `MethodConfig.build` imports it when needed.
-DINO's configuration is in `training.methods.dino.config`.
+The class of a method is in the module of its name, which imports torch; `MethodConfig.build` imports it when
+needed. The configuration of DINO is in `training.methods.dino_config`.
 """
 
 from abc import ABC
@@ -17,7 +17,7 @@ from training.schedules import Schedule, cosine
 from training.settings import above, at_least, between, no_longer_than, two_views, whole_batches
 
 if TYPE_CHECKING:
-    from training.methods.base import Method
+    from training.methods.method import Method
 
 
 class MethodConfig(ABC):
@@ -63,19 +63,20 @@ class MethodConfig(ABC):
 BYOL_HEAD = HeadConfig(
     prototypes=256, layers=2, hidden=4096, bottleneck=None, batch_norm=True, activation="relu"
 )
-"""The paper's, of projections; the predictor's hidden layer is of the same width."""
+"""Projection head of the paper; the predictor's hidden layer has the same width."""
 
 
 @dataclass(frozen=True)
-class BYOLSchedules:
-    """Per-step values."""
+class MomentumSchedule:
+    """Momentum of the teacher in every step."""
 
     teacher_momentum: Schedule
+    """[steps]."""
 
 
 @dataclass(frozen=True)
 class BYOLConfig(MethodConfig):
-    """What is BYOL's own; the defaults are its paper's."""
+    """Settings of BYOL; the defaults are the paper's."""
 
     name: ClassVar[str] = "byol"
     implementation: ClassVar[str] = "training.methods.byol:BYOL"
@@ -90,88 +91,81 @@ class BYOLConfig(MethodConfig):
         between(self, 0, 1, "teacher_momentum")
         at_least(self, predictor=0)
 
-    def schedules(self, epochs: int, steps_per_epoch: int) -> BYOLSchedules:
+    def schedules(self, epochs: int, steps_per_epoch: int) -> MomentumSchedule:
         """Momentum changes every step."""
-        return BYOLSchedules(cosine(self.teacher_momentum, 1.0, epochs * steps_per_epoch))
+        return MomentumSchedule(cosine(self.teacher_momentum, 1.0, epochs * steps_per_epoch))
 
     def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
-        """Two views."""
+        """Check that there are two views."""
         two_views(self.name, views)
 
 
 MOCO_HEAD = HeadConfig(prototypes=128, layers=2, bottleneck=None, activation="relu")
-"""The paper's, of queries and keys."""
-
-
-@dataclass(frozen=True)
-class MoCoSchedules:
-    """Per-step values."""
-
-    teacher_momentum: Schedule
+"""Projection head of the paper, of queries and keys."""
 
 
 @dataclass(frozen=True)
 class MoCoConfig(MethodConfig):
-    """What is MoCo-v2's own; the defaults are its paper's."""
+    """Settings of MoCo-v2; the defaults are the paper's."""
 
     name: ClassVar[str] = "moco-v2"
     implementation: ClassVar[str] = "training.methods.moco:MoCo"
 
     head: HeadConfig = MOCO_HEAD
     temperature: float = 0.2
-    """That similarities are divided by."""
+    """Temperature of the similarities."""
     teacher_momentum: float = 0.999
-    """Of the teacher's moving average, constant."""
+    """Constant momentum of the teacher's moving average."""
     queue: int = 65536
-    """Keys of earlier pictures to tell a picture from; a multiple of the batch."""
+    """Keys of earlier images that are negatives; a multiple of the batch."""
 
     def __post_init__(self) -> None:
         above(self, 0, "temperature")
         between(self, 0, 1, "teacher_momentum")
         at_least(self, queue=1)
 
-    def schedules(self, epochs: int, steps_per_epoch: int) -> MoCoSchedules:
+    def schedules(self, epochs: int, steps_per_epoch: int) -> MomentumSchedule:
         """Momentum is constant."""
-        return MoCoSchedules(np.full(epochs * steps_per_epoch, self.teacher_momentum))
+        return MomentumSchedule(np.full(epochs * steps_per_epoch, self.teacher_momentum))
 
     def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
-        """A view for the queries and one for the keys, and whole batches in the queue."""
+        """Check for a view of the queries, one of the keys, and whole batches in the queue."""
         two_views(self.name, views)
         whole_batches(self.queue, batch_size)
 
 
 SWAV_HEAD = HeadConfig(prototypes=3000, layers=2, bottleneck=128, batch_norm=True, activation="relu")
-"""The paper's; its prototypes are compared with the bottleneck."""
+"""Projection head of the paper; its prototypes are compared with the bottleneck."""
 
 
 @dataclass(frozen=True)
 class SwAVSchedules:
-    """When phases begin and end, in steps."""
+    """Start and end of phases, in steps."""
 
     frozen_steps: int
-    """How long the prototypes stay as they were drawn."""
+    """Steps in which the prototypes do not train."""
     queue_step: int
-    """When the queue begins to fill."""
+    """Step at which the queue begins to fill."""
 
 
 @dataclass(frozen=True)
 class SwAVConfig(MethodConfig):
-    """What is SwAV's own; the defaults are its paper's."""
+    """Settings of SwAV; the defaults are the paper's."""
 
     name: ClassVar[str] = "swav"
     implementation: ClassVar[str] = "training.methods.swav:SwAV"
 
     head: HeadConfig = SWAV_HEAD
     temperature: float = 0.1
-    """That scores are divided by in predictions."""
+    """Temperature of the predictions."""
     epsilon: float = 0.05
-    """That scores are divided by in codes: Sinkhorn-Knopp's regularisation."""
+    """Temperature of the codes: the regularization of Sinkhorn-Knopp."""
     sinkhorn_iterations: int = 3
-    """Of balancing the codes over the batch."""
+    """Sinkhorn-Knopp iterations that balance the codes over the batch."""
     freeze_last_layer_epochs: int = 1
-    """Epochs during which the prototypes do not train."""
+    """Epochs in which the prototypes do not train."""
     queue: int = 0
-    """Earlier pictures that are clustered along with a small batch, a multiple of it; 0 for none."""
+    """Earlier images that are clustered together with a small batch, a multiple of it; 0 for none."""
     queue_start_epoch: int = 15
     """Epochs before the queue begins to fill."""
 
@@ -185,7 +179,7 @@ class SwAVConfig(MethodConfig):
 
     @property
     def width(self) -> int:
-        """Of the features that are compared with prototypes."""
+        """Width of the features that are compared with prototypes."""
         return self.head.bottleneck or 0
 
     def schedules(self, epochs: int, steps_per_epoch: int) -> SwAVSchedules:
@@ -201,7 +195,7 @@ class SwAVConfig(MethodConfig):
         )
 
     def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
-        """Two views; codes are balanced over the whole batch; whole batches in the queue."""
+        """Check for two views, an undivided batch, and whole batches in the queue."""
         two_views(self.name, views)
         if accumulate > 1:
             raise SettingError(
@@ -213,24 +207,24 @@ class SwAVConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class SupervisedConfig(MethodConfig):
-    """What is supervised training's own; the defaults are DeiT's."""
+    """Settings of supervised training; the defaults are DeiT's."""
 
     name: ClassVar[str] = "supervised"
     implementation: ClassVar[str] = "training.methods.supervised:Supervised"
 
     label_smoothing: float = 0.1
-    """Share of a label that is spread over all classes."""
+    """Share of a label that is distributed over all classes."""
     mixup: float = 0.8
-    """Both parameters of the Beta distribution of a blend of two pictures; 0: none."""
+    """Both parameters of the Beta distribution of the share of Mixup; 0: no Mixup."""
     cutmix: float = 1.0
-    """The same of the area that is pasted from another picture; 0: none. With both, either by chance."""
+    """Both parameters of the Beta distribution of the area of CutMix; 0: no CutMix. With both, either."""
 
     def __post_init__(self) -> None:
         between(self, 0, 1, "label_smoothing")
         at_least(self, mixup=0, cutmix=0)
 
     def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
-        """Classes to learn; pictures to mix are in one batch."""
+        """Check for two classes or more, and pairs of images to mix."""
         if classes < 2:
             found = "they are all of one" if classes else "these have none"
             raise SettingError(f"supervised needs pictures of several classes, a folder for each: {found}")

@@ -1,8 +1,7 @@
-"""MoCo-v2: find a picture's other view among many pictures (X. Chen et al., arXiv:2003.04297, 1911.05722).
+"""MoCo-v2: find the other view of an image among many images (X. Chen et al., arXiv:2003.04297, 1911.05722).
 
-What differs from the released code: where a backbone or head has batch normalisation, its statistics are
-those of the whole batch on all ranks, instead of shuffled parts of it; local crops, which it does not know,
-are further queries for the same key.
+Differences from the released code: batch normalization of a backbone or head uses the whole batch on all
+ranks instead of shuffled parts; local crops, which MoCo-v2 lacks, are further queries for the same key.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,20 +13,19 @@ from dino_model.backbones import BackboneConfig
 from training import losses
 from training.distributed import gather
 from training.methods import diagnosis
-from training.methods.base import Batch, Loss
-from training.methods.configs import MoCoConfig, MoCoSchedules
-from training.methods.network import Network
-from training.methods.pair import StudentAndTeacher, create_pair
+from training.methods.configs import MoCoConfig, MomentumSchedule
+from training.methods.method import Batch, Loss
+from training.methods.network import Network, StudentTeacher, create_pair
 from training.queue import Queue
 
 
-class MoCo(StudentAndTeacher):
+class MoCo(StudentTeacher):
     """The student encodes queries, the teacher keys; a queue holds the keys of the last batches."""
 
     networks = ("student", "teacher")
 
     def __init__(
-        self, student: Network, teacher: Network, config: MoCoConfig, schedules: MoCoSchedules
+        self, student: Network, teacher: Network, config: MoCoConfig, schedules: MomentumSchedule
     ) -> None:
         """The student is the paper's query encoder, the teacher its momentum encoder."""
         super().__init__(student, teacher)
@@ -36,30 +34,30 @@ class MoCo(StudentAndTeacher):
 
     @classmethod
     def from_config(
-        cls, config: MoCoConfig, backbone: BackboneConfig, schedules: MoCoSchedules, classes: int
+        cls, config: MoCoConfig, backbone: BackboneConfig, schedules: MomentumSchedule, classes: int
     ) -> "MoCo":
         """Student, teacher and a queue of random directions."""
         return cls(*create_pair(backbone, config.head), config, schedules)
 
-    def training_loss(self, batch: Batch, step: int) -> Loss:
-        """InfoNCE of the first view and the local crops against the second view's key (Algorithm 1).
+    def forward(self, batch: Batch, step: int) -> Loss:
+        """Compute InfoNCE of the first view and the local crops against the second view's key (Algorithm 1).
 
-        To log: how far the keys of different pictures are spread.
+        Logged is the spread of the keys of different images.
         """
         first, second = batch.crops.views[:1], batch.crops.views[1:]
         with torch.no_grad():
             keys = losses.unit(self.teacher(second)[0])  # [batch, width]
         queries = self.student(first, batch.crops.locals, randomness=batch.randomness)
-        # [1 + locals, batch, width] and one key for each picture
+        # [1 + locals, batch, width] and one key per image
         loss = losses.info_nce(queries, keys, self.temperature, self.queue.vectors)
         return Loss(loss, {"spread": losses.spread(keys)}, {"keys": keys})
 
-    def after_step(self, step: int, kept: Sequence[Mapping[str, Tensor]]) -> None:
-        """The keys join the queue, which the loss saw without them; the teacher follows the student."""
-        self.queue.put(gather(torch.cat([part["keys"] for part in kept])))
-        self.follow(float(self.schedules.teacher_momentum[step]))
+    def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
+        """Put the keys into the queue, which the loss used without them, and update the teacher."""
+        self.queue.put(gather(torch.cat([part["keys"] for part in carry])))
+        self.ema_update(float(self.schedules.teacher_momentum[step]))
 
     @staticmethod
     def diagnose(logs: Mapping[str, float]) -> str | None:
-        """Name the collapse and the likely knob."""
+        """Describe a collapse and the option to change."""
         return diagnosis.sameness(logs, "lower --lr or raise --teacher-momentum")

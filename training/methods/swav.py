@@ -1,7 +1,7 @@
 """SwAV: predict a view's cluster assignment from another view (M. Caron et al., arXiv:2006.09882).
 
-What differs from the released code: assignments are made in fp32 or better; the queue holds pictures of all
-ranks, of which each assigns its share.
+Differences from the released code: codes are computed in fp32 or better; the queue holds images of all ranks,
+of which each rank assigns its share.
 """
 
 import math
@@ -12,20 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from dino_model.backbones import BackboneConfig
-from training import losses, targets
+from training import losses
 from training.distributed import gather, share
 from training.methods import diagnosis
-from training.methods.base import Batch, Loss, Method
 from training.methods.configs import SwAVConfig, SwAVSchedules
+from training.methods.method import Batch, Loss, Method
 from training.methods.network import Network, create_network
 from training.queue import Queue
 
 
 class SwAV(Method):
-    """One network; its prototypes cluster every batch online, and views predict each other's clusters."""
+    """One network whose prototypes cluster every batch; each view predicts the clusters of the other."""
 
     def __init__(self, student: Network, config: SwAVConfig, schedules: SwAVSchedules) -> None:
-        """`student` gives features [..., width]; prototypes [K, width] are drawn here."""
+        """`student` computes features [..., width]; prototypes [K, width] are initialized here."""
         super().__init__()
         self.student, self.config, self.schedules = student, config, schedules
         self.prototypes = nn.Parameter(losses.unit(torch.randn(config.head.prototypes, config.width)))
@@ -35,14 +35,14 @@ class SwAV(Method):
     def from_config(
         cls, config: SwAVConfig, backbone: BackboneConfig, schedules: SwAVSchedules, classes: int
     ) -> "SwAV":
-        """The network up to the bottleneck, prototypes and, where asked for, a queue."""
+        """The network up to the bottleneck, prototypes and, if `queue` is set, a queue."""
         features = replace(config.head, prototypes=config.width, bottleneck=None)
         return cls(create_network(backbone, features), config, schedules)
 
-    def training_loss(self, batch: Batch, step: int) -> Loss:
-        """Cross-entropy of every view's codes and all other crops' predictions, the mean over pairs (Eq. 1).
+    def forward(self, batch: Batch, step: int) -> Loss:
+        """Compute the cross-entropy of each view's codes and all other crops' predictions (Eq. 1).
 
-        To log: entropy of the codes and its bound, and their divergence from the predictions.
+        Logged are the entropy of the codes, its bound, and the divergence of the codes from the predictions.
         """
         features = self.student(*batch.crops, randomness=batch.randomness)
         embeddings = losses.unit(features)  # [2 + locals, batch, width]
@@ -68,7 +68,7 @@ class SwAV(Method):
             rows = share(self.queue.vectors).unflatten(1, (2, -1)).transpose(0, 1)  # [2, length, width]
             with torch.autocast(scores.device.type, enabled=False):
                 scores = torch.cat([rows @ self.prototypes.T, scores], dim=1)
-        assigned = targets.sinkhorn_knopp(scores, self.config.epsilon, self.config.sinkhorn_iterations)
+        assigned = losses.sinkhorn_knopp(scores, self.config.epsilon, self.config.sinkhorn_iterations)
         return assigned[:, -batch:]
 
     def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
@@ -76,28 +76,28 @@ class SwAV(Method):
         return [self.prototypes] if step < self.schedules.frozen_steps else []
 
     def after_backward(self, step: int) -> None:
-        """The prototypes stay as they were drawn for the first epochs."""
+        """Drop the gradient of frozen prototypes."""
         for parameter in self.frozen_parameters(step):
             parameter.grad = None
 
     @torch.no_grad()
-    def after_step(self, step: int, kept: Sequence[Mapping[str, Tensor]]) -> None:
-        """The prototypes go back to length 1; the views' embeddings join the queue."""
+    def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
+        """Normalize the prototypes to length 1 and put the views' embeddings into the queue."""
         self.prototypes.copy_(losses.unit(self.prototypes))
         if self.queue and step >= self.schedules.queue_step:
-            embeddings = torch.cat([part["embeddings"] for part in kept], dim=1)  # [2, batch, width]
+            embeddings = torch.cat([part["embeddings"] for part in carry], dim=1)  # [2, batch, width]
             self.queue.put(gather(embeddings.transpose(0, 1).flatten(1)))
 
     def backbones(self) -> dict[str, nn.Module]:
-        """There is only one."""
+        """The backbone of the only network."""
         return {"student": self.student.backbone}
 
     @staticmethod
     def diagnose(logs: Mapping[str, float]) -> str | None:
-        """Name the collapse and the likely knob."""
+        """Describe a collapse and the option to change."""
         if logs.get("kl", 1.0) >= diagnosis.COLLAPSED_KL:
             return None
         return (
-            f"collapse: the codes hardly depend on the picture (entropy {logs['code_entropy']:.3f} of "
+            f"collapse: the codes hardly depend on the image (entropy {logs['code_entropy']:.3f} of "
             f"{logs['ln_k']:.3f}, KL {logs['kl']:.4f}); lower --epsilon or --lr, or use fewer --prototypes"
         )

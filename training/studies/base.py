@@ -15,8 +15,8 @@ from dino_model.images import Images
 from training.crop_config import CropConfig
 from training.evaluation.options import BACKGROUND
 from training.methods.configs import BYOLConfig, MoCoConfig, SwAVConfig
-from training.methods.dino import DINOConfig
-from training.recipes import OptimizerConfig, Recipe
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
 
 CLASSES = 10
 PER_CLASS = 100

@@ -22,7 +22,7 @@ from training.evaluation.knn import knn_accuracy
 from training.evaluation.rank import rank_me
 from training.logging import Diverged
 from training.plan import Plan
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.run import Run, RunError
 from training.session import Session
 from training.studies.base import NEIGHBOURS

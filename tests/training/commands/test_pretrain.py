@@ -20,7 +20,8 @@ from tests.training.pictures import noise
 from tests.training.ranks import out_of_memory_at
 from training import __main__ as command
 from training.commands.arguments import parse
-from training.methods.dino import DINO, algorithm
+from training.methods import dino as dino_module
+from training.methods.dino import DINO
 from training.run import Run
 
 REPOSITORY = Path(__file__).parents[3]
@@ -339,8 +340,8 @@ def test_init_from_takes_weights_only_and_resamples_positions(pictures, tmp_path
     for network in ("student", "teacher"):
         name = f"{network}.head.mlp.0.weight"
         assert torch.equal(start[name], taken[name])
-    assert taken["center.value"].norm() > 0
-    assert start["center.value"].norm() == 0
+    assert taken["center"].norm() > 0
+    assert start["center"].norm() == 0
     assert logged(second)[0]["step"] == 0
 
 
@@ -359,18 +360,18 @@ def test_excluded_and_broken_pictures_are_left_out(pictures, tmp_path, capsys):
 def test_the_small_data_recipe_prints_its_reasons(pictures, tmp_path, capsys):
     (pictures / "class0" / "0.png").write_bytes(b"broken")
     assert pretrain(pictures, tmp_path / "run", "--recipe", "small-data") == 0
-    assert "pictures cannot fill more prototypes" in capsys.readouterr().out
+    assert "images cannot fill more prototypes" in capsys.readouterr().out
 
 
 def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
     pictures, tmp_path, capsys, monkeypatch
 ):
-    honest, calls = algorithm.prototype_cross_entropy, iter(range(100))
+    honest, calls = dino_module.prototype_cross_entropy, iter(range(100))
 
     def fail_at_fourth(*arguments):
         return honest(*arguments) * (float("nan") if next(calls) == 3 else 1.0)
 
-    monkeypatch.setattr(algorithm, "prototype_cross_entropy", fail_at_fourth)
+    monkeypatch.setattr(dino_module, "prototype_cross_entropy", fail_at_fourth)
     output = tmp_path / "run"
     assert pretrain(pictures, output) == 1
     assert "the loss is nan at step 3" in capsys.readouterr().err
@@ -384,7 +385,7 @@ def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
 def test_the_remedy_for_a_loss_that_is_no_number_is_one(
     pictures, tmp_path, capsys, monkeypatch, precision, advised
 ):
-    monkeypatch.setattr(algorithm, "prototype_cross_entropy", lambda s, *_: s.sum() * float("nan"))
+    monkeypatch.setattr(dino_module, "prototype_cross_entropy", lambda s, *_: s.sum() * float("nan"))
     assert pretrain(pictures, tmp_path / "run", "--precision", precision) == 1
     error = capsys.readouterr().err
     assert f"--resume {tmp_path / 'run'} and a lower --lr" in error
@@ -418,7 +419,7 @@ def test_a_full_device_ends_in_one_sentence_that_names_what_takes_less(
     pictures, tmp_path, capsys, monkeypatch, more, advice
 ):
     monkeypatch.setattr(
-        algorithm, "prototype_cross_entropy", out_of_memory_at(5, algorithm.prototype_cross_entropy)
+        dino_module, "prototype_cross_entropy", out_of_memory_at(5, dino_module.prototype_cross_entropy)
     )
     assert pretrain(pictures, tmp_path / "run", "--probe-every", 0, *more) == 1
     said = capsys.readouterr().err.strip().splitlines()[-1]

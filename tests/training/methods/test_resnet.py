@@ -9,7 +9,7 @@ from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import random_batch
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
-from training.methods.dino import DINOConfig
+from training.methods.dino_config import DINOConfig
 from training.optim import create_optimizer
 from training.plan import Plan
 from training.train import train_step

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from dino_model.backbones import BackboneConfig, create_backbone, traits
 from dino_model.errors import SettingError
 from dino_model.weights import load_model
-from training import recipes
+from training import presets
 from training.plan import Plan
-from training.recipes import dino
+from training.recipe import METHODS, OptimizerConfig
 
 
 def test_paper_is_the_papers():
-    recipe = dino.paper().recipe
+    recipe = presets.PRESETS["dino"]["paper"].recipe
     assert (recipe.crops.local_crops, recipe.crops.global_scale, recipe.crops.local_scale) == (
         10,
         (0.25, 1.0),
@@ -28,7 +28,7 @@ def test_paper_is_the_papers():
 
 
 def test_official_default_is_the_official_codes():
-    recipe = dino.official_default().recipe
+    recipe = presets.PRESETS["dino"]["official-default"].recipe
     assert (recipe.batch_size, recipe.epochs, recipe.crops.local_crops) == (512, 100, 8)
     assert (recipe.method.teacher_temperature, recipe.backbone.drop_path, recipe.optimizer.clip_grad) == (
         0.04,
@@ -44,7 +44,7 @@ def test_official_default_is_the_official_codes():
 def test_small_data_fits_any_collection(pictures, short_side, batch_size, epochs):
     if pictures < batch_size:
         return
-    advice = dino.small_data(pictures, short_side, batch_size=batch_size, epochs=epochs)
+    advice = presets.small_data("dino", pictures, short_side, batch_size=batch_size, epochs=epochs)
     assert advice.recipe.batch_size == batch_size  # a recipe that could not be would have raised
     assert 0.9 <= advice.recipe.method.teacher_momentum < 1
     assert any(f"K = {advice.recipe.method.head.prototypes}" in reason for reason in advice.reasons)
@@ -52,33 +52,32 @@ def test_small_data_fits_any_collection(pictures, short_side, batch_size, epochs
 
 def test_more_pictures_get_more_prototypes():
     sizes = [
-        dino.small_data(n, 224).recipe.method.head.prototypes for n in (5_000, 50_000, 200_000, 1_000_000)
+        presets.small_data("dino", n, 224).recipe.method.head.prototypes
+        for n in (5_000, 50_000, 200_000, 1_000_000)
     ]
     assert sizes == sorted(set(sizes))
 
 
-def test_every_recipe_says_where_it_comes_from():
-    for method, named in recipes.RECIPES.items():
-        for name, make in named.items():
-            pictures = recipes.NOMINAL if name in recipes.FROM_PICTURES else ()
-            advice = make(*pictures)
-            assert advice.reasons
-            assert advice.recipe.method.name == method
-            chosen = "" if method == "dino" else f"--method {method} "
-            assert f"Command: python -m training pretrain {chosen}--recipe {name}" in (make.__doc__ or "")
+def test_every_preset_names_its_sources_and_expected_scores():
+    for method, named in presets.PRESETS.items():
+        for preset in named.values():
+            assert preset.reasons
+            assert preset.expected
+            assert preset.recipe.method.name == method
 
 
 @pytest.mark.parametrize("short_side", [32, 96, 112, 144, 208, 500])
 def test_small_data_crops_are_whole_patches(short_side):
-    recipe = dino.small_data(5_000, short_side).recipe
+    recipe = presets.small_data("dino", 5_000, short_side).recipe
     assert recipe.crops.global_size % recipe.backbone.patch_size == 0
     assert recipe.crops.local_size % recipe.backbone.patch_size == 0
 
 
 def test_the_official_default_differs_from_the_official_code_in_nothing_that_is_a_setting():
-    recipe = dino.official_default().recipe
-    assert recipe.backbone.position_mode == dino.paper().recipe.backbone.position_mode == "official"
-    assert recipe.optimizer == recipes.OptimizerConfig("adamw", 5e-4, 1e-6, 10, 0.04, 0.4, 3.0)
+    recipe = presets.PRESETS["dino"]["official-default"].recipe
+    paper = presets.PRESETS["dino"]["paper"].recipe
+    assert recipe.backbone.position_mode == paper.backbone.position_mode == "official"
+    assert recipe.optimizer == OptimizerConfig("adamw", 5e-4, 1e-6, 10, 0.04, 0.4, 3.0)
     head = recipe.method.head
     assert (head.layers, head.hidden, head.bottleneck, head.train_gain) == (3, 2048, 256, False)
     assert recipe.crops.augmentation == "dino"
@@ -102,26 +101,27 @@ def test_the_official_default_differs_from_the_official_code_in_nothing_that_is_
     ],
 )
 def test_recipes_that_cannot_be_are_named(change, words):
-    recipe = dino.official_default().recipe
+    recipe = presets.PRESETS["dino"]["official-default"].recipe
     with pytest.raises(SettingError, match=words):
         replace(recipe, **change(recipe))
 
 
 def test_a_method_without_such_a_recipe_names_those_it_has():
-    assert recipes.find("dino", None)[0] == "official-default"
+    assert presets.find_preset("dino", None) == "official-default"
     with pytest.raises(SettingError, match="dino has no recipe 'other': choose official-default or paper or"):
-        recipes.find("dino", "other")
+        presets.find_preset("dino", "other")
 
 
-def test_every_method_has_recipes():
-    assert recipes.RECIPES.keys() == recipes.METHODS.keys()
-    assert {name for named in recipes.RECIPES.values() for name in named} == set(get_args(recipes.RecipeName))
+def test_every_method_has_presets():
+    assert presets.PRESETS.keys() == METHODS.keys()
+    names = {name for method in METHODS for name in presets.preset_names(method)}
+    assert names == set(get_args(presets.PresetName))
 
 
-@pytest.mark.parametrize("method", recipes.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("pictures", [64, 7_000, 1_300_000])
 def test_the_small_recipe_of_every_method_fits_any_collection(method, pictures):
-    recipe = recipes.RECIPES[method]["small-data"](pictures, 112).recipe
+    recipe = presets.small_data(method, pictures, 112).recipe
     Plan.of(recipe, pictures)
     crops = recipe.crops
     facts = {"accumulate": 1, "views": crops.global_crops, "local_crops": crops.local_crops, "classes": 10}
@@ -144,7 +144,7 @@ def test_the_small_recipe_of_every_method_fits_any_collection(method, pictures):
     ],
 )
 def test_rates_are_the_papers(method, name, architecture, optimizer, peak, last, decay, epochs, batch_size):
-    recipe = recipes.RECIPES[method][name]().recipe
+    recipe = presets.PRESETS[method][name].recipe
     plan = Plan.of(recipe, pictures=20 * batch_size)
     assert recipe.backbone.architecture == architecture
     assert recipe.optimizer.name == optimizer
@@ -167,23 +167,23 @@ def test_rates_are_the_papers(method, name, architecture, optimizer, peak, last,
     ],
 )
 def test_crops_are_the_papers(method, name, crops, scales, augmentation):
-    found = recipes.RECIPES[method][name]().recipe.crops
+    found = presets.PRESETS[method][name].recipe.crops
     assert (found.global_crops, found.local_crops) == crops
     assert (found.global_scale, found.augmentation) == (scales, augmentation)
 
 
 def test_the_papers_moco_has_a_larger_head_with_a_norm():
-    head = recipes.RECIPES["moco-v2"]["comparison"]().recipe.method.head
+    head = presets.PRESETS["moco-v2"]["comparison"].recipe.method.head
     assert (head.layers, head.batch_norm, head.prototypes, head.bottleneck) == (3, True, 256, None)
 
 
 def test_swavs_small_batches_are_assigned_along_with_a_queue():
-    method = recipes.RECIPES["swav"]["small-batch"]().recipe.method
+    method = presets.PRESETS["swav"]["small-batch"].recipe.method
     assert (method.epsilon, method.queue, method.queue_start_epoch) == (0.05, 3840, 15)
 
 
 def test_embedded_recipe_trains_the_shipped_architecture_in_three_stages():
-    recipe = recipes.RECIPES["dino"]["embedded"]().recipe
+    recipe = presets.PRESETS["dino"]["embedded"].recipe
     assert traits(load_model("embedded").backbone) == traits(create_backbone(recipe.backbone))
     plan = Plan.of(recipe, pictures=1600)
     assert [(s.end, s.crops.global_size, s.crops.local_size) for s in plan.stages] == [

@@ -1,4 +1,4 @@
-"""Where a training starts from, other than fresh weights: the networks of a run, or any model's backbone."""
+"""Initialize a training with the networks of another run, or with the backbone of any model."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,20 +9,20 @@ from torch import Tensor, nn
 from dino_model import position
 from dino_model.weights import LoadedModel, load_model
 from training.checkpoint import first_misfit, read_state
-from training.methods.base import Method
-from training.recipes import Recipe
+from training.methods.method import Method
+from training.recipe import Recipe
 from training.run import Run, RunError
 from training.settings import flag
 
 
 def from_run(method: Method, recipe: Recipe, path: Path) -> int:
-    """Take the weights of all networks, heads included, of a run's folder or of one of its checkpoints.
+    """Load the weights of all networks, heads included, from a run's folder or one of its checkpoints.
 
-    What the method remembers beside them (center, queue) starts anew. Position embeddings of another grid are
-    resampled, so that a run at another crop size can go on from them. Returns the step they come from.
+    The other state of the method (center, queue) keeps its initial value. Position embeddings of another grid
+    are resampled. Returns the step of the weights.
 
     Raises:
-        RunError: nothing to load, another method's, or networks that do not fit.
+        RunError: no checkpoint, another method, or networks that do not fit.
         WeightsError: a checkpoint without its config.json.
     """
     file = path / "checkpoint.pt" if path.is_dir() else path
@@ -38,7 +38,7 @@ def from_run(method: Method, recipe: Recipe, path: Path) -> int:
         )
     _refuse_misfits(load_model(str(path)), method, recipe)
     for name, child in method.named_children():
-        if any(True for _ in child.parameters()):  # else it is a memory
+        if any(True for _ in child.parameters()):  # a queue has none
             prefix = f"{name}."
             tensors = {
                 key.removeprefix(prefix): tensor
@@ -50,7 +50,7 @@ def from_run(method: Method, recipe: Recipe, path: Path) -> int:
 
 
 def from_backbone(method: Method, recipe: Recipe, name: str) -> None:
-    """Take the weights of any model's backbone for each of the method's, positions resampled as needed.
+    """Load the weights of a model's backbone into all backbones of the method; positions are resampled.
 
     Raises:
         RunError: a model of another architecture.

@@ -1,4 +1,4 @@
-"""What a recipe is: backbone, method, crops, optimizer, and how long."""
+"""Recipe of a training: backbone, method, crops, optimizer, epochs and batch size."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from dino_model.errors import SettingError
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from training.crop_config import CropConfig
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
-from training.methods.dino import DINOConfig
+from training.methods.dino_config import DINOConfig
 from training.settings import OptimizerName, at_least, no_longer_than, restored
 
 
@@ -29,30 +29,30 @@ class OptimizerConfig:
     warmup_epochs: int = 10
     """Epochs of linear warm-up of the learning rate."""
     weight_decay: float = 0.04
-    """At the start of its cosine."""
+    """Weight decay at the start of its cosine."""
     weight_decay_end: float = 0.4
-    """At the end of its cosine."""
+    """Weight decay at the end of its cosine."""
     clip_grad: float = 3.0
-    """Largest gradient norm of any one tensor; 0 for no clipping."""
+    """Largest gradient norm of a tensor; 0 for no clipping."""
 
     def __post_init__(self) -> None:
         at_least(self, lr=0, min_lr=0, warmup_epochs=0, weight_decay=0, weight_decay_end=0, clip_grad=0)
 
 
 Methods = DINOConfig | BYOLConfig | MoCoConfig | SwAVConfig | SupervisedConfig
-"""The settings of any method."""
+"""Settings of any method."""
 MethodName = Literal["dino", "byol", "moco-v2", "swav", "supervised"]
 METHODS: dict[str, type[Methods]] = {config.name: config for config in get_args(Methods)}
 """Settings by the name of their method."""
 
-RESNET_LEAST = 17
-"""Pixels of a ResNet's crops. Of 16 its last stage halves a map of one pixel, and of that convolution the
-CPU's bf16 gradient is what the memory held before: oneDNN, torch 2.15; seen as a loss of NaN at step 1."""
+RESNET_MIN_SIZE = 17
+"""Smallest crops of a ResNet in pixels. For crops of 16 its last stage halves a map of one pixel, whose bf16
+gradient on a CPU is uninitialized memory (oneDNN, torch 2.15)."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that decides what is learned from given pictures."""
+    """All settings that determine the result of a training on given images."""
 
     backbone: BackboneConfig = field(
         default_factory=lambda: BackboneConfig(drop_path=0.1, position_mode="official")
@@ -61,26 +61,26 @@ class Recipe:
     crops: CropConfig = field(default_factory=CropConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     mean: tuple[float, float, float] = IMAGENET_MEAN
-    """Subtracted from red, green and blue in [0, 1]; whoever loads the run's backbone does the same."""
+    """Mean of red, green and blue in [0, 1] for normalization; saved with the run's backbone."""
     std: tuple[float, float, float] = IMAGENET_STD
-    """Divides them."""
+    """Standard deviation of red, green and blue for normalization."""
     epochs: int = 100
-    """Passes over the pictures."""
+    """Passes over the images."""
     batch_size: int = 512
-    """Pictures per step."""
+    """Images per step."""
 
     def __post_init__(self) -> None:
         at_least(self, epochs=1, batch_size=1)
         no_longer_than(self.epochs, self.optimizer, "warmup_epochs")
-        self.method.schedules(self.epochs, 1)  # says which phase is too long
+        self.method.schedules(self.epochs, 1)  # raises SettingError for a phase that is too long
         if self.backbone.in_channels != 3:
             raise SettingError(
-                f"--in-channels is {self.backbone.in_channels}, but pictures are read as RGB: expected 3"
+                f"--in-channels is {self.backbone.in_channels}, but images are read as RGB: expected 3"
             )
         resnet = self.backbone.architecture == "resnet50"
         for _, crops in self.crop_stages():
             if resnet:
-                crops.check_least(RESNET_LEAST)
+                crops.check_least(RESNET_MIN_SIZE)
             else:
                 crops.check_patches(self.backbone.patch_size)
         if resnet and self.backbone.position_start != "normal":
@@ -93,14 +93,6 @@ class Recipe:
         return self.crops.stages(1 if self.backbone.architecture == "resnet50" else self.backbone.patch_size)
 
 
-@dataclass(frozen=True)
-class Advice:
-    """A recipe derived from the data, and the reason for each choice."""
-
-    recipe: Recipe
-    reasons: tuple[str, ...]
-
-
 def recipe_of(config: Mapping[str, Any]) -> Recipe:
-    """The recipe in a run's configuration; settings younger than the run get their defaults."""
+    """Recipe in a run's configuration; settings that it lacks get their defaults."""
     return restored(Recipe(method=METHODS[config["method"]]()), config["recipe"])
