@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from app.following import COLORS, Following
-from segmentation import render
-from segmentation.export import coco_record
-from segmentation.propagation import Labels, Picture
+from segmentation import drawing
+from segmentation.coco import coco_record
+from segmentation.masks import ImageArray
+from segmentation.propagation import Labels
 from segmentation.video import VideoWriter
 
 
@@ -27,12 +28,12 @@ def overlay_webm(following: Following) -> bytes:
         return path.read_bytes()
 
 
-def _drawn(picture: Picture, labels: Labels, ids: tuple[int, ...]) -> Picture:
+def _drawn(picture: ImageArray, labels: Labels, ids: tuple[int, ...]) -> ImageArray:
     """A frame with its objects in the page's colours, and a legend below that stays the same."""
     colors = COLORS[np.array(ids) - 1]
-    shown = render.overlay_masks(picture, np.stack([labels == label for label in ids]), colors=colors)
+    shown = drawing.overlay_masks(picture, np.stack([labels == label for label in ids]), colors=colors)
     names = [(f"object {label}", color) for label, color in zip(ids, colors, strict=True)]
-    return render.stack([shown, render.legend(names, shown.shape[1])])
+    return drawing.stack([shown, drawing.legend(names, shown.shape[1])])
 
 
 def davis_zip(following: Following) -> bytes:

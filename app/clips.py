@@ -27,9 +27,9 @@ from app.files import jpeg
 from app.limits import MEGABYTE, Limits
 from app.photos import stem
 from dino_model import images
-from segmentation.frames import DEFAULT_FPS, VideoError, VideoFile
-from segmentation.propagation import Picture, resize_nearest
-from segmentation.video import shrunk
+from segmentation.masks import ImageArray
+from segmentation.propagation import resize_nearest
+from segmentation.video import DEFAULT_FPS, VideoError, VideoFile, shrunk
 
 FRAME_SIDE = 854
 """Longer side, in pixels, of the frames that are kept: 16:9 at 480 lines, as in DAVIS."""
@@ -79,11 +79,11 @@ class Clip:
         """The name without suffix and without characters that file systems or headers mind."""
         return stem(self.name, "clip")
 
-    def picture(self, number: int) -> Picture:
+    def picture(self, number: int) -> ImageArray:
         """One frame, counted from 0: uint8 [height, width, 3]."""
         return images.read(self.frames[number])
 
-    def pictures(self) -> Iterator[Picture]:
+    def pictures(self) -> Iterator[ImageArray]:
         """All frames in order."""
         return (self.picture(number) for number in range(len(self.frames)))
 
@@ -91,7 +91,7 @@ class Clip:
 class Film(NamedTuple):
     """Frames that are not decoded yet."""
 
-    pictures: Iterator[Picture]
+    pictures: Iterator[ImageArray]
     fps: float
     total: int
     """How many there should be; 0 where nobody knows."""
@@ -192,7 +192,7 @@ def _sides(size: tuple[int, ...]) -> str:
     return f"{size[1]} × {size[0]}"
 
 
-def frame_jpeg(picture: Picture) -> bytes:
+def frame_jpeg(picture: ImageArray) -> bytes:
     """A frame as it is kept."""
     return jpeg(picture, JPEG_QUALITY, subsampling=0)
 
@@ -242,7 +242,7 @@ def _animation(path: Path, name: str, limits: Limits) -> Film:
     return Film(_animation_frames(image, total, name), max(1.0, 1000 / milliseconds), total)
 
 
-def _animation_frames(image: Image.Image, total: int, name: str) -> Iterator[Picture]:
+def _animation_frames(image: Image.Image, total: int, name: str) -> Iterator[ImageArray]:
     for number in range(total):
         with _or_damaged(f"{name} is damaged or cut short."):
             image.seek(number)
@@ -325,7 +325,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str, limits: Limits) -> Picture:
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str, limits: Limits) -> ImageArray:
     frame = Path(entry.filename).name
     with _or_damaged(f"{frame} in {name} is damaged."):
         content = archive.read(entry)  # no more than the size that the entry claims, which was checked

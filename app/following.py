@@ -15,8 +15,9 @@ from app.files import labels_png
 from app.limits import Limits
 from dino_model.predictor import AttentionPredictor
 from dino_model.resize import Resize, fed_size
-from segmentation.propagation import Labels, Picture, object_ids, propagate_frames, vanished_objects
-from segmentation.render import head_colors
+from segmentation.drawing import head_colors
+from segmentation.masks import ImageArray
+from segmentation.propagation import Labels, object_ids, propagate_frames, vanished_objects
 
 COLORS = head_colors(MAX_OBJECTS + 1)[1:]  # of objects; the first head's is the colour of fur and wood
 
@@ -67,12 +68,12 @@ class Following:
         """Labels of a frame that is done, uint8 [height, width]."""
         return np.array(Image.open(io.BytesIO(self.masks[number])))
 
-    def frames(self) -> Iterator[tuple[Picture, Labels]]:
-        """Pictures and labels of what is done now."""
+    def frames(self) -> Iterator[tuple[ImageArray, Labels]]:
+        """ImageArrays and labels of what is done now."""
         return ((self.clip.picture(number), self.labels(number)) for number in range(len(self.masks)))
 
 
-Look = Callable[[Sequence[Picture]], Tensor]
+Look = Callable[[Sequence[ImageArray]], Tensor]
 """Patch features of pictures of one size, float32 [pictures, rows, columns, D]."""
 
 

@@ -13,8 +13,8 @@ from app.engine import Encoding
 from app.errors import LabError
 from app.files import png
 from app.photos import Picture, Pictures, for_screen
-from segmentation import matching, render
-from segmentation.matching import Matches, Seen, Sides
+from segmentation import drawing, matching
+from segmentation.matching import ImageFeatures, Matches, Sides
 
 MOST_PINS = 8
 
@@ -31,7 +31,7 @@ class Half(NamedTuple):
 
     encoding: Encoding
     picture: Picture
-    seen: Seen
+    seen: ImageFeatures
 
 
 def look(encoding: Encoding, pictures: Pictures) -> Half:
@@ -45,7 +45,7 @@ def look(encoding: Encoding, pictures: Pictures) -> Half:
         raise LabError(
             "One of the photographs has no texture, every pixel has the same colour: choose another."
         )
-    return Half(encoding, picture, matching.look(encoding.predictor, picture))
+    return Half(encoding, picture, matching.image_features(encoding.predictor, picture))
 
 
 def directions(a: Half, b: Half) -> NDArray[np.float16]:
@@ -99,10 +99,10 @@ def lines_png(scene: Scene) -> bytes:
     found = [one[:most] for one in matching.in_pixels(scene.matches, scene.grids, sizes)]
     pins = matching.in_pixels(scene.pinned(), scene.grids, sizes)
     in_a, in_b = (np.concatenate(places) for places in zip(found, pins, strict=True))
-    colors = render.line_colors(in_a, sizes[0][0])
+    colors = drawing.line_colors(in_a, sizes[0][0])
     for row, pin in enumerate(scene.pins, start=len(found[0])):
         colors[row] = np.multiply(to_rgb(pin.color), 255).round()
-    return png(render.match_lines(*pictures, in_a, in_b, colors))
+    return png(drawing.match_lines(*pictures, in_a, in_b, colors))
 
 
 def matches_json(scene: Scene) -> bytes:
@@ -115,8 +115,8 @@ def matches_json(scene: Scene) -> bytes:
         "model": keys[0].model,
         "sizes": [key.size for key in keys],
         "ratio": scene.ratio,
-        "pins": matching.listed(scene.pinned(), *about),
-        "matches": matching.listed(scene.matches, *about),
+        "pins": matching.matches_as_json(scene.pinned(), *about),
+        "matches": matching.matches_as_json(scene.matches, *about),
     }
     return (json.dumps(told, indent=2) + "\n").encode()
 

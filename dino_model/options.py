@@ -68,11 +68,14 @@ class ModelOptions(ComputeOptions):
         """
         from dino_model.predictor import AttentionPredictor
 
+        if self.size < 1:
+            raise ValueError(f"--size is {self.size}; expected at least 1 pixel")
+        precision = self.chosen_precision(carries_labels=carries_labels)
         return AttentionPredictor(
             model or self.load(),
             size=self.size,
             resize=resize,
-            precision=self.chosen_precision(carries_labels=carries_labels),
+            precision=precision,
             device=self.device,
             std=std,
         )

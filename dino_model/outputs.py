@@ -135,6 +135,7 @@ class OutputFolder:
 
     Attributes:
         folder: The folder.
+        settings: What the results depend on, as JSON types.
         finished: Recorded values of the finished items by name, in their order.
     """
 
@@ -156,7 +157,7 @@ class OutputFolder:
         check_output_folder(folder, overwrite=overwrite, resume=resume)
         self.folder = folder
         self.finished: dict[str, Any] = {}
-        self._settings: dict[str, Any] = json.loads(json.dumps(settings))
+        self.settings: dict[str, Any] = json.loads(json.dumps(settings))
         self._inputs: dict[str, list[Any]] = {}
         self._files: dict[str, list[Any]] = {}
         self._contents: set[str] = set()
@@ -210,6 +211,12 @@ class OutputFolder:
         with (self.folder / FINISHED_ITEMS).open("a", encoding="utf-8") as log:
             log.write(self._line(name))
 
+    def clear(self) -> None:
+        """Remove all results, to start again."""
+        _remove(self.folder, self._contents)
+        self.finished, self._contents = {}, set()
+        self._write_provenance(finished=None)
+
     def finish(self) -> None:
         """Note in `provenance.json` that the results are complete."""
         self._write_provenance(finished=_now())
@@ -220,7 +227,7 @@ class OutputFolder:
     def _write_provenance(self, finished: str | None) -> None:
         write_provenance(
             self.folder / PROVENANCE,
-            self._settings,
+            self.settings,
             contents=sorted(self._contents),
             started=self._started,
             finished=finished,
@@ -228,7 +235,7 @@ class OutputFolder:
 
     def _continue(self, earlier: Mapping[str, Any]) -> None:
         """Take over the finished items of a run with the same settings."""
-        before, now = earlier["settings"], self._settings
+        before, now = earlier["settings"], self.settings
         changed = [key for key in {**now, **before} if before.get(key) != now.get(key)]
         if changed:
             key = changed[0]

@@ -16,7 +16,7 @@ from app.matching import MOST_PINS, Half, Pin, Scene
 from app.photos import clean_name, stem
 from app.routes.asking import Answer, file_named, owner_of, slow, unless_left
 from app.routes.encodings import Asked, known_file, told
-from segmentation.matching import SCALES, best_scale, listed, matches_between
+from segmentation.matching import SCALES, best_scale, matches_as_json, matches_between
 
 
 class Pair(Asked):
@@ -99,7 +99,7 @@ def routes(lab: Lab) -> APIRouter:
                 "scale": scale,
                 "scales": sorted(scaled),
                 "seen": told(best),
-                "matches": listed(matches, (a.encoding.grid, best.grid), sizes),
+                "matches": matches_as_json(matches, (a.encoding.grid, best.grid), sizes),
             }
 
         return await slow(request, job)

@@ -21,8 +21,8 @@ from app.routes.asking import Answer
 from app.routes.clips import limits_in_words
 from app.view import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLORS
 from dino_model import images, photographs
-from segmentation.export import palette
-from segmentation.render import color_table, head_colors
+from segmentation.drawing import color_table, head_colors
+from segmentation.labels import palette
 
 STATIC = Path(__file__).parents[1] / "static"
 SIZES = (224, 336, 480, 640)

@@ -17,7 +17,7 @@ from app.routes.asking import Answer, owner_of, slow
 from app.routes.clips import followed
 from app.routes.encodings import Asked, Looks, find
 from app.run_lengths import Encoded, mask_of
-from segmentation.export import coco_record
+from segmentation.coco import coco_record
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 from segmentation.propagation import resize_nearest
@@ -47,7 +47,7 @@ class Discover(Asked):
     """How objects are found without any label."""
 
     token: str
-    method: Literal["lost", "tokencut", "several"] = "tokencut"
+    method: Literal["lost", "tokencut", "maskcut"] = "tokencut"
     count: int = Field(3, ge=1, le=objects.MOST_OBJECTS, description="the most that several looks for")
     refined: bool = False
 

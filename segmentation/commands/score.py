@@ -1,8 +1,5 @@
-"""`python -m segmentation score`: J and F of anybody's masks, in place of the official DAVIS evaluator."""
+"""`python -m segmentation score`: J and F of predicted masks, in place of the official DAVIS evaluator."""
 
-import csv
-import io
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +8,11 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from dino_model.files import make_room, write_json, write_text
+from dino_model.files import make_room, write_json
 from dino_model.progress import progress
-from segmentation.davis import DavisError, open_davis, sequence_list
-from segmentation.scoring import (
+from segmentation.commands.common import write_csv
+from segmentation.datasets import DavisError, open_davis, sequence_list
+from segmentation.davis_eval import (
     Evaluation,
     Faults,
     MaskPairs,
@@ -103,10 +101,6 @@ class Score:
         return dataset.masks, dataset.sequences, self.binary or dataset.binary
 
 
-FRAMES_FOR_PROCESSES = 400
-"""From so many frames on, starting processes takes less time than they save."""
-
-
 def evaluate(
     pairs: Sequence[MaskPairs],
     faults: Faults,
@@ -125,10 +119,8 @@ def evaluate(
     Raises:
         ValueError: no sequence can be scored.
     """
-    frames = sum(len(one.files) for one in pairs)
-    processes = os.cpu_count() or 1 if frames >= FRAMES_FOR_PROCESSES else 1
     objects, left_out = [], {name: str(fault) for name, fault in faults.items()}
-    scored = score_sequences(pairs, task, binary=binary, processes=processes)
+    scored = score_sequences(pairs, task, binary=binary)
     for one, found in zip(pairs, progress(scored, "score", len(pairs)), strict=True):
         if isinstance(found, ValueError):
             left_out[one.sequence] = str(found)
@@ -167,10 +159,6 @@ def described(title: str, settings: Mapping[str, Any]) -> str:
 def write(evaluation: Evaluation, table_file: Path | None, json_file: Path | None) -> None:
     """The table as CSV and all figures as JSON, where a file is named."""
     if table_file is not None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, ("level", "name", *COLUMNS), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(evaluation.rows())
-        write_text(table_file, text.getvalue())
+        write_csv(table_file, ("level", "name", *COLUMNS), evaluation.rows())
     if json_file is not None:
         write_json(json_file, evaluation.as_json())

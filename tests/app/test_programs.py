@@ -121,7 +121,7 @@ def test_best_head_is_the_one_that_made_the_ground_truth(ask, token):
     assert (best["head"], best["jaccard"]) == ("2", 1)
 
 
-@pytest.mark.parametrize("method", ["lost", "tokencut", "several"])
+@pytest.mark.parametrize("method", ["lost", "tokencut", "maskcut"])
 @pytest.mark.parametrize("refined", [False, True])
 def test_discovered_objects_have_run_lengths_of_the_photographs_size(ask, token, method, refined):
     for found in ask("discover", token=token, method=method, refined=refined)["objects"]:

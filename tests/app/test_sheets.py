@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segmentation import render
+from segmentation import drawing
 from tests.app.conftest import MODEL
 
 
@@ -49,7 +49,7 @@ def test_sheet_grows_with_its_photographs_four_in_a_row(client, token):
 def test_name_however_long_is_one_short_line_on_the_sheet(client, encode, photo, monkeypatch):
     """Letters that do not fit are taken off one by one: a million of them would take the server for hours."""
     titles, token = [], encode(photo).key.token
-    monkeypatch.setattr(render, "caption", lambda picture, title, **_: titles.append(title) or picture)
+    monkeypatch.setattr(drawing, "caption", lambda picture, title, **_: titles.append(title) or picture)
     for name in ("a" * 10_000, "one\nline\0"):
         asked = {"pictures": [{"token": token, "name": name}]}
         assert client.post("/api/sheets/sheet.png", params=VIEW, json=asked).status_code == 200

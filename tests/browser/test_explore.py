@@ -12,8 +12,8 @@ from pycocotools import mask as coco_mask
 
 from dino_model import quantities
 from dino_model.predictor import AttentionPredictor
+from segmentation.drawing import overlay_heads
 from segmentation.masks import enlarge, keep_mass_of_maps
-from segmentation.render import overlay_heads
 
 
 @pytest.fixture(scope="module")

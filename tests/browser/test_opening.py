@@ -10,7 +10,7 @@ from PIL import Image
 
 from dino_model import photographs, quantities
 from dino_model.predictor import AttentionPredictor
-from segmentation.render import display_range
+from segmentation.drawing import display_range
 
 VIEWER = "document.querySelector('.explore').tab.viewer"
 

@@ -16,10 +16,9 @@ from scipy import ndimage
 from app import example_clips
 from dino_model.predictor import AttentionPredictor
 from segmentation.discovery import refine_edges
-from segmentation.frames import VideoFile
 from segmentation.masks import component_at, enlarge, keep_mass_of_maps
 from segmentation.propagation import propagate_frames
-from segmentation.video import VideoWriter
+from segmentation.video import VideoFile, VideoWriter
 
 FILM = "document.querySelector('.video').tab"
 

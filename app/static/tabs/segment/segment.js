@@ -23,7 +23,7 @@ const METHODS = /** @type {Record<string, [string, string]>} */ ({
   attention: ["Attention", "The patches that hold most of what [CLS] attends to."],
   lost: ["LOST", "Grown from the patch whose key resembles the fewest others."],
   tokencut: ["TokenCut", "The graph of similar keys, cut in two where it is thinnest."],
-  several: ["Several", "Cut, set the object aside, cut what is left."],
+  maskcut: ["MaskCut", "Cut, set the object aside, cut what is left."],
 });
 const CLS = 0; // its token
 const WHITE = [[255, 255, 255]]; // of what is drawn by hand
@@ -195,7 +195,7 @@ export default class Segmenter extends Tab {
   /** The way to find objects with nothing but what its result depends on, so that it is asked once. */
   get plain() {
     const { method } = this;
-    return method === "several" ? { method, count: Number(this.settings.count.value) } : { method };
+    return method === "maskcut" ? { method, count: Number(this.settings.count.value) } : { method };
   }
 
   /** What the server is to find for the stage; null where all follows from attention. */
@@ -279,7 +279,7 @@ export default class Segmenter extends Tab {
     if (method === "click") return this.brush.painting.labels ?? undefined;
     if (method === "attention") return masks.get(this.head);
     const { count } = this.settings;
-    return this.found.get(JSON.stringify(method === "several" ? { method, count: Number(count.value) } : { method }));
+    return this.found.get(JSON.stringify(method === "maskcut" ? { method, count: Number(count.value) } : { method }));
   }
 
   /** A stroke has ended, or the mask was changed otherwise. */
@@ -298,7 +298,7 @@ export default class Segmenter extends Tab {
     this.reveal(".lab-reach, [data-drawn]", byClick);
     this.reveal(".lab-refined, [data-download]", !byClick);
     this.reveal(".lab-heads, .lab-mass", this.method === "attention");
-    this.reveal(".lab-count", this.method === "several");
+    this.reveal(".lab-count", this.method === "maskcut");
     for (const button of this.findAll("[data-drawn]")) button.disabled = this.brush.painting.empty;
     this.find(".lab-undo").disabled = !this.brush.painting.past.length;
   }

@@ -4,39 +4,20 @@ The paper gives no code for its figure and leaves the protocol open; a snippet t
 settles part of it. What is left is explicit in `VocProtocol`.
 """
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple
-from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dino_model.quantities import lift
-from segmentation.labels import VOID, Labels, object_ids, read_labels
-from segmentation.masks import Box, Mask, RunLengths, best_head, enlarge, keep_mass_of_maps, rle
+from segmentation.datasets import Annotation, voc_class_name
+from segmentation.labels import VOID, Labels, object_ids
+from segmentation.masks import Mask, RunLengths, best_head, enlarge, keep_mass_of_maps, rle
 
 GroundTruth = Literal["class", "object", "foreground"]
 Void = Literal["union", "exclude"]
-
-CLASSES = (
-    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
-    *(
-        "diningtable",
-        "dog",
-        "horse",
-        "motorbike",
-        "person",
-        "pottedplant",
-        "sheep",
-        "sofa",
-        "train",
-        "tvmonitor",
-    ),
-)
-"""Name of label 1, 2, …, 20."""
 
 PAPER = {
     "ViT-S/16": {"random": 22.0, "supervised": 27.3, "DINO": 45.9},
@@ -52,19 +33,19 @@ class VocProtocol:
     mass: float = 0.6
     """Share of the attention that a mask keeps."""
     ground_truth: GroundTruth = "class"
-    """What a mask is compared with: each class of the picture, each object, or all of them as one."""
+    """What a mask is compared with: each class of the image, each object, or all of them as one."""
     void: Void = "union"
     """Whether unannotated pixels count as not of the object (union), or not at all (exclude)."""
     head: Literal["best", "mean"] | int = "best"
     """The best for each class or object (the ground truth chooses), the mean of all, or one by number."""
     resize: str = "squash"
-    """How pictures are brought to the model's size: squash, short-side or native."""
+    """How images are brought to the model's size: squash, short-side or native."""
     size: int = 480
     """Pixels, of both sides with squash, of the short side with short-side."""
     block: int = -1
     """Block whose [CLS] attention is taken; -1 is the last."""
     split: str = "val"
-    """List of pictures in ImageSets/Segmentation."""
+    """List of images in ImageSets/Segmentation."""
 
     def __str__(self) -> str:
         size = "own size" if self.resize == "native" else f"{self.resize} {self.size}"
@@ -72,25 +53,8 @@ class VocProtocol:
         return (
             f"{self.split}, ground truth {self.ground_truth}, void {self.void}, {self.mass:.0%} of the mass, "
             f"{head}, {size}, block {self.block}, masks enlarged by nearest, "
-            f"mean over each picture's regions, then over pictures"
+            f"mean over each image's regions, then over images"
         )
-
-
-class VocSample(NamedTuple):
-    """One picture of the list with its two annotations."""
-
-    name: str
-    picture: Path
-    classes: Path
-    objects: Path
-
-
-class Annotation(NamedTuple):
-    """Classes and objects per pixel, [height, width] each; void is a band around objects, and what is hard
-    to tell."""
-
-    classes: Labels
-    objects: Labels
 
 
 class Target(NamedTuple):
@@ -112,99 +76,22 @@ class TargetScore(NamedTuple):
     lift: float | None = None  # of the attention, all heads; None without attention, or too small for a patch
 
 
-class PictureScore(NamedTuple):
-    """The targets of one picture."""
+class ImageScore(NamedTuple):
+    """The targets of one image."""
 
     name: str
     targets: tuple[TargetScore, ...]
 
     @property
     def jaccard(self) -> float:
-        """Mean over the picture's targets, in [0, 1]."""
+        """Mean over the image's targets, in [0, 1]."""
         return float(np.mean([target.jaccard for target in self.targets]))
 
     @property
     def lift(self) -> float | None:
-        """Mean over the picture's targets that have one, at least 0."""
+        """Mean over the image's targets that have one, at least 0."""
         lifts = [target.lift for target in self.targets if target.lift is not None]
         return float(np.mean(lifts)) if lifts else None
-
-
-def find_year(root: Path, year: int = 2012) -> Path:
-    """The folder VOC<year> of a VOCdevkit.
-
-    Raises:
-        FileNotFoundError: `root` is no VOCdevkit; the message names a folder above or below that is one.
-    """
-    if _is_devkit(root, year):
-        return root / f"VOC{year}"
-    above = root.resolve().parents[:3]
-    below = sorted(path for depth in ("*", "*/*") for path in root.glob(depth) if path.is_dir())
-    right = next((path for path in (*above, *below) if _is_devkit(path, year)), None)
-    remedy = f"; {right} looks right" if right else "; pass the VOCdevkit that holds it"
-    raise FileNotFoundError(f"{root} holds no VOC{year}/JPEGImages{remedy}")
-
-
-def _is_devkit(folder: Path, year: int) -> bool:
-    return (folder / f"VOC{year}" / "JPEGImages").is_dir()
-
-
-def list_names(voc: Path, split: str, task: Literal["Segmentation", "Main"]) -> list[str]:
-    """Names of the pictures in ImageSets/<task>/<split>.txt.
-
-    Raises:
-        FileNotFoundError: no such list.
-        ValueError: an empty list.
-    """
-    listed = voc / "ImageSets" / task / f"{split}.txt"
-    if not listed.is_file():
-        there = ", ".join(sorted(path.stem for path in listed.parent.glob("*.txt"))) or "none"
-        raise FileNotFoundError(f"no list {listed}; lists there: {there}")
-    names = [line.split()[0] for line in listed.read_text().splitlines() if line.strip()]
-    if not names:
-        raise ValueError(f"{listed} names no picture")
-    return names
-
-
-def list_samples(root: Path, split: str = "val") -> list[VocSample]:
-    """Pictures and annotations of a split of VOC 2012 segmentation.
-
-    Raises:
-        FileNotFoundError: wrong root (see `find_year`), or a file of the list is missing: the first is named.
-    """
-    voc = find_year(root)
-    samples = [
-        VocSample(
-            name,
-            voc / "JPEGImages" / f"{name}.jpg",
-            voc / "SegmentationClass" / f"{name}.png",
-            voc / "SegmentationObject" / f"{name}.png",
-        )
-        for name in list_names(voc, split, "Segmentation")
-    ]
-    for sample in samples:
-        for path in sample[1:]:
-            if not path.is_file():
-                raise FileNotFoundError(f"{path} is missing, though {split}.txt names {sample.name}")
-    return samples
-
-
-def is_voc12_val(samples: Sequence[VocSample]) -> bool:
-    """Whether these are the 1,449 pictures of VOC 2012 val, judged by their number and names."""
-    return len(samples) == 1449 and all(re.fullmatch(r"20\d\d_\d{6}", sample.name) for sample in samples)
-
-
-def read_annotation(sample: VocSample, size: tuple[int, int]) -> Annotation:
-    """Both annotations of a picture of `size` (height, width).
-
-    Raises:
-        ValueError: unreadable, or of another size than the picture.
-    """
-    annotation = Annotation(read_labels(sample.classes), read_labels(sample.objects))
-    for path, labels in zip((sample.classes, sample.objects), annotation, strict=True):
-        if labels.shape != size:
-            raise ValueError(f"{path} is {labels.shape}, its picture {size} (height, width)")
-    return annotation
 
 
 def targets(annotation: Annotation, ground_truth: GroundTruth) -> tuple[list[Target], Mask]:
@@ -248,11 +135,11 @@ def head_maps(attention: NDArray[np.floating], head: Literal["best", "mean"] | i
 
 def score_masks(
     name: str, masks: dict[int, Mask], annotation: Annotation, ground_truth: GroundTruth, void: Void
-) -> PictureScore:
-    """The best of some masks for every target of a picture.
+) -> ImageScore:
+    """The best of some masks for every target of a image.
 
     Args:
-        name: of the picture.
+        name: of the image.
         masks: by head, each [height, width] of the annotation.
         annotation: the labels.
         ground_truth: see `VocProtocol`.
@@ -264,13 +151,13 @@ def score_masks(
     for region in regions:
         best, jaccard = best_head(stacked, region.mask, unannotated if void == "exclude" else None)
         scores.append(TargetScore(region.label, region.category, heads[best], jaccard, rle(stacked[best])))
-    return PictureScore(name, tuple(scores))
+    return ImageScore(name, tuple(scores))
 
 
 def score_attention(
     name: str, attention: NDArray[np.floating], annotation: Annotation, protocol: VocProtocol
-) -> PictureScore:
-    """`score_masks` for the attention maps of a picture, [heads, rows, columns], thresholded by the protocol.
+) -> ImageScore:
+    """`score_masks` for the attention maps of a image, [heads, rows, columns], thresholded by the protocol.
 
     Each target's lift is that of the mean over all heads, whichever heads the protocol makes masks of.
 
@@ -287,10 +174,10 @@ def score_attention(
         target._replace(lift=lift(attention, region.mask))
         for target, region in zip(score.targets, regions, strict=True)
     )
-    return PictureScore(name, tuple(lifted))
+    return ImageScore(name, tuple(lifted))
 
 
-def centred_box(size: tuple[int, int]) -> Mask:
+def centered_box(size: tuple[int, int]) -> Mask:
     """The baseline without a network: a box of half the height and width in the middle of (height, width)."""
     height, width = size
     mask = np.zeros(size, dtype=bool)
@@ -298,56 +185,31 @@ def centred_box(size: tuple[int, int]) -> Mask:
     return mask
 
 
-def mean_jaccard(scores: Iterable[PictureScore]) -> float:
-    """Mean over pictures in percent; pictures without a target do not count.
+def mean_jaccard(scores: Iterable[ImageScore]) -> float:
+    """Mean over images in percent; images without a target do not count.
 
     Raises:
-        ValueError: no picture has a target.
+        ValueError: no image has a target.
     """
     values = [score.jaccard for score in scores if score.targets]
     if not values:
-        raise ValueError("no picture has an annotated object, so there is nothing to score")
+        raise ValueError("no image has an annotated object, so there is nothing to score")
     return 100 * float(np.mean(values))
 
 
-def mean_lift(scores: Iterable[PictureScore]) -> float | None:
-    """Mean of the lifts of pictures that have one; None where none has, as without a model."""
+def mean_lift(scores: Iterable[ImageScore]) -> float | None:
+    """Mean of the lifts of images that have one; None where none has, as without a model."""
     lifts = [score.lift for score in scores if score.lift is not None]
     return float(np.mean(lifts)) if lifts else None
 
 
-def per_class(scores: Iterable[PictureScore]) -> dict[str, tuple[float, int]]:
+def per_class(scores: Iterable[ImageScore]) -> dict[str, tuple[float, int]]:
     """Mean over the targets of each class in percent, and how many there are; in the order of the labels."""
     values: dict[int, list[float]] = {}
     for score in scores:
         for target in score.targets:
             values.setdefault(target.category, []).append(target.jaccard)
     return {
-        class_name(label): (100 * float(np.mean(values[label])), len(values[label]))
+        voc_class_name(label): (100 * float(np.mean(values[label])), len(values[label]))
         for label in sorted(values)
     }
-
-
-def class_name(category: int) -> str:
-    """Name of a `Target`'s category: 0 is the foreground, and labels that VOC has not keep their number."""
-    if category == 0:
-        return "foreground"
-    return CLASSES[category - 1] if category <= len(CLASSES) else f"label {category}"
-
-
-def read_boxes(path: Path) -> list[Box]:
-    """Boxes of all objects in a VOC annotation file, difficult and truncated ones too, counted from 0.
-
-    Raises:
-        ValueError: no such annotation, or one without boxes that can be read.
-    """
-    try:
-        found = ElementTree.parse(path).getroot().findall("object/bndbox")
-        corners = [
-            [round(float(box.findtext(side, ""))) for side in ("xmin", "ymin", "xmax", "ymax")]
-            for box in found
-        ]
-    except (OSError, ElementTree.ParseError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as a VOC annotation: {error}") from error
-    # VOC counts pixels from 1 and its last pixel is inside; a Box counts from 0 and ends outside
-    return [Box(left - 1, top - 1, right, bottom) for left, top, right, bottom in corners]

@@ -1,6 +1,6 @@
-"""Pictures for people: heat maps, coloured heads, outlined masks, points, boxes, captions, contact sheets.
+"""Drawing: heat maps, colored heads, outlined masks, points, boxes, captions, contact sheets.
 
-Pictures go in and come out as uint8 RGB [height, width, 3]; maps lie on a patch grid and are enlarged here.
+Images are uint8 RGB [height, width, 3]; maps are on a patch grid and are enlarged here.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from dino_model.files import replacing
-from segmentation.masks import Box, Interpolation, Mask, enlarge, keep_mass_of_maps
+from segmentation.masks import Box, ImageArray, Interpolation, Mask, enlarge, keep_mass_of_maps
 
-Picture = NDArray[np.uint8]
-
-# The first eight are Okabe and Ito's seven and a violet; each further one is the colour of an 18-step RGB
-# cube, neither dark, pale nor grey, that lies farthest (CIEDE2000) from those before it, to normal,
+# The first eight are Okabe and Ito's seven and a violet; each further one is the color of an 18-step RGB
+# cube, neither dark, pale nor gray, that lies farthest (CIEDE2000) from those before it, to normal,
 # deuteranope and protanope eyes alike.
 _HEAD_COLORS = (
     (213, 94, 0), (86, 180, 233), (240, 228, 66), (0, 158, 115), (204, 121, 167), (140, 60, 255),
@@ -29,8 +27,8 @@ _HEAD_COLORS = (
 )  # fmt: skip
 
 
-WIDEST = 8  # times its height, of a picture on a sheet: one of 1 × 4000 pixels would take gigabytes
-BAND = 512  # rows that are drawn at once: whole photographs of 50 megapixels would take gigabytes
+WIDEST = 8  # times its height, of a image on a sheet: one of 1 × 4000 pixels would take gigabytes
+BAND = 512  # rows that are drawn at once: whole images of 50 megapixels would take gigabytes
 CAP = 98  # percentile of a map from which on all is shown alike, so that one hot patch does not dim the rest
 
 Scale = Literal["median", "capped", "full"]
@@ -38,7 +36,7 @@ Scale = Literal["median", "capped", "full"]
 
 
 def head_colors(count: int) -> NDArray[np.uint8]:
-    """One fixed RGB colour per head: [count, 3]. The first 24 are distinct; later ones start again."""
+    """One fixed RGB color per head: [count, 3]. The first 24 are distinct; later ones start again."""
     return np.array(
         [_HEAD_COLORS[head % len(_HEAD_COLORS)] for head in range(count)], dtype=np.uint8
     ).reshape(-1, 3)
@@ -51,14 +49,14 @@ def heat_map(
     colormap: str = "inferno",
     value_range: tuple[float, float] | None = None,
     interpolation: Interpolation = "nearest",
-) -> Picture:
-    """A map on the patch grid as a picture in false colours.
+) -> ImageArray:
+    """A map on the patch grid as a image in false colors.
 
     Args:
         values: [rows, columns].
-        size: height and width of the picture.
+        size: height and width of the image.
         colormap: a matplotlib name.
-        value_range: values shown by the first and last colour; by default the map's own least and greatest.
+        value_range: values shown by the first and last color; by default the map's own least and greatest.
             Give the same range to maps that are to be compared.
         interpolation: how the grid is enlarged.
 
@@ -76,31 +74,31 @@ def heat_map(
     return color_table(colormap)[(scaled * 255).round().astype(np.uint8)]
 
 
-def blend(picture: Picture, layer: Picture, opacity: float | NDArray[np.floating]) -> Picture:
-    """`layer` over `picture` with an opacity in [0, 1], one for all pixels or one each: [height, width]."""
+def blend(image: ImageArray, layer: ImageArray, opacity: float | NDArray[np.floating]) -> ImageArray:
+    """`layer` over `image` with an opacity in [0, 1], one for all pixels or one each: [height, width]."""
     alpha = np.asarray(opacity, dtype=np.float32)
-    alpha = np.broadcast_to(alpha[..., None] if alpha.ndim == 2 else alpha, (*picture.shape[:-1], 1))
-    blended = np.empty_like(picture)
-    for top in range(0, len(picture), BAND):
+    alpha = np.broadcast_to(alpha[..., None] if alpha.ndim == 2 else alpha, (*image.shape[:-1], 1))
+    blended = np.empty_like(image)
+    for top in range(0, len(image), BAND):
         band = slice(top, top + BAND)
-        blended[band] = np.rint(picture[band] * (1 - alpha[band]) + layer[band] * alpha[band])
+        blended[band] = np.rint(image[band] * (1 - alpha[band]) + layer[band] * alpha[band])
     return blended
 
 
 def overlay_heat(
-    picture: Picture,
+    image: ImageArray,
     values: NDArray[np.floating],
     *,
     opacity: float = 0.6,
     colormap: str = "inferno",
     value_range: tuple[float, float] | None = None,
     interpolation: Interpolation = "bilinear",
-) -> Picture:
-    """A map [rows, columns] in false colours over the picture it belongs to; arguments as `heat_map`."""
+) -> ImageArray:
+    """A map [rows, columns] in false colors over the image it belongs to; arguments as `heat_map`."""
     layer = heat_map(
-        values, picture.shape[:2], colormap=colormap, value_range=value_range, interpolation=interpolation
+        values, image.shape[:2], colormap=colormap, value_range=value_range, interpolation=interpolation
     )
-    return blend(picture, layer, opacity)
+    return blend(image, layer, opacity)
 
 
 def display_range(
@@ -110,13 +108,13 @@ def display_range(
 
     Args:
         values: one map, or several that are to be compared: any shape.
-        scale: see `Scale`; with "median", half of the picture recedes.
+        scale: see `Scale`; with "median", half of the image recedes.
         diverging: zero lies in the middle, and the range reaches as far below as above.
 
     Returns:
         Low and high; least and greatest value where these would be the same.
 
-    Source: docs/photographs.md compares scales by how much of what is shown lies on the object.
+    Source: docs/images.md compares scales by how much of what is shown lies on the object.
     """
     if diverging:
         size = np.abs(values)
@@ -142,29 +140,29 @@ def levels(
     return np.clip(enlarged, 0, 1, out=enlarged)
 
 
-def overlay_light(picture: Picture, shares: NDArray[np.floating], *, opacity: float = 0.8) -> Picture:
-    """What counts keeps its own colours, the rest recedes into the dark.
+def overlay_light(image: ImageArray, shares: NDArray[np.floating], *, opacity: float = 0.8) -> ImageArray:
+    """What counts keeps its own colors, the rest recedes into the dark.
 
     Args:
-        picture: [height, width, 3].
+        image: [height, width, 3].
         shares: how much each pixel counts, as `levels` gives it: [height, width].
         opacity: of the dark where nothing counts, in [0, 1].
     """
-    return blend(picture, np.zeros_like(picture), opacity * (1 - shares))
+    return blend(image, np.zeros_like(image), opacity * (1 - shares))
 
 
 def overlay_glow(
-    picture: Picture,
+    image: ImageArray,
     shares: NDArray[np.floating],
     *,
     opacity: float = 0.8,
     colormap: str = "inferno",
     diverging: bool = False,
-) -> Picture:
-    """A map in false colours over its picture in dimmed grey; the more it counts, the more opaque.
+) -> ImageArray:
+    """A map in false colors over its image in dimmed gray; the more it counts, the more opaque.
 
     Args:
-        picture: [height, width, 3].
+        image: [height, width, 3].
         shares: as `levels` gives them: [height, width].
         opacity: of what counts most, in [0, 1].
         colormap: a matplotlib name.
@@ -172,11 +170,11 @@ def overlay_glow(
     """
     weights = np.abs(2 * shares - 1) if diverging else shares
     layer = color_table(colormap)[(shares * 255).round().astype(np.uint8)]
-    return blend(_dimmed(picture), layer, opacity * weights)
+    return blend(_dimmed(image), layer, opacity * weights)
 
 
 def overlay_heads(
-    picture: Picture,
+    image: ImageArray,
     attention: NDArray[np.floating],
     *,
     heads: Sequence[int] | None = None,
@@ -184,17 +182,17 @@ def overlay_heads(
     kept: Mask | None = None,
     opacity: float = 0.75,
     interpolation: Interpolation = "bilinear",
-) -> Picture:
-    """Every head in its own colour over a grey, dimmed picture: where each looks, in one view.
+) -> ImageArray:
+    """Every head in its own color over a gray, dimmed image: where each looks, in one view.
 
-    A pixel takes the colour of the head that attends to it most, each head measured against its own strongest
-    patch; the stronger, the more opaque. Only patches within a head's kept mass are coloured.
+    A pixel takes the color of the head that attends to it most, each head measured against its own strongest
+    patch; the stronger, the more opaque. Only patches within a head's kept mass are colored.
 
     Args:
-        picture: [height, width, 3].
+        image: [height, width, 3].
         attention: [all heads, rows, columns].
-        heads: the heads to show; all by default. A head keeps its colour whichever others are shown.
-        mass: share of each head's attention that may be coloured, in (0, 1].
+        heads: the heads to show; all by default. A head keeps its color whichever others are shown.
+        mass: share of each head's attention that may be colored, in (0, 1].
         kept: the patches that may be, [all heads, rows, columns], where they are known already; `mass` then
             does not matter.
         opacity: of the strongest patches, in [0, 1].
@@ -203,52 +201,50 @@ def overlay_heads(
     Raises:
         ValueError: as `keep_mass`, or no head chosen.
 
-    Source: Fig. 3 of the paper, "Attention maps from multiple heads"; the colours are our own.
+    Source: Fig. 3 of the paper, "Attention maps from multiple heads"; the colors are our own.
     """
     chosen = list(range(len(attention))) if heads is None else list(heads)
     if not chosen:
         raise ValueError("no head chosen: pass at least one")
     maps = np.asarray(attention, dtype=np.float32)[chosen]
-    coloured = keep_mass_of_maps(maps, mass) if kept is None else kept[chosen]
+    colored = keep_mass_of_maps(maps, mass) if kept is None else kept[chosen]
     # The square root brings out the middle of the range: attention falls off steeply from its peak.
-    strengths = np.sqrt(np.where(coloured, maps, 0) / maps.max(axis=(1, 2), keepdims=True))
-    size, colors = (picture.shape[0], picture.shape[1]), head_colors(len(attention))[chosen]
+    strengths = np.sqrt(np.where(colored, maps, 0) / maps.max(axis=(1, 2), keepdims=True))
+    size, colors = (image.shape[0], image.shape[1]), head_colors(len(attention))[chosen]
     strongest = enlarge(strengths[0], size, interpolation)  # [height, width]
-    layer = np.broadcast_to(colors[0], picture.shape).copy()
+    layer = np.broadcast_to(colors[0], image.shape).copy()
     for strength, color in zip(strengths[1:], colors[1:], strict=True):  # all at once would take gigabytes
         enlarged = enlarge(strength, size, interpolation)
         layer[enlarged > strongest] = color
         np.maximum(strongest, enlarged, out=strongest)
-    return blend(_dimmed(picture), layer, opacity * strongest)
+    return blend(_dimmed(image), layer, opacity * strongest)
 
 
 def overlay_masks(
-    picture: Picture,
+    image: ImageArray,
     masks: Mask,
     *,
     colors: NDArray[np.uint8] | None = None,
     opacity: float = 0.45,
     contour: int = 2,
-) -> Picture:
-    """Masks over a picture, each tinted and outlined in its colour; later masks lie on top.
+) -> ImageArray:
+    """Masks over a image, each tinted and outlined in its color; later masks lie on top.
 
     Args:
-        picture: [height, width, 3].
+        image: [height, width, 3].
         masks: [height, width] or [masks, height, width].
-        colors: [masks, 3]; the head colours by default.
+        colors: [masks, 3]; the head colors by default.
         opacity: of the tint, in [0, 1].
         contour: width of the outline in pixels, 0 for none.
 
     Raises:
-        ValueError: masks and picture differ in size.
+        ValueError: masks and image differ in size.
     """
     masks = masks[None] if masks.ndim == 2 else masks
-    if masks.shape[1:] != picture.shape[:2]:
-        raise ValueError(
-            f"masks are {masks.shape[1:]}, the picture {picture.shape[:2]}: enlarge the masks first"
-        )
+    if masks.shape[1:] != image.shape[:2]:
+        raise ValueError(f"masks are {masks.shape[1:]}, the image {image.shape[:2]}: enlarge the masks first")
     colors = head_colors(len(masks)) if colors is None else colors
-    result = picture.copy()
+    result = image.copy()
     for mask, color in zip(masks, colors, strict=True):
         result[mask] = blend(result[mask], np.broadcast_to(color, (int(mask.sum()), 3)), opacity)
     for mask, color in zip(masks, colors, strict=True):
@@ -256,21 +252,23 @@ def overlay_masks(
     return result
 
 
-def draw_point(picture: Picture, y: int, x: int, color: Sequence[int] = (255, 255, 255)) -> Picture:
+def draw_point(image: ImageArray, y: int, x: int, color: Sequence[int] = (255, 255, 255)) -> ImageArray:
     """A ring and a dot at one pixel, edged in black so that they show on any ground."""
-    result = picture.copy()
-    radius = max(4, min(picture.shape[:2]) // 50)
+    result = image.copy()
+    radius = max(4, min(image.shape[:2]) // 50)
     for shade, extra in (((0, 0, 0), 2), (tuple(int(part) for part in color), 0)):
         cv2.circle(result, (x, y), radius, shade, thickness=max(2, radius // 3) + extra, lineType=cv2.LINE_AA)
         cv2.circle(result, (x, y), 1 + extra // 2, shade, thickness=-1, lineType=cv2.LINE_AA)
     return result
 
 
-def draw_boxes(picture: Picture, boxes: Sequence[Box], colors: NDArray[np.uint8] | None = None) -> Picture:
-    """Boxes in their colours [boxes, 3] (the head colours by default), edged in black."""
-    result = picture.copy()
+def draw_boxes(
+    image: ImageArray, boxes: Sequence[Box], colors: NDArray[np.uint8] | None = None
+) -> ImageArray:
+    """Boxes in their colors [boxes, 3] (the head colors by default), edged in black."""
+    result = image.copy()
     colors = head_colors(len(boxes)) if colors is None else colors
-    width = max(2, min(picture.shape[:2]) // 150)
+    width = max(2, min(image.shape[:2]) // 150)
     for box, color in zip(boxes, colors, strict=True):
         corners = (box.left, box.top), (box.right - 1, box.bottom - 1)
         cv2.rectangle(result, *corners, (0, 0, 0), width + 2)
@@ -278,8 +276,8 @@ def draw_boxes(picture: Picture, boxes: Sequence[Box], colors: NDArray[np.uint8]
     return result
 
 
-def legend(entries: Sequence[tuple[str, Sequence[int]]], width: int, text_size: int = 16) -> Picture:
-    """A white strip of coloured squares with their names, broken into lines that fit: [height, width, 3]."""
+def legend(entries: Sequence[tuple[str, Sequence[int]]], width: int, text_size: int = 16) -> ImageArray:
+    """A white strip of colored squares with their names, broken into lines that fit: [height, width, 3]."""
     font, pad = ImageFont.load_default(text_size), text_size // 2
     places, x, y = [], pad, pad
     for text, _ in entries:
@@ -304,14 +302,14 @@ def color_bar(
     *,
     capped: bool = True,
     percent: bool = False,
-) -> Picture:
-    """A white strip with the colours of a map between the values that they begin and end with.
+) -> ImageArray:
+    """A white strip with the colors of a map between the values that they begin and end with.
 
     Args:
         colormap: a matplotlib name.
         value_range: as `display_range` gives it.
         width: of the strip, in pixels; words that do not fit are cut.
-        capped: values beyond the range have the colours of its ends.
+        capped: values beyond the range have the colors of its ends.
         percent: the values are shares.
 
     Returns:
@@ -331,19 +329,19 @@ def color_bar(
     return np.array(strip)
 
 
-def color_table(colormap: str) -> Picture:
-    """The 256 colours of a matplotlib colour map: [256, 3]."""
+def color_table(colormap: str) -> ImageArray:
+    """The 256 colors of a matplotlib color map: [256, 3]."""
     return (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
 
 
-def with_legend(picture: Picture, entries: Sequence[tuple[str, Sequence[int]]]) -> Picture:
-    """The picture over its `legend`."""
-    return stack([picture, legend(entries, picture.shape[1])])
+def with_legend(image: ImageArray, entries: Sequence[tuple[str, Sequence[int]]]) -> ImageArray:
+    """The image over its `legend`."""
+    return stack([image, legend(entries, image.shape[1])])
 
 
-def caption(picture: Picture, text: str, text_size: int = 16) -> Picture:
-    """The picture under a white strip with a line of text, cut with an ellipsis where it does not fit."""
-    font, width = ImageFont.load_default(text_size), picture.shape[1]
+def caption(image: ImageArray, text: str, text_size: int = 16) -> ImageArray:
+    """The image under a white strip with a line of text, cut with an ellipsis where it does not fit."""
+    font, width = ImageFont.load_default(text_size), image.shape[1]
     shown = text
     while shown and font.getlength(shown) > width - text_size // 2:
         shown = shown.removesuffix("…")[:-1] + "…" if len(shown) > 1 else ""
@@ -351,48 +349,48 @@ def caption(picture: Picture, text: str, text_size: int = 16) -> Picture:
     ImageDraw.Draw(strip).text(
         (text_size // 4, text_size * 3 // 4), shown, fill="black", font=font, anchor="lm"
     )
-    return np.concatenate([np.array(strip), picture])
+    return np.concatenate([np.array(strip), image])
 
 
-def stack(pictures: Sequence[Picture], gap: int = 0) -> Picture:
-    """Pictures one under the other on white, as wide as the widest."""
-    width = max(picture.shape[1] for picture in pictures)
-    padded = [_padded(picture, picture.shape[0] + gap, width) for picture in pictures[:-1]]
-    return np.concatenate([*padded, _padded(pictures[-1], pictures[-1].shape[0], width)])
+def stack(images: Sequence[ImageArray], gap: int = 0) -> ImageArray:
+    """ImageArrays one under the other on white, as wide as the widest."""
+    width = max(image.shape[1] for image in images)
+    padded = [_padded(image, image.shape[0] + gap, width) for image in images[:-1]]
+    return np.concatenate([*padded, _padded(images[-1], images[-1].shape[0], width)])
 
 
-def side_by_side(*pictures: Picture, gap: int = 8) -> Picture:
-    """Pictures in a row on white, each as it is, top edges level."""
-    height = max(picture.shape[0] for picture in pictures)
-    wide = [_padded(picture, height, picture.shape[1] + gap) for picture in pictures[:-1]]
-    return np.concatenate([*wide, _padded(pictures[-1], height, pictures[-1].shape[1])], axis=1)
+def side_by_side(*images: ImageArray, gap: int = 8) -> ImageArray:
+    """ImageArrays in a row on white, each as it is, top edges level."""
+    height = max(image.shape[0] for image in images)
+    wide = [_padded(image, height, image.shape[1] + gap) for image in images[:-1]]
+    return np.concatenate([*wide, _padded(images[-1], height, images[-1].shape[1])], axis=1)
 
 
-def color_map(colors: NDArray[np.floating], size: tuple[int, int]) -> Picture:
-    """Colours of patches [rows, columns, 3], 0 to 1, as a picture of height × width."""
+def color_map(colors: NDArray[np.floating], size: tuple[int, int]) -> ImageArray:
+    """Colors of patches [rows, columns, 3], 0 to 1, as a image of height × width."""
     return np.stack(
         [(enlarge(one, size) * 255).round().astype(np.uint8) for one in np.moveaxis(colors, -1, 0)], -1
     )
 
 
 def line_colors(in_a: NDArray[np.floating], height: int) -> NDArray[np.uint8]:
-    """A colour for each match, by how far down in A it starts, a picture of this height: [matches, 3]."""
+    """A color for each match, by how far down in A it starts, a image of this height: [matches, 3]."""
     hues: NDArray[np.uint8] = matplotlib.colormaps["turbo"](in_a[:, 0] / height, bytes=True)[:, :3]
     return hues
 
 
 def match_lines(
-    a: Picture,
-    b: Picture,
+    a: ImageArray,
+    b: ImageArray,
     in_a: NDArray[np.floating],
     in_b: NDArray[np.floating],
     colors: NDArray[np.uint8],
     gap: int = 8,
-) -> Picture:
-    """Two pictures side by side and a line for each match.
+) -> ImageArray:
+    """Two images side by side and a line for each match.
 
     Args:
-        a, b: pictures of any sizes.
+        a, b: images of any sizes.
         in_a, in_b: y and x of the matches [matches, 2], in pixels.
         colors: of the lines [matches, 3], such as `line_colors`.
     """
@@ -409,7 +407,7 @@ def match_lines(
 
 
 def attention_sheet(
-    picture: Picture,
+    image: ImageArray,
     attention: NDArray[np.floating],
     kept: Mask,
     point: tuple[int, int] | None = None,
@@ -417,24 +415,24 @@ def attention_sheet(
     point_kept: Mask | None = None,
     *,
     height: int = 200,
-) -> Picture:
-    """All heads of one picture on a sheet: coloured heads, heat maps, masks, and the attention of a point.
+) -> ImageArray:
+    """All heads of one image on a sheet: colored heads, heat maps, masks, and the attention of a point.
 
     Args:
-        picture: [height, width, 3].
+        image: [height, width, 3].
         attention: of [CLS]: [heads, rows, columns].
         kept: patches of each head's mask: [heads, rows, columns].
         point: y and x of a pixel, drawn where its attention is shown.
         point_attention, point_kept: of that point: [heads, rows, columns].
-        height: of each picture on the sheet, in pixels.
+        height: of each image on the sheet, in pixels.
     """
-    small = _fitting(picture, height)
+    small = _fitting(image, height)
     size = (small.shape[0], small.shape[1])
     masks = enlarge(kept, size)
     colors = head_colors(len(attention))
-    coloured = overlay_heads(small, attention, kept=kept)
+    colored = overlay_heads(small, attention, kept=kept)
     rows = [
-        [("picture", small), ("all heads", coloured)],
+        [("image", small), ("all heads", colored)],
         [(f"head {head}", heat_map(values, size)) for head, values in enumerate(attention)],
         [
             (
@@ -445,56 +443,62 @@ def attention_sheet(
         ],
     ]
     if point is not None and point_attention is not None:
-        y, x = (at * new // old for at, new, old in zip(point, size, picture.shape[:2], strict=True))
-        coloured = overlay_heads(small, point_attention, kept=point_kept)
+        y, x = (at * new // old for at, new, old in zip(point, size, image.shape[:2], strict=True))
+        colored = overlay_heads(small, point_attention, kept=point_kept)
         heats = [overlay_heat(small, values) for values in point_attention]
-        rows[0].append((f"point y={point[0]}, x={point[1]}", draw_point(coloured, y, x)))
+        rows[0].append((f"point y={point[0]}, x={point[1]}", draw_point(colored, y, x)))
         rows.append([(f"point, head {head}", draw_point(heat, y, x)) for head, heat in enumerate(heats)])
     return contact_sheet(rows, height=height)
 
 
 def contact_sheet(
-    rows: Sequence[Sequence[tuple[str, Picture]]], *, height: int = 160, gap: int = 8
-) -> Picture:
-    """Rows of titled pictures on one white sheet, each shrunk or enlarged to the same height.
+    rows: Sequence[Sequence[tuple[str, ImageArray]]], *, height: int = 160, gap: int = 8
+) -> ImageArray:
+    """Rows of titled images on one white sheet, each shrunk or enlarged to the same height.
 
     Args:
-        rows: each a sequence of (title, picture [any height, any width, 3]).
-        height: of every picture, in pixels; one that would be wider than `WIDEST` times that is less high.
-        gap: white space around pictures, in pixels.
+        rows: each a sequence of (title, image [any height, any width, 3]).
+        height: of every image, in pixels; one that would be wider than `WIDEST` times that is less high.
+        gap: white space around images, in pixels.
 
     Raises:
-        ValueError: no picture at all.
+        ValueError: no image at all.
     """
     lines = []
     for row in rows:
-        cells = [caption(_on_white(picture, height), title, text_size=14) for title, picture in row]
+        cells = [caption(_on_white(image, height), title, text_size=14) for title, image in row]
         if cells:
             padded = [_padded(cell, cell.shape[0], cell.shape[1] + gap) for cell in cells]
             lines.append(np.concatenate(padded, axis=1))
     if not lines:
-        raise ValueError("a contact sheet needs at least one picture")
+        raise ValueError("a contact sheet needs at least one image")
     sheet = stack(lines, gap)
     return np.pad(sheet, ((gap, gap), (gap, 0), (0, 0)), constant_values=255)
 
 
-def save_picture(path: Path, picture: Picture) -> None:
-    """Write a picture [height, width, 3] as PNG or JPEG, as its suffix says, whole or not at all.
+def check_suffix(path: Path) -> str:
+    """Return the Pillow format of an image file name.
 
     Raises:
-        ValueError: another suffix.
+        ValueError: Not .png, .jpg or .jpeg.
     """
     format_name = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}.get(path.suffix.lower())
     if format_name is None:
-        raise ValueError(f"{path} is no name for a picture: expected a .png or .jpg file")
-    with replacing(path) as beside:
-        Image.fromarray(np.ascontiguousarray(picture)).save(beside, format=format_name, quality=88)
+        raise ValueError(f"{path} is not the name of an image; expected a .png or .jpg file")
+    return format_name
 
 
-def save_png(path: Path, picture: Picture) -> None:
-    """Write a picture [height, width, 3] or a grey one [height, width] as PNG, whole or not at all."""
+def save_image(path: Path, image: ImageArray) -> None:
+    """Write an image [height, width, 3] as PNG or JPEG, as its suffix says, whole or not at all."""
+    format_name = check_suffix(path)
     with replacing(path) as beside:
-        Image.fromarray(np.ascontiguousarray(picture)).save(beside, format="PNG")
+        Image.fromarray(np.ascontiguousarray(image)).save(beside, format=format_name, quality=88)
+
+
+def save_png(path: Path, image: ImageArray) -> None:
+    """Write a image [height, width, 3] or a gray one [height, width] as PNG, whole or not at all."""
+    with replacing(path) as beside:
+        Image.fromarray(np.ascontiguousarray(image)).save(beside, format="PNG")
 
 
 def _to_unit(values: NDArray[Any], value_range: tuple[float, float] | None) -> NDArray[np.float32]:
@@ -504,38 +508,38 @@ def _to_unit(values: NDArray[Any], value_range: tuple[float, float] | None) -> N
     return scaled.clip(0, 1).astype(np.float32)
 
 
-def _dimmed(picture: Picture) -> Picture:
-    """The picture in grey, at half its brightness, so that colours laid over it carry the meaning."""
-    dimmed = np.empty_like(picture)
-    for top in range(0, len(picture), BAND):
+def _dimmed(image: ImageArray) -> ImageArray:
+    """The image in gray, at half its brightness, so that colors laid over it carry the meaning."""
+    dimmed = np.empty_like(image)
+    for top in range(0, len(image), BAND):
         band = slice(top, top + BAND)
-        dimmed[band] = np.rint(picture[band] @ np.array([0.299, 0.587, 0.114]) * 0.5)[..., None]
+        dimmed[band] = np.rint(image[band] @ np.array([0.299, 0.587, 0.114]) * 0.5)[..., None]
     return dimmed
 
 
-def _draw_contour(picture: Picture, mask: Mask, color: NDArray[np.uint8], width: int) -> None:
-    """Outline a mask in place: its colour, with a thin dark line outside it."""
+def _draw_contour(image: ImageArray, mask: Mask, color: NDArray[np.uint8], width: int) -> None:
+    """Outline a mask in place: its color, with a thin dark line outside it."""
     if width == 0:
         return
     lines, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
-    cv2.drawContours(picture, lines, -1, (0, 0, 0), width + 2)
-    cv2.drawContours(picture, lines, -1, tuple(int(part) for part in color), width)
+    cv2.drawContours(image, lines, -1, (0, 0, 0), width + 2)
+    cv2.drawContours(image, lines, -1, tuple(int(part) for part in color), width)
 
 
-def _fitting(picture: Picture, height: int) -> Picture:
-    """The picture at this height, or where that made it wider than `WIDEST` times as much, at that width."""
-    scale = min(height / picture.shape[0], WIDEST * height / picture.shape[1])
-    rows, columns = (max(1, round(side * scale)) for side in picture.shape[:2])
+def _fitting(image: ImageArray, height: int) -> ImageArray:
+    """The image at this height, or where that made it wider than `WIDEST` times as much, at that width."""
+    scale = min(height / image.shape[0], WIDEST * height / image.shape[1])
+    rows, columns = (max(1, round(side * scale)) for side in image.shape[:2])
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-    return np.asarray(cv2.resize(picture, (columns, rows), interpolation=method), dtype=np.uint8)
+    return np.asarray(cv2.resize(image, (columns, rows), interpolation=method), dtype=np.uint8)
 
 
-def _on_white(picture: Picture, height: int) -> Picture:
+def _on_white(image: ImageArray, height: int) -> ImageArray:
     """The same, on white where it is less high."""
-    fitting = _fitting(picture, height)
+    fitting = _fitting(image, height)
     return _padded(fitting, height, fitting.shape[1])
 
 
-def _padded(picture: Picture, height: int, width: int) -> Picture:
-    missing = ((0, height - picture.shape[0]), (0, width - picture.shape[1]), (0, 0))
-    return np.pad(picture, missing, constant_values=255)
+def _padded(image: ImageArray, height: int, width: int) -> ImageArray:
+    missing = ((0, height - image.shape[0]), (0, width - image.shape[1]), (0, 0))
+    return np.pad(image, missing, constant_values=255)

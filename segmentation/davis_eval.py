@@ -1,24 +1,20 @@
-"""Scores of anybody's predicted masks against ground truth: a stand-alone replacement of the DAVIS evaluator.
+"""DAVIS scores of predicted masks against ground truth, in place of the official evaluator.
 
-Protocol (docs/segmentation.md, "Scores: J and F"): objects are those of the first mask of a sequence.
-Semi-supervised, the first and last frame are not scored and label 255 is background. Unsupervised, every
-frame is scored, 255 counts neither way, and proposals are matched to objects. Figures are means over objects,
+Protocol (docs/segmentation.md, "Scores: J and F"): the objects are those of the first mask of a sequence.
+Semi-supervised: the first and last frame are not scored, and label 255 is background. Unsupervised: every
+frame is scored, label 255 is excluded, and proposals are matched to objects. Scores are means over objects,
 not over sequences.
 
-Where this differs from the official evaluator (davis2017-evaluation), on purpose: decay is right from 256
-scored frames on; an id that the first mask skips is not scored as a perfectly empty object; unsupervised rows
-carry the name of the object, not of the proposal; nothing is read back from an earlier run.
+Intended differences from the official evaluator (davis2017-evaluation): decay is right from 256 scored frames
+on; an id that the first mask skips is not scored as an empty object; unsupervised rows carry the name of the
+object, not of the proposal; no earlier results are read back.
 """
 
-import multiprocessing
 import os
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -26,14 +22,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentation.davis import DavisError
-from segmentation.frames import VideoError, frame_files
+from segmentation.datasets import DavisError, VideoError, frame_files
 from segmentation.labels import VOID, LabelError, Labels, object_ids, read_labels
 from segmentation.metrics import (
     Contour,
     Mask,
     Scores,
-    Statistics,
     contour_match,
     contour_radius,
     jaccard,
@@ -44,10 +38,10 @@ from segmentation.metrics import (
 Task = Literal["semi-supervised", "unsupervised"]
 
 MAX_THREADS = 4
-"""Sequences that are scored side by side: more gain little and hold more frames."""
+"""Sequences scored in parallel. More threads gain little and hold more frames."""
 
 MAX_PROPOSALS = 20
-"""Most objects that an unsupervised method may propose in one sequence."""
+"""Largest number of proposals per sequence in the unsupervised protocol."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +61,15 @@ class ObjectScores:
     @cached_property
     def statistics(self) -> dict[str, float]:
         """Mean, recall and decay of J and F."""
-        return _named(statistics(self.J), statistics(self.F))
+        return {
+            f"{letter}_{name}": value
+            for letter, values in (("J", self.J), ("F", self.F))
+            for name, value in statistics(values)._asdict().items()
+        }
 
     def as_json(self) -> dict[str, Any]:
         """Scores per frame and their statistics."""
         return {"J": self.J.tolist(), "F": self.F.tolist(), **self.statistics}
-
-
-def _named(region: Statistics, boundary: Statistics) -> dict[str, float]:
-    return {
-        f"{letter}_{figure}": getattr(values, figure)
-        for letter, values in (("J", region), ("F", boundary))
-        for figure in ("mean", "recall", "decay")
-    }
 
 
 @dataclass(frozen=True)
@@ -164,40 +154,34 @@ def score_proposals(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[in
     from scipy.optimize import linear_sum_assignment  # slow to import, and only needed here
 
     found = [_pair_scores(prediction, truth, labels) for prediction, truth in frames]
-    proposals = set().union(*found) - {_NOTHING}
+    proposals = set().union(*found) - {_EMPTY}
     # Empty ones are added, so that every object has a partner.
-    padded = [*sorted(proposals), *[_NOTHING] * (len(labels) - len(proposals))]
-    scores = np.array([[one.get(label, one[_NOTHING]) for label in padded] for one in found])
+    padded = [*sorted(proposals), *[_EMPTY] * (len(labels) - len(proposals))]
+    scores = np.array([[one.get(label, one[_EMPTY]) for label in padded] for one in found])
     rows, columns = linear_sum_assignment(-scores.mean((0, 2)))  # of [frames, proposals, J and F, objects]
     matched = scores[:, rows[np.argsort(columns)], :, np.sort(columns)]  # [objects, frames, J and F]
     return matched[..., 0], matched[..., 1]
 
 
-_NOTHING = 256  # a label in no uint8 mask
+_EMPTY = 256  # label of an empty proposal; no uint8 mask has it
 
 
 def _pair_scores(prediction: Labels, truth: Labels, labels: Sequence[int]) -> dict[int, NDArray[np.float64]]:
-    """J and F [2, objects] of every proposal in one frame, and of an empty one, with every object."""
-    counted = truth != VOID
+    """J and F [2, objects] of every proposal of one frame, and of an empty one, with every object."""
     radius = contour_radius(truth.shape[0], truth.shape[1])
-    objects = [_Traced.of(truth == label, radius) for label in labels]
+    counted = truth != VOID
+
+    def traced(mask: Mask) -> tuple[Mask, Contour]:
+        return mask, trace(mask, radius)
+
+    objects = [traced(truth == label) for label in labels]
     scores = {}
-    for label in (_NOTHING, *sorted(_labels_in(prediction) - {0})):
-        ours = _Traced.of((prediction == label) & counted, radius)
-        region = [float(jaccard(ours.mask, true.mask)) for true in objects]
-        boundary = [contour_match(ours.contour, true.contour) for true in objects]
+    for label in (_EMPTY, *sorted(_labels_in(prediction) - {0})):
+        mask, contour = traced((prediction == label) & counted)
+        region = [float(jaccard(mask, true_mask)) for true_mask, _ in objects]
+        boundary = [contour_match(contour, true_contour) for _, true_contour in objects]
         scores[label] = np.array([region, boundary])
     return scores
-
-
-@dataclass(frozen=True)
-class _Traced:
-    mask: Mask
-    contour: Contour
-
-    @classmethod
-    def of(cls, mask: Mask, radius: int) -> "_Traced":
-        return cls(mask, trace(mask, radius))
 
 
 def score_folders(
@@ -208,7 +192,6 @@ def score_folders(
     sequences: Sequence[str] = (),
     binary: bool = False,
     allow_gaps: bool = False,
-    processes: int = 1,
 ) -> Evaluation:
     """Scores of a folder of predicted masks against a folder of true ones.
 
@@ -219,7 +202,6 @@ def score_folders(
         sequences: only these; all of the ground truth when empty.
         binary: every label but 0 is object 1 (DAVIS-2016).
         allow_gaps: let frame numbers of the ground truth jump.
-        processes: see `score_sequences`.
 
     Raises:
         DavisError, LabelError: a folder or mask that is missing, unreadable or of another size, or a label
@@ -229,7 +211,7 @@ def score_folders(
     for fault in faults.values():
         raise fault
     objects: list[ObjectScores] = []
-    for scored in score_sequences(pairs, task, binary=binary, processes=processes):
+    for scored in score_sequences(pairs, task, binary=binary):
         if isinstance(scored, ValueError):
             raise scored
         objects += scored
@@ -265,7 +247,7 @@ class MissingPredictions(DavisError):
 
 
 Faults = dict[str, ValueError]
-"""What keeps sequences from being scored, by their names."""
+"""Errors of sequences that cannot be scored, by name."""
 
 
 def pair_masks(
@@ -322,39 +304,20 @@ def _pair(ground_truth: Path, predictions: Path, task: Task, allow_gaps: bool) -
 
 
 def score_sequences(
-    pairs: Sequence[MaskPairs], task: Task, *, binary: bool = False, processes: int = 1
+    pairs: Sequence[MaskPairs], task: Task, *, binary: bool = False
 ) -> Iterator[list[ObjectScores] | ValueError]:
-    """Scores of one sequence after the other, or what keeps one from being scored.
+    """Score sequences in parallel threads; arguments as `score_folders`.
 
-    Args:
-        pairs, task, binary: as `score_folders`.
-        processes: how many to share the sequences among; only worth it for many frames. The program that asks
-            for more than one must be safe to import, as `multiprocessing` says.
+    Yields:
+        For each sequence in order its scores, or the error that prevents them.
     """
-    score = partial(_score_or_fault, task=task, binary=binary)
-    if processes < 2 or len(pairs) < 2:
-        # Threads: decoding and counting happen outside of Python. Each holds a frame or two.
-        with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as threads:
-            yield from threads.map(score, pairs)
-        return
-    with ProcessPoolExecutor(min(processes, len(pairs)), _context(), initializer=_alone) as pool:
-        yield from pool.map(score, pairs)
+    score = partial(_score_or_error, task=task, binary=binary)
+    # Decoding and counting release the interpreter lock. Each thread holds a frame or two.
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as threads:
+        yield from threads.map(score, pairs)
 
 
-def _context() -> BaseContext:
-    """How processes start: by a fork, at once, where nothing else runs in this one; else anew, in a second.
-
-    A fork copies locks that other threads hold, and those of PyTorch's.
-    """
-    alone = threading.active_count() == 1 and "torch" not in sys.modules
-    return multiprocessing.get_context("fork" if alone and sys.platform == "linux" else "spawn")
-
-
-def _alone() -> None:
-    cv2.setNumThreads(1)  # the processes share the cores already
-
-
-def _score_or_fault(pairs: MaskPairs, task: Task, binary: bool) -> list[ObjectScores] | ValueError:
+def _score_or_error(pairs: MaskPairs, task: Task, binary: bool) -> list[ObjectScores] | ValueError:
     try:
         return score_sequence(pairs, task, binary=binary)
     except (DavisError, LabelError, VideoError) as error:

@@ -1,6 +1,7 @@
 """Scores of mask folders, judged by an evaluator that holds whole sequences as arrays."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from itertools import permutations
@@ -12,15 +13,14 @@ import pytest
 
 from benchmarks.score import contour_accuracy as plain_contour_accuracy
 from benchmarks.score import region_similarity as plain_region_similarity
-from segmentation import scoring
+from segmentation import davis_eval
 from segmentation.__main__ import main
 from segmentation.commands.score import Score
-from segmentation.davis import DavisError
-from segmentation.export import write_mask_png
-from segmentation.frames import VideoError
-from segmentation.labels import LabelError, read_labels
+from segmentation.datasets import DavisError
+from segmentation.davis_eval import Task, score_folders
+from segmentation.labels import LabelError, read_labels, write_mask_png
 from segmentation.metrics import contour_accuracy, jaccard
-from segmentation.scoring import Task, score_folders
+from segmentation.video import VideoError
 
 Write = Callable[[str, Sequence[np.ndarray]], Path]
 
@@ -197,7 +197,7 @@ def test_every_mask_is_read_once_but_the_first_of_the_truth(
         read.append(path)
         return read_labels(path, binary=binary)
 
-    monkeypatch.setattr(scoring, "read_labels", spy)
+    monkeypatch.setattr(davis_eval, "read_labels", spy)
     truth, guess = write("truth/a", boxes(5)), write("guess/a", boxes(5))
     score_folders(truth, guess, task=task)
     first = truth / "a" / "00000.png"
@@ -335,11 +335,7 @@ def test_a_part_of_the_ground_truth_is_scored_by_list_split_or_request(write: Wr
         Score(truth, guess, listed=tmp_path / "none.txt").run()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_one_broken_sequence_does_not_stop_the_others(
-    write: Write, tmp_path: Path, processes: int, monkeypatch, capsys
-):
-    monkeypatch.setattr("segmentation.commands.score.FRAMES_FOR_PROCESSES", 0 if processes > 1 else 1000)
+def test_one_broken_sequence_does_not_stop_the_others(write: Write, tmp_path: Path, capsys):
     for name in ("fine", "gap", "nothing", "damaged"):
         masks = boxes(5) if name != "nothing" else [mask * 0 for mask in boxes(5)]
         truth, guess = write(f"truth/{name}", masks), write(f"guess/{name}", masks)
@@ -356,18 +352,10 @@ def test_one_broken_sequence_does_not_stop_the_others(
     assert all(why in printed for why in figures["not_scored"].values())
 
 
-def test_processes_score_as_threads_do(write: Write):
-    for name in "ab":
-        truth, guess = write(f"truth/{name}", boxes(5)), write(f"guess/{name}", boxes(5, 1))
-    assert score_folders(truth, guess, processes=2).as_json() == score_folders(truth, guess).as_json()
-
-
-def test_the_command_line_says_what_is_wrong_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_wrong_folder_at_the_command_line_is_one_sentence(tmp_path: Path, monkeypatch, capsys):
     arguments = ["score", "--ground-truth", str(tmp_path / "none"), "--predictions", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["segmentation", *arguments])
     with pytest.raises(SystemExit) as end:
         main()
-    assert isinstance(end.value.code, str)
-    assert end.value.code.startswith("error: ")
-    assert "does not exist" in end.value.code
-    assert "\n" not in end.value.code
+    assert end.value.code == 1
+    assert re.fullmatch(r"error: [^\n]* does not exist\n", capsys.readouterr().err)
