@@ -10,7 +10,7 @@ Source: DINO, section 4.2.2 and table 5; Jabri et al. 2020, appendix F. Protocol
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice, repeat
 from math import ceil
 from typing import Literal, Protocol
@@ -156,8 +156,10 @@ def propagate_step(
                 sources.append(_source(queries, contexts[:1], label_vectors[:1], None))
             if len(strip):
                 near = _widened(rows, radius, height)
-                inside = _window(rows, columns, near, near_columns, radius, window, target.device)
-                sources.append(_source(queries, strip[:, near], strip_labels[:, near], inside))
+                bias = _window_bias(
+                    _relative(rows, near), _relative(columns, near_columns), radius, window, target.device
+                )
+                sources.append(_source(queries, strip[:, near], strip_labels[:, near], bias))
             averages = _average(sources, topk, temperature)  # [queries, C]
             result[rows, columns] = averages.unflatten(0, (-1, columns.stop - columns.start))
     return result.permute(2, 0, 1)
@@ -169,7 +171,7 @@ class _Source:
 
     Attributes:
         similarity: cosine, -inf outside the window: [contexts, queries, rows, columns].
-        row_maxima: the largest of each row: [queries, contexts * rows].
+        row_maxima: the largest of each row: [queries, contexts, rows].
         labels: [contexts, rows * columns, C].
     """
 
@@ -178,14 +180,14 @@ class _Source:
     labels: Tensor
 
 
-def _source(queries: Tensor, contexts: Tensor, labels: Tensor, inside: Tensor | None) -> _Source:
+def _source(queries: Tensor, contexts: Tensor, labels: Tensor, bias: Tensor | None) -> _Source:
     """Similarity of queries with every patch of the contexts.
 
     Args:
         queries: [queries, D].
         contexts: [contexts, rows, columns, D].
         labels: [contexts, rows, columns, C].
-        inside: the window of each query, Boolean [queries, rows, columns]; None for everywhere.
+        bias: 0 in the window of each query and -inf outside, [queries, rows, columns]; None for no window.
     """
     count, rows, columns, _ = contexts.shape
     similarity = queries.new_empty(count, len(queries), rows * columns)
@@ -193,9 +195,9 @@ def _source(queries: Tensor, contexts: Tensor, labels: Tensor, inside: Tensor | 
         # One product per frame, all of the same shape: equal frames then give equal bits, and ties stay ties.
         torch.mm(queries, context.reshape(rows * columns, -1).T, out=out)
     similarity = similarity.unflatten(-1, (rows, columns))
-    if inside is not None:
-        similarity += torch.zeros_like(inside, dtype=similarity.dtype).masked_fill_(~inside, -torch.inf)
-    row_maxima = similarity.amax(-1).transpose(0, 1).flatten(1)
+    if bias is not None:
+        similarity += bias
+    row_maxima = similarity.amax(-1).transpose(0, 1)
     return _Source(similarity, row_maxima, labels.flatten(1, 2))
 
 
@@ -222,7 +224,8 @@ def _largest(source: _Source, count: int) -> Tensor:
     They lie in the `count` grid rows with the largest maxima, so only those are searched.
     """
     _, queries, rows, _ = source.similarity.shape
-    best_rows = source.row_maxima.topk(min(count, source.row_maxima.shape[1]), dim=1).indices
+    maxima = source.row_maxima.flatten(1)
+    best_rows = maxima.topk(min(count, maxima.shape[1]), dim=1).indices
     query = torch.arange(queries, device=best_rows.device)[:, None]
     candidates = source.similarity[best_rows // rows, query, best_rows % rows].flatten(1)  # [queries, many]
     return candidates.topk(min(count, candidates.shape[1]), dim=1).values
@@ -238,13 +241,12 @@ def _neighbors(source: _Source, threshold: Tensor) -> Iterator[tuple[Tensor, Ten
     Where everything is equal (a black border has no direction) it is the whole window, so the list is handed
     out in pieces of bounded size.
     """
-    _, _, rows, columns = source.similarity.shape
-    reached = (source.row_maxima >= threshold[:, None]).nonzero()  # query, and context * rows + row
-    for query, place in (piece.T for piece in reached.split(max(1, _NEIGHBORS_AT_A_TIME // columns))):
-        context, row = place // rows, place % rows
+    columns = source.similarity.shape[-1]
+    reached = (source.row_maxima >= threshold[:, None, None]).nonzero()
+    for query, context, row in (piece.T for piece in reached.split(max(1, _NEIGHBORS_AT_A_TIME // columns))):
         values = source.similarity[context, query, row]  # [rows that were reached, columns]
-        one, column = (values >= threshold[query, None]).nonzero().T
-        yield context[one], query[one], row[one] * columns + column, values[one, column]
+        found, column = (values >= threshold[query, None]).nonzero().T
+        yield context[found], query[found], row[found] * columns + column, values[found, column]
 
 
 def _pieces(length: int, size: int) -> Iterator[slice]:
@@ -257,31 +259,37 @@ def _widened(piece: slice, radius: int, length: int) -> slice:
 
 def _tile_size(device: torch.device) -> tuple[int, int]:
     # Small tiles waste least of the products outside the window; a GPU wants larger ones to be busy.
-    return (10, 13) if device.type == "cpu" else (20, 26)
+    return (8, 13) if device.type == "cpu" else (20, 26)
 
 
-def _window(
-    rows: slice,
-    columns: slice,
-    near_rows: slice,
-    near_columns: slice,
+def _relative(piece: slice, near: slice) -> tuple[int, int, int]:
+    """Start and length of a piece within its neighborhood, and the length of the neighborhood."""
+    return piece.start - near.start, piece.stop - piece.start, near.stop - near.start
+
+
+@lru_cache(maxsize=64)
+def _window_bias(
+    rows: tuple[int, int, int],
+    columns: tuple[int, int, int],
     radius: int,
     window: Window,
     device: torch.device,
 ) -> Tensor:
-    """Which patches of the block lie in the window of which query: Boolean [queries, rows, columns]."""
-    down = _offsets(rows, near_rows, device)[:, None, :, None]
-    right = _offsets(columns, near_columns, device)[None, :, None, :]
+    """Return 0 for patches in the window of a query and -inf outside: float [queries, rows, columns].
+
+    It depends on the place of a tile in its neighborhood only, so that most tiles share it.
+    """
+    down, right = (
+        torch.arange(length, device=device) - torch.arange(start, start + count, device=device)[:, None]
+        for start, count, length in (rows, columns)
+    )
+    down, right = down[:, None, :, None], right[None, :, None, :]
     if window == "square":
         inside = (down.abs() <= radius) & (right.abs() <= radius)
     else:
         inside = down**2 + right**2 < radius**2
-    return inside.flatten(0, 1)
-
-
-def _offsets(targets: slice, sources: slice, device: torch.device) -> Tensor:
-    source = torch.arange(sources.start, sources.stop, device=device)
-    return source[None, :] - torch.arange(targets.start, targets.stop, device=device)[:, None]
+    bias = torch.zeros(inside.shape, device=device).masked_fill_(~inside, -torch.inf)
+    return bias.flatten(0, 1)
 
 
 def _check_step(
@@ -475,8 +483,7 @@ def propagate_frames(
     Raises:
         ValueError: a mask without object, a frame of another size, or a batch below 1.
 
-    Memory does not grow with the video, see `segmentation.memory`: what is read or computed ahead is no more
-    than a batch.
+    Memory does not grow with the video: no more than a batch is read or computed ahead.
     """
     if batch < 1:
         raise ValueError(f"batch is {batch}; expected at least 1")
