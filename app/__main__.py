@@ -10,7 +10,7 @@ import tyro
 
 from app.limits import Limits
 from dino_model.errors import EXPECTED, sentence
-from dino_model.threads import be_patient
+from dino_model.threads import set_passive_omp
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Serve:
 
     def run(self) -> None:
         """Load the model, say the address, and serve until interrupted."""
-        be_patient(OPENBLAS_NUM_THREADS="1")  # NumPy's products are all short here
+        set_passive_omp(OPENBLAS_NUM_THREADS="1")  # NumPy's products are all short here
         from app.lab import Lab  # half of the start goes into importing what these need
         from app.models import Models
         from app.security import frame_ancestors_of, host_names, read_users, root_path_of

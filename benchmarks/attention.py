@@ -15,9 +15,9 @@ import tyro
 from timm.models.vision_transformer import Block
 
 from benchmarks.measure import Computation, measure, report
+from dino_model.attention import readable
 from dino_model.device import ComputePrecision, Precision
 from dino_model.predictor import AttentionPredictor
-from dino_model.readable import readable
 from dino_model.weights import LoadedModel, load_model
 
 MODEL = "random:vit_small/8"

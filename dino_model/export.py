@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from dino_model import files
+from dino_model.attention import readable
 from dino_model.checkpoints import CheckpointKey, WeightsError, write_safetensors
 from dino_model.outputs import PROVENANCE, write_provenance
-from dino_model.readable import readable
 from dino_model.transformers_export import write_transformers
 from dino_model.weights import load_model
 

@@ -6,15 +6,14 @@ width, depth and registers. The heads of all models but the largest DINOv3 are 6
 
 import math
 from collections.abc import Mapping
-from functools import partial
 
-from timm.layers import SwiGLUPacked
 from timm.models import eva, vision_transformer
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from dino_model import position
+from dino_model.backbones import build_dinov3, build_vit
 from dino_model.checkpoints import WeightsError, load_strictly
 
 HEAD_WIDTHS = {4096: 128}  # by width of the model, if not 64
@@ -58,26 +57,18 @@ def load_official(tensors: Mapping[str, Tensor], where: str) -> tuple[nn.Module,
 def _dinov2(tensors: Mapping[str, Tensor]) -> VisionTransformer:
     """An empty DINOv2. Source: facebookresearch/dinov2, models/vision_transformer.py."""
     width, channels, patch_size, _ = tensors["patch_embed.proj.weight"].shape
-    registers = tensors["register_tokens"].shape[1] if "register_tokens" in tensors else 0
     gated = "blocks.0.mlp.w12.weight" in tensors
-    hidden = tensors["blocks.0.mlp.w12.weight" if gated else "blocks.0.mlp.fc1.weight"].shape[0]
-    gates = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU} if gated else {}
-    return VisionTransformer(
-        img_size=math.isqrt(tensors["pos_embed"].shape[1] - 1) * patch_size,
+    return build_vit(
+        image_size=math.isqrt(tensors["pos_embed"].shape[1] - 1) * patch_size,
         patch_size=patch_size,
-        in_chans=channels,
-        num_classes=0,
-        embed_dim=width,
+        channels=channels,
+        width=width,
         depth=_depth(tensors),
-        num_heads=width // 64,
-        mlp_ratio=hidden / width,
-        init_values=1.0,
-        reg_tokens=registers,
-        no_embed_class=bool(registers),
-        norm_layer=partial(nn.LayerNorm, eps=1e-6),
-        dynamic_img_size=True,
-        dynamic_img_pad=True,
-        **gates,
+        heads=width // 64,
+        hidden=tensors["blocks.0.mlp.w12.weight" if gated else "blocks.0.mlp.fc1.weight"].shape[0],
+        registers=tensors["register_tokens"].shape[1] if "register_tokens" in tensors else 0,
+        gated=gated,
+        layer_scale=True,
     )
 
 
@@ -85,30 +76,16 @@ def _dinov3(tensors: Mapping[str, Tensor]) -> Eva:
     """An empty DINOv3. Source: facebookresearch/dinov3, models/vision_transformer.py."""
     width, channels, patch_size, _ = tensors["patch_embed.proj.weight"].shape
     gated = "blocks.0.mlp.w1.weight" in tensors
-    hidden = tensors["blocks.0.mlp.w1.weight" if gated else "blocks.0.mlp.fc1.weight"].shape[0]
-    return Eva(
+    return build_dinov3(
         patch_size=patch_size,
-        in_chans=channels,
-        num_classes=0,
-        global_pool="token",
-        embed_dim=width,
+        channels=channels,
+        width=width,
         depth=_depth(tensors),
-        num_heads=width // HEAD_WIDTHS.get(width, 64),
+        heads=width // HEAD_WIDTHS.get(width, 64),
+        hidden=tensors["blocks.0.mlp.w1.weight" if gated else "blocks.0.mlp.fc1.weight"].shape[0],
+        registers=tensors["storage_tokens"].shape[1],
+        gated=gated,
         qkv_bias="blocks.0.attn.qkv.bias" in tensors,
-        mlp_ratio=hidden / width,
-        swiglu_mlp=gated,
-        swiglu_align_to=int(gated),
-        init_values=1.0,
-        num_reg_tokens=tensors["storage_tokens"].shape[1],
-        use_abs_pos_emb=False,
-        use_rot_pos_emb=True,
-        rope_type="dinov3",
-        rope_temperature=100.0,
-        rope_rotate_half=True,
-        use_fc_norm=False,
-        norm_layer=partial(nn.LayerNorm, eps=1e-5),
-        dynamic_img_size=True,
-        dynamic_img_pad=True,
     )
 
 

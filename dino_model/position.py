@@ -97,8 +97,8 @@ def resample(
     return torch.cat([prefixes, patches.flatten(2).transpose(1, 2)], dim=1)
 
 
-def waves(rows: int, columns: int, width: int) -> Tensor:
-    """Fixed 2-D sine and cosine embedding: [rows * columns, width], values -1 to 1.
+def sincos_embedding(rows: int, columns: int, width: int) -> Tensor:
+    """Compute a fixed 2-D sine and cosine embedding: [rows * columns, width], values -1 to 1.
 
     A quarter of the width each for sine and cosine of column and row, at wavelengths of 2 pi to 20,000 pi
     patches of a grid of 14 x 14, so that a place in the picture has the same embedding on every grid. What is
@@ -117,10 +117,10 @@ def waves(rows: int, columns: int, width: int) -> Tensor:
 
 
 @torch.no_grad()
-def start_as_waves(vit: VisionTransformer, scale: float = 0.7) -> None:
-    """Let the learned embeddings of a ViT's patches begin as `waves` of about the size of patch tokens."""
+def init_sincos(vit: VisionTransformer, scale: float = 0.7) -> None:
+    """Initialize the position embeddings of a ViT's patches to `sincos_embedding`, scaled to patch tokens."""
     rows, columns = vit.patch_embed.grid_size
-    vit.pos_embed[:, -rows * columns :] = scale * waves(rows, columns, vit.pos_embed.shape[-1])
+    vit.pos_embed[:, -rows * columns :] = scale * sincos_embedding(rows, columns, vit.pos_embed.shape[-1])
 
 
 def install(vit: VisionTransformer, mode: PositionMode) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dino_model.attention import BiasedViT, readable
 from dino_model.device import ComputePrecision, Precision, autocast, choose_device, choose_precision
-from dino_model.readable import BiasedViT, readable
 from dino_model.resize import Resize, fed_size, sample
 from dino_model.weights import LoadedModel, load_model
 

@@ -12,7 +12,7 @@ import pytest
 
 from app.__main__ import main
 from benchmarks.serving import Served, serving
-from dino_model.threads import PATIENT
+from dino_model.threads import PASSIVE_OMP
 
 PASSWORD = "correct-horse"
 
@@ -26,7 +26,7 @@ def _small_page(folder: Path, *options: str) -> AbstractContextManager[Served]:
 @pytest.fixture(autouse=True)
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is said of threads before a test, and what `main` says does not outlive it."""
-    for name in (*PATIENT, "OPENBLAS_NUM_THREADS"):
+    for name in (*PASSIVE_OMP, "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(name, "taken back after the test")
         monkeypatch.delenv(name)
     monkeypatch.setenv("OMP_DISPLAY_ENV", "verbose")

@@ -92,12 +92,12 @@ def test_a_feature_of_some_patches_does_not_know_the_others():
     torch.testing.assert_close(features_of_patches(vit, images[1:], kept[1:])[0], one)
 
 
-def test_positions_can_start_as_waves():
+def test_position_start_sincos_initializes_the_embedding():
     waves, normal = (
         create_backbone(BackboneConfig("vit_tiny", 8, 32, width=24, depth=1, heads=3, position_start=start))
         for start in ("sincos", "normal")
     )
-    expected = 0.7 * position.waves(4, 4, 24)
+    expected = 0.7 * position.sincos_embedding(4, 4, 24)
     torch.testing.assert_close(waves.pos_embed[0, 1:], expected)
     assert waves.pos_embed[0, 0].abs().max() < 0.2  # [CLS] keeps its own
     assert normal.pos_embed.abs().max() < 0.2

@@ -141,10 +141,10 @@ def test_unknown_modes_and_models_are_refused():
         position.install(torch.nn.Linear(2, 2), "size")
 
 
-def test_waves_are_the_formula():
+def test_sincos_embedding_equals_the_formula():
     """Entry by entry: sine and cosine of the column, then of the row, on the scale of a grid of 14 x 14."""
     rows, columns, width = 3, 5, 18
-    found = position.waves(rows, columns, width).view(rows, columns, width)
+    found = position.sincos_embedding(rows, columns, width).view(rows, columns, width)
     for row in range(rows):
         for column in range(columns):
             x, y = (column + 0.5) * 14 / columns, (row + 0.5) * 14 / rows
@@ -156,8 +156,11 @@ def test_waves_are_the_formula():
             torch.testing.assert_close(found[row, column], expected)
 
 
-def test_a_place_has_its_waves_on_every_grid():
-    fine, coarse = position.waves(9, 9, 16).view(9, 9, 16), position.waves(3, 3, 16).view(3, 3, 16)
+def test_sincos_embedding_of_a_place_is_equal_on_every_grid():
+    fine, coarse = (
+        position.sincos_embedding(9, 9, 16).view(9, 9, 16),
+        position.sincos_embedding(3, 3, 16).view(3, 3, 16),
+    )
     torch.testing.assert_close(fine[1::3, 1::3], coarse)
 
 

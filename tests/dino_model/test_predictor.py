@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from dino_model.attention import attention_rows
+from dino_model.attention import ReadableViT, attention_rows
 from dino_model.backbones import BackboneConfig, create_backbone, forward_tokens
 from dino_model.options import ModelOptions
 from dino_model.predictor import AttentionPredictor
-from dino_model.readable import ReadableViT
 from dino_model.resize import fed_size
 from dino_model.weights import LoadedModel
 

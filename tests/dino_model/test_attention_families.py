@@ -17,10 +17,9 @@ from timm.models.xcit import Xcit
 from torch import Tensor, nn
 
 from dino_model import relative
-from dino_model.attention import attention_rows, summary_rows
+from dino_model.attention import attention_rows, readable, summary_rows
 from dino_model.backbones import BackboneConfig, create_backbone, forward_tokens
 from dino_model.predictor import AttentionPredictor
-from dino_model.readable import readable
 from dino_model.weights import LoadedModel
 
 SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 3, "num_heads": 3, "num_classes": 0}
@@ -340,7 +339,7 @@ def test_a_class_attention_model_gives_maps_and_features_and_says_what_it_has_no
     assert predictor.cls_attention().shape == (3, 9, 5)
     assert predictor.token_features(1).shape == (9, 5, 48)
     for ask in (predictor.keys, predictor.queries_keys, lambda: predictor.point_attention(0, 0)):
-        with pytest.raises(ValueError, match="only where its class token looks"):
+        with pytest.raises(ValueError, match="only the attention of its class token"):
             ask()
 
 
