@@ -67,7 +67,7 @@ class _CrossEntropy(torch.autograd.Function):
         teachers[:shared] -= 1  # … but itself
         share = 1 / (batch * (crops * len(targets) - shared))  # of one picture of one pair in the mean
         loss, trained = features.new_zeros(()), any(ctx.needs_input_grad[1:3])
-        of_features, of_v, of_gain = torch.empty_like(features), torch.zeros_like(v), torch.zeros_like(gain)
+        of_features, of_v, of_gain = torch.empty_like(features), torch.empty_like(v), torch.zeros_like(gain)
         chunk = CHUNK * (1 if features.device.type == "cpu" else 64)
         pictures = max(1, chunk // (crops * len(v)))
         for start in range(0, batch, pictures):
@@ -88,7 +88,7 @@ class _CrossEntropy(torch.autograd.Function):
             flat = gradient.mul_(scale * share).flatten(0, 1)
             of_features[:, part] = (flat @ v).unflatten(0, rows.shape[:2])
             if trained:
-                of_v.addmm_(flat.T, rows.flatten(0, 1))
+                of_v.addmm_(flat.T, rows.flatten(0, 1), beta=1 if start else 0)  # the first part overwrites
         if trained:
             of_gain *= share / gain
             of_v.addcmul_(v, (of_gain * gain / norm.square())[:, None], value=-1)  # |v| does not matter

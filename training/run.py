@@ -1,6 +1,7 @@
 """The folder of a training run, without importing torch; `training.checkpoint` writes and reads its states.
 
 RUN/config.json        settings: enough to load a network, to resume the run or to repeat it
+RUN/provenance.json    command line and versions of the packages
 RUN/checkpoint.pt      newest state: {"format", "step", "method", "optimizer", "scaler"}
 RUN/step-00012000.pt   milestones: {"format", "step", "method"}
 RUN/log.jsonl          one line for each step
@@ -17,6 +18,17 @@ from typing import Any
 from dino_model import files
 
 CONFIG_FORMAT = 2
+WRITTEN = (
+    "config.json",
+    "provenance.json",
+    "checkpoint.pt",
+    "step-*.pt",
+    "log.jsonl",
+    "doctor.png",
+    "wandb.txt",
+    "tensorboard/events.out.tfevents.*",
+)
+"""Files that training and its doctor write into the folder of a run."""
 
 
 class RunError(ValueError):
@@ -92,7 +104,15 @@ class Run:
 
     def remove(self) -> None:
         """Remove what training wrote, and nothing else; the folder stays."""
-        for pattern in ("config.json", "checkpoint.pt", "step-*.pt", "log.jsonl", "doctor.png", "wandb.txt"):
+        for pattern in (
+            "config.json",
+            "provenance.json",
+            "checkpoint.pt",
+            "step-*.pt",
+            "log.jsonl",
+            "doctor.png",
+            "wandb.txt",
+        ):
             for file in self.folder.glob(pattern):
                 file.unlink()
         for events in self.folder.glob("tensorboard/events.out.tfevents.*"):

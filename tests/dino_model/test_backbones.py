@@ -1,4 +1,5 @@
 import pytest
+import timm
 import torch
 from torchvision.models import resnet50
 
@@ -123,3 +124,25 @@ def test_traits_are_what_weights_depend_on():
     expected = {"patch_size": 8, "width": 12, "depth": 1, "heads": 2, "position_mode": "official"}
     assert traits(vit) == expected
     assert traits(create_backbone(BackboneConfig("resnet50"))) == {"architecture": "ResNet"}
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("vit_large_patch16_224", BackboneConfig("vit_large", 16)),
+        ("vit_large_patch14_dinov2", BackboneConfig("vit_large", 14, layer_scale=1e-5)),
+        ("vit_giant_patch14_dinov2", BackboneConfig("vit_giant", 14)),
+    ],
+)
+def test_large_backbones_have_the_parameters_of_timm(name, config):
+    with torch.device("meta"):
+        expected = timm.create_model(name, num_classes=0, img_size=224, class_token=True)
+        found = create_backbone(config)
+    shapes = [{key: value.shape for key, value in m.state_dict().items()} for m in (expected, found)]
+    assert shapes[0] == shapes[1]
+
+
+def test_swiglu_and_layer_scale_are_options_of_any_vit():
+    vit = create_backbone(BackboneConfig("vit_tiny", 8, 32, depth=1, layer_scale=0.1, mlp="swiglu"))
+    assert vit(torch.randn(1, 3, 32, 32)).shape == (1, 192)
+    assert vit.blocks[0].ls1.gamma.unique().item() == pytest.approx(0.1)

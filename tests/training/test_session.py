@@ -12,12 +12,13 @@ from dino_model.backbones import BackboneConfig
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from dino_model.images import open_images
+from training.commands.pretrain import default_workers
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.recipe import OptimizerConfig, Recipe
 from training.run import Run, RunError
 from training.session import Session, check_batch
-from training.train import Callbacks
+from training.train import Callbacks, _is_due
 
 RECIPE = Recipe(
     backbone=BackboneConfig("vit_tiny", 8, 16, width=12, depth=1, heads=2, drop_path=0.2),
@@ -171,3 +172,32 @@ def test_curriculum_stage_without_a_step_is_refused(images):
 def test_curriculum_stage_that_is_no_whole_patches_is_refused():
     with pytest.raises(SettingError, match="--global-size is 20 pixels, no multiple of the patch of 8"):
         replace(STAGES, crops=replace(STAGES.crops, curriculum=("20:0.5", "32:0.5")))
+
+
+def test_frozen_prototypes_have_no_gradient_until_their_step(images):
+    recipe = replace(RECIPE, method=replace(RECIPE.method, freeze_last_layer_epochs=1))
+    method = Session(recipe, images).method
+    prototypes = method.student.head.last_layer.weight_v
+    assert method.freeze(0)
+    assert not method.freeze(1)
+    assert not prototypes.requires_grad
+    assert method.freeze(2)
+    assert prototypes.requires_grad
+    assert not method.student.head.last_layer.weight_g.requires_grad  # never trained here
+
+
+@pytest.mark.parametrize(
+    ("every", "minutes", "done", "seconds", "expected"),
+    [(5, 0.0, 10, 1e6, True), (5, 0.0, 11, 1e6, False), (0, 2.0, 7, 119.0, False), (0, 2.0, 7, 121.0, True)],
+)
+def test_checkpoint_is_due_by_steps_or_minutes(every, minutes, done, seconds, expected):
+    callbacks = Callbacks(save_every=every, save_minutes=minutes)
+    assert _is_due(callbacks, done, seconds) is expected
+
+
+def test_default_workers_are_the_cores_of_the_process_with_cuda(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
+    assert default_workers(torch.device("cuda")) == 16
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert default_workers(torch.device("cuda")) == 2
+    assert default_workers(torch.device("cpu")) == 2

@@ -16,6 +16,7 @@ import torch
 
 from dino_model.device import choose_device, choose_precision
 from dino_model.images import open_images
+from dino_model.outputs import PROVENANCE, write_provenance
 from dino_model.remote import is_remote
 from dino_model.weights import is_path
 from training.commands.arguments import Pretrain
@@ -85,6 +86,7 @@ def begin(options: Pretrain, session: Session, run: Run) -> int:
         print(f"backbone of {options.init_backbone}, a fresh head")
     if rank() == 0:
         run.create(session.config() | circumstances(options))
+        write_provenance(run.folder / PROVENANCE, session.config())
     return 0
 
 

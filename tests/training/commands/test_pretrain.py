@@ -76,6 +76,9 @@ def test_a_run_leaves_log_configuration_and_checkpoint(pictures, tmp_path):
     assert {"knn_student", "lift_teacher", "lift_student"} <= probed[0].keys()
     assert lines[0]["loss"] == pytest.approx(lines[0]["teacher_entropy"] + lines[0]["kl"], abs=1e-5)
     assert json.loads((output / "config.json").read_text())["backbone"]["width"] == 24
+    provenance = json.loads((output / "provenance.json").read_text())
+    assert {"torch", "python"} <= provenance["versions"].keys()
+    assert provenance["precision"] == "fp32"
     state = torch.load(Run(output).checkpoint, weights_only=True)
     assert state["step"] == 6
     assert "teacher.backbone.cls_token" in state["method"]
@@ -179,7 +182,7 @@ def test_a_job_that_is_begun_again_goes_on_or_begins(pictures, tmp_path, monkeyp
     with pytest.raises(pytest.fail.Exception):
         pretrain(pictures, run, *begun)
     monkeypatch.undo()
-    assert [path.name for path in run.iterdir()] == ["config.json"]
+    assert sorted(path.name for path in run.iterdir()) == ["config.json", "provenance.json"]
     stop_after(monkeypatch, 2)
     assert command.main(["pretrain", "--resume", str(run), "--workers", "0", "--device", "cpu"]) == 75
     monkeypatch.undo()
@@ -607,7 +610,11 @@ def test_an_unwritable_disk_is_named_in_one_sentence(pictures, tmp_path):
     assert "cannot use" in ended.stderr
     assert "file too large" in ended.stderr
     assert "enforce fail" not in ended.stderr
-    assert {path.name for path in (tmp_path / "run").iterdir()} <= {"config.json", "log.jsonl"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {
+        "config.json",
+        "provenance.json",
+        "log.jsonl",
+    }
 
 
 def test_help_and_unknown_commands(capsys):
