@@ -235,21 +235,41 @@ class FeatureExtractor:
         rows: list[Tensor | None] = []
         try:
             with torch.no_grad(), autocast(choose_precision(self.precision, device), device):
+                pending: _Pending | None = None
                 for batch in _batches(crops, self.batch_size):
-                    rows.extend(self._features(batch, device, len(rows)))
+                    launched = self._launch(batch, device)
+                    if pending is not None:  # copied while the device computes the next batch
+                        rows.extend(self._finish(pending, len(rows)))
+                    pending = launched
+                if pending is not None:
+                    rows.extend(self._finish(pending, len(rows)))
         finally:
             backbone.train(training)
         return rows
 
-    def _features(self, batch: list[Tensor | None], device: torch.device, done: int) -> list[Tensor | None]:
+    def _launch(self, batch: list[Tensor | None], device: torch.device) -> "_Pending":
+        """Start the computation of a batch; on CUDA all copies go through pinned memory and do not block."""
         crops = [crop for crop in batch if crop is not None]
         if not crops:
-            return [None] * len(batch)
-        images = self.view.normalise(torch.stack(crops).to(device))
+            return _Pending(batch, None)
+        stacked = torch.stack(crops)
+        stacked = stacked.pin_memory() if device.type == "cuda" else stacked
+        images = self.view.normalise(stacked.to(device, non_blocking=True))
         scales = [
             self.kind.compute(self.model.backbone, scaled).float() for scaled in self.view.shown(images)
         ]
-        features = torch.stack(scales).mean(dim=0).cpu() if len(scales) > 1 else scales[0].cpu()
+        features = torch.stack(scales).mean(dim=0) if len(scales) > 1 else scales[0]
+        is_cuda = device.type == "cuda"
+        copied = features.to("cpu", non_blocking=is_cuda)  # torch makes such a copy pinned
+        return _Pending(batch, copied, torch.cuda.current_stream(device).record_event() if is_cuda else None)
+
+    def _finish(self, pending: "_Pending", done: int) -> list[Tensor | None]:
+        """Wait for the features of a batch; None where there is no crop."""
+        batch, features = pending.batch, pending.features
+        if features is None:
+            return [None] * len(batch)
+        if pending.event is not None:
+            pending.event.synchronize()
         if not features.isfinite().all():
             raise ValueError(
                 f"{self.model.name} gives NaN or infinity for one of the pictures {done + 1} to"
@@ -257,6 +277,16 @@ class FeatureExtractor:
             )
         found = iter(features)
         return [None if crop is None else next(found) for crop in batch]
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A batch whose features the device may still compute."""
+
+    batch: list[Tensor | None]
+    features: Tensor | None
+    """On the CPU, complete after `event`; None without crops."""
+    event: "torch.cuda.Event | None" = None
 
 
 def _collect(parts: Iterable[Tensor], count: int) -> Tensor:

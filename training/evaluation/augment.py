@@ -5,7 +5,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from training.crops import TRIES, random_box
+from training.crops import random_box
+from training.device_crops import TRIES
 
 
 def random_view(image: np.ndarray, size: int, seed: int, *, min_scale: float = 0.08) -> Tensor:
