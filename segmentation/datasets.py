@@ -108,11 +108,11 @@ class DavisFolder:
     binary: bool
 
     def with_ground_truth(self) -> tuple[str, ...]:
-        """Sequences that have masks beyond their first; those of test sets have not."""
+        """List the sequences with masks beyond the first; test sets have none."""
         return tuple(name for name in self.sequences if len(list((self.masks / name).glob("*.png"))) > 1)
 
     def clip(self, sequence: str, *, allow_gaps: bool = False) -> Clip:
-        """The frames of a sequence and its first mask.
+        """Find the frames of a sequence and its first mask.
 
         Raises:
             DavisError: no such folder, no first mask, or a mask without frame.
@@ -176,7 +176,7 @@ def open_davis(
 
 
 def _missing_folder(kind: Path, sequence: str) -> str:
-    """What to say of frames or masks that are not there: a wrong --resolution, or one folder missing."""
+    """Describe a missing folder of frames or masks: a wrong --resolution, or one folder."""
     if not kind.is_dir():
         there = ", ".join(folder.name for folder in sorted(kind.parent.glob("*/"))) or "none"
         return f"the folder {kind} is missing; folders there: {there}"
@@ -184,7 +184,7 @@ def _missing_folder(kind: Path, sequence: str) -> str:
 
 
 def sequence_list(file: Path) -> tuple[str, ...]:
-    """Names of sequences in a text file: one a line (2017), or the folders of listed frames (2016).
+    """Read the names of sequences from a text file: one per line (2017), or folders of frames (2016).
 
     Raises:
         DavisError: no such file, none that is text, or an empty one.
@@ -219,7 +219,7 @@ def _better_root(root: Path, place: Path, year: int) -> str:
 
 
 def read_first_mask(clip: Clip) -> Labels:
-    """Labels of the first frame of a clip, checked against it: uint8 [H, W].
+    """Read the labels of the first frame of a clip and check their size: uint8 [H, W].
 
     Raises:
         DavisError, LabelError: unreadable, without object, of another size than the frame, or binary without
@@ -244,7 +244,7 @@ def read_first_mask(clip: Clip) -> Labels:
 
 
 def read_frames(clip: Clip, size: tuple[int, int]) -> Iterator[ImageArray]:
-    """Frames of a clip as uint8 [H, W, 3], each of the given height and width.
+    """Read the frames of a clip, uint8 [H, W, 3], and check their height and width.
 
     Raises:
         DavisError, ImageError: a frame of another size, or one that cannot be read; both name its file.
@@ -269,15 +269,14 @@ class VocSample(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """Classes and objects per pixel, [height, width] each; void is a band around objects, and what is hard
-    to tell."""
+    """Classes and objects per pixel, [height, width] each; void is a band around objects."""
 
     classes: Labels
     objects: Labels
 
 
 def find_voc(root: Path, year: int = 2012) -> Path:
-    """The folder VOC<year> of a VOCdevkit.
+    """Find the folder VOC<year> of a VOCdevkit.
 
     Raises:
         FileNotFoundError: `root` is no VOCdevkit; the message names a folder above or below that is one.
@@ -296,7 +295,7 @@ def _is_devkit(folder: Path, year: int) -> bool:
 
 
 def list_voc_names(voc: Path, split: str, task: Literal["Segmentation", "Main"]) -> list[str]:
-    """Names of the images in ImageSets/<task>/<split>.txt.
+    """List the names of the images in ImageSets/<task>/<split>.txt.
 
     Raises:
         FileNotFoundError: no such list.
@@ -313,7 +312,7 @@ def list_voc_names(voc: Path, split: str, task: Literal["Segmentation", "Main"])
 
 
 def list_voc_samples(root: Path, split: str = "val") -> list[VocSample]:
-    """Images and annotations of a split of VOC 2012 segmentation.
+    """List the images and annotations of a split of VOC 2012 segmentation.
 
     Raises:
         FileNotFoundError: wrong root (see `find_voc`), or a file of the list is missing: the first is named.
@@ -336,12 +335,12 @@ def list_voc_samples(root: Path, split: str = "val") -> list[VocSample]:
 
 
 def is_voc12_val(samples: Sequence[VocSample]) -> bool:
-    """Whether these are the 1,449 images of VOC 2012 val, judged by their number and names."""
+    """Return whether these are the 1,449 images of VOC 2012 val, judged by their number and names."""
     return len(samples) == 1449 and all(re.fullmatch(r"20\d\d_\d{6}", sample.name) for sample in samples)
 
 
 def read_voc_annotation(sample: VocSample, size: tuple[int, int]) -> Annotation:
-    """Both annotations of a image of `size` (height, width).
+    """Read both annotations of an image of `size` (height, width).
 
     Raises:
         ValueError: unreadable, or of another size than the image.
@@ -354,14 +353,14 @@ def read_voc_annotation(sample: VocSample, size: tuple[int, int]) -> Annotation:
 
 
 def voc_class_name(category: int) -> str:
-    """Name of a `Target`'s category: 0 is the foreground, and labels that VOC has not keep their number."""
+    """Return the name of a category: 0 is the foreground, unknown labels keep their number."""
     if category == 0:
         return "foreground"
     return VOC_CLASSES[category - 1] if category <= len(VOC_CLASSES) else f"label {category}"
 
 
 def read_voc_boxes(path: Path) -> list[Box]:
-    """Boxes of all objects in a VOC annotation file, difficult and truncated ones too, counted from 0.
+    """Read the boxes of all objects in a VOC annotation file, including difficult and truncated ones.
 
     Raises:
         ValueError: no such annotation, or one without boxes that can be read.

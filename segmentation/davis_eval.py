@@ -74,21 +74,21 @@ class ObjectScores:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of every object of every sequence, and what follows from them."""
+    """Scores of every object of every sequence, and their means."""
 
     protocol: Mapping[str, Any]
     objects: tuple[ObjectScores, ...]
     not_scored: Mapping[str, str] = field(default_factory=dict)
-    """Sequences that are in none of the figures, and why."""
+    """Sequences that are in none of the scores, and why."""
 
     @cached_property
     def dataset(self) -> dict[str, float]:
-        """Means over all objects, and J&F."""
+        """Return the means over all objects, and J&F."""
         return _mean_over(self.objects)
 
     @cached_property
     def per_sequence(self) -> dict[str, dict[str, float]]:
-        """Means over the objects of each sequence, and J&F."""
+        """Return the means over the objects of each sequence, and J&F."""
         names = dict.fromkeys(one.sequence for one in self.objects)
         return {name: _mean_over([one for one in self.objects if one.sequence == name]) for name in names}
 
@@ -103,7 +103,7 @@ class Evaluation:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per dataset, sequence and object, for a table: level, name and the figures."""
+        """List one row per dataset, sequence and object: level, name and scores."""
         rows = [{"level": "dataset", "name": "all", **self.dataset}]
         rows += [{"level": "sequence", "name": name, **row} for name, row in self.per_sequence.items()]
         rows += [{"level": "object", "name": one.name, **_mean_over([one])} for one in self.objects]
@@ -117,8 +117,7 @@ def _mean_over(objects: Sequence[ObjectScores]) -> dict[str, float]:
 
 
 def score_frames(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int]) -> tuple[Scores, Scores]:
-    """J and F of the objects of one sequence, semi-supervised: the label in prediction and ground truth is
-    the same.
+    """Compute J and F of the objects of one sequence, semi-supervised: labels are matched by value.
 
     Args:
         frames: prediction and ground truth of each scored frame, uint8 [H, W] each; one is held at a time.
@@ -138,7 +137,7 @@ def score_frames(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int])
 
 
 def score_proposals(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int]) -> tuple[Scores, Scores]:
-    """J and F of the objects of one sequence, unsupervised: each object with the proposal that fits it best.
+    """Compute J and F of the objects of one sequence, unsupervised: proposals are matched to objects.
 
     Proposals are the labels in the predictions. They and the objects are matched one to one so that the mean
     of J and F is greatest; an object left over is compared with an empty mask. Pixels of label 255 count
@@ -167,7 +166,7 @@ _EMPTY = 256  # label of an empty proposal; no uint8 mask has it
 
 
 def _pair_scores(prediction: Labels, truth: Labels, labels: Sequence[int]) -> dict[int, NDArray[np.float64]]:
-    """J and F [2, objects] of every proposal of one frame, and of an empty one, with every object."""
+    """Compute J and F [2, objects] of every proposal of one frame, and of an empty one, with every object."""
     radius = contour_radius(truth.shape[0], truth.shape[1])
     counted = truth != VOID
 
@@ -193,7 +192,7 @@ def score_folders(
     binary: bool = False,
     allow_gaps: bool = False,
 ) -> Evaluation:
-    """Scores of a folder of predicted masks against a folder of true ones.
+    """Score a folder of predicted masks against a folder of true masks.
 
     Args:
         ground_truth: folder of folders of PNGs, one per sequence, such as DAVIS/Annotations/480p.
@@ -219,7 +218,7 @@ def score_folders(
 
 
 def protocol(task: Task, *, binary: bool = False) -> dict[str, Any]:
-    """What the figures mean, to be printed beside them."""
+    """Describe the protocol, to be printed with the scores."""
     return {
         "measure": "J and F of DAVIS, means over objects",
         "task": task,
@@ -325,7 +324,7 @@ def _score_or_error(pairs: MaskPairs, task: Task, binary: bool) -> list[ObjectSc
 
 
 def score_sequence(pairs: MaskPairs, task: Task, *, binary: bool = False) -> list[ObjectScores]:
-    """Scores of each object of a sequence, in rising order of the labels; errors as `score_folders`."""
+    """Score each object of a sequence, in ascending order of the labels; errors as `score_folders`."""
     labels = object_ids(read_labels(pairs.first, binary=binary))
     if not labels:
         raise DavisError(
@@ -341,7 +340,7 @@ def score_sequence(pairs: MaskPairs, task: Task, *, binary: bool = False) -> lis
 
 
 def _sequence_folders(root: Path, what: str, wanted: frozenset[str] = frozenset()) -> list[str]:
-    """Names of the folders of PNGs in a folder; only those `wanted`, if any are named.
+    """List the folders of PNGs in a folder; only those `wanted`, if any are named.
 
     Raises:
         DavisError: there is none; names the folder that looks right, up to three levels away.
@@ -367,11 +366,11 @@ def _folders_of_masks(root: Path, wanted: frozenset[str]) -> list[str]:
 
 
 Check = Callable[[Path, Labels], None]
-"""Raises what is wrong with the labels of a prediction, whose file is named."""
+"""Raises an error for wrong labels of a prediction, and names its file."""
 
 
 def _read_pairs(files: Sequence[Pair], binary: bool, check: Check) -> Iterator[tuple[Labels, Labels]]:
-    """Prediction and ground truth of each frame, of one size; every file is opened once."""
+    """Yield prediction and ground truth of each frame, of one size; every file is opened once."""
     for prediction_file, truth_file in files:
         prediction, truth = (read_labels(file, binary=binary) for file in (prediction_file, truth_file))
         if prediction.shape != truth.shape:
@@ -384,7 +383,7 @@ def _read_pairs(files: Sequence[Pair], binary: bool, check: Check) -> Iterator[t
 
 
 def _only(known: Sequence[int]) -> Check:
-    """Refuses labels other than those known."""
+    """Return a check that refuses unknown labels."""
     unknown_label = np.ones(256, np.uint8)
     unknown_label[list(known)] = 0
     first_unknown = int(unknown_label.argmax())
@@ -402,7 +401,7 @@ def _only(known: Sequence[int]) -> Check:
 
 
 def _few_proposals() -> Check:
-    """Refuses void, and more labels in the files checked so far than the protocol allows."""
+    """Return a check that refuses void, and more labels than the protocol allows."""
     proposed: set[int] = set()
 
     def check(file: Path, prediction: Labels) -> None:

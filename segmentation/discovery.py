@@ -1,7 +1,6 @@
-"""Objects without labels or training: LOST, TokenCut, several objects; and the measures they are judged by.
+"""Object discovery without labels or training: LOST, TokenCut, MaskCut; and their metrics.
 
-The algorithms see features on a patch grid and know no images; `Placement` brings their masks and boxes
-back to pixels.
+The algorithms work on features of a patch grid; `Placement` converts masks and boxes to pixels.
 """
 
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ class Discovery(NamedTuple):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a patch grid lies on a image."""
+    """Position of a patch grid on an image."""
 
     image: tuple[int, int]
     """Height and width of the image in pixels."""
@@ -42,25 +41,25 @@ class Placement:
     image where it was padded."""
 
     def mask(self, on_grid: Mask) -> Mask:
-        """A mask [rows, columns] in pixels, by nearest: [height, width]."""
+        """Enlarge a mask [rows, columns] to pixels by nearest: [height, width]."""
         height, width = self.image
         return enlarge(on_grid, self.covered)[..., :height, :width]
 
     def box(self, on_grid: Mask) -> Box | None:
-        """The box around a mask [rows, columns], in pixels, within the image; None if empty."""
+        """Return the box around a mask [rows, columns] in pixels of the image; None if it is empty."""
         in_pixels = self.mask(on_grid)
         return bounding_box(in_pixels) if in_pixels.any() else None
 
 
 def key_features(keys: NDArray[np.floating], prefix: int, grid: tuple[int, int]) -> Features:
-    """The patches' keys, heads side by side: [heads, tokens, d] -> float32 [rows, columns, heads * d]."""
+    """Concatenate the patch keys of all heads: [heads, tokens, d] -> float32 [rows, columns, heads * d]."""
     patches = keys[:, prefix:].astype(np.float32).transpose(1, 0, 2)  # [patches, heads, d]
     return patches.reshape(*grid, -1)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the methods leave to choose; the defaults are the published ones.
+    """Settings of the methods; the defaults are the published ones.
 
     Raises:
         ValueError: a setting that cannot be.
@@ -69,11 +68,11 @@ class Settings:
     candidates: int = 100
     """Patches that may join the seed of LOST."""
     tau: float = 0.2
-    """Cosine similarity above which TokenCut joins two patches."""
+    """Cosine similarity above which TokenCut connects two patches."""
     tau_maskcut: float = 0.15
-    """The same for several objects."""
+    """The same for MaskCut."""
     count: int = 3
-    """The most objects that several looks for."""
+    """Largest number of objects of MaskCut."""
 
     def __post_init__(self) -> None:
         for name, number in (("candidates", self.candidates), ("count", self.count)):
@@ -85,7 +84,7 @@ class Settings:
 
 
 def find(method: Method, features: Features, settings: Settings = Settings()) -> list[Discovery]:
-    """Objects on the patch grid by the method of that name, in the order found; empty ones are left out.
+    """Find objects on the patch grid by the named method, without empty ones.
 
     Args:
         method: lost, tokencut or maskcut; `attention_object` looks at a map instead of features.
@@ -108,7 +107,7 @@ def find(method: Method, features: Features, settings: Settings = Settings()) ->
 
 
 def lost(features: Features, candidates: int = 100) -> Discovery:
-    """LOST: the object holds the patch that is similar to the fewest others.
+    """Find one object by LOST: it holds the patch that is similar to the fewest others.
 
     That patch is the seed. Of the `candidates` patches with the fewest positive similarities, those similar
     to the seed join it; a patch belongs to the object if its similarities to all of them sum to more than 0
@@ -133,7 +132,7 @@ def lost(features: Features, candidates: int = 100) -> Discovery:
 
 
 def _positive_similarities(flat: Features, chunk: int = 2048) -> NDArray[np.int64]:
-    """How many others each patch has a positive product with: [patches]. In chunks, to bound memory."""
+    """Count the other patches with a positive product, [patches]; in chunks, to bound memory."""
     parts = (flat[start : start + chunk] for start in range(0, len(flat), chunk))
     counts = [np.count_nonzero(part @ flat.T > 0, axis=1) for part in parts]
     with_itself = (flat * flat).sum(axis=1) > 0
@@ -141,7 +140,7 @@ def _positive_similarities(flat: Features, chunk: int = 2048) -> NDArray[np.int6
 
 
 def tokencut(features: Features, tau: float = 0.2) -> Discovery:
-    """TokenCut: the graph of similar patches is cut in two where it is thinnest.
+    """Find one object by TokenCut: a normalized cut of the graph of similar patches.
 
     Args:
         features: keys of the last block: [rows, columns, D].
@@ -163,7 +162,7 @@ def tokencut(features: Features, tau: float = 0.2) -> Discovery:
 def maskcut(
     features: Features, count: int = 3, tau: float = 0.15, least_area: float = 0.01, overlap: float = 0.5
 ) -> list[Discovery]:
-    """Up to `count` objects: cut, set the object's patches aside, cut what is left.
+    """Find up to `count` objects by repeated cuts: each object's patches are removed from the graph.
 
     The idea of MaskCut (Wang et al. 2023), on a grid of any shape; patches of an object leave the graph,
     where MaskCut keeps them as nodes that are similar to none.
@@ -198,7 +197,7 @@ def maskcut(
 
 
 def attention_object(attention: NDArray[np.floating], mass: float = 0.6) -> Discovery:
-    """The baseline of the attention map alone: the largest component of one head's kept mass.
+    """Return the largest component of one head's kept mass: the baseline.
 
     Args:
         attention: of one head: [rows, columns].
@@ -297,7 +296,7 @@ def _lanczos(weights: NDArray[np.float64], root: NDArray[np.float64]) -> NDArray
 def _side_of_extreme(
     cut: NDArray[np.float64], background_in_corners: bool = False
 ) -> tuple[Mask, tuple[int, int]]:
-    """The side of a cut that holds the object, and its most extreme patch; cells outside the graph are NaN.
+    """Return the side of a cut that holds the object, and its most extreme patch; NaN is outside.
 
     A patch is the more extreme the farther its value lies from zero; a side is what lies above the mean, or
     below. With `background_in_corners`, a side that holds three corners of the image or more is the
@@ -321,7 +320,7 @@ def _component_of_seed(mask: Mask, seed: tuple[int, int]) -> Discovery:
 def refine_edges(
     mask: Mask, image: NDArray[np.uint8], radius: int, smoothness: float = 1e-3
 ) -> NDArray[np.float32]:
-    """A mask whose edges follow those of the image: the guided filter, guided by color.
+    """Align the edges of a mask with those of the image by the color-guided filter.
 
     Args:
         mask: [height, width].
@@ -377,7 +376,7 @@ def _guided(
 
 
 def box_jaccard(box: Box, other: Box) -> float:
-    """Intersection over union of two boxes, in [0, 1]."""
+    """Compute the intersection over union of two boxes, in [0, 1]."""
     width = min(box.right, other.right) - max(box.left, other.left)
     height = min(box.bottom, other.bottom) - max(box.top, other.top)
     shared = max(width, 0) * max(height, 0)
@@ -386,12 +385,12 @@ def box_jaccard(box: Box, other: Box) -> float:
 
 
 def localized(box: Box | None, objects: Sequence[Box]) -> bool:
-    """Whether a box counts as right for CorLoc: Jaccard of at least 0.5 with any object, difficult or not."""
+    """Return whether a box is correct for CorLoc: Jaccard of at least 0.5 with any object."""
     return box is not None and any(box_jaccard(box, one) >= 0.5 for one in objects)
 
 
 def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -> NDArray[np.float64]:
-    """F measure of one soft mask at 255 thresholds from 0 to 1: [255], in [0, 1].
+    """Compute the F measure of one soft mask at 255 thresholds from 0 to 1: [255], in [0, 1].
 
     Args:
         score: in [0, 1]; a pixel at the threshold is inside: [height, width].
@@ -413,7 +412,7 @@ def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -
 
 
 def max_f(curves: NDArray[np.float64], convention: FConvention) -> float:
-    """maxF of a data set in [0, 1] from the F curves of its images: [images, 255].
+    """Compute maxF of a data set in [0, 1] from the F curves of its images, [images, 255].
 
     `tokencut` averages the images first and takes the best common threshold; `found` gives every image
     its own. Published figures of the two cannot be compared.
@@ -422,7 +421,7 @@ def max_f(curves: NDArray[np.float64], convention: FConvention) -> float:
 
 
 def accuracy(prediction: Mask, truth: Mask) -> float:
-    """Share of pixels on which two masks agree."""
+    """Return the share of pixels on which two masks agree."""
     return float((prediction == truth).mean())
 
 
@@ -434,7 +433,7 @@ PUBLISHED_CORLOC = {
 
 
 def placement(image: tuple[int, int], patch_size: int, *, padded: bool) -> Placement:
-    """Where the grid of a image of so many pixels lies: padded to whole patches, or resized as a whole."""
+    """Return the position of the grid of an image: padded to whole patches, or resized."""
     height, width = image
     if not padded:
         return Placement(image, image)
@@ -442,13 +441,13 @@ def placement(image: tuple[int, int], patch_size: int, *, padded: bool) -> Place
 
 
 def set_resized(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Placement:
-    """Hand a image to the predictor, which resizes it its way; the grid then covers just the image."""
+    """Encode an image, resized by the predictor; the grid covers the image exactly."""
     predictor.set_image(image)
     return placement(predictor.image_size, predictor.patch_size, padded=False)
 
 
 def set_padded(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Placement:
-    """Hand a image over at its own size, padded at the right and bottom to whole patches.
+    """Encode an image at its own size, padded at the right and bottom to whole patches.
 
     The padding has the model's mean color, which normalisation turns into 0: what LOST and TokenCut do.
 
@@ -473,7 +472,7 @@ def set_padded(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Pla
 
 
 def image_features(predictor: "AttentionPredictor", kind: Literal["keys", "tokens"] = "keys") -> Features:
-    """Keys or normed tokens of the last block, of the image set last: float32 [rows, columns, D]."""
+    """Return keys or normed tokens of the last block, of the image set last: float32 [rows, columns, D]."""
     if kind == "tokens":
         return predictor.token_features()
     return key_features(predictor.keys(), predictor.prefix_tokens, predictor.grid)

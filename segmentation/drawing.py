@@ -27,7 +27,7 @@ _HEAD_COLORS = (
 )  # fmt: skip
 
 
-WIDEST = 8  # times its height, of a image on a sheet: one of 1 × 4000 pixels would take gigabytes
+WIDEST = 8  # times its height, of an image on a sheet: one of 1 × 4000 pixels would take gigabytes
 BAND = 512  # rows that are drawn at once: whole images of 50 megapixels would take gigabytes
 CAP = 98  # percentile of a map from which on all is shown alike, so that one hot patch does not dim the rest
 
@@ -36,7 +36,7 @@ Scale = Literal["median", "capped", "full"]
 
 
 def head_colors(count: int) -> NDArray[np.uint8]:
-    """One fixed RGB color per head: [count, 3]. The first 24 are distinct; later ones start again."""
+    """Return one fixed RGB color per head: [count, 3]; colors repeat after 24."""
     return np.array(
         [_HEAD_COLORS[head % len(_HEAD_COLORS)] for head in range(count)], dtype=np.uint8
     ).reshape(-1, 3)
@@ -50,7 +50,7 @@ def heat_map(
     value_range: tuple[float, float] | None = None,
     interpolation: Interpolation = "nearest",
 ) -> ImageArray:
-    """A map on the patch grid as a image in false colors.
+    """Draw a map on the patch grid as an image in false colors.
 
     Args:
         values: [rows, columns].
@@ -94,7 +94,7 @@ def overlay_heat(
     value_range: tuple[float, float] | None = None,
     interpolation: Interpolation = "bilinear",
 ) -> ImageArray:
-    """A map [rows, columns] in false colors over the image it belongs to; arguments as `heat_map`."""
+    """Draw a map [rows, columns] in false colors over its image; arguments as `heat_map`."""
     layer = heat_map(
         values, image.shape[:2], colormap=colormap, value_range=value_range, interpolation=interpolation
     )
@@ -104,7 +104,7 @@ def overlay_heat(
 def display_range(
     values: NDArray[np.floating], scale: Scale = "median", *, diverging: bool = False
 ) -> tuple[float, float]:
-    """The values that are shown as nothing and as full.
+    """Return the values that are drawn as the lowest and highest color.
 
     Args:
         values: one map, or several that are to be compared: any shape.
@@ -132,7 +132,7 @@ def levels(
     value_range: tuple[float, float],
     interpolation: Interpolation = "bilinear",
 ) -> NDArray[np.float32]:
-    """A map [rows, columns] enlarged to `size` and then scaled: float32 [height, width], in [0, 1]."""
+    """Enlarge a map [rows, columns] to `size`, then scale it: float32 [height, width], in [0, 1]."""
     low, high = value_range
     enlarged = enlarge(values, size, interpolation).astype(np.float32)
     enlarged -= np.float32(low)
@@ -141,7 +141,7 @@ def levels(
 
 
 def overlay_light(image: ImageArray, shares: NDArray[np.floating], *, opacity: float = 0.8) -> ImageArray:
-    """What counts keeps its own colors, the rest recedes into the dark.
+    """Darken an image where a map is low.
 
     Args:
         image: [height, width, 3].
@@ -159,7 +159,7 @@ def overlay_glow(
     colormap: str = "inferno",
     diverging: bool = False,
 ) -> ImageArray:
-    """A map in false colors over its image in dimmed gray; the more it counts, the more opaque.
+    """Draw a map in false colors over its dimmed gray image; higher values are more opaque.
 
     Args:
         image: [height, width, 3].
@@ -183,7 +183,7 @@ def overlay_heads(
     opacity: float = 0.75,
     interpolation: Interpolation = "bilinear",
 ) -> ImageArray:
-    """Every head in its own color over a gray, dimmed image: where each looks, in one view.
+    """Draw every head in its own color over a dimmed gray image.
 
     A pixel takes the color of the head that attends to it most, each head measured against its own strongest
     patch; the stronger, the more opaque. Only patches within a head's kept mass are colored.
@@ -228,7 +228,7 @@ def overlay_masks(
     opacity: float = 0.45,
     contour: int = 2,
 ) -> ImageArray:
-    """Masks over a image, each tinted and outlined in its color; later masks lie on top.
+    """Tint and outline masks in their colors over an image; later masks are on top.
 
     Args:
         image: [height, width, 3].
@@ -253,7 +253,7 @@ def overlay_masks(
 
 
 def draw_point(image: ImageArray, y: int, x: int, color: Sequence[int] = (255, 255, 255)) -> ImageArray:
-    """A ring and a dot at one pixel, edged in black so that they show on any ground."""
+    """Draw a ring and a dot at one pixel, edged in black."""
     result = image.copy()
     radius = max(4, min(image.shape[:2]) // 50)
     for shade, extra in (((0, 0, 0), 2), (tuple(int(part) for part in color), 0)):
@@ -265,7 +265,7 @@ def draw_point(image: ImageArray, y: int, x: int, color: Sequence[int] = (255, 2
 def draw_boxes(
     image: ImageArray, boxes: Sequence[Box], colors: NDArray[np.uint8] | None = None
 ) -> ImageArray:
-    """Boxes in their colors [boxes, 3] (the head colors by default), edged in black."""
+    """Draw boxes in their colors [boxes, 3] (the head colors by default), edged in black."""
     result = image.copy()
     colors = head_colors(len(boxes)) if colors is None else colors
     width = max(2, min(image.shape[:2]) // 150)
@@ -277,7 +277,7 @@ def draw_boxes(
 
 
 def legend(entries: Sequence[tuple[str, Sequence[int]]], width: int, text_size: int = 16) -> ImageArray:
-    """A white strip of colored squares with their names, broken into lines that fit: [height, width, 3]."""
+    """Draw a white strip of colored squares with their names, in lines that fit: [height, width, 3]."""
     font, pad = ImageFont.load_default(text_size), text_size // 2
     places, x, y = [], pad, pad
     for text, _ in entries:
@@ -303,7 +303,7 @@ def color_bar(
     capped: bool = True,
     percent: bool = False,
 ) -> ImageArray:
-    """A white strip with the colors of a map between the values that they begin and end with.
+    """Draw a white strip with the colors of a map between its lowest and highest value.
 
     Args:
         colormap: a matplotlib name.
@@ -330,17 +330,17 @@ def color_bar(
 
 
 def color_table(colormap: str) -> ImageArray:
-    """The 256 colors of a matplotlib color map: [256, 3]."""
+    """Return the 256 colors of a matplotlib color map: [256, 3]."""
     return (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
 
 
 def with_legend(image: ImageArray, entries: Sequence[tuple[str, Sequence[int]]]) -> ImageArray:
-    """The image over its `legend`."""
+    """Append a `legend` below an image."""
     return stack([image, legend(entries, image.shape[1])])
 
 
 def caption(image: ImageArray, text: str, text_size: int = 16) -> ImageArray:
-    """The image under a white strip with a line of text, cut with an ellipsis where it does not fit."""
+    """Put a line of text above an image, shortened with an ellipsis if it does not fit."""
     font, width = ImageFont.load_default(text_size), image.shape[1]
     shown = text
     while shown and font.getlength(shown) > width - text_size // 2:
@@ -353,28 +353,28 @@ def caption(image: ImageArray, text: str, text_size: int = 16) -> ImageArray:
 
 
 def stack(images: Sequence[ImageArray], gap: int = 0) -> ImageArray:
-    """ImageArrays one under the other on white, as wide as the widest."""
+    """Stack images vertically on white, as wide as the widest."""
     width = max(image.shape[1] for image in images)
     padded = [_padded(image, image.shape[0] + gap, width) for image in images[:-1]]
     return np.concatenate([*padded, _padded(images[-1], images[-1].shape[0], width)])
 
 
 def side_by_side(*images: ImageArray, gap: int = 8) -> ImageArray:
-    """ImageArrays in a row on white, each as it is, top edges level."""
+    """Put images in a row on white, aligned at the top."""
     height = max(image.shape[0] for image in images)
     wide = [_padded(image, height, image.shape[1] + gap) for image in images[:-1]]
     return np.concatenate([*wide, _padded(images[-1], height, images[-1].shape[1])], axis=1)
 
 
 def color_map(colors: NDArray[np.floating], size: tuple[int, int]) -> ImageArray:
-    """Colors of patches [rows, columns, 3], 0 to 1, as a image of height × width."""
+    """Draw colors of patches [rows, columns, 3], 0 to 1, as an image of height × width."""
     return np.stack(
         [(enlarge(one, size) * 255).round().astype(np.uint8) for one in np.moveaxis(colors, -1, 0)], -1
     )
 
 
 def line_colors(in_a: NDArray[np.floating], height: int) -> NDArray[np.uint8]:
-    """A color for each match, by how far down in A it starts, a image of this height: [matches, 3]."""
+    """Return a color for each match by its vertical position in A, of the given height: [matches, 3]."""
     hues: NDArray[np.uint8] = matplotlib.colormaps["turbo"](in_a[:, 0] / height, bytes=True)[:, :3]
     return hues
 
@@ -387,7 +387,7 @@ def match_lines(
     colors: NDArray[np.uint8],
     gap: int = 8,
 ) -> ImageArray:
-    """Two images side by side and a line for each match.
+    """Draw two images side by side and a line for each match.
 
     Args:
         a, b: images of any sizes.
@@ -416,7 +416,7 @@ def attention_sheet(
     *,
     height: int = 200,
 ) -> ImageArray:
-    """All heads of one image on a sheet: colored heads, heat maps, masks, and the attention of a point.
+    """Draw all heads of one image on a sheet: colored heads, heat maps, masks, and the attention of a point.
 
     Args:
         image: [height, width, 3].
@@ -454,7 +454,7 @@ def attention_sheet(
 def contact_sheet(
     rows: Sequence[Sequence[tuple[str, ImageArray]]], *, height: int = 160, gap: int = 8
 ) -> ImageArray:
-    """Rows of titled images on one white sheet, each shrunk or enlarged to the same height.
+    """Draw rows of titled images on one white sheet, resized to the same height.
 
     Args:
         rows: each a sequence of (title, image [any height, any width, 3]).
@@ -496,20 +496,20 @@ def save_image(path: Path, image: ImageArray) -> None:
 
 
 def save_png(path: Path, image: ImageArray) -> None:
-    """Write a image [height, width, 3] or a gray one [height, width] as PNG, whole or not at all."""
+    """Write an image [height, width, 3] or a gray one [height, width] as PNG, whole or not at all."""
     with replacing(path) as beside:
         Image.fromarray(np.ascontiguousarray(image)).save(beside, format="PNG")
 
 
 def _to_unit(values: NDArray[Any], value_range: tuple[float, float] | None) -> NDArray[np.float32]:
-    """Values from their range to [0, 1]; a constant map becomes 0."""
+    """Scale values from their range to [0, 1]; a constant map becomes 0."""
     low, high = value_range if value_range is not None else (float(values.min()), float(values.max()))
     scaled = (np.asarray(values, dtype=np.float64) - low) / (high - low if high > low else 1.0)
     return scaled.clip(0, 1).astype(np.float32)
 
 
 def _dimmed(image: ImageArray) -> ImageArray:
-    """The image in gray, at half its brightness, so that colors laid over it carry the meaning."""
+    """Return the image in gray at half its brightness."""
     dimmed = np.empty_like(image)
     for top in range(0, len(image), BAND):
         band = slice(top, top + BAND)
@@ -527,7 +527,7 @@ def _draw_contour(image: ImageArray, mask: Mask, color: NDArray[np.uint8], width
 
 
 def _fitting(image: ImageArray, height: int) -> ImageArray:
-    """The image at this height, or where that made it wider than `WIDEST` times as much, at that width."""
+    """Resize an image to this height, or to `WIDEST` times it in width if that is smaller."""
     scale = min(height / image.shape[0], WIDEST * height / image.shape[1])
     rows, columns = (max(1, round(side * scale)) for side in image.shape[:2])
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
@@ -535,7 +535,7 @@ def _fitting(image: ImageArray, height: int) -> ImageArray:
 
 
 def _on_white(image: ImageArray, height: int) -> ImageArray:
-    """The same, on white where it is less high."""
+    """Resize an image as `_fitting` and pad it with white to the height."""
     fitting = _fitting(image, height)
     return _padded(fitting, height, fitting.shape[1])
 

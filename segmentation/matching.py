@@ -29,7 +29,7 @@ BLOCKS = 4  # the last ones, whose tokens are compared
 SCALES = (0.7, 1.0, 1.4)
 """Sizes of B that are tried, see `best_scale`."""
 SHOWN = 100
-"""Lines that are drawn, of the surest matches: more hide the images."""
+"""Number of drawn lines, of the surest matches."""
 CHUNK = 2048  # patches whose similarities with all others are held at once
 NEIGHBORHOOD = 2  # patches around the nearest one that are no rivals: they show the same thing
 LEAST_TEXTURE = 4.0  # standard deviation of a patch's gray values, of 255
@@ -38,14 +38,14 @@ FIRST, AFTERWARDS = 4, 6  # of them that must agree: among all matches, then amo
 
 
 class ImageFeatures(NamedTuple):
-    """What is known of a image's patches."""
+    """Features of an image's patches."""
 
     features: Features  # [rows, columns, D]
     textured: NDArray[np.bool_]  # [rows, columns], see `textured_patches`
 
 
 class Nearest(NamedTuple):
-    """For every patch of one grid, in reading order, the patch of another that is most alike."""
+    """For every patch of one grid, in reading order, the most similar patch of another."""
 
     patch: PatchIndices  # [patches], in reading order of the other grid; the first of equals
     cosine: NDArray[np.float32]  # [patches], -1 to 1
@@ -54,7 +54,7 @@ class Nearest(NamedTuple):
 
 @dataclass(frozen=True)
 class Matches:
-    """Patches of A and B that belong together, the surest first."""
+    """Corresponding patches of A and B, the surest first."""
 
     a: PatchIndices  # [matches, 2]: row and column on A's grid
     b: Positions  # [matches, 2]: the same on B's, between patches where `coherent` says so
@@ -66,7 +66,7 @@ class Matches:
 
 
 def image_features(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> ImageFeatures:
-    """What a model knows of a image's patches: tokens after each of its last `BLOCKS` blocks.
+    """Return the tokens of an image's patches after each of the last `BLOCKS` blocks.
 
     Args:
         predictor: has encoded the image.
@@ -79,7 +79,7 @@ def image_features(predictor: "AttentionPredictor", image: NDArray[np.uint8]) ->
 
 
 def concatenate_blocks(blocks: Sequence[Features]) -> Features:
-    """Features of several blocks side by side, each as loud as the others: [rows, columns, sum of D]."""
+    """Concatenate features of several blocks, scaled to equal spread: [rows, columns, sum of D]."""
     parts = []
     for block in blocks:
         one = np.asarray(block, np.float32)
@@ -89,12 +89,12 @@ def concatenate_blocks(blocks: Sequence[Features]) -> Features:
 
 
 def is_flat(image: NDArray[np.uint8]) -> bool:
-    """Whether every pixel of a image [H, W, 3] has the same color: no part of it looks like anything."""
+    """Return whether every pixel of an image [H, W, 3] has the same color."""
     return bool((image == image[0, 0]).all())
 
 
 def textured_patches(image: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.bool_]:
-    """Which patches of a image [H, W, 3] show anything: [rows, columns].
+    """Return which patches of an image [H, W, 3] have texture: [rows, columns].
 
     Those that do not, such as a bright sky's, are told apart by their place alone, and match what lies at the
     same place.
@@ -105,7 +105,7 @@ def textured_patches(image: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray
 
 
 def prepared(a: Features, b: Features, around: int = 1) -> tuple[Features, Features]:
-    """Features ready to be compared: each averaged with its neighbors, less the mean over both images.
+    """Average features with their neighbors and subtract the mean over both images.
 
     What both images have everywhere (a ViT's features share a large part) tells nothing apart, and the mean
     of a few patches is steadier than one.
@@ -121,7 +121,7 @@ def prepared(a: Features, b: Features, around: int = 1) -> tuple[Features, Featu
 
 
 def unit_vectors(features: Features) -> NDArray[np.float32]:
-    """Features [..., D] as vectors of length 1 in reading order, [patches, D]; one of zeros stays."""
+    """Normalize features [..., D] to length 1, in reading order: [patches, D]; zeros stay zeros."""
     flat = np.asarray(features, np.float32).reshape(-1, features.shape[-1])
     lengths = np.linalg.norm(flat, axis=-1, keepdims=True)
     units: NDArray[np.float32] = (flat / np.where(lengths > 0, lengths, 1)).astype(np.float32)
@@ -129,13 +129,13 @@ def unit_vectors(features: Features) -> NDArray[np.float32]:
 
 
 def similarities(a: Features, b: Features, patch: tuple[int, int]) -> NDArray[np.float32]:
-    """Cosine of one patch of A, given by row and column, with every patch of B: [rows, columns]."""
+    """Compute the cosine of one patch of A (row, column) with every patch of B: [rows, columns]."""
     cosines: NDArray[np.float32] = unit_vectors(b) @ unit_vectors(a[patch][None])[0]
     return cosines.reshape(b.shape[:2])
 
 
 def nearest(a: Features, b: Features) -> Nearest:
-    """For every patch of A the patch of B with the greatest cosine, and how sure that is.
+    """Find for every patch of A the patch of B with the greatest cosine, and its ratio.
 
     The ratio compares the distance 1 - cosine of the nearest with that of the nearest rival, which lies more
     than `NEIGHBORHOOD` patches away in B: 0 where nothing else comes near, 1 where another is as near.
@@ -152,7 +152,7 @@ def nearest(a: Features, b: Features) -> Nearest:
 
 
 def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
-    """Patches that are each other's nearest, where no rival comes near in either direction.
+    """Find patches that are each other's nearest, without a near rival in either direction.
 
     Args:
         a, b: features [rows, columns, D] each, see `prepared`.
@@ -176,7 +176,7 @@ def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
 
 
 def coherent(matches: Matches) -> Matches:
-    """The matches that go where those around them go, each at the place to which they point.
+    """Keep the matches that agree with their neighbors, at the positions that these predict.
 
     The nearest matches of a patch, itself left out, are fitted by an affine map, in which those far off count
     little. A match is kept that this map puts within a patch of where it is, if enough of its neighbors
@@ -189,7 +189,7 @@ def coherent(matches: Matches) -> Matches:
 
 
 def matches_between(a: ImageFeatures, b: ImageFeatures, ratio: float = 1.0) -> Matches:
-    """Coherent mutual matches of patches that have texture, the surest first; `ratio` as `mutual_matches`."""
+    """Find coherent mutual matches of textured patches, the surest first; `ratio` as `mutual_matches`."""
     found = mutual_matches(*prepared(a.features, b.features), ratio=ratio)
     in_b = found.b.astype(np.int64)
     kept = a.textured[found.a[:, 0], found.a[:, 1]] & b.textured[in_b[:, 0], in_b[:, 1]]
@@ -199,7 +199,7 @@ def matches_between(a: ImageFeatures, b: ImageFeatures, ratio: float = 1.0) -> M
 def best_scale(
     a: ImageFeatures, scaled: Mapping[float, ImageFeatures], ratio: float = 1.0
 ) -> tuple[float, Matches]:
-    """The scale of B at which most patches match, of equals the one nearest to 1, and those matches.
+    """Return the scale of B with the most matches (ties: nearest to 1), and these matches.
 
     Patches show as much of the world as they are large: where B was taken from nearer, its patches match
     those of A only once B is made smaller.
@@ -220,7 +220,7 @@ def best_scale(
 
 
 def transfer(a: Features, b: Features, patch: tuple[int, int]) -> tuple[tuple[int, int], float]:
-    """Row and column of the patch of B that is most like a patch of A, and their cosine."""
+    """Return row and column of the patch of B most similar to a patch of A, and their cosine."""
     cosines = similarities(a, b, patch)
     row, column = divmod(int(cosines.argmax()), b.shape[1])
     return (row, column), float(cosines.max())
@@ -229,7 +229,7 @@ def transfer(a: Features, b: Features, patch: tuple[int, int]) -> tuple[tuple[in
 def joint_colors(
     a: Features, b: Features, part: Part = "all"
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The same features in the same colors: three principal components over both images.
+    """Color the patches by three principal components over both images.
 
     With `foreground`, the first component divides the patches in two; the side that touches the images'
     edges less is kept, and the three components are those of what is kept, the rest is black.
@@ -261,13 +261,13 @@ def joint_colors(
 
 
 def centers(cells: NDArray[np.number], grid: tuple[int, int], image: tuple[int, int]) -> NDArray[np.float64]:
-    """Centres of patches in a image of height × width: rows and columns [..., 2] -> y and x [..., 2]."""
+    """Convert rows and columns of patches [..., 2] to y and x of their centers in pixels [..., 2]."""
     sides = np.array(image) / np.array(grid)
     return (np.asarray(cells) + 0.5) * sides - 0.5
 
 
 def in_pixels(matches: Matches, grids: Sides, sizes: Sides) -> tuple[Positions, Positions]:
-    """y and x of matches in both images: [matches, 2] each.
+    """Return y and x of matches in both images: [matches, 2] each.
 
     Args:
         matches: between two patch grids.
@@ -278,7 +278,7 @@ def in_pixels(matches: Matches, grids: Sides, sizes: Sides) -> tuple[Positions, 
 
 
 def matches_as_json(matches: Matches, grids: Sides, sizes: Sides) -> list[dict[str, Any]]:
-    """The same as JSON, with cosine and ratio; arguments as `in_pixels`."""
+    """List matches in pixels for JSON, with cosine and ratio; arguments as `in_pixels`."""
     places = (each.round(1).tolist() for each in in_pixels(matches, grids, sizes))
     figures = (each.astype(float).round(4).tolist() for each in (matches.cosine, matches.ratio))
     return [
@@ -288,7 +288,7 @@ def matches_as_json(matches: Matches, grids: Sides, sizes: Sides) -> list[dict[s
 
 
 def patch_of(point: tuple[int, int], grid: tuple[int, int], image: tuple[int, int]) -> tuple[int, int]:
-    """Row and column of the patch under a pixel y, x of a image of height × width.
+    """Return row and column of the patch under a pixel y, x of an image of height × width.
 
     Raises:
         ValueError: a point outside of the image.
@@ -349,7 +349,7 @@ def _nearest(
 
 
 def _components(vectors: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Vectors [n, D] along their first principal components, largest coefficient positive: [n, count]."""
+    """Project vectors on their first principal components: [n, D] -> [n, count]."""
     centered = vectors - vectors.mean(axis=0)
     _, axes = np.linalg.eigh(centered.T @ centered)
     axes = axes[:, : -count - 1 : -1]
@@ -361,14 +361,14 @@ def _components(vectors: NDArray[np.float64], count: int) -> NDArray[np.float64]
 def _foreground(
     vectors: NDArray[np.float64], grid_a: tuple[int, ...], grid_b: tuple[int, ...]
 ) -> NDArray[np.bool_]:
-    """Patches of both images on the side of the first component that touches the edges less: [patches]."""
+    """Select patches on the side of the first component that touches the edges less: [patches]."""
     side = _components(vectors, 1)[:, 0] > 0
     edge = np.concatenate([_edge(grid_a), _edge(grid_b)])
     return side if side[edge].mean() <= side[~edge].mean() else ~side
 
 
 def _edge(grid: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Which patches lie along the border of a grid: [patches]."""
+    """Mark the patches along the border of a grid: [patches]."""
     edge = np.ones(grid, dtype=bool)
     edge[1:-1, 1:-1] = False
     return edge.ravel()

@@ -1,4 +1,4 @@
-"""Labels of a first frame carried through a video by nearest neighbors of patch features.
+"""Propagation of the labels of a first frame through a video by nearest neighbors of patch features.
 
 Every patch of the next frame takes the average label of the patches most like it in the frames before.
 Nothing is trained. The step is exact, ties included, and never holds the similarity of all patches with all
@@ -114,7 +114,7 @@ def propagate_step(
     normalized: bool = False,
     tile: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Soft labels of one frame from those of its context frames.
+    """Compute the soft labels of one frame from those of its context frames.
 
     Args:
         target: patch features of the frame, float [h, w, D].
@@ -181,7 +181,7 @@ class _Source:
 
 
 def _source(queries: Tensor, contexts: Tensor, labels: Tensor, bias: Tensor | None) -> _Source:
-    """Similarity of queries with every patch of the contexts.
+    """Compute the similarity of queries with every patch of the contexts.
 
     Args:
         queries: [queries, D].
@@ -202,7 +202,7 @@ def _source(queries: Tensor, contexts: Tensor, labels: Tensor, bias: Tensor | No
 
 
 def _average(sources: list[_Source], topk: int, temperature: float) -> Tensor:
-    """Labels [queries, C] averaged over the neighbors that are as similar as the k-th, or more."""
+    """Average the labels [queries, C] of the neighbors that are as similar as the k-th or more."""
     best = torch.cat([_largest(source, topk) for source in sources], dim=1)  # [queries, <= 2k]
     best = best.topk(min(topk, best.shape[1]), dim=1).values
     strongest = best[:, 0]
@@ -219,7 +219,7 @@ def _average(sources: list[_Source], topk: int, temperature: float) -> Tensor:
 
 
 def _largest(source: _Source, count: int) -> Tensor:
-    """The largest similarities of each query: [queries, up to count].
+    """Return the largest similarities of each query: [queries, up to count].
 
     They lie in the `count` grid rows with the largest maxima, so only those are searched.
     """
@@ -235,7 +235,7 @@ _NEIGHBORS_AT_A_TIME = 1 << 18
 
 
 def _neighbors(source: _Source, threshold: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Context, query, patch and similarity of everything at or above the threshold of its query, in pieces.
+    """List context, query, patch and similarity at or above the threshold of each query, in pieces.
 
     Only rows whose maximum reaches the threshold are searched. Usually there are k neighbors for each query.
     Where everything is equal (a black border has no direction) it is the whole window, so the list is handed
@@ -263,7 +263,7 @@ def _tile_size(device: torch.device) -> tuple[int, int]:
 
 
 def _relative(piece: slice, near: slice) -> tuple[int, int, int]:
-    """Start and length of a piece within its neighborhood, and the length of the neighborhood."""
+    """Return start and length of a piece in its neighborhood, and the length of that."""
     return piece.start - near.start, piece.stop - piece.start, near.stop - near.start
 
 
@@ -316,7 +316,7 @@ def _check_step(
 
 
 class Propagator:
-    """Carries labels through a video frame by frame; its memory does not grow with the video.
+    """Propagates labels frame by frame; its memory does not grow with the video.
 
     Keeps the normalized features and soft labels of the first frame and of the `preset.previous` latest ones.
     """
@@ -346,7 +346,7 @@ class Propagator:
             self._labels[1:] = self._labels[0]
 
     def step(self, features: Tensor) -> Tensor:
-        """Soft labels [C, h, w] of the next frame, given its patch features [h, w, D]."""
+        """Compute the soft labels [C, h, w] of the next frame, given its patch features [h, w, D]."""
         target = _normalize(features)
         slots = len(self._features)
         known = slots if self.preset.repeat_first else min(self._frames, slots)
@@ -379,7 +379,7 @@ def _normalize(features: Tensor) -> Tensor:
 def grid_labels(
     mask: Labels, ids: Sequence[int], fed: tuple[int, int], patch_size: int, preset: Preset = DINO
 ) -> Tensor:
-    """Labels of a image as one channel per object on the grid of patches.
+    """Convert the labels of an image to one channel per object on the grid of patches.
 
     Args:
         mask: labels [H, W]; void counts as background.
@@ -411,14 +411,14 @@ def _bilinear(channel: Tensor, size: tuple[int, int]) -> Tensor:
 def vanished_objects(
     mask: Labels, fed: tuple[int, int], patch_size: int, preset: Preset = DINO
 ) -> tuple[int, ...]:
-    """Objects of a first mask that cover no patch, and so cannot be followed; arguments as `grid_labels`."""
+    """List the objects that cover no patch and cannot be followed; arguments as `grid_labels`."""
     ids = object_ids(mask)
     channels = grid_labels(mask, ids, fed, patch_size, preset)[1:]
     return tuple(label for label, channel in zip(ids, channels, strict=True) if not channel.any())
 
 
 def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray[np.uint8]:
-    """Channel that wins at every pixel, one channel enlarged at a time.
+    """Return the channel with the largest label at every pixel.
 
     Args:
         soft: labels on the grid of patches, float [C, h, w], at most 256 channels.
@@ -447,14 +447,14 @@ def _grid(fed: tuple[int, int], patch_size: int) -> tuple[int, int]:
 
 
 class FeatureExtractor(Protocol):
-    """What turns frames into patch features: an `AttentionPredictor`, or anything with its `features`."""
+    """Computes patch features of frames: an `AttentionPredictor`, or an object with its `features`."""
 
     patch_size: int
     size: int
     resize: Resize
 
     def features(self, images: Sequence[ImageArray]) -> Tensor:
-        """Patch features of images of one size: float32 [images, rows, columns, D]."""
+        """Compute patch features of images of one size: float32 [images, rows, columns, D]."""
         ...
 
 
@@ -508,7 +508,7 @@ def propagate_frames(
 def _features(
     frames: Iterable[ImageArray], size: tuple[int, int], source: FeatureExtractor, batch: int
 ) -> Iterator[Tensor]:
-    """Patch features [rows, columns, D] of one frame after the other, computed in batches."""
+    """Yield the patch features [rows, columns, D] of each frame, computed in batches."""
     numbered = enumerate(frames)
     while images := [_checked(number, frame, size) for number, frame in islice(numbered, batch)]:
         yield from source.features(images)
@@ -524,19 +524,19 @@ def _checked(number: int, frame: ImageArray, size: tuple[int, int]) -> ImageArra
 
 
 def copy_first_mask(mask: Labels, frames: int) -> Iterator[Labels]:
-    """The first mask for every one of so many frames, void as background: uint8 [height, width] each."""
+    """Repeat the first mask for every frame, void as background: uint8 [height, width] each."""
     return repeat(without_void(mask), frames)
 
 
 class ColorPatches:
-    """Colors of a patch as its feature: what propagation reaches without a network."""
+    """Colors of a patch as its feature: the baseline without a network."""
 
     def __init__(self, patch_size: int = 8, size: int = 480) -> None:
         self.patch_size, self.size = patch_size, size
         self.resize: Resize = "davis"
 
     def features(self, images: Sequence[ImageArray]) -> Tensor:
-        """Pixels of each patch minus the frame's mean patch: float32 [frames, rows, columns, 3 *
+        """Subtract the frame's mean patch from the pixels of each patch: float32 [frames, rows, columns, 3 *
         patch_size**2]."""
         height, width = images[0].shape[:2]
         height, width = fed_size(height, width, self.size, self.resize, self.patch_size)

@@ -130,15 +130,15 @@ class VideoFile:
             self.expected = self._counted()
 
     def _counted(self) -> int:
-        """How many frames a file that does not say holds, without decoding them."""
+        """Count the frames of a file without decoding them."""
         with _opened(self.path) as container:
             packets = sum(packet.size > 0 for packet in container.demux(video=0))
             seconds = (container.duration or 0) / 1e6
-        # Some packets hold what is only referred to and never shown; some frames last longer than others.
+        # Some packets are never shown; some frames last longer than others.
         return min(packets, round(seconds * self.fps) or packets)
 
     def __iter__(self) -> Iterator[ImageArray]:
-        """Frames in order, to the last that can be decoded.
+        """Iterate over the frames to the last that can be decoded.
 
         Raises:
             VideoError: a frame of another size than the first.
@@ -149,14 +149,14 @@ class VideoFile:
             for number, frame in enumerate(_decoded(container)):
                 image = _upright(frame)
                 size = check_size(image, size, f"frame {number} of {self.path}")
-                # A file may not tell times: its frames then come evenly.
+                # Without times in the file, frames are evenly spaced.
                 time = number / self.fps if frame.time is None else frame.time
                 start = start if number else time
                 self.times.append(time - start)
                 yield image
 
     def sample(self, count: int) -> Iterator[ImageArray]:
-        """Up to `count` frames spread evenly, found without seeking, which not every format does right."""
+        """Iterate over up to `count` frames at even distances; without seeking, which some formats break."""
         chosen = set(_spread(self.expected or count, count))
         with _opened(self.path) as container:
             for number, frame in zip(range(max(chosen) + 1), _decoded(container), strict=False):
@@ -173,7 +173,7 @@ class VideoFile:
 
 
 def check_size(image: ImageArray, size: tuple[int, int] | None, name: str) -> tuple[int, int]:
-    """The size of a frame, which must be that of the frames before it, if there are any.
+    """Return the size of a frame and check that it is that of the frames before.
 
     Raises:
         VideoError: another size.
@@ -203,21 +203,21 @@ def _opened(path: Path) -> Iterator[av.container.InputContainer]:
 
 
 def _decoded(container: av.container.InputContainer) -> Iterator[av.VideoFrame]:
-    """Frames to the last that can be decoded."""
+    """Yield the frames to the last that can be decoded."""
     try:
         yield from container.decode(video=0)
-    except av.FFmpegError:  # cut short or damaged: who asks notices how many came
+    except av.FFmpegError:  # truncated or damaged: the caller counts the frames
         return
 
 
 def _upright(frame: av.VideoFrame) -> ImageArray:
-    """uint8 [height, width, 3]."""
+    """Convert a frame to uint8 [height, width, 3] in its display rotation."""
     image = frame.to_ndarray(format="rgb24")
     return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))
 
 
 def _spread(length: int, count: int) -> list[int]:
-    """Up to `count` different indices below `length`, evenly apart."""
+    """Return up to `count` different indices below `length` at even distances."""
     return sorted({int(index) for index in np.linspace(0, length - 1, min(count, length))})
 
 
@@ -227,8 +227,7 @@ CODECS: dict[str, tuple[str, dict[str, str]]] = {
     ".webm": ("libvpx", {"deadline": "realtime", "cpu-used": "4"}),
     ".mp4": ("mpeg4", {}),
 }
-"""What is written into which kind of file, and how. Browsers play VP8 in WebM; they refuse MPEG-4 Part 2 in
-MP4."""
+"""Codec and options by suffix. Browsers play VP8 in WebM, but not MPEG-4 Part 2 in MP4."""
 
 BITS_PER_PIXEL = 0.2  # of a frame, at most: figures and outlines stay sharp
 
@@ -238,9 +237,8 @@ TIME_BASE = Fraction(1, 60_000)  # of a second: what every usual frame rate divi
 class VideoWriter:
     """Writes images of one size into a video file, whole or not at all.
 
-    Use as a context: the file appears under its name when the block ends well; after an exception nothing of
-    it stays. Odd sides grow by one pixel, repeated from the edge, because video codecs halve the sides of
-    color.
+    Use as a context: the file appears when the block ends without exception; `keep_partial` keeps the frames
+    written before an exception. Odd sides grow by one repeated pixel: codecs halve the sides of color.
 
     Raises:
         VideoError: a suffix other than those of `CODECS`, no encoder for it, or images of different sizes.
@@ -311,7 +309,7 @@ def _fraction(fps: float) -> Fraction:
 
 @dataclass(frozen=True)
 class ColorRange:
-    """Attention shown by the brightest color, fixed for a whole video so that it does not flicker.
+    """Attention value of the brightest color, fixed for a whole video to avoid flicker.
 
     Attributes:
         heads: one value per head, float32 [heads].
@@ -325,7 +323,7 @@ class ColorRange:
 def color_range(
     frames: Frames, predictor: "AttentionPredictor", samples: int = 8, quantile: float = 0.995
 ) -> ColorRange:
-    """The range that suits frames spread over the whole video: a quantile of their attention, 0 being black.
+    """Choose the color range from frames of the whole video: a quantile of their attention, 0 is black.
 
     Args:
         frames: the video.
@@ -373,7 +371,7 @@ def attention_video(
     head: int | None = None,
     max_side: int = 1280,
 ) -> Iterator[AttentionFrame]:
-    """[CLS] attention of every frame of a video, drawn.
+    """Draw the [CLS] attention of every frame of a video.
 
     Args:
         frames: uint8 [height, width, 3], all of one size.
@@ -409,7 +407,7 @@ def attention_video(
 
 
 def shrunk(image: ImageArray, max_side: int) -> ImageArray:
-    """The image with its longer side at most `max_side` pixels."""
+    """Shrink an image so that its longer side is at most `max_side` pixels."""
     height, width = shown_size(image.shape[:2], max_side)
     if (height, width) == image.shape[:2]:
         return image
@@ -417,7 +415,7 @@ def shrunk(image: ImageArray, max_side: int) -> ImageArray:
 
 
 def shown_size(size: tuple[int, int], max_side: int) -> tuple[int, int]:
-    """Height and width of a image whose longer side is to be at most `max_side`."""
+    """Return height and width of an image shrunk to a longer side of at most `max_side`."""
     scale = min(1.0, max_side / max(size))
     return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
@@ -429,7 +427,7 @@ def draw_labels(
     max_side: int = 1280,
     names: Sequence[str] = (),
 ) -> ImageArray:
-    """Objects of a frame, tinted and outlined, with a legend below.
+    """Tint and outline the objects of a frame, with a legend below.
 
     Args:
         frame: uint8 [height, width, 3].
@@ -449,7 +447,7 @@ def draw_labels(
 def _mosaic(
     frame: ImageArray, attention: NDArray[np.float32], brightest: NDArray[np.float32], max_side: int
 ) -> ImageArray:
-    """The frame and the heat map of each head in a square of tiles, about `max_side` wide or high."""
+    """Draw the frame and the heat map of each head as tiles, about `max_side` wide or high."""
     tiles = 1 + len(attention)
     columns = ceil(sqrt(tiles))
     small = shrunk(frame, max_side // columns)

@@ -1,4 +1,4 @@
-"""Jaccard similarity of attention masks on PASCAL VOC 2012: layout of the data, protocol, scores.
+"""Jaccard similarity of attention masks on PASCAL VOC 2012: protocol and scores.
 
 The paper gives no code for its figure and leaves the protocol open; a snippet that its author published later
 settles part of it. What is left is explicit in `VocProtocol`.
@@ -28,18 +28,18 @@ PAPER = {
 
 @dataclass(frozen=True)
 class VocProtocol:
-    """Everything that decides about the figure; the defaults follow the author's snippet where it speaks."""
+    """Everything that decides the score; the defaults follow the author's snippet where it specifies them."""
 
     mass: float = 0.6
     """Share of the attention that a mask keeps."""
     ground_truth: GroundTruth = "class"
-    """What a mask is compared with: each class of the image, each object, or all of them as one."""
+    """Regions to compare masks with: each class of the image, each object, or all of them as one."""
     void: Void = "union"
-    """Whether unannotated pixels count as not of the object (union), or not at all (exclude)."""
+    """Unannotated pixels stay in the union (union), or are excluded (exclude)."""
     head: Literal["best", "mean"] | int = "best"
     """The best for each class or object (the ground truth chooses), the mean of all, or one by number."""
     resize: str = "squash"
-    """How images are brought to the model's size: squash, short-side or native."""
+    """Resizing of images for the model: squash, short-side or native."""
     size: int = 480
     """Pixels, of both sides with squash, of the short side with short-side."""
     block: int = -1
@@ -66,7 +66,7 @@ class Target(NamedTuple):
 
 
 class TargetScore(NamedTuple):
-    """How the chosen mask fares on one target."""
+    """Score of the chosen mask on one target."""
 
     label: int
     category: int
@@ -95,7 +95,7 @@ class ImageScore(NamedTuple):
 
 
 def targets(annotation: Annotation, ground_truth: GroundTruth) -> tuple[list[Target], Mask]:
-    """The regions to compare masks with, and the void pixels [height, width]."""
+    """Return the regions to compare masks with, and the void pixels [height, width]."""
     classes, objects = annotation
     if ground_truth == "foreground":
         foreground = (classes != 0) & (classes != VOID)
@@ -108,14 +108,14 @@ def targets(annotation: Annotation, ground_truth: GroundTruth) -> tuple[list[Tar
 
 
 def _category(classes: Labels, mask: Mask) -> int:
-    """The class that most pixels of a mask have; 0 if none has one."""
+    """Return the class that most pixels of a mask have; 0 if none has one."""
     counts = np.bincount(classes[mask], minlength=256)
     counts[[0, VOID]] = 0
     return int(counts.argmax())
 
 
 def head_maps(attention: NDArray[np.floating], head: Literal["best", "mean"] | int) -> dict[int, NDArray]:
-    """The maps that may become masks, by head (-1 for the mean), each [rows, columns].
+    """Select the maps to threshold, by head (-1 for the mean), each [rows, columns].
 
     Args:
         attention: [heads, rows, columns].
@@ -136,7 +136,7 @@ def head_maps(attention: NDArray[np.floating], head: Literal["best", "mean"] | i
 def score_masks(
     name: str, masks: dict[int, Mask], annotation: Annotation, ground_truth: GroundTruth, void: Void
 ) -> ImageScore:
-    """The best of some masks for every target of a image.
+    """Choose the best mask for every target of an image.
 
     Args:
         name: of the image.
@@ -157,7 +157,7 @@ def score_masks(
 def score_attention(
     name: str, attention: NDArray[np.floating], annotation: Annotation, protocol: VocProtocol
 ) -> ImageScore:
-    """`score_masks` for the attention maps of a image, [heads, rows, columns], thresholded by the protocol.
+    """`score_masks` for the attention maps of an image, [heads, rows, columns], thresholded by the protocol.
 
     Each target's lift is that of the mean over all heads, whichever heads the protocol makes masks of.
 
@@ -178,7 +178,7 @@ def score_attention(
 
 
 def centered_box(size: tuple[int, int]) -> Mask:
-    """The baseline without a network: a box of half the height and width in the middle of (height, width)."""
+    """Return the baseline without a network: a centered box of half the height and width."""
     height, width = size
     mask = np.zeros(size, dtype=bool)
     mask[height // 4 : height // 4 + height // 2, width // 4 : width // 4 + width // 2] = True
@@ -186,7 +186,7 @@ def centered_box(size: tuple[int, int]) -> Mask:
 
 
 def mean_jaccard(scores: Iterable[ImageScore]) -> float:
-    """Mean over images in percent; images without a target do not count.
+    """Average over images in percent; images without a target do not count.
 
     Raises:
         ValueError: no image has a target.
@@ -198,13 +198,13 @@ def mean_jaccard(scores: Iterable[ImageScore]) -> float:
 
 
 def mean_lift(scores: Iterable[ImageScore]) -> float | None:
-    """Mean of the lifts of images that have one; None where none has, as without a model."""
+    """Average the lifts of images that have one; None if none has."""
     lifts = [score.lift for score in scores if score.lift is not None]
     return float(np.mean(lifts)) if lifts else None
 
 
 def per_class(scores: Iterable[ImageScore]) -> dict[str, tuple[float, int]]:
-    """Mean over the targets of each class in percent, and how many there are; in the order of the labels."""
+    """Average over the targets of each class in percent, with their number, in label order."""
     values: dict[int, list[float]] = {}
     for score in scores:
         for target in score.targets:

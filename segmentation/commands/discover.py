@@ -397,7 +397,7 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, float]:
 def _report(
     protocol: dict[str, Any], scores: dict[str, dict[str, float]], dataset: str | None, count: int
 ) -> str:
-    """The scores as text."""
+    """Format the scores as text."""
     lines = ["protocol  " + ", ".join(f"{key} {value}" for key, value in protocol.items())]
     names = list(next(iter(scores.values())))
     published = discovery.PUBLISHED_CORLOC.get(dataset or "", {})
@@ -415,7 +415,7 @@ def _write_results(
     records: dict[str, dict[str, Any]],
     methods: tuple[Method, ...],
 ) -> None:
-    """COCO files of all images, and a contact sheet of some, spread over them."""
+    """Write COCO files of all images, and a contact sheet of some at even distances."""
     listed = {
         number: (sample.image.file_name, tuple(records[sample.image.name]["size"]))
         for number, sample in enumerate(samples, start=1)
@@ -436,7 +436,7 @@ def _write_results(
 
 
 def _cells(sample: Sample, found: dict[str, list[RunLengths]]) -> list[tuple[str, ImageArray]]:
-    """A row of the contact sheet: the image, and what every method found."""
+    """Draw a row of the contact sheet: the image, and the objects of every method."""
     image = sample.image.read()
     drawn = [
         (f"{method}: {_count_text(len(masks), 'object')}", _draw(image, [decode(mask) for mask in masks]))
@@ -453,7 +453,7 @@ def _draw(image: ImageArray, masks: list[Mask]) -> ImageArray:
 
 
 def _with_objects(drawn: ImageArray, objects: int) -> ImageArray:
-    """A drawn image over the colors of its objects, if it has any."""
+    """Append a legend of the objects, if there are any."""
     names = [f"object {number}" for number in range(1, objects + 1)]
     entries = list(zip(names, drawing.head_colors(objects), strict=True))
     return drawing.with_legend(drawn, entries) if entries else drawn
@@ -464,7 +464,7 @@ def _count_text(count: int, thing: str) -> str:
 
 
 def _score_text(scores: dict[str, Any]) -> str:
-    """What is known of one image, for its title."""
+    """Format the scores of one image for its title."""
     parts = [_count_text(scores["objects"], "object")]
     if "localized" in scores:
         parts.append(f"box {'right' if scores['localized'] else 'wrong'}")

@@ -179,7 +179,7 @@ def _read(sample: VocSample) -> tuple[ImageArray, Annotation]:
 
 
 def _as_record(scores: list[ImageScore]) -> list[list[list[Any]]]:
-    """One image under every protocol, as JSON; only the first one's masks are kept."""
+    """Convert the scores of one image to JSON; masks of the first protocol only."""
     own, *others = scores
     return [
         [list(target) for target in own.targets],
@@ -188,7 +188,7 @@ def _as_record(scores: list[ImageScore]) -> list[list[list[Any]]]:
 
 
 def _from_records(records: list[tuple[str, list[list[list[Any]]]]], protocols: list[VocProtocol]) -> Scores:
-    """The inverse of `_as_record`, for all images by name."""
+    """Invert `_as_record` for all images."""
     scores: Scores = {protocol: [] for protocol in protocols}
     for name, record in records:
         for protocol, targets in zip(protocols, record, strict=True):
@@ -206,7 +206,7 @@ def _score_one(
 
 
 def _grid_around(protocol: VocProtocol) -> Iterator[VocProtocol]:
-    """Every mass, ground truth and void handling that the paper's text leaves open."""
+    """Vary mass, ground truth and void, which the paper leaves open."""
     masses = sorted({0.6, 0.8, protocol.mass})
     kinds: tuple[GroundTruth, ...] = ("class", "object", "foreground")
     voids: tuple[Void, ...] = ("union", "exclude")
@@ -215,7 +215,7 @@ def _grid_around(protocol: VocProtocol) -> Iterator[VocProtocol]:
 
 
 def _results(samples: list[VocSample], scores: Scores, protocol: VocProtocol) -> dict[str, Any]:
-    """What --json writes."""
+    """Collect the results for --json."""
     own = scores[protocol]
     results: dict[str, Any] = {
         "jaccard": voc_eval.mean_jaccard(own),
@@ -317,7 +317,7 @@ def _row(score: ImageScore) -> dict[str, str]:
 
 
 def _label_map(score: ImageScore) -> np.ndarray:
-    """The chosen masks with their labels, uint8 [height, width]; where they overlap, the better one's."""
+    """Combine the chosen masks to labels uint8 [height, width]; the better mask is on top."""
     height, width = score.targets[0].mask["size"]
     labels = np.zeros((height, width), dtype=np.uint8)
     for target in sorted(score.targets, key=lambda target: target.jaccard):
@@ -326,7 +326,7 @@ def _label_map(score: ImageScore) -> np.ndarray:
 
 
 def _contact_sheet(pairs: list[tuple[VocSample, ImageScore]], count: int = 8, per_row: int = 4) -> ImageArray:
-    """Images with the highest and lowest Jaccard, none twice: masks tinted, the ground truth outlined."""
+    """Draw the images with the highest and lowest Jaccard: masks tinted, ground truth outlined."""
     ordered = sorted(pairs, key=lambda pair: -pair[1].jaccard)
     best, worst = ordered[:count], ordered[max(count, len(ordered) - count) :][::-1]
     rows: list[list[tuple[str, ImageArray]]] = []

@@ -142,7 +142,7 @@ def test_a_black_frame_takes_the_mean_of_its_window(monkeypatch: pytest.MonkeyPa
     black = torch.zeros(7, 6, 4)
     whole = propagate_step(black, black.expand(3, -1, -1, -1), labels, radius=2, topk=5)
     torch.testing.assert_close(whole[:, 3, 3], labels[:, :, 1:6, 1:6].mean((0, 2, 3)))
-    monkeypatch.setattr(propagation, "_NEIGHBOURS_AT_A_TIME", 11)
+    monkeypatch.setattr(propagation, "_NEIGHBORS_AT_A_TIME", 11)
     pieces = propagate_step(black, black.expand(3, -1, -1, -1), labels, radius=2, topk=5)
     torch.testing.assert_close(pieces, whole)
 
