@@ -177,7 +177,7 @@ def test_a_mask_in_colours_or_of_another_size_is_refused(devkit):
     with pytest.raises(ValueError, match=r"cat\.png is \(120, 160\), its image \(90, 160\)"):
         datasets.read_voc_annotation(sample, (90, 160))
     Image.new("RGB", (160, 120)).save(sample.classes)
-    with pytest.raises(ValueError, match=r"cat\.png is a picture of mode RGB; expected a palette"):
+    with pytest.raises(ValueError, match=r"cat\.png is an image of mode RGB; expected a palette"):
         datasets.read_voc_annotation(sample, (120, 160))
     sample.classes.write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"cat\.png is no picture"):
