@@ -589,7 +589,7 @@ def test_help_shows_the_values_of_the_recipe(capsys, recipe, epochs):
     with pytest.raises(SystemExit):
         command.main(["pretrain", "--recipe", recipe, "--help"])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert f"--epochs INT Passes over the pictures. (default: {epochs})" in shown
+    assert f"--epochs INT Passes over the images. (default: {epochs})" in shown
 
 
 def test_an_unwritable_disk_is_named_in_one_sentence(pictures, tmp_path):
