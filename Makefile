@@ -5,7 +5,7 @@ PYTHON      ?= python3
 VENV        ?= .venv
 CONSTRAINTS ?= constraints.txt
 WORKERS     ?= 2
-BENCHMARKS  ?= $(filter-out __init__ measure serving load ship pictures,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/*.py)))
+BENCHMARKS  ?= $(filter-out __init__ measure serving load ship pictures gpu,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/*.py)))
 
 venv_python := $(VENV)/bin/python
 pip_install := $(venv_python) -m pip install --disable-pip-version-check -c $(CONSTRAINTS)
@@ -60,11 +60,8 @@ node_modules/.installed: package.json package-lock.json
 	@touch $@
 
 # Each worker computes on one thread: two workers with one thread each beat one with two.
-# OpenVINO's tests have a process of their own: after a browser and a training in the same one, the next
-# subprocess ended it without a word. (pytest ends with 5 where $(PYTEST) selects nothing.)
 tests: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(venv_python) -m pytest -n $(WORKERS) --dist loadfile -m "not openvino" $(PYTEST)
-	OMP_NUM_THREADS=1 $(venv_python) -m pytest -m openvino $(PYTEST) || [ $$? = 5 ]
+	OMP_NUM_THREADS=1 $(venv_python) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 notebooks: $(VENV)/.installed-notebooks
 	$(venv_python) -m notebooks.execute $(LESSONS)

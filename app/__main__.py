@@ -16,7 +16,7 @@ import tyro
 
 from app.limits import MEGABYTE, Limits
 from dino_model.errors import EXPECTED, sentence
-from dino_model.threads import be_patient
+from dino_model.threads import set_passive_omp
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -44,9 +44,6 @@ class Serve:
     """Precision of the model; auto is bf16 where the hardware has it."""
     device: str = "auto"
     """Device of the model: auto, cpu, cuda or mps."""
-    engine: Literal["auto", "torch", "openvino"] = "auto"
-    """Engine of the encoder: torch, or openvino (on CPUs, with requirements-openvino.txt installed). auto is
-    OpenVINO where it is installed, from a model's third image on: compiling takes seconds."""
     allowed_hosts: tuple[str, ...] = ()
     """Names under which users reach the page, in addition to --host and localhost."""
     auth: Path | None = None
@@ -65,7 +62,7 @@ class Serve:
 
     def run(self) -> None:
         """Load the model, print the address, and serve until interrupted."""
-        be_patient(OPENBLAS_NUM_THREADS="1")  # NumPy's products are all short here
+        set_passive_omp(OPENBLAS_NUM_THREADS="1")  # NumPy's products are all short here
         for name in ("GRADIO_ANALYTICS_ENABLED", "GRADIO_SHARE"):  # both are read when gradio is imported
             os.environ[name] = "False"
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -116,7 +113,6 @@ class Serve:
             self.size,
             precision=self.precision,
             device=self.device,
-            encoder=self.engine,
         )
         demo = build(lab, routes=True)
         demo.queue(max_size=4 * self.limits.max_waiting).launch(

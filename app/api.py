@@ -22,8 +22,8 @@ from app.matching import Pair
 from app.objects import Recipe
 from app.photos import EXAMPLES
 from app.run_lengths import mask_of
+from segmentation.coco import coco_record
 from segmentation.discovery import Discovery
-from segmentation.export import coco_record
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 from segmentation.propagation import resize_nearest

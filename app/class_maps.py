@@ -10,9 +10,10 @@ from typing import Any
 from app.errors import LabError, NotHere
 from app.photos import Picture
 from dino_model.class_map import files as class_map_files
-from dino_model.class_map.layout import ClassMap, Placement, feature_of, place, weights_fingerprint
+from dino_model.class_map.layout import ClassMap, Placement, feature_of, place
 from dino_model.class_map.names import GROUPS
 from dino_model.device import ComputePrecision
+from dino_model.feature_cache import weights_fingerprint
 from dino_model.weights import LoadedModel
 
 SHIPPED = Path(__file__).parent / "static" / "maps"

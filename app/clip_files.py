@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from app.following import COLORS, Following
-from segmentation import render
-from segmentation.export import coco_record
+from segmentation import drawing
+from segmentation.coco import coco_record
 from segmentation.video import VideoWriter
 
 
@@ -25,8 +25,8 @@ def overlay_webm(following: Following) -> bytes:
         with VideoWriter(path, following.clip.fps) as video:
             for picture, labels in following.frames():
                 masks = np.stack([labels == label for label in following.ids])
-                shown = render.overlay_masks(picture, masks, colors=colors)
-                video.write(render.stack([shown, render.legend(names, shown.shape[1])]))
+                shown = drawing.overlay_masks(picture, masks, colors=colors)
+                video.write(drawing.stack([shown, drawing.legend(names, shown.shape[1])]))
         return path.read_bytes()
 
 

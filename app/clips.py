@@ -26,9 +26,9 @@ from app.files import jpeg
 from app.limits import MEGABYTE, Limits
 from app.photos import stem
 from dino_model import images
-from segmentation.frames import DEFAULT_FPS, VideoError, VideoFile
-from segmentation.propagation import Picture, resize_nearest
-from segmentation.video import shrunk
+from segmentation.masks import ImageArray
+from segmentation.propagation import resize_nearest
+from segmentation.video import DEFAULT_FPS, VideoError, VideoFile, shrunk
 
 FRAME_SIDE = 854
 """Longer side of the kept frames in pixels: 16:9 at 480 lines, as in DAVIS."""
@@ -78,11 +78,11 @@ class Clip:
         """Name without suffix and without characters that file systems or HTTP headers reject."""
         return stem(self.name, "clip")
 
-    def picture(self, number: int) -> Picture:
+    def picture(self, number: int) -> ImageArray:
         """Decode one frame, counted from 0: uint8 [height, width, 3]."""
         return images.read(self.frames[number])
 
-    def pictures(self) -> Iterator[Picture]:
+    def pictures(self) -> Iterator[ImageArray]:
         """Decode all frames in order."""
         return (self.picture(number) for number in range(len(self.frames)))
 
@@ -97,7 +97,7 @@ class Film(NamedTuple):
         labels: Objects of the first frame, uint8 [height, width], 0 is background; None without any.
     """
 
-    pictures: Iterator[Picture]
+    pictures: Iterator[ImageArray]
     fps: float
     total: int
     labels: NDArray[np.uint8] | None = None
@@ -186,7 +186,7 @@ def _note(used: int, total: int, more: bool) -> str:
     return ""
 
 
-def frame_jpeg(picture: Picture) -> bytes:
+def frame_jpeg(picture: ImageArray) -> bytes:
     """Encode a frame as it is kept."""
     return jpeg(picture, JPEG_QUALITY, subsampling=0)
 
@@ -238,7 +238,7 @@ def _animation(path: Path, name: str, limits: Limits) -> Film:
     return Film(_animation_frames(image, total, name), max(1.0, 1000 / milliseconds), total)
 
 
-def _animation_frames(image: Image.Image, total: int, name: str) -> Iterator[Picture]:
+def _animation_frames(image: Image.Image, total: int, name: str) -> Iterator[ImageArray]:
     for number in range(total):
         with _unreadable_as(f"{name} is damaged or cut short."):
             image.seek(number)
@@ -317,7 +317,7 @@ def _natural_key(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str, limits: Limits) -> Picture:
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str, limits: Limits) -> ImageArray:
     frame = Path(entry.filename).name
     with _unreadable_as(f"{frame} in {name} is damaged."):
         content = archive.read(entry)  # at most the claimed size, which was checked

@@ -13,7 +13,7 @@ from app.files import png
 from app.photos import Picture
 from app.snippet import snippet
 from app.view import PCA, Maps, View, overlay, scale_bar, shown_mask, weights
-from segmentation import render
+from segmentation import drawing
 from segmentation.masks import enlarge, keep_mass_of_maps, rle
 
 
@@ -39,7 +39,7 @@ def overlay_and_bar(scene: Scene) -> Picture:
     """The stage, and below it what its colours stand for."""
     drawn = overlay(scene.picture, scene.maps, scene.view)
     bar = scale_bar(scene.maps, scene.view, drawn.shape[1])
-    return drawn if bar is None else render.stack([drawn, bar])
+    return drawn if bar is None else drawing.stack([drawn, bar])
 
 
 def mask_png(scene: Scene) -> bytes:

@@ -20,7 +20,6 @@ from app.photos import EXAMPLES, Picture, Pictures
 from app.progress import Progress, silent
 from dino_model import quantities
 from dino_model.device import Precision
-from dino_model.engine import Engine as Encoder
 from dino_model.predictor import AttentionPredictor
 from dino_model.resize import fed_size
 from dino_model.weights import LoadedModel
@@ -156,7 +155,7 @@ class Engine:
         models: Models that users may choose.
         pictures: Images by name.
         limits: Bounds on memory, patches and waiting requests.
-        precision, device, encoder: As in `AttentionPredictor`, where `encoder` is called `engine`.
+        precision, device: As in `AttentionPredictor`.
     """
 
     def __init__(
@@ -167,7 +166,6 @@ class Engine:
         *,
         precision: Precision = "auto",
         device: str = "auto",
-        encoder: Encoder = "torch",
     ) -> None:
         self.models, self.pictures, self.limits = models, pictures, limits
         self.reading = threading.Lock()
@@ -175,7 +173,7 @@ class Engine:
         self._model = threading.Lock()
         self._waiting = 0
         self._precision: Precision = precision
-        self._device, self._encoder = device, encoder
+        self._device = device
         self._predictors: dict[int, AttentionPredictor] = {}  # by the identity of their model
         self._looks: BoundedCache[Key, Encoding] = BoundedCache(limits.max_memory_mb * MEGABYTE // 2)
         models.on_forgotten = self._forget
@@ -229,7 +227,7 @@ class Engine:
         """Of a model at a resolution; shares weights and compiled graphs with all others of that model."""
         if id(weights) not in self._predictors:
             self._predictors[id(weights)] = AttentionPredictor(
-                weights, size=size, precision=self._precision, device=self._device, engine=self._encoder
+                weights, size=size, precision=self._precision, device=self._device
             )
         return self._predictors[id(weights)].at(size)
 
@@ -242,8 +240,6 @@ class Engine:
         try:
             predictor = self.predictor(weights, key.size)
             self._check_patches(picture, key.size, predictor.patch_size)
-            if predictor.compiles(*picture.shape[:2]):
-                progress(None, desc="Compiling the model for this image size")
             started = time.perf_counter()
             predictor.set_image(picture)
             last, _ = _last_block(predictor, key.model)

@@ -10,7 +10,7 @@ from app import files
 from app.engine import Encoding, QueriesKeys
 from app.objects import COLORS, Labels, Recipe, cls_map
 from app.photos import Picture
-from segmentation import render
+from segmentation import drawing
 from segmentation.masks import Mask, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 
@@ -76,9 +76,9 @@ def png(picture: Picture, sides: Sequence[Side], mass: float, drawn: Labels | No
         first = ("Photograph, drawn mask", _tinted(small, drawn > 0))
         scores = " and ".join(f"{float(jaccard(mask, truth)):.3f}" for mask in masks)
         words += f"; with the drawn mask: {scores}"
-    return files.png(render.caption(render.contact_sheet([[first, *cells]], height=HEIGHT), words))
+    return files.png(drawing.caption(drawing.contact_sheet([[first, *cells]], height=HEIGHT), words))
 
 
 def _tinted(picture: Picture, mask: Mask) -> Picture:
     enlarged = enlarge(mask, (picture.shape[0], picture.shape[1]))
-    return render.overlay_masks(picture, enlarged, colors=COLORS[:1])
+    return drawing.overlay_masks(picture, enlarged, colors=COLORS[:1])

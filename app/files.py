@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from segmentation.export import palette
+from segmentation.labels import palette
 
 Picture = NDArray[np.uint8]
 """RGB [height, width, 3], or grey [height, width]."""

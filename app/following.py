@@ -15,8 +15,9 @@ from app.files import labels_png
 from app.limits import Limits
 from dino_model.predictor import AttentionPredictor
 from dino_model.resize import fed_size
-from segmentation.propagation import Labels, Picture, object_ids, propagate_frames, vanished_objects
-from segmentation.render import head_colors
+from segmentation.drawing import head_colors
+from segmentation.masks import ImageArray
+from segmentation.propagation import Labels, object_ids, propagate_frames, vanished_objects
 
 COLORS = head_colors(MAX_OBJECTS + 1)[1:]
 """Of objects: uint8 [MAX_OBJECTS, 3]. The first head's color, that of fur and wood, is left out."""
@@ -61,7 +62,7 @@ class Following:
         """Decode the labels of a finished frame, uint8 [height, width]."""
         return np.array(Image.open(io.BytesIO(self.masks[number])))
 
-    def frames(self) -> Iterator[tuple[Picture, Labels]]:
+    def frames(self) -> Iterator[tuple[ImageArray, Labels]]:
         """Yield image and labels of every finished frame."""
         return ((self.clip.picture(number), self.labels(number)) for number in range(len(self.masks)))
 

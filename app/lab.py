@@ -16,7 +16,6 @@ from app.models import Models
 from app.photos import Pictures
 from app.runs import Runs
 from dino_model.device import Precision
-from dino_model.engine import Engine as Encoder
 
 MASK_BYTES = 20_000  # what the mask of a frame is reckoned to weigh: several times what most do
 
@@ -38,7 +37,7 @@ class Lab:
         models: what visitors choose from.
         limits: what they may ask.
         size: resolution that the page opens with.
-        precision, device, encoder: as in `Engine`.
+        precision, device: as in `Engine`.
     """
 
     def __init__(
@@ -49,14 +48,11 @@ class Lab:
         *,
         precision: Precision = "auto",
         device: str = "auto",
-        encoder: Encoder = "torch",
     ) -> None:
         self.models, self.limits = models, limits
         self.start = Start(models.first, size)
         self.pictures = Pictures(limits)
-        self.engine = Engine(
-            models, self.pictures, limits, precision=precision, device=device, encoder=encoder
-        )
+        self.engine = Engine(models, self.pictures, limits, precision=precision, device=device)
         self.clips = Clips(limits, self.pictures)
         self.runs = Runs(models.folder)
         self.maps = Maps(models.folder)

@@ -17,8 +17,8 @@ from app.errors import LabError
 from app.files import png
 from app.lab import Lab
 from app.photos import Picture, Pictures, clean_name, for_screen
-from segmentation import matching, render
-from segmentation.matching import SCALES, Matches, Seen, Sides, best_scale, matches_between
+from segmentation import drawing, matching
+from segmentation.matching import SCALES, ImageFeatures, Matches, Sides, best_scale, matches_between
 
 MOST_PINS = 8
 TURN = 20
@@ -38,7 +38,7 @@ class Half(NamedTuple):
 
     encoding: Encoding
     picture: Picture
-    seen: Seen
+    seen: ImageFeatures
 
 
 def look(encoding: Encoding, pictures: Pictures) -> Half:
@@ -50,7 +50,7 @@ def look(encoding: Encoding, pictures: Pictures) -> Half:
     picture = pictures.read(encoding.key.photo)
     if matching.is_flat(picture):
         raise LabError("One of the images has no texture, every pixel has the same color: choose another.")
-    return Half(encoding, picture, matching.look(encoding.predictor, picture))
+    return Half(encoding, picture, matching.image_features(encoding.predictor, picture))
 
 
 def directions(a: Half, b: Half) -> NDArray[np.float16]:
@@ -136,7 +136,7 @@ def fetch_directions(lab: Lab, tokens: object) -> str:
 
 def listed_matches(a: Encoding, b: Encoding, matches: Matches) -> list[dict[str, Any]]:
     """Return matches as y and x in pixels of the images, with cosine and ratio."""
-    return matching.listed(matches, (a.grid, b.grid), (a.picture_size, b.picture_size))
+    return matching.matches_as_json(matches, (a.grid, b.grid), (a.picture_size, b.picture_size))
 
 
 def scene_of(lab: Lab, asked: object) -> "Scene":
@@ -222,10 +222,10 @@ def lines_png(scene: Scene) -> bytes:
     found = [one[:most] for one in matching.in_pixels(scene.matches, scene.grids, sizes)]
     pins = matching.in_pixels(scene.pinned(), scene.grids, sizes)
     in_a, in_b = (np.concatenate(places) for places in zip(found, pins, strict=True))
-    colors = render.line_colors(in_a, sizes[0][0])
+    colors = drawing.line_colors(in_a, sizes[0][0])
     for row, pin in enumerate(scene.pins, start=len(found[0])):
         colors[row] = np.multiply(to_rgb(pin.color), 255).round()
-    return png(render.match_lines(*pictures, in_a, in_b, colors))
+    return png(drawing.match_lines(*pictures, in_a, in_b, colors))
 
 
 def matches_json(scene: Scene) -> bytes:
@@ -238,8 +238,8 @@ def matches_json(scene: Scene) -> bytes:
         "model": keys[0].model,
         "sizes": [key.size for key in keys],
         "ratio": scene.ratio,
-        "pins": matching.listed(scene.pinned(), *about),
-        "matches": matching.listed(scene.matches, *about),
+        "pins": matching.matches_as_json(scene.pinned(), *about),
+        "matches": matching.matches_as_json(scene.matches, *about),
     }
     return (json.dumps(told, indent=2) + "\n").encode()
 

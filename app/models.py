@@ -17,7 +17,7 @@ from app.runs import checkpoint_file
 from dino_model.checkpoints import WeightsError, read_backbone
 from dino_model.download import DownloadError, fetch
 from dino_model.weights import LoadedModel, download_of, is_path, load_model
-from training.checkpoint import Run
+from training.run import Run
 
 DOWNLOADS_AT_ONCE = 4
 TOLD_EVERY = 0.25  # seconds

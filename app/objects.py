@@ -18,15 +18,15 @@ from app.engine import Encoding, QueriesKeys
 from app.errors import LabError
 from app.files import labels_png, png
 from app.view import attention
-from segmentation import discovery, render
+from segmentation import discovery, drawing
+from segmentation.coco import coco_record
 from segmentation.discovery import Discovery
-from segmentation.export import coco_record
 from segmentation.masks import Mask, enlarge, keep_mass_of_maps
 
-METHODS = ("attention", "lost", "tokencut", "several")
+METHODS = ("attention", "lost", "tokencut", "maskcut")
 MOST_OBJECTS = 6
 # The first head's colour is that of fur and wood: objects start at the second.
-COLORS = render.head_colors(MOST_OBJECTS + 1)[1:]
+COLORS = drawing.head_colors(MOST_OBJECTS + 1)[1:]
 REFINED_SIDE = 640  # pixels of the long side at which edges are refined: finer than the eye follows a patch
 
 Labels = NDArray[np.uint8]
@@ -98,8 +98,8 @@ def find(encoding: Encoding, queries_keys: QueriesKeys, recipe: Recipe) -> list[
     if encoding.grid == (1, 1):
         raise LabError("A picture of a single patch cannot be cut: choose a higher resolution.")
     features = discovery.key_features(queries_keys[1], encoding.prefix_tokens, encoding.grid)
-    if recipe.method == "several":
-        found = discovery.several(features, recipe.count)
+    if recipe.method == "maskcut":
+        found = discovery.maskcut(features, recipe.count)
     else:
         found = [{"lost": discovery.lost, "tokencut": discovery.tokencut}[recipe.method](features)]
     return [one for one in found if one.mask.any()]
@@ -172,7 +172,7 @@ def overlay_png(picture: NDArray[np.uint8], labels: Labels) -> bytes:
     """Objects [height, width], tinted and outlined over the photograph [height, width, 3]."""
     masks = masks_of(labels, int(labels.max(initial=0)))
     contour = max(2, min(labels.shape) // 200)
-    drawn = render.overlay_masks(picture, masks, colors=COLORS[: len(masks)], contour=contour)
+    drawn = drawing.overlay_masks(picture, masks, colors=COLORS[: len(masks)], contour=contour)
     return png(drawn)
 
 

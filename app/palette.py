@@ -8,8 +8,8 @@ from typing import Any
 from app import following, objects
 from app.class_maps import GROUP_COLORS
 from app.view import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLORS
-from segmentation.export import palette
-from segmentation.render import color_table, head_colors
+from segmentation.drawing import color_table, head_colors
+from segmentation.labels import palette
 
 FILE = Path(__file__).parent / "static" / "views" / "palette.js"
 

@@ -19,8 +19,8 @@ import pandas as pd
 
 from app.errors import NotHere
 from dino_model.weights import EMBEDDED_FILE
-from training.checkpoint import Run, RunError
-from training.recipes import METHODS
+from training.recipe import METHODS
+from training.run import Run, RunError
 
 Diagnosis = Callable[[Mapping[str, float]], str | None]
 """Returns a sentence if a line of a log shows a fault, such as a collapse."""
@@ -451,7 +451,7 @@ def _thinned(steps: list[int], most: int) -> list[int]:
 def _diagnosis(method: str) -> Diagnosis:
     """Return the diagnosis of a method; one that finds nothing for an unknown method."""
     known = METHODS.get(method)
-    return (lambda line: None) if known is None else known.method.diagnose
+    return (lambda line: None) if known is None else known.method_class().diagnose
 
 
 def _written(path: Path) -> float:

@@ -9,7 +9,7 @@ from app.downloads import Scene
 from app.files import png
 from app.photos import stem
 from app.view import PCA
-from segmentation import render
+from segmentation import drawing
 
 MOST_PICTURES = 48
 COLUMNS = 4
@@ -20,7 +20,7 @@ def sheet_png(scenes: Iterable[Scene]) -> bytes:
     """A contact sheet: overlays with what their colours stand for, under the names of their photographs."""
     cells = [(scene.name, downloads.overlay_and_bar(scene)) for scene in scenes]
     rows = [cells[first : first + COLUMNS] for first in range(0, len(cells), COLUMNS)]
-    return png(render.contact_sheet(rows, height=HEIGHT))
+    return png(drawing.contact_sheet(rows, height=HEIGHT))
 
 
 def views_zip(scenes: Iterable[Scene]) -> bytes:

@@ -12,7 +12,7 @@ IMPORTS = {
     "quantities.": "from dino_model import quantities",
     "AttentionPredictor(": "from dino_model.predictor import AttentionPredictor",
     "masks.": "from segmentation import masks",
-    "render.": "from segmentation import render",
+    "render.": "from segmentation import drawing",
 }
 """What a script begins with that uses the first."""
 
@@ -22,7 +22,6 @@ def snippet(encoding: Encoding, view: View, name: str) -> str:
     numbers = _colors(view) if view.quantity in PCA else [*_maps(encoding, view), "", *_shown(view)]
     predictor = encoding.predictor
     run = f"size={encoding.key.size}, precision={predictor.precision!r}, device={str(predictor.device)!r}"
-    run += "" if predictor.engine == "torch" else ', engine="openvino"'
     body = [
         f"picture = {_picture(encoding, name)}  # uint8 [height, width, 3]",
         f"predictor = AttentionPredictor({encoding.key.model!r}, {run})",
@@ -31,7 +30,7 @@ def snippet(encoding: Encoding, view: View, name: str) -> str:
         *numbers,
         "",
         *_overlay(encoding, view),
-        f'render.save_png(Path("{stem(name)}-overlay.png"), overlay)',
+        f'drawing.save_png(Path("{stem(name)}-overlay.png"), overlay)',
     ]
     script = "\n".join(body)
     return "\n".join([line for word, line in IMPORTS.items() if word in script]) + f"\n\n{script}\n"
@@ -92,10 +91,10 @@ def _overlay(encoding: Encoding, view: View) -> list[str]:
         return [
             f"layer = masks.enlarge(colors.transpose(2, 0, 1), picture.shape[:2], {view.interpolation!r})",
             "layer = np.rint(255 * layer.transpose(1, 2, 0)).astype(np.uint8)",
-            f"overlay = render.blend(picture, layer, {view.opacity})",
+            f"overlay = drawing.blend(picture, layer, {view.opacity})",
         ]
     if view.show == "heads":
-        return [f"overlay = render.overlay_heads(picture, weights, mass={view.mass}, {blend})"]
+        return [f"overlay = drawing.overlay_heads(picture, weights, mass={view.mass}, {blend})"]
     if view.layer == "mask":
         return _masked(
             "picture", encoding, view, mask_color(view.show, encoding.predictor.heads), view.opacity
@@ -106,12 +105,12 @@ def _overlay(encoding: Encoding, view: View) -> list[str]:
     draw, table = ("glow", view.colormap) if view.layer == "heat" else ("light", "gray")
     words = ", capped=False" * (view.scale == "full") + ", percent=True" * (view.quantity in SHARES)
     return [
-        f"value_range = render.display_range({spread}, {view.scale!r}{diverging})",
-        f"shares = render.levels(shown, picture.shape[:2], value_range, {view.interpolation!r})",
-        f"overlay = render.overlay_{draw}(picture, shares, opacity={view.opacity}{colors})",
+        f"value_range = drawing.display_range({spread}, {view.scale!r}{diverging})",
+        f"shares = drawing.levels(shown, picture.shape[:2], value_range, {view.interpolation!r})",
+        f"overlay = drawing.overlay_{draw}(picture, shares, opacity={view.opacity}{colors})",
         *(_masked("overlay", encoding, view, (255, 255, 255), 0) if view.outline else []),
-        f"bar = render.color_bar({table!r}, value_range, overlay.shape[1]{words})",
-        "overlay = render.stack([overlay, bar])",
+        f"bar = drawing.color_bar({table!r}, value_range, overlay.shape[1]{words})",
+        "overlay = drawing.stack([overlay, bar])",
     ]
 
 
@@ -123,6 +122,6 @@ def _masked(
     return [
         "pixels = masks.enlarge(mask, picture.shape[:2])",
         f"color = np.array([{list(color)}], np.uint8)",
-        f"overlay = render.overlay_masks("
+        f"overlay = drawing.overlay_masks("
         f"{ground}, pixels, colors=color, opacity={opacity}, contour={contour})",
     ]

@@ -16,7 +16,7 @@ from app.engine import Encoding, QueriesKeys
 from app.errors import LabError
 from app.photos import Picture
 from dino_model import quantities
-from segmentation import render
+from segmentation import drawing
 from segmentation.discovery import key_features
 from segmentation.masks import Interpolation, Mask, enlarge, keep_mass_of_maps
 
@@ -62,8 +62,8 @@ class View:
     """Bilinear between patches, else nearest. Masks keep the borders of patches."""
     shared: bool = False
     """One colour scale for all heads, else each map's own range. A diverging one has zero in the middle."""
-    scale: render.Scale = "median"
-    """Which values are shown as nothing and as full, see `render.display_range`."""
+    scale: drawing.Scale = "median"
+    """Which values are shown as nothing and as full, see `drawing.display_range`."""
     outline: bool = False
     """Draw the border of the kept attention."""
 
@@ -121,7 +121,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "quantity": get_args(Quantity),
     "layer": ("light", "heat", "mask"),
     "colormap": COLORMAPS,
-    "scale": get_args(render.Scale),
+    "scale": get_args(drawing.Scale),
 }
 _KINDS: dict[str, tuple[type, str]] = {
     "block": (int, "a whole number"),
@@ -246,13 +246,13 @@ def shown_mask(maps: Maps, view: View) -> Mask:
     return keep_mass_of_maps(weights(shown_map(maps, view), view), view.mass)
 
 
-def overlay(picture: Picture, maps: Maps, view: View) -> render.Picture:
+def overlay(picture: Picture, maps: Maps, view: View) -> Picture:
     """The stage at the size of `picture`, the photograph or a smaller copy: [height, width, 3]."""
     if view.quantity in PCA:
         layer = np.moveaxis(enlarge(maps, picture.shape[:2], view.interpolation), 0, -1)
-        return render.blend(picture, np.rint(255 * layer).astype(np.uint8), view.opacity)
+        return drawing.blend(picture, np.rint(255 * layer).astype(np.uint8), view.opacity)
     if view.show == "heads":
-        return render.overlay_heads(
+        return drawing.overlay_heads(
             picture,
             weights(maps, view),
             mass=view.mass,
@@ -263,34 +263,34 @@ def overlay(picture: Picture, maps: Maps, view: View) -> render.Picture:
     contour = contour_width(picture.shape) if view.outline else 0
     if view.layer == "mask":
         color = np.array([mask_color(view.show, len(maps))], np.uint8)
-        return render.overlay_masks(picture, mask, colors=color, opacity=view.opacity, contour=contour)
-    shares = render.levels(
+        return drawing.overlay_masks(picture, mask, colors=color, opacity=view.opacity, contour=contour)
+    shares = drawing.levels(
         shown_map(maps, view), picture.shape[:2], value_range(maps, view), view.interpolation
     )
     if view.layer == "light":
-        drawn = render.overlay_light(picture, shares, opacity=view.opacity)
+        drawn = drawing.overlay_light(picture, shares, opacity=view.opacity)
     else:
-        drawn = render.overlay_glow(
+        drawn = drawing.overlay_glow(
             picture, shares, opacity=view.opacity, colormap=view.colormap, diverging=view.diverging
         )
     white = np.full((1, 3), 255, np.uint8)
-    return render.overlay_masks(drawn, mask, colors=white, opacity=0, contour=contour)
+    return drawing.overlay_masks(drawn, mask, colors=white, opacity=0, contour=contour)
 
 
 def value_range(maps: Maps, view: View) -> tuple[float, float]:
     """The values that are shown as nothing and as full, or as the first and the last colour."""
-    return render.display_range(
+    return drawing.display_range(
         maps if view.shared else shown_map(maps, view), view.scale, diverging=view.diverging
     )
 
 
-def scale_bar(maps: Maps, view: View, width: int) -> render.Picture | None:
+def scale_bar(maps: Maps, view: View, width: int) -> Picture | None:
     """What the colours of the stage stand for, as a strip; None where they stand for no values."""
     if view.quantity in PCA or view.show == "heads" or view.layer == "mask":
         return None
     colormap = view.colormap if view.layer == "heat" else "gray"
     shares = view.quantity in SHARES
-    return render.color_bar(
+    return drawing.color_bar(
         colormap, value_range(maps, view), width, capped=view.scale != "full", percent=shares
     )
 
@@ -304,7 +304,7 @@ def mask_color(show: str, heads: int) -> tuple[int, int, int]:
     """Red, green and blue of what is shown: a head's own, or that of mean or maximum."""
     if show in SUMMARY_COLORS:
         return SUMMARY_COLORS[show]
-    red, green, blue = render.head_colors(heads)[int(show)].tolist()
+    red, green, blue = drawing.head_colors(heads)[int(show)].tolist()
     return red, green, blue
 
 

@@ -205,7 +205,7 @@ def facts(encoding: Encoding) -> list[list[str]]:
         ["Network", f"{encoding.blocks} blocks of {predictor.heads} heads"],
         ["Image", f"{width} × {height} pixels, resized to {used[1]} × {used[0]}"],
         ["Grid", f"{columns} × {rows} patches of {predictor.patch_size} pixels"],
-        ["Precision", f"{predictor.precision} on {predictor.device} by {predictor.engine}"],
+        ["Precision", f"{predictor.precision} on {predictor.device}"],
         ["Encoded in", f"{encoding.seconds:.2f} s"],
     ]
 

@@ -1,12 +1,11 @@
 """Attention maps of a ViT-S/8 on a 480 × 480 picture, against every block's attention written out in fp32.
 
-python -m benchmarks.attention [--engine openvino] [--json FILE]
+python -m benchmarks.attention [--json FILE]
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -16,10 +15,9 @@ import tyro
 from timm.models.vision_transformer import Block
 
 from benchmarks.measure import Computation, measure, report
+from dino_model.attention import readable
 from dino_model.device import ComputePrecision, Precision
-from dino_model.engine import Engine
 from dino_model.predictor import AttentionPredictor
-from dino_model.readable import readable
 from dino_model.weights import LoadedModel, load_model
 
 MODEL = "random:vit_small/8"
@@ -37,17 +35,14 @@ class Attention:
 
     repeats: int = 3
     """Timed turns of each side."""
-    engine: Engine = "torch"
-    """What runs our encoder: torch or openvino."""
     json: Path | None = None
     """Write the figures to this file."""
 
     def run(self) -> None:
         """Compare both results, measure, print."""
-        remarks = compare(self.engine)
-        build = partial(build_ours, self.engine)
-        result = measure("attention", build, build_reference, repeats=self.repeats, remarks=remarks)
-        precision = predictor(engine="torch").precision
+        remarks = compare()
+        result = measure("attention", build_ours, build_reference, repeats=self.repeats, remarks=remarks)
+        precision = predictor().precision
         rate, needed = gemm_rate(precision), operations()
         share = (
             f"{needed / result.ours / rate:.0%} of this machine's {precision} matrix products "
@@ -75,7 +70,7 @@ def gemm_rate(precision: ComputePrecision, side: int = 2048, turns: int = 5) -> 
     return 2 * side**3 / min(seconds)
 
 
-def compare(engine: Engine = "torch") -> tuple[str, ...]:
+def compare() -> tuple[str, ...]:
     """What to say of the settings and of how far both results agree.
 
     Raises:
@@ -83,13 +78,13 @@ def compare(engine: Engine = "torch") -> tuple[str, ...]:
     """
     image = pictures()[0]
     expected = plain_maps(sharpened_model())(image)
-    exact, fast = predictor("fp32", engine), predictor(engine=engine)
+    exact, fast = predictor("fp32"), predictor()
     difference = np.abs(fused_maps(exact)(image) - expected).max()
     if difference > AGREEMENT:
         raise SystemExit(f"the maps differ by {difference:.1e} in fp32, expected at most {AGREEMENT:.0e}")
     loss = np.abs(fused_maps(fast)(image) - expected).max()
     return (
-        f"ViT-S/8 at {SIZE} × {SIZE}, ours in {fast.precision} by {fast.engine}, the reference in fp32, "
+        f"ViT-S/8 at {SIZE} × {SIZE}, ours in {fast.precision}, the reference in fp32, "
         f"{torch.get_num_threads()} threads",
         f"largest difference of the maps: {difference:.1e} in fp32 (allowed {AGREEMENT:.0e}), "
         f"{loss:.1e} in {fast.precision}; their largest value is {expected.max():.2f}",
@@ -139,10 +134,10 @@ def sharpened_model() -> LoadedModel:
     return model
 
 
-def predictor(precision: Precision = "auto", engine: Engine = "torch") -> AttentionPredictor:
+def predictor(precision: Precision = "auto") -> AttentionPredictor:
     """Ours, loaded."""
     return AttentionPredictor(
-        sharpened_model(), size=SIZE, resize="squash", precision=precision, device="cpu", engine=engine
+        sharpened_model(), size=SIZE, resize="squash", precision=precision, device="cpu"
     )
 
 
@@ -152,12 +147,9 @@ def pictures() -> list[np.ndarray]:
     return list(coarse.repeat(24, axis=1).repeat(24, axis=2))
 
 
-def build_ours(engine: Engine = "torch") -> Computation:
-    """Maps of the next picture, our way; what is compiled is compiled already."""
-    compute = in_turn(fused_maps(predictor(engine=engine)))
-    if engine != "torch":
-        compute()
-    return compute
+def build_ours() -> Computation:
+    """Maps of the next picture, our way."""
+    return in_turn(fused_maps(predictor()))
 
 
 def build_reference() -> Computation:

@@ -1,10 +1,11 @@
-"""Crops for DINO (2 × 224 + 8 × 96 of 500 × 375 JPEGs) on one core: for the device, against all by Pillow.
+"""Loading and augmentation for DINO (2 × 224 + 10 × 96 of 500 × 375 JPEGs): images per second of every stage.
 
-python -m benchmarks.data [--json FILE]
+python -m benchmarks.data [--device cuda] [--json FILE]
 """
 
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -12,60 +13,133 @@ import torch
 import tyro
 from PIL import Image
 
-from benchmarks.measure import Computation, measure, report
+from benchmarks.measure import Computation, measure, median_seconds, report
 from dino_model import photographs
+from dino_model.files import write_json
 from dino_model.images import open_images
-from training.crops import CropConfig
+from training.crop_config import CropConfig
+from training.crops import Crops
 from training.data import CropDataset
+from training.decoding import decode
 
-SIZE, PICTURES = (500, 375), 12
+SIZE, IMAGES = (500, 375), 12
 FOLDER = Path(tempfile.gettempdir()) / "dino-benchmark-pictures"
+CROPS = CropConfig(local_crops=10)
+GOAL, CORES = 3000, 16
+"""Images per second that an H100 is to be fed with, and cores of its machine."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a worker does for a batch: decode, cut, resize; with Pillow also flip, colour, blur, solarise."""
+    """Measure every stage on one core, and the stages of the device on `--device`."""
 
     repeats: int = 3
     """Timed turns of each side."""
+    device: str = "cpu"
+    """Device of the batched stages: cpu (one thread) or cuda."""
     json: Path | None = None
-    """Write the figures to this file."""
+    """Write the results to this file."""
 
     def run(self) -> None:
-        """Draw the pictures, measure, print."""
+        """Write the JPEGs, measure, print."""
         torch.set_num_threads(1)
         draw()
         result = measure("data", build_ours, build_reference, repeats=self.repeats, remarks=())
-        rates = tuple(f"{PICTURES / seconds:.0f}" for seconds in (result.ours, result.reference))
-        remarks = (
-            f"{PICTURES} photographs as JPEGs of {SIZE[0]} × {SIZE[1]}, one thread; "
-            f"ours {rates[0]} pictures/s, Pillow's {rates[1]}; flips, colour and blur are left to the device",
-        )
-        report(replace(result, remarks=remarks), self.json)
+        report(result)
+        stages = worker_stages() | device_stages(torch.device(self.device))
+        rates: dict[str, float] = {}
+        for name, stage in stages.items():
+            seconds, _ = median_seconds(stage, stage, self.repeats)
+            rates[name] = IMAGES / seconds
+            print(f"  {name:48s} {rates[name]:8,.0f} images/s")
+        for augment in ("device, nvJPEG", "device", "batch", "workers"):
+            rate = rates[f"worker, augment {augment}"]
+            print(
+                f"  augment {augment}: {rate * CORES:,.0f} images/s on {CORES} cores if they scale, "
+                f"{GOAL / rate:.0f} cores for {GOAL:,} images/s"
+            )
+        if self.json:
+            write_json(self.json, result.as_json() | {"images_per_second": rates, "device": self.device})
+
+
+def worker_stages() -> dict[str, Computation]:
+    """What a worker does for `IMAGES` images, by the name of the stage."""
+    images = open_images(FOLDER)
+    files = [(images.read_bytes(i), images.names[i]) for i in range(IMAGES)]
+    return {
+        "worker, read the file": lambda: [images.read_bytes(i) for i in range(IMAGES)],
+        "worker, decode": lambda: [decode(*file) for file in files],
+        "worker, augment device, nvJPEG": build("device", finish=False, decode="device"),
+        "worker, augment device": build("device", finish=False),
+        "worker, augment batch": build("batch", finish=False),
+        "worker, augment workers": build("workers", finish=True),
+    }
+
+
+def device_stages(device: torch.device) -> dict[str, Computation]:
+    """What the device does for a batch of `IMAGES` images."""
+    where = device.type
+
+    def finish(augment: Literal["batch", "device"]) -> Callable[[], object]:
+        dataset = dataset_of(augment, finish=False)
+        collated = dataset.collate([dataset[i, i] for i in range(IMAGES)])
+        assert isinstance(collated, tuple)
+        crops, _, _, params, _ = collated
+        assert params is not None
+        on_device = Crops(*(group.to(device) for group in crops))
+
+        def compute() -> object:
+            finished = dataset.cut.finish(on_device, params)
+            if where == "cuda":
+                torch.cuda.synchronize()
+            return finished
+
+        return compute
+
+    return {
+        f"{where}, flips and photometry": finish("batch"),
+        f"{where}, crops, flips and photometry": finish("device"),
+    }
 
 
 def draw() -> None:
-    """The package's photographs as JPEGs of an ordinary size."""
+    """Write the package's photographs as JPEGs of an ordinary size."""
     FOLDER.mkdir(exist_ok=True)
-    for name in photographs.names()[:PICTURES]:
+    for name in photographs.names()[:IMAGES]:
         Image.fromarray(photographs.picture(name)).resize(SIZE).save(FOLDER / f"{name}.jpg", quality=90)
 
 
 def build_ours() -> Computation:
-    """Two uint8 tensors and a few numbers for each batch."""
+    """Build the worker's part of `--augment device`."""
     return build("device", finish=False)
 
 
 def build_reference() -> Computation:
-    """Everything crop by crop by Pillow."""
+    """Build the official code's way: everything crop by crop with Pillow."""
     return build("workers", finish=True)
 
 
-def build(augment: Literal["workers", "device"], *, finish: bool) -> Computation:
-    """One batch after the other."""
+def build(
+    augment: Literal["workers", "batch", "device"],
+    *,
+    finish: bool,
+    decode: Literal["workers", "device"] = "workers",
+) -> Computation:
+    """Build the computation of one batch in a worker."""
     torch.set_num_threads(1)
-    dataset = CropDataset(open_images(FOLDER), CropConfig(augment=augment), seed=0, finish=finish)
-    return lambda: dataset.collate([dataset[i, i] for i in range(PICTURES)])
+    dataset = dataset_of(augment, finish=finish, decode=decode)
+    return lambda: dataset.collate([dataset[i, i] for i in range(IMAGES)])
+
+
+def dataset_of(
+    augment: Literal["workers", "batch", "device"],
+    *,
+    finish: bool,
+    decode: Literal["workers", "device"] = "workers",
+) -> CropDataset:
+    """The data set that the workers read."""
+    config = CropConfig(local_crops=CROPS.local_crops, augment=augment, decode=decode)
+    return CropDataset(open_images(FOLDER), config, seed=0, finish=finish)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import tyro
 from skimage import data
 
 from benchmarks.measure import Computation, measure, report
-from segmentation.spectral import affinity, second_eigenvector, second_eigenvector_dense
+from segmentation.discovery import affinity, second_eigenvector, second_eigenvector_dense
 
 PATCH = 8
 SIDE = 60  # patches: a ViT/8 at 480 × 480

@@ -15,13 +15,12 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from benchmarks.measure import Result, report
-from dino_model.engine import Engine
-from dino_model.features import Extractor
+from dino_model.features import FeatureExtractor
 from dino_model.images import Images, open_images
 from dino_model.views import View
 from dino_model.weights import LoadedModel, load_model
+from training.evaluation.datasets import labels_of
 from training.evaluation.knn import knn_accuracy
-from training.evaluation.labelled import labels_of
 
 
 class _Plain(Dataset[Tensor]):
@@ -57,8 +56,6 @@ class Features:
     """Side of the centre crop in pixels."""
     count: int = 800
     """Pictures, taken evenly."""
-    engine: Engine = "torch"
-    """What runs ours."""
     json: Path | None = None
     """Write the figures to this file."""
 
@@ -68,10 +65,10 @@ class Features:
         images = images.subset(range(0, len(images), max(1, len(images) // self.count)))
         model = load_model(self.model)
         view = View(self.size, model.mean, model.std)
-        extractor = Extractor(model, view, precision="auto", device="cpu", engine=self.engine)
-        extractor.of(images.subset(range(min(256, len(images)))))  # compiled, and read once
+        extractor = FeatureExtractor(model, view, precision="auto", device="cpu")
+        extractor.extract(images.subset(range(min(256, len(images)))))  # compiled, and read once
         started = time.perf_counter()
-        ours = extractor.of(images).features
+        ours = extractor.extract(images).features
         seconds = time.perf_counter() - started
         started = time.perf_counter()
         loader = DataLoader(_Plain(images, model, self.size), 64, num_workers=0)
@@ -85,7 +82,7 @@ class Features:
         ]
         cosines = torch.cosine_similarity(ours, plain)
         remarks = (
-            f"{len(images):,} pictures, {self.model} at {self.size} pixels, engine {self.engine}:"
+            f"{len(images):,} pictures, {self.model} at {self.size} pixels:"
             f" {len(images) / seconds:.1f} against {len(images) / reference:.1f} images/s",
             f"cosine of features: mean {float(cosines.mean()):.5f}, least {float(cosines.min()):.5f}; k-NN"
             f" {top1[0]:.1f} against {top1[1]:.1f} %",

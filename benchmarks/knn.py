@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from benchmarks.measure import Result, extra_memory, report
-from training.evaluation.knn import neighbours, votes
+from training.evaluation.knn import neighbors, votes
 
 QUERIES, STORED, WIDTH, CLASSES, K = 50_000, 200_000, 384, 1_000, 200
 PART = 2_000  # queries that scikit-learn answers; its time for all follows
@@ -34,7 +34,7 @@ class Knn:
         """Answer by both, compare votes, print."""
         stored, labels, queries = features(STORED, 0), classes(STORED), features(self.queries, 1)
         started = time.perf_counter()
-        cosines, near = neighbours(stored, labels, queries, K)
+        cosines, near = neighbors(stored, labels, queries, K)
         ours = votes(cosines, near, 0.07, CLASSES)
         seconds = time.perf_counter() - started
         some = queries[: self.part]
@@ -73,7 +73,7 @@ def classes(count: int) -> Tensor:
 
 def _ours():  # type: ignore[no-untyped-def]
     stored, labels, queries = features(STORED, 0), classes(STORED), features(2_000, 1)
-    return lambda: neighbours(stored, labels, queries, K)
+    return lambda: neighbors(stored, labels, queries, K)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from benchmarks.measure import Result, report
 from dino_model.device import autocast, choose_precision
-from dino_model.features import Kind
+from dino_model.features import FeatureType
 from dino_model.weights import load_model
-from training.evaluation.linear import LinearProtocol, Reads, batches, train_heads
+from training.evaluation.linear import FeatureSpec, LinearProtocol, batches, train_grid
 
 CPU = torch.device("cpu")
 
@@ -37,14 +37,14 @@ class Linear:
         protocol = LinearProtocol(epochs=self.epochs)
         precision = choose_precision("auto", CPU)
         started = time.perf_counter()
-        heads = train_heads(features, labels, 100, protocol, precision=precision)
+        heads = train_grid(features, labels, 100, protocol, precision=precision)
         ours = time.perf_counter() - started
         top1 = heads.top1(test, truth)
         started, singles = time.perf_counter(), []
-        for reads in protocol.reads:
+        for spec in protocol.specs:
             for rate in protocol.rates:
-                layer = plain(features, labels, reads, rate, protocol)
-                singles.append(float((layer(reads.of(test)).argmax(1) == truth).double().mean() * 100))
+                layer = plain(features, labels, spec, rate, protocol)
+                singles.append(float((layer(spec.select(test)).argmax(1) == truth).double().mean() * 100))
         reference = time.perf_counter() - started
         forward = self.forward()
         best, theirs = int(top1.argmax()), int(torch.tensor(singles).argmax())
@@ -60,19 +60,21 @@ class Linear:
     def forward(self) -> float:
         """Seconds of the embedded model's forward for one picture of a batch."""
         backbone, images = load_model("embedded").backbone, torch.randn(64, 3, 112, 112)
-        kind, precision = Kind(4, "average"), choose_precision("auto", CPU)
+        kind, precision = FeatureType(4, "average"), choose_precision("auto", CPU)
         seconds = []
         with torch.no_grad(), autocast(precision, CPU):
             for _ in range(3):
                 started = time.perf_counter()
-                kind.of(backbone, images)
+                kind.compute(backbone, images)
                 seconds.append((time.perf_counter() - started) / len(images))
         return min(seconds)
 
 
-def plain(features: Tensor, labels: Tensor, reads: Reads, rate: float, protocol: LinearProtocol) -> nn.Linear:
+def plain(
+    features: Tensor, labels: Tensor, spec: FeatureSpec, rate: float, protocol: LinearProtocol
+) -> nn.Linear:
     """One classifier by torch's own layers, fp32."""
-    x = reads.of(features)
+    x = spec.select(features)
     layer = nn.Linear(x.shape[1], 100)
     nn.init.normal_(layer.weight, std=0.01)
     nn.init.zeros_(layer.bias)

@@ -25,10 +25,12 @@ from dino_model import photographs
 from dino_model.files import make_room, write_text
 from dino_model.predictor import AttentionPredictor
 from segmentation import matching
-from segmentation.matching import Features, Seen
+from segmentation.matching import Features, ImageFeatures
 
 Picture = NDArray[np.uint8]
-Encode = Callable[[Picture, float], Seen]  # a photograph, and how much larger than usual it is looked at
+Encode = Callable[
+    [Picture, float], ImageFeatures
+]  # a photograph, and how much larger than usual it is looked at
 Places = NDArray[np.float64]  # y and x [..., 2]
 
 TURNS: dict[str, tuple[float, float]] = {  # degrees, scale
@@ -113,15 +115,17 @@ class Matching:
 
 def by_model(name: str, size: int) -> Encode:
     """What `segmentation match` compares."""
-    predictor = AttentionPredictor(name, size=size, device="cpu", engine="auto")
+    predictor = AttentionPredictor(name, size=size, device="cpu")
     predictors = {scale: predictor.at(round(size * scale)) for scale in matching.SCALES}
-    seen: dict[tuple[int, float], Seen] = {}  # a photograph is looked at once for all that becomes of it
+    seen: dict[
+        tuple[int, float], ImageFeatures
+    ] = {}  # a photograph is looked at once for all that becomes of it
 
-    def look(picture: Picture, scale: float) -> Seen:
+    def look(picture: Picture, scale: float) -> ImageFeatures:
         predictors[scale].set_image(picture)
-        return matching.look(predictors[scale], picture)
+        return matching.image_features(predictors[scale], picture)
 
-    def remember(picture: Picture, scale: float) -> Seen:
+    def remember(picture: Picture, scale: float) -> ImageFeatures:
         if scale != 1:
             return look(picture, scale)
         key = (hash(picture.tobytes()), scale)
@@ -132,14 +136,14 @@ def by_model(name: str, size: int) -> Encode:
     return remember
 
 
-def colours(picture: Picture, scale: float, size: int) -> Seen:
+def colours(picture: Picture, scale: float, size: int) -> ImageFeatures:
     """Red, green and blue of the pixels of each patch, 3 * patch * patch figures."""
     factor = size * scale / min(picture.shape[:2]) / PATCH
     rows, columns = (max(1, round(side * factor)) for side in picture.shape[:2])
     small = cv2.resize(picture, (columns * PATCH, rows * PATCH), interpolation=cv2.INTER_AREA)
     cut = small.reshape(rows, PATCH, columns, PATCH, 3).transpose(0, 2, 1, 3, 4)
     features = cut.reshape(rows, columns, -1).astype(np.float32)
-    return Seen(features, matching.textured_patches(picture, (rows, columns)))
+    return ImageFeatures(features, matching.textured_patches(picture, (rows, columns)))
 
 
 def turned(a: Picture, degrees: float, scale: float) -> Scene:
@@ -184,8 +188,8 @@ def scored(scene: Scene, encode: Encode, ratio: float) -> Score:
     scale, matches = matching.best_scale(a, scaled, ratio)
     grid = scaled[scale].features.shape[:2]
     size, patch = scene.a.shape[:2], scene.b.shape[0] / grid[0]
-    expected = scene.moved(matching.centres(matches.a, a.features.shape[:2], size))
-    off = np.abs(expected - matching.centres(matches.b, grid, size)).max(axis=-1)
+    expected = scene.moved(matching.centers(matches.a, a.features.shape[:2], size))
+    off = np.abs(expected - matching.centers(matches.b, grid, size)).max(axis=-1)
     return Score(len(matches), int((off <= patch).sum()), pck(scene, a.features, scaled[1.0].features))
 
 
@@ -193,10 +197,10 @@ def pck(scene: Scene, a: Features, b: Features) -> float:
     """Share of A's patches, of those still in B, whose nearest in B lies within `PCK` of the larger side."""
     size = scene.a.shape[:2]
     cells = np.stack(np.divmod(np.arange(a.shape[0] * a.shape[1]), a.shape[1]), axis=-1)
-    expected = scene.moved(matching.centres(cells, a.shape[:2], size))
+    expected = scene.moved(matching.centers(cells, a.shape[:2], size))
     inside = ((expected >= 0) & (expected <= np.array(size) - 1)).all(axis=-1)
     patch = matching.nearest(*matching.prepared(a, b)).patch
-    found = matching.centres(np.stack(np.divmod(patch, b.shape[1]), axis=-1), b.shape[:2], size)
+    found = matching.centers(np.stack(np.divmod(patch, b.shape[1]), axis=-1), b.shape[:2], size)
     off = np.linalg.norm(found - expected, axis=-1)
     return float((off[inside] <= PCK * max(size)).mean())
 

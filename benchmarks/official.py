@@ -131,7 +131,7 @@ def figure_of(figure: str, content: dict[str, Any]) -> float:
         return float(content["jaccard"])
     if figure == "DAVIS":
         return 100 * float(content["dataset"]["J&F_mean"])
-    return float(content["results"][0]["figures"]["top1"])
+    return float(content["results"][0]["metrics"]["top1"])
 
 
 def verdict(model: str, figure: str, ours: float | None, paper: float) -> Verdict:

@@ -25,9 +25,10 @@ from dino_model.device import Precision
 from dino_model.errors import EXPECTED, sentence
 from dino_model.files import make_room, write_text
 from dino_model.predictor import AttentionPredictor
-from segmentation import voc
+from segmentation import voc_eval
+from segmentation.datasets import Annotation
 from segmentation.masks import Mask, bounding_box, components
-from segmentation.voc import Annotation, PictureScore, VocProtocol
+from segmentation.voc_eval import ImageScore, VocProtocol
 
 Picture = NDArray[np.uint8]
 
@@ -114,31 +115,31 @@ def _line(name: str, rows: dict[str, Figures]) -> str:
 
 def score(
     scenes: Sequence[Scene], predictor: AttentionPredictor | None, protocol: VocProtocol
-) -> list[PictureScore]:
+) -> list[ImageScore]:
     """Jaccard and lift of every scene; without a predictor the Jaccard of a box in the middle."""
     scores = []
     for name, picture, mask in scenes:
         labels = mask.astype(np.uint8)
         annotation = Annotation(labels, labels)
         if predictor is None:
-            box = {-1: voc.centred_box((mask.shape[0], mask.shape[1]))}
-            scores.append(voc.score_masks(name, box, annotation, "foreground", protocol.void))
+            box = {-1: voc_eval.centered_box((mask.shape[0], mask.shape[1]))}
+            scores.append(voc_eval.score_masks(name, box, annotation, "foreground", protocol.void))
             continue
         predictor.set_image(picture)
         attention = predictor.cls_attention(protocol.block)
-        scores.append(voc.score_attention(name, attention, annotation, protocol))
+        scores.append(voc_eval.score_attention(name, attention, annotation, protocol))
     return scores
 
 
-def summary(scenes: Sequence[Scene], scores: Sequence[PictureScore]) -> Figures:
+def summary(scenes: Sequence[Scene], scores: Sequence[ImageScore]) -> Figures:
     """Means over all pictures; the Jaccard also of the third with the smallest and the largest objects."""
     order = np.argsort([scene.mask.mean() for scene in scenes], kind="stable")
     third = max(1, len(scenes) // 3)
     return {
-        "jaccard": voc.mean_jaccard(scores),
-        "small": voc.mean_jaccard([scores[index] for index in order[:third]]),
-        "large": voc.mean_jaccard([scores[index] for index in order[-third:]]),
-        "lift": voc.mean_lift(scores),
+        "jaccard": voc_eval.mean_jaccard(scores),
+        "small": voc_eval.mean_jaccard([scores[index] for index in order[:third]]),
+        "large": voc_eval.mean_jaccard([scores[index] for index in order[-third:]]),
+        "lift": voc_eval.mean_lift(scores),
         "pictures": len(scenes),
     }
 

@@ -13,11 +13,12 @@ import tyro
 from dino_model import files
 from dino_model.backbones import BackboneConfig
 from dino_model.device import autocast
-from training.crops import CropConfig, Crops
-from training.methods.base import Batch
-from training.methods.dino import DINOConfig
+from training.crop_config import CropConfig
+from training.crops import Crops
+from training.methods.dino_config import DINOConfig
+from training.methods.method import Batch
 from training.randomness import Randomness
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.utilisation import PEAKS, PICTURES, picture_flops
 
 IMAGENET = 1_281_167
@@ -120,7 +121,7 @@ def memory(recipe: Recipe) -> tuple[float, float]:
     local = torch.zeros(crops.local_crops, PICTURES, 3, crops.local_size, crops.local_size)
     batch = Batch(Crops(views, local), None, Randomness(0, 0, 0, PICTURES, PICTURES))
     with autocast("bf16", CPU), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        method.training_loss(batch, 0)
+        method(batch, 0)
     weights = {p.untyped_storage().data_ptr() for p in method.parameters()}
     # Copies of the weights in bf16, and the head's gradients, are as large whatever the batch is.
     shapes = {p.numel() for p in method.parameters() if p.ndim > 1}

@@ -16,8 +16,9 @@ from benchmarks.measure import Result, median_seconds, report
 from dino_model import images
 from dino_model.predictor import AttentionPredictor
 from dino_model.weights import load_model
-from segmentation.davis import Clip, open_davis, read_first_mask
-from segmentation.propagation import DINO, Labels, Picture, official_std, propagate_frames
+from segmentation.datasets import Clip, open_davis, read_first_mask
+from segmentation.masks import ImageArray
+from segmentation.propagation import DINO, Labels, official_std, propagate_frames
 
 ALLOWED = 0.001  # share of a frame's pixels whose label may differ
 
@@ -73,7 +74,7 @@ def changed_labels(
     return np.array([share(*pair) for pair in islice(pairs, 1, None)])
 
 
-def first(clip: Clip, frames: int) -> Iterator[Picture]:
+def first(clip: Clip, frames: int) -> Iterator[ImageArray]:
     """The first frames of a clip."""
     return (images.read(file) for file in clip.frames[:frames])
 

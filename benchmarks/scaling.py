@@ -18,15 +18,16 @@ from dino_model import files
 from dino_model.backbones import BackboneConfig, choose_training_attention
 from dino_model.device import autocast
 from dino_model.head import HeadConfig
-from training.crops import CropConfig, Crops
+from training.crop_config import CropConfig
+from training.crops import Crops
 from training.distributed import DataParallelLoss, joined, rank, world
-from training.loop import train_step
-from training.methods.base import Batch, Method
-from training.methods.dino import DINOConfig
+from training.methods.dino_config import DINOConfig
+from training.methods.method import Batch, Method
 from training.optim import create_optimizer
 from training.plan import Plan
 from training.randomness import Randomness
-from training.recipes import OptimizerConfig, Recipe
+from training.recipe import OptimizerConfig, Recipe
+from training.train import train_step
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(

@@ -3,7 +3,6 @@
 python -m benchmarks.score [--json FILE]
 """
 
-import os
 import tempfile
 from dataclasses import dataclass
 from functools import partial
@@ -17,13 +16,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.measure import Computation, measure, report
+from segmentation.davis_eval import score_folders
 from segmentation.labels import write_mask_png
-from segmentation.scoring import score_folders
 
 HEIGHT, WIDTH = 480, 854
 OBJECTS = 2
 AGREEMENT = 1e-9
-PROCESSES = os.cpu_count() or 1
 
 Figures = dict[str, NDArray[np.float64]]  # J and F of each object: [2, frames]
 
@@ -49,7 +47,7 @@ class Score:
             difference = compare(ours(root), plain(root))
             remarks = (
                 f"{self.sequences} sequences of {self.frames} frames at {WIDTH} × {HEIGHT}, {OBJECTS} "
-                f"objects each, {PROCESSES} processes",
+                f"objects each",
                 f"largest difference of a J or F: {difference:.1e} (allowed {AGREEMENT:.0e})",
             )
             build = partial(build_ours, root), partial(build_reference, root)
@@ -88,7 +86,7 @@ def wavy_outline(centre: NDArray[np.float64], radius: NDArray[np.float64], waves
 
 def ours(root: Path) -> Figures:
     """Scores as the command computes them."""
-    evaluation = score_folders(root / "truth", root / "guess", processes=PROCESSES)
+    evaluation = score_folders(root / "truth", root / "guess")
     return {one.name: np.stack([one.J, one.F]) for one in evaluation.objects}
 
 

@@ -175,7 +175,7 @@ def with_figures(card: str, model: Figures, fresh: Figures) -> str:
 def _of_one_model(evaluation: Figures) -> Figures:
     """The figures of the only model that `training evaluate` was given."""
     (result,) = evaluation["results"]
-    figures: Figures = result["figures"]
+    figures: Figures = result["metrics"]
     return figures
 
 

@@ -1,13 +1,14 @@
 """One DINO step of a ViT-Ti/16 (2 × 224 + 8 × 96, K = 65,536, batch 16), against the plain step in fp32.
 
 python -m benchmarks.train_step [--ablate] [--json FILE]
+python -m benchmarks.train_step --device cuda [--batch 256] [--compile] [--json FILE]
 """
 
 from collections.abc import Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,22 +19,24 @@ from torch.amp import GradScaler
 
 from benchmarks.measure import Computation, measure, median_seconds, report
 from dino_model.backbones import BackboneConfig, choose_training_attention
-from dino_model.device import ComputePrecision, autocast, choose_precision
+from dino_model.device import ComputePrecision, autocast, choose_precision, set_tensor_float32
 from dino_model.files import write_json
 from dino_model.head import HeadConfig, ProjectionHead, Prototypes
 from training.blocks import compile_blocks, recompute_blocks
-from training.crops import CropConfig, Crops
+from training.crop_config import CropConfig
+from training.crops import Crops
 from training.distributed import DataParallelLoss
-from training.logs import Figures
-from training.loop import train_step
-from training.methods.base import Batch
-from training.methods.dino import DINO, DINOConfig
+from training.logging import Metrics
+from training.methods.dino import DINO
+from training.methods.dino_config import DINOConfig
+from training.methods.method import Batch
 from training.methods.network import Network
-from training.optim import clip_each, create_optimizer, move_average
+from training.optim import clip_grad_per_tensor, create_optimizer, move_average
 from training.plan import Plan
 from training.prototype_loss import prototype_cross_entropy
 from training.randomness import Randomness
-from training.recipes import OptimizerConfig, Recipe
+from training.recipe import OptimizerConfig, Recipe
+from training.train import train_step
 
 CPU = torch.device("cpu")
 # From the first step on at full rates and with trained prototypes: the costly kind of step.
@@ -79,11 +82,22 @@ class TrainStep:
     """Timed turns of each side."""
     ablate: bool = False
     """What each speed-up brings, alone and together with the others, instead."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """cuda: ViT-S/16 with 2 × 224 + 10 × 96, from crops and from JPEGs, see `benchmarks.gpu`."""
+    batch: int = 256
+    """Images of a step, with --device cuda."""
+    compile: bool = False
+    """Compile the blocks, with --device cuda."""
     json: Path | None = None
-    """Write the figures to this file."""
+    """Write the results to this file."""
 
     def run(self) -> None:
         """Compare the losses, measure, print."""
+        if self.device == "cuda":
+            from benchmarks import gpu  # imports this module
+
+            gpu.measure_step(self.batch, self.compile, self.json)
+            return
         remarks = compare()
         if self.ablate:
             self.run_ablation(remarks)
@@ -219,6 +233,7 @@ class OurStep:
         if channels_last:
             self.method.to(memory_format=torch.channels_last)
         choose_training_attention(self.method, device, precision)
+        set_tensor_float32(precision)
         for backbone in self.method.backbones().values():
             if compile:
                 compile_blocks(backbone)
@@ -228,7 +243,7 @@ class OurStep:
         self.parallel, self.scaler = DataParallelLoss(self.method), GradScaler(enabled=precision == "fp16")
         self.steps = 0
 
-    def begin(self, crops: Crops) -> Figures:
+    def begin(self, crops: Crops) -> Metrics:
         """Student, teacher and center move on; a device may not have done so yet."""
         pictures = crops.views.shape[1]
         batch = Batch(crops, None, Randomness(0, self.steps, 0, pictures, pictures))
@@ -342,7 +357,7 @@ class PlainStep:
     def clip(self) -> None:
         """Clip every gradient to its own norm."""
         if "foreach" in self.speed_ups:
-            clip_each(self.student.parameters(), self.plan.clip_grad)
+            clip_grad_per_tensor(self.student.parameters(), self.plan.clip_grad)
             return
         for parameter in self.student.parameters():
             if parameter.grad is not None:

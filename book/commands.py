@@ -23,7 +23,7 @@ OTHERS = {
     "dino_model show": "dino_model.commands.Show",
     "training doctor": "training.commands.doctor.Doctor",
     "training keep": "training.commands.keep.Keep",
-    "training pretrain": "training.commands.pretrain.Pretrain",
+    "training pretrain": "training.commands.arguments.Pretrain",
     "training study": "training.commands.study.StudyCommand",
     "training thin-log": "training.commands.thin_log.ThinLog",
 }
@@ -53,14 +53,13 @@ class Option:
 def table() -> dict[str, str]:
     """Every command, as typed after `python -m`, with the place of its dataclass: `segmentation voc`, …"""
     from segmentation.__main__ import COMMANDS
-    from training.commands.evaluate import EVALUATIONS
+    from training.commands.evaluate import PROTOCOLS
 
     found = dict(OTHERS)
     for name in COMMANDS:
         found[f"segmentation {name}"] = f"segmentation.commands.{name}.{name.capitalize()}"
-    for name in EVALUATIONS:
-        first, last = name.split()[0].replace("-", "_"), name.split()[-1].title().replace("-", "")
-        found[f"training evaluate {name}"] = f"training.commands.evaluate.{first}.{last}"
+    for name, (_, options, _) in PROTOCOLS.items():
+        found[f"training evaluate {name}"] = f"{options.__module__}.{options.__name__}"
     return dict(sorted(found.items()))
 
 

@@ -58,7 +58,7 @@ def _command(name: str) -> str:
 
 
 def _methods() -> str:
-    from training.recipes import METHODS
+    from training.recipe import METHODS
 
     parts = [
         "Settings of the recipe are shown with DINO's defaults; `--recipe` and `--method` bring their own."

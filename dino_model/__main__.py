@@ -1,6 +1,9 @@
 """`python -m dino_model list | show NAME | export NAME | class-map`."""
 
+import sys
+
 from dino_model.commands import main
+from dino_model.outputs import run_command
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

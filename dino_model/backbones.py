@@ -4,56 +4,22 @@ Every backbone maps images [batch, channels, height, width] to one feature per i
 token after the final norm for a ViT (section 3.2 of the paper), the pooled feature map for a ResNet.
 """
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import timm
 import torch
+from timm.layers import SwiGLUPacked
+from timm.models.eva import Eva
 from timm.models.vision_transformer import Attention, VisionTransformer
 from torch import Tensor, nn
 
 from dino_model import position
-from dino_model.device import ComputePrecision
-from dino_model.position import PositionMode, PositionStart
+from dino_model.choices import ComputePrecision
+from dino_model.configs import ARCHITECTURES, VIT_SHAPES, BackboneConfig
 
-# Width, depth and heads of the paper's Table 1 (and DeiT's Ti, which the official code adds).
-VIT_SHAPES = {"vit_tiny": (192, 12, 3), "vit_small": (384, 12, 6), "vit_base": (768, 12, 12)}
-ARCHITECTURES = (*VIT_SHAPES, "resnet50")
-
-
-@dataclass(frozen=True)
-class BackboneConfig:
-    """What a backbone is, apart from its weights."""
-
-    architecture: str = "vit_small"
-    """vit_tiny, vit_small, vit_base or resnet50."""
-    patch_size: int = 16
-    """Side of a patch in pixels (ViT)."""
-    image_size: int = 224
-    """Side of the square picture whose patch grid the position embeddings are learned on (ViT)."""
-    in_channels: int = 3
-    """Channels of the pictures."""
-    width: int | None = None
-    """Features per token, instead of the architecture's."""
-    depth: int | None = None
-    """Blocks, instead of the architecture's."""
-    heads: int | None = None
-    """Attention heads, instead of the architecture's."""
-    drop_path: float = 0.0
-    """Stochastic depth of the last block; earlier blocks get linearly less."""
-    position_mode: PositionMode = "size"
-    """How position embeddings are resampled, see `dino_model.position`."""
-    position_start: PositionStart = "normal"
-    """What position embeddings are before training: normal (deviation 0.02) or sincos (ViT)."""
-
-    def vit_shape(self) -> tuple[int, int, int]:
-        """Width, depth and heads with the overrides applied."""
-        width, depth, heads = VIT_SHAPES[self.architecture]
-        return (
-            width if self.width is None else self.width,
-            depth if self.depth is None else self.depth,
-            heads if self.heads is None else self.heads,
-        )
+SWIGLU: dict[str, Any] = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU, "mlp_ratio": 2.66667 * 2}
+"""MLP of DINOv2's ViT-g, as timm builds it (`vit_giant_patch14_dinov2`)."""
 
 
 def create_backbone(config: BackboneConfig) -> nn.Module:
@@ -79,16 +45,107 @@ def create_backbone(config: BackboneConfig) -> nn.Module:
         embed_dim=width,
         depth=depth,
         num_heads=heads,
+        init_values=config.initial_layer_scale,
         drop_path_rate=config.drop_path,
         dynamic_img_size=True,
         dynamic_img_pad=True,
+        **(SWIGLU if config.swiglu else {}),
     )
     # timm starts [CLS] at 1e-6; DINO draws it like every other weight.
     nn.init.trunc_normal_(vit.cls_token, std=0.02)
     if config.position_start == "sincos":
-        position.start_as_waves(vit)
+        position.init_sincos(vit)
     position.install(vit, config.position_mode)
     return vit
+
+
+def build_vit(
+    *,
+    image_size: int,
+    patch_size: int,
+    channels: int,
+    width: int,
+    depth: int,
+    heads: int,
+    hidden: int,
+    registers: int = 0,
+    gated: bool = False,
+    layer_scale: bool = False,
+    qkv_bias: bool = True,
+    eps: float = 1e-6,
+) -> VisionTransformer:
+    """Build a ViT as DINO, DINOv2 and transformers' ViT have it, for images of any size.
+
+    Args:
+        image_size: Side in pixels of the image whose patch grid the position embeddings are learned on.
+        patch_size: Side of a patch in pixels.
+        channels, width, depth, heads: Input channels, features per token, blocks, attention heads.
+        hidden: Outputs of the first layer of each MLP; of both its halves if `gated`.
+        registers: Register tokens. With them, position embeddings are for patches alone.
+        gated: SwiGLU instead of GELU.
+        layer_scale, qkv_bias, eps: Learned scale after each layer, bias of queries, keys and values, epsilon
+            of the layer norms.
+    """
+    gates: dict[str, Any] = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU} if gated else {}
+    return VisionTransformer(
+        img_size=image_size,
+        patch_size=patch_size,
+        in_chans=channels,
+        num_classes=0,
+        embed_dim=width,
+        depth=depth,
+        num_heads=heads,
+        mlp_ratio=hidden / width,
+        qkv_bias=qkv_bias,
+        init_values=1.0 if layer_scale else None,
+        reg_tokens=registers,
+        no_embed_class=bool(registers),
+        norm_layer=partial(nn.LayerNorm, eps=eps),
+        dynamic_img_size=True,
+        dynamic_img_pad=True,
+        **gates,
+    )
+
+
+def build_dinov3(
+    *,
+    patch_size: int,
+    channels: int,
+    width: int,
+    depth: int,
+    heads: int,
+    hidden: int,
+    registers: int = 4,
+    gated: bool = False,
+    qkv_bias: bool = True,
+    theta: float = 100.0,
+    eps: float = 1e-5,
+) -> Eva:
+    """Build a DINOv3: rotary positions with base `theta`, layer scale; other arguments as `build_vit`."""
+    return Eva(
+        patch_size=patch_size,
+        in_chans=channels,
+        num_classes=0,
+        global_pool="token",
+        embed_dim=width,
+        depth=depth,
+        num_heads=heads,
+        qkv_bias=qkv_bias,
+        mlp_ratio=hidden / width,
+        swiglu_mlp=gated,
+        swiglu_align_to=int(gated),
+        init_values=1.0,
+        num_reg_tokens=registers,
+        use_abs_pos_emb=False,
+        use_rot_pos_emb=True,
+        rope_type="dinov3",
+        rope_temperature=theta,
+        rope_rotate_half=True,
+        use_fc_norm=False,
+        norm_layer=partial(nn.LayerNorm, eps=eps),
+        dynamic_img_size=True,
+        dynamic_img_pad=True,
+    )
 
 
 def choose_training_attention(model: nn.Module, device: torch.device, precision: ComputePrecision) -> None:

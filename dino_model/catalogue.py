@@ -8,10 +8,10 @@ import timm
 import torch
 from torch import nn
 
+from dino_model.attention import readable
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.checkpoints import WeightsError
 from dino_model.hub import is_hosted
-from dino_model.readable import readable
 from dino_model.weights import EMBEDDED_FILE, OFFICIAL, Scores, is_local, is_path, load_model
 
 FAMILIES = {"VisionTransformer": "ViT", "Beit": "BEiT", "Eva": "ViT (Eva)", "Cait": "CaiT", "Xcit": "XCiT"}

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 from dino_model import files
 from dino_model.backbones import VIT_SHAPES, BackboneConfig
+from dino_model.choices import CheckpointKey as CheckpointKey
 
-CheckpointKey = str | None
-"""Name of one of several networks, as the method that trained them calls it; None: its usual one."""
 OFFICIAL_NETWORKS = ("teacher", "student")
 FORMAT = "dino-attention-lab/1"
 SUFFIXES = (".pth", ".pt", ".safetensors")

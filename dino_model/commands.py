@@ -1,21 +1,23 @@
-"""The commands of `python -m dino_model`."""
+"""The commands of `python -m dino_model`. They import torch when they run, not for `--help`."""
+
+from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 import tyro
 
-from dino_model import catalogue, export, files
-from dino_model.catalogue import Facts
-from dino_model.checkpoints import CheckpointKey, WeightsError, write_safetensors
+from dino_model import files
+from dino_model.choices import CheckpointKey
 from dino_model.class_map.command import DrawClassMap
-from dino_model.errors import EXPECTED, sentence
-from dino_model.weights import is_path, load_model
+from dino_model.errors import SettingError
+from dino_model.outputs import check_output_file, check_output_folder
+
+if TYPE_CHECKING:
+    from dino_model.catalogue import Facts
 
 COLUMNS = ("name", "model", "parameters", "k-NN", "linear", "VOC12", "DAVIS", "here")
 LEGEND = """\
@@ -39,15 +41,19 @@ class List:
 
     def run(self) -> None:
         """Print the table."""
+        from dino_model import catalogue
+
         if self.timm is not None:
-            self._tell_timm(self.timm)
+            self._print_timm(self.timm)
             return
         models = catalogue.listed()
         print(_table([COLUMNS, *map(_row, models)]), LEGEND, sep="\n\n")
         if self.json:
             files.write_json(self.json, [asdict(model) for model in models])
 
-    def _tell_timm(self, pattern: str) -> None:
+    def _print_timm(self, pattern: str) -> None:
+        from dino_model import catalogue
+
         found = []
         for model in catalogue.of_timm(pattern):
             found.append(asdict(model))
@@ -71,6 +77,8 @@ class Show:
 
     def run(self) -> None:
         """Print the facts."""
+        from dino_model import catalogue
+
         model = catalogue.facts(self.name)
         _, _, parameters, *scores, here = _row(model)
         named_scores = zip(COLUMNS[3:7], scores, strict=True)
@@ -94,65 +102,67 @@ class Show:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a model to one file: .safetensors that describes itself, or .onnx for other programs."""
+    """Write a model: a .safetensors file that describes itself, an .onnx file, or a transformers folder."""
 
     name: tyro.conf.Positional[str]
     """Any name of a model, file or training run."""
     output: Path | None = None
     """File to write; left out: one here that is called after the model and the format."""
-    format: Literal["safetensors", "onnx"] = "safetensors"
-    """onnx answers with the [CLS] feature and the last block's attention of [CLS]."""
+    format: Literal["safetensors", "onnx", "transformers"] = "safetensors"
+    """onnx outputs the [CLS] feature and the last block's attention of [CLS]. transformers is a folder for
+    its classes ViT and DINOv2."""
     dtype: Literal["fp32", "fp16"] = "fp32"
     """Storage of figures in .safetensors; they load to fp32 either way."""
     size: int = 224
     """Side of the square pictures that an .onnx file takes."""
     checkpoint_key: CheckpointKey = None
-    """Which network of several in a checkpoint or run: teacher, student, …; left out: its usual one."""
+    """Which network of several in a checkpoint or run: teacher, student, …; left out: its default one."""
+    overwrite: bool = False
+    """Replace an existing file."""
 
     def run(self) -> None:
-        """Load, write, say how large it became."""
-        output = self.output or _file_called_after(self.name, self.format)
+        """Check the options, load the model, write it, print the size."""
+        if self.format != "safetensors" and self.dtype == "fp16":
+            raise SettingError(f"--format {self.format} is written in fp32: leave --dtype out")
+        output = self.output or _default_file(self.name, self.format)
         if not output.parent.is_dir():
-            raise WeightsError(f"no folder {str(output.parent)!r} to write {output.name} to")
-        if self.format == "onnx" and self.dtype == "fp16":
-            raise WeightsError("ONNX is written in fp32: leave --dtype out")
-        model = load_model(self.name, checkpoint_key=self.checkpoint_key)
-        if self.format == "onnx":
-            export.write_onnx(model.backbone, output, size=self.size, channels=len(model.mean))
-        elif model.config is None:
-            raise WeightsError(
-                f"{self.name} is timm's, whose files describe it already: choose --format onnx"
-            )
+            raise SettingError(f"no folder {str(output.parent)!r} to write {output.name} to")
+        if self.format == "transformers":
+            check_output_folder(output, overwrite=self.overwrite)
         else:
-            dtype = {"fp32": torch.float32, "fp16": torch.float16}[self.dtype]
-            write_safetensors(
-                model.backbone, output, config=model.config, mean=model.mean, std=model.std, dtype=dtype
-            )
-        print(f"wrote {output}: {model.source}, {output.stat().st_size / 1e6:.1f} MB")
+            check_output_file(output, overwrite=self.overwrite)
+        from dino_model.export import export
+
+        source = export(self.name, output, self.format, self.dtype, self.size, self.checkpoint_key)
+        written = output / "model.safetensors" if output.is_dir() else output
+        print(f"wrote {output}: {source}, {written.stat().st_size / 1e6:.1f} MB")
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "list": List,
+    "show": Show,
+    "export": Export,
+    "class-map": DrawClassMap,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse and run; an error becomes one sentence and exit code 1."""
-    try:
-        command = tyro.extras.subcommand_cli_from_dict(
-            {"list": List, "show": Show, "export": Export, "class-map": DrawClassMap},
-            args=arguments,
-            prog="python -m dino_model",
-            description="Models by name: what there is, what it is, export; and maps of classes.",
-        )
-        command.run()
-    except EXPECTED as error:
-        sys.exit(f"error: {sentence(error)}")
+    """Parse and run; exceptions are left to `outputs.run_command`."""
+    command = tyro.extras.subcommand_cli_from_dict(
+        COMMANDS,
+        args=arguments,
+        prog="python -m dino_model",
+        description="List, describe and export models, and draw maps of classes.",
+    )
+    command.run()
 
 
-def _file_called_after(name: str, suffix: str) -> Path:
+def _default_file(name: str, suffix: str) -> Path:
     """random:vit_small/16 -> random_vit_small_16.safetensors, runs/first -> first.safetensors."""
-    if is_path(name):
+    if Path(name).exists():
         name = Path(name).stem if Path(name).is_file() else Path(name).resolve().name
-    path = Path(f"{re.sub(r'[^0-9A-Za-z._-]', '_', name)}.{suffix}")
-    if path.exists():
-        raise WeightsError(f"{path} is there already: name the file to write with --output")
-    return path
+    stem = re.sub(r"[^0-9A-Za-z._-]", "_", name)
+    return Path(f"{stem}-transformers" if suffix == "transformers" else f"{stem}.{suffix}")
 
 
 def _row(model: Facts) -> tuple[str, ...]:

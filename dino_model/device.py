@@ -1,14 +1,13 @@
 """Where a model runs and in which precision: chosen once, said aloud, never changed silently."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Literal
 
 import torch
 
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
-ComputePrecision = Literal["fp32", "bf16", "fp16"]
+from dino_model.choices import ComputePrecision as ComputePrecision
+from dino_model.choices import Precision as Precision
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -36,13 +35,16 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def choose_precision(precision: Precision, device: torch.device) -> ComputePrecision:
-    """The precision to compute in; `auto` is bf16 where `device` has instructions for it, fp32 elsewhere.
+    """Return the precision to compute in.
+
+    `auto` is bf16 where `device` has instructions for it, fp16 on other CUDA devices with tensor cores (V100,
+    T4) and on MPS before macOS 14, and fp32 elsewhere.
 
     Raises:
-        ValueError: unknown precision.
+        ValueError: Unknown precision.
     """
     if precision == "auto":
-        return "bf16" if has_bf16(device) else "fp32"
+        return "bf16" if has_bf16(device) else "fp16" if has_fp16(device) else "fp32"
     if precision not in DTYPES:
         raise ValueError(f"unknown precision {precision!r}: choose 'auto', 'fp32', 'bf16' or 'fp16'")
     return precision
@@ -52,7 +54,16 @@ def has_bf16(device: torch.device) -> bool:
     """Whether `device` multiplies bfloat16 matrices in hardware, rather than emulating it."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
+    if device.type == "mps":
+        return torch.backends.mps.is_available() and torch.backends.mps.is_macos_or_newer(14, 0)
     return device.type == "cpu" and bool(_cpu_flags() & {"avx512_bf16", "amx_bf16"})
+
+
+def has_fp16(device: torch.device) -> bool:
+    """Whether fp16 products are faster than fp32 ones on `device`."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (7, 0)
+    return device.type == "mps"
 
 
 def autocast(precision: ComputePrecision, device: torch.device) -> AbstractContextManager:
@@ -61,15 +72,13 @@ def autocast(precision: ComputePrecision, device: torch.device) -> AbstractConte
     return torch.autocast(device.type, DTYPES[precision] if reduced else None, enabled=reduced)
 
 
-@contextmanager
-def tensor_float32(allowed: bool) -> Iterator[None]:
-    """Whether a CUDA device may round the factors of fp32 products to TF32's ten bits, as fp16 has them."""
-    matmul = torch.backends.cuda.matmul
-    before, matmul.allow_tf32 = matmul.allow_tf32, allowed
-    try:
-        yield
-    finally:
-        matmul.allow_tf32 = before
+def set_tensor_float32(precision: ComputePrecision) -> None:
+    """Let CUDA round the factors of fp32 products to TF32, unless `precision` is fp32.
+
+    TF32 has ten mantissa bits, as fp16 has. The setting holds for the whole process: `torch.compile` compiles
+    again whenever it changes, so call this function once, before the first step.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
 
 
 def _cpu_flags() -> set[str]:

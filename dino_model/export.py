@@ -8,10 +8,47 @@ import torch
 from torch import Tensor, nn
 
 from dino_model import files
-from dino_model.checkpoints import WeightsError
-from dino_model.readable import readable
+from dino_model.attention import readable
+from dino_model.checkpoints import CheckpointKey, WeightsError, write_safetensors
+from dino_model.outputs import PROVENANCE, write_provenance
+from dino_model.transformers_export import write_transformers
+from dino_model.weights import load_model
 
 NEEDED = ("onnx", "onnxscript")
+
+
+def export(
+    name: str, path: Path, format: str, dtype: str, size: int, checkpoint_key: CheckpointKey = None
+) -> str:
+    """Load a model and write it to one file; return where its weights came from.
+
+    Args:
+        name, checkpoint_key: As in `load_model`.
+        path: File to write.
+        format: safetensors, onnx or transformers (a folder).
+        dtype: fp32 or fp16, the type of stored weights in .safetensors.
+        size: Side of the square images that an .onnx file takes.
+
+    Raises:
+        WeightsError: A model that cannot be loaded, or a timm model as .safetensors.
+    """
+    model = load_model(name, checkpoint_key=checkpoint_key)
+    if format == "onnx":
+        write_onnx(model.backbone, path, size=size, channels=len(model.mean))
+    elif format == "transformers":
+        write_transformers(model, path)
+        settings = {"model": name, "precision": "fp32", "checkpoint_key": checkpoint_key}
+        contents = sorted(entry.name for entry in path.iterdir())
+        write_provenance(path / PROVENANCE, settings, contents=contents)
+    elif model.config is None:
+        raise WeightsError(
+            f"{name} is timm's, whose files describe it already: choose --format onnx or transformers"
+        )
+    else:
+        stored = {"fp32": torch.float32, "fp16": torch.float16}[dtype]
+        statistics = {"mean": model.mean, "std": model.std}
+        write_safetensors(model.backbone, path, config=model.config, dtype=stored, **statistics)
+    return model.source
 
 
 class FeatureAndAttention(nn.Module):

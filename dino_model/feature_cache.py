@@ -1,177 +1,225 @@
-"""Tensors on disk by what they were made from: the one cache of features, shared by all evaluations."""
+"""Features on disk, by what they were computed from: one cache for all commands."""
 
 import hashlib
 import json
-import struct
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
+import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from dino_model import files
 
-PART = 1024
-"""Rows that are computed and kept at once: what an interruption costs at most."""
-_DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
+Key = Mapping[str, str]
+"""All that decides features: names of settings, and their values as text."""
 
 
 class FeatureCache:
-    """One safetensors file for each tensor; the key stands readable in its metadata.
+    """A folder with a file DIGEST.npy for each tensor, and its key in DIGEST.json beside it.
 
-    Files appear complete or not at all; any of them may be deleted at any time. What comes back is mapped
-    from the file, so that it takes no more memory than is looked at.
+    Files appear complete or not at all, and any of them may be deleted at any time. Features are mapped from
+    the file: they take no more memory than is read.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def get(self, key: Mapping[str, str], compute: Callable[[], Tensor]) -> Tensor:
-        """The tensor kept under `key`; computed and kept when there is none.
+    def get(self, key: Key, compute: Callable[[], Tensor]) -> Tensor:
+        """Return the tensor stored under `key`; compute and store it if there is none.
 
         Raises:
-            ValueError: the file of this key is damaged, or tells another key.
-            OSError: the folder cannot be written to, or the disk is full; nothing is left then.
+            ValueError: The file of this key is damaged, or holds another key.
+            OSError: The folder cannot be written to, or the disk is full; no file is left then.
         """
-        path = self._path(key)
-        if not path.exists():
-            tensor = compute()
-            _write(path, key, tensor.shape, tensor.dtype, [tensor])
-        return _read(path, key)
+        path = self.path(key)
+        if not path.is_file():
+            array = compute().detach().contiguous().numpy()
+            with files.replacing(path) as beside:
+                with beside.open("wb") as file:
+                    _write_header(file, array, array.shape)
+                    file.write(array.data)
+                _write_key(path, key)
+        return self.read(key)
 
-    def rows(self, key: Mapping[str, str], count: int, compute: Callable[[range], Tensor]) -> Tensor:
-        """`compute(range(count))` as kept under `key`, computed `PART` rows at a time.
+    def read(self, key: Key) -> Tensor:
+        """Return the tensor stored under `key`, mapped from its file; errors as `get`."""
+        path = self.path(key)
+        try:
+            stored = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            features = torch.from_numpy(np.load(path, mmap_mode="c"))
+        except (ValueError, EOFError, FileNotFoundError) as error:
+            raise ValueError(f"{path} is no feature file of this program: delete it") from error
+        if other := next((name for name in {**key, **stored} if stored.get(name) != key.get(name)), None):
+            raise ValueError(
+                f"{path} holds features of another {other} ({stored.get(other, 'none')}, expected"
+                f" {key.get(other, 'none')}): delete it"
+            )
+        return features
 
-        Each part stands on disk as soon as it is computed: an interruption costs one of them.
-
-        Args:
-            key: what the rows are made from.
-            count: how many there are, at least 1.
-            compute: numbers of rows -> [numbers, ...].
-
-        Raises:
-            ValueError, OSError: as `get`; or another number of rows in the file.
-        """
-        path = self._path(key)
-        spans = [range(start, min(start + PART, count)) for start in range(0, count, PART)]
-        if not path.exists() and len(spans) > 1:
-            keys = [{**key, "rows": f"{span.start} to {span.stop} of {count}"} for span in spans]
-            parts = [self.get(part, partial(compute, span)) for part, span in zip(keys, spans, strict=True)]
-            _write(path, key, (count, *parts[0].shape[1:]), parts[0].dtype, parts)
-            for part in keys:
-                self._path(part).unlink(missing_ok=True)
-        found = self.get(key, lambda: compute(spans[0]))
-        if len(found) != count:
-            raise ValueError(f"{path} holds {len(found):,} rows for {count:,} pictures: delete it")
-        return found
-
-    @staticmethod
-    def write(path: Path, key: Mapping[str, str], features: Tensor) -> None:
-        """Features as a file of its own name, whole or not at all."""
-        _write(path, key, features.shape, features.dtype, [features])
-
-    @staticmethod
-    def read(path: Path, kind: str) -> tuple[Tensor, dict[str, str]]:
-        """Features and key of a file of its own name, whose key has this `format`.
-
-        Raises:
-            ValueError: another file.
-            OSError: none.
-        """
-        features, told = _open(path)
-        if told.get("format") != kind:
-            raise ValueError(f"{path} is no {kind}, but {told.get('format', 'another file')}")
-        return features, told
-
-    def _path(self, key: Mapping[str, str]) -> Path:
+    def path(self, key: Key) -> Path:
+        """File of a key."""
         digest = hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()[:32]
-        return self.folder / f"{digest}.safetensors"
+        return self.folder / f"{digest}.npy"
+
+
+class FeatureWriter:
+    """Write the rows of a tensor that is too large to compute at once: an interruption keeps what is written.
+
+    Between `open` and `close` another process that computes the same rows waits.
+    """
+
+    def __init__(self, cache: FeatureCache, key: Key, count: int) -> None:
+        self.cache, self.key, self.count = cache, key, count
+        self.path = cache.path(key)
+        self._partial = self.path.with_suffix(".partial")
+        self._lock = ExitStack()
+        self.done = 0
+
+    def open(self) -> int:
+        """Wait for other writers of this file, then return how many rows are on disk."""
+        self._lock.enter_context(files.held(self.path.with_suffix(".lock"), wait=True))
+        self.done = self.count if self.path.is_file() else self._rows_on_disk()
+        return self.done
+
+    def close(self) -> None:
+        """Let other writers continue."""
+        self._lock.close()
+
+    def append(self, rows: Tensor) -> None:
+        """Write the next rows: [rows, ...]. Raises OSError if they cannot be written."""
+        array = rows.detach().contiguous().numpy()
+        self._partial.parent.mkdir(parents=True, exist_ok=True)
+        with self._partial.open("ab" if self.done else "wb") as file:
+            if not self.done:
+                _write_header(file, array, (self.count, *array.shape[1:]))
+            file.write(array.data)
+        self.done += len(rows)
+
+    def finish(self) -> None:
+        """Complete the file.
+
+        Raises:
+            ValueError: The file holds another number of rows.
+        """
+        if not self.path.is_file():
+            _write_key(self.path, self.key)
+            self._partial.replace(self.path)
+        found = len(self.cache.read(self.key))
+        if found != self.count:
+            raise ValueError(f"{self.path} holds {found:,} rows, expected {self.count:,}: delete it")
+
+    def _rows_on_disk(self) -> int:
+        """Number of whole rows in the partial file, which is cut behind them."""
+        with suppress(FileNotFoundError, ValueError), self._partial.open("r+b") as file:
+            np.lib.format.read_magic(file)
+            (count, *shape), _, dtype = np.lib.format.read_array_header_1_0(file)
+            start, row = file.tell(), int(np.prod(shape)) * dtype.itemsize
+            rows = (self._partial.stat().st_size - start) // row
+            if count == self.count:
+                os.truncate(self._partial, start + rows * row)
+                return int(rows)
+        return 0
 
 
 def model_fingerprint(model: nn.Module) -> str:
-    """A hash of every weight, and of the numbers and words that modules keep beside their weights.
+    """Hash every weight, and the numbers and words that modules hold in addition to their weights.
 
     The latter tell apart models of equal weights that compute otherwise: heads, epsilon, position mode.
     """
     parts = hashlib.sha256()
     for name, module in model.named_modules():
         plain = {k: v for k, v in vars(module).items() if isinstance(v, str | int | float | tuple)}
-        plain.pop("training", None)  # features are taken in evaluation mode
+        plain.pop("training", None)  # features are computed in evaluation mode
         parts.update(f"{name} {type(module).__name__} {sorted(plain.items())}".encode())
-    for name, tensor in model.state_dict().items():
-        parts.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        parts.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    _hash_weights(model, parts)
     return parts.hexdigest()[:32]
 
 
-def of_picture(
+def weights_fingerprint(model: nn.Module) -> str:
+    """Hash every weight: features of models that differ in it cannot be compared."""
+    parts = hashlib.sha256()
+    _hash_weights(model, parts)
+    return parts.hexdigest()[:32]
+
+
+def image_features(
     folder: Path | None,
-    look: Callable[[], np.ndarray],
-    picture: np.ndarray,
+    compute: Callable[[], np.ndarray],
+    image: np.ndarray,
     *,
-    what: str,
+    feature: str,
     weights: str,
     view: str,
     computed: str,
 ) -> np.ndarray:
-    """What a model says of one picture: kept in a folder, or just looked at where there is none.
+    """Return the features of one image, from the cache if there is one.
 
     Args:
-        folder: of the cache.
-        look: asks the model.
-        picture: uint8 [height, width, channels].
-        what: which feature.
+        folder: Of the cache; None computes each time.
+        compute: Runs the model.
+        image: uint8 [height, width, channels].
+        feature: Name of the feature.
         weights: `model_fingerprint` of the model.
-        view: how the picture was brought to it.
-        computed: in which precision, where and by what.
+        view: How the image was resized.
+        computed: Precision and device.
 
     Raises:
-        ValueError, OSError: as `FeatureCache.get`.
+        ValueError, OSError: As `FeatureCache.get`.
     """
     if folder is None:
-        return look()
-    content = hashlib.blake2b(np.ascontiguousarray(picture).data, digest_size=16).hexdigest()
+        return compute()
+    content = hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).hexdigest()
     key = {
-        "feature": what,
+        "feature": feature,
         "model": weights,
-        "picture": f"{picture.shape} {content}",
+        "picture": f"{image.shape} {content}",
         "view": view,
         "computed": computed,
     }
-    kept: np.ndarray = FeatureCache(folder).get(key, lambda: torch.from_numpy(look())).numpy()
-    return kept
+    features: np.ndarray = FeatureCache(folder).get(key, lambda: torch.from_numpy(compute())).numpy()
+    return features
 
 
-def _write(
-    path: Path, key: Mapping[str, str], shape: Iterable[int], dtype: torch.dtype, parts: Iterable[Tensor]
-) -> None:
-    """The rows of `parts`, one after the other, as one safetensors file, written part by part."""
-    size = torch.empty(0, dtype=dtype).element_size() * int(np.prod(shape := tuple(shape)))
-    told = {"dtype": _DTYPES[dtype], "shape": shape, "data_offsets": [0, size]}
-    header = json.dumps({"__metadata__": dict(key), "features": told}).encode()
-    header += b" " * (-len(header) % 8)
-    with files.replacing(path) as beside, beside.open("wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header)
-        for part in parts:
-            file.write(part.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
+def write_features(path: Path, metadata: Key, features: Tensor) -> None:
+    """Write features as a .safetensors file with metadata, whole or not at all."""
+    with files.replacing(path) as beside:
+        safetensors.torch.save_file({"features": features.contiguous()}, beside, dict(metadata))
 
 
-def _open(path: Path) -> tuple[Tensor, dict[str, str]]:
+def read_features(path: Path, kind: str) -> tuple[Tensor, dict[str, str]]:
+    """Read what `write_features` wrote, if the `format` of its metadata is `kind`.
+
+    Raises:
+        ValueError: Another file.
+        OSError: No file.
+    """
     try:
         with safe_open(path, "pt") as file:
-            return file.get_tensor("features"), file.metadata() or {}
+            features, metadata = file.get_tensor("features"), file.metadata() or {}
     except (SafetensorError, KeyError) as error:
         raise ValueError(f"{path} is no feature file of this program: delete it") from error
+    if metadata.get("format") != kind:
+        raise ValueError(f"{path} is no {kind}, but {metadata.get('format', 'another file')}")
+    return features, metadata
 
 
-def _read(path: Path, key: Mapping[str, str]) -> Tensor:
-    features, told = _open(path)
-    if other := next((name for name in {**key, **told} if told.get(name) != key.get(name)), None):
-        raise ValueError(
-            f"{path} holds features of another {other} ({told.get(other, 'not told')}, expected"
-            f" {key.get(other, 'none')}): delete it"
-        )
-    return features
+def _write_header(file: BinaryIO, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Begin a .npy file of this shape; `np.save` would hide the reason of a failed write."""
+    header = np.lib.format.header_data_from_array_1_0(array) | {"shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _write_key(path: Path, key: Key) -> None:
+    files.write_json(path.with_suffix(".json"), dict(key))
+
+
+def _hash_weights(model: nn.Module, parts: "hashlib._Hash") -> None:
+    for name, tensor in model.state_dict().items():
+        parts.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        parts.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())

@@ -1,16 +1,19 @@
-"""Features of whole collections of pictures: which of a model's answers, from which view, kept on disk.
+"""Features of whole image collections: which output of a model, from which view, cached on disk.
 
-`Extractor` holds all that decides a feature, and its configuration is the key of the cache. `patch_tokens`,
-`last_blocks` and `gem` are what it reads from a batch.
+`FeatureExtractor` holds all that decides a feature, and its configuration is the key of the cache.
+`patch_tokens`, `last_blocks` and `gem` compute features of a batch.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import partial
 from typing import Literal
 
 import torch
+from timm.models.beit import Beit
+from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -18,26 +21,29 @@ from dino_model import ranks
 from dino_model.ahead import load_ahead
 from dino_model.backbones import forward_tokens, patch_grid
 from dino_model.device import Precision, autocast, choose_device, choose_precision
-from dino_model.engine import Engine, by_engine
-from dino_model.feature_cache import FeatureCache, model_fingerprint
+from dino_model.feature_cache import FeatureCache, FeatureWriter, Key, model_fingerprint
 from dino_model.images import ImageError, Images
 from dino_model.views import Box, View
 from dino_model.weights import LoadedModel
 
 Track = Callable[[range], Iterable[int]]
-"""Hands on numbers of pictures and tells how far they are; a large collection comes in parts."""
-_TOLD = 3  # broken pictures that are named one by one
+"""Returns the image numbers it is given and reports progress; a large collection comes in parts."""
+Rows = Callable[[range], Tensor | None]
+"""Computes a row for each of some numbers; None if it could compute none."""
+IMAGES_AT_ONCE = 1024
+"""Images of one rank whose features are sent and written together: the most that an interruption loses."""
+_NAMED = 3  # unreadable images that are named one by one
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Which of a model's answers is the feature of a picture: [CLS] of some blocks, then pooled patches."""
+class FeatureType:
+    """The output of a model that is an image's feature: [CLS] of some blocks, then pooled patch tokens."""
 
     blocks: int = 1
-    """[CLS] of so many last blocks, each after the final norm, oldest first; 0: none."""
+    """[CLS] of this many last blocks, each after the final norm, oldest first; 0: none."""
     pool: Literal["none", "average", "gem", "grid"] = "none"
-    """Patch tokens of the last block, after the final norm: left out, their mean, their generalised mean of
-    power 4, or every one on its grid."""
+    """Patch tokens of the last block after the final norm: none, their mean, their generalized mean of
+    power 4, or all of them on their grid."""
 
     def __post_init__(self) -> None:
         if self.blocks < 0 or (self.blocks == 0 and self.pool == "none"):
@@ -52,22 +58,28 @@ class Kind:
         parts = [part for part in (cls, pooled.get(self.pool, "")) if part]
         return f"{' and '.join(parts)} after the final norm"
 
-    def of(self, backbone: nn.Module, images: Tensor) -> Tensor:
-        """Normalised images [batch, 3, height, width] -> [batch, vectors * width], or the grid
-        [batch, rows, columns, width].
+    def compute(self, backbone: nn.Module, images: Tensor) -> Tensor:
+        """Compute the features of a batch.
+
+        Args:
+            backbone: In evaluation mode.
+            images: Normalized [batch, 3, height, width].
+
+        Returns:
+            [batch, vectors * width], or the grid [batch, rows, columns, width].
 
         Raises:
-            ValueError: patches or blocks of what is no ViT, or more blocks than there are.
+            ValueError: Patches or blocks of a backbone that is no ViT, or more blocks than there are.
         """
         if self == CLS:
-            answer: Tensor = backbone(images)
-            return answer
-        if not isinstance(backbone, VisionTransformer):
-            raise ValueError(
-                f"{type(backbone).__name__} has one feature for a picture, no {self}: choose [CLS] alone"
-            )
-        if self.pool == "grid":
+            features: Tensor = backbone(images)
+            return features
+        if self.pool == "grid" and isinstance(backbone, TOKEN_FAMILIES):
             return patch_tokens(backbone, images)
+        if not has_cls_tokens(backbone):
+            raise ValueError(
+                f"{type(backbone).__name__} has one feature per image, no {self}: only the kind [CLS] fits it"
+            )
         layers = _layers(backbone, images, max(1, self.blocks))
         parts = [prefix[:, 0] for _, prefix in layers[len(layers) - self.blocks :]]
         if self.pool != "none":
@@ -76,116 +88,134 @@ class Kind:
         return torch.cat(parts, dim=-1)
 
 
-CLS = Kind()
-"""The backbone's own answer: [CLS] after the final norm, or a ResNet's pooled feature."""
+TOKEN_FAMILIES = (VisionTransformer, Eva, Beit)
+"""timm's classes whose blocks output [CLS] and patch tokens. Eva includes EVA-02 and DINOv3."""
+
+
+def has_cls_tokens(backbone: nn.Module) -> bool:
+    """Return whether every block of a backbone outputs a [CLS] token and patch tokens."""
+    return isinstance(backbone, TOKEN_FAMILIES) and getattr(backbone, "cls_token", None) is not None
+
+
+CLS = FeatureType()
+"""The backbone's own output: [CLS] after the final norm, or a ResNet's pooled feature."""
 
 
 @dataclass(frozen=True)
-class Extracted:
-    """Features, and of which pictures they are."""
+class ImageFeatures:
+    """Features, and the images they belong to."""
 
     images: Images
     """Those that could be read, in their order."""
     features: Tensor
-    """float32 [len(images), ...], on the CPU, not normalised; where they were kept, mapped from the disk."""
+    """float32 [len(images), ...] on the CPU, not normalized; mapped from the disk if they are cached."""
     broken: tuple[str, ...]
-    """What is wrong with those that could not, in words."""
+    """One message for each image that could not be read."""
 
     def __str__(self) -> str:
-        """What was left out, for people; empty when nothing was."""
+        """Describe what was left out; empty if nothing was."""
         if not self.broken:
             return ""
-        more = f"; and {len(self.broken) - _TOLD} more" if len(self.broken) > _TOLD else ""
-        return f"left out ({len(self.broken)}): {'; '.join(self.broken[:_TOLD])}{more}"
+        more = f"; and {len(self.broken) - _NAMED} more" if len(self.broken) > _NAMED else ""
+        return f"left out ({len(self.broken)}): {'; '.join(self.broken[:_NAMED])}{more}"
 
 
 @dataclass(frozen=True)
-class Extractor:
-    """All that decides the features of pictures."""
+class FeatureExtractor:
+    """All that decides the features of images."""
 
     model: LoadedModel
     view: View
-    kind: Kind = CLS
+    kind: FeatureType = CLS
     precision: Precision = "auto"
     device: str = "auto"
-    engine: Engine = "torch"
-    """What runs the blocks where the kind is [CLS]; see `dino_model.engine`."""
     batch_size: int = 64
-    """Pictures of one size at once."""
+    """Images of one size at once."""
     cache: FeatureCache | None = field(default=None, compare=False)
-    """Where features are kept and looked up."""
+    """Stores features and returns stored ones."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ValueError(f"batch_size is {self.batch_size}, expected at least 1")
         if self.kind.pool == "grid" and self.view.framing in ("short-side", "long-side"):
-            raise ValueError("patches on their grid need pictures of one size: choose another framing")
-        if self.engine == "openvino" and self.kind != CLS:
-            raise ValueError(f"OpenVINO gives [CLS] alone, no {self.kind}: choose the engine torch, or auto")
+            raise ValueError("patches on their grid need images of one size: choose another framing")
 
-    def of(
+    def extract(
         self, images: Images, *, boxes: Sequence[Box | None] | None = None, track: Track = iter
-    ) -> Extracted:
-        """The features of pictures; one that cannot be read is left out, and named.
+    ) -> ImageFeatures:
+        """Compute the features of images; an image that cannot be read is left out and named.
 
-        The backbone is moved to the device, runs in evaluation mode and is put back into the mode it was in.
+        The backbone is moved to the device, runs in evaluation mode and returns to its former mode.
 
         Args:
-            images: the pictures; while one batch is computed, threads read the next. Of several processes
-                each takes its share of them, and all have the result.
-            boxes: of each picture what is shown at all; None: everything.
-            track: tells how far it is.
+            images: Threads read the next ones while a batch is computed. Each rank computes its share, and
+                all ranks have the result.
+            boxes: Part of each image that is used; None: all of it.
+            track: Reports progress.
 
         Raises:
-            ValueError: no pictures, none that can be read, boxes that do not fit, pictures of which the model
-                gives no finite feature, a kind that the backbone has not, a damaged cache.
+            ValueError: No images, none that can be read, boxes that do not fit, images for which the model
+                outputs no finite feature, a kind that the backbone does not have, a damaged cache.
         """
         if not len(images):
             raise ValueError("no pictures to compute features of")
         if boxes is not None and len(boxes) != len(images):
             raise ValueError(f"{len(boxes)} boxes for {len(images)} pictures")
 
-        def lead(compute: ranks.Compute[Tensor | None]) -> Tensor:
-            if self.cache is None:
-                return _stacked(images, compute(range(len(images))))
-            key = self.key(images, boxes)
-            return self.cache.rows(key, len(images), lambda numbers: _stacked(images, compute(numbers)))
+        def compute(numbers: range) -> Tensor | None:
+            return _stack(self._compute(images, boxes, track(numbers)))
 
-        def compute(numbers: range) -> list[Tensor | None]:
-            return self._compute(images, boxes, track(numbers))
+        if self.cache is None:
+            rows = _collect(self._parts(images, compute), len(images))
+        else:
+            rows = self._cached(self.cache, images, compute, ranks.on_first(lambda: self.key(images, boxes)))
+        return _readable(images, rows)
 
-        return _sound(images, ranks.led(lead, compute))
-
-    def of_crop(self, crop: Tensor) -> Tensor:
-        """The feature of one picture that the view has cropped, uint8 [3, rows, columns]: [1, ...]."""
+    def extract_crop(self, crop: Tensor) -> Tensor:
+        """Compute the feature of one image that the view has cropped, uint8 [3, rows, columns]: [1, ...]."""
         (feature,) = self._run(iter([crop]))
         assert feature is not None
         return feature[None]
 
     def key(self, images: Images, boxes: Sequence[Box | None] | None = None) -> dict[str, str]:
-        """What the features of these pictures are kept under: every setting that could change them."""
-        where = choose_device(self.device)
+        """Return the cache key of these images' features: every setting that could change them."""
+        device = choose_device(self.device)
         key = {
             "feature": json.dumps(asdict(self.kind)),
-            "model": model_fingerprint(self._backbone),
+            "model": model_fingerprint(self.model.backbone),
             "pictures": images.fingerprint(),
             "view": json.dumps(asdict(self.view)),
-            "computed": f"{choose_precision(self.precision, where)} on {where.type}",
+            "computed": f"{choose_precision(self.precision, device)} on {device.type}",
         }
         return key if boxes is None else key | {"boxes": json.dumps(list(boxes))}
 
-    @cached_property
-    def _backbone(self) -> nn.Module:
-        """The backbone, by the engine where that gives what is asked for."""
-        if self.kind != CLS:
-            return self.model.backbone
-        where = choose_device(self.device)
-        return by_engine(self.model.backbone, self.engine, choose_precision(self.precision, where), where)
+    def _parts(self, images: Images, compute: Rows, start: int = 0) -> Iterator[Tensor]:
+        """Features of all images from `start` on, in parts: NaN where an image cannot be read."""
+        at_once = IMAGES_AT_ONCE * ranks.world()
+        for first in range(start, len(images), at_once):
+            numbers = range(first, min(first + at_once, len(images)))
+            part = ranks.gather_rows(compute, numbers)
+            if part is None:
+                raise ImageError(
+                    f"{len(numbers):,} pictures in a row cannot be read, such as {images.names[first]}"
+                )
+            yield part
+
+    def _cached(self, cache: FeatureCache, images: Images, compute: Rows, key: Key) -> Tensor:
+        """Features of all images, which the first rank writes to the cache as they are computed."""
+        with closing(FeatureWriter(cache, key, len(images))) as writer:
+            start = ranks.on_first(writer.open)
+            for part in self._parts(images, compute, start):
+                ranks.on_first(partial(writer.append, part))
+            ranks.on_first(writer.finish)
+        if ranks.all_true(cache.path(key).is_file()):
+            return cache.read(key)
+        return ranks.broadcast_rows(None if ranks.rank() else cache.read(key))  # ranks without this disk
 
     def _compute(
         self, images: Images, boxes: Sequence[Box | None] | None, numbers: Iterable[int]
     ) -> list[Tensor | None]:
-        """Features of these numbers, None where a picture cannot be read."""
+        """Features of these numbers, None where an image cannot be read."""
 
         def load(index: int) -> Tensor | ValueError:
             try:
@@ -199,24 +229,47 @@ class Extractor:
 
     def _run(self, crops: Iterator[Tensor | ValueError]) -> list[Tensor | None]:
         """The feature of every crop, None where there is none."""
-        where, training = choose_device(self.device), self._backbone.training
-        self._backbone.to(where).eval()
+        device, backbone = choose_device(self.device), self.model.backbone
+        training = backbone.training
+        backbone.to(device).eval()
         rows: list[Tensor | None] = []
         try:
-            with torch.no_grad(), autocast(choose_precision(self.precision, where), where):
+            with torch.no_grad(), autocast(choose_precision(self.precision, device), device):
+                pending: _Pending | None = None
                 for batch in _batches(crops, self.batch_size):
-                    rows.extend(self._answers(batch, where, len(rows)))
+                    launched = self._launch(batch, device)
+                    if pending is not None:  # copied while the device computes the next batch
+                        rows.extend(self._finish(pending, len(rows)))
+                    pending = launched
+                if pending is not None:
+                    rows.extend(self._finish(pending, len(rows)))
         finally:
-            self._backbone.train(training)
+            backbone.train(training)
         return rows
 
-    def _answers(self, batch: list[Tensor | None], where: torch.device, done: int) -> list[Tensor | None]:
+    def _launch(self, batch: list[Tensor | None], device: torch.device) -> "_Pending":
+        """Start the computation of a batch; on CUDA all copies go through pinned memory and do not block."""
         crops = [crop for crop in batch if crop is not None]
         if not crops:
+            return _Pending(batch, None)
+        stacked = torch.stack(crops)
+        stacked = stacked.pin_memory() if device.type == "cuda" else stacked
+        images = self.view.normalise(stacked.to(device, non_blocking=True))
+        scales = [
+            self.kind.compute(self.model.backbone, scaled).float() for scaled in self.view.shown(images)
+        ]
+        features = torch.stack(scales).mean(dim=0) if len(scales) > 1 else scales[0]
+        is_cuda = device.type == "cuda"
+        copied = features.to("cpu", non_blocking=is_cuda)  # torch makes such a copy pinned
+        return _Pending(batch, copied, torch.cuda.current_stream(device).record_event() if is_cuda else None)
+
+    def _finish(self, pending: "_Pending", done: int) -> list[Tensor | None]:
+        """Wait for the features of a batch; None where there is no crop."""
+        batch, features = pending.batch, pending.features
+        if features is None:
             return [None] * len(batch)
-        images = self.view.normalise(torch.stack(crops).to(where))
-        answers = [self.kind.of(self._backbone, shown).float() for shown in self.view.shown(images)]
-        features = torch.stack(answers).mean(dim=0).cpu() if len(answers) > 1 else answers[0].cpu()
+        if pending.event is not None:
+            pending.event.synchronize()
         if not features.isfinite().all():
             raise ValueError(
                 f"{self.model.name} gives NaN or infinity for one of the pictures {done + 1} to"
@@ -226,8 +279,29 @@ class Extractor:
         return [None if crop is None else next(found) for crop in batch]
 
 
+@dataclass(frozen=True)
+class _Pending:
+    """A batch whose features the device may still compute."""
+
+    batch: list[Tensor | None]
+    features: Tensor | None
+    """On the CPU, complete after `event`; None without crops."""
+    event: "torch.cuda.Event | None" = None
+
+
+def _collect(parts: Iterable[Tensor], count: int) -> Tensor:
+    """One tensor of `count` rows, without a second copy of all of them."""
+    rows, done = torch.empty(0), 0
+    for part in parts:
+        if not done:
+            rows = part.new_empty(count, *part.shape[1:])
+        rows[done : done + len(part)] = part
+        done += len(part)
+    return rows
+
+
 def _batches(crops: Iterator[Tensor | ValueError], size: int) -> Iterator[list[Tensor | None]]:
-    """Up to `size` neighbours of one shape; None for what could not be read."""
+    """Up to `size` neighbors of one shape; None for what could not be read."""
     batch: list[Tensor | None] = []
     shape: torch.Size | None = None
     for crop in crops:
@@ -241,19 +315,19 @@ def _batches(crops: Iterator[Tensor | ValueError], size: int) -> Iterator[list[T
         yield batch
 
 
-def _stacked(images: Images, rows: Sequence[Tensor | None]) -> Tensor:
-    """Rows of NaN in the place of those that are missing."""
+def _stack(rows: Sequence[Tensor | None]) -> Tensor | None:
+    """One tensor, with NaN in place of missing rows; None if all are missing."""
     some = next((row for row in rows if row is not None), None)
     if some is None:
-        raise ImageError(f"{len(rows):,} pictures in a row cannot be read, such as {images.names[0]}")
+        return None
     return torch.stack([torch.full_like(some, torch.nan) if row is None else row for row in rows])
 
 
-def _sound(images: Images, rows: Tensor) -> Extracted:
-    """The rows of pictures that could be read; the others are opened again to tell what is wrong."""
+def _readable(images: Images, rows: Tensor) -> ImageFeatures:
+    """The rows of images that could be read; the others are opened again for their error messages."""
     missing = rows.flatten(1)[:, 0].isnan()
     if not missing.any():
-        return Extracted(images, rows, ())
+        return ImageFeatures(images, rows, ())
     broken = []
     for index in missing.nonzero()[:, 0].tolist():
         try:
@@ -268,10 +342,10 @@ def _sound(images: Images, rows: Tensor) -> Extracted:
     if len(broken) == len(images):
         raise ImageError(f"none of the {len(images)} pictures can be read; the first: {broken[0]}")
     kept = (~missing).nonzero()[:, 0]
-    return Extracted(images.subset(kept.tolist()), rows[kept], tuple(broken))
+    return ImageFeatures(images.subset(kept.tolist()), rows[kept], tuple(broken))
 
 
-def patch_tokens(vit: VisionTransformer, images: Tensor) -> Tensor:
+def patch_tokens(vit: VisionTransformer | Eva | Beit, images: Tensor) -> Tensor:
     """Patch tokens after the final norm, on their grid.
 
     Takes images [batch, 3, height, width], returns [batch, rows, columns, width].

@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from numbers import Integral, Real
@@ -43,14 +44,18 @@ class Held(Exception):
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
+def held(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold a file against other processes while the block runs; it is made here, and is gone afterwards.
 
-    The system lets go of it when this process ends, however it ends, and not before: a process that is
-    stopped still holds it. What this process forks does not.
+    The system releases it when this process ends, however it ends, and not before: a process that is
+    stopped still holds it. Processes that this one forks do not.
+
+    Args:
+        path: The lock file.
+        wait: Wait for the process that holds it, instead of raising.
 
     Raises:
-        Held: another process holds it.
+        Held: Another process holds it, and `wait` is False.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
@@ -60,6 +65,9 @@ def held(path: Path) -> Iterator[None]:
             except OSError as error:
                 if error.errno in (errno.ENOLCK, errno.ENOTSUP):
                     raise OSError(error.errno, "its file system keeps no locks", str(path)) from None
+                if wait:
+                    time.sleep(0.5)
+                    continue
                 file.seek(0)  # not by its name: the holder may end, and take the file away, any moment
                 raise Held(file.read().strip() or "another process") from None
             if not _is_at(

@@ -1,31 +1,13 @@
 """Projection head h of g = h o f (section 3.2 and the appendix "Projection Head" of the paper)."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class HeadConfig:
-    """Every variant of the paper's appendix; the defaults are DINO's."""
-
-    prototypes: int = 65536
-    """K, the number of outputs."""
-    layers: int = 3
-    """Linear layers of the MLP, 1 to 4. The prototype layer after the bottleneck is one more."""
-    hidden: int = 2048
-    """Width of the MLP's hidden layers."""
-    bottleneck: int | None = 256
-    """Width of the l2-normalised bottleneck before the prototypes; None: the MLP's last layer gives the K."""
-    batch_norm: bool = False
-    """Batch normalisation after every hidden layer."""
-    activation: Literal["gelu", "relu"] = "gelu"
-    """Non-linearity of the hidden layers."""
-    train_gain: bool = False
-    """Train the weight-norm gain of the prototypes instead of keeping it at 1."""
+from dino_model.configs import HeadConfig
 
 
 class Prototypes(nn.Module):

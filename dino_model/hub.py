@@ -8,23 +8,22 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import huggingface_hub
 import timm
 import torch
-from timm.layers import SwiGLUPacked
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from dino_model.backbones import build_dinov3, build_vit
 from dino_model.checkpoints import WeightsError, load_strictly, read_tensors
 from dino_model.download import cache_folder, fetch
 
 PREFIX = "hf:"
-WEIGHTS, CONFIG, PICTURES = "model.safetensors", "config.json", "preprocessor_config.json"
+WEIGHTS, CONFIG, IMAGE_PROCESSOR = "model.safetensors", "config.json", "preprocessor_config.json"
 KINDS = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
 
 # transformers' name -> timm's; {n} is the block. What stands for query, key and value is joined afterwards.
@@ -55,7 +54,7 @@ class Hosted(NamedTuple):
     backbone: nn.Module
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    kind: str  # timm, or transformers' name of it
+    kind: str  # timm's architecture, or transformers' model type
 
 
 def is_hosted(name: str) -> bool:
@@ -138,9 +137,9 @@ def _renamed(name: str, where: str) -> str:
 def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
     where = f"{name} ({WEIGHTS})"
     tensors = to_timm_names(read_tensors(_file(name, WEIGHTS)), where)
-    pictures = _json(_file(name, PICTURES))
+    pictures = _json(_file(name, IMAGE_PROCESSOR))
     try:
-        backbone = (_eva if kind == "dinov3_vit" else _vit)(config, tensors)
+        backbone = (_dinov3 if kind == "dinov3_vit" else _vit)(config, tensors)
         mean, std = tuple(pictures["image_mean"]), tuple(pictures["image_std"])
     except (KeyError, TypeError, ValueError) as error:
         raise WeightsError(f"{name} does not describe a {kind}: {error!r}") from error
@@ -152,59 +151,43 @@ def _vit(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> VisionTran
     """An empty ViT of the described shape."""
     registers = tensors["reg_token"].shape[1] if "reg_token" in tensors else 0
     patches = tensors["pos_embed"].shape[1] - (not registers)
-    scaled, gated = "blocks.0.ls1.gamma" in tensors, bool(config.get("use_swiglu_ffn", False))
-    gates = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU} if gated else {}
-    return VisionTransformer(
-        img_size=math.isqrt(patches) * config["patch_size"],
-        patch_size=config["patch_size"],
-        in_chans=config.get("num_channels", 3),
-        num_classes=0,
-        embed_dim=config["hidden_size"],
-        depth=config["num_hidden_layers"],
-        num_heads=config["num_attention_heads"],
-        mlp_ratio=tensors["blocks.0.mlp.fc1.weight"].shape[0] / config["hidden_size"],
+    return build_vit(
+        image_size=math.isqrt(patches) * config["patch_size"],
+        hidden=tensors["blocks.0.mlp.fc1.weight"].shape[0],
+        registers=registers,
+        gated=bool(config.get("use_swiglu_ffn", False)),
+        layer_scale="blocks.0.ls1.gamma" in tensors,
         qkv_bias=config.get("qkv_bias", True),
-        init_values=1.0 if scaled else None,
-        reg_tokens=registers,
-        no_embed_class=bool(registers),
-        norm_layer=partial(nn.LayerNorm, eps=config["layer_norm_eps"]),
-        dynamic_img_size=True,
-        dynamic_img_pad=True,
-        **gates,
+        **_shape(config),
     )
 
 
-def _eva(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Eva:
-    """An empty DINOv3 of the described shape: positions by rotation, layers scaled, perhaps gated."""
+def _dinov3(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Eva:
+    """An empty DINOv3 of the described shape."""
     gated = bool(config.get("use_gated_mlp", False))
-    expected, hidden = "silu" if gated else "gelu", config["intermediate_size"]
+    expected = "silu" if gated else "gelu"
     if config["hidden_act"] != expected:
         raise ValueError(f"hidden_act is {config['hidden_act']!r}, expected {expected!r}")
-    rotation = config.get("rope_parameters", config)
-    return Eva(
-        patch_size=config["patch_size"],
-        in_chans=config.get("num_channels", 3),
-        num_classes=0,
-        global_pool="token",
-        embed_dim=config["hidden_size"],
-        depth=config["num_hidden_layers"],
-        num_heads=config["num_attention_heads"],
+    return build_dinov3(
+        hidden=config["intermediate_size"],
+        registers=config["num_register_tokens"],
+        gated=gated,
         qkv_bias=config["query_bias"],
-        mlp_ratio=hidden / config["hidden_size"],
-        swiglu_mlp=gated,
-        swiglu_align_to=int(gated),
-        init_values=1.0,
-        num_reg_tokens=config["num_register_tokens"],
-        use_abs_pos_emb=False,
-        use_rot_pos_emb=True,
-        rope_type="dinov3",
-        rope_temperature=rotation["rope_theta"],
-        rope_rotate_half=True,
-        use_fc_norm=False,
-        norm_layer=partial(nn.LayerNorm, eps=config["layer_norm_eps"]),
-        dynamic_img_size=True,
-        dynamic_img_pad=True,
+        theta=config.get("rope_parameters", config)["rope_theta"],
+        **_shape(config),
     )
+
+
+def _shape(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters that both families have."""
+    return {
+        "patch_size": config["patch_size"],
+        "channels": config.get("num_channels", 3),
+        "width": config["hidden_size"],
+        "depth": config["num_hidden_layers"],
+        "heads": config["num_attention_heads"],
+        "eps": config["layer_norm_eps"],
+    }
 
 
 def _of_timm(name: str, config: Mapping[str, Any]) -> Hosted:
@@ -222,7 +205,7 @@ def _of_timm(name: str, config: Mapping[str, Any]) -> Hosted:
     load_strictly(backbone, read_tensors(_file(name, WEIGHTS)), f"{name} ({WEIGHTS})")
     backbone.reset_classifier(0)
     try:
-        return Hosted(backbone, tuple(described["mean"]), tuple(described["std"]), "timm")
+        return Hosted(backbone, tuple(described["mean"]), tuple(described["std"]), f"timm {architecture}")
     except KeyError as error:
         raise WeightsError(f"{name} does not say how pictures are normalised: {error} is missing") from error
 

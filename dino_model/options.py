@@ -1,14 +1,19 @@
-"""The options that every command with a model shares: which model, and how it computes."""
+"""The options that every command with a model shares: which model, and how it computes.
+
+The module imports torch only when a model is loaded, so that `--help` and wrong options take no time.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dino_model.checkpoints import CheckpointKey
-from dino_model.device import ComputePrecision, Precision, choose_device, choose_precision
-from dino_model.engine import Engine
-from dino_model.predictor import AttentionPredictor
-from dino_model.resize import Resize
-from dino_model.weights import LoadedModel, load_model
+from dino_model.choices import CheckpointKey, ComputePrecision, Precision, Resize
+
+if TYPE_CHECKING:
+    from dino_model.predictor import AttentionPredictor
+    from dino_model.weights import LoadedModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +27,11 @@ class ComputeOptions:
     frame to frame: there the few that bf16 changes would change others after them."""
     device: str = "auto"
     """Where the model runs: auto, cpu, cuda or mps."""
-    engine: Engine = "auto"
-    """What runs the encoder: torch, or openvino (on CPUs, with requirements-openvino.txt installed). auto is
-    OpenVINO where that is installed and can, from the third picture on: compiling takes seconds, once."""
 
     def chosen_precision(self, *, carries_labels: bool = False) -> ComputePrecision:
-        """What `precision` comes to on the device; errors as `choose_precision`."""
+        """Return the precision to compute in on the device; errors as `choose_precision`."""
+        from dino_model.device import choose_device, choose_precision
+
         wanted: Precision = "fp32" if self.precision == "auto" and carries_labels else self.precision
         return choose_precision(wanted, choose_device(self.device))
 
@@ -42,7 +46,9 @@ class ModelOptions(ComputeOptions):
     """Pixels of the short side that the model sees (of both sides with --resize squash)."""
 
     def load(self) -> LoadedModel:
-        """The model; errors as `load_model`."""
+        """Load the model; errors as `load_model`."""
+        from dino_model.weights import load_model
+
         return load_model(self.model, checkpoint_key=self.checkpoint_key)
 
     def predictor(
@@ -53,19 +59,23 @@ class ModelOptions(ComputeOptions):
         std: Sequence[float] | None = None,
         carries_labels: bool = False,
     ) -> AttentionPredictor:
-        """What looks at pictures under these options.
+        """Create a predictor with these options.
 
         Args:
-            resize, std: see `AttentionPredictor`.
-            model: what `load` gave, where it is needed before; loaded here when left out.
-            carries_labels: whether labels of one picture follow from those of the picture before.
+            resize, std: As in `AttentionPredictor`.
+            model: Result of `load`; None: it is loaded.
+            carries_labels: Whether labels of one image follow from those of the image before.
         """
+        from dino_model.predictor import AttentionPredictor
+
+        if self.size < 1:
+            raise ValueError(f"--size is {self.size}; expected at least 1 pixel")
+        precision = self.chosen_precision(carries_labels=carries_labels)
         return AttentionPredictor(
             model or self.load(),
             size=self.size,
             resize=resize,
-            precision=self.chosen_precision(carries_labels=carries_labels),
+            precision=precision,
             device=self.device,
-            engine=self.engine,
             std=std,
         )

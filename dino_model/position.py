@@ -1,20 +1,56 @@
 """Position embeddings on any grid.
 
-A ViT learns one embedding per patch of the grid it was trained on. Another picture size needs another grid,
-and there are two ways to get there that differ by up to 11 % (relative L2, 14 -> 6 patches): the exact target
-size, and the official DINO code's scale factor with 0.1 added, which shifts the sampling points.
+A ViT learns one embedding per patch of its training grid. Another image size needs another grid, and families
+of models resample to it in different ways. From 14 to 6 patches the ways differ by 8 to 25 % (relative L2),
+so each family is resampled as its own code does: `FAMILIES` lists the ways with their sources.
 """
 
+import re
 from functools import partial
-from typing import Literal
+from typing import NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-PositionMode = Literal["size", "official"]
-PositionStart = Literal["normal", "sincos"]
+from dino_model.configs import PositionMode
+
+
+class Family(NamedTuple):
+    """Models whose own code resamples position embeddings in one way."""
+
+    pattern: str
+    """Regular expression searched in timm's name, or in a Hugging Face repository's name and kind."""
+    mode: PositionMode
+    source: str
+
+
+# The first match holds.
+FAMILIES = (
+    Family(
+        r"reg\d+_dinov2|dinov2[-_]with[-_]registers|dinov2.*_reg\d*",
+        "antialias",
+        "facebookresearch/dinov2, hub/backbones.py: interpolate_antialias=True, interpolate_offset=0.0",
+    ),
+    Family(
+        r"dinov2",
+        "official",
+        "facebookresearch/dinov2, hub/backbones.py: interpolate_antialias=False, interpolate_offset=0.1",
+    ),
+    Family(
+        r"\.dino\b|facebook/dino-|^dino_",
+        "official",
+        "facebookresearch/dino, vision_transformer.py: interpolate_pos_encoding",
+    ),
+    Family(r"\.mae\b", "size", "facebookresearch/mae, util/pos_embed.py: interpolate_pos_embed"),
+    Family(r"deit", "size", "facebookresearch/deit, main.py: --finetune"),
+)
+
+
+def official_mode(name: str) -> PositionMode:
+    """Return the mode of the model's family, or `size` if the family is not in `FAMILIES`."""
+    return next((family.mode for family in FAMILIES if re.search(family.pattern, name)), "size")
 
 
 def resample(
@@ -24,16 +60,17 @@ def resample(
     prefix: int = 1,
     mode: PositionMode = "size",
 ) -> Tensor:
-    """Position embedding of another grid, by bicubic interpolation without antialiasing.
+    """Resample a position embedding to another grid by bicubic interpolation.
 
     Args:
         embedding: [1, prefix + rows * columns, width] of the learned grid.
         learned: rows and columns of the learned grid.
         grid: rows and columns wanted.
         prefix: leading tokens ([CLS], registers) with an embedding of their own; they are not resampled.
-        mode: `size` samples exactly `grid`; `official` uses the scale factors (rows + 0.1) / learned rows and
-            (columns + 0.1) / learned columns, as the official DINO code does, and leaves the embedding alone
-            only for a square grid of the learned number of patches.
+        mode: `size` samples exactly `grid`. `antialias` does so with antialiasing, as DINOv2 with registers.
+            `official` uses the scale factors (rows + 0.1) / learned rows and (columns + 0.1) / learned
+            columns, as DINO and DINOv2 without registers: the sampling points shift, and only a square grid
+            of the learned number of patches keeps its embedding.
 
     Returns:
         [1, prefix + rows * columns, width].
@@ -41,27 +78,27 @@ def resample(
     Raises:
         ValueError: unknown mode, or an embedding that does not fit `learned`.
     """
-    if mode not in ("size", "official"):
-        raise ValueError(f"unknown position mode {mode!r}: choose 'size' or 'official'")
+    _check_mode(mode)
     if embedding.shape[1] != prefix + learned[0] * learned[1]:
         raise ValueError(
             f"position embedding has {embedding.shape[1]} tokens, "
             f"expected {prefix} + {learned[0]}x{learned[1]}"
         )
-    if grid == learned and (mode == "size" or grid[0] == grid[1]):
+    if grid == learned and (mode != "official" or grid[0] == grid[1]):
         return embedding
     prefixes, patches = embedding[:, :prefix], embedding[:, prefix:]
     patches = patches.unflatten(1, learned).permute(0, 3, 1, 2)  # [1, width, rows, columns]
-    if mode == "size":
-        patches = F.interpolate(patches, size=grid, mode="bicubic", align_corners=False)
+    if mode != "official":
+        antialias = mode == "antialias"
+        patches = F.interpolate(patches, size=grid, mode="bicubic", align_corners=False, antialias=antialias)
     else:
         factors = ((grid[0] + 0.1) / learned[0], (grid[1] + 0.1) / learned[1])
         patches = F.interpolate(patches, scale_factor=factors, mode="bicubic", align_corners=False)
     return torch.cat([prefixes, patches.flatten(2).transpose(1, 2)], dim=1)
 
 
-def waves(rows: int, columns: int, width: int) -> Tensor:
-    """Fixed 2-D sine and cosine embedding: [rows * columns, width], values -1 to 1.
+def sincos_embedding(rows: int, columns: int, width: int) -> Tensor:
+    """Compute a fixed 2-D sine and cosine embedding: [rows * columns, width], values -1 to 1.
 
     A quarter of the width each for sine and cosine of column and row, at wavelengths of 2 pi to 20,000 pi
     patches of a grid of 14 x 14, so that a place in the picture has the same embedding on every grid. What is
@@ -80,10 +117,10 @@ def waves(rows: int, columns: int, width: int) -> Tensor:
 
 
 @torch.no_grad()
-def start_as_waves(vit: VisionTransformer, scale: float = 0.7) -> None:
-    """Let the learned embeddings of a ViT's patches begin as `waves` of about the size of patch tokens."""
+def init_sincos(vit: VisionTransformer, scale: float = 0.7) -> None:
+    """Initialize the position embeddings of a ViT's patches to `sincos_embedding`, scaled to patch tokens."""
     rows, columns = vit.patch_embed.grid_size
-    vit.pos_embed[:, -rows * columns :] = scale * waves(rows, columns, vit.pos_embed.shape[-1])
+    vit.pos_embed[:, -rows * columns :] = scale * sincos_embedding(rows, columns, vit.pos_embed.shape[-1])
 
 
 def install(vit: VisionTransformer, mode: PositionMode) -> None:
@@ -94,9 +131,7 @@ def install(vit: VisionTransformer, mode: PositionMode) -> None:
     """
     if not isinstance(vit, VisionTransformer) or vit.pos_embed is None:
         raise ValueError(f"{type(vit).__name__} has no learned position embeddings to resample")
-    if mode not in ("size", "official"):
-        raise ValueError(f"unknown position mode {mode!r}: choose 'size' or 'official'")
-    # timm's own resampling is antialiased, which neither the paper's models nor DINOv2's were trained with.
+    _check_mode(mode)
     vit.dynamic_img_size = True
     vit.patch_embed.strict_img_size = False
     vit.patch_embed.flatten = False
@@ -117,3 +152,8 @@ def _add_positions(vit: VisionTransformer, patches: Tensor) -> Tensor:
     else:
         tokens = torch.cat([*prefix, tokens], dim=1) + position
     return vit.pos_drop(tokens)
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in get_args(PositionMode):
+        raise ValueError(f"unknown position mode {mode!r}: choose one of {', '.join(get_args(PositionMode))}")

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dino_model.attention import BiasedViT, readable
 from dino_model.device import ComputePrecision, Precision, autocast, choose_device, choose_precision
-from dino_model.engine import Engine, create_encoder
-from dino_model.readable import BiasedViT, readable
 from dino_model.resize import Resize, fed_size, sample
 from dino_model.weights import LoadedModel, load_model
 
@@ -36,8 +35,6 @@ class EncodedPicture:
     """Rows and columns of patches."""
     inputs: list[Tensor]
     """Tokens that enter each block, [1, tokens, width]; those that leave the last follow when asked for."""
-    engine: str
-    """What ran the blocks: torch, or OpenVINO with its version."""
 
 
 class AttentionPredictor:
@@ -55,15 +52,13 @@ class AttentionPredictor:
             whole patches. The others sample bilinearly with antialiasing.
         precision: `bf16` runs matrix products in bfloat16, `auto` does so where the hardware has it.
         device: `auto` takes the first of cuda, mps and cpu.
-        engine: what runs the encoder: `torch`; `openvino`, on CPUs, if it is installed; or `auto`, which lets
-            OpenVINO answer, where it can, from the third picture on. `describe` names what ran.
         mean, std: normalisation instead of the model's own, one figure per channel on a scale of 0 to 1.
         remember: how many pictures stay encoded; setting one of them again costs a hash of its pixels.
         max_patches: larger pictures are refused.
 
     Attributes:
         heads, blocks, patch_size, prefix_tokens: of the model; prefix tokens are [CLS] and registers.
-        model, precision ("fp32" or "bf16"), device, engine: what is used.
+        model, precision ("fp32" or "bf16"), device: what is used.
         image_size, input_size, grid: of the picture set last, see `EncodedPicture`.
 
     Raises:
@@ -78,7 +73,6 @@ class AttentionPredictor:
         resize: Resize = "short-side",
         precision: Precision = "auto",
         device: str = "auto",
-        engine: Engine = "torch",
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
         remember: int = 1,
@@ -105,7 +99,6 @@ class AttentionPredictor:
         self._channels = self._vit.channels
         self._mean = self._per_channel("mean", self.model.mean if mean is None else mean)
         self._std = self._per_channel("std", self.model.std if std is None else std)
-        self._encoder = create_encoder(engine, self._vit, self.precision, self.device)
         self._remember = remember
         self._pictures: OrderedDict[bytes, EncodedPicture] = OrderedDict()  # the last one is the current one
 
@@ -127,10 +120,10 @@ class AttentionPredictor:
     @property
     def computed(self) -> str:
         """How figures come about, in words: what tells apart cached ones."""
-        return f"{self.precision} on {self.device.type} by {self._encoder.may_answer}"
+        return f"{self.precision} on {self.device.type}"
 
     def at(self, size: int) -> "AttentionPredictor":
-        """Another at another resolution, which has seen nothing yet: model, engine and settings are shared.
+        """Another at another resolution, which has seen nothing yet: model and settings are shared.
 
         Raises:
             ValueError: no such size.
@@ -140,11 +133,6 @@ class AttentionPredictor:
         other = copy.copy(self)
         other.size, other._pictures = size, OrderedDict()
         return other
-
-    def compiles(self, height: int, width: int) -> bool:
-        """Whether a picture of this size would wait for seconds first, while its engine compiles a graph."""
-        rows, columns = (-(-side // self.patch_size) for side in self._fed(height, width))
-        return self._encoder.compiles((rows, columns), "inputs")
 
     def set_image(self, image: np.ndarray) -> None:
         """Encode a picture, uint8 [height, width, channels]; what is asked afterwards is about this one.
@@ -170,7 +158,7 @@ class AttentionPredictor:
         return (
             f"{self.image_size[0]} × {self.image_size[1]} picture, resized ({self.resize}) "
             f"to {height} × {width}{padded} = {rows} × {columns} patches of {self.patch_size}; "
-            f"{self.model.name}, {self.precision} on {self.device} by {self.engine}"
+            f"{self.model.name}, {self.precision} on {self.device}"
             f"{_SUMMARIES.get(self._vit.summary, '')}"
         )
 
@@ -274,6 +262,21 @@ class AttentionPredictor:
         """
         return self.tokens(block)[self.prefix_tokens :].reshape(*self.grid, -1)
 
+    def token_norms(self, block: int = -1) -> np.ndarray:
+        """Compute the L2 norm of each patch token after a block, before the final norm.
+
+        `quantities.outlier_patches` marks the tokens of unusually high norm.
+
+        Returns:
+            float32 [rows, columns].
+
+        Raises:
+            ValueError: No image set, or no such block.
+        """
+        index = self._vit.block_index(block)
+        tokens = self._tokens_before(index + 1)[0, self.prefix_tokens :]
+        return self._on_grid(tokens.float().norm(dim=-1))
+
     def features(self, images: Sequence[np.ndarray]) -> Tensor:
         """Patch tokens after the last block and the final norm, of several pictures in one batch.
 
@@ -294,23 +297,12 @@ class AttentionPredictor:
         if len(sizes) != 1:
             raise ValueError(f"expected pictures of one size, found {sorted(sizes) or 'none'}")
         batch = torch.cat([self._prepare(image) for image in images])
-        tokens = self._encoder(batch, "last")[0]
+        grid = self._vit.grid(batch)
         with torch.no_grad():
+            with autocast(self.precision, self.device):
+                tokens = self._vit.run(self._vit.embed(batch), grid, 0, self.blocks)
             tokens = self._finite(self._vit.norm(tokens))
-        return tokens[:, self.prefix_tokens :].float().unflatten(1, self._vit.grid(batch))
-
-    @property
-    def engine(self) -> str:
-        """What ran the blocks for the picture set last, for people: torch, or OpenVINO with its version."""
-        return self._picture.engine
-
-    @property
-    def ran_on(self) -> str:
-        """What ran the blocks until now, for people: each engine, where several with its pictures."""
-        ran = self._encoder.ran
-        if len(ran) < 2:
-            return "".join(ran)
-        return ", ".join(f"{engine} ({pictures} pictures)" for engine, pictures in ran.items())
+        return tokens[:, self.prefix_tokens :].float().unflatten(1, grid)
 
     @property
     def _picture(self) -> EncodedPicture:
@@ -331,11 +323,14 @@ class AttentionPredictor:
     def _encode(self, image: np.ndarray) -> EncodedPicture:
         pixels = self._prepare(image)
         grid = self._vit.grid(pixels)
-        inputs = self._encoder(pixels, "inputs")  # maps need no more
+        with autocast(self.precision, self.device):
+            inputs = [self._vit.embed(pixels)]
+            for block in range(self.blocks - 1):  # maps need no more
+                inputs.append(self._vit.run(inputs[-1], grid, block, block + 1))
         self._finite(inputs[-1])
         height, width = pixels.shape[2:]
         size = (image.shape[0], image.shape[1])
-        return EncodedPicture(size, (height, width), grid, inputs, self._encoder.name)
+        return EncodedPicture(size, (height, width), grid, inputs)
 
     @torch.no_grad()
     def _queries_keys(self, block: int) -> tuple[Tensor, Tensor]:

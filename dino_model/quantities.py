@@ -94,6 +94,31 @@ def likeness(keys: Vectors, prefix: int, token: int) -> NDArray[np.float32]:
     return cosines(vectors - vectors[prefix:].mean(axis=0), token)
 
 
+def outlier_patches(norms: Vectors, deviations: float = 6.0) -> NDArray[np.bool_]:
+    """Mark patch tokens of unusually high norm, which hold global instead of local information.
+
+    A token is an outlier if its norm exceeds the image's median by more than `deviations` robust standard
+    deviations (1.4826 times the median absolute deviation).
+
+    Args:
+        norms: Norms of the patch tokens, as `AttentionPredictor.token_norms` returns them: [rows, columns].
+        deviations: Threshold, above 0.
+
+    Returns:
+        Boolean [rows, columns].
+
+    Raises:
+        ValueError: `deviations` is not above 0.
+
+    Source: Darcet et al. 2024, "Vision Transformers Need Registers", Section 2. They choose a fixed threshold
+        for each model by hand.
+    """
+    if not deviations > 0:
+        raise ValueError(f"deviations is {deviations}, expected a number above 0")
+    above = norms.astype(np.float64) - np.median(norms)
+    return np.asarray(above > deviations * 1.4826 * np.median(np.abs(above)))
+
+
 def above_least(maps: Vectors) -> NDArray[np.float32]:
     """Maps of any sign as weights, a share of which can be kept: how far each value lies above the least.
 

@@ -1,16 +1,18 @@
-"""Processes that compute together; without a process group there is one."""
+"""Processes that compute together (torch.distributed); without a process group there is one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
+from torch import Tensor
 
-Row = TypeVar("Row")
-_alone: ContextVar[bool] = ContextVar("alone", default=False)
 Result = TypeVar("Result")
-Compute = Callable[[range], list[Row]]
+ROWS_AT_ONCE = 1024
+"""Rows of a stream between ranks that are sent together."""
+_alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
 def rank() -> int:
@@ -23,71 +25,113 @@ def world() -> int:
     return dist.get_world_size() if _initialised() else 1
 
 
-def own(numbers: range) -> range:
-    """This process's consecutive share of some numbers; together the processes have each once."""
-    first, end = (len(numbers) * i // world() for i in (rank(), rank() + 1))
+def local_range(numbers: range, index: int | None = None) -> range:
+    """The consecutive share of one rank (this one if None); together the ranks have each number once."""
+    index = rank() if index is None else index
+    first, end = (len(numbers) * i // world() for i in (index, index + 1))
     return numbers[first:end]
 
 
-def led(lead: Callable[[Compute[Row]], Result], compute: Compute[Row]) -> Result:
-    """`lead(compute)`, where the rows that the first process asks `compute` for are computed by all.
+def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Tensor | None:
+    """Compute a row for every number, each rank its share, and return all rows on all ranks.
 
-    The first alone decides which rows are wanted and what is kept of them; all have the result, or its error.
+    One tensor per rank is sent: `all_gather_into_tensor` of shares padded to equal length.
+
+    Args:
+        compute: numbers -> [numbers, ...], or None if no row could be computed.
+        numbers: the same on all ranks.
+
+    Returns:
+        [numbers, ...] on the CPU, the same on all ranks. Shares that are None become NaN; None if all are.
+
+    Raises:
+        Exception: what `compute` raised on any rank, on every rank.
     """
     if world() == 1:
-        return lead(compute)
-    if rank():
-        return _follow(compute)
-
-    def shared(numbers: range) -> list[Row]:
-        _broadcast(numbers)
-        parts: list[Any] = [None] * world()
-        dist.gather_object(_attempt(compute, own(numbers)), parts)
-        if error := next((part for part in parts if isinstance(part, Exception)), None):
-            raise error
-        return [row for part in parts for row in part]
-
+        return compute(numbers)
+    rows, error = None, None
     try:
-        result = lead(shared)
-    except Exception as error:
-        _broadcast(error)
-        raise
-    _broadcast((result,))
+        share = local_range(numbers)
+        rows = compute(share) if share else None
+    except Exception as raised:
+        error = raised
+    found: list[Any] = [None] * world()
+    dist.all_gather_object(found, error or (None if rows is None else (rows.shape[1:], rows.dtype)))
+    if failed := next((one for one in found if isinstance(one, Exception)), None):
+        raise failed
+    if (kind := next((one for one in found if one is not None), None)) is None:
+        return None
+    longest = -(-len(numbers) // world())
+    sent = torch.zeros(longest, *kind[0], dtype=kind[1], device=_device())
+    if rows is None and sent.is_floating_point():
+        sent.fill_(torch.nan)
+    elif rows is not None:
+        sent[: len(rows)] = rows
+    received = sent.new_empty(world() * longest, *kind[0])
+    dist.all_gather_into_tensor(received, sent)
+    shares = received.cpu().split(longest)
+    return torch.cat([part[: len(local_range(numbers, i))] for i, part in enumerate(shares)])
+
+
+def broadcast(value: Any) -> Any:
+    """Return the first rank's value on all ranks; any small object that can be pickled."""
+    values = [value]
+    if world() > 1:
+        dist.broadcast_object_list(values)
+    return values[0]
+
+
+def on_first(action: Callable[[], Result]) -> Result:
+    """Run an action on the first rank; return its result, or raise its error, on all ranks."""
+    if world() == 1:
+        return action()
+    result, error = None, None
+    if rank() == 0:
+        try:
+            result = action()
+        except Exception as raised:
+            error = raised
+    result, error = broadcast((result, error))
+    if error is not None:
+        raise error
     return result
 
 
-def _follow(compute: Compute[Any]) -> Any:
-    """Compute this process's shares of what the first asks for, until it has the result."""
-    while isinstance(numbers := _broadcast(None), range):
-        dist.gather_object(_attempt(compute, own(numbers)))
-    if isinstance(numbers, Exception):
-        raise numbers
-    return numbers[0]
+def all_true(condition: bool) -> bool:
+    """Return whether a condition holds on every rank."""
+    found: list[Any] = [condition] * world()
+    if world() > 1:
+        dist.all_gather_object(found, condition)
+    return all(found)
 
 
-def _attempt(compute: Compute[Row], numbers: range) -> list[Row] | Exception:
-    """Rows, or what went wrong: the first process raises it."""
-    try:
-        return compute(numbers)
-    except Exception as error:
-        return error
-
-
-def _broadcast(message: Any) -> Any:
-    """What the first process says."""
-    told = [message]
-    dist.broadcast_object_list(told)
-    return told[0]
+def broadcast_rows(rows: Tensor | None) -> Tensor:
+    """Return the first rank's rows [n, ...] on all ranks, sent in a stream of at most `ROWS_AT_ONCE` rows."""
+    kind = broadcast(None if rows is None else (rows.shape, rows.dtype))
+    if rank():
+        rows = torch.empty(kind[0], dtype=kind[1])
+    assert rows is not None
+    for part in rows.split(ROWS_AT_ONCE) if world() > 1 else ():
+        sent = part.to(_device())
+        dist.broadcast(sent, 0)
+        if rank():
+            part.copy_(sent)
+    return rows
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Within the block this process is the only one: nothing is asked of the others, or waited for."""
+    """Within the block this process is the only one: it sends nothing to other ranks and waits for none."""
     token = _alone.set(True)
     try:
         yield
     finally:
         _alone.reset(token)
+
+
+def _device() -> torch.device:
+    """The device whose tensors the process group sends: the CPU if gloo is one of its backends."""
+    return torch.device("cpu" if "gloo" in dist.get_backend_config() else "cuda")
 
 
 def _initialised() -> bool:

@@ -1,12 +1,10 @@
 """How a picture becomes a model's input: to which size, and sampled in which way."""
 
-from typing import Literal
-
 import cv2
 import numpy as np
 from PIL import Image
 
-Resize = Literal["short-side", "squash", "native", "davis"]
+from dino_model.choices import Resize as Resize
 
 
 def fed_size(height: int, width: int, size: int, resize: Resize, patch_size: int) -> tuple[int, int]:

@@ -1,19 +1,19 @@
-"""How the threads of one process wait, for machines on which other work runs beside it."""
+"""Waiting of OpenMP's threads, for machines on which other processes run too."""
 
 import os
 
-PATIENT = {"OMP_WAIT_POLICY": "passive"}
+PASSIVE_OMP = {"OMP_WAIT_POLICY": "passive"}
 """Environment in which OpenMP's threads sleep while they wait for each other.
 
-Spinning, as they do by themselves, they keep from the processor whom they wait for: beside another visitor's
-objects a photograph of the page took eight times as long, beside a training a lesson over ten times.
+By default they spin, and keep the processor from the process they wait for: next to other work, an image took
+eight times as long, a lesson over ten times.
 """
 
 
-def be_patient(**more: str) -> None:
-    """Let this process be `PATIENT`, with `more` settings of its kind; what the environment says stays.
+def set_passive_omp(**more: str) -> None:
+    """Set `PASSIVE_OMP` and `more` variables in the environment, except those that are set already.
 
-    To be called before PyTorch and NumPy are loaded, which look once.
+    Call it before PyTorch and NumPy are imported: they read the environment once.
     """
-    for name, value in (PATIENT | more).items():
+    for name, value in (PASSIVE_OMP | more).items():
         os.environ.setdefault(name, value)

@@ -26,6 +26,7 @@ from dino_model.checkpoints import (
 )
 from dino_model.download import cache_folder, fetch
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.official import is_official, load_official
 from dino_model.position import PositionMode
 
 EMBEDDED_FILE = Path(__file__).parent / "embedded" / "model.safetensors"
@@ -161,14 +162,14 @@ def load_model(
             a key of `OFFICIAL`, such as `dino_vits16`, downloaded once into the cache;
             `random:ARCHITECTURE/PATCH`, such as `random:vit_small/16`, `random:resnet50` or `random:embedded`
             (architecture of the embedded model): fresh weights from seed 0;
-            a .pth, .pt or .safetensors file, or the folder of a training run;
+            a .pth, .pt or .safetensors file, DINOv2's and DINOv3's included, or the folder of a training run;
             any name that timm has weights for, such as `vit_small_patch14_reg4_dinov2.lvd142m`;
             `hf:OWNER/NAME`, a Hugging Face repository of timm's or of transformers' ViT or DINOv2 weights.
         checkpoint_key: which network of a checkpoint that holds several; None: the teacher, or what the run's
             method evaluates.
         patch_size: the patch size that is expected; None takes what there is.
-        position_mode: how position embeddings are resampled; None takes what the file says, `official` for
-            .pth and .pt files that do not say, as the official DINO code does, `size` otherwise.
+        position_mode: how position embeddings are resampled; None takes what the file says, then the way of
+            the model's family (`position.FAMILIES`), and `official` for .pth and .pt files that do not say.
 
     Raises:
         WeightsError: unknown name, or weights that are broken, refused or incomplete, or do not fit.
@@ -273,6 +274,8 @@ def _load_file(
     name: str, path: Path, checkpoint_key: CheckpointKey, position_mode: PositionMode | None
 ) -> LoadedModel:
     stored = read_backbone(path, checkpoint_key)
+    if stored.config is None and is_official(stored.tensors):
+        return _load_dinov2_or_3(name, path, stored, position_mode)
     if stored.config is None:
         # A bare file does not say how its positions are to be resampled. What torch saved is taken as the
         # official code takes it, whatever the file is called; .safetensors is the form that others use.
@@ -280,6 +283,20 @@ def _load_file(
         stored = replace(stored, config=replace(infer_config(stored.tensors, str(path)), position_mode=mode))
     source = f"{stored.network} of {path.name}" if stored.network else path.name
     return _build(name, stored, position_mode, str(path), source)
+
+
+def _load_dinov2_or_3(
+    name: str, path: Path, stored: StoredBackbone, position_mode: PositionMode | None
+) -> LoadedModel:
+    """A file that DINOv2 or DINOv3 publishes; models of satellite images have their own statistics."""
+    backbone, family = load_official(stored.tensors, str(path))
+    if position_mode is not None:
+        position.install(backbone, position_mode)
+    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    if "sat493m" in path.name:
+        satellite = timm.get_pretrained_cfg("vit_large_patch16_dinov3.sat493m")
+        mean, std = satellite.mean, satellite.std
+    return LoadedModel(name, backbone, mean, std, f"{path.name} ({family})", None)
 
 
 def _build(
@@ -318,7 +335,7 @@ def _load_timm(name: str, position_mode: PositionMode | None) -> LoadedModel:
     resamples = isinstance(backbone, VisionTransformer) and backbone.pos_embed is not None
     resamples = resamples and not hasattr(backbone, "dist_token")
     if resamples:
-        position.install(backbone, position_mode or ("official" if name.endswith(".dino") else "size"))
+        position.install(backbone, position_mode or position.official_mode(name))
     elif position_mode is not None:
         raise WeightsError(
             f"{name} has no position embeddings that mode {position_mode!r} could resample: leave it out"
@@ -333,10 +350,9 @@ def _load_timm(name: str, position_mode: PositionMode | None) -> LoadedModel:
 
 def _load_hosted(name: str, position_mode: PositionMode | None) -> LoadedModel:
     hosted = hub.load(name)
-    # The repositories that hold the weights of the paper.
-    official = hosted.kind == "vit" and name.startswith("hf:facebook/dino-")
     if isinstance(hosted.backbone, VisionTransformer) and hosted.backbone.pos_embed is not None:
-        position.install(hosted.backbone, position_mode or ("official" if official else "size"))
+        mode = position_mode or position.official_mode(f"{name} {hosted.kind}")
+        position.install(hosted.backbone, mode)
     elif position_mode is not None:
         raise WeightsError(f"{name} has no position embeddings that mode {position_mode!r} could resample")
     if isinstance(hosted.backbone, Beit):

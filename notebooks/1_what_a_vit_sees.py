@@ -38,7 +38,7 @@ from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
 from notebooks import drawing
 from notebooks.checks import check
-from segmentation import render
+from segmentation.drawing import draw_point
 
 # %% [markdown]
 # ## A picture becomes tokens
@@ -149,7 +149,7 @@ height, width = photo.shape[:2]
 points = {"middle": (height // 2, width // 2), "upper left": (height // 8, width // 8)}
 asked = {name: predictor.point_attention(*point).mean(axis=0) for name, point in points.items()}
 drawing.pictures(
-    [view for name, point in points.items() for view in (render.draw_point(photo, *point), asked[name])],
+    [view for name, point in points.items() for view in (draw_point(photo, *point), asked[name])],
     [words for name in points for words in (f"from the {name}", "mean of the heads")],
     alt="The photograph with a point in the middle, and where that patch looks; the same for a point near the corner.",
     columns=4,

@@ -42,7 +42,7 @@ from dino_model.predictor import AttentionPredictor
 from notebooks import drawing
 from notebooks.checks import check, random_heads
 from notebooks.start import data
-from segmentation import voc
+from segmentation import datasets, voc_eval
 from segmentation.labels import VOID
 from segmentation.masks import best_head, central_head, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
@@ -148,7 +148,7 @@ def scored(name: str) -> dict[str, float]:
         "best head": best_head(masks, truth)[1],
         "central head": float(jaccard(masks[central_head(masks)], truth)),
         "all heads": float(jaccard(masks.any(axis=0), truth)),
-        "centred box": float(jaccard(voc.centred_box(truth.shape), truth)),
+        "centred box": float(jaccard(voc_eval.centered_box(truth.shape), truth)),
     }
 
 
@@ -168,20 +168,22 @@ for way, mean in means.items():
 
 
 # %%
-def annotated() -> list[tuple[np.ndarray, voc.Annotation]]:
+def annotated() -> list[tuple[np.ndarray, datasets.Annotation]]:
     """A dozen pictures [height, width, 3], each with its classes and objects [height, width]: 0 is ground, 255 void."""
     root = data("VOCdevkit")
     if root:
-        samples = voc.list_samples(root)
+        samples = datasets.list_voc_samples(root)
         spread = samples[:: max(1, len(samples) // 12)][:12]
         read = [(sample, images.read(sample.picture)) for sample in spread]
-        return [(picture, voc.read_annotation(sample, picture.shape[:2])) for sample, picture in read]
+        return [
+            (picture, datasets.read_voc_annotation(sample, picture.shape[:2])) for sample, picture in read
+        ]
     disk = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (7, 7))
     found = []
     for name in names:
         object_ = photographs.mask(name).astype(np.uint8)
         labels = np.where(cv2.morphologyEx(object_, cv2.MORPH_GRADIENT, disk), np.uint8(VOID), object_)
-        found.append((photographs.picture(name), voc.Annotation(labels, labels)))
+        found.append((photographs.picture(name), datasets.Annotation(labels, labels)))
     return found
 
 
@@ -197,9 +199,11 @@ for size in (112, 224, 336):
 
 def figure(**settings: object) -> float:
     """The mean Jaccard of the dozen in percent, by the project's protocol but for `settings`."""
-    protocol = dataclasses.replace(voc.VocProtocol(size=224), **settings)
+    protocol = dataclasses.replace(voc_eval.VocProtocol(size=224), **settings)
     seen = zip(attention[protocol.size], dozen, strict=True)
-    return voc.mean_jaccard(voc.score_attention("", maps, truth, protocol) for maps, (_, truth) in seen)
+    return voc_eval.mean_jaccard(
+        voc_eval.score_attention("", maps, truth, protocol) for maps, (_, truth) in seen
+    )
 
 
 print("Jaccard of the best head in percent, 224 pixels")

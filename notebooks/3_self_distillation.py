@@ -42,9 +42,10 @@ from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from notebooks import drawing
 from notebooks.checks import check
-from training.crops import CropConfig, Crops, MultiCrop, normalise
-from training.methods.base import Batch
-from training.methods.dino import DINOConfig
+from training.crop_config import CropConfig
+from training.crops import Crops, MultiCrop, normalize
+from training.methods.dino_config import DINOConfig
+from training.methods.method import Batch
 from training.randomness import Randomness
 
 # %% [markdown]
@@ -153,10 +154,10 @@ def our_loss(crops: Crops) -> tuple[torch.Tensor, torch.Tensor]:
 # The project's loss on the same tensors; then the gradient of every weight.
 
 # %%
-normalised = normalise(crops, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), torch.device("cpu"))
+normalised = normalize(crops, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), torch.device("cpu"))
 ours, teacher_logits = our_loss(normalised)
 ours.backward()
-own = theirs.training_loss(Batch(normalised, None, Randomness(0, 0, 0, len(batch), len(batch))), step=0)
+own = theirs(Batch(normalised, None, Randomness(0, 0, 0, len(batch), len(batch))), step=0)
 own.value.backward()
 torch.testing.assert_close(ours, own.value)
 pairs_of_gradients = list(zip(student.named_parameters(), theirs.student.parameters(), strict=True))
@@ -195,8 +196,8 @@ for network in (student, theirs.student):  # the same update of both, by hand
             if weight.grad is not None:
                 weight -= 0.1 * weight.grad
 after_step(teacher_logits)
-theirs.after_step(0, [own.kept])
-torch.testing.assert_close(center, theirs.center.value.flatten())
+theirs.after_step(0, [own.carry])
+torch.testing.assert_close(center, theirs.center.flatten())
 for mine, other in zip(teacher.parameters(), theirs.teacher.parameters(), strict=True):
     torch.testing.assert_close(mine, other, atol=1e-6, rtol=1e-4)
 print("center and teacher agree")
@@ -213,7 +214,7 @@ entropies, divergences = [], []
 everybody = np.array(photographs.names())
 for step in range(60):
     chosen = np.random.default_rng(step).choice(everybody, 8, replace=False)
-    crops = normalise(
+    crops = normalize(
         cut_batch(list(chosen)), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), torch.device("cpu")
     )
     loss, teacher_logits = our_loss(crops)

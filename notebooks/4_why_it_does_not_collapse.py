@@ -147,7 +147,7 @@ for label, result in results.items():
 
 # %%
 for cell in cells:
-    found = doctor.findings(results[cell.variant].lines, DINO, doctor.facts(cell.run.config()))
+    found = doctor.findings(results[cell.variant].lines, DINO.diagnose, doctor.facts(cell.run.config()))
     print(f"{cell.variant}:", *(one.sentence for one in found) if found else ["nothing found that is wrong"])
 
 # %% [markdown]

@@ -155,7 +155,7 @@ with drawing.plot(
     axes[-1].legend()
 for name, result in results.items():
     ahead, times, points = reading.lead([result])
-    found = doctor.findings(result.lines, DINO, doctor.facts(cells[name].run.config()))
+    found = doctor.findings(result.lines, DINO.diagnose, doctor.facts(cells[name].run.config()))
     print(
         f"{name}: untrained {result.untrained:.1f} %, teacher {result.knn('teacher'):.1f}, student "
         f"{result.knn('student'):.1f}; teacher level or ahead in {ahead} of {times} probes, {points:+.1f} points;",

@@ -42,12 +42,12 @@ from dino_model.predictor import AttentionPredictor
 from notebooks import drawing
 from notebooks.checks import check
 from notebooks.start import data
-from segmentation.davis import open_davis
+from segmentation.datasets import open_davis
+from segmentation.davis_eval import score_frames
 from segmentation.labels import read_labels
 from segmentation.masks import bounding_box
 from segmentation.metrics import contour, contour_accuracy, contour_radius, jaccard
 from segmentation.propagation import DINO, Propagator, grid_labels, hard_labels
-from segmentation.scoring import score_frames
 
 FRAMES, HEIGHT, WIDTH = 12, 240, 426
 

@@ -39,10 +39,10 @@ from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
 from notebooks import drawing
 from notebooks.checks import check
-from segmentation.discovery import localised, lost, picture_features, set_resized, tokencut
+from segmentation.discovery import image_features, localized, lost, set_resized, tokencut
 from segmentation.masks import bounding_box, components
 from segmentation.metrics import jaccard
-from segmentation.voc import centred_box
+from segmentation.voc_eval import centered_box
 
 # %% [markdown]
 # ## What there is to work with
@@ -54,7 +54,7 @@ from segmentation.voc import centred_box
 photo = photographs.picture("sheep")
 predictor = AttentionPredictor(size=224, precision="fp32")
 placement = set_resized(predictor, photo)
-features = picture_features(predictor)  # [rows, columns, D]
+features = image_features(predictor)  # [rows, columns, D]
 rows, columns, _ = features.shape
 flat = features.reshape(rows * columns, -1)
 similarity = flat @ flat.T  # [patches, patches]
@@ -161,16 +161,16 @@ views = {}
 for name in names:
     photo, truth = photographs.picture(name), photographs.mask(name)
     placement = set_resized(predictor, photo)
-    features = picture_features(predictor)
+    features = image_features(predictor)
     for method, find in methods.items():
         mask = find(features).mask
         in_pixels = placement.mask(mask)
-        hit = localised(placement.box(mask), [bounding_box(truth)])
+        hit = localized(placement.box(mask), [bounding_box(truth)])
         table[method].append((float(jaccard(in_pixels, truth)), hit))
         views[name, method] = drawing.masked(photo, in_pixels)
-    middle = centred_box(truth.shape)
+    middle = centered_box(truth.shape)
     table.setdefault("centred box", []).append(
-        (float(jaccard(middle, truth)), localised(bounding_box(middle), [bounding_box(truth)]))
+        (float(jaccard(middle, truth)), localized(bounding_box(middle), [bounding_box(truth)]))
     )
 for method, results in table.items():
     jaccards, hits = zip(*results, strict=True)

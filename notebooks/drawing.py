@@ -18,9 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
 from numpy.typing import NDArray
 
-from segmentation import render
-from segmentation.masks import Mask
-from segmentation.render import Picture
+from segmentation import drawing
+from segmentation.masks import ImageArray, Mask
 
 COLORMAP = "cividis"
 """Lightness grows with the value: the same in grey, and for who cannot tell red from green."""
@@ -44,14 +43,14 @@ TRUE, FOUND = (0, 60, 120), (250, 225, 60)
 """Of outlines: dark blue and light yellow."""
 
 
-def masked(picture: Picture, mask: Mask) -> Picture:
+def masked(picture: ImageArray, mask: Mask) -> ImageArray:
     """What a mask [height, width] holds in its own colours and a white edge, the rest in the dark."""
     edge = np.full((1, 3), 255, np.uint8)
-    lit = render.overlay_light(picture, mask.astype(np.float32))
-    return render.overlay_masks(lit, mask, colors=edge, opacity=0, contour=1)
+    lit = drawing.overlay_light(picture, mask.astype(np.float32))
+    return drawing.overlay_masks(lit, mask, colors=edge, opacity=0, contour=1)
 
 
-def outlined(picture: Picture, true: Mask, found: Mask) -> Picture:
+def outlined(picture: ImageArray, true: Mask, found: Mask) -> ImageArray:
     """A picture, twice as large, with two outlines: the true one dark on white, the found one bright dashes.
 
     Args:

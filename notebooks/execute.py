@@ -14,7 +14,7 @@ from typing import Annotated
 import tyro
 
 from dino_model.errors import EXPECTED, sentence
-from dino_model.threads import PATIENT
+from dino_model.threads import PASSIVE_OMP
 from notebooks import start
 
 LESSONS = Path(__file__).parent
@@ -93,7 +93,7 @@ def execute(lesson: Path, output: Path) -> Path:
         notebook, timeout=LIMIT, kernel_name="python3", resources={"metadata": {"path": str(lesson.parent)}}
     )
     try:
-        client.execute(env=PATIENT | os.environ | {"HF_HUB_OFFLINE": "1"})
+        client.execute(env=PASSIVE_OMP | os.environ | {"HF_HUB_OFFLINE": "1"})
     except (CellExecutionError, CellTimeoutError) as error:
         plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
         raise LessonError(f"{lesson.relative_to(LESSONS)}: {plain}") from None

@@ -1,26 +1,26 @@
-"""Objects without labels or training: LOST, TokenCut, several objects; and the measures they are judged by.
+"""Object discovery without labels or training: LOST, TokenCut, MaskCut; and their metrics.
 
-The algorithms see features on a patch grid and know no pictures; `Placement` brings their masks and boxes
-back to pixels.
+The algorithms work on features of a patch grid; `Placement` converts masks and boxes to pixels.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from dino_model.predictor import AttentionPredictor
 from segmentation.masks import Box, Mask, bounding_box, component_at, components, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
-from segmentation.spectral import affinity, second_eigenvector
+
+if TYPE_CHECKING:  # commands import this module before they need PyTorch
+    from dino_model.predictor import AttentionPredictor
 
 Features = NDArray[np.floating]
 FConvention = Literal["tokencut", "found"]
-Method = Literal["lost", "tokencut", "several", "attention"]
+Method = Literal["lost", "tokencut", "maskcut", "attention"]
 
 
 class Discovery(NamedTuple):
@@ -32,34 +32,34 @@ class Discovery(NamedTuple):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a patch grid lies on a picture."""
+    """Position of a patch grid on an image."""
 
-    picture: tuple[int, int]
-    """Height and width of the picture in pixels."""
+    image: tuple[int, int]
+    """Height and width of the image in pixels."""
     covered: tuple[int, int]
-    """Height and width, in the picture's pixels, that the grid covers from the top left corner; more than the
-    picture where it was padded."""
+    """Height and width, in the image's pixels, that the grid covers from the top left corner; more than the
+    image where it was padded."""
 
     def mask(self, on_grid: Mask) -> Mask:
-        """A mask [rows, columns] in pixels, by nearest: [height, width]."""
-        height, width = self.picture
+        """Enlarge a mask [rows, columns] to pixels by nearest: [height, width]."""
+        height, width = self.image
         return enlarge(on_grid, self.covered)[..., :height, :width]
 
     def box(self, on_grid: Mask) -> Box | None:
-        """The box around a mask [rows, columns], in pixels, within the picture; None if empty."""
+        """Return the box around a mask [rows, columns] in pixels of the image; None if it is empty."""
         in_pixels = self.mask(on_grid)
         return bounding_box(in_pixels) if in_pixels.any() else None
 
 
 def key_features(keys: NDArray[np.floating], prefix: int, grid: tuple[int, int]) -> Features:
-    """The patches' keys, heads side by side: [heads, tokens, d] -> float32 [rows, columns, heads * d]."""
+    """Concatenate the patch keys of all heads: [heads, tokens, d] -> float32 [rows, columns, heads * d]."""
     patches = keys[:, prefix:].astype(np.float32).transpose(1, 0, 2)  # [patches, heads, d]
     return patches.reshape(*grid, -1)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the methods leave to choose; the defaults are the published ones.
+    """Settings of the methods; the defaults are the published ones.
 
     Raises:
         ValueError: a setting that cannot be.
@@ -68,26 +68,26 @@ class Settings:
     candidates: int = 100
     """Patches that may join the seed of LOST."""
     tau: float = 0.2
-    """Cosine similarity above which TokenCut joins two patches."""
-    tau_several: float = 0.15
-    """The same for several objects."""
+    """Cosine similarity above which TokenCut connects two patches."""
+    tau_maskcut: float = 0.15
+    """The same for MaskCut."""
     count: int = 3
-    """The most objects that several looks for."""
+    """Largest number of objects of MaskCut."""
 
     def __post_init__(self) -> None:
         for name, number in (("candidates", self.candidates), ("count", self.count)):
             if number < 1:
                 raise ValueError(f"{name} is {number}, expected at least 1")
-        for name, tau in (("tau", self.tau), ("tau_several", self.tau_several)):
+        for name, tau in (("tau", self.tau), ("tau_maskcut", self.tau_maskcut)):
             if not -1 < tau < 1:  # refuses NaN too
                 raise ValueError(f"{name} is {tau:g}, expected a cosine similarity between -1 and 1")
 
 
 def find(method: Method, features: Features, settings: Settings = Settings()) -> list[Discovery]:
-    """Objects on the patch grid by the method of that name, in the order found; empty ones are left out.
+    """Find objects on the patch grid by the named method, without empty ones.
 
     Args:
-        method: lost, tokencut or several; `attention_object` looks at a map instead of features.
+        method: lost, tokencut or maskcut; `attention_object` looks at a map instead of features.
         features: keys of the last block: [rows, columns, D].
         settings: see there.
 
@@ -99,15 +99,15 @@ def find(method: Method, features: Features, settings: Settings = Settings()) ->
             found = [lost(features, settings.candidates)]
         case "tokencut":
             found = [tokencut(features, settings.tau)]
-        case "several":
-            found = several(features, settings.count, settings.tau_several)
+        case "maskcut":
+            found = maskcut(features, settings.count, settings.tau_maskcut)
         case _:
-            raise ValueError(f"there is no method {method!r} of features: choose lost, tokencut or several")
+            raise ValueError(f"there is no method {method!r} of features: choose lost, tokencut or maskcut")
     return [one for one in found if one.mask.any()]
 
 
 def lost(features: Features, candidates: int = 100) -> Discovery:
-    """LOST: the object holds the patch that is similar to the fewest others.
+    """Find one object by LOST: it holds the patch that is similar to the fewest others.
 
     That patch is the seed. Of the `candidates` patches with the fewest positive similarities, those similar
     to the seed join it; a patch belongs to the object if its similarities to all of them sum to more than 0
@@ -126,13 +126,13 @@ def lost(features: Features, candidates: int = 100) -> Discovery:
     flat = np.asarray(features, dtype=np.float32).reshape(rows * columns, -1)
     fewest = np.argsort(_positive_similarities(flat), kind="stable")[:candidates]
     seed = int(fewest[0])
-    joined = fewest[flat[fewest] @ flat[seed] > 0]
-    summed = flat @ flat[joined].sum(axis=0)
-    return _grown(summed.reshape(rows, columns) > 0, divmod(seed, columns))
+    similar = fewest[flat[fewest] @ flat[seed] > 0]
+    summed = flat @ flat[similar].sum(axis=0)
+    return _component_of_seed(summed.reshape(rows, columns) > 0, divmod(seed, columns))
 
 
 def _positive_similarities(flat: Features, chunk: int = 2048) -> NDArray[np.int64]:
-    """How many others each patch has a positive product with: [patches]. In chunks, to bound memory."""
+    """Count the other patches with a positive product, [patches]; in chunks, to bound memory."""
     parts = (flat[start : start + chunk] for start in range(0, len(flat), chunk))
     counts = [np.count_nonzero(part @ flat.T > 0, axis=1) for part in parts]
     with_itself = (flat * flat).sum(axis=1) > 0
@@ -140,7 +140,7 @@ def _positive_similarities(flat: Features, chunk: int = 2048) -> NDArray[np.int6
 
 
 def tokencut(features: Features, tau: float = 0.2) -> Discovery:
-    """TokenCut: the graph of similar patches is cut in two where it is thinnest.
+    """Find one object by TokenCut: a normalized cut of the graph of similar patches.
 
     Args:
         features: keys of the last block: [rows, columns, D].
@@ -156,13 +156,13 @@ def tokencut(features: Features, tau: float = 0.2) -> Discovery:
     """
     rows, columns, _ = features.shape
     cut = _cut(features.reshape(rows * columns, -1), tau).reshape(rows, columns)
-    return _grown(*_side_of_extreme(cut))
+    return _component_of_seed(*_side_of_extreme(cut))
 
 
-def several(
+def maskcut(
     features: Features, count: int = 3, tau: float = 0.15, least_area: float = 0.01, overlap: float = 0.5
 ) -> list[Discovery]:
-    """Up to `count` objects: cut, set the object's patches aside, cut what is left.
+    """Find up to `count` objects by repeated cuts: each object's patches are removed from the graph.
 
     The idea of MaskCut (Wang et al. 2023), on a grid of any shape; patches of an object leave the graph,
     where MaskCut keeps them as nodes that are similar to none.
@@ -171,7 +171,7 @@ def several(
         features: keys of the last block: [rows, columns, D].
         count: the most objects to look for.
         tau: cosine similarity above which two patches are joined.
-        least_area: share of the picture below which a piece is left out.
+        least_area: share of the image below which a piece is left out.
         overlap: Jaccard similarity with an earlier object above which a piece is left out.
 
     Returns:
@@ -186,7 +186,7 @@ def several(
         cut = np.full(rows * columns, np.nan)
         cut[left] = _cut(flat[left], tau)
         mask, seed = _side_of_extreme(cut.reshape(rows, columns), background_in_corners=True)
-        piece = _grown(mask, seed)
+        piece = _component_of_seed(mask, seed)
         if not piece.mask.any():
             break
         again = any(jaccard(piece.mask, earlier.mask) > overlap for earlier in found)
@@ -197,7 +197,7 @@ def several(
 
 
 def attention_object(attention: NDArray[np.floating], mass: float = 0.6) -> Discovery:
-    """The baseline of the attention map alone: the largest component of one head's kept mass.
+    """Return the largest component of one head's kept mass: the baseline.
 
     Args:
         attention: of one head: [rows, columns].
@@ -212,21 +212,94 @@ def attention_object(attention: NDArray[np.floating], mass: float = 0.6) -> Disc
 
 
 def _cut(flat: Features, tau: float) -> NDArray[np.float64]:
-    """The vector that cuts the patch graph: [patches].
-
-    All zero where every patch is joined to every other, or none to any: nothing stands out.
-    """
+    """Return the vector that cuts the patch graph, [patches]; zeros if all or no patches are connected."""
     weights = affinity(flat, tau)
     return np.zeros(len(flat)) if weights.min() == weights.max() else second_eigenvector(weights)
+
+
+def affinity(features: NDArray[np.floating], tau: float, faint: float = 1e-5) -> NDArray[np.float64]:
+    """Compute the edge weights of a patch graph: 1 where the cosine exceeds `tau`, `faint` elsewhere.
+
+    Args:
+        features: [nodes, D]. A zero vector has cosine 0 with all others.
+        tau: Threshold in (-1, 1).
+        faint: Small positive weight that keeps the graph connected.
+
+    Returns:
+        float64 [nodes, nodes], symmetric.
+
+    Source: TokenCut (Wang et al. 2022), section 3.
+    """
+    unit = np.asarray(features, dtype=np.float32)
+    unit = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
+    return np.where(unit @ unit.T > tau, 1.0, faint)
+
+
+def second_eigenvector(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solve (D - W) y = lambda D y for the second smallest lambda: the normalized cut of a graph.
+
+    With S = D^(-1/2) W D^(-1/2), y is D^(-1/2) z for the second largest eigenvector z of S. The largest
+    eigenvector, D^(1/2) 1, is known and projected out, so that Lanczos iterations return z first.
+
+    Args:
+        weights: Symmetric edge weights W with positive row sums D, [nodes, nodes].
+
+    Returns:
+        [nodes], of unit length; its element of largest magnitude is positive.
+
+    Raises:
+        ValueError: Fewer than two nodes.
+    """
+    nodes = len(weights)
+    if nodes < 2:
+        raise ValueError(f"a graph of {nodes} nodes cannot be cut; expected at least 2")
+    root = np.sqrt(weights.sum(axis=1))
+    found = None if nodes < _DENSE_BELOW else _lanczos(weights, root)
+    vector = second_eigenvector_dense(weights) if found is None else found / root
+    vector = vector / np.linalg.norm(vector)
+    return vector * np.sign(vector[np.abs(vector).argmax()])
+
+
+def second_eigenvector_dense(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solve the same problem, apart from sign and length, by the dense generalized solver: [nodes]."""
+    from scipy.linalg import eigh
+
+    degrees = weights.sum(axis=1)
+    _, vectors = eigh(np.diag(degrees) - weights, np.diag(degrees), subset_by_index=[1, 1])
+    return vectors[:, 0]
+
+
+_DENSE_BELOW = 200  # nodes; the dense solver is faster there
+_LEAST_GAP = 1e-7  # between eigenvalues; below, rounding decides the eigenvector
+
+
+def _lanczos(weights: NDArray[np.float64], root: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Return the second largest eigenvector of S, or None if the solver does not converge."""
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    known = root / np.linalg.norm(root)
+
+    def apply(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        vector = vector.ravel() - known * (known @ vector.ravel())
+        image = (weights @ (vector / root)) / root
+        return image - known * (known @ image)
+
+    start = np.random.default_rng(0).standard_normal(len(weights))
+    operator = LinearOperator(weights.shape, matvec=apply, dtype=np.float64)
+    try:
+        values, vectors = eigsh(operator, k=2, which="LA", v0=start - known * (known @ start), tol=1e-9)
+    except ArpackNoConvergence:
+        return None
+    return vectors[:, 1] if values[1] - values[0] > _LEAST_GAP else None
 
 
 def _side_of_extreme(
     cut: NDArray[np.float64], background_in_corners: bool = False
 ) -> tuple[Mask, tuple[int, int]]:
-    """The side of a cut that holds the object, and its most extreme patch; cells outside the graph are NaN.
+    """Return the side of a cut that holds the object, and its most extreme patch; NaN is outside.
 
     A patch is the more extreme the farther its value lies from zero; a side is what lies above the mean, or
-    below. With `background_in_corners`, a side that holds three corners of the picture or more is the
+    below. With `background_in_corners`, a side that holds three corners of the image or more is the
     background, and the other side the object.
     """
     inside = ~np.isnan(cut)
@@ -240,31 +313,31 @@ def _side_of_extreme(
     return foreground, divmod(seed, cut.shape[1])
 
 
-def _grown(mask: Mask, seed: tuple[int, int]) -> Discovery:
+def _component_of_seed(mask: Mask, seed: tuple[int, int]) -> Discovery:
     return Discovery(component_at(mask, *seed), seed)
 
 
 def refine_edges(
-    mask: Mask, picture: NDArray[np.uint8], radius: int, smoothness: float = 1e-3
+    mask: Mask, image: NDArray[np.uint8], radius: int, smoothness: float = 1e-3
 ) -> NDArray[np.float32]:
-    """A mask whose edges follow those of the picture: the guided filter, guided by colour.
+    """Align the edges of a mask with those of the image by the color-guided filter.
 
     Args:
         mask: [height, width].
-        picture: [height, width, 3].
+        image: [height, width, 3].
         radius: how far, in pixels, an edge may move; about the side of a patch.
-        smoothness: variance of colour (on a scale of 0 to 1) below which a region counts as flat.
+        smoothness: variance of color (on a scale of 0 to 1) below which a region counts as flat.
 
     Returns:
         Soft mask in [0, 1]: [height, width]; above 0.5 is inside.
 
     Raises:
-        ValueError: mask and picture differ in size.
+        ValueError: mask and image differ in size.
 
     Source: He, Sun, Tang 2013, "Guided image filtering", equations 14-16.
     """
-    if mask.shape != picture.shape[:2]:
-        raise ValueError(f"the mask is {mask.shape}, the picture {picture.shape[:2]}: enlarge the mask first")
+    if mask.shape != image.shape[:2]:
+        raise ValueError(f"the mask is {mask.shape}, the image {image.shape[:2]}: enlarge the mask first")
     height, width = mask.shape
     soft = np.empty(mask.shape, dtype=np.float32)
     rows = max(2 * radius, _PIXELS_AT_A_TIME // width)
@@ -272,7 +345,7 @@ def refine_edges(
         bottom = min(top + rows, height)
         # Means of means: what lies two windows away reaches in.
         first, last = max(0, top - 2 * radius), min(height, bottom + 2 * radius)
-        strip = _guided(mask[first:last], picture[first:last], radius, smoothness)
+        strip = _guided(mask[first:last], image[first:last], radius, smoothness)
         soft[top:bottom] = strip[top - first : bottom - first]
     return soft
 
@@ -281,7 +354,7 @@ _PIXELS_AT_A_TIME = 1 << 19  # of a strip that is filtered at once: about 150 MB
 
 
 def _guided(
-    mask: Mask, picture: NDArray[np.uint8], radius: int, smoothness: float
+    mask: Mask, image: NDArray[np.uint8], radius: int, smoothness: float
 ) -> NDArray[np.floating[Any]]:
     """`refine_edges` of a strip, which is right where no window crosses a cut."""
 
@@ -290,7 +363,7 @@ def _guided(
         plain = np.ascontiguousarray(values, dtype=np.float64)
         return np.asarray(cv2.blur(plain, window, borderType=cv2.BORDER_REFLECT), dtype=np.float64)
 
-    guide, wanted = picture / 255.0, mask.astype(np.float64)
+    guide, wanted = image / 255.0, mask.astype(np.float64)
     guide_mean, wanted_mean = mean(guide), mean(wanted)
     covariance = np.empty((*mask.shape, 3, 3))  # filled one by one: where windows are large, strips are, too
     for one, other in combinations_with_replacement(range(3), 2):
@@ -303,7 +376,7 @@ def _guided(
 
 
 def box_jaccard(box: Box, other: Box) -> float:
-    """Intersection over union of two boxes, in [0, 1]."""
+    """Compute the intersection over union of two boxes, in [0, 1]."""
     width = min(box.right, other.right) - max(box.left, other.left)
     height = min(box.bottom, other.bottom) - max(box.top, other.top)
     shared = max(width, 0) * max(height, 0)
@@ -311,13 +384,13 @@ def box_jaccard(box: Box, other: Box) -> float:
     return shared / (areas - shared) if areas > shared else 0.0
 
 
-def localised(box: Box | None, objects: Sequence[Box]) -> bool:
-    """Whether a box counts as right for CorLoc: Jaccard of at least 0.5 with any object, difficult or not."""
+def localized(box: Box | None, objects: Sequence[Box]) -> bool:
+    """Return whether a box is correct for CorLoc: Jaccard of at least 0.5 with any object."""
     return box is not None and any(box_jaccard(box, one) >= 0.5 for one in objects)
 
 
 def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -> NDArray[np.float64]:
-    """F measure of one soft mask at 255 thresholds from 0 to 1: [255], in [0, 1].
+    """Compute the F measure of one soft mask at 255 thresholds from 0 to 1: [255], in [0, 1].
 
     Args:
         score: in [0, 1]; a pixel at the threshold is inside: [height, width].
@@ -339,16 +412,16 @@ def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -
 
 
 def max_f(curves: NDArray[np.float64], convention: FConvention) -> float:
-    """maxF of a data set in [0, 1] from the F curves of its pictures: [pictures, 255].
+    """Compute maxF of a data set in [0, 1] from the F curves of its images, [images, 255].
 
-    `tokencut` averages the pictures first and takes the best common threshold; `found` gives every picture
+    `tokencut` averages the images first and takes the best common threshold; `found` gives every image
     its own. Published figures of the two cannot be compared.
     """
     return float(curves.mean(axis=0).max() if convention == "tokencut" else curves.max(axis=1).mean())
 
 
 def accuracy(prediction: Mask, truth: Mask) -> float:
-    """Share of pixels on which two masks agree."""
+    """Return the share of pixels on which two masks agree."""
     return float((prediction == truth).mean())
 
 
@@ -359,28 +432,28 @@ PUBLISHED_CORLOC = {
 """Percent on trainval with DINO ViT-S/16, from the methods' own repositories."""
 
 
-def placement(picture: tuple[int, int], patch_size: int, *, padded: bool) -> Placement:
-    """Where the grid of a picture of so many pixels lies: padded to whole patches, or resized as a whole."""
-    height, width = picture
+def placement(image: tuple[int, int], patch_size: int, *, padded: bool) -> Placement:
+    """Return the position of the grid of an image: padded to whole patches, or resized."""
+    height, width = image
     if not padded:
-        return Placement(picture, picture)
-    return Placement(picture, (-(-height // patch_size) * patch_size, -(-width // patch_size) * patch_size))
+        return Placement(image, image)
+    return Placement(image, (-(-height // patch_size) * patch_size, -(-width // patch_size) * patch_size))
 
 
-def set_resized(predictor: AttentionPredictor, picture: NDArray[np.uint8]) -> Placement:
-    """Hand a picture to the predictor, which resizes it its way; the grid then covers just the picture."""
-    predictor.set_image(picture)
+def set_resized(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Placement:
+    """Encode an image, resized by the predictor; the grid covers the image exactly."""
+    predictor.set_image(image)
     return placement(predictor.image_size, predictor.patch_size, padded=False)
 
 
-def set_padded(predictor: AttentionPredictor, picture: NDArray[np.uint8]) -> Placement:
-    """Hand a picture over at its own size, padded at the right and bottom to whole patches.
+def set_padded(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Placement:
+    """Encode an image at its own size, padded at the right and bottom to whole patches.
 
-    The padding has the model's mean colour, which normalisation turns into 0: what LOST and TokenCut do.
+    The padding has the model's mean color, which normalisation turns into 0: what LOST and TokenCut do.
 
     Args:
         predictor: one that resizes `native`, which leaves whole patches alone.
-        picture: [height, width, 3].
+        image: [height, width, 3].
 
     Raises:
         ValueError: a predictor that resizes otherwise.
@@ -389,17 +462,17 @@ def set_padded(predictor: AttentionPredictor, picture: NDArray[np.uint8]) -> Pla
         raise ValueError(
             f"the predictor resizes {predictor.resize!r}; padding needs one with resize='native'"
         )
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     placed = placement((height, width), predictor.patch_size, padded=True)
     fed = np.empty((*placed.covered, 3), dtype=np.uint8)
     fed[:] = np.rint(255 * np.array(predictor.model.mean)).astype(np.uint8)
-    fed[:height, :width] = picture
+    fed[:height, :width] = image
     predictor.set_image(fed)
     return placed
 
 
-def picture_features(predictor: AttentionPredictor, kind: Literal["keys", "tokens"] = "keys") -> Features:
-    """Keys or normed tokens of the last block, of the picture set last: float32 [rows, columns, D]."""
+def image_features(predictor: "AttentionPredictor", kind: Literal["keys", "tokens"] = "keys") -> Features:
+    """Return keys or normed tokens of the last block, of the image set last: float32 [rows, columns, D]."""
     if kind == "tokens":
         return predictor.token_features()
     return key_features(predictor.keys(), predictor.prefix_tokens, predictor.grid)

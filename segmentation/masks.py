@@ -1,19 +1,22 @@
-"""From attention maps to masks: the kept mass, the best head, connected components, boxes, run lengths."""
+"""From attention maps to masks: mass threshold, best head, connected components, boxes, run lengths."""
 
 import re
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 import cv2
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pycocotools import mask as coco_mask
-from torch import Tensor
 
 from segmentation.metrics import jaccard
 
-_RUNS = re.compile(r"(?:[P-o]{0,6}[0-O])+")  # letters from P on say that more of the same run follows
+if TYPE_CHECKING:  # commands import this module before they need PyTorch
+    from torch import Tensor
 
+_RUNS = re.compile(r"(?:[P-o]{0,6}[0-O])+")  # from P on, more of the same run follows
+
+ImageArray = NDArray[np.uint8]
+"""RGB image: [height, width, 3], values 0 to 255."""
 Mask = NDArray[np.bool_]
 Interpolation = Literal["nearest", "bilinear"]
 
@@ -34,24 +37,25 @@ class RunLengths(TypedDict):
     counts: str
 
 
-def keep_mass(attention: Tensor, mass: float = 0.6) -> Tensor:
-    """Smallest set of patches that holds at least `mass` of each map's attention.
+def keep_mass(attention: "Tensor", mass: float = 0.6) -> "Tensor":
+    """Select the smallest set of patches that holds a given share of each map's attention.
 
     Args:
-        attention: non-negative, last axis = patches, [CLS] left out: [..., patches].
-        mass: share to keep, in (0, 1].
+        attention: Non-negative maps without the [CLS] entry, [..., patches].
+        mass: Share of the total attention to keep, in (0, 1].
 
     Returns:
-        Boolean mask of the same shape. The patch that crosses the threshold is kept; ties go to the later
+        Boolean mask, same shape. The patch that crosses the threshold is included. Ties include the later
         patch.
 
     Raises:
-        ValueError: `mass` outside (0, 1], a negative or non-finite value, or a map that sums to zero.
+        ValueError: If `mass` is outside (0, 1], or a map has a negative or non-finite value or sums to zero.
 
-    Source: section 4.2.2, "Probing the self-attention map".
+    Source: Section 4.2.2, "Probing the self-attention map".
     """
-    if not 0 < mass <= 1:
-        raise ValueError(f"mass is {mass}; expected a share above 0 and up to 1, such as 0.6")
+    import torch
+
+    check_mass(mass)
     attention = attention.double() if attention.dtype == torch.float64 else attention.float()
     total = attention.sum(-1, keepdim=True)
     if not bool(torch.isfinite(total).all()) or bool((attention < 0).any()):
@@ -59,18 +63,22 @@ def keep_mass(attention: Tensor, mass: float = 0.6) -> Tensor:
     if bool((total == 0).any()):
         raise ValueError("an attention map sums to zero, so no share of it can be kept")
     ascending, order = torch.sort(attention, dim=-1, stable=True)
-    # Divided, then summed up, then compared with 1 - mass: in the official code's order, for equal bits.
+    # Divide, sum up, compare with 1 - mass: the order of the official code, for the same bits.
     kept = (ascending / total).cumsum(-1) > 1 - mass
-    kept[..., -1] = True  # where rounding left the sum below 1 - mass: a mask is never empty
+    kept[..., -1] = True  # rounding may leave the sum below 1 - mass, but a mask is never empty
     return torch.zeros_like(kept).scatter(-1, order, kept)
 
 
-def keep_mass_of_maps(attention: NDArray[np.floating], mass: float = 0.6) -> Mask:
-    """`keep_mass` for maps on a grid: [..., rows, columns] -> boolean mask of the same shape.
+def check_mass(mass: float, name: str = "mass") -> None:
+    """Raise ValueError if a share of attention is outside (0, 1]; `name` is its name in the message."""
+    if not 0 < mass <= 1:
+        raise ValueError(f"{name} is {mass}; expected a share above 0 and up to 1, such as 0.6")
 
-    Raises:
-        ValueError: as `keep_mass`.
-    """
+
+def keep_mass_of_maps(attention: NDArray[np.floating], mass: float = 0.6) -> Mask:
+    """Apply `keep_mass` to maps on a grid: [..., rows, columns] -> Boolean, same shape."""
+    import torch
+
     flat = attention.reshape(*attention.shape[:-2], -1)
     return keep_mass(torch.from_numpy(np.ascontiguousarray(flat)), mass).numpy().reshape(attention.shape)
 
@@ -78,10 +86,10 @@ def keep_mass_of_maps(attention: NDArray[np.floating], mass: float = 0.6) -> Mas
 def enlarge(
     maps: NDArray[Any], size: tuple[int, int], interpolation: Interpolation = "nearest"
 ) -> NDArray[Any]:
-    """Maps on a patch grid, resampled to `size` (height, width) pixels: [..., rows, columns] -> [..., *size].
+    """Resample maps on a patch grid to `size` (height, width) pixels: [..., rows, columns] -> [..., *size].
 
-    Nearest takes the patch that holds the pixel's centre and keeps the type; bilinear gives float32, with a
-    patch's value standing at the patch's centre.
+    `nearest` takes the patch that holds the center of the pixel and keeps the type. `bilinear` returns
+    float32; a patch's value is at the patch's center.
     """
     if interpolation == "bilinear":
         flat = np.ascontiguousarray(maps, dtype=np.float32).reshape(-1, *maps.shape[-2:])
@@ -96,14 +104,12 @@ def enlarge(
 
 
 def best_head(masks: Mask, ground_truth: Mask, void: Mask | None = None) -> tuple[int, float]:
-    """The head whose mask agrees best with the ground truth, and its Jaccard similarity in [0, 1].
+    """Return the head whose mask agrees best with the ground truth, and its Jaccard similarity in [0, 1].
 
     Args:
         masks: [heads, height, width].
         ground_truth: [height, width].
-        void: pixels that count neither in the intersection nor in the union: [height, width].
-
-    Source: the best of the heads is chosen with the ground truth at hand, as the paper's authors do.
+        void: Pixels that are excluded from intersection and union: [height, width].
     """
     scores = jaccard(masks, ground_truth[None], None if void is None else void[None])
     head = int(scores.argmax())
@@ -111,13 +117,13 @@ def best_head(masks: Mask, ground_truth: Mask, void: Mask | None = None) -> tupl
 
 
 def central_head(masks: Mask) -> int:
-    """The head whose mask lies nearest the middle, where objects tend to be: a choice without ground truth.
+    """Return the head whose mask is nearest to the image center: a choice without ground truth.
 
-    Nearness is the mean squared distance of the mask's pixels from the centre, the picture being 1 × 1. No
-    score is computed so: `best_head` is what `voc` and docs/embedded-model.md tell figures of.
+    The distance is the mean squared distance of the mask's pixels from the center of a 1 × 1 image. Scores
+    use `best_head` instead.
 
     Args:
-        masks: [heads, height, width]. Of equals the first is taken; an empty mask comes last.
+        masks: [heads, height, width]. Ties go to the first head; an empty mask comes last.
     """
     _, height, width = masks.shape
     down, across = ((np.arange(length) + 0.5) / length - 0.5 for length in (height, width))
@@ -130,34 +136,30 @@ def central_head(masks: Mask) -> int:
 
 
 def components(mask: Mask, connectivity: Literal[4, 8] = 4) -> NDArray[np.int32]:
-    """Connected parts of a mask, numbered from 1 by falling area (0 outside): [height, width].
+    """Number the connected components of a mask from 1 by descending area, 0 outside: [height, width].
 
-    Parts of one area are numbered in reading order of their first pixel.
+    Components of the same area are numbered in reading order of their first pixel.
     """
-    count, labels, statistics, _ = cv2.connectedComponentsWithStats(
-        np.ascontiguousarray(mask, dtype=np.uint8), connectivity=connectivity, ltype=cv2.CV_32S
-    )
-    areas = statistics[1:, cv2.CC_STAT_AREA]
-    first = np.zeros(count, dtype=np.int64)
-    first[labels.ravel()[::-1]] = np.arange(labels.size)[
-        ::-1
-    ]  # of several writes to one place the last stays
-    number = np.zeros(count, dtype=np.int32)
-    number[1 + np.lexsort((first[1:], -areas))] = np.arange(1, count)
+    from skimage.measure import label
+
+    labels = label(mask, connectivity=1 if connectivity == 4 else 2)  # in reading order
+    areas = np.bincount(labels.ravel())[1:]
+    number = np.zeros(len(areas) + 1, dtype=np.int32)
+    number[1 + np.argsort(-areas, kind="stable")] = np.arange(1, len(areas) + 1)
     return number[labels]
 
 
 def component_at(mask: Mask, row: int, column: int, connectivity: Literal[4, 8] = 4) -> Mask:
-    """The connected part of `mask` that holds one cell; empty when the cell is outside the mask."""
+    """Return the connected component of `mask` at one cell; empty if the cell is outside the mask."""
     labels = components(mask, connectivity)
     return mask & (labels == labels[row, column])
 
 
 def bounding_box(mask: Mask) -> Box:
-    """The smallest box around a mask.
+    """Return the smallest box around a mask.
 
     Raises:
-        ValueError: the mask is empty.
+        ValueError: The mask is empty.
     """
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     if rows.size == 0:
@@ -166,18 +168,18 @@ def bounding_box(mask: Mask) -> Box:
 
 
 def rle(mask: Mask) -> RunLengths:
-    """COCO run-length encoding of a mask [height, width], fit for JSON and for `COCO.loadRes`."""
+    """Encode a mask [height, width] as COCO run lengths for JSON and `COCO.loadRes`."""
     encoded = coco_mask.encode(np.asfortranarray(mask, dtype=np.uint8))
     return {"size": [int(side) for side in encoded["size"]], "counts": encoded["counts"].decode("ascii")}
 
 
 def decode(encoded: RunLengths) -> Mask:
-    """The mask [height, width] of a run-length encoding, whoever made it.
+    """Decode run lengths from any source to a mask [height, width].
 
-    The runs are summed up first: where they end early, pycocotools would hand out what lies in memory.
+    The sum of the runs is checked first: pycocotools reads beyond the buffer if the runs end early.
 
     Raises:
-        ValueError: counts that are no compressed run lengths, or cover more or fewer pixels than the size.
+        ValueError: The counts are no compressed run lengths, or cover more or fewer pixels than the size.
     """
     (height, width), counts = encoded["size"], encoded["counts"]
     runs = runs_of(counts) if _RUNS.fullmatch(counts) else [-1]
@@ -187,9 +189,7 @@ def decode(encoded: RunLengths) -> Mask:
 
 
 def runs_of(counts: str) -> list[int]:
-    """Runs behind COCO's text: 5 bits a letter, the lowest first; from the third on, differences to the
-    run before last.
-    """
+    """Parse COCO's compressed counts: 5 bits per letter, lowest first; differences from the third run on."""
     runs: list[int] = []
     value = shift = 0
     for letter in np.frombuffer(counts.encode("ascii"), np.uint8).astype(int) - ord("0"):

@@ -1,13 +1,13 @@
-"""Two pictures matched: which patch of one looks like which of the other, by the cosine of their features.
+"""Matching of two images: corresponding patches by the cosine similarity of their features.
 
-`look` tells what a model sees in a photograph; all else is about features on two patch grids, [rows, columns,
-D] each. `centres` and `patch_of` go between patches and pixels.
+`image_features` encodes an image. The other functions work on features of two patch grids, [rows, columns, D]
+each; `centers` and `patch_of` convert between patches and pixels.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import cv2
 import numpy as np
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
 from scipy.spatial import cKDTree
 
-from dino_model.predictor import AttentionPredictor
+if TYPE_CHECKING:  # commands import this module before they need PyTorch
+    from dino_model.predictor import AttentionPredictor
 
 Features = NDArray[np.floating]
-Cells = NDArray[np.int64]
-Places = NDArray[np.float64]
+PatchIndices = NDArray[np.int64]
+Positions = NDArray[np.float64]
 Sides = tuple[tuple[int, int], tuple[int, int]]  # of A and B
 
 Part = Literal["all", "foreground"]
@@ -28,35 +29,35 @@ BLOCKS = 4  # the last ones, whose tokens are compared
 SCALES = (0.7, 1.0, 1.4)
 """Sizes of B that are tried, see `best_scale`."""
 SHOWN = 100
-"""Lines that are drawn, of the surest matches: more hide the photographs."""
+"""Number of drawn lines, of the surest matches."""
 CHUNK = 2048  # patches whose similarities with all others are held at once
-NEIGHBOURHOOD = 2  # patches around the nearest one that are no rivals: they show the same thing
-LEAST_TEXTURE = 4.0  # standard deviation of a patch's grey values, of 255
-NEIGHBOURS = 8  # matches that tell where one between them should go
+NEIGHBORHOOD = 2  # patches around the nearest one that are no rivals: they show the same thing
+LEAST_TEXTURE = 4.0  # standard deviation of a patch's gray values, of 255
+NEIGHBORS = 8  # matches that tell where one between them should go
 FIRST, AFTERWARDS = 4, 6  # of them that must agree: among all matches, then among those that were kept
 
 
-class Seen(NamedTuple):
-    """What is known of a photograph's patches."""
+class ImageFeatures(NamedTuple):
+    """Features of an image's patches."""
 
     features: Features  # [rows, columns, D]
     textured: NDArray[np.bool_]  # [rows, columns], see `textured_patches`
 
 
 class Nearest(NamedTuple):
-    """For every patch of one grid, in reading order, the patch of another that is most alike."""
+    """For every patch of one grid, in reading order, the most similar patch of another."""
 
-    patch: Cells  # [patches], in reading order of the other grid; the first of equals
+    patch: PatchIndices  # [patches], in reading order of the other grid; the first of equals
     cosine: NDArray[np.float32]  # [patches], -1 to 1
     ratio: NDArray[np.float32]  # [patches], see `nearest`
 
 
 @dataclass(frozen=True)
 class Matches:
-    """Patches of A and B that belong together, the surest first."""
+    """Corresponding patches of A and B, the surest first."""
 
-    a: Cells  # [matches, 2]: row and column on A's grid
-    b: Places  # [matches, 2]: the same on B's, between patches where `coherent` says so
+    a: PatchIndices  # [matches, 2]: row and column on A's grid
+    b: Positions  # [matches, 2]: the same on B's, between patches where `coherent` says so
     cosine: NDArray[np.float32]  # [matches]
     ratio: NDArray[np.float32]  # [matches], of the direction in which it is larger
 
@@ -64,21 +65,21 @@ class Matches:
         return len(self.a)
 
 
-def look(predictor: AttentionPredictor, picture: NDArray[np.uint8]) -> Seen:
-    """What a model knows of a photograph's patches: tokens after each of its last `BLOCKS` blocks.
+def image_features(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> ImageFeatures:
+    """Return the tokens of an image's patches after each of the last `BLOCKS` blocks.
 
     Args:
-        predictor: has encoded the photograph.
-        picture: the photograph [H, W, 3].
+        predictor: has encoded the image.
+        image: the image [H, W, 3].
 
     """
     blocks = range(max(0, predictor.blocks - BLOCKS), predictor.blocks)
-    features = joined([predictor.token_features(block) for block in blocks])
-    return Seen(features, textured_patches(picture, predictor.grid))
+    features = concatenate_blocks([predictor.token_features(block) for block in blocks])
+    return ImageFeatures(features, textured_patches(image, predictor.grid))
 
 
-def joined(blocks: Sequence[Features]) -> Features:
-    """Features of several blocks side by side, each as loud as the others: [rows, columns, sum of D]."""
+def concatenate_blocks(blocks: Sequence[Features]) -> Features:
+    """Concatenate features of several blocks, scaled to equal spread: [rows, columns, sum of D]."""
     parts = []
     for block in blocks:
         one = np.asarray(block, np.float32)
@@ -87,26 +88,26 @@ def joined(blocks: Sequence[Features]) -> Features:
     return np.concatenate(parts, axis=-1)
 
 
-def is_flat(picture: NDArray[np.uint8]) -> bool:
-    """Whether every pixel of a picture [H, W, 3] has the same colour: no part of it looks like anything."""
-    return bool((picture == picture[0, 0]).all())
+def is_flat(image: NDArray[np.uint8]) -> bool:
+    """Return whether every pixel of an image [H, W, 3] has the same color."""
+    return bool((image == image[0, 0]).all())
 
 
-def textured_patches(picture: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.bool_]:
-    """Which patches of a picture [H, W, 3] show anything: [rows, columns].
+def textured_patches(image: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.bool_]:
+    """Return which patches of an image [H, W, 3] have texture: [rows, columns].
 
     Those that do not, such as a bright sky's, are told apart by their place alone, and match what lies at the
     same place.
     """
-    grey = picture.astype(np.float32).mean(axis=-1)
-    mean, squares = (cv2.resize(one, grid[::-1], interpolation=cv2.INTER_AREA) for one in (grey, grey**2))
+    gray = image.astype(np.float32).mean(axis=-1)
+    mean, squares = (cv2.resize(one, grid[::-1], interpolation=cv2.INTER_AREA) for one in (gray, gray**2))
     return np.asarray(squares - mean**2 >= LEAST_TEXTURE**2)
 
 
 def prepared(a: Features, b: Features, around: int = 1) -> tuple[Features, Features]:
-    """Features ready to be compared: each averaged with its neighbours, less the mean over both pictures.
+    """Average features with their neighbors and subtract the mean over both images.
 
-    What both pictures have everywhere (a ViT's features share a large part) tells nothing apart, and the mean
+    What both images have everywhere (a ViT's features share a large part) tells nothing apart, and the mean
     of a few patches is steadier than one.
 
     Args:
@@ -120,7 +121,7 @@ def prepared(a: Features, b: Features, around: int = 1) -> tuple[Features, Featu
 
 
 def unit_vectors(features: Features) -> NDArray[np.float32]:
-    """Features [..., D] as vectors of length 1 in reading order, [patches, D]; one of zeros stays."""
+    """Normalize features [..., D] to length 1, in reading order: [patches, D]; zeros stay zeros."""
     flat = np.asarray(features, np.float32).reshape(-1, features.shape[-1])
     lengths = np.linalg.norm(flat, axis=-1, keepdims=True)
     units: NDArray[np.float32] = (flat / np.where(lengths > 0, lengths, 1)).astype(np.float32)
@@ -128,22 +129,22 @@ def unit_vectors(features: Features) -> NDArray[np.float32]:
 
 
 def similarities(a: Features, b: Features, patch: tuple[int, int]) -> NDArray[np.float32]:
-    """Cosine of one patch of A, given by row and column, with every patch of B: [rows, columns]."""
+    """Compute the cosine of one patch of A (row, column) with every patch of B: [rows, columns]."""
     cosines: NDArray[np.float32] = unit_vectors(b) @ unit_vectors(a[patch][None])[0]
     return cosines.reshape(b.shape[:2])
 
 
 def nearest(a: Features, b: Features) -> Nearest:
-    """For every patch of A the patch of B with the greatest cosine, and how sure that is.
+    """Find for every patch of A the patch of B with the greatest cosine, and its ratio.
 
     The ratio compares the distance 1 - cosine of the nearest with that of the nearest rival, which lies more
-    than `NEIGHBOURHOOD` patches away in B: 0 where nothing else comes near, 1 where another is as near.
+    than `NEIGHBORHOOD` patches away in B: 0 where nothing else comes near, 1 where another is as near.
 
     Args:
         a, b: features [rows, columns, D] each, see `prepared`.
 
     Source: the ratio is Lowe's (2004, "Distinctive image features from scale-invariant keypoints", section
-    7.1); that neighbours are no rivals suits features that lie densely.
+    7.1); that neighbors are no rivals suits features that lie densely.
     """
     units_a, units_b = unit_vectors(a), unit_vectors(b)
     parts = [_nearest(units_a[at : at + CHUNK], units_b, b.shape[:2]) for at in range(0, len(units_a), CHUNK)]
@@ -151,11 +152,11 @@ def nearest(a: Features, b: Features) -> Nearest:
 
 
 def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
-    """Patches that are each other's nearest, where no rival comes near in either direction.
+    """Find patches that are each other's nearest, without a near rival in either direction.
 
     Args:
         a, b: features [rows, columns, D] each, see `prepared`.
-        ratio: largest `Nearest.ratio` of both directions; 1 keeps all mutual neighbours.
+        ratio: largest `Nearest.ratio` of both directions; 1 keeps all mutual neighbors.
 
     Raises:
         ValueError: a ratio outside (0, 1].
@@ -175,11 +176,11 @@ def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
 
 
 def coherent(matches: Matches) -> Matches:
-    """The matches that go where those around them go, each at the place to which they point.
+    """Keep the matches that agree with their neighbors, at the positions that these predict.
 
     The nearest matches of a patch, itself left out, are fitted by an affine map, in which those far off count
-    little. A match is kept that this map puts within a patch of where it is, if enough of its neighbours
-    agree; then once more, with the kept ones as neighbours and all matches as candidates.
+    little. A match is kept that this map puts within a patch of where it is, if enough of its neighbors
+    agree; then once more, with the kept ones as neighbors and all matches as candidates.
     """
     places, agreeing = _expected(matches, np.arange(len(matches)), FIRST)
     if agreeing.any():
@@ -187,16 +188,18 @@ def coherent(matches: Matches) -> Matches:
     return Matches(matches.a[agreeing], places[agreeing], matches.cosine[agreeing], matches.ratio[agreeing])
 
 
-def matches_between(a: Seen, b: Seen, ratio: float = 1.0) -> Matches:
-    """Coherent mutual matches of patches that have texture, the surest first; `ratio` as `mutual_matches`."""
+def matches_between(a: ImageFeatures, b: ImageFeatures, ratio: float = 1.0) -> Matches:
+    """Find coherent mutual matches of textured patches, the surest first; `ratio` as `mutual_matches`."""
     found = mutual_matches(*prepared(a.features, b.features), ratio=ratio)
     in_b = found.b.astype(np.int64)
     kept = a.textured[found.a[:, 0], found.a[:, 1]] & b.textured[in_b[:, 0], in_b[:, 1]]
     return coherent(Matches(found.a[kept], found.b[kept], found.cosine[kept], found.ratio[kept]))
 
 
-def best_scale(a: Seen, scaled: Mapping[float, Seen], ratio: float = 1.0) -> tuple[float, Matches]:
-    """The scale of B at which most patches match, of equals the one nearest to 1, and those matches.
+def best_scale(
+    a: ImageFeatures, scaled: Mapping[float, ImageFeatures], ratio: float = 1.0
+) -> tuple[float, Matches]:
+    """Return the scale of B with the most matches (ties: nearest to 1), and these matches.
 
     Patches show as much of the world as they are large: where B was taken from nearer, its patches match
     those of A only once B is made smaller.
@@ -217,7 +220,7 @@ def best_scale(a: Seen, scaled: Mapping[float, Seen], ratio: float = 1.0) -> tup
 
 
 def transfer(a: Features, b: Features, patch: tuple[int, int]) -> tuple[tuple[int, int], float]:
-    """Row and column of the patch of B that is most like a patch of A, and their cosine."""
+    """Return row and column of the patch of B most similar to a patch of A, and their cosine."""
     cosines = similarities(a, b, patch)
     row, column = divmod(int(cosines.argmax()), b.shape[1])
     return (row, column), float(cosines.max())
@@ -226,9 +229,9 @@ def transfer(a: Features, b: Features, patch: tuple[int, int]) -> tuple[tuple[in
 def joint_colors(
     a: Features, b: Features, part: Part = "all"
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The same features in the same colours: three principal components over both pictures.
+    """Color the patches by three principal components over both images.
 
-    With `foreground`, the first component divides the patches in two; the side that touches the pictures'
+    With `foreground`, the first component divides the patches in two; the side that touches the images'
     edges less is kept, and the three components are those of what is kept, the rest is black.
 
     Args:
@@ -257,27 +260,25 @@ def joint_colors(
     return colors[:cut].reshape(*a.shape[:2], 3), colors[cut:].reshape(*b.shape[:2], 3)
 
 
-def centres(
-    cells: NDArray[np.number], grid: tuple[int, int], picture: tuple[int, int]
-) -> NDArray[np.float64]:
-    """Centres of patches in a picture of height × width: rows and columns [..., 2] -> y and x [..., 2]."""
-    sides = np.array(picture) / np.array(grid)
+def centers(cells: NDArray[np.number], grid: tuple[int, int], image: tuple[int, int]) -> NDArray[np.float64]:
+    """Convert rows and columns of patches [..., 2] to y and x of their centers in pixels [..., 2]."""
+    sides = np.array(image) / np.array(grid)
     return (np.asarray(cells) + 0.5) * sides - 0.5
 
 
-def in_pixels(matches: Matches, grids: Sides, sizes: Sides) -> tuple[Places, Places]:
-    """y and x of matches in both pictures: [matches, 2] each.
+def in_pixels(matches: Matches, grids: Sides, sizes: Sides) -> tuple[Positions, Positions]:
+    """Return y and x of matches in both images: [matches, 2] each.
 
     Args:
         matches: between two patch grids.
         grids: rows and columns of both.
-        sizes: height and width of both pictures.
+        sizes: height and width of both images.
     """
-    return centres(matches.a, grids[0], sizes[0]), centres(matches.b, grids[1], sizes[1])
+    return centers(matches.a, grids[0], sizes[0]), centers(matches.b, grids[1], sizes[1])
 
 
-def listed(matches: Matches, grids: Sides, sizes: Sides) -> list[dict[str, Any]]:
-    """The same as JSON, with cosine and ratio; arguments as `in_pixels`."""
+def matches_as_json(matches: Matches, grids: Sides, sizes: Sides) -> list[dict[str, Any]]:
+    """List matches in pixels for JSON, with cosine and ratio; arguments as `in_pixels`."""
     places = (each.round(1).tolist() for each in in_pixels(matches, grids, sizes))
     figures = (each.astype(float).round(4).tolist() for each in (matches.cosine, matches.ratio))
     return [
@@ -286,34 +287,36 @@ def listed(matches: Matches, grids: Sides, sizes: Sides) -> list[dict[str, Any]]
     ]
 
 
-def patch_of(point: tuple[int, int], grid: tuple[int, int], picture: tuple[int, int]) -> tuple[int, int]:
-    """Row and column of the patch under a pixel y, x of a picture of height × width.
+def patch_of(point: tuple[int, int], grid: tuple[int, int], image: tuple[int, int]) -> tuple[int, int]:
+    """Return row and column of the patch under a pixel y, x of an image of height × width.
 
     Raises:
-        ValueError: a point outside of the picture.
+        ValueError: a point outside of the image.
     """
-    for name, at, side in zip("yx", point, picture, strict=True):
+    for name, at, side in zip("yx", point, image, strict=True):
         if not 0 <= at < side:
-            raise ValueError(f"the point has {name}={at}, but the picture ends at {name}={side - 1}")
+            raise ValueError(f"the point has {name}={at}, but the image ends at {name}={side - 1}")
     row, column = (
-        (2 * at + 1) * cells // (2 * side) for at, cells, side in zip(point, grid, picture, strict=True)
+        (2 * at + 1) * cells // (2 * side) for at, cells, side in zip(point, grid, image, strict=True)
     )
     return row, column
 
 
-def _expected(matches: Matches, sources: NDArray[np.int64], enough: int) -> tuple[Places, NDArray[np.bool_]]:
+def _expected(
+    matches: Matches, sources: NDArray[np.int64], enough: int
+) -> tuple[Positions, NDArray[np.bool_]]:
     """Where the nearest of the `sources` would put each match: [matches, 2]; whether it is there, and so
     many of them agree.
     """
     here, there = matches.a.astype(np.float64), matches.b
-    if len(sources) <= NEIGHBOURS:
+    if len(sources) <= NEIGHBORS:
         return there, np.zeros(len(matches), dtype=bool)
-    near = sources[cKDTree(here[sources]).query(here, NEIGHBOURS + 1)[1]]
+    near = sources[cKDTree(here[sources]).query(here, NEIGHBORS + 1)[1]]
     itself_last = np.argsort(near == np.arange(len(matches))[:, None], axis=1, kind="stable")
-    near = np.take_along_axis(near, itself_last, axis=1)[:, :NEIGHBOURS]
-    steps, went = here[near] - here[:, None], there[near] - there[:, None]  # [matches, neighbours, 2]
+    near = np.take_along_axis(near, itself_last, axis=1)[:, :NEIGHBORS]
+    steps, went = here[near] - here[:, None], there[near] - there[:, None]  # [matches, neighbors, 2]
     design = np.concatenate([steps, np.ones_like(steps[..., :1])], axis=-1)
-    shifts = went - steps  # at first, neighbours are thought to keep their distances
+    shifts = went - steps  # at first, neighbors are thought to keep their distances
     off = np.linalg.norm(shifts - np.median(shifts, axis=1, keepdims=True), axis=-1)
     weights = 1 / (1 + off**2)
     for _ in range(5):
@@ -327,14 +330,14 @@ def _expected(matches: Matches, sources: NDArray[np.int64], enough: int) -> tupl
 
 def _nearest(
     units: NDArray[np.float32], others: NDArray[np.float32], grid: tuple[int, ...]
-) -> tuple[Cells, NDArray[np.float32], NDArray[np.float32]]:
+) -> tuple[PatchIndices, NDArray[np.float32], NDArray[np.float32]]:
     """`Nearest` of a few patches: unit vectors [patches, D] among [others, D] on a grid."""
     cosines = units @ others.T
     index = cosines.argmax(axis=1)
     every = np.arange(len(units))
     best = cosines[every, index]
     rows, columns = np.divmod(index, grid[1])
-    reach = range(-NEIGHBOURHOOD, NEIGHBOURHOOD + 1)
+    reach = range(-NEIGHBORHOOD, NEIGHBORHOOD + 1)
     for down in reach:  # the nearest and what lies around it drop out; then the greatest is the rival
         for right in reach:
             row = (rows + down).clip(0, grid[0] - 1)
@@ -346,26 +349,26 @@ def _nearest(
 
 
 def _components(vectors: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Vectors [n, D] along their first principal components, largest coefficient positive: [n, count]."""
-    centred = vectors - vectors.mean(axis=0)
-    _, axes = np.linalg.eigh(centred.T @ centred)
+    """Project vectors on their first principal components: [n, D] -> [n, count]."""
+    centered = vectors - vectors.mean(axis=0)
+    _, axes = np.linalg.eigh(centered.T @ centered)
     axes = axes[:, : -count - 1 : -1]
     axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(count)])
-    along: NDArray[np.float64] = centred @ axes
+    along: NDArray[np.float64] = centered @ axes
     return along
 
 
 def _foreground(
     vectors: NDArray[np.float64], grid_a: tuple[int, ...], grid_b: tuple[int, ...]
 ) -> NDArray[np.bool_]:
-    """Patches of both pictures on the side of the first component that touches the edges less: [patches]."""
+    """Select patches on the side of the first component that touches the edges less: [patches]."""
     side = _components(vectors, 1)[:, 0] > 0
     edge = np.concatenate([_edge(grid_a), _edge(grid_b)])
     return side if side[edge].mean() <= side[~edge].mean() else ~side
 
 
 def _edge(grid: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Which patches lie along the border of a grid: [patches]."""
+    """Mark the patches along the border of a grid: [patches]."""
     edge = np.ones(grid, dtype=bool)
     edge[1:-1, 1:-1] = False
     return edge.ravel()

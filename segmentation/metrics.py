@@ -1,12 +1,13 @@
 """Region similarity J, contour accuracy F and the statistics that DAVIS makes of them.
 
 Pure functions on masks and on the scores of one object. Whole folders are scored
-in `segmentation.scoring`.
+in `segmentation.davis_eval`.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, hypot
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -16,16 +17,16 @@ Mask = NDArray[np.bool_]
 Scores = NDArray[np.float64]
 
 CONTOUR_TOLERANCE = 0.008
-"""How far apart two matching contours may be, as a share of the picture's diagonal."""
+"""Largest distance of matching contour pixels, as a share of the image diagonal."""
 
 
 def jaccard(prediction: Mask, ground_truth: Mask, void: Mask | None = None) -> Scores:
-    """Intersection over union of masks: the region similarity J of DAVIS, the Jaccard of VOC.
+    """Compute the Jaccard similarity (intersection over union) of masks: J of DAVIS, the score of VOC.
 
     Args:
         prediction: Boolean masks [..., H, W].
         ground_truth: Boolean masks [..., H, W]; leading axes broadcast against those of `prediction`.
-        void: pixels that count neither way, Boolean [..., H, W]; None counts every pixel.
+        void: Excluded pixels, Boolean [..., H, W]; None excludes no pixel.
 
     Returns:
         float64 in [0, 1], shape [...] of the broadcast leading axes. An empty union gives 1.
@@ -66,17 +67,17 @@ def _check_masks(prediction: Mask, ground_truth: Mask, void: Mask | None) -> Non
 
 
 def contour_radius(height: int, width: int, tolerance: float = CONTOUR_TOLERANCE) -> int:
-    """Largest distance in pixels at which two contour pixels still match: 8 at 854x480.
+    """Return the largest distance in pixels at which two contour pixels match: 8 at 854x480.
 
     Args:
-        height, width: picture in pixels.
-        tolerance: share of the diagonal below 1; from 1 on, pixels.
+        height, width: Size of the image in pixels.
+        tolerance: Share of the diagonal if below 1, else pixels.
     """
     return int(tolerance) if tolerance >= 1 else ceil(tolerance * hypot(height, width))
 
 
 def contour(mask: Mask) -> Mask:
-    """Boundary pixels of a mask: those that differ from their right, lower or lower-right neighbour.
+    """Mark the boundary pixels of a mask: those unlike their right, lower or lower-right neighbor.
 
     Args:
         mask: Boolean [H, W].
@@ -96,12 +97,12 @@ def contour(mask: Mask) -> Mask:
 
 @dataclass(frozen=True)
 class Contour:
-    """The contour of one mask, ready to be matched with others of the same picture.
+    """The contour of one mask, prepared for matching with other contours of the same image.
 
     Attributes:
-        y, x: of the boundary pixels, int64 [points] each.
-        corner: y and x at which `reach` lies in the picture; beyond it nothing is within reach.
-        reach: 1 where a boundary pixel lies within the matching radius, uint8 [rows, columns].
+        y, x: Boundary pixels, int64 [points] each.
+        corner: y and x of the top left corner of `reach` in the image; pixels outside are out of reach.
+        reach: 1 where a boundary pixel is within the matching radius, uint8 [rows, columns].
     """
 
     y: NDArray[np.int64]
@@ -112,15 +113,15 @@ class Contour:
     def __len__(self) -> int:
         return len(self.y)
 
-    def share_near(self, other: "Contour") -> float:
-        """Share of the boundary pixels that lie within the radius of another contour's; 0 to 1."""
+    def share_within_reach(self, other: "Contour") -> float:
+        """Return the share of the boundary pixels within the radius of another contour, in [0, 1]."""
         y, x = self.y - other.corner[0], self.x - other.corner[1]
         inside = (y >= 0) & (y < other.reach.shape[0]) & (x >= 0) & (x < other.reach.shape[1])
         return int(np.count_nonzero(other.reach[y[inside], x[inside]])) / len(self)
 
 
 def trace(mask: Mask, radius: int) -> Contour:
-    """Contour of a mask and everything within `radius` pixels (Euclidean) of it.
+    """Compute the contour of a mask and the pixels within `radius` (Euclidean) of it.
 
     Args:
         mask: Boolean [H, W].
@@ -128,7 +129,7 @@ def trace(mask: Mask, radius: int) -> Contour:
     """
     height, width = mask.shape
     left, top, box_width, box_height = cv2.boundingRect(mask.view(np.uint8))
-    # A contour starts one pixel before its mask, and nothing is within reach beyond the radius.
+    # A contour starts one pixel before its mask, and reach ends at the radius.
     margin = radius + 1 if box_width else 0
     rows = slice(max(top - margin, 0), min(top + box_height + margin, height))
     columns = slice(max(left - margin, 0), min(left + box_width + margin, width))
@@ -147,26 +148,29 @@ def _disk(radius: int) -> NDArray[np.uint8]:
 
 
 def contour_match(prediction: Contour, ground_truth: Contour) -> float:
-    """Harmonic mean of contour precision and recall: F in [0, 1].
+    """Compute the harmonic mean of contour precision and recall: F in [0, 1].
 
-    Two masks without contour match (1), one without does not (0). So a full frame against an empty one has F
-    = 1 and J = 0, as in the official evaluator.
+    Two masks without contour give 1, one mask without contour gives 0. So a full frame and an empty frame
+    have F = 1 and J = 0, as in the official evaluator.
     """
     if not len(prediction) or not len(ground_truth):
         return float(len(prediction) == len(ground_truth))
-    precision, recalled = prediction.share_near(ground_truth), ground_truth.share_near(prediction)
+    precision, recalled = (
+        prediction.share_within_reach(ground_truth),
+        ground_truth.share_within_reach(prediction),
+    )
     return 2 * precision * recalled / (precision + recalled) if precision + recalled else 0.0
 
 
 def contour_accuracy(
     prediction: Mask, ground_truth: Mask, void: Mask | None = None, tolerance: float = CONTOUR_TOLERANCE
 ) -> float:
-    """Contour accuracy F of DAVIS for one pair of masks.
+    """Compute the contour accuracy F of DAVIS for one pair of masks.
 
     Args:
         prediction, ground_truth: Boolean [H, W].
-        void: Boolean [H, W], cleared in both masks before their contours are drawn (so its own edge may
-            become one).
+        void: Boolean [H, W], cleared in both masks before their contours are computed; its edge may
+            become a contour.
         tolerance: see `contour_radius`.
 
     Returns:
@@ -189,9 +193,8 @@ def contour_accuracy(
     return contour_match(trace(prediction, radius), trace(ground_truth, radius))
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """What DAVIS reports of the per-frame scores of one object, each a share (decay may be negative)."""
+class Statistics(NamedTuple):
+    """Statistics of the scores of one object over its frames, as shares; decay may be negative."""
 
     mean: float
     recall: float
@@ -199,13 +202,13 @@ class Statistics:
 
 
 def statistics(values: Scores) -> Statistics:
-    """Mean, recall and decay of one object's scores over the frames of its sequence.
+    """Compute mean, recall and decay of one object's scores over the frames of its sequence.
 
     Args:
-        values: J or F per frame, float64 [frames], at least one.
+        values: J or F per frame, float64 [frames].
 
     Raises:
-        ValueError: no frame.
+        ValueError: No frame.
     """
     if values.ndim != 1 or not len(values):
         raise ValueError(
@@ -215,17 +218,16 @@ def statistics(values: Scores) -> Statistics:
 
 
 def recall(values: Scores, threshold: float = 0.5) -> float:
-    """Share of the frames whose score lies strictly above the threshold."""
+    """Return the share of frames whose score is strictly above the threshold."""
     return float(np.mean(values > threshold))
 
 
 def decay(values: Scores, bins: int = 4) -> float:
-    """How much is lost over time: mean score of the first quarter of the frames minus that of the last.
+    """Return the mean score of the first quarter of the frames minus that of the last quarter.
 
-    Neighbouring quarters share the frame at which they meet. The official evaluator keeps the frame numbers
-    in 8 bits and so reports NaN or nonsense from 256 scored frames on; this function is right at any length,
-    and equal below.
+    Adjacent quarters share a frame. The official evaluator stores frame numbers in 8 bits and reports NaN or
+    wrong values from 256 scored frames on; below, this function is equal to it.
     """
-    # the small addend sends halves upwards, where round() alone would send them to the even neighbour
+    # The small addend rounds halves up; round() alone rounds them to the even neighbor.
     edges = np.round(np.linspace(1, len(values), bins + 1) + 1e-10).astype(np.int64) - 1
     return float(values[: edges[1] + 1].mean() - values[edges[-2] :].mean())

@@ -1,4 +1,4 @@
-"""Labels of a first frame carried through a video by nearest neighbours of patch features.
+"""Propagation of the labels of a first frame through a video by nearest neighbors of patch features.
 
 Every patch of the next frame takes the average label of the patches most like it in the frames before.
 Nothing is trained. The step is exact, ties included, and never holds the similarity of all patches with all
@@ -10,11 +10,12 @@ Source: DINO, section 4.2.2 and table 5; Jabri et al. 2020, appendix F. Protocol
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
+from functools import lru_cache, partial
+from itertools import islice, repeat
 from math import ceil
 from typing import Literal, Protocol
 
+import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -25,8 +26,8 @@ from dino_model.ahead import run_ahead
 from dino_model.images import IMAGENET_STD
 from dino_model.resize import Resize, fed_size
 from dino_model.weights import LoadedModel
-from segmentation.frames import Picture
 from segmentation.labels import Labels, object_ids, resize_nearest, without_void
+from segmentation.masks import ImageArray
 
 Window = Literal["square", "disk"]
 
@@ -40,13 +41,13 @@ class Preset:
         previous: frames before the present one that give labels, beside the first frame.
         radius: half side of the square window, or radius of the disk, in patches.
         window: `square` keeps |dy|, |dx| <= radius; `disk` keeps distances strictly below the radius.
-        topk: neighbours per patch, over all context frames jointly; more where several are equal to the last.
-        temperature: of the softmax over the neighbours' cosine similarities.
+        topk: neighbors per patch, over all context frames jointly; more where several are equal to the last.
+        temperature: of the softmax over the neighbors' cosine similarities.
         first_unmasked: the first frame gives labels from anywhere, not from the window only.
         repeat_first: while fewer than `previous` frames are known, the first stands in for those missing.
         mask_resize: how the first mask becomes a grid of patches: its nearest pixel, or every channel
             bilinearly.
-        min_max: stretch each channel to [0, 1] over the picture before the largest one wins.
+        min_max: stretch each channel to [0, 1] over the image before the largest one wins.
     """
 
     name: str
@@ -87,7 +88,7 @@ CRW = Preset(
     mask_resize="bilinear",
     min_max=False,
 )
-"""Contrastive random walk (Jabri et al. 2020). Unlike theirs, equals of the last neighbour are kept."""
+"""Contrastive random walk (Jabri et al. 2020). Unlike theirs, equals of the last neighbor are kept."""
 
 PRESETS = {preset.name: preset for preset in (DINO, CRW)}
 
@@ -113,7 +114,7 @@ def propagate_step(
     normalized: bool = False,
     tile: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Soft labels of one frame from those of its context frames.
+    """Compute the soft labels of one frame from those of its context frames.
 
     Args:
         target: patch features of the frame, float [h, w, D].
@@ -127,7 +128,7 @@ def propagate_step(
     Returns:
         float [C, h, w]: for each patch the mean label of the `topk` most similar patches over all contexts
         jointly, weighted by softmax(cosine / temperature). All patches as similar as the last of them count
-        too. Not renormalised.
+        too. Not renormalized.
 
     Raises:
         ValueError: shapes that do not fit each other, or a setting outside its range.
@@ -155,8 +156,10 @@ def propagate_step(
                 sources.append(_source(queries, contexts[:1], label_vectors[:1], None))
             if len(strip):
                 near = _widened(rows, radius, height)
-                inside = _window(rows, columns, near, near_columns, radius, window, target.device)
-                sources.append(_source(queries, strip[:, near], strip_labels[:, near], inside))
+                bias = _window_bias(
+                    _relative(rows, near), _relative(columns, near_columns), radius, window, target.device
+                )
+                sources.append(_source(queries, strip[:, near], strip_labels[:, near], bias))
             averages = _average(sources, topk, temperature)  # [queries, C]
             result[rows, columns] = averages.unflatten(0, (-1, columns.stop - columns.start))
     return result.permute(2, 0, 1)
@@ -168,7 +171,7 @@ class _Source:
 
     Attributes:
         similarity: cosine, -inf outside the window: [contexts, queries, rows, columns].
-        row_maxima: the largest of each row: [queries, contexts * rows].
+        row_maxima: the largest of each row: [queries, contexts, rows].
         labels: [contexts, rows * columns, C].
     """
 
@@ -177,14 +180,14 @@ class _Source:
     labels: Tensor
 
 
-def _source(queries: Tensor, contexts: Tensor, labels: Tensor, inside: Tensor | None) -> _Source:
-    """Similarity of queries with every patch of the contexts.
+def _source(queries: Tensor, contexts: Tensor, labels: Tensor, bias: Tensor | None) -> _Source:
+    """Compute the similarity of queries with every patch of the contexts.
 
     Args:
         queries: [queries, D].
         contexts: [contexts, rows, columns, D].
         labels: [contexts, rows, columns, C].
-        inside: the window of each query, Boolean [queries, rows, columns]; None for everywhere.
+        bias: 0 in the window of each query and -inf outside, [queries, rows, columns]; None for no window.
     """
     count, rows, columns, _ = contexts.shape
     similarity = queries.new_empty(count, len(queries), rows * columns)
@@ -192,14 +195,14 @@ def _source(queries: Tensor, contexts: Tensor, labels: Tensor, inside: Tensor | 
         # One product per frame, all of the same shape: equal frames then give equal bits, and ties stay ties.
         torch.mm(queries, context.reshape(rows * columns, -1).T, out=out)
     similarity = similarity.unflatten(-1, (rows, columns))
-    if inside is not None:
-        similarity += torch.zeros_like(inside, dtype=similarity.dtype).masked_fill_(~inside, -torch.inf)
-    row_maxima = similarity.amax(-1).transpose(0, 1).flatten(1)
+    if bias is not None:
+        similarity += bias
+    row_maxima = similarity.amax(-1).transpose(0, 1)
     return _Source(similarity, row_maxima, labels.flatten(1, 2))
 
 
 def _average(sources: list[_Source], topk: int, temperature: float) -> Tensor:
-    """Labels [queries, C] averaged over the neighbours that are as similar as the k-th, or more."""
+    """Average the labels [queries, C] of the neighbors that are as similar as the k-th or more."""
     best = torch.cat([_largest(source, topk) for source in sources], dim=1)  # [queries, <= 2k]
     best = best.topk(min(topk, best.shape[1]), dim=1).values
     strongest = best[:, 0]
@@ -208,7 +211,7 @@ def _average(sources: list[_Source], topk: int, temperature: float) -> Tensor:
     total = best.new_zeros(len(best))
     average = best.new_zeros(len(best), sources[0].labels.shape[-1])
     for source in sources:
-        for context, query, patch, value in _neighbours(source, threshold):
+        for context, query, patch, value in _neighbors(source, threshold):
             weight = ((value - strongest[query]) / temperature).exp()
             total.index_add_(0, query, weight)
             average.index_add_(0, query, source.labels[context, patch] * weight[:, None])
@@ -216,34 +219,34 @@ def _average(sources: list[_Source], topk: int, temperature: float) -> Tensor:
 
 
 def _largest(source: _Source, count: int) -> Tensor:
-    """The largest similarities of each query: [queries, up to count].
+    """Return the largest similarities of each query: [queries, up to count].
 
     They lie in the `count` grid rows with the largest maxima, so only those are searched.
     """
     _, queries, rows, _ = source.similarity.shape
-    best_rows = source.row_maxima.topk(min(count, source.row_maxima.shape[1]), dim=1).indices
+    maxima = source.row_maxima.flatten(1)
+    best_rows = maxima.topk(min(count, maxima.shape[1]), dim=1).indices
     query = torch.arange(queries, device=best_rows.device)[:, None]
     candidates = source.similarity[best_rows // rows, query, best_rows % rows].flatten(1)  # [queries, many]
     return candidates.topk(min(count, candidates.shape[1]), dim=1).values
 
 
-_NEIGHBOURS_AT_A_TIME = 1 << 18
+_NEIGHBORS_AT_A_TIME = 1 << 18
 
 
-def _neighbours(source: _Source, threshold: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Context, query, patch and similarity of everything at or above the threshold of its query, in pieces.
+def _neighbors(source: _Source, threshold: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """List context, query, patch and similarity at or above the threshold of each query, in pieces.
 
-    Only rows whose maximum reaches the threshold are searched. Usually there are k neighbours for each query.
+    Only rows whose maximum reaches the threshold are searched. Usually there are k neighbors for each query.
     Where everything is equal (a black border has no direction) it is the whole window, so the list is handed
     out in pieces of bounded size.
     """
-    _, _, rows, columns = source.similarity.shape
-    reached = (source.row_maxima >= threshold[:, None]).nonzero()  # query, and context * rows + row
-    for query, place in (piece.T for piece in reached.split(max(1, _NEIGHBOURS_AT_A_TIME // columns))):
-        context, row = place // rows, place % rows
+    columns = source.similarity.shape[-1]
+    reached = (source.row_maxima >= threshold[:, None, None]).nonzero()
+    for query, context, row in (piece.T for piece in reached.split(max(1, _NEIGHBORS_AT_A_TIME // columns))):
         values = source.similarity[context, query, row]  # [rows that were reached, columns]
-        one, column = (values >= threshold[query, None]).nonzero().T
-        yield context[one], query[one], row[one] * columns + column, values[one, column]
+        found, column = (values >= threshold[query, None]).nonzero().T
+        yield context[found], query[found], row[found] * columns + column, values[found, column]
 
 
 def _pieces(length: int, size: int) -> Iterator[slice]:
@@ -256,31 +259,37 @@ def _widened(piece: slice, radius: int, length: int) -> slice:
 
 def _tile_size(device: torch.device) -> tuple[int, int]:
     # Small tiles waste least of the products outside the window; a GPU wants larger ones to be busy.
-    return (10, 13) if device.type == "cpu" else (20, 26)
+    return (8, 13) if device.type == "cpu" else (20, 26)
 
 
-def _window(
-    rows: slice,
-    columns: slice,
-    near_rows: slice,
-    near_columns: slice,
+def _relative(piece: slice, near: slice) -> tuple[int, int, int]:
+    """Return start and length of a piece in its neighborhood, and the length of that."""
+    return piece.start - near.start, piece.stop - piece.start, near.stop - near.start
+
+
+@lru_cache(maxsize=64)
+def _window_bias(
+    rows: tuple[int, int, int],
+    columns: tuple[int, int, int],
     radius: int,
     window: Window,
     device: torch.device,
 ) -> Tensor:
-    """Which patches of the block lie in the window of which query: Boolean [queries, rows, columns]."""
-    down = _offsets(rows, near_rows, device)[:, None, :, None]
-    right = _offsets(columns, near_columns, device)[None, :, None, :]
+    """Return 0 for patches in the window of a query and -inf outside: float [queries, rows, columns].
+
+    It depends on the place of a tile in its neighborhood only, so that most tiles share it.
+    """
+    down, right = (
+        torch.arange(length, device=device) - torch.arange(start, start + count, device=device)[:, None]
+        for start, count, length in (rows, columns)
+    )
+    down, right = down[:, None, :, None], right[None, :, None, :]
     if window == "square":
         inside = (down.abs() <= radius) & (right.abs() <= radius)
     else:
         inside = down**2 + right**2 < radius**2
-    return inside.flatten(0, 1)
-
-
-def _offsets(targets: slice, sources: slice, device: torch.device) -> Tensor:
-    source = torch.arange(sources.start, sources.stop, device=device)
-    return source[None, :] - torch.arange(targets.start, targets.stop, device=device)[:, None]
+    bias = torch.zeros(inside.shape, device=device).masked_fill_(~inside, -torch.inf)
+    return bias.flatten(0, 1)
 
 
 def _check_step(
@@ -307,9 +316,9 @@ def _check_step(
 
 
 class Propagator:
-    """Carries labels through a video frame by frame; its memory does not grow with the video.
+    """Propagates labels frame by frame; its memory does not grow with the video.
 
-    Keeps the normalised features and soft labels of the first frame and of the `preset.previous` latest ones.
+    Keeps the normalized features and soft labels of the first frame and of the `preset.previous` latest ones.
     """
 
     def __init__(self, features: Tensor, labels: Tensor, preset: Preset = DINO) -> None:
@@ -337,7 +346,7 @@ class Propagator:
             self._labels[1:] = self._labels[0]
 
     def step(self, features: Tensor) -> Tensor:
-        """Soft labels [C, h, w] of the next frame, given its patch features [h, w, D]."""
+        """Compute the soft labels [C, h, w] of the next frame, given its patch features [h, w, D]."""
         target = _normalize(features)
         slots = len(self._features)
         known = slots if self.preset.repeat_first else min(self._frames, slots)
@@ -370,7 +379,7 @@ def _normalize(features: Tensor) -> Tensor:
 def grid_labels(
     mask: Labels, ids: Sequence[int], fed: tuple[int, int], patch_size: int, preset: Preset = DINO
 ) -> Tensor:
-    """Labels of a picture as one channel per object on the grid of patches.
+    """Convert the labels of an image to one channel per object on the grid of patches.
 
     Args:
         mask: labels [H, W]; void counts as background.
@@ -384,7 +393,7 @@ def grid_labels(
         keeps its channel, empty: no other object takes its place.
     """
     grid = _grid(fed, patch_size)
-    # The grid may reach beyond the picture: give the mask the same share of background there.
+    # The grid may reach beyond the image: give the mask the same share of background there.
     beyond = [round(m * g * patch_size / f) - m for m, g, f in zip(mask.shape, grid, fed, strict=True)]
     mask = np.pad(mask, ((0, beyond[0]), (0, beyond[1])))
     if preset.mask_resize == "nearest":
@@ -402,14 +411,14 @@ def _bilinear(channel: Tensor, size: tuple[int, int]) -> Tensor:
 def vanished_objects(
     mask: Labels, fed: tuple[int, int], patch_size: int, preset: Preset = DINO
 ) -> tuple[int, ...]:
-    """Objects of a first mask that cover no patch, and so cannot be followed; arguments as `grid_labels`."""
+    """List the objects that cover no patch and cannot be followed; arguments as `grid_labels`."""
     ids = object_ids(mask)
     channels = grid_labels(mask, ids, fed, patch_size, preset)[1:]
     return tuple(label for label, channel in zip(ids, channels, strict=True) if not channel.any())
 
 
 def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray[np.uint8]:
-    """Channel that wins at every pixel, one channel enlarged at a time.
+    """Return the channel with the largest label at every pixel.
 
     Args:
         soft: labels on the grid of patches, float [C, h, w], at most 256 channels.
@@ -437,22 +446,22 @@ def _grid(fed: tuple[int, int], patch_size: int) -> tuple[int, int]:
     return ceil(fed[0] / patch_size), ceil(fed[1] / patch_size)
 
 
-class PatchFeatures(Protocol):
-    """What turns frames into patch features: an `AttentionPredictor`, or anything with its `features`."""
+class FeatureExtractor(Protocol):
+    """Computes patch features of frames: an `AttentionPredictor`, or an object with its `features`."""
 
     patch_size: int
     size: int
     resize: Resize
 
-    def features(self, images: Sequence[Picture]) -> Tensor:
-        """Patch features of pictures of one size: float32 [pictures, rows, columns, D]."""
+    def features(self, images: Sequence[ImageArray]) -> Tensor:
+        """Compute patch features of images of one size: float32 [images, rows, columns, D]."""
         ...
 
 
 def propagate_frames(
-    frames: Iterable[Picture],
+    frames: Iterable[ImageArray],
     first_mask: Labels,
-    source: PatchFeatures,
+    source: FeatureExtractor,
     preset: Preset = DINO,
     batch: int = 4,
     *,
@@ -474,8 +483,7 @@ def propagate_frames(
     Raises:
         ValueError: a mask without object, a frame of another size, or a batch below 1.
 
-    Memory does not grow with the video, see `segmentation.memory`: what is read or computed ahead is no more
-    than a batch.
+    Memory does not grow with the video: no more than a batch is read or computed ahead.
     """
     if batch < 1:
         raise ValueError(f"batch is {batch}; expected at least 1")
@@ -498,15 +506,15 @@ def propagate_frames(
 
 
 def _features(
-    frames: Iterable[Picture], size: tuple[int, int], source: PatchFeatures, batch: int
+    frames: Iterable[ImageArray], size: tuple[int, int], source: FeatureExtractor, batch: int
 ) -> Iterator[Tensor]:
-    """Patch features [rows, columns, D] of one frame after the other, computed in batches."""
+    """Yield the patch features [rows, columns, D] of each frame, computed in batches."""
     numbered = enumerate(frames)
-    while pictures := [_checked(number, frame, size) for number, frame in islice(numbered, batch)]:
-        yield from source.features(pictures)
+    while images := [_checked(number, frame, size) for number, frame in islice(numbered, batch)]:
+        yield from source.features(images)
 
 
-def _checked(number: int, frame: Picture, size: tuple[int, int]) -> Picture:
+def _checked(number: int, frame: ImageArray, size: tuple[int, int]) -> ImageArray:
     if frame.shape[:2] != size:
         raise ValueError(
             f"frame {number} is {frame.shape[0]}x{frame.shape[1]} pixels (height x width), "
@@ -515,23 +523,29 @@ def _checked(number: int, frame: Picture, size: tuple[int, int]) -> Picture:
     return frame
 
 
-def step_memory(grid: tuple[int, int], dimension: int, channels: int, preset: Preset = DINO) -> int:
-    """Bytes that a `Propagator` needs at most: its kept frames, and one step, on a CPU.
+def copy_first_mask(mask: Labels, frames: int) -> Iterator[Labels]:
+    """Repeat the first mask for every frame, void as background: uint8 [height, width] each."""
+    return repeat(without_void(mask), frames)
 
-    Args:
-        grid: rows and columns of patches.
-        dimension: of a patch feature.
-        channels: objects and background.
-    """
-    rows, columns = grid
-    slots = 1 + preset.previous
-    kept = slots * rows * columns * (dimension + channels)
-    tile_rows, tile_columns = (min(a, b) for a, b in zip(_tile_size(torch.device("cpu")), grid, strict=True))
-    queries = tile_rows * tile_columns
-    near_columns = min(tile_columns + 2 * preset.radius, columns)
-    near = min(tile_rows + 2 * preset.radius, rows) * near_columns
-    patches = slots * near + (rows * columns if preset.first_unmasked else 0)
-    strip = slots * rows * near_columns * dimension
-    # similarities and their row maxima; the contexts near a column of tiles; the pieces of a neighbour list
-    step = 2 * queries * patches + strip + rows * columns * dimension + 16 * _NEIGHBOURS_AT_A_TIME
-    return 4 * (kept + step + rows * columns * (3 * dimension + 2 * channels))
+
+class ColorPatches:
+    """Colors of a patch as its feature: the baseline without a network."""
+
+    def __init__(self, patch_size: int = 8, size: int = 480) -> None:
+        self.patch_size, self.size = patch_size, size
+        self.resize: Resize = "davis"
+
+    def features(self, images: Sequence[ImageArray]) -> Tensor:
+        """Subtract the frame's mean patch from the pixels of each patch: float32 [frames, rows, columns, 3 *
+        patch_size**2]."""
+        height, width = images[0].shape[:2]
+        height, width = fed_size(height, width, self.size, self.resize, self.patch_size)
+        resized = np.stack(
+            [cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR) for image in images]
+        )
+        beyond = -height % self.patch_size, -width % self.patch_size
+        padded = np.pad(resized, ((0, 0), (0, beyond[0]), (0, beyond[1]), (0, 0)), mode="edge")
+        pixels = torch.from_numpy(padded).float() / 255
+        patches = pixels.unflatten(2, (-1, self.patch_size)).unflatten(1, (-1, self.patch_size))
+        vectors = patches.transpose(2, 3).flatten(3)  # [frames, rows, columns, D]
+        return vectors - vectors.mean((1, 2), keepdim=True)

@@ -29,13 +29,6 @@ def oracle(oracle_folder: Path) -> Oracle:
     return read
 
 
-@pytest.fixture(autouse=True)
-def _torch_runs_the_encoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--engine auto` means torch in tests, whether OpenVINO is installed or not, but where it is tested."""
-    if request.path.name != "test_engine.py":
-        monkeypatch.setattr("dino_model.graphs.installed", lambda: False)
-
-
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """Folder of the real pictures, named by DINO_DATA; without it the test is skipped."""

@@ -1,91 +1,86 @@
-"""`python -m training pretrain|evaluate|study|doctor|thin-log|keep`."""
+"""`python -m training pretrain|evaluate|study|doctor|thin-log|keep`.
+
+A command is imported when it is called, so that `--help` and argument errors do not wait for torch.
+"""
 
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import tyro
 
 from dino_model.errors import EXPECTED, SettingError, sentence
+from dino_model.outputs import EXIT_ERROR, run_command
 
 USAGE = """usage: python -m training COMMAND [options]
 
 commands:
   pretrain       train a backbone without labels
-  evaluate       what frozen features are worth: k-NN and others, `evaluate --help`
-  doctor         what is wrong with a run, in words and on one page
-  study          a conclusion of the paper, drawn again with short runs: `study --help`
-  thin-log       one short log from those of a training's phases
-  keep           a run's networks in half precision, small enough to be kept
+  evaluate       evaluate frozen features: k-NN, linear and others, `evaluate --help`
+  doctor         diagnose a run from its log, in sentences and on one page
+  study          repeat a conclusion of the paper with short runs: `study --help`
+  thin-log       merge and shorten the logs of a training's phases
+  keep           export a run's networks in half precision
 
-`python -m training COMMAND --help` tells the options."""
+`python -m training COMMAND --help` lists the options."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; errors become one sentence and exit code 1."""
+    """Run the command and return its exit code; an error is printed as one sentence."""
+    return run_command(lambda: _run_on_rank(arguments))
+
+
+def _run_on_rank(arguments: list[str]) -> int:
+    """Run the command; of several processes the first prints the errors that all of them have."""
     try:
-        match arguments:
-            case ["pretrain", *rest]:
-                with _requeued_on_sigterm():
-                    from training.commands.arguments import parse
-
-                    return parse(rest).run()
-            case ["evaluate", *rest]:
-                from training.commands import evaluate
-
-                return evaluate.main(rest)
-            case ["keep", *rest]:
-                from training.commands.keep import Keep
-
-                tyro.cli(Keep, args=rest, prog="python -m training keep").run()
-            case ["doctor", *rest]:
-                from training.commands.doctor import Doctor
-
-                return tyro.cli(Doctor, args=rest, prog="python -m training doctor").run()
-            case ["study", *rest]:
-                from training.commands.study import StudyCommand
-
-                return tyro.cli(StudyCommand, args=rest, prog="python -m training study").run()
-            case ["thin-log", *rest]:
-                from training.commands.thin_log import ThinLog
-
-                tyro.cli(ThinLog, args=rest, prog="python -m training thin-log").run()
-            case ["-h" | "--help"]:
-                print(USAGE)
-            case _:
-                print(USAGE, file=sys.stderr)
-                return 2
+        return _run(arguments)
     except EXPECTED as error:
-        _tell(error)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    return 0
-
-
-def _tell(error: Exception) -> None:
-    """One sentence; of several processes the first speaks, the others of what is wrong for them alone."""
-    rank = int(os.environ.get("RANK", "0"))
-    if rank:
-        from training.checkpoint import RunError
+        rank = int(os.environ.get("RANK", "0"))
+        if not rank or isinstance(error, BrokenPipeError):
+            raise
         from training.distributed import LostRank
+        from training.run import RunError
 
-        if isinstance(error, SettingError | RunError | LostRank):
-            return
-    print(f"error{f' in process {rank}' if rank else ''}: {sentence(error)}", file=sys.stderr)
+        if not isinstance(error, SettingError | RunError | LostRank):
+            print(f"error in process {rank}: {sentence(error)}", file=sys.stderr)
+        return EXIT_ERROR
 
 
-@contextmanager
-def _requeued_on_sigterm() -> Iterator[None]:
-    """SIGTERM outside of the steps: nothing is lost, and a queue begins again after EX_TEMPFAIL."""
-    former = signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
+def _run(arguments: list[str]) -> int:
+    match arguments:
+        case ["pretrain", *rest]:
+            from training.commands.arguments import parse
+
+            options = parse(rest)
+            options.check()
+            from training.commands import pretrain
+
+            return pretrain.run(options)
+        case ["evaluate", *rest]:
+            from training.commands import evaluate
+
+            return evaluate.main(rest)
+        case ["keep", *rest]:
+            from training.commands.keep import Keep
+
+            tyro.cli(Keep, args=rest, prog="python -m training keep").run()
+        case ["doctor", *rest]:
+            from training.commands.doctor import Doctor
+
+            return tyro.cli(Doctor, args=rest, prog="python -m training doctor").run()
+        case ["study", *rest]:
+            from training.commands.study import StudyCommand
+
+            return tyro.cli(StudyCommand, args=rest, prog="python -m training study").run()
+        case ["thin-log", *rest]:
+            from training.commands.thin_log import ThinLog
+
+            tyro.cli(ThinLog, args=rest, prog="python -m training thin-log").run()
+        case ["-h" | "--help"]:
+            print(USAGE)
+        case _:
+            print(USAGE, file=sys.stderr)
+            return 2
+    return 0
 
 
 if __name__ == "__main__":

@@ -22,10 +22,25 @@ def blocks_of(backbone: nn.Module) -> list[Any]:
     return list(backbone.blocks)  # type: ignore[arg-type]
 
 
-def compile_blocks(backbone: nn.Module, backend: str = "inductor") -> None:
-    """Let `torch.compile` make one function of every block; blocks that are alike share it."""
+def compile_blocks(backbone: nn.Module, backend: str | Callable[..., Any] = "inductor") -> None:
+    """Compile the forward pass of every block for training; similar blocks share one function.
+
+    Shapes are static: every training step has the same crop sizes and batch size. A block in evaluation mode
+    runs eagerly, so that a probe with other batch sizes compiles nothing.
+    """
     for block in blocks_of(backbone):
-        block.forward = torch.compile(block.forward, backend=backend)
+        block.forward = _compiled_in_training(
+            block, torch.compile(block.forward, backend=backend, dynamic=False)
+        )
+
+
+def _compiled_in_training(block: nn.Module, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    eager = block.forward
+
+    def forward(*inputs: Any, **options: Any) -> Any:
+        return (compiled if block.training else eager)(*inputs, **options)
+
+    return forward
 
 
 def recompute_blocks(backbone: nn.Module) -> None:

@@ -5,9 +5,8 @@ A view is described by a `ViewSpec`; what is said in `CropConfig`, in few number
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image, ImageFilter
@@ -16,126 +15,11 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import v2 as transforms
 from torchvision.transforms.v2 import functional
 
-from dino_model.errors import SettingError
-from training.photometry import CHANCES, Photometry
-from training.settings import at_least, flag
+from training.crop_config import CropConfig, ViewSpec
+from training.device_crops import BOX_NUMBERS, TRIES, random_boxes, resized_crops
+from training.photometry import CHANCES, apply_photometry, constant
 
 Picture = Image.Image
-
-TRIES = 10
-"""Boxes drawn before the whole picture is taken, as torchvision does."""
-
-
-@dataclass(frozen=True)
-class ViewSpec:
-    """One augmented crop: a random box resized to `size`, flip, colour jitter, grey, blur, solarisation."""
-
-    size: int
-    """Side in pixels."""
-    scale: tuple[float, float]
-    """Share of the picture's area that is covered, from and to."""
-    photometry: Photometry = field(default_factory=Photometry)
-    flip: float = 0.5
-    """How often left and right are exchanged."""
-    random_operations: int = 0
-    """Operations of RandAugment, of magnitude 9 of 30 (arXiv:1909.13719), before the photometry."""
-
-
-PLAIN = Photometry(blur=0.0, jitter=1.0, strengths=(0.3, 0.3, 0.3, 0.0), grey=0.0)
-"""Little: labels stay right."""
-UNCHANGED = Photometry(blur=0.0, jitter=0.0, grey=0.0)
-RANDOM_OPERATIONS = {"deit": 2}
-"""RandAugment's, by the name of an augmentation; others have none."""
-Augmentation = Literal["dino", "moco-v2", "swav", "supervised", "deit"]
-AUGMENTATIONS: dict[str, tuple[tuple[Photometry, ...], Photometry]] = {
-    "dino": ((Photometry(blur=1.0), Photometry(blur=0.1, solarise=0.2)), Photometry(blur=0.5)),
-    "moco-v2": ((Photometry(strengths=(0.4, 0.4, 0.4, 0.1)),), Photometry(strengths=(0.4, 0.4, 0.4, 0.1))),
-    "swav": ((Photometry(strengths=(0.8, 0.8, 0.8, 0.2)),), Photometry(strengths=(0.8, 0.8, 0.8, 0.2))),
-    "supervised": ((PLAIN,), PLAIN),
-    "deit": ((UNCHANGED,), UNCHANGED),
-}
-"""By name: the photometry of each view, and of local crops, as the methods' papers have it. DINO's is BYOL's
-(appendix B of arXiv:2006.07733), SwAV's is SimCLR's."""
-
-
-@dataclass(frozen=True)
-class CropConfig:
-    """Sizes, numbers and scales of the crops; the defaults are the official code's."""
-
-    global_size: int = 224
-    """Side of the global crops in pixels; the position embeddings' --image-size follows it."""
-    local_size: int = 96
-    """Side of the local crops in pixels."""
-    local_crops: int = 8
-    """Number of local crops, 0 for none."""
-    global_scale: tuple[float, float] = (0.4, 1.0)
-    """Share of the picture's area that a global crop covers, from and to."""
-    local_scale: tuple[float, float] = (0.05, 0.4)
-    """Share of the picture's area that a local crop covers, from and to."""
-    blur: tuple[float, float] = (0.1, 2.0)
-    """Radius of the Gaussian blur in pixels of a crop, from and to."""
-    margin: float = 0.0
-    """Mirrored beyond every side before a picture is cut, as a share of it: smaller objects, more ground."""
-    global_crops: int = 2
-    """Number of global crops."""
-    augmentation: Augmentation = "dino"
-    """What happens to colours, by the method that it comes from."""
-    augment: Literal["workers", "device"] = "workers"
-    """Where flips, colour and blur happen: in the workers, crop by crop by Pillow; or of whole batches, as
-    tensors, on the training device (a CPU's: in its workers), and pictures are decoded and cut faster too."""
-
-    def __post_init__(self) -> None:
-        for name, (low, high) in (("global_scale", self.global_scale), ("local_scale", self.local_scale)):
-            if not 0 < low <= high <= 1:
-                raise SettingError(f"{flag(name)} is ({low}, {high}), expected 0 < from <= to <= 1")
-        if not 0 <= self.blur[0] <= self.blur[1]:
-            raise SettingError(f"--blur is {self.blur}, expected 0 <= from <= to, in pixels")
-        if not 0 <= self.margin <= 1:
-            raise SettingError(f"--margin is {self.margin}, expected 0 to 1")
-        at_least(self, global_size=1, local_size=1, local_crops=0, global_crops=1)
-
-    @property
-    def views(self) -> tuple[ViewSpec, ...]:
-        """Of the global crops."""
-        kinds = AUGMENTATIONS[self.augmentation][0]
-        return tuple(
-            self._view(self.global_size, self.global_scale, kinds[i % len(kinds)])
-            for i in range(self.global_crops)
-        )
-
-    @property
-    def locals(self) -> ViewSpec:
-        """Of every local crop."""
-        return self._view(self.local_size, self.local_scale, AUGMENTATIONS[self.augmentation][1])
-
-    def _view(self, size: int, scale: tuple[float, float], photometry: Photometry) -> ViewSpec:
-        operations = RANDOM_OPERATIONS.get(self.augmentation, 0)
-        return ViewSpec(size, scale, replace(photometry, radius=self.blur), random_operations=operations)
-
-    def check_patches(self, patch_size: int) -> None:
-        """Raise SettingError for crops that are no whole patches: what is missing would be padded."""
-        for name, side in self._sides().items():
-            if side % patch_size:
-                below = side // patch_size * patch_size
-                choices = f"{below} or {below + patch_size}" if below else str(patch_size)
-                raise SettingError(
-                    f"{flag(name)} is {side} pixels, no multiple of the patch of {patch_size}: "
-                    f"choose {choices}"
-                )
-
-    def check_least(self, least: int) -> None:
-        """Raise SettingError for crops of fewer than `least` pixels, too few for a ResNet."""
-        for name, side in self._sides().items():
-            if side < least:
-                raise SettingError(
-                    f"{flag(name)} is {side} pixels, of which a ResNet leaves one before its last stage: "
-                    f"choose {least} or more"
-                )
-
-    def _sides(self) -> dict[str, int]:
-        return {"global_size": self.global_size} | (
-            {"local_size": self.local_size} if self.local_crops else {}
-        )
 
 
 class Crops(NamedTuple):
@@ -146,45 +30,103 @@ class Crops(NamedTuple):
 
 
 class MultiCrop:
-    """Cuts an RGB picture, with its margin, into views [V, 3, G, G] and local crops [L, 3, l, l], uint8.
+    """Multi-crop augmentation of an image, and of the batch that it becomes part of.
 
-    Randomness comes from torch's global generator.
+    `__call__` is what a worker does with one image, `finish` what is done with a batch. `CropConfig.augment`
+    decides how the work is divided.
     """
 
     def __init__(self, config: CropConfig) -> None:
         self.config = config
+        self.tensors = config.augment in ("batch", "device")
         self.views = [self._pipeline(view) for view in config.views]
         self.local = self._pipeline(config.locals)
 
     def _pipeline(self, view: ViewSpec) -> Callable[..., Tensor]:
-        return partial(cut, view=view) if self.config.augment == "device" else crop(view)
+        return partial(cut, view=view) if self.tensors else crop(view)
 
-    def __call__(self, picture: Picture | Tensor) -> Crops:
-        """Cut one picture: of Pillow's for "workers", uint8 [3, height, width] for "device"."""
-        picture = widen(picture, self.config.margin)
-        views = torch.stack([view(picture) for view in self.views])
-        locals_ = [self.local(picture) for _ in range(self.config.local_crops)]
+    def __call__(self, image: Picture | Tensor) -> Crops:
+        """Cut one image into views [V, 3, G, G] and local crops [L, 3, l, l], uint8.
+
+        With `augment="device"` the only view is the resized image, [1, 3, canvas, canvas]. Randomness comes
+        from torch's global generator.
+
+        Args:
+            image: Pillow image for "workers"; else uint8 [3, height, width].
+        """
+        if self.config.augment == "device":
+            assert isinstance(image, Tensor)
+            canvas = self.to_canvas(image)[None]
+            return Crops(canvas, canvas.new_empty(0, 3, 1, 1))
+        image = widen(image, self.config.margin)
+        views = torch.stack([view(image) for view in self.views])
+        locals_ = [self.local(image) for _ in range(self.config.local_crops)]
         none = views.new_empty(0, 3, self.config.local_size, self.config.local_size)
         return Crops(views, torch.stack(locals_) if locals_ else none)
 
-    def chances(self) -> Crops:
-        """What flips and photometry of one picture's crops are drawn from: uniform [V, n] and [L, n]."""
-        return Crops(*(torch.rand(many, CHANCES + 1) for many in (len(self.views), self.config.local_crops)))
+    def to_canvas(self, image: Tensor) -> Tensor:
+        """Resize an image and its margin: uint8 [3, height, width] -> [3, canvas, canvas]."""
+        wide, sides = widen(image, self.config.margin), [self.config.canvas_size] * 2
+        resized: Tensor = functional.resize(wide, sides, InterpolationMode.BICUBIC, antialias=True)
+        return resized
 
-    def finish(self, crops: Crops, chances: Crops) -> Crops:
-        """Crops after flips and photometry, if these are batched; `chances` are numbers [crops, batch, n]."""
-        if self.config.augment == "workers":
+    def random_params(self, image: Picture | Tensor) -> Crops:
+        """Draw what `finish` needs for the crops of one image: [V, n] and [L, n].
+
+        Uniform numbers for photometry and flip; for `augment="device"` also the aspect ratio and the box.
+        """
+        counts = (len(self.views), self.config.local_crops)
+        if self.config.augment != "device":
+            return Crops(*(torch.rand(count, CHANCES + 1) for count in counts))
+        height, width = functional.get_size(image)
+        numbers = (torch.rand(count, CHANCES + 2 + BOX_NUMBERS) for count in counts)
+        return Crops(*(n.index_fill(1, torch.tensor([CHANCES + 1]), height / width) for n in numbers))
+
+    def finish(self, crops: Crops, params: Crops) -> Crops:
+        """Finish the augmentation of a batch on its device.
+
+        Args:
+            crops: uint8, as from `__call__` with a batch axis after the first.
+            params: As from `random_params`, [crops, batch, n], on the host.
+
+        Returns:
+            uint8 views [V, batch, 3, G, G] and local crops [L, batch, 3, l, l].
+        """
+        config = self.config
+        if not self.tensors:
             return crops
-        specifications = zip(self.config.views, *(crops.views, chances.views), strict=True)
-        views = [finish(view, pixels, numbers) for view, pixels, numbers in specifications]
-        locals_ = finish(self.config.locals, crops.locals.flatten(0, 1), chances.locals.flatten(0, 1))
+        if config.augment == "device":
+            crops = self._cut_on_device(crops.views[0], params)
+        groups = zip(config.views, *(crops.views, params.views), strict=True)
+        views = [finish(view, pixels, numbers) for view, pixels, numbers in groups]
+        locals_ = finish(config.locals, crops.locals.flatten(0, 1), params.locals.flatten(0, 1))
         return Crops(torch.stack(views), locals_.view(crops.locals.shape))
 
+    def _cut_on_device(self, canvas: Tensor, params: Crops) -> Crops:
+        config, pixels = self.config, canvas.float()
 
-def finish(view: ViewSpec, pixels: Tensor, chances: Tensor) -> Tensor:
-    """Flip and photometry: uint8 [n, 3, height, width], numbers [n, CHANCES + 1] -> uint8."""
-    mirrored = torch.where((chances[:, -1] < view.flip).view(-1, 1, 1, 1), pixels.flip(-1), pixels)
-    return view.photometry(mirrored, chances[:, :-1])
+        def cut_all(specs: Sequence[ViewSpec], numbers: Tensor) -> Tensor:
+            cuts = []
+            for view, row in zip(specs, numbers, strict=True):
+                boxes = random_boxes(row[:, CHANCES + 2 :], row[:, CHANCES + 1], view.scale)
+                cuts.append(resized_crops(pixels, boxes.to(canvas.device, non_blocking=True), view.size))
+            return (
+                torch.stack(cuts)
+                if cuts
+                else canvas.new_empty(0, len(canvas), 3, config.local_size, config.local_size)
+            )
+
+        return Crops(
+            cut_all(config.views, params.views),
+            cut_all([config.locals] * config.local_crops, params.locals),
+        )
+
+
+def finish(view: ViewSpec, pixels: Tensor, params: Tensor) -> Tensor:
+    """Flip crops uint8 [n, 3, height, width] and apply photometry, by numbers [n, CHANCES + 1 or more]."""
+    flipped = (params[:, CHANCES] < view.flip).to(pixels.device, non_blocking=True)
+    mirrored = torch.where(flipped.view(-1, 1, 1, 1), pixels.flip(-1), pixels)
+    return apply_photometry(view.photometry, mirrored, params[:, :CHANCES])
 
 
 def widen(picture: Picture | Tensor, margin: float) -> Picture | Tensor:
@@ -194,10 +136,10 @@ def widen(picture: Picture | Tensor, margin: float) -> Picture | Tensor:
     return functional.pad(picture, sides, padding_mode="symmetric") if any(sides) else picture
 
 
-def normalise(crops: Crops, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Crops:
+def normalize(crops: Crops, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Crops:
     """uint8 crops as fp32 tensors on the device, (crop / 255 - mean) / std for each channel."""
-    scale = torch.tensor(std, device=device).mul(255).reciprocal()[:, None, None]
-    shift = torch.tensor(mean, device=device).div(torch.tensor(std, device=device))[:, None, None]
+    means, stds = constant(tuple(mean), device), constant(tuple(std), device)
+    scale, shift = stds.mul(255).reciprocal()[:, None, None], means.div(stds)[:, None, None]
     return Crops(*(crop.to(device, non_blocking=True).float().mul_(scale).sub_(shift) for crop in crops))
 
 

@@ -11,10 +11,11 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dino_model.errors import SettingError
 from dino_model.images import ImageError, Images, ShardError
-from training.crops import CropConfig, Crops, MultiCrop
-from training.decoding import decode
+from training.crop_config import CropConfig
+from training.crops import Crops, MultiCrop
+from training.decoding import File, decode, decode_batch, jpeg_file
 from training.distributed import rank, world
-from training.methods.base import Batch
+from training.methods.method import Batch
 from training.randomness import Randomness, mix
 
 IN_FLIGHT = 2**28
@@ -24,29 +25,50 @@ MAX_BROKEN_RUN = 100
 
 
 class Sample(NamedTuple):
-    """One picture's uint8 crops, its label (-1: none) and what was wrong with those whose place it took."""
+    """What a worker makes of one image."""
 
     crops: Crops
+    """uint8 crops, or the resized image; see `MultiCrop`."""
     label: int
+    """Class, -1: none."""
     broken: tuple[str, ...]
-    chances: Crops
-    """What batched flips and photometry are drawn from, see `MultiCrop`."""
+    """Messages of unreadable images that this one replaces."""
+    params: Crops
+    """Random numbers that `MultiCrop.finish` uses."""
+    file: Tensor | None = None
+    """JPEG to be decoded on the device in place of `crops`, uint8 [bytes]."""
 
 
-class Loaded(NamedTuple):
-    """A batch of uint8 crops, and what was wrong with unreadable pictures (others took their place)."""
+class LoadedBatch(NamedTuple):
+    """A batch from the workers; `finish` makes crops of it on the device."""
 
     batch: Batch
+    """Its crops are uint8, finished or as `MultiCrop` returns them."""
     broken: tuple[str, ...]
-    chances: Crops | None = None
-    """What flips and photometry are drawn from that are still to come; None: they are done."""
+    """Messages of unreadable images that others replaced."""
+    params: Crops | None = None
+    """Random numbers of the augmentation that is left to do; None: there is none."""
+    multi_crop: MultiCrop | None = None
+    """The augmentation."""
+    files: tuple[Tensor, list[int]] | None = None
+    """JPEGs to be decoded on the device: uint8 [bytes of all], and the length of each, 0: not of this one."""
+
+    def finish(self, device: torch.device) -> Crops:
+        """Copy the crops to the device and finish their augmentation there: uint8."""
+        crops = Crops(*(group.to(device, non_blocking=True) for group in self.batch.crops))
+        if self.params is None or self.multi_crop is None:
+            return crops
+        if self.files is not None:
+            canvas = decode_batch(*self.files, crops.views[0], device, self.multi_crop.to_canvas)
+            crops = Crops(canvas[None], crops.locals)
+        return self.multi_crop.finish(crops, self.params)
 
 
-Collated = tuple[Crops, Tensor | None, tuple[str, ...], Crops | None]
-"""Crops, labels, messages and chances of a batch, as they come from a worker."""
+Collated = tuple[Crops, Tensor | None, tuple[str, ...], Crops | None, tuple[Tensor, list[int]] | None]
+"""Crops, labels, messages, params and files of a batch, as they come from a worker."""
 
 
-class Order(Sampler[list[tuple[int, int]]]):
+class BatchSampler(Sampler[list[tuple[int, int]]]):
     """Batches of (position in training, picture), shuffled anew each epoch, from any step on.
 
     The last, incomplete batch of an epoch is dropped. Step s is the same batch however training got there.
@@ -93,35 +115,48 @@ class CropDataset(Dataset[Sample | ImageError]):
     def __init__(self, images: Images, config: CropConfig, seed: int, *, finish: bool = True) -> None:
         """With `finish` batches have their flips and photometry, else these are left to the device."""
         self.images, self.cut, self.seed, self.finish = images, MultiCrop(config), seed, finish
+        self.on_device = config.decode == "device" and not finish
+        blank = torch.zeros(1, 3, config.canvas_size, config.canvas_size, dtype=torch.uint8)
+        self.no_crops = Crops(blank, blank.new_empty(0, 3, 1, 1))
 
     def __getitem__(self, item: tuple[int, int]) -> Sample | ImageError:
         position, index = item
         try:
-            picture, label, broken = self._read(index)
+            image, label, broken = self._read(index)
         except ImageError as error:
             return error
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(mix(self.seed, position))  # the devices' generators stay
-            return Sample(self.cut(picture), label, broken, self.cut.chances())
+            if isinstance(image, File):
+                return Sample(self.no_crops, label, broken, self.cut.random_params(image.header), image.data)
+            return Sample(self.cut(image), label, broken, self.cut.random_params(image))
 
     def collate(self, samples: list[Sample | ImageError]) -> Collated | ImageError:
-        """Samples, whose crops have no batch axis, as a batch with its photometry; or the first error."""
-        cut: list[Sample] = []
+        """Stack samples to a batch, finished here unless the device does it; or return the first error."""
+        good: list[Sample] = []
         for sample in samples:
             if isinstance(sample, ImageError):
                 return sample
-            cut.append(sample)
-        crops, chances = (_stacked(many) for many in zip(*((s.crops, s.chances) for s in cut), strict=True))
-        labels = torch.tensor([sample.label for sample in cut])
-        broken = tuple(message for sample in cut for message in sample.broken)
+            good.append(sample)
+        crops, params = (_stacked(many) for many in zip(*((s.crops, s.params) for s in good), strict=True))
+        labels = torch.tensor([sample.label for sample in good])
+        broken = tuple(message for sample in good for message in sample.broken)
         known = None if (labels < 0).any() else labels
+        if self.finish:
+            return self.cut.finish(crops, params), known, broken, None, None
+        files = [sample.file for sample in good]
+        if not any(file is not None for file in files):
+            return crops, known, broken, params, None
+        lengths = [0 if file is None else len(file) for file in files]
         return (
-            (self.cut.finish(crops, chances), known, broken, None)
-            if self.finish
-            else (crops, known, broken, chances)
+            crops,
+            known,
+            broken,
+            params,
+            (torch.cat([file for file in files if file is not None]), lengths),
         )
 
-    def _read(self, index: int) -> tuple[Image.Image | Tensor, int, tuple[str, ...]]:
+    def _read(self, index: int) -> tuple[Image.Image | Tensor | File, int, tuple[str, ...]]:
         """The picture and its label, or the next readable one, with what was wrong with those skipped."""
         broken: list[str] = []
         labels = self.images.labels
@@ -135,8 +170,13 @@ class CropDataset(Dataset[Sample | ImageError]):
                 broken.append(str(error))
         raise ImageError(f"{len(broken)} pictures in a row cannot be read; the first: {broken[0]}")
 
-    def _decoded(self, place: int) -> Image.Image | Tensor:
-        if self.cut.config.augment == "device":
+    def _decoded(self, place: int) -> Image.Image | Tensor | File:
+        if self.on_device:
+            data = self.images.read_bytes(place)
+            if file := jpeg_file(data):
+                return file
+            return decode(data, self.images.names[place])
+        if self.cut.tensors:
             return decode(self.images.read_bytes(place), self.images.names[place])
         return Image.fromarray(self.images.read(place))
 
@@ -152,7 +192,7 @@ def batches(
     workers: int,
     pin_memory: bool = False,
     finish: bool = True,
-) -> Iterator[Loaded]:
+) -> Iterator[LoadedBatch]:
     """This rank's share of the batches of steps `first_step` to `steps`, made by `workers` processes.
 
     Without workers this process makes them. The ranks' shares are consecutive. `pin_memory` lets a CUDA
@@ -165,9 +205,10 @@ def batches(
     dataset = CropDataset(images, config, seed, finish=finish)
     own = batch_size // world()
     first = rank() * own
+    part = slice(first, first + own)
     loader = DataLoader(
         dataset,
-        batch_sampler=Order(len(images), batch_size, seed, first_step, steps, slice(first, first + own)),
+        batch_sampler=BatchSampler(len(images), batch_size, seed, first_step, steps, part),
         num_workers=workers,
         collate_fn=dataset.collate,
         generator=torch.Generator(),  # its own: the global one is the caller's
@@ -178,14 +219,18 @@ def batches(
     for step, batch in enumerate(loader, first_step):
         if isinstance(batch, ImageError):
             raise batch
-        crops, labels, broken, chances = batch
+        crops, labels, broken, params, files = batch
         randomness = Randomness(seed, step, first, own, batch_size)
-        yield Loaded(Batch(Crops(*crops), labels, randomness), broken, chances and Crops(*chances))
+        yield LoadedBatch(
+            Batch(Crops(*crops), labels, randomness), broken, params and Crops(*params), dataset.cut, files
+        )
 
 
 def batches_ahead(config: CropConfig, batch_size: int, workers: int) -> int:
     """How many batches each worker prepares, so that all together hold about `IN_FLIGHT` bytes."""
     sides = [view.size for view in config.views] + [config.local_size] * config.local_crops
+    if config.augment == "device":
+        sides = [config.canvas_size]
     batch = batch_size * sum(3 * side * side for side in sides)
     return max(1, min(8, IN_FLIGHT // (batch * workers)))
 

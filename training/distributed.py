@@ -21,7 +21,7 @@ from dino_model.errors import EXPECTED, sentence
 from dino_model.ranks import rank, world
 
 if TYPE_CHECKING:
-    from training.methods.base import Batch, Loss, Method
+    from training.methods.method import Batch, Loss, Method
 
 
 class LostRank(RuntimeError):
@@ -46,8 +46,14 @@ def joined(device: torch.device) -> Iterator[torch.device]:
     store, number, processes = next(dist.rendezvous("env://"))
     # What torchrun starts again must not meet the addresses of those that are gone.
     store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=number, world_size=processes)
+    cuda = device.type == "cuda"
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if cuda else "gloo",  # tensors of the host never wait for the device
+        store=store,
+        rank=number,
+        world_size=processes,
+        device_id=device if cuda else None,
+    )
     try:
         with _silent() if rank() else nullcontext():
             yield device
@@ -86,11 +92,11 @@ def all_mean(tensor: Tensor) -> Tensor:
     return total / world()
 
 
-def any_rank(flag: bool, device: torch.device) -> bool:
-    """Whether it is true on any rank: all of them know it."""
+def any_rank(flag: bool) -> bool:
+    """Return on every rank whether `flag` is true on any; through the host, the device is not waited for."""
     if world() == 1:
         return flag
-    return bool(all_mean(torch.tensor(float(flag), device=device)) > 0)
+    return bool(all_mean(torch.tensor(float(flag))) > 0)
 
 
 def barrier() -> None:
@@ -197,20 +203,35 @@ def synchronise_batch_norm(module: nn.Module) -> None:
 
 
 class DataParallelLoss:
-    """A method's loss of this rank's pictures; its gradients become the mean over all ranks'."""
+    """A method's loss of this rank's images; its gradients become the mean over all ranks.
 
-    def __init__(self, method: "Method") -> None:
-        self.loss: nn.Module = _TrainingLoss(method)
-        self.method = method
-        if world() > 1:
-            with warnings.catch_warnings(action="ignore", category=FutureWarning):
-                # Buffers are the same on all ranks. The setting's new name is younger than torch 2.9.
-                self.loss = DistributedDataParallel(self.loss, broadcast_buffers=False)
+    Parameters that the method freezes are not reduced: when they change, the gradient buckets are built anew.
+    """
+
+    def __init__(self, method: "Method", accumulate: int = 1) -> None:
+        """With `accumulate` above 1 the graph of the first micro-batch is not that of the last."""
+        self.method, self.accumulate = method, accumulate
+        self.loss = self._wrap()
+
+    def _wrap(self) -> nn.Module:
+        loss = _TrainingLoss(self.method)
+        if world() == 1:
+            return loss
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            # Buffers are the same on all ranks. The setting's new name is younger than torch 2.9.
+            return DistributedDataParallel(
+                loss,
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,
+                static_graph=self.accumulate == 1,
+            )
 
     def backward(
         self, batch: "Batch", step: int, scaler: GradScaler, share: float, *, last: bool, autocast_to: Any
     ) -> "Loss":
-        """The loss of a micro-batch, its `share` of the gradients added up; with the `last`, over ranks."""
+        """Add the gradients of a micro-batch, scaled by `share`; the `last` reduces them over ranks."""
+        if self.method.freeze(step):
+            self.loss = self._wrap()
         alone = self.loss.no_sync() if isinstance(self.loss, DistributedDataParallel) and not last else None
         with alone or nullcontext():
             with autocast_to:
@@ -220,11 +241,11 @@ class DataParallelLoss:
 
 
 class _TrainingLoss(nn.Module):
-    """`Method.training_loss` as the forward pass that DistributedDataParallel asks for."""
+    """`Method.forward` as the forward pass that DistributedDataParallel asks for."""
 
     def __init__(self, method: "Method") -> None:
         super().__init__()
         self.method = method
 
     def forward(self, batch: "Batch", step: int) -> "Loss":
-        return self.method.training_loss(batch, step)
+        return self.method(batch, step)

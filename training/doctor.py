@@ -1,15 +1,15 @@
 """What is wrong with a run, in words, from its log: one finding for each cause, with the knob to turn."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
-from training.methods.base import Method
-
 Line = Mapping[str, float]
-"""Of a log."""
+"""One line of a log: metrics by name."""
+Diagnose = Callable[[Line], str | None]
+"""`Method.diagnose`."""
 
 LATE = 50
 """Steps at the end that tell how a run is now; at most a tenth of it."""
@@ -17,6 +17,8 @@ FEW_STEPS = 5
 """Below so many steps in an epoch, schedules that change once an epoch jump."""
 LONG_MEMORY = 1 / 3
 """Share of a run that its teacher may average over."""
+LEAST_MOMENTUM = 0.9
+"""Smallest momentum that is advised."""
 WAITING = 0.5
 """Share of a step that may go by waiting for pictures."""
 ENOUGH = 20
@@ -64,19 +66,19 @@ def facts(config: Mapping[str, Any]) -> Facts:
     )
 
 
-def findings(lines: Sequence[Line], method: type[Method] | Method, run: Facts) -> list[Finding]:
+def findings(lines: Sequence[Line], diagnose: Diagnose, run: Facts) -> list[Finding]:
     """Everything that is wrong, the gravest first; nothing for a log without lines.
 
     Args:
         lines: of the log, in order; figures that it does not have are not judged.
-        method: whose `diagnose` knows its own collapses.
+        diagnose: names the collapses of the run's method.
         run: what else is known.
     """
     if not lines:
         return []
     found = [
         diverging(lines),
-        collapse(lines, method),
+        collapse(lines, diagnose),
         lost_rank(lines),
         starving(lines),
         short_epochs(run),
@@ -96,16 +98,16 @@ def late(lines: Sequence[Line], name: str) -> float | None:
     return fmean(values) if values else None
 
 
-def collapse(lines: Sequence[Line], method: type[Method] | Method) -> Finding | None:
+def collapse(lines: Sequence[Line], diagnose: Diagnose) -> Finding | None:
     """The method's own collapse; or the one that its figures are falling to."""
     names = [name for name in lines[-1] if not name.startswith(("knn_", "lift_", "rank_"))]
     now = {name: value for name in names if (value := late(lines, name)) is not None}
-    if told := method.diagnose(now):
+    if told := diagnose(now):
         return Finding("collapse", told)
     recent = lines[len(lines) // 2 :]
     if len(recent) < ENOUGH:
         return None
-    told = method.diagnose({name: heading([line[name] for line in recent if name in line]) for name in now})
+    told = diagnose({name: heading([line[name] for line in recent if name in line]) for name in now})
     words = f"on its way, if the next {len(recent)} steps go like the last {len(recent)}"
     return Finding("collapse", f"{words}: {told}") if told else None
 
@@ -163,7 +165,7 @@ def starving(lines: Sequence[Line]) -> Finding | None:
     return Finding(
         "data",
         f"the data loader starves training: {share:.0%} of a step goes by waiting for pictures; raise "
-        "--workers, pass --augment device, or store the pictures smaller",
+        "--workers, pass --augment device or batch, or store the pictures smaller",
     )
 
 
@@ -179,14 +181,24 @@ def short_epochs(run: Facts) -> Finding | None:
 
 
 def slow_teacher(run: Facts) -> Finding | None:
-    """A teacher that hardly moves while the run lasts."""
+    """Find a teacher that hardly moves during the run.
+
+    The advised momentum averages over a twentieth of the steps, and is never below `LEAST_MOMENTUM`: with a
+    momentum near 0 the teacher is a copy of the student, and the run collapses.
+    """
     momentum = run.teacher_momentum
     if momentum is None or momentum <= 1 - 1 / (LONG_MEMORY * run.steps):
         return None
     averaged = f"{1 / (1 - momentum):,.0f}" if momentum < 1 else "all"
+    advised = max(LEAST_MOMENTUM, 1 - 20 / run.steps)
+    steps = round(1 / (LONG_MEMORY * (1 - LEAST_MOMENTUM)))
+    remedy = (
+        f"lower --teacher-momentum to {advised:.3g} or train longer"
+        if advised <= 1 - 1 / (LONG_MEMORY * run.steps)
+        else f"train for {steps} steps or more: raise --epochs or lower --batch-size"
+    )
     return Finding(
         "momentum",
         f"the teacher is too slow for this run: momentum {momentum:g} averages over {averaged} steps, "
-        f"and the run has {run.steps:,}; lower --teacher-momentum to {max(0.0, 1 - 20 / run.steps):.3g} "
-        "or train longer",
+        f"and the run has {run.steps:,}; {remedy}",
     )

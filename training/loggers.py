@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dino_model.errors import SettingError
-from training.checkpoint import Run
-from training.logs import Logger
+from training.run import Run
+
+if TYPE_CHECKING:
+    from training.logging import Logger
 
 LoggerName = Literal["tensorboard", "wandb"]
 
@@ -61,7 +63,7 @@ class WeightsAndBiases:
         self.run.finish()
 
 
-LOGGERS: dict[LoggerName, Callable[[Run, Mapping[str, Any], int], Logger]] = {
+LOGGERS: dict[LoggerName, Callable[[Run, Mapping[str, Any], int], "Logger"]] = {
     "tensorboard": TensorBoard,
     "wandb": WeightsAndBiases,
 }

@@ -1,8 +1,8 @@
-"""Loss functions, pure and in fp32: from what students and teachers give to one number.
+"""Losses and targets: pure functions of the outputs of student and teacher, in fp32 or better.
 
-Several crops are compared as the paper's Eq. 3 does it: every teacher view with every other crop of the same
-picture. A student's outputs are [crops, batch, K], global crops first; a teacher's are [views, batch, K], and
-its view g is the student's crop g.
+Losses compare every teacher view with every other crop of the same image (Eq. 3 of the paper). A student's
+outputs are [crops, batch, K], global crops first; a teacher's are [views, batch, K], and its view g is the
+student's crop g.
 """
 
 import torch
@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from training.distributed import GatherOverRanks, gather
-from training.targets import full_precision
 
 
 def multi_crop_cross_entropy(
@@ -18,18 +17,19 @@ def multi_crop_cross_entropy(
 ) -> Tensor:
     """Mean cross-entropy over all pairs of a teacher view and another student crop (Eq. 3).
 
-    The double loop over pairs collapses: with s the student's logits over the temperature, every pair costs
-    logsumexp(s) - p.s, so a crop needs one logsumexp and one product with the sum of its targets. With codes
-    as targets this is SwAV's swapped prediction (Eq. 1 and the appendix on multi-crop of arXiv:2006.09882).
+    The double loop over pairs simplifies: with s the student's logits divided by the temperature, the loss of
+    a pair is logsumexp(s) - p.s, so a crop needs one logsumexp and one product with the sum of its targets.
+    With codes as targets this is SwAV's swapped prediction (Eq. 1 and the appendix on multi-crop of
+    arXiv:2006.09882).
 
     Args:
-        student_logits: [crops, batch, K], those of the teacher's views first and in its order.
+        student_logits: [crops, batch, K], the teacher's views first and in its order.
         targets: teacher probabilities [views, batch, K].
         temperature: tau_s.
-        shared: how many of the teacher's views the student has as well; None: all.
+        shared: number of the teacher's views that the student also has; None: all.
 
     Returns:
-        Scalar: mean over the views * crops - shared pairs (the paper's Eq. 3 is their sum) and the batch.
+        Scalar: mean over the views * crops - shared pairs (Eq. 3 is their sum) and the batch.
 
     Raises:
         ValueError: no pair of different crops, or fewer crops than shared views.
@@ -37,8 +37,8 @@ def multi_crop_cross_entropy(
     shared = len(targets) if shared is None else shared
     pairs = _pairs(student_logits, targets, shared)
     views, crops = len(targets), len(student_logits)
-    teachers = torch.full((crops, 1), views, device=student_logits.device)  # that a crop has: all views …
-    teachers[:shared] -= 1  # … but itself
+    teachers = torch.full((crops, 1), views, device=student_logits.device)
+    teachers[:shared] -= 1  # a view is not compared with itself
     logits = full_precision(student_logits) / temperature
     log_partition = torch.logsumexp(logits, dim=-1)  # [crops, batch]
     total = (teachers * log_partition).sum(0) - _agreement(logits, targets, shared)  # [batch]
@@ -46,15 +46,15 @@ def multi_crop_cross_entropy(
 
 
 def multi_crop_mse(student: Tensor, teacher: Tensor, shared: int | None = None) -> Tensor:
-    """Mean squared distance of l2-normalised outputs, 2 - 2 cos, over the same pairs.
+    """Mean squared distance of l2-normalized outputs, 2 - 2 cos, over the pairs of Eq. 3.
 
-    With two views BYOL's published symmetric loss (Eq. 2 of arXiv:2006.07733) is the sum of the two pairs,
-    twice this mean.
+    With two views the symmetric loss of BYOL (Eq. 2 of arXiv:2006.07733) is the sum over the two pairs, twice
+    this mean.
 
     Args:
-        student: [crops, batch, width], not normalised.
-        teacher: [views, batch, width], not normalised; no gradient flows into it.
-        shared: how many of the teacher's views the student has as well; None: all.
+        student: [crops, batch, width], not normalized.
+        teacher: [views, batch, width], not normalized; it gets no gradient.
+        shared: number of the teacher's views that the student also has; None: all.
 
     Raises:
         ValueError: no pair of different crops, or fewer crops than shared views.
@@ -65,13 +65,13 @@ def multi_crop_mse(student: Tensor, teacher: Tensor, shared: int | None = None) 
 
 
 def info_nce(queries: Tensor, keys: Tensor, temperature: float, negatives: Tensor | None = None) -> Tensor:
-    """Cross-entropy of finding each query's own key among others (Eq. 1 of arXiv:1911.05722).
+    """Cross-entropy of classifying each query as its own key among others (Eq. 1 of arXiv:1911.05722).
 
     Args:
-        queries: [..., batch, width], not normalised; leading axes, such as crops, share the keys.
-        keys: [batch, width], not normalised; no gradient flows into them.
-        temperature: that similarities are divided by.
-        negatives: l2-normalised keys of other pictures [negatives, width]; None: the other keys of the batch,
+        queries: [..., batch, width], not normalized; leading axes, such as crops, share the keys.
+        keys: [batch, width], not normalized; they get no gradient.
+        temperature: divisor of the similarities.
+        negatives: l2-normalized keys of other images [negatives, width]; None: the other keys of the batch,
             on all ranks.
 
     Returns:
@@ -81,7 +81,7 @@ def info_nce(queries: Tensor, keys: Tensor, temperature: float, negatives: Tenso
     with torch.autocast(queries.device.type, enabled=False):
         own = (queries * keys).sum(-1, keepdim=True)  # [..., batch, 1]
         others = queries @ (gather(keys) if negatives is None else negatives.to(keys.dtype)).T
-    logits = others if negatives is None else torch.cat([own, others], dim=-1)  # both hold the own key
+    logits = others if negatives is None else torch.cat([own, others], dim=-1)  # both contain the own key
     return ((logits / temperature).logsumexp(-1) - own.squeeze(-1) / temperature).mean()
 
 
@@ -92,9 +92,9 @@ def multi_crop_info_nce(
     negatives: Tensor | None = None,
     shared: int | None = None,
 ) -> Tensor:
-    """`info_nce` of every teacher view with all other crops as its queries, mean over the views.
+    """Mean over the teacher's views of `info_nce`, with all other crops as queries.
 
-    Arguments and errors are those of `info_nce` and of `multi_crop_mse`, whose pairs these are.
+    Arguments and errors as in `info_nce` and `multi_crop_mse`.
     """
     shared = len(teacher) if shared is None else shared
     _pairs(student, teacher, shared)
@@ -106,16 +106,16 @@ def multi_crop_info_nce(
 
 
 def coding_rate(features: Tensor, error: float = 0.25) -> Tensor:
-    """Half logdet(I + d / (B error) Z Z^T): how many directions a batch takes up; an addition to DINO.
+    """Coding rate of a batch, half logdet(I + d / (B error) Z Z^T): larger for more diverse directions.
 
     Args:
-        features: Z, of length 1 each [..., B, d]; of several ranks together.
-        error: squared distortion at which the directions are counted.
+        features: Z, l2-normalized [..., B, d]; gathered from all ranks.
+        error: squared distortion.
 
     Returns:
-        nats [...]: half ln(1 + d / error) where all are alike, most where they are orthogonal.
+        nats [...]: half ln(1 + d / error) if all features are equal, the maximum if they are orthogonal.
 
-    Source: Y. Yu et al. (arXiv:2006.08558), Eq. 3; beside DINO's loss as in SimDINO (arXiv:2502.10385).
+    Source: Y. Yu et al. (arXiv:2006.08558), Eq. 3; next to DINO's loss in SimDINO (arXiv:2502.10385).
     """
     with torch.autocast(features.device.type, enabled=False):
         features = GatherOverRanks.apply(features.float().movedim(-2, 0)).movedim(0, -2)
@@ -131,17 +131,17 @@ def entropy(probabilities: Tensor) -> Tensor:
 
 
 def spread(vectors: Tensor) -> Tensor:
-    """How different the directions [..., pictures, width] are: 0 all the same, 1 as random ones."""
+    """Spread of directions [..., images, width]: 0 if all are equal, 1 for random directions."""
     return unit(vectors).var(dim=-2, correction=0).sum(-1).sqrt().mean()
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """Vectors along the last axis at length 1."""
+    """Normalize vectors along the last axis to length 1."""
     return F.normalize(full_precision(vectors), dim=-1)
 
 
 def _pairs(student: Tensor, teacher: Tensor, shared: int) -> int:
-    """Number of pairs of a teacher view and another crop, where both networks have `shared` views."""
+    """Number of pairs of a teacher view and another crop, if both networks have `shared` views."""
     views, crops = len(teacher), len(student)
     if crops < shared or views * crops <= shared:
         raise ValueError(
@@ -151,6 +151,42 @@ def _pairs(student: Tensor, teacher: Tensor, shared: int) -> int:
 
 
 def _agreement(student: Tensor, teacher: Tensor, shared: int) -> Tensor:
-    """Scalar product of every pair's outputs, summed over the pairs: [batch]."""
+    """Sum over the pairs of the scalar product of their outputs: [batch]."""
     own = (student[:shared] * teacher[:shared]).sum((0, -1))
     return (student.sum(0) * teacher.sum(0)).sum(-1) - own
+
+
+@torch.no_grad()
+def sharpen(logits: Tensor, temperature: float) -> Tensor:
+    """Targets softmax(logits / temperature), [..., K]; at temperature 0 the limit, one-hot."""
+    if temperature == 0:
+        return F.one_hot(logits.argmax(-1), logits.shape[-1]).to(full_precision(logits).dtype)
+    return F.softmax(full_precision(logits) / temperature, dim=-1)
+
+
+@torch.no_grad()
+def sinkhorn_knopp(logits: Tensor, temperature: float, iterations: int) -> Tensor:
+    """Targets that assign images to prototypes in nearly equal shares.
+
+    The paper's listing in the log domain, so that no exponential overflows: exp(logits / temperature) is
+    normalized over the images and over the prototypes in turn. One iteration is the paper's "softmax(batch)".
+
+    Args:
+        logits: [..., images, K], the images of this rank; leading axes, such as views, are independent.
+        temperature: tau of the paper, epsilon of SwAV.
+        iterations: 1 or more.
+
+    Returns:
+        Probabilities of the same shape; those of each image sum to 1.
+    """
+    assignment = full_precision(logits) / temperature
+    for _ in range(iterations):
+        of_rank = assignment.logsumexp(dim=-2, keepdim=True)  # [..., 1, K]
+        assignment = assignment - gather(of_rank[None]).logsumexp(dim=0)
+        assignment = assignment.log_softmax(dim=-1)
+    return assignment.exp()
+
+
+def full_precision(tensor: Tensor) -> Tensor:
+    """Convert to fp32; a tensor in double precision stays."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from dino_model.device import ComputePrecision
-from dino_model.features import Extractor
+from dino_model.features import FeatureExtractor
 from dino_model.images import ImageError, Images
 from dino_model.views import View
 from dino_model.weights import LoadedModel
@@ -22,7 +22,7 @@ from training.doctor import Facts, findings
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.lift import photographs_lift
 from training.evaluation.rank import rank_me
-from training.methods.base import Method
+from training.methods.method import Method
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Probe:
         labels = torch.tensor(images.labels)
         model = LoadedModel("the run", backbone, self.mean, self.std, "a training", None)
         view = View(self.size, self.mean, self.std)
-        extractor = Extractor(model, view, precision=self.precision, device=str(self.device))
-        features = extractor.of(images).features
+        extractor = FeatureExtractor(model, view, precision=self.precision, device=str(self.device))
+        features = extractor.extract(images).features
         asked = torch.arange(len(images)) % 5 == 4
         k = min(20, int((~asked).sum()))
         votes = knn_accuracy(features[~asked], labels[~asked], features[asked], labels[asked], k=k)
@@ -107,7 +107,7 @@ class Progress:
 
 @dataclass
 class Monitor:
-    """Watches every step of a run: `look` sees the networks, then the call what is logged of the step."""
+    """Watches every step of a run: `evaluate` receives the networks, then `__call__` the logged metrics."""
 
     progress: Progress
     method: Method
@@ -125,8 +125,8 @@ class Monitor:
     broken: set[str] = field(default_factory=set)
     """What was wrong with each unreadable picture so far."""
 
-    def look(self, step: int) -> dict[str, float]:
-        """Figures of the networks after a step, where it is time for them."""
+    def evaluate(self, step: int) -> dict[str, float]:
+        """Return metrics of the networks after a step, every `diagnose_every` and `probe_every` steps."""
         found = teacher_distance(self.method) if self._looks(step) else {}
         if self.probe and (step + 1) % self.probe_every == 0:
             found |= self.probed(self.probe, step)
@@ -149,7 +149,7 @@ class Monitor:
 
     def warn(self, step: int) -> None:
         """Say what is wrong, once for each cause."""
-        wrong = findings(list(self.recent), self.method, self.facts)
+        wrong = findings(list(self.recent), self.method.diagnose, self.facts)
         for finding in wrong:
             if finding.cause not in self.told:
                 say(f"warning at step {step + 1}: {finding.sentence}")

@@ -1,15 +1,15 @@
 """The optimizers, their parameter groups, per-tensor gradient clipping and the teacher's moving average."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from dino_model.device import has_bf16
+from training.settings import OptimizerName
 
 ParameterGroup = dict[str, Any]
-OptimizerName = Literal["adamw", "muon", "sgd", "lars"]
 
 
 class Optimizer(Protocol):
@@ -102,7 +102,8 @@ class StackedMuon(torch.optim.Muon):
                 gradients = [cast(Tensor, parameter.grad) for parameter in parameters]
                 torch._foreach_lerp_(moments, gradients, 1 - group["momentum"])
                 ahead = torch._foreach_lerp(gradients, moments, group["momentum"])  # Nesterov
-                stack = torch.stack(ahead).to(torch.bfloat16 if has_bf16(ahead[0].device) else torch.float32)
+                dtype = torch.bfloat16 if has_bf16(ahead[0].device) else torch.float32
+                stack = torch.stack(ahead).to(dtype)
                 updates = orthogonal(stack, group["ns_coefficients"], group["ns_steps"])
                 rate = 0.2 * max(parameters[0].shape) ** 0.5 * group["lr"]  # as long as AdamW's steps
                 torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
@@ -218,7 +219,7 @@ def set_rates(optimizer: Optimizer, lr: float, weight_decay: float) -> None:
 
 
 @torch.no_grad()
-def clip_each(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
+def clip_grad_per_tensor(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
     """Clip every tensor's gradient to its own L2 norm (not the global one), as the official code does.
 
     The coefficient is max_norm / (norm + 1e-6) where that is below 1. Nothing is read back to the host.

@@ -1,13 +1,24 @@
 """Every per-step value of a training, from its recipe and the number of pictures."""
 
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dino_model.errors import SettingError
-from training.recipes import Recipe
+from training.crop_config import CropConfig
+from training.recipe import Recipe
 from training.schedules import Schedule, cosine
+
+
+class Stage(NamedTuple):
+    """Steps with crops of one size."""
+
+    first_step: int
+    end: int
+    """The first step after the stage."""
+    crops: CropConfig
 
 
 @dataclass(frozen=True)
@@ -22,6 +33,8 @@ class Plan:
     method: Any
     """What `MethodConfig.schedules` gave: a dataclass of arrays, or None."""
     steps_per_epoch: int
+    stages: tuple[Stage, ...] = ()
+    """Of the resolution curriculum, in order; a single one without a curriculum."""
 
     @classmethod
     def of(cls, recipe: Recipe, pictures: int) -> "Plan":
@@ -43,6 +56,7 @@ class Plan:
             clip_grad=optimizer.clip_grad,
             method=recipe.method.schedules(recipe.epochs, steps_per_epoch),
             steps_per_epoch=steps_per_epoch,
+            stages=stages_of(recipe, steps),
         )
 
     @property
@@ -54,4 +68,22 @@ class Plan:
         """Every value of a step by name, for the log."""
         own = {} if self.method is None else vars(self.method)
         values = {"lr": self.lr, "weight_decay": self.weight_decay} | own
-        return {name: float(value[step]) for name, value in values.items() if isinstance(value, np.ndarray)}
+        values = {name: float(value[step]) for name, value in values.items() if isinstance(value, np.ndarray)}
+        if len(self.stages) > 1:
+            values["global_size"] = next(s.crops.global_size for s in self.stages if step < s.end)
+        return values
+
+
+def stages_of(recipe: Recipe, steps: int) -> tuple[Stage, ...]:
+    """Stages of the curriculum, in steps; borders are rounded to whole steps.
+
+    Raises:
+        SettingError: a stage without a step.
+    """
+    shares, crops = zip(*recipe.crop_stages(), strict=True)
+    ends = [round(steps * total) for total in accumulate(shares)]
+    stages = tuple(map(Stage, [0, *ends], ends, crops))
+    for stage, text in zip(stages, recipe.crops.curriculum, strict=False):
+        if stage.first_step == stage.end:
+            raise SettingError(f"stage {text} of --curriculum has no step out of {steps}: raise --epochs")
+    return stages

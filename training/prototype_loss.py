@@ -5,9 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dino_model.device import tensor_float32
 from dino_model.head import Prototypes
-from training.targets import full_precision
+from training.losses import full_precision
 
 CHUNK = 2**21
 """Logits at once on a CPU, of as many pictures as fit: 8 MB in fp32; 64 times as many on other devices."""
@@ -41,8 +40,7 @@ def prototype_cross_entropy(
             f"{crops} student crops for {views} teacher views: no pair of different crops is left"
         )
     device = bottleneck.device.type
-    # Where the network's products are rounded anyway, TF32 is exact enough for these.
-    with tensor_float32(torch.is_autocast_enabled(device)), torch.autocast(device, enabled=False):
+    with torch.autocast(device, enabled=False):
         loss: Tensor = _CrossEntropy.apply(
             full_precision(bottleneck),
             prototypes.weight_v,
@@ -68,8 +66,8 @@ class _CrossEntropy(torch.autograd.Function):
         teachers = features.new_full((crops, 1, 1), len(targets))  # that a crop has: all views …
         teachers[:shared] -= 1  # … but itself
         share = 1 / (batch * (crops * len(targets) - shared))  # of one picture of one pair in the mean
-        loss = features.new_zeros(())
-        of_features, of_v, of_gain = torch.empty_like(features), torch.zeros_like(v), torch.zeros_like(gain)
+        loss, trained = features.new_zeros(()), any(ctx.needs_input_grad[1:3])
+        of_features, of_v, of_gain = torch.empty_like(features), torch.empty_like(v), torch.zeros_like(gain)
         chunk = CHUNK * (1 if features.device.type == "cpu" else 64)
         pictures = max(1, chunk // (crops * len(v)))
         for start in range(0, batch, pictures):
@@ -85,12 +83,15 @@ class _CrossEntropy(torch.autograd.Function):
             loss += (teachers * log_partition).sum() - agreement
             gradient.mul_(teachers).sub_(total)  # … less its target
             gradient[:shared] += theirs[:shared]
-            of_gain += logits.mul_(gradient).sum((0, 1))
+            if trained:
+                of_gain += logits.mul_(gradient).sum((0, 1))
             flat = gradient.mul_(scale * share).flatten(0, 1)
             of_features[:, part] = (flat @ v).unflatten(0, rows.shape[:2])
-            of_v.addmm_(flat.T, rows.flatten(0, 1))
-        of_gain *= share / gain
-        of_v.addcmul_(v, (of_gain * gain / norm.square())[:, None], value=-1)  # |v| does not matter
+            if trained:
+                of_v.addmm_(flat.T, rows.flatten(0, 1), beta=1 if start else 0)  # the first part overwrites
+        if trained:
+            of_gain *= share / gain
+            of_v.addcmul_(v, (of_gain * gain / norm.square())[:, None], value=-1)  # |v| does not matter
         ctx.save_for_backward(of_features, of_v, of_gain)
         return loss * share
 

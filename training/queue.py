@@ -1,24 +1,25 @@
-"""A memory of the newest keys: MoCo's negatives, SwAV's further pictures for small batches."""
+"""Queue of the newest keys: the negatives of MoCo, further images of SwAV for small batches."""
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dino_model.errors import SettingError
-
 
 class Queue(nn.Module):
-    """Ring of vectors; the newest overwrite the oldest (Algorithm 1 of arXiv:1911.05722)."""
+    """Ring buffer of vectors; the newest overwrite the oldest (Algorithm 1 of arXiv:1911.05722)."""
 
     vectors: Tensor
-    """[length, width]; random directions until they are overwritten."""
+    """[length, width]; random directions until overwritten."""
     seen: Tensor
-    """How many were put in so far; the next goes to row `seen` modulo `length`."""
+    """Number of vectors put in so far; the next one goes to row `seen` modulo `length`."""
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
         self.register_buffer("vectors", F.normalize(torch.randn(length, width), dim=-1))
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.count = 0  # `seen` on the host, which must not wait for the device
 
     @torch.no_grad()
     def put(self, vectors: Tensor) -> None:
@@ -26,15 +27,12 @@ class Queue(nn.Module):
         places = (self.seen + torch.arange(len(vectors), device=vectors.device)) % len(self.vectors)
         self.vectors[places] = vectors.to(self.vectors.dtype)
         self.seen += len(vectors)
+        self.count += len(vectors)
 
     def full(self) -> bool:
-        """Whether no row is random any more."""
-        return int(self.seen) >= len(self.vectors)
+        """Whether all random rows were overwritten."""
+        return self.count >= len(self.vectors)
 
-
-def whole_batches(length: int, batch_size: int) -> None:
-    """Raise SettingError for a queue that a batch would overwrite in part."""
-    if length % batch_size:
-        below = length // batch_size * batch_size
-        choices = f"{below} or {below + batch_size}" if below else str(batch_size)
-        raise SettingError(f"--queue is {length}, no multiple of the batch of {batch_size}: choose {choices}")
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self.count = int(self.seen)

@@ -14,19 +14,19 @@ import torch
 from torch import nn
 
 from dino_model.backbones import choose_training_attention
-from dino_model.device import ComputePrecision
+from dino_model.device import ComputePrecision, set_tensor_float32
 from dino_model.errors import SettingError
 from dino_model.images import Images
-from training import initialise
+from training import initialize
 from training.blocks import compile_blocks, recompute_blocks
-from training.checkpoint import CONFIG_FORMAT, Run, RunError
-from training.crops import MultiCrop
-from training.data import Loaded, batches
+from training.checkpoint import load_checkpoint
+from training.data import LoadedBatch, batches
 from training.distributed import rank, synchronise_batch_norm, texts, world
-from training.loop import UNWATCHED, Arithmetic, Watch, train
 from training.optim import create_optimizer
 from training.plan import Plan
-from training.recipes import Recipe
+from training.recipe import Recipe
+from training.run import CONFIG_FORMAT, Run, RunError
+from training.train import Callbacks, ComputeConfig, train
 from training.utilisation import share_of_peak
 
 
@@ -65,23 +65,24 @@ class Session:
         checkpoint_activations: bool = False,
         compile: bool = False,
     ) -> None:
-        self.recipe, self.images, self.seed, self.workers = recipe, images, seed, workers
         self.device = torch.device(device)
+        recipe = replace(recipe, crops=recipe.crops.for_device(self.device.type))
+        self.recipe, self.images, self.seed, self.workers = recipe, images, seed, workers
         check_ranks("pictures", f"{len(images):,} of fingerprint {images.inventory()}")
         check_ranks("settings", str((recipe, seed, precision, accumulate)))
         self.plan = Plan.of(recipe, len(images))
         classes = 0 if images.labels is None else len(images.classes)
-        share = share_of_peak(recipe, classes, self.device, precision)
-        self.arithmetic = Arithmetic(
-            self.device, precision, recipe.mean, recipe.std, accumulate, MultiCrop(recipe.crops), share
-        )
-        check_batch(recipe, classes, accumulate)
+        one_size = len(self.plan.stages) == 1  # else the operations of an image change with the stage
+        share = share_of_peak(recipe, classes, self.device, precision) if one_size else 0.0
+        self.compute = ComputeConfig(self.device, precision, recipe.mean, recipe.std, accumulate, share)
+        check_batch(recipe, accumulate, classes)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             self.method = recipe.method.build(recipe.backbone, self.plan.method, classes).to(self.device)
         if recipe.backbone.architecture == "resnet50":
             self.method.to(memory_format=torch.channels_last)
         choose_training_attention(self.method, self.device, precision)
+        set_tensor_float32(precision)
         check_batch_norm(self.method, recipe.batch_size, accumulate)
         if world() > 1 and self.device.type == "cuda":
             nn.SyncBatchNorm.convert_sync_batchnorm(self.method)
@@ -95,13 +96,13 @@ class Session:
         self.optimizer = create_optimizer(recipe.optimizer.name, self.method.parameter_groups(), self.device)
 
     def start_from(self, run: Path | None = None, backbone: str | None = None) -> int | None:
-        """Take weights of another run, or any model's backbone; see `training.initialise`.
+        """Take weights of another run, or any model's backbone; see `training.initialize`.
 
         Returns the step of the run's weights.
         """
         if backbone is not None:
-            initialise.from_backbone(self.method, self.recipe, backbone)
-        return None if run is None else initialise.from_run(self.method, self.recipe, run)
+            initialize.from_backbone(self.method, self.recipe, backbone)
+        return None if run is None else initialize.from_run(self.method, self.recipe, run)
 
     def config(self) -> dict[str, Any]:
         """What decides the result, and what others need to load the networks, for config.json."""
@@ -118,7 +119,7 @@ class Session:
             "pictures": len(self.images),
             "data": self.images.inventory(),
             "seed": self.seed,
-            "precision": self.arithmetic.precision,
+            "precision": self.compute.precision,
         }
         return dict(json.loads(json.dumps(config)))  # tuples are lists, as in the file
 
@@ -132,27 +133,29 @@ class Session:
         for name, words in FIXED.items():
             if before.get(name) not in (None, now[name]):
                 raise RunError(f"cannot resume {run.folder}: {words} was {before[name]}, now {now[name]}")
-        step = run.load(self.method, self.optimizer, self.arithmetic.scaler)
+        step = load_checkpoint(run, self.method, self.optimizer, self.compute.scaler)
         if rank() == 0:
             run.tidy(step)
         return step
 
-    def batches(self, first_step: int = 0) -> Iterator[Loaded]:
-        """The batches of the training from a step on."""
-        return batches(
-            self.images,
-            self.recipe.crops,
-            batch_size=self.recipe.batch_size,
-            seed=self.seed,
-            first_step=first_step,
-            steps=self.plan.steps,
-            workers=self.workers,
-            pin_memory=self.device.type == "cuda",
-            finish=self.device.type == "cpu",
-        )
+    def batches(self, first_step: int = 0) -> Iterator[LoadedBatch]:
+        """The batches of the training from a step on, one stage of the curriculum after the other."""
+        for stage in self.plan.stages:
+            if first_step < stage.end:
+                yield from batches(
+                    self.images,
+                    stage.crops,
+                    batch_size=self.recipe.batch_size,
+                    seed=self.seed,
+                    first_step=max(first_step, stage.first_step),
+                    steps=stage.end,
+                    workers=self.workers,
+                    pin_memory=self.device.type == "cuda",
+                    finish=self.device.type == "cpu",
+                )
 
-    def train(self, run: Run, first_step: int = 0, watch: Watch = UNWATCHED) -> int:
-        """Train to the end, or until interrupted; errors as `training.loop.train`.
+    def train(self, run: Run, first_step: int = 0, callbacks: Callbacks | None = None) -> int:
+        """Train to the end, or until interrupted; errors as `training.train.train`.
 
         At step 0 the run is created, after `resume` it goes on. Returns the number of steps done.
 
@@ -167,22 +170,22 @@ class Session:
                 self.optimizer,
                 self.batches(first_step),
                 self.plan,
-                self.arithmetic,
+                self.compute,
                 run=run,
                 first_step=first_step,
-                watch=watch,
+                callbacks=callbacks,
             )
         except torch.OutOfMemoryError:
             raise OutOfMemory(self.less_at_once(run)) from None
 
     def less_at_once(self, run: Run) -> str:
         """What to say when the device's memory does not suffice: which setting to lower, and how far."""
-        batch, parts, classes = self.recipe.batch_size, self.arithmetic.accumulate, len(self.images.classes)
+        batch, parts, classes = self.recipe.batch_size, self.compute.accumulate, len(self.images.classes)
         own = batch // world()
         full = f"{self.device} is out of memory with {own // parts} pictures at once"
         for more in range(parts + 1, own + 1):
             try:
-                check_batch(self.recipe, classes, more)
+                check_batch(self.recipe, more, classes)
                 check_batch_norm(self.method, batch, more)
             except SettingError:
                 continue
@@ -226,14 +229,19 @@ def check_batch_norm(method: nn.Module, pictures: int, accumulate: int) -> None:
         raise SettingError("batch normalisation needs 2 pictures or more at once: raise --batch-size")
 
 
-def check_batch(recipe: Recipe, classes: int, accumulate: int) -> None:
-    """Raise SettingError for a batch that cannot be split so, or that the method cannot use."""
+def check_batch(recipe: Recipe, accumulate: int, classes: int | None = None) -> None:
+    """Raise SettingError for a batch that cannot be split so, or that the method cannot use.
+
+    Without `classes`, the number of classes is not known yet and only the split is checked.
+    """
     if recipe.batch_size % world():
         raise SettingError(f"--batch-size is {recipe.batch_size}, no multiple of the {world()} processes")
     own = recipe.batch_size // world()
     if not 1 <= accumulate <= own or own % accumulate:
         share = f"{own}, each process's share of it" if world() > 1 else f"{own}"
         raise SettingError(f"--accumulate is {accumulate}, expected a divisor of the batch of {share}")
+    if classes is None:
+        return
     crops = recipe.crops
     recipe.method.check(
         recipe.batch_size,

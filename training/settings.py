@@ -1,22 +1,23 @@
-"""Small checks that settings make of themselves; what they raise names the option of the command line."""
+"""Checks of settings; their errors name the option of the command line."""
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass, replace
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from dino_model.errors import SettingError
 
 Settings = TypeVar("Settings")
+OptimizerName = Literal["adamw", "muon", "sgd", "lars"]
 
 
 def flag(name: str) -> str:
-    """The option of a setting: teacher_momentum -> --teacher-momentum."""
+    """Command-line option of a setting: teacher_momentum -> --teacher-momentum."""
     return "--" + name.replace("_", "-")
 
 
 def at_least(settings: object, **smallest: float) -> None:
-    """Raise SettingError where a setting is below its smallest value, infinite or NaN."""
+    """Raise SettingError if a setting is below its minimum, infinite or NaN."""
     for name, least in smallest.items():
         value = getattr(settings, name)
         if not least <= value < inf:
@@ -25,7 +26,7 @@ def at_least(settings: object, **smallest: float) -> None:
 
 
 def above(settings: object, low: float, *names: str) -> None:
-    """Raise SettingError where one of the settings is not above `low`, infinite or NaN."""
+    """Raise SettingError if a setting is not above `low`, infinite or NaN."""
     for name in names:
         value = getattr(settings, name)
         if not low < value < inf:
@@ -33,7 +34,7 @@ def above(settings: object, low: float, *names: str) -> None:
 
 
 def between(settings: object, low: float, high: float, *names: str) -> None:
-    """Raise SettingError where one of the settings is outside [low, high] or NaN."""
+    """Raise SettingError if a setting is outside [low, high] or NaN."""
     for name in names:
         value = getattr(settings, name)
         if not low <= value <= high:
@@ -41,13 +42,13 @@ def between(settings: object, low: float, high: float, *names: str) -> None:
 
 
 def two_views(method: str, views: int) -> None:
-    """Raise SettingError for another number of views than two."""
+    """Raise SettingError if the number of views is not two."""
     if views != 2:
         raise SettingError(f"--global-crops is {views}: {method} compares two views of a picture, pass 2")
 
 
 def restored(default: Settings, found: Mapping[str, Any]) -> Settings:
-    """Settings from what `dataclasses.asdict` and JSON made of them; what was not written is at `default`.
+    """Restore settings from `dataclasses.asdict` and JSON; missing values are those of `default`.
 
     Raises:
         SettingError: a name that is no setting.
@@ -64,8 +65,16 @@ def restored(default: Settings, found: Mapping[str, Any]) -> Settings:
 
 
 def no_longer_than(epochs: int, settings: object, *names: str) -> None:
-    """Raise SettingError where a phase of so many epochs is longer than training."""
+    """Raise SettingError if a phase in epochs is longer than training."""
     for name in names:
         value = getattr(settings, name)
         if value > epochs:
             raise SettingError(f"{flag(name)} {value} is longer than training of {epochs} epochs: shorten it")
+
+
+def whole_batches(length: int, batch_size: int) -> None:
+    """Raise SettingError if the length of a queue is no multiple of the batch size."""
+    if length % batch_size:
+        below = length // batch_size * batch_size
+        choices = f"{below} or {below + batch_size}" if below else str(batch_size)
+        raise SettingError(f"--queue is {length}, no multiple of the batch of {batch_size}: choose {choices}")

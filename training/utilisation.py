@@ -9,9 +9,9 @@ from dino_model import ranks
 from dino_model.backbones import choose_training_attention
 from dino_model.device import ComputePrecision
 from training.crops import Crops
-from training.methods.base import Batch
+from training.methods.method import Batch
 from training.randomness import Randomness
-from training.recipes import Recipe
+from training.recipe import Recipe
 
 PEAKS = {
     "V100": 125e12,
@@ -66,5 +66,5 @@ def picture_flops(recipe: Recipe, classes: int = 2) -> float:
     locals_ = torch.zeros(crops.local_crops, PICTURES, 3, crops.local_size, crops.local_size)
     batch = Batch(Crops(views, locals_), labels, Randomness(0, 0, 0, PICTURES, PICTURES))
     with ranks.alone(), FlopCounterMode(display=False) as counter:  # other ranks wait for GPU tensors
-        method.training_loss(batch, recipe.epochs - 1).value.backward()
+        method(batch, recipe.epochs - 1).value.backward()
     return float(counter.get_total_flops() / PICTURES)

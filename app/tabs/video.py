@@ -18,7 +18,7 @@ from app.photos import clean_name, thumbnail
 from app.shared import LIGHT, PRIVATE, Shared, field_of, split
 from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
-from segmentation.export import palette
+from segmentation.labels import palette
 from segmentation.propagation import Labels
 
 TITLE = "Video"

@@ -5,14 +5,13 @@ Representation", and the figure "t-SNE visualization of ImageNet classes"). How 
 survives in the plane is told by `neighbour_overlap`.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from dino_model.class_map.names import describe
 from dino_model.device import ComputePrecision, autocast
@@ -275,15 +274,6 @@ def feature_of(
         seen = view.normalise(view.crop(picture)[None].to(device))
         feature: Vectors = model.backbone(seen)[0].float().cpu().numpy()
     return feature
-
-
-def weights_fingerprint(backbone: nn.Module) -> str:
-    """A hash of every weight: features of models that differ in it cannot be compared."""
-    parts = hashlib.sha256()
-    for name, tensor in backbone.state_dict().items():
-        parts.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        parts.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    return parts.hexdigest()[:32]
 
 
 def cosine_distances(one: Vectors, other: Vectors) -> NDArray[np.float64]:

@@ -1,72 +1,74 @@
-"""`python -m segmentation davis`: labels of the first frame carried through DAVIS, or through any frames."""
+"""`python -m segmentation davis`: labels of first frames propagated through DAVIS or any frames."""
 
+import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal
 
 from dino_model import images
-from dino_model.feature_cache import model_fingerprint
 from dino_model.files import make_room
 from dino_model.options import ModelOptions
-from dino_model.predictor import AttentionPredictor
+from dino_model.outputs import OutputFolder, OutputOptions, SkippedInputs
 from dino_model.resize import fed_size
-from segmentation import memory, propagation, render, scoring
-from segmentation.baselines import ColourPatches, copied
+from segmentation import davis_eval, drawing
+from segmentation.coco import CocoWriter, coco_writer
 from segmentation.commands import score
-from segmentation.davis import Clip, DavisError, DavisFolder, open_davis, read_first_mask, read_frames
-from segmentation.frames import DEFAULT_FPS, frame_files
-from segmentation.labels import Labels, object_ids, read_labels
-from segmentation.mask_folder import Predictions, run_lengths
-from segmentation.propagation import PRESETS, official_std
-from segmentation.render import Picture
-from segmentation.scoring import Evaluation
-from segmentation.video import VideoWriter, draw_labels
+from segmentation.commands.common import check_at_least, model_settings
+from segmentation.datasets import (
+    Clip,
+    DavisError,
+    DavisFolder,
+    frame_files,
+    open_davis,
+    read_first_mask,
+    read_frames,
+)
+from segmentation.davis_eval import Evaluation
+from segmentation.labels import Labels, object_ids, read_labels, write_mask_png
+from segmentation.masks import ImageArray
+from segmentation.video import DEFAULT_FPS, VideoWriter, draw_labels
 
-Source = AttentionPredictor | ColourPatches
-Cell = tuple[str, Picture]  # what stands below a picture, and the picture
+if TYPE_CHECKING:
+    from dino_model.predictor import AttentionPredictor
+    from segmentation.propagation import ColorPatches
+
+Cell = tuple[str, ImageArray]  # title and image on the contact sheet
 
 
 @dataclass(frozen=True)
-class Davis(ModelOptions):
-    """Carry the labels of first frames through DAVIS by nearest neighbours of features, and score.
+class Davis(ModelOptions, OutputOptions):
+    """Labels of first frames propagated through DAVIS by nearest neighbors, and their scores.
 
-    Writes OUTPUT/SEQUENCE/FRAME.png, palette PNGs whose values are the labels, and OUTPUT/predictions.json,
-    which says how they were made; with --overlays also overlays/SEQUENCE.webm. With --frames and --mask any
-    folder of frames takes the place of DAVIS.
+    Writes OUTPUT/SEQUENCE/FRAME.png, palette PNGs whose values are the labels, masks.json with
+    masks_images.json (COCO run lengths) and overview.png; with --overlays also overlays/SEQUENCE.webm. With
+    --frames and --mask any folder of frames takes the place of DAVIS.
     """
 
-    output: Path
-    """Folder for the predicted masks; made if missing."""
     root: Path | None = None
     """DAVIS: the folder that holds ImageSets, JPEGImages and Annotations."""
     preset: Literal["dino", "crw"] = "dino"
-    """How labels travel: as in the official DINO code, or as in the contrastive random walk."""
-    features: Literal["model", "colour", "copy"] = "model"
-    """Patch features of the model; or a baseline: mean-subtracted 8x8 colour patches, or the first mask
+    """Protocol of the propagation: official DINO code, or contrastive random walk."""
+    features: Literal["model", "color", "copy"] = "model"
+    """Patch features of the model; or a baseline: mean-subtracted 8x8 color patches, or the first mask
     copied."""
     year: Literal[2016, 2017] = 2017
-    """Layout and masks of DAVIS: 2017 has labelled objects, 2016 binary masks."""
+    """Layout and masks of DAVIS: 2017 has labeled objects, 2016 binary masks."""
     split: str = "val"
     """List of sequences in ImageSets."""
     resolution: str = "480p"
-    """Folder of pictures and masks within JPEGImages and Annotations."""
+    """Folder of images and masks within JPEGImages and Annotations."""
     sequences: tuple[str, ...] = ()
     """Only these sequences."""
     frames: Path | None = None
-    """A folder of frames to use instead of DAVIS."""
+    """Folder of frames to use instead of DAVIS."""
     mask: Path | None = None
-    """Labels of the first of these frames: a palette or grey PNG."""
+    """Labels of the first of these frames: a palette or gray PNG."""
     binary: bool = False
-    """Every value but 0 of the masks is object 1."""
-    resume: bool = False
-    """Keep the finished sequences of an earlier run with the same settings."""
+    """Every value other than 0 of the masks is object 1."""
     allow_gaps: bool = False
-    """Let the numbers of frames jump."""
+    """Accept gaps in the numbers of frames."""
     overlays: bool = False
     """Draw every sequence as a video: masks tinted and outlined, objects with their scores."""
     batch: int = 4
@@ -78,41 +80,45 @@ class Davis(ModelOptions):
 
     def run(self) -> None:
         """Check everything, propagate what is not finished, score."""
+        check_at_least(self, batch=1)
         make_room(self.csv, self.json)
         dataset, clips = self._clips()
+        self.check_output()
         comparable = () if dataset is None else dataset.with_ground_truth()
         if not comparable and (self.csv or self.json):
             raise DavisError(
                 "--csv and --json hold scores, and there are no masks beyond the first to compare with: "
                 "leave them out"
             )
-        masks = [read_first_mask(clip) for clip in clips]
+        masks = {clip.name: read_first_mask(clip) for clip in clips}
         source = self._source()
         settings = self._settings(source)
         print(score.described("settings", settings))
-        predictions = Predictions(self.output, settings, resume=self.resume)
-        finished = [predictions.has(clip) for clip in clips]
-        drawn = []
-        with run_lengths(self.output) as add:
-            for number, (clip, mask, done) in enumerate(zip(clips, masks, finished, strict=True), start=1):
-                started = time.monotonic()
-                computed = self._propagated(clip, mask, source)
-                masks_of = predictions.read(clip) if done else predictions.write(clip, computed)
-                with closing(masks_of) as labels:
-                    drawn.append(list(listed_and_sampled(clip, labels, object_ids(mask), add)))
-                took = "finished before" if done else _took(time.monotonic() - started, len(clip.frames))
+        output, skipped = self.open_output(settings), SkippedInputs()
+        drawn: dict[str, list[Cell]] = {}
+        results, images_file = output.path("masks.json"), output.path("masks_images.json")
+        with coco_writer(results, images_file) as writer:
+            for number, clip in enumerate(clips, start=1):
+                try:
+                    took = self._finish_clip(clip, masks[clip.name], source, output)
+                except ValueError as error:  # a frame that is damaged or has another size
+                    skipped.add(clip.name, error)
+                    continue
+                drawn[clip.name] = list(_add_and_sample(clip, output, object_ids(masks[clip.name]), writer))
                 print(f"{number}/{len(clips)} {clip.name}: {len(clip.frames)} frames, {took}", flush=True)
-        if isinstance(source, AttentionPredictor) and source.ran_on:
-            settings["engine"] = source.ran_on  # told with the scores; --resume goes on with any
-            print(f"encoded by {source.ran_on}")
+        finished = [clip for clip in clips if clip.name in drawn]
+        if not finished:
+            skipped.check(len(clips), "sequences")
         evaluation = self._score(dataset, comparable, settings) if dataset and comparable else None
-        render.save_png(self.output / "overview.png", overview(clips, drawn, evaluation))
+        drawing.save_png(output.path("overview.png"), overview(finished, drawn, evaluation))
         if self.overlays:
-            for clip, mask in zip(clips, masks, strict=True):
-                draw_sequence(clip, mask, self.output, evaluation)
+            for clip in finished:
+                draw_sequence(clip, masks[clip.name], output, evaluation)
+        output.finish()
         print(f"written to {self.output}: masks, masks.json, masks_images.json, overview.png")
         if evaluation is None:
             print("not scored: there are no masks beyond the first to compare with")
+        skipped.check(len(clips), "sequences")
 
     def _clips(self) -> tuple[DavisFolder | None, list[Clip]]:
         if self.root is not None and self.frames is None and self.mask is None:
@@ -130,64 +136,76 @@ class Davis(ModelOptions):
             return None, [Clip(self.frames.resolve().name, files, self.mask, self.binary)]
         raise DavisError("pass either --root DAVIS, or --frames FOLDER with --mask FILE")
 
-    def _source(self) -> Source | None:
-        """What computes patch features; None copies the first mask."""
+    def _source(self) -> "AttentionPredictor | ColorPatches | None":
+        """Return what computes patch features; None copies the first mask."""
         if self.features == "copy":
             return None
-        if self.features == "colour":
-            return ColourPatches(size=self.size)
+        from segmentation.propagation import PRESETS, ColorPatches, official_std
+
+        if self.features == "color":
+            return ColorPatches(size=self.size)
         model = self.load()
         std = official_std(model, PRESETS[self.preset])
         return self.predictor("davis", model=model, std=std, carries_labels=True)
 
-    def _settings(self, source: Source | None) -> dict[str, Any]:
-        """Everything the predictions depend on but the frames: what --resume compares."""
+    def _settings(self, source: "AttentionPredictor | ColorPatches | None") -> dict[str, Any]:
+        """Everything the predictions depend on, apart from the frames."""
         if source is None:
             return {"features": "first mask copied"}
-        how = {"preset": self.preset, **asdict(PRESETS[self.preset])}
-        del how["name"]
-        settings = {**how, "size": self.size, "patch_size": source.patch_size}
-        if isinstance(source, ColourPatches):
-            return {"features": "colour patches, mean subtracted", **settings}
-        weights = model_fingerprint(source.model.backbone)
-        return {
-            "features": f"last block of {source.model.name}",
-            "weights": weights,
-            "precision": source.precision,
-            "device": source.device.type,
-            **settings,
-        }
+        from segmentation.propagation import PRESETS, ColorPatches
 
-    def _propagated(self, clip: Clip, mask: Labels, source: Source | None) -> Iterator[Labels]:
-        """The labels of every frame of one sequence."""
+        preset = {"preset": self.preset, **asdict(PRESETS[self.preset])}
+        del preset["name"]
+        how = {**preset, "size": self.size, "patch_size": source.patch_size}
+        if isinstance(source, ColorPatches):
+            return {"features": "color patches, mean subtracted", **how}
+        return {"features": f"last block of {source.model.name}", **model_settings(source), **how}
+
+    def _finish_clip(
+        self,
+        clip: Clip,
+        mask: Labels,
+        source: "AttentionPredictor | ColorPatches | None",
+        output: OutputFolder,
+    ) -> str:
+        """Write the masks of one sequence unless they are there; returns how long it took."""
+        inputs = [*clip.frames, clip.first_mask]
+        if output.has(clip.name, inputs):
+            return "finished before"
+        started = time.monotonic()
+        folder = output.path(clip.name)
+        partial = folder.with_name(f".{clip.name}.partial")  # a sequence appears when it is complete
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            for frame, labels in zip(clip.frames, self._propagated(clip, mask, source), strict=True):
+                write_mask_png(partial / f"{frame.stem}.png", labels)
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.replace(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        output.add(clip.name, inputs=inputs, files=[folder / f"{frame.stem}.png" for frame in clip.frames])
+        seconds = time.monotonic() - started
+        return f"{seconds:.1f} s ({seconds / len(clip.frames):.2f} s a frame)"
+
+    def _propagated(
+        self, clip: Clip, mask: Labels, source: "AttentionPredictor | ColorPatches | None"
+    ) -> Iterator[Labels]:
+        """Compute the labels of every frame of one sequence."""
+        from segmentation import propagation
+
         if source is None:
-            yield from copied(mask, len(clip.frames))
-            return
-        self._check(clip, mask, source)
-        frames = read_frames(clip, (mask.shape[0], mask.shape[1]))
-        preset = PRESETS[self.preset]
-        yield from propagation.propagate_frames(frames, mask, source, preset, self.batch, overlap=True)
-
-    def _check(self, clip: Clip, mask: Labels, source: Source) -> None:
-        """Say what a sequence will cost and what it cannot follow, before it starts."""
-        height, width = mask.shape
-        fed = fed_size(height, width, source.size, source.resize, source.patch_size)
-        dimension = 3 * source.patch_size**2
-        if isinstance(source, AttentionPredictor):
-            dimension = cast(int, source.model.backbone.embed_dim)
-        preset, ids = PRESETS[self.preset], object_ids(mask)
-        estimate = memory.propagation_memory(
-            (height, width), fed, source.patch_size, dimension, len(ids), preset, self.batch
-        )
-        print(f"{clip.name}: {width}x{height}, {len(ids)} objects, memory {estimate}")
-        memory.check(estimate, getattr(source, "device", torch.device("cpu")))
+            return propagation.copy_first_mask(mask, len(clip.frames))
+        preset, size = propagation.PRESETS[self.preset], (mask.shape[0], mask.shape[1])
+        fed = fed_size(*size, source.size, source.resize, source.patch_size)
         if lost := propagation.vanished_objects(mask, fed, source.patch_size, preset):
-            print(f"{clip.name}: objects {lost} are smaller than a patch and will not be found")
+            print(f"{clip.name}: objects {lost} are smaller than a patch and cannot be followed")
+        frames = read_frames(clip, size)
+        return propagation.propagate_frames(frames, mask, source, preset, self.batch, overlap=True)
 
     def _score(
         self, dataset: DavisFolder, comparable: tuple[str, ...], settings: dict[str, Any]
     ) -> Evaluation:
-        pairs, faults = scoring.pair_masks(
+        pairs, faults = davis_eval.pair_masks(
             dataset.masks, self.output, sequences=comparable, allow_gaps=self.allow_gaps
         )
         for name in dataset.sequences:
@@ -201,44 +219,44 @@ class Davis(ModelOptions):
         return evaluation
 
 
-def _took(seconds: float, frames: int) -> str:
-    return f"{seconds:.1f} s ({seconds / frames:.2f} s a frame)"
-
-
-def listed_and_sampled(
-    clip: Clip, labels: Iterable[Labels], ids: Sequence[int], add: Callable[[str, Labels], None]
+def _add_and_sample(
+    clip: Clip, output: OutputFolder, ids: Sequence[int], writer: CocoWriter
 ) -> Iterator[Cell]:
-    """Every mask of a sequence handed to `add`; five frames spread over it, drawn with theirs."""
+    """Add every mask of a sequence to the COCO files; yields five frames with their masks drawn."""
     last = len(clip.frames) - 1
     chosen = {round(place * last) for place in (0, 0.25, 0.5, 0.75, 1)}
-    for number, (frame, found) in enumerate(zip(clip.frames, labels, strict=True)):
-        add(f"{clip.name}/{frame.name}", found)
+    for number, frame in enumerate(clip.frames):
+        labels = read_labels(output.folder / clip.name / f"{frame.stem}.png")
+        writer.add(f"{clip.name}/{frame.name}", labels)
         if number in chosen:
-            yield frame.stem, draw_labels(images.read(frame), found, ids, max_side=480)
+            yield frame.stem, draw_labels(images.read(frame), labels, ids, max_side=480)
 
 
-def overview(clips: Sequence[Clip], drawn: Sequence[list[Cell]], evaluation: Evaluation | None) -> Picture:
-    """One row per sequence: some of its frames with their predicted masks, and its score."""
+def overview(
+    clips: Iterable[Clip], drawn: Mapping[str, Sequence[Cell]], evaluation: Evaluation | None
+) -> ImageArray:
+    """Draw one row per sequence: some of its frames with their predicted masks, and its score."""
     rows = []
-    for clip, ((first, picture), *others) in zip(clips, drawn, strict=True):
+    for clip in clips:
+        (first, image), *others = drawn[clip.name]
         title = clip.name
         if evaluation is not None and clip.name in evaluation.per_sequence:
             title += f", J&F {evaluation.per_sequence[clip.name]['J&F_mean'] * 100:.1f}"
-        rows.append([(f"{title}, frame {first}", picture), *others])
-    return render.contact_sheet(rows, height=200)
+        rows.append([(f"{title}, frame {first}", image), *others])
+    return drawing.contact_sheet(rows, height=200)
 
 
-def draw_sequence(clip: Clip, mask: Labels, output: Path, evaluation: Evaluation | None) -> None:
+def draw_sequence(clip: Clip, mask: Labels, output: OutputFolder, evaluation: Evaluation | None) -> None:
     """Write OUTPUT/overlays/SEQUENCE.webm: predicted masks over the frames, objects with their scores."""
     scored = () if evaluation is None else evaluation.objects
-    figures = {one.label: one.statistics for one in scored if one.sequence == clip.name}
+    scores = {each.label: each.statistics for each in scored if each.sequence == clip.name}
     ids = object_ids(mask)
-    names = [f"object {label}" + _described(figures.get(label)) for label in ids]
-    with VideoWriter(output / "overlays" / f"{clip.name}.webm", DEFAULT_FPS) as video:
+    names = [f"object {label}" + _score_text(scores.get(label)) for label in ids]
+    with VideoWriter(output.path("overlays", f"{clip.name}.webm"), DEFAULT_FPS) as video:
         for frame in clip.frames:
-            labels = read_labels(output / clip.name / f"{frame.stem}.png")
+            labels = read_labels(output.folder / clip.name / f"{frame.stem}.png")
             video.write(draw_labels(images.read(frame), labels, ids, names=names))
 
 
-def _described(figures: Mapping[str, float] | None) -> str:
-    return f": J {figures['J_mean'] * 100:.1f}, F {figures['F_mean'] * 100:.1f}" if figures else ""
+def _score_text(scores: Mapping[str, float] | None) -> str:
+    return f": J {scores['J_mean'] * 100:.1f}, F {scores['F_mean'] * 100:.1f}" if scores else ""

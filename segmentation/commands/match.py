@@ -1,131 +1,149 @@
-"""`python -m segmentation match`: which parts of two photographs look alike to a model."""
+"""`python -m segmentation match`: corresponding parts of two images."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
 
-from dino_model import files, images
+from dino_model import images
+from dino_model.files import write_json
 from dino_model.options import ModelOptions
-from dino_model.predictor import AttentionPredictor
-from segmentation import matching, render
-from segmentation.commands.attention import parse_point
-from segmentation.matching import Features, Seen
-from segmentation.render import Picture
+from dino_model.outputs import OutputFolder, OutputOptions
+from segmentation import drawing, matching
+from segmentation.commands.common import check_patches, check_point, model_settings, parse_point
+from segmentation.masks import ImageArray
+from segmentation.matching import Features, ImageFeatures
 
-Pair = tuple[Picture, Picture]
+if TYPE_CHECKING:
+    from dino_model.predictor import AttentionPredictor
+
+Pair = tuple[ImageArray, ImageArray]
 
 
 @dataclass(frozen=True)
-class Match(ModelOptions):
-    """Which parts of two photographs look alike: matches, lines between them, colours in common.
+class Match(ModelOptions, OutputOptions):
+    """Corresponding parts of two images: matches, lines between them, common colors.
 
-    Writes matches.json (pixels y, x in both photographs, cosine, ratio), lines.png (the surest hundred),
-    colors.png (three principal components over both), foreground.png (the same of what the first component
-    sets apart from the edges); with --point also point.png (how like that point each patch of B is) and the
-    point's place in matches.json.
+    Writes matches.json (pixels y, x in both images, cosine, ratio), lines.png (the hundred surest matches),
+    colors.png (three principal components over both), foreground.png (the same within the side of the first
+    component that touches the edges less); with --point also point.png (similarity of each patch of B) and
+    the corresponding point in matches.json.
     """
 
     a: tyro.conf.Positional[Path]
-    """A photograph."""
+    """First image."""
     b: tyro.conf.Positional[Path]
-    """Another."""
-    output: Path
-    """Folder to write to; made if missing."""
+    """Second image."""
     ratio: float = 1.0
-    """Up to 1: distance of a match, as a share of its nearest rival's; less keeps fewer and surer ones."""
+    """Largest distance of a match relative to its nearest rival, above 0 and up to 1; less keeps fewer,
+    surer matches."""
     scales: tuple[float, ...] = matching.SCALES
-    """Sizes of B that are tried; the one with most matches is taken."""
+    """Relative sizes of B that are tried; the one with most matches is taken."""
     point: Annotated[str | None, tyro.conf.arg(metavar="Y,X")] = None
-    """A pixel of A, counted from its top left, to be found in B."""
+    """Pixel of A, counted from its top left, to find in B."""
 
     def run(self) -> None:
-        """Read, encode, match, write, say what was found."""
-        point = None if self.point is None else parse_point(self.point)
-        if not self.scales or not all(0 < scale <= 8 for scale in self.scales):
-            raise ValueError(
-                f"--scales is {self.scales}; expected figures above 0, up to 8, such as 0.7 1 1.4"
-            )
-        pictures = textured(self.a), textured(self.b)
+        """Read, encode, match, write."""
+        point = self._check()
+        self.check_output()
+        pair = read_textured(self.a), read_textured(self.b)
+        if point is not None:
+            check_point(point, pair[0])
         predictor = self.predictor()
-        seen = _look(predictor, pictures[0])
-        a = seen.features
-        patch = None if point is None else matching.patch_of(point, a.shape[:2], pictures[0].shape[:2])
+        options = {"ratio": self.ratio, "scales": self.scales, "point": self.point}
+        output = self.open_output(model_settings(predictor) | options)
+        name = f"{self.a.name} and {self.b.name}"
+        if output.has(name, [self.a, self.b]):
+            print(f"{self.output} is finished already")
+            return
+        encoded = _encode(predictor, pair[0], self.a)
         scaled = {
-            scale: _look(predictor.at(max(1, round(self.size * scale))), pictures[1])
+            scale: _encode(predictor.at(max(1, round(self.size * scale))), pair[1], self.b)
             for scale in sorted(set(self.scales))
         }
-        scale, matches = matching.best_scale(seen, scaled, self.ratio)
-        b = scaled[scale].features
-        about = (a.shape[:2], b.shape[:2]), (pictures[0].shape[:2], pictures[1].shape[:2])
-
-        self.output.mkdir(parents=True, exist_ok=True)
-        (self.output / "point.png").unlink(missing_ok=True)  # of an earlier run
-        in_a, in_b = (one[: matching.SHOWN] for one in matching.in_pixels(matches, *about))
-        colors = render.line_colors(in_a, pictures[0].shape[0])
-        lines = render.match_lines(*pictures, in_a, in_b, colors)
-        render.save_png(self.output / "lines.png", lines)
-        self._write_colors(pictures, a, b)
+        scale, matches = matching.best_scale(encoded, scaled, self.ratio)
+        a, b = encoded.features, scaled[scale].features
+        grids, sizes = (a.shape[:2], b.shape[:2]), (pair[0].shape[:2], pair[1].shape[:2])
+        in_a, in_b = (each[: matching.SHOWN] for each in matching.in_pixels(matches, grids, sizes))
+        colors = drawing.line_colors(in_a, pair[0].shape[0])
+        lines = drawing.match_lines(*pair, in_a, in_b, colors)
+        drawing.save_png(output.path("lines.png"), lines)
+        _write_colors(output, pair, a, b)
         found = {
             "a": str(self.a),
             "b": str(self.b),
             "model": predictor.model.name,
             "ratio": self.ratio,
             "scale": scale,
-            "point": None if patch is None else self._write_point(pictures, a, b, point, patch),
-            "matches": matching.listed(matches, *about),
+            "point": None if point is None else _write_point(output, pair, a, b, point),
+            "matches": matching.matches_as_json(matches, grids, sizes),
         }
-        files.write_text(self.output / "matches.json", json.dumps(found, indent=2) + "\n")
-        told = f"{len(matches)} mutual matches, B at {scale:g} of its size"
-        hint = "" if len(matches) or self.ratio == 1 else "; a larger --ratio keeps less sure ones"
+        file = output.path("matches.json")
+        write_json(file, found)
+        output.add(name, inputs=[self.a, self.b], files=[file])
+        output.finish()
+        hint = "" if len(matches) or self.ratio == 1 else "; a larger --ratio keeps more"
         print(
-            f"{self.output}: {told}{hint}; {predictor.model.name}, {predictor.precision} on "
-            f"{predictor.device} by {predictor.ran_on}"
+            f"{self.output}: {len(matches)} mutual matches, B at {scale:g} of its size{hint}; "
+            f"{predictor.model.name}, {predictor.precision} on {predictor.device}"
         )
 
-    def _write_colors(self, pictures: Pair, a: Features, b: Features) -> None:
-        parts: tuple[tuple[matching.Part, str], ...] = (
-            ("all", "colors.png"),
-            ("foreground", "foreground.png"),
-        )
-        for part, name in parts:
-            maps = (
-                render.color_map(colors, picture.shape[:2])
-                for colors, picture in zip(matching.joint_colors(a, b, part), pictures, strict=True)
+    def _check(self) -> tuple[int, int] | None:
+        """Check the options that need no model; returns the point."""
+        if not self.scales or not all(0 < scale <= 8 for scale in self.scales):
+            raise ValueError(
+                f"--scales is {self.scales}; expected values above 0, up to 8, such as 0.7 1 1.4"
             )
-            render.save_png(self.output / name, render.side_by_side(*maps))
-
-    def _write_point(
-        self, pictures: Pair, a: Features, b: Features, point: Any, patch: tuple[int, int]
-    ) -> dict[str, Any]:
-        a, b = matching.prepared(a, b)
-        cell, cosine = matching.transfer(a, b, patch)
-        y, x = matching.centres(np.array(cell), b.shape[:2], pictures[1].shape[:2])
-        there = (round(float(y)), round(float(x)))
-        heat = render.overlay_heat(pictures[1], matching.similarities(a, b, patch))
-        marked = (render.draw_point(pictures[0], *point), render.draw_point(heat, *there))
-        render.save_png(self.output / "point.png", render.side_by_side(*marked))
-        return {"a": point, "b": there, "cosine": round(cosine, 4)}
+        if not 0 < self.ratio <= 1:
+            raise ValueError(f"--ratio is {self.ratio}; expected above 0 and up to 1, such as 0.7")
+        return None if self.point is None else parse_point(self.point)
 
 
-def _look(predictor: AttentionPredictor, picture: Picture) -> Seen:
-    predictor.set_image(picture)
-    return matching.look(predictor, picture)
+def _write_colors(output: OutputFolder, pair: Pair, a: Features, b: Features) -> None:
+    parts: tuple[tuple[matching.Part, str], ...] = (("all", "colors.png"), ("foreground", "foreground.png"))
+    for part, name in parts:
+        maps = (
+            drawing.color_map(colors, image.shape[:2])
+            for colors, image in zip(matching.joint_colors(a, b, part), pair, strict=True)
+        )
+        drawing.save_png(output.path(name), drawing.side_by_side(*maps))
 
 
-def textured(path: Path) -> Picture:
-    """The photograph at `path`.
+def _write_point(
+    output: OutputFolder, pair: Pair, a: Features, b: Features, point: tuple[int, int]
+) -> dict[str, Any]:
+    patch = matching.patch_of(point, a.shape[:2], pair[0].shape[:2])
+    a, b = matching.prepared(a, b)
+    cell, cosine = matching.transfer(a, b, patch)
+    y, x = matching.centers(np.array(cell), b.shape[:2], pair[1].shape[:2])
+    target = (round(float(y)), round(float(x)))
+    heat = drawing.overlay_heat(pair[1], matching.similarities(a, b, patch))
+    marked = (drawing.draw_point(pair[0], *point), drawing.draw_point(heat, *target))
+    drawing.save_png(output.path("point.png"), drawing.side_by_side(*marked))
+    return {"a": point, "b": target, "cosine": round(cosine, 4)}
+
+
+def _encode(predictor: "AttentionPredictor", image: ImageArray, path: Path) -> ImageFeatures:
+    try:
+        check_patches(image, predictor)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    predictor.set_image(image)
+    return matching.image_features(predictor, image)
+
+
+def read_textured(path: Path) -> ImageArray:
+    """Read an image that has something to match.
 
     Raises:
-        ImageError: not readable.
-        ValueError: every pixel has the same colour, so that no part of it looks like anything.
+        ImageError: It cannot be read.
+        ValueError: All pixels have the same color.
     """
-    picture = images.read(path)
-    if matching.is_flat(picture):
+    image = images.read(path, name=str(path))
+    if matching.is_flat(image):
         raise ValueError(
-            f"{path.name} has no texture, every pixel has the same colour: there is nothing to match"
+            f"{path} has no texture, every pixel has the same color; pass an image with something to match"
         )
-    return picture
+    return image

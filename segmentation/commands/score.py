@@ -1,8 +1,5 @@
-"""`python -m segmentation score`: J and F of anybody's masks, in place of the official DAVIS evaluator."""
+"""`python -m segmentation score`: J and F of predicted masks, in place of the official DAVIS evaluator."""
 
-import csv
-import io
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +8,11 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from dino_model.files import make_room, write_json, write_text
+from dino_model.files import make_room, write_json
 from dino_model.progress import progress
-from segmentation.davis import DavisError, open_davis, sequence_list
-from segmentation.scoring import (
+from segmentation.commands.common import write_csv
+from segmentation.datasets import DavisError, open_davis, sequence_list
+from segmentation.davis_eval import (
     Evaluation,
     Faults,
     MaskPairs,
@@ -44,13 +42,13 @@ class Score:
     """Instead of --ground-truth: DAVIS, the folder that holds ImageSets and Annotations; the sequences are
     those of --split."""
     year: Literal[2016, 2017] = 2017
-    """Layout of --root: 2017 has labelled objects, 2016 binary masks."""
+    """Layout of --root: 2017 has labeled objects, 2016 binary masks."""
     split: str = "val"
     """List of sequences in the ImageSets of --root."""
     resolution: str = "480p"
     """Folder of masks within the Annotations of --root."""
     listed: Annotated[Path | None, tyro.conf.arg(name="list")] = None
-    """Text file of sequences to score, one a line."""
+    """Text file of sequences to score, one per line."""
     sequences: tuple[str, ...] = ()
     """Score only these sequences; all by default."""
     allow_missing: bool = False
@@ -58,13 +56,13 @@ class Score:
     protocol: Task = "semi-supervised"
     """Objects are given by the first mask, or proposals are matched to them."""
     binary: bool = False
-    """Every value but 0 is object 1, as in DAVIS-2016."""
+    """Every value other than 0 is object 1, as in DAVIS-2016."""
     allow_gaps: bool = False
-    """Let the frame numbers of the ground truth jump."""
+    """Accept gaps in the frame numbers of the ground truth."""
     csv: Path | None = None
     """File for the table: dataset, sequences and objects."""
     json: Path | None = None
-    """File for the figures: `dataset`, `per_sequence`, `per_object` with the scores of every frame."""
+    """File for the scores: `dataset`, `per_sequence`, `per_object` with the scores of every frame."""
 
     def run(self) -> None:
         """Score, print, write."""
@@ -90,7 +88,7 @@ class Score:
             raise DavisError(f"{len(broken)} sequences are not in the figures: {', '.join(broken)[:300]}")
 
     def _ground_truth(self) -> tuple[Path, tuple[str, ...], bool]:
-        """Folder of the true masks, the sequences to score (none: all), whether masks are binary."""
+        """Return the folder of true masks, the sequences to score (none: all), whether masks are binary."""
         if (self.ground_truth is None) == (self.root is None):
             raise DavisError("pass either --ground-truth FOLDER or --root DAVIS")
         named = self.sequences if self.listed is None else (*self.sequences, *sequence_list(self.listed))
@@ -101,10 +99,6 @@ class Score:
             self.root, year=self.year, split=self.split, resolution=self.resolution, sequences=named
         )
         return dataset.masks, dataset.sequences, self.binary or dataset.binary
-
-
-FRAMES_FOR_PROCESSES = 400
-"""From so many frames on, starting processes takes less time than they save."""
 
 
 def evaluate(
@@ -125,10 +119,8 @@ def evaluate(
     Raises:
         ValueError: no sequence can be scored.
     """
-    frames = sum(len(one.files) for one in pairs)
-    processes = os.cpu_count() or 1 if frames >= FRAMES_FOR_PROCESSES else 1
     objects, left_out = [], {name: str(fault) for name, fault in faults.items()}
-    scored = score_sequences(pairs, task, binary=binary, processes=processes)
+    scored = score_sequences(pairs, task, binary=binary)
     for one, found in zip(pairs, progress(scored, "score", len(pairs)), strict=True):
         if isinstance(found, ValueError):
             left_out[one.sequence] = str(found)
@@ -140,7 +132,7 @@ def evaluate(
 
 
 def table(evaluation: Evaluation) -> str:
-    """Protocol and figures in percent: the data set, then every sequence and object."""
+    """Format protocol and scores in percent: the data set, then every sequence and object."""
     rows = evaluation.rows()
     width = max(len("protocol"), *(len(row["name"]) for row in rows))
     lines = [described("protocol", evaluation.protocol)]
@@ -159,18 +151,14 @@ def table(evaluation: Evaluation) -> str:
 
 
 def described(title: str, settings: Mapping[str, Any]) -> str:
-    """Settings as lines of text."""
+    """Format settings as lines of text."""
     text = "; ".join(f"{key} {value}" for key, value in settings.items())
     return textwrap.fill(text, 110, initial_indent=f"{title}: ", subsequent_indent=" " * (len(title) + 2))
 
 
 def write(evaluation: Evaluation, table_file: Path | None, json_file: Path | None) -> None:
-    """The table as CSV and all figures as JSON, where a file is named."""
+    """Write the table as CSV and all scores as JSON, where a file is named."""
     if table_file is not None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, ("level", "name", *COLUMNS), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(evaluation.rows())
-        write_text(table_file, text.getvalue())
+        write_csv(table_file, ("level", "name", *COLUMNS), evaluation.rows())
     if json_file is not None:
         write_json(json_file, evaluation.as_json())

@@ -46,9 +46,7 @@ NONSENSE: tuple[Any, ...] = (
 def address() -> Iterator[str]:
     """A whole page with small limits, guarded, with MCP."""
     limits = Limits(max_upload_mb=1, max_megapixels=1, max_patches=1200)
-    page = Serve(
-        model=MODEL, size=64, precision="fp32", device="cpu", engine="torch", mcp=True, limits=limits
-    )
+    page = Serve(model=MODEL, size=64, precision="fp32", device="cpu", mcp=True, limits=limits)
     port = free_port("127.0.0.1", 0)
     demo = page.launched(port, "", {"hosts": LOCAL_NAMES, "limits": limits})
     yield f"http://127.0.0.1:{port}"

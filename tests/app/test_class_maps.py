@@ -14,7 +14,8 @@ from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
 from dino_model.class_map import files as class_map_files
-from dino_model.class_map.layout import feature_of, place, weights_fingerprint
+from dino_model.class_map.layout import feature_of, place
+from dino_model.feature_cache import weights_fingerprint
 from dino_model.weights import load_model
 
 NAME = "caltech101"

@@ -27,10 +27,9 @@ from app.lab import Clips
 from app.limits import Limits
 from app.photos import Pictures
 from dino_model.predictor import AttentionPredictor
-from segmentation.davis import open_davis, read_first_mask, read_labels
-from segmentation.frames import VideoFile
+from segmentation.datasets import open_davis, read_first_mask, read_labels
 from segmentation.propagation import propagate_frames
-from segmentation.video import VideoWriter
+from segmentation.video import VideoFile, VideoWriter
 
 MODEL = "random:vit_tiny/16"
 SMALL = Limits(max_frames=6)

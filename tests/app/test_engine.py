@@ -59,17 +59,12 @@ def test_resolutions_share_what_runs_the_model_until_it_is_forgotten():
     weights = lab.models.load(MODEL)
     one, other = (lab.engine.predictor(weights, size) for size in (64, 96))
     assert (one.size, other.size) == (64, 96)
-    assert one._encoder is other._encoder
     lab.models.on_forgotten(weights)
-    assert lab.engine.predictor(weights, 64)._encoder is not one._encoder
+    assert lab.engine.predictor(weights, 64)._vit is not one._vit
 
 
-def test_encode_reports_that_a_model_is_compiled(lab, send, monkeypatch):
-    monkeypatch.setattr(AttentionPredictor, "compiles", lambda *_: True)
-    photo, heard = send(lab, _noise(77)), []
-    encoding = lab.engine.encode(photo, MODEL, 64, lambda share, desc=None: heard.append(desc))
-    assert "Compiling the model for this image size" in heard
-    assert ["Precision", "fp32 on cpu by torch"] in facts(encoding)
+def test_facts_name_precision_and_device(encode):
+    assert ["Precision", "fp32 on cpu"] in facts(encode("kitten"))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from app.__main__ import address, free_port, main
 from benchmarks.serving import Served, serving
-from dino_model.threads import PATIENT
+from dino_model.threads import PASSIVE_OMP
 
 PASSWORD = "correct-horse"
 AUTH = ("ada", PASSWORD)
@@ -20,7 +20,7 @@ AUTH = ("ada", PASSWORD)
 
 def _small_page(folder: Path, *options: str) -> AbstractContextManager[Served]:
     """A page of a small untrained model, with `folder` as the system's temporary folder."""
-    model = "--model random:vit_tiny/16 --size 64 --precision fp32 --device cpu --engine torch --port 0"
+    model = "--model random:vit_tiny/16 --size 64 --precision fp32 --device cpu --port 0"
     return serving(*model.split(), *options, env={"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)})
 
 
@@ -28,7 +28,7 @@ def _small_page(folder: Path, *options: str) -> AbstractContextManager[Served]:
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `main` writes into the environment does not outlive a test."""
     for name in (
-        *PATIENT,
+        *PASSIVE_OMP,
         "OPENBLAS_NUM_THREADS",
         "GRADIO_SHARE",
         "HF_HUB_OFFLINE",

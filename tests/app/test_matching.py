@@ -43,10 +43,10 @@ def pair(
 def library(pictures: tuple[np.ndarray, np.ndarray]) -> tuple[float, matching.Matches, tuple[Any, Any]]:
     """Scale, matches, and what they were found in."""
 
-    def look(picture: np.ndarray, scale: float = 1.0) -> matching.Seen:
+    def look(picture: np.ndarray, scale: float = 1.0) -> matching.ImageFeatures:
         predictor = AttentionPredictor(MODEL, size=round(SIZE * scale), precision="fp32", device="cpu")
         predictor.set_image(picture)
-        return matching.look(predictor, picture)
+        return matching.patch_features(predictor, picture)
 
     a, scaled = look(pictures[0]), {scale: look(pictures[1], scale) for scale in matching.SCALES}
     scale, matches = matching.best_scale(a, scaled)
@@ -79,7 +79,7 @@ def test_matches_are_the_librarys_at_its_scale(pair, answer, library):
     assert len(answer["matches"]) == len(matches) >= 5
     sizes = pair[0].picture_size, pair[1].picture_size
     grids = a.features.shape[:2], b.features.shape[:2]
-    assert answer["matches"] == matching.listed(matches, grids, sizes)
+    assert answer["matches"] == matching.matches_as_json(matches, grids, sizes)
 
 
 def test_cosines_of_the_page_are_the_librarys(client, pair, answer, library):
@@ -102,7 +102,7 @@ def test_exported_pins_and_matches_are_those_shown(export, pair, answer, library
     _, _, (a, b) = library
     cell, cosine = matching.transfer(*matching.prepared(a.features, b.features), (3, 4))
     (pin,) = told["pins"]
-    expected = matching.centres(np.array(cell), b.features.shape[:2], pair[1].picture_size)
+    expected = matching.centers(np.array(cell), b.features.shape[:2], pair[1].picture_size)
     np.testing.assert_allclose(pin["b"], expected, atol=0.06)
     assert pin["cosine"] == pytest.approx(cosine, abs=1e-3)
 

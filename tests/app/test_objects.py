@@ -48,7 +48,7 @@ def test_discovered_objects_are_the_librarys(encoding, queries_keys):
     expected = {
         "lost": [discovery.lost(features)],
         "tokencut": [discovery.tokencut(features)],
-        "several": discovery.several(features, 4),
+        "maskcut": discovery.maskcut(features, 4),
     }
     for method, ones in expected.items():
         found = objects.find(encoding, queries_keys, Recipe(method, count=4))
@@ -187,7 +187,7 @@ def test_objects_are_behind_the_token(client):
 
 
 def test_answer_says_what_it_answers(client, token):
-    asked = {"method": "several", "head": "2", "mass": 0.4, "count": 2, "refined": False}
+    asked = {"method": "maskcut", "head": "2", "mass": 0.4, "count": 2, "refined": False}
     assert asked.items() <= client.get(f"/api/encodings/{token}/objects", params=asked).json().items()
 
 
@@ -226,7 +226,7 @@ def test_impossible_figures_get_one_sentence(client, token, wrong, status):
 
 
 def test_figure_shows_the_drawn_mask_and_scores_both_by_it(encoding, queries_keys, pixels, monkeypatch):
-    words, caption = [], figure.render.caption
+    words, caption = [], figure.drawing.caption
     monkeypatch.setattr(
         figure.render,
         "caption",

@@ -10,7 +10,7 @@ from PIL import Image
 from app import downloads, sheets
 from app.downloads import Scene
 from app.view import View, maps_of
-from segmentation import render
+from segmentation import drawing
 
 VIEW = View(11, layer="heat", show="mean")
 
@@ -51,6 +51,6 @@ def test_principal_components_have_no_mask(scene):
 
 def test_sheet_writes_the_names_of_its_images(scene, monkeypatch):
     titles: list[str] = []
-    monkeypatch.setattr(render, "caption", lambda picture, title, **_: titles.append(title) or picture)
+    monkeypatch.setattr(drawing, "caption", lambda picture, title, **_: titles.append(title) or picture)
     sheets.sheet_png([scene(name="one"), scene(name="two")])
     assert titles == ["one", "two"]

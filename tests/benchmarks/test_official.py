@@ -51,7 +51,7 @@ def test_a_command_that_fails_leaves_the_other_figures_and_an_exit_code(tmp_path
     )
     write_pictures(tmp_path / "imagenet" / "train", {"a": 1, "b": 1})
     out.mkdir()
-    (out / "dino_vits16-k-NN.json").write_text('{"results": [{"figures": {"top1": 74.5}}]}')
+    (out / "dino_vits16-k-NN.json").write_text('{"results": [{"metrics": {"top1": 74.5}}]}')
     words = ["--imagenet", str(tmp_path / "imagenet"), "--models", "dino_vits16", "--output", str(out)]
     with pytest.raises(SystemExit, match="error: 1 figures were not measured, see above"):
         tyro.cli(Official, args=words).run()

@@ -5,9 +5,9 @@ import pytest
 from benchmarks import plan
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
-from training.crops import CropConfig
-from training.methods.dino import DINOConfig
-from training.recipes import OptimizerConfig, Recipe
+from training.crop_config import CropConfig
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
 
 
 def small(depth):

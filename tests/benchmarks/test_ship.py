@@ -9,7 +9,7 @@ from benchmarks import ship
 from training.commands.thin_log import Record, read_log
 
 FIGURES = {
-    "knn": {"results": [{"figures": {"top1": 61.04, "per_class_top1": 45.06}}]},
+    "knn": {"results": [{"metrics": {"top1": 61.04, "per_class_top1": 45.06}}]},
     "voc": {"jaccard": 30.55, "lift": 2.449},
     "davis": {"dataset": {"J&F_mean": 0.8123, "J_mean": 0.8555, "F_mean": 0.7691}},
 }

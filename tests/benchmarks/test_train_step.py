@@ -8,10 +8,10 @@ import torch
 from benchmarks import train_step
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
-from training.crops import CropConfig
-from training.methods.dino import DINOConfig
+from training.crop_config import CropConfig
+from training.methods.dino_config import DINOConfig
 from training.optim import decay_groups
-from training.recipes import OptimizerConfig, Recipe
+from training.recipe import OptimizerConfig, Recipe
 
 
 @pytest.fixture(autouse=True)

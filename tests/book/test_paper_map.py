@@ -8,7 +8,7 @@ from book import commands, paper_map
 from book.__main__ import main
 from book.paper_map import ROOT, Item, MapError
 from dino_model.weights import OFFICIAL
-from training.studies import STUDIES
+from training.studies.grids import STUDIES
 
 CHART = paper_map.read()
 FIGURES = [

@@ -61,7 +61,7 @@ def server(browser: Any) -> Iterator[SimpleNamespace]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    options = f"--model {MODEL} --size {SIZE} --port {port} --precision fp32 --device cpu --engine torch"
+    options = f"--model {MODEL} --size {SIZE} --port {port} --precision fp32 --device cpu"
     with serving(*options.split(), env={"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}) as page:
         yield SimpleNamespace(address=page.address + "/", log=page.log)
         assert page.process.poll() is None, f"the server died:\n{page.log.read_text()}"

@@ -18,7 +18,7 @@ def main() -> None:
     """Print what was seen as one line of JSON."""
     with socket.socket() as any_socket:
         ioctl(any_socket, SET_FLAGS, struct.pack("16sh", b"lo", UP_AND_RUNNING))
-    with serving("--port", "7860", "--precision", "fp32", "--device", "cpu", "--engine", "torch") as page:
+    with serving("--port", "7860", "--precision", "fp32", "--device", "cpu") as page:
         print(json.dumps(walk(page.address + "/")))
 
 

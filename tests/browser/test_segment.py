@@ -143,7 +143,7 @@ def test_objects_are_the_librarys(tab, lab, predictor, method):
     found = {
         "LOST": lambda: [discovery.lost(features)],
         "TokenCut": lambda: [discovery.tokencut(features)],
-        "Several": lambda: discovery.several(features, 3),
+        "Several": lambda: discovery.maskcut(features, 3),
     }[method]()
     expected = np.zeros(predictor.grid, np.uint8)
     for number, one in enumerate(found, 1):

@@ -15,9 +15,8 @@ from pycocotools.coco import COCO
 
 from app import example_clips
 from dino_model.predictor import AttentionPredictor
-from segmentation.frames import VideoFile
 from segmentation.propagation import propagate_frames
-from segmentation.video import VideoWriter
+from segmentation.video import VideoFile, VideoWriter
 
 VIEW = "lab('film')"
 READY = "#film .lab-view[data-token]"

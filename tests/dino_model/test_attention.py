@@ -6,7 +6,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from dino_model import position
-from dino_model.attention import attention_rows
+from dino_model.attention import attention_rows, readable
 
 
 def tiny_vit(seed: int = 0, **settings) -> VisionTransformer:
@@ -47,6 +47,16 @@ VARIANTS = {
     "norm before the blocks": {"pre_norm": True},
     "average pooling": {"class_token": False, "global_pool": "avg"},
 }
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_run_gives_the_tokens_of_timms_blocks(variant: str, dtype: torch.dtype):
+    vit, images = tiny_vit(**VARIANTS[variant]), picture(32, 48, batch=2)
+    access = readable(vit)
+    with torch.no_grad(), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        tokens = access.embed(images)
+        assert torch.equal(access.run(tokens, (4, 6), 0, 3), vit.blocks(tokens))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -127,7 +137,7 @@ def test_position_mode_of_a_model_with_registers_is_respected(mode: str):
     [
         ({"block": 3}, "no block 3: the model has 3, so choose -3 to 2"),
         ({"block": -4}, "no block -4"),
-        ({"queries": [17]}, "no query token 17: the picture has 17 tokens, 0 to 16"),
+        ({"queries": [17]}, "no query token 17: the image has 17 tokens, 0 to 16"),
         ({"queries": [-1]}, "no query token -1"),
         ({"images": torch.zeros(3, 32, 32)}, r"\[3, 32, 32\], expected \[batch, 3, height, width\]"),
         ({"images": torch.zeros(1, 4, 32, 32)}, r"\[1, 4, 32, 32\], expected \[batch, 3,"),

@@ -1,4 +1,5 @@
 import pytest
+import timm
 import torch
 from torchvision.models import resnet50
 
@@ -92,12 +93,12 @@ def test_a_feature_of_some_patches_does_not_know_the_others():
     torch.testing.assert_close(features_of_patches(vit, images[1:], kept[1:])[0], one)
 
 
-def test_positions_can_start_as_waves():
+def test_position_start_sincos_initializes_the_embedding():
     waves, normal = (
         create_backbone(BackboneConfig("vit_tiny", 8, 32, width=24, depth=1, heads=3, position_start=start))
         for start in ("sincos", "normal")
     )
-    expected = 0.7 * position.waves(4, 4, 24)
+    expected = 0.7 * position.sincos_embedding(4, 4, 24)
     torch.testing.assert_close(waves.pos_embed[0, 1:], expected)
     assert waves.pos_embed[0, 0].abs().max() < 0.2  # [CLS] keeps its own
     assert normal.pos_embed.abs().max() < 0.2
@@ -123,3 +124,25 @@ def test_traits_are_what_weights_depend_on():
     expected = {"patch_size": 8, "width": 12, "depth": 1, "heads": 2, "position_mode": "official"}
     assert traits(vit) == expected
     assert traits(create_backbone(BackboneConfig("resnet50"))) == {"architecture": "ResNet"}
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("vit_large_patch16_224", BackboneConfig("vit_large", 16)),
+        ("vit_large_patch14_dinov2", BackboneConfig("vit_large", 14, layer_scale=1e-5)),
+        ("vit_giant_patch14_dinov2", BackboneConfig("vit_giant", 14)),
+    ],
+)
+def test_large_backbones_have_the_parameters_of_timm(name, config):
+    with torch.device("meta"):
+        expected = timm.create_model(name, num_classes=0, img_size=224, class_token=True)
+        found = create_backbone(config)
+    shapes = [{key: value.shape for key, value in m.state_dict().items()} for m in (expected, found)]
+    assert shapes[0] == shapes[1]
+
+
+def test_swiglu_and_layer_scale_are_options_of_any_vit():
+    vit = create_backbone(BackboneConfig("vit_tiny", 8, 32, depth=1, layer_scale=0.1, mlp="swiglu"))
+    assert vit(torch.randn(1, 3, 32, 32)).shape == (1, 192)
+    assert vit.blocks[0].ls1.gamma.unique().item() == pytest.approx(0.1)

@@ -1,5 +1,7 @@
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ from dino_model import catalogue, commands, weights
 from dino_model.attention import attention_rows
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.checkpoints import write_safetensors
+from dino_model.errors import EXPECTED
 from dino_model.export import FeatureAndAttention
 from dino_model.weights import OFFICIAL, load_model
 
+ROOT = Path(__file__).parents[2]
 SMALL = BackboneConfig("vit_small", patch_size=8, image_size=32, width=24, depth=2, heads=3)
 
 
@@ -33,13 +37,41 @@ def model_file(tmp_path: Path) -> Path:
 
 
 def sentence(arguments: list[Any]) -> str:
-    """What a failing command tells: one sentence, as exit text (exit code 1)."""
-    with pytest.raises(SystemExit) as end:
+    """The one-sentence message of a failing command."""
+    with pytest.raises(EXPECTED) as error:
         commands.main([str(argument) for argument in arguments])
-    assert isinstance(end.value.code, str)
-    assert end.value.code.startswith("error: ")
-    assert "\n" not in end.value.code
-    return end.value.code
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["list", "--help"], 0),
+        (["show", "--help"], 0),
+        (["export", "--help"], 0),
+        (["class-map", "--help"], 0),
+        (["class-map", "--perplexity", "five"], 2),
+        (["export", "embedded", "--format", "onnx", "--dtype", "fp16"], 1),
+    ],
+)
+def test_help_and_argument_errors_load_no_torch(arguments: list[str], code: int):
+    script = (
+        "import sys, time\n"
+        "from dino_model.commands import main\n"
+        "from dino_model.outputs import run_command\n"
+        "try: code = run_command(lambda: main(sys.argv[1:]))\n"
+        "except SystemExit as end: code = end.code\n"
+        "heavy = {'torch', 'timm', 'cv2', 'matplotlib', 'PIL'} & set(sys.modules)\n"
+        "print(code or 0, sorted(heavy), time.process_time(), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    *_, last = done.stderr.strip().splitlines()
+    assert last.startswith(f"{code} []")
+    assert float(last.split()[-1]) < 2  # seconds of processor time, on a busy machine
 
 
 def test_list_shows_every_model_with_its_published_scores(tmp_path: Path, capsys: pytest.CaptureFixture):
@@ -131,7 +163,7 @@ def test_an_export_without_output_is_called_after_the_model(
     names = ["model.safetensors", "random_vit_tiny_16.safetensors"]
     assert sorted(path.name for path in folder.iterdir()) == names
     assert f"wrote {names[0]}" in capsys.readouterr().out
-    assert "is there already" in sentence(["export", model_file])
+    assert "exists already" in sentence(["export", model_file])
 
 
 def test_what_goes_into_onnx_answers_as_the_model_does():

@@ -67,3 +67,19 @@ def test_autocast_computes_products_in_the_asked_precision():
         assert (numbers @ numbers).dtype == torch.bfloat16
     with autocast("fp32", CPU):
         assert (numbers @ numbers).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision"), [((6, 1), "fp32"), ((7, 0), "fp16"), ((7, 5), "fp16"), ((9, 0), "bf16")]
+)
+def test_auto_precision_on_cuda_follows_the_tensor_cores(capability, precision, monkeypatch):
+    """P40, V100, T4, H100."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert choose_precision("auto", torch.device("cuda")) == precision
+
+
+@pytest.mark.parametrize(("macos_14", "precision"), [(True, "bf16"), (False, "fp16")])
+def test_auto_precision_on_mps_follows_the_system(macos_14, precision, monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda *_: macos_14)
+    assert choose_precision("auto", torch.device("mps")) == precision

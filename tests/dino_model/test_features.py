@@ -12,10 +12,10 @@ from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
-from dino_model import feature_cache
+from dino_model import features as features_module
 from dino_model.backbones import BackboneConfig, create_backbone
-from dino_model.feature_cache import FeatureCache, model_fingerprint
-from dino_model.features import Extractor, Kind, gem, last_blocks, patch_tokens
+from dino_model.feature_cache import FeatureCache, FeatureWriter, model_fingerprint
+from dino_model.features import FeatureExtractor, FeatureType, gem, last_blocks, patch_tokens
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, ImageError, Images, open_images
 from dino_model.views import View
 from dino_model.weights import LoadedModel
@@ -29,7 +29,7 @@ def cls_features(
 ) -> Tensor:
     """[CLS] of pictures, as most evaluations take it."""
     model = LoadedModel("test", backbone, mean, std, "test", None)
-    return Extractor(model, View(size, mean, std, resize_to), **how).of(images).features
+    return FeatureExtractor(model, View(size, mean, std, resize_to), **how).extract(images).features
 
 
 @pytest.fixture
@@ -130,9 +130,9 @@ def test_resnet_gives_its_pooled_feature(pictures: Images):
     assert cls_features(resnet, pictures.subset([0, 1]), **VIEW, **CPU).shape == (2, 2048)
 
 
-def extractor(vit: nn.Module, kind: Kind, view: View | None = None, **how) -> Extractor:
+def extractor(vit: nn.Module, kind: FeatureType, view: View | None = None, **how) -> FeatureExtractor:
     model = LoadedModel("test", vit, IMAGENET_MEAN, IMAGENET_STD, "test", None)
-    return Extractor(model, view or View(**VIEW), kind, **CPU | how)
+    return FeatureExtractor(model, view or View(**VIEW), kind, **CPU | how)
 
 
 @torch.no_grad()
@@ -141,30 +141,32 @@ def test_every_kind_is_what_the_batch_functions_say(pictures: Images, vit: nn.Mo
     images = view.normalise(torch.stack([view.crop(pictures.read(i)) for i in range(len(pictures))]))
     grid, cls = patch_tokens(vit, images), last_blocks(vit, images, 2)
     expected = {
-        Kind(0, "grid"): grid,
-        Kind(2): cls,
-        Kind(0, "average"): grid.flatten(1, 2).mean(1),
-        Kind(1, "gem"): torch.cat([cls[:, 24:], gem(grid.flatten(1, 2))], dim=1),
-        Kind(2, "average"): torch.cat([cls, grid.flatten(1, 2).mean(1)], dim=1),
+        FeatureType(0, "grid"): grid,
+        FeatureType(2): cls,
+        FeatureType(0, "average"): grid.flatten(1, 2).mean(1),
+        FeatureType(1, "gem"): torch.cat([cls[:, 24:], gem(grid.flatten(1, 2))], dim=1),
+        FeatureType(2, "average"): torch.cat([cls, grid.flatten(1, 2).mean(1)], dim=1),
     }
     for kind, features in expected.items():
-        found = extractor(vit, kind, batch_size=4).of(pictures).features
+        found = extractor(vit, kind, batch_size=4).extract(pictures).features
         torch.testing.assert_close(found, features, rtol=0, atol=1e-5, msg=str(kind))
 
 
 def test_a_kind_that_the_model_has_not_is_one_sentence(pictures: Images):
-    with pytest.raises(ValueError, match="ResNet has one feature for a picture, no patches after"):
-        extractor(create_backbone(BackboneConfig("resnet50")), Kind(0, "grid")).of(pictures.subset([0]))
+    with pytest.raises(ValueError, match="ResNet has one feature per image, no patches after"):
+        extractor(create_backbone(BackboneConfig("resnet50")), FeatureType(0, "grid")).extract(
+            pictures.subset([0])
+        )
     for wrong in ((0, "none"), (-1, "gem"), (1, "grid")):
         with pytest.raises(ValueError, match="blocks"):
-            Kind(*wrong)
+            FeatureType(*wrong)
 
 
 @torch.no_grad()
 def test_pictures_of_all_shapes_go_through_views_that_keep_them(pictures: Images, vit: nn.Module):
     for framing in ("short-side", "long-side", "squash"):
         view = View(**VIEW, framing=framing)
-        found = extractor(vit, Kind(), view, batch_size=3).of(pictures).features
+        found = extractor(vit, FeatureType(), view, batch_size=3).extract(pictures).features
         for index in range(len(pictures)):
             crop = view.crop(pictures.read(index))
             torch.testing.assert_close(found[index], vit(view.normalise(crop[None]))[0], rtol=0, atol=1e-5)
@@ -190,7 +192,7 @@ def test_a_box_is_cut_out_first_and_must_lie_inside(pictures: Images, vit: nn.Mo
     assert torch.equal(cut, view.crop(picture[4:24, 3:23]))
     boxes = [None] * 10 + [(0, 0, 999, 9)]
     with pytest.raises(ValueError, match=r"10\.png: the box \(0, 0, 999, 9\) does not lie in a picture"):
-        extractor(vit, Kind()).of(pictures, boxes=boxes)
+        extractor(vit, FeatureType()).extract(pictures, boxes=boxes)
 
 
 @torch.no_grad()
@@ -199,33 +201,32 @@ def test_several_scales_are_averaged_and_what_fills_no_patch_is_cut(pictures: Im
     image = view.normalise(view.crop(pictures.read(0))[None])
     half = nn.functional.interpolate(image, scale_factor=0.5, mode="bilinear")
     expected = (vit(image[..., :32, :32]) + vit(half[..., :16, :16])) / 2
-    found = extractor(vit, Kind(), view).of(pictures.subset([0])).features
+    found = extractor(vit, FeatureType(), view).extract(pictures.subset([0])).features
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 def test_a_broken_picture_is_left_out_and_named(pictures: Images, vit: nn.Module, tmp_path: Path):
-    sound = extractor(vit, Kind()).of(pictures).features
+    sound = extractor(vit, FeatureType()).extract(pictures).features
     (pictures.root / "07.png").write_bytes(b"no more")
-    keeping = extractor(vit, Kind(), batch_size=2, cache=FeatureCache(tmp_path / "cache"))
+    keeping = extractor(vit, FeatureType(), batch_size=2, cache=FeatureCache(tmp_path / "cache"))
     for _ in ("computed", "kept"):
-        found = keeping.of(pictures)
+        found = keeping.extract(pictures)
         rest = [i for i in range(11) if i != 7]
         torch.testing.assert_close(found.features, sound[rest], rtol=0, atol=1e-5)
         assert found.images.names == pictures.subset(rest).names
         assert str(found).startswith("left out (1): 07.png is not a picture")
     with pytest.raises(ImageError, match=r"1 pictures in a row cannot be read, such as 07\.png"):
-        keeping.of(pictures.subset([7]))
+        keeping.extract(pictures.subset([7]))
 
 
 def test_a_kept_nan_of_a_sound_picture_is_refused(pictures: Images, vit: nn.Module, tmp_path: Path):
     cache = FeatureCache(tmp_path / "cache")
-    keeping = extractor(vit, Kind(), cache=cache)
-    damaged = keeping.of(pictures).features.clone()
+    keeping = extractor(vit, FeatureType(), cache=cache)
+    damaged = keeping.extract(pictures).features.clone()
     damaged[3] = torch.nan
-    (file,) = cache.folder.iterdir()
-    cache.write(file, keeping.key(pictures), damaged)
+    np.save(cache.path(keeping.key(pictures)), damaged.numpy())
     with pytest.raises(ValueError, match=r"feature kept of 03\.png is NaN, though the picture can be read"):
-        keeping.of(pictures)
+        keeping.extract(pictures)
 
 
 def test_features_that_are_not_finite_are_refused(pictures: Images, vit: nn.Module, tmp_path: Path):
@@ -234,8 +235,8 @@ def test_features_that_are_not_finite_are_refused(pictures: Images, vit: nn.Modu
             return torch.full((len(images), 3), torch.nan)
 
     with pytest.raises(ValueError, match=r"test gives NaN or infinity .* needs --precision fp32"):
-        extractor(Broken(), Kind(), cache=FeatureCache(tmp_path / "cache")).of(pictures)
-    assert not (tmp_path / "cache").exists()
+        extractor(Broken(), FeatureType(), cache=FeatureCache(tmp_path / "cache")).extract(pictures)
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_no_pictures_are_one_sentence(pictures: Images, vit: nn.Module):
@@ -317,37 +318,63 @@ def test_features_are_computed_once_and_again_when_anything_changes(pictures: Im
 
 
 def test_whatever_could_change_a_feature_is_in_its_key(pictures: Images, vit: nn.Module):
-    kinds = (Kind(), Kind(2), Kind(1, "average"), Kind(1, "gem"), Kind(0, "gem"), Kind(0, "grid"))
+    kinds = (
+        FeatureType(),
+        FeatureType(2),
+        FeatureType(1, "average"),
+        FeatureType(1, "gem"),
+        FeatureType(0, "gem"),
+        FeatureType(0, "grid"),
+    )
     views = (
         *(View(**VIEW, framing=framing) for framing in ("short-side", "long-side", "squash")),
         *(View(**VIEW, **how) for how in ({"resize_to": 40}, {"scales": (1.0, 0.5)}, {"cut": 8})),
         *(View(32, *three) for three in ((IMAGENET_STD, IMAGENET_STD), (IMAGENET_MEAN, IMAGENET_MEAN))),
     )
-    plain, box = extractor(vit, Kind()), (0.0, 0.0, 9.0, 9.0)
+    plain, box = extractor(vit, FeatureType()), (0.0, 0.0, 9.0, 9.0)
     keys = [
         *(extractor(vit, kind).key(pictures) for kind in kinds),
-        *(extractor(vit, Kind(), view).key(pictures) for view in views),
+        *(extractor(vit, FeatureType(), view).key(pictures) for view in views),
         *(plain.key(pictures, [where] * len(pictures)) for where in (None, box)),
         plain.key(pictures.subset(range(5))),
     ]
     assert len({json.dumps(key) for key in keys}) == len(keys)
 
 
-def test_an_interruption_costs_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(feature_cache, "PART", 4)
-    cache, asked = FeatureCache(tmp_path), []
+def test_an_interruption_costs_one_part(
+    pictures: Images, vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(features_module, "IMAGES_AT_ONCE", 4)
+    sound = extractor(vit, FeatureType()).extract(pictures).features
+    keeping, asked = extractor(vit, FeatureType(), cache=FeatureCache(tmp_path / "cache")), []
 
-    def compute(numbers: range) -> Tensor:
+    def track(numbers: range) -> range:
         asked.append(numbers)
         if len(asked) == 3:
             raise KeyboardInterrupt
-        return torch.tensor([[float(i)] for i in numbers])
+        return numbers
 
     with pytest.raises(KeyboardInterrupt):
-        cache.rows({"a": "b"}, 10, compute)
-    assert cache.rows({"a": "b"}, 10, compute)[:, 0].tolist() == list(range(10))
-    assert asked == [range(4), range(4, 8), range(8, 10), range(8, 10)]
-    assert len(list(tmp_path.iterdir())) == 1
+        keeping.extract(pictures, track=track)
+    assert torch.equal(keeping.extract(pictures, track=track).features, sound)
+    assert asked == [range(4), range(4, 8), range(8, 11), range(8, 11)]
+    assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".npy"]
+
+
+def test_rows_cut_by_a_full_disk_are_written_again(tmp_path: Path):
+    cache, key, rows = FeatureCache(tmp_path), {"a": "b"}, torch.arange(12.0).view(6, 2)
+    writer = FeatureWriter(cache, key, 6)
+    assert writer.open() == 0
+    writer.append(rows[:4])
+    writer.close()
+    partial = cache.path(key).with_suffix(".partial")
+    partial.write_bytes(partial.read_bytes()[:-3])
+    writer = FeatureWriter(cache, key, 6)
+    assert writer.open() == 3
+    writer.append(rows[3:])
+    writer.finish()
+    writer.close()
+    assert torch.equal(cache.read(key), rows)
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path):
@@ -366,9 +393,8 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path):
 def test_features_of_another_model_are_refused(tmp_path: Path):
     cache = FeatureCache(tmp_path)
     cache.get({"model": "one"}, lambda: torch.ones(2))
-    (one,) = tmp_path.iterdir()
     cache.get({"model": "two"}, lambda: torch.ones(2))
-    (two,) = set(tmp_path.iterdir()) - {one}
+    one, two = (cache.path({"model": name}).with_suffix(".json") for name in ("one", "two"))
     two.write_bytes(one.read_bytes())
     with pytest.raises(ValueError, match=r"holds features of another model \(one, expected two\): delete it"):
         cache.get({"model": "two"}, lambda: torch.ones(2))
@@ -384,9 +410,9 @@ def test_features_come_back_mapped_from_the_file(tmp_path: Path):
     if not Path("/proc/self/statm").exists():
         pytest.skip("only Linux tells")
     before = resident()
-    features = cache.get({"a": "b"}, lambda: torch.zeros(1))
+    found = cache.get({"a": "b"}, lambda: torch.zeros(1))
     assert resident() - before < 4_000_000  # a quarter of the tensor
-    assert features.sum() == 4_000_000
+    assert found.sum() == 4_000_000
 
 
 def test_nothing_is_left_when_the_computation_fails(tmp_path: Path):
@@ -399,13 +425,13 @@ def test_nothing_is_left_when_the_computation_fails(tmp_path: Path):
         cache.get({"a": "b"}, fail)
     assert list(tmp_path.iterdir()) == []
     cache.get({"a": "b"}, lambda: torch.ones(2))
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(tmp_path.glob("*.npy"))) == 1
 
 
 def test_a_damaged_cache_file_is_named(tmp_path: Path):
     cache = FeatureCache(tmp_path)
     cache.get({"a": "b"}, lambda: torch.ones(2))
-    (file,) = tmp_path.iterdir()
+    file = cache.path({"a": "b"})
     file.write_bytes(b"half")
     with pytest.raises(ValueError, match=rf"{file.name} is no feature file of this program: delete it"):
         cache.get({"a": "b"}, lambda: torch.ones(2))

@@ -143,7 +143,8 @@ def test_transformers_weights_give_the_tokens_of_its_own_forward(
     assert is_local(name)
     assert not is_path(name)
     model = load_model(name)
-    assert (model.mean, model.std, model.backbone.position_mode) == (tuple(MEAN), tuple(STD), "size")
+    modes = {"vit": "size", "dinov2": "official", "dinov2_with_registers": "antialias"}
+    assert (model.mean, model.std, model.backbone.position_mode) == (tuple(MEAN), tuple(STD), modes[kind])
     images = torch.randn(1, 3, PATCH * SIDE, PATCH * SIDE)
     with torch.no_grad():
         found = model.backbone.forward_features(images)
@@ -407,5 +408,5 @@ def test_timms_models_are_listed_with_what_can_be_read_and_why_not(
     assert json.loads((tmp_path / "list.json").read_text())[0]["parameters"] > 21e6
     main(["list", "--timm", "resnet18.a1*"])
     assert "nothing: the attention of a ResNet cannot be read: it convolves" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="timm has no weights of a name like"):
+    with pytest.raises(WeightsError, match="timm has no weights of a name like"):
         main(["list", "--timm", "nothing_of_the_kind"])

@@ -1,8 +1,10 @@
 import copy
+import json
 import math
 import pickle
 
 import pytest
+import safetensors.torch
 import timm
 import torch
 import torch.nn.functional as F
@@ -11,13 +13,14 @@ from hypothesis import strategies as st
 
 from dino_model import position
 from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.weights import load_model
 
 
 @given(
     st.sampled_from([1, 2, 7, 14]),
     st.integers(1, 60),
     st.integers(1, 60),
-    st.sampled_from(["size", "official"]),
+    st.sampled_from(["size", "official", "antialias"]),
 )
 @settings(max_examples=60, deadline=None)
 def test_every_grid_gets_its_embedding(learned, rows, columns, mode):
@@ -27,10 +30,71 @@ def test_every_grid_gets_its_embedding(learned, rows, columns, mode):
     assert torch.equal(resampled[:, 0], embedding[:, 0])
 
 
-@pytest.mark.parametrize("mode", ["size", "official"])
+@pytest.mark.parametrize("mode", ["size", "official", "antialias"])
 def test_the_learned_grid_is_left_alone(mode):
     embedding = torch.randn(1, 1 + 49, 4)
     assert position.resample(embedding, (7, 7), (7, 7), 1, mode) is embedding
+
+
+def dinov2_positions(
+    embedding: torch.Tensor, grid: tuple[int, int], *, antialias: bool, offset: float
+) -> torch.Tensor:
+    """DINOv2's interpolate_pos_encoding, written from its description: [1, 1 + patches, d]."""
+    cls, patches = embedding[:, :1], embedding[:, 1:]
+    side = math.isqrt(patches.shape[1])
+    if grid == (side, side):
+        return embedding
+    maps = patches.reshape(1, side, side, -1).permute(0, 3, 1, 2)
+    where = {"scale_factor": tuple((n + offset) / side for n in grid)} if offset else {"size": grid}
+    maps = F.interpolate(maps, mode="bicubic", antialias=antialias, **where)
+    assert tuple(maps.shape[2:]) == grid
+    return torch.cat([cls, maps.permute(0, 2, 3, 1).reshape(1, -1, embedding.shape[-1])], dim=1)
+
+
+@pytest.mark.parametrize("grid", [(6, 6), (6, 20), (14, 14), (30, 12)])
+@pytest.mark.parametrize(
+    ("name", "official"),
+    [
+        ("vit_small_patch14_reg4_dinov2.lvd142m", {"antialias": True, "offset": 0.0}),
+        ("hf:facebook/dinov2-with-registers-small dinov2_with_registers", {"antialias": True, "offset": 0.0}),
+        ("vit_small_patch14_dinov2.lvd142m", {"antialias": False, "offset": 0.1}),
+        ("hf:facebook/dinov2-small dinov2", {"antialias": False, "offset": 0.1}),
+        ("vit_small_patch16_224.dino", {"antialias": False, "offset": 0.1}),
+        ("vit_base_patch16_224.mae", {"antialias": False, "offset": 0.0}),
+        ("deit_small_patch16_224.fb_in1k", {"antialias": False, "offset": 0.0}),
+    ],
+)
+def test_resample_in_family_mode_equals_official_code(name, official, grid):
+    embedding = torch.randn(1, 1 + 196, 8)
+    found = position.resample(embedding, (14, 14), grid, 1, position.official_mode(name))
+    torch.testing.assert_close(found, dinov2_positions(embedding, grid, **official))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "official"),
+    [
+        ("vit_small_patch14_reg4_dinov2", {"antialias": True, "offset": 0.0}),
+        ("vit_small_patch14_dinov2", {"antialias": False, "offset": 0.1}),
+    ],
+)
+def test_loaded_dinov2_adds_positions_as_its_own_code(architecture, official, cache):
+    options = {"embed_dim": 32, "depth": 1, "num_heads": 2, "img_size": 196, "num_classes": 0}
+    source = timm.create_model(architecture, **options)
+    torch.nn.init.normal_(source.pos_embed)
+    folder = cache / "hf" / "timm" / "tiny"
+    folder.mkdir(parents=True)
+    config = {"architecture": architecture, "model_args": options, "num_classes": 0}
+    statistics = {"mean": [0.5] * 3, "std": [0.5] * 3}
+    (folder / "config.json").write_text(json.dumps(config | {"pretrained_cfg": statistics}))
+    safetensors.torch.save_file(source.state_dict(), folder / "model.safetensors")
+    vit = load_model("hf:timm/tiny").backbone
+    with torch.no_grad():
+        patches = vit.patch_embed(torch.zeros(1, 3, 84, 84))  # 6 x 6
+        found = vit._pos_embed(patches)[:, vit.num_prefix_tokens :] - patches.flatten(1, 2)
+    learned = torch.cat([torch.zeros(1, 1, 32), vit.pos_embed[:, -196:]], dim=1)
+    torch.testing.assert_close(
+        found, dinov2_positions(learned, (6, 6), **official)[:, 1:], atol=1e-5, rtol=1e-4
+    )
 
 
 def test_modes_are_the_two_interpolations():
@@ -69,7 +133,7 @@ def test_a_copied_model_resamples_its_own_embedding():
 
 
 def test_unknown_modes_and_models_are_refused():
-    with pytest.raises(ValueError, match="choose 'size' or 'official'"):
+    with pytest.raises(ValueError, match="choose one of size, official, antialias"):
         position.resample(torch.randn(1, 5, 2), (2, 2), (2, 2), 1, "exact")
     with pytest.raises(ValueError, match=r"expected 1 \+ 3x3"):
         position.resample(torch.randn(1, 5, 2), (3, 3), (2, 2))
@@ -77,10 +141,10 @@ def test_unknown_modes_and_models_are_refused():
         position.install(torch.nn.Linear(2, 2), "size")
 
 
-def test_waves_are_the_formula():
+def test_sincos_embedding_equals_the_formula():
     """Entry by entry: sine and cosine of the column, then of the row, on the scale of a grid of 14 x 14."""
     rows, columns, width = 3, 5, 18
-    found = position.waves(rows, columns, width).view(rows, columns, width)
+    found = position.sincos_embedding(rows, columns, width).view(rows, columns, width)
     for row in range(rows):
         for column in range(columns):
             x, y = (column + 0.5) * 14 / columns, (row + 0.5) * 14 / rows
@@ -92,8 +156,11 @@ def test_waves_are_the_formula():
             torch.testing.assert_close(found[row, column], expected)
 
 
-def test_a_place_has_its_waves_on_every_grid():
-    fine, coarse = position.waves(9, 9, 16).view(9, 9, 16), position.waves(3, 3, 16).view(3, 3, 16)
+def test_sincos_embedding_of_a_place_is_equal_on_every_grid():
+    fine, coarse = (
+        position.sincos_embedding(9, 9, 16).view(9, 9, 16),
+        position.sincos_embedding(3, 3, 16).view(3, 3, 16),
+    )
     torch.testing.assert_close(fine[1::3, 1::3], coarse)
 
 

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from dino_model.attention import attention_rows
+from dino_model.attention import ReadableViT, attention_rows
 from dino_model.backbones import BackboneConfig, create_backbone, forward_tokens
+from dino_model.options import ModelOptions
 from dino_model.predictor import AttentionPredictor
-from dino_model.readable import ReadableViT
 from dino_model.resize import fed_size
 from dino_model.weights import LoadedModel
 
@@ -219,7 +219,7 @@ def test_a_description_says_what_happened_to_the_picture():
     predictor = tiny_predictor()
     predictor.set_image(photo(33, 51))
     assert predictor.describe() == (
-        "33 × 51 picture, resized (short-side) to 32 × 48 = 4 × 6 patches of 8; tiny, fp32 on cpu by torch"
+        "33 × 51 picture, resized (short-side) to 32 × 48 = 4 × 6 patches of 8; tiny, fp32 on cpu"
     )
 
 
@@ -384,3 +384,29 @@ def between_two(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         share = (centres - low).reshape([-1 if one == axis else 1 for one in range(3)])
         values = values.take(low, axis) * (1 - share) + values.take(low + 1, axis) * share
     return np.rint(values).astype(np.uint8)
+
+
+def test_command_predictor_gives_the_same_maps_whatever_it_saw_before():
+    """Maps depend on the image and the settings alone, not on the number of images before."""
+    images = [np.random.default_rng(seed).integers(0, 256, (64, 80, 3), np.uint8) for seed in range(5)]
+    predictor = ModelOptions(model="random:vit_tiny/16", size=64, device="cpu").predictor()
+    maps = []
+    for image in [images[0], *images[1:], images[0]]:
+        predictor.set_image(image)
+        maps.append(predictor.cls_attention())
+    assert np.array_equal(maps[0], maps[-1])
+    assert predictor.computed == f"{predictor.precision} on cpu"
+
+
+def test_token_norms_are_the_lengths_of_the_blocks_output():
+    predictor = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32", device="cpu")
+    image = np.random.default_rng(0).integers(0, 256, (64, 80, 3), np.uint8)
+    predictor.set_image(image)
+    vit = predictor.model.backbone
+    with torch.no_grad():
+        tokens = vit._pos_embed(vit.patch_embed(predictor._prepare(image)))
+        for block in vit.blocks[:3]:
+            tokens = block(tokens)
+    expected = tokens[0, 1:].norm(dim=-1).reshape(4, 5).numpy()
+    np.testing.assert_allclose(predictor.token_norms(2), expected, rtol=1e-4)
+    assert predictor.token_norms().shape == (4, 5)

@@ -139,3 +139,13 @@ def test_object_between_the_centres_has_no_lift():
 def test_map_without_mass_has_no_share(wrong):
     with pytest.raises(ValueError, match="finite, non-negative and not all zero"):
         quantities.share_inside(np.full((2, 2), wrong, dtype=float), np.ones((4, 4), dtype=bool))
+
+
+def test_outlier_patches_marks_the_planted_tokens_alone():
+    norms = np.random.default_rng(0).normal(40, 3, (20, 30)).astype(np.float32)
+    planted = np.zeros((20, 30), bool)
+    planted[[3, 11, 19], [29, 0, 7]] = True
+    assert np.array_equal(quantities.outlier_patches(np.where(planted, 150, norms)), planted)
+    assert not quantities.outlier_patches(norms).any()
+    with pytest.raises(ValueError, match="expected a number above 0"):
+        quantities.outlier_patches(norms, 0)

@@ -127,7 +127,7 @@ def test_folders_lists_and_tars_are_one_collection(tmp_path):
     part = images.subset([3, 1])
     assert [int(part.read(i)[0, 0, 0]) for i in range(2)] == [4, 2]
     assert len({images.inventory(), part.inventory(), images.fingerprint(), part.fingerprint()}) == 4
-    assert images.place(2)[0] == tar
+    assert images.places()[2][0] == str(tar)
     (tmp_path / "out.txt").write_text("loose/cat/1.png\n")
     assert open_images([tmp_path / "loose", tar], exclude=tmp_path / "out.txt").names == images.names[1:]
 

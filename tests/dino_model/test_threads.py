@@ -7,20 +7,20 @@ import sys
 
 import pytest
 
-from dino_model.threads import be_patient
+from dino_model.threads import set_passive_omp
 
 
 def test_what_the_environment_says_is_kept(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "taken back after the test")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    be_patient(OPENBLAS_NUM_THREADS="1")
+    set_passive_omp(OPENBLAS_NUM_THREADS="1")
     assert (os.environ["OMP_WAIT_POLICY"], os.environ["OPENBLAS_NUM_THREADS"]) == ("active", "1")
 
 
 def test_libraries_that_are_loaded_after_it_do_as_it_says():
     told = (
-        "from dino_model.threads import be_patient; be_patient(OPENBLAS_NUM_THREADS='1')\n"
+        "from dino_model.threads import set_passive_omp; set_passive_omp(OPENBLAS_NUM_THREADS='1')\n"
         "import numpy, threadpoolctl\n"
         "found = threadpoolctl.threadpool_info()\n"
         "print([each['num_threads'] for each in found if each['internal_api'] == 'openblas'])"

@@ -201,7 +201,7 @@ def tiny_timm(monkeypatch: pytest.MonkeyPatch, name: str, **settings: Any) -> No
 @pytest.mark.parametrize(
     ("name", "prefix", "mode"),
     [
-        ("vit_small_patch14_reg4_dinov2.lvd142m", 5, "size"),
+        ("vit_small_patch14_reg4_dinov2.lvd142m", 5, "antialias"),
         ("vit_small_patch16_224.dino", 1, "official"),
         ("deit_small_patch16_224.fb_in1k", 1, "size"),
     ],

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from training.crops import Crops
-from training.methods.base import Batch
+from training.methods.method import Batch
 from training.randomness import Randomness
 
 
@@ -21,7 +21,7 @@ class Echo(nn.Module):
         return torch.cat([group[:, :, self.row, 0] for group in groups])
 
     def project(
-        self, *groups: Tensor, randomness: Randomness | None = None, kept: Tensor | None = None
+        self, *groups: Tensor, randomness: Randomness | None = None, visible: Tensor | None = None
     ) -> Tensor:
         return self(*groups)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from dino_model.features import gem
-from training.evaluation.copy_detection import average_precisions, learn_whitening, similarity
+from training.evaluation.copy_detection import average_precisions, compute_whitening, similarity
 
 
 def test_descriptors_are_cls_and_gem(oracle):
@@ -21,7 +21,7 @@ def test_rankings_of_all_settings_are_the_official_ones(oracle, name):
     queries, database, others = (
         torch.from_numpy(data[key]).double() for key in ("queries", "database", "whitening_vectors")
     )
-    whitening = None if name == "unwhitened" else learn_whitening(others, name)
+    whitening = None if name == "unwhitened" else compute_whitening(others, name)
     found = similarity(queries, database, whitening)
     np.testing.assert_allclose(found.numpy(), data[f"{name}/similarity"], rtol=0, atol=1e-8)
     top = found.topk(int(data["topk"]), dim=1).indices
@@ -41,7 +41,7 @@ def test_rankings_of_all_settings_are_the_official_ones(oracle, name):
 def test_few_pictures_leave_directions_that_are_raised(oracle, name):
     data = oracle("copy_detection")
     others = torch.from_numpy(data["whitening_vectors"][: int(data["few"])]).double()
-    whitening = learn_whitening(others, name)
+    whitening = compute_whitening(others, name)
     queries, database = (torch.from_numpy(data[key]).double() for key in ("queries", "database"))
     found = similarity(queries, database, whitening)
     np.testing.assert_allclose(found.numpy(), data[f"{name}_few/similarity"], rtol=0, atol=1e-6)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segmentation.scoring import score_folders
+from segmentation.davis_eval import score_folders
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,7 @@ def test_accuracies_equal_the_official_ones(oracle):
     assert figures, "the oracle holds no figure"
 
     ks = sorted({k for _, k in figures.values()})
-    found = knn_accuracies(train, train_labels, test, test_labels, ks=ks, temperature=temperature)
-    results = dict(zip(ks, found, strict=True))
+    results = knn_accuracies(train, train_labels, test, test_labels, ks=ks, temperature=temperature)
     for key, (measure, k) in figures.items():
         assert getattr(results[k], measure) == pytest.approx(float(data[key]), abs=1e-9), key
         alone = knn_accuracy(train, train_labels, test, test_labels, k=k, temperature=temperature)

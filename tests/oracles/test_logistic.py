@@ -16,7 +16,7 @@ def test_both_solvers_find_the_minimum(oracle, solver, intercept):
     for number, strength in enumerate(data["strengths"].tolist()):
         where = f"strength{number}/{'with_intercept' if intercept else 'no_intercept'}"
         protocol = LogisticProtocol(
-            strength * len(features), intercept, unit=False, solver=solver, tolerance=1e-9
+            strength * len(features), intercept, normalize=False, solver=solver, tolerance=1e-9
         )
         found = fit(features, labels, int(data["classes"]), protocol)
         assert found.objective == pytest.approx(float(data[f"{where}/objective"]), abs=1e-9)
@@ -24,7 +24,7 @@ def test_both_solvers_find_the_minimum(oracle, solver, intercept):
         torch.testing.assert_close(found.weights, expected, rtol=0, atol=1e-5)
         if intercept:
             expected = torch.from_numpy(data[f"{where}/intercepts"])
-            torch.testing.assert_close(found.intercepts, expected, rtol=0, atol=1e-5)
+            torch.testing.assert_close(found.bias, expected, rtol=0, atol=1e-5)
         scores = found.scores(test)
         expected = torch.from_numpy(data[f"{where}/test_probabilities"])
         torch.testing.assert_close(scores.softmax(dim=1), expected, rtol=0, atol=1e-5)

@@ -6,7 +6,8 @@ import torch
 
 from dino_model.head import HeadConfig
 from tests.oracles.echo import Echo, batch_of
-from training.methods.moco import MoCo, MoCoConfig, MoCoSchedules
+from training.methods.configs import MoCoConfig, MomentumSchedule
+from training.methods.moco import MoCo
 
 
 def weights(file, prefix):
@@ -19,7 +20,7 @@ def test_every_step_agrees(oracle, dtype, tolerance):
     width, length = file["queue_initial"].shape
     steps = int(file["steps"])
     config = MoCoConfig(HeadConfig(width, bottleneck=None), float(file["temperature"]), queue=length)
-    schedules = MoCoSchedules(np.full(steps, float(file["momentum"])))
+    schedules = MomentumSchedule(np.full(steps, float(file["momentum"])))
     student, teacher = (Echo(row, weights(file, "key_weights_initial/")) for row in (0, 1))
     moco = MoCo(student, teacher, config, schedules).to(dtype)
     moco.queue.vectors.copy_(file["queue_initial"].T)
@@ -42,14 +43,14 @@ def test_every_step_agrees(oracle, dtype, tolerance):
         # The first view is the query's, the second the key's; the other two outputs may not matter.
         noise = torch.randn_like(key)
         batch = batch_of(torch.stack([query, noise]), torch.stack([noise, key]))
-        loss = moco.training_loss(batch, step)
+        loss = moco(batch, step)
         (gradient,) = torch.autograd.grad(loss.value, query)
         agree(loss.value, f"step{step}/loss")
         agree(gradient, f"step{step}/q_grad")
         with torch.no_grad():
             for name, value in weights(file, f"step{step}/query_weights/").items():
                 getattr(moco.student, name).copy_(value)
-        moco.after_step(step, [loss.kept])
+        moco.after_step(step, [loss.carry])
         agree(moco.queue.vectors.T, f"step{step}/queue_after")
         assert int(moco.queue.seen) % length == int(file[f"step{step}/queue_pointer_after"])
         for name in weights(file, f"step{step}/key_weights/"):

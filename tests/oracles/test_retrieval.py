@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import normalize
 
 from dino_model.features import CLS
 from dino_model.views import View
 from tests.oracles.test_linear_features import tiny
 from training.evaluation.retrieval import Relevance, medium_and_hard
-from training.evaluation.search import unit
 
 
 def test_map_and_precision_equal_the_official_ones(oracle):
@@ -35,9 +35,13 @@ def test_multi_scale_features_are_normalised_picture_by_picture(oracle):
         whole = torch.nn.functional.interpolate(images, scale_factor=scales[number], mode="bilinear")
         expected = torch.from_numpy(data[f"images_scale{number}"]).double()
         torch.testing.assert_close(whole, expected, rtol=0, atol=1e-6)
-    features = torch.stack([CLS.of(vit, image) for image in shown])
+    features = torch.stack([CLS.compute(vit, image) for image in shown])
     np.testing.assert_allclose(features.numpy(), data["cls_per_scale"], rtol=0, atol=1e-9)
     np.testing.assert_allclose(features[0].numpy(), data["single_scale"], rtol=0, atol=1e-9)
-    np.testing.assert_allclose(unit(features[0]).numpy(), data["single_scale_normalised"], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        normalize(features[0], dim=1).numpy(), data["single_scale_normalised"], rtol=0, atol=1e-9
+    )
     mean = features.mean(dim=0)
-    np.testing.assert_allclose(unit(mean).numpy(), data["multi_scale_per_image"], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        normalize(mean, dim=1).numpy(), data["multi_scale_per_image"], rtol=0, atol=1e-9
+    )

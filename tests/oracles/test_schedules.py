@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from training.methods.dino import DINOConfig
+from training.methods.dino_config import DINOConfig
 from training.plan import Plan
-from training.recipes import OptimizerConfig, Recipe
+from training.recipe import OptimizerConfig, Recipe
 
 
 def test_the_plan_agrees(oracle):

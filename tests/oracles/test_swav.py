@@ -6,7 +6,8 @@ import torch
 from dino_model.head import HeadConfig
 from tests.oracles.echo import Echo, batch_of
 from training.losses import unit
-from training.methods.swav import SwAV, SwAVConfig, SwAVSchedules
+from training.methods.configs import SwAVConfig, SwAVSchedules
+from training.methods.swav import SwAV
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
@@ -40,7 +41,7 @@ def test_every_step_agrees(oracle, setting, dtype, tolerance):
     for step in range(int(file["steps"])):
         features = file[f"step{step}/features"].to(dtype).unflatten(0, (crops, -1)).requires_grad_()
         assert features.shape[1] == int(file["batch"])
-        loss = swav.training_loss(batch_of(features, features[:2].detach()), step)
+        loss = swav(batch_of(features, features[:2].detach()), step)
         of_features, of_prototypes = torch.autograd.grad(loss.value, [features, swav.prototypes])
         here = f"step{step}/{setting}"
         agree(loss.value, f"{here}/loss")
@@ -51,7 +52,7 @@ def test_every_step_agrees(oracle, setting, dtype, tolerance):
         agree(swav.codes(scores[:2]), f"{here}/codes")
         if swav.queue is not None:
             assert swav.queue.full() == bool(file[f"{here}/used"])
-        swav.after_step(step, [loss.kept])
+        swav.after_step(step, [loss.carry])
         agree(swav.prototypes, "prototypes_normalised")
         if swav.queue is not None:
             agree(newest_first(swav, features.shape[1]), f"{here}/queue_after")

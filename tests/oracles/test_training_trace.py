@@ -9,12 +9,13 @@ import torch
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.head import HeadConfig, ProjectionHead
 from training.crops import Crops
-from training.loop import train_step
-from training.methods.base import Batch
-from training.methods.dino import DINO, DINOConfig, DINOSchedules
+from training.methods.dino import DINO
+from training.methods.dino_config import DINOConfig, DINOSchedules
+from training.methods.method import Batch
 from training.methods.network import Network
 from training.plan import Plan
 from training.randomness import Randomness
+from training.train import train_step
 
 
 def tensors(trace, prefix):
@@ -70,7 +71,7 @@ def trained(oracle):
         pictures = crops.views.shape[1]
         batch = Batch(crops, None, Randomness(0, step, 0, pictures, pictures))
         logs = train_step(method, optimizer, batch, step, plan, nullcontext()).read()
-        seen.append((logs["loss"], method.center.value.clone()))
+        seen.append((logs["loss"], method.center.clone()))
     return trace, method, seen
 
 

@@ -7,11 +7,10 @@ import pytest
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
-from dino_model.attention import attention_rows
+from dino_model.attention import attention_rows, readable
 from dino_model.backbones import BackboneConfig, create_backbone, patch_grid
 from dino_model.checkpoints import load_strictly
 from dino_model.position import resample
-from dino_model.readable import readable
 
 Arrays = dict[str, np.ndarray]
 TOLERANCE = 1e-4

@@ -1,5 +1,8 @@
 """`python -m segmentation`: every command is there, explains itself, and nothing else is."""
 
+import subprocess
+import sys
+
 import pytest
 
 from segmentation.__main__ import COMMANDS, command, main
@@ -34,3 +37,18 @@ def test_an_unknown_command_is_an_error_that_shows_those_there_are(arguments, mo
         main()
     assert end.value.code == 2
     assert "usage: python -m segmentation COMMAND" in capsys.readouterr().err
+
+
+def test_help_of_all_commands_does_not_import_torch():
+    program = (
+        "import sys\n"
+        "from segmentation.__main__ import COMMANDS, main\n"
+        "for name in COMMANDS:\n"
+        "    sys.argv = ['segmentation', name, '--help']\n"
+        "    try:\n"
+        "        main()\n"
+        "    except SystemExit:\n"
+        "        pass\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL).returncode == 0

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 from skimage import data
 
-from segmentation import discovery, voc
+from segmentation import datasets, discovery
 from segmentation.__main__ import main
 from segmentation.commands.discover import Discover
 from segmentation.masks import Box
@@ -54,10 +55,10 @@ def test_photographs_get_masks_overlays_and_run_lengths_that_agree(tmp_path, cap
         photos.append(tmp_path / f"{name}.png")
         Image.fromarray(picture).save(photos[-1])
     out = tmp_path / "out"
-    Discover(photos=tuple(photos), model=MODEL, size=64, output=out, methods=("several", "lost")).run()
+    Discover(inputs=tuple(photos), model=MODEL, size=64, output=out, methods=("maskcut", "lost")).run()
     assert "resize short-side 64" in capsys.readouterr().out
     assert (out / "contact_sheet.png").is_file()
-    for method in ("several", "lost"):
+    for method in ("maskcut", "lost"):
         loaded = COCO(str(out / "images.json")).loadRes(str(out / f"{method}.json"))
         for number, (name, picture) in enumerate(PICTURES.items(), start=1):
             labels = np.array(Image.open(out / "masks" / method / f"{name}.png"))
@@ -77,7 +78,7 @@ def test_corloc_counts_boxes_that_cover_the_object(devkit, tmp_path):
     assert figures["protocol"]["resize"] == "pad"
     with (tmp_path / "out" / "per_image.csv").open() as table:
         rows = list(csv.DictReader(table))
-    right = [row["localised"] == "True" for row in rows]
+    right = [row["localized"] == "True" for row in rows]
     assert figures["scores"]["attention"]["corloc"] == pytest.approx(100 * np.mean(right))
     boxes = json.loads((tmp_path / "out" / "attention.json").read_text())
     for found, row, picture in zip(boxes, rows, PICTURES.values(), strict=True):
@@ -86,15 +87,15 @@ def test_corloc_counts_boxes_that_cover_the_object(devkit, tmp_path):
             Box(left, top, left + width, top + height),
             Box(0, 0, picture.shape[1], picture.shape[0] - 1),
         )
-        assert (row["localised"] == "True") == (discovery.box_jaccard(box, whole) >= 0.5)
+        assert (row["localized"] == "True") == (discovery.box_jaccard(box, whole) >= 0.5)
 
 
 def test_voc_boxes_are_read_from_pixel_one_and_difficult_ones_count(devkit):
-    assert voc.read_boxes(devkit / "VOC2007" / "Annotations" / "cat.xml") == [Box(0, 0, 150, 99)]
+    assert datasets.read_voc_boxes(devkit / "VOC2007" / "Annotations" / "cat.xml") == [Box(0, 0, 150, 99)]
     broken = devkit / "VOC2007" / "Annotations" / "cup.xml"
     broken.write_text("<annotation><object><bndbox>")
     with pytest.raises(ValueError, match=r"cup\.xml cannot be read as a VOC annotation"):
-        voc.read_boxes(broken)
+        datasets.read_voc_boxes(broken)
 
 
 @pytest.mark.parametrize("refine", [False, True])
@@ -130,31 +131,51 @@ def test_a_figure_is_what_its_masks_say(masked, tmp_path, refine):
 
 def test_bad_input_is_named(devkit, masked, tmp_path):
     with pytest.raises(ValueError, match="one of the two"):
-        Discover(model=MODEL).run()
+        Discover(model=MODEL, output=tmp_path / "new").run()
     with pytest.raises(ValueError, match="--methods names none"):
-        Discover(dataset=str(masked), model=MODEL, methods=()).run()
+        Discover(dataset=str(masked), model=MODEL, methods=(), output=tmp_path / "new").run()
     with pytest.raises(FileNotFoundError, match="expected voc07, voc12 or an existing folder"):
-        Discover(dataset="voc11", model=MODEL).run()
+        Discover(dataset="voc11", model=MODEL, output=tmp_path / "new").run()
     with pytest.raises(FileNotFoundError, match=r"holds no VOC2012/JPEGImages"):
-        Discover(dataset="voc12", root=devkit, model=MODEL).run()
+        Discover(dataset="voc12", root=devkit, model=MODEL, output=tmp_path / "new").run()
     with pytest.raises(FileNotFoundError, match=r"VOCdevkit looks right"):
-        Discover(dataset="voc07", root=devkit / "VOC2007", model=MODEL).run()
+        Discover(dataset="voc07", root=devkit / "VOC2007", model=MODEL, output=tmp_path / "new").run()
     with pytest.raises(ValueError, match="--head is 9; this model has heads 0 to 2"):
         Discover(
             dataset=str(masked), model=MODEL, methods=("attention",), head=9, output=tmp_path / "out"
         ).run()
     Image.new("L", (5, 5)).save(masked / "masks" / "cat.png")
-    with pytest.raises(ValueError, match=r"cat\.png is \(5, 5\), its picture \(100, 150\)"):
-        Discover(dataset=str(masked), model=MODEL, output=tmp_path / "out").run()
+    with pytest.raises(ValueError, match=r"cat\.png is \(5, 5\), its image \(100, 150\)"):
+        Discover(dataset=str(masked), model=MODEL, output=tmp_path / "other").run()
     (masked / "masks" / "cup.png").unlink()
     with pytest.raises(FileNotFoundError, match=r"cup\.png is missing, though the data set lists cup"):
-        Discover(dataset=str(masked), model=MODEL).run()
+        Discover(dataset=str(masked), model=MODEL, output=tmp_path / "new").run()
 
 
-def test_photographs_of_one_name_do_not_overwrite_each_other(tmp_path):
-    photos = [tmp_path / folder / "cat.png" for folder in "ab"]
-    with pytest.raises(ValueError, match="several photographs would write to"):
-        Discover(photos=tuple(photos), model=MODEL, output=tmp_path / "out").run()
+def test_images_of_one_name_get_results_and_coco_names_of_their_own(tmp_path):
+    for name in ("a/cat.png", "b/cat.png", "b/cat.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(PICTURES["cat"]).save(tmp_path / name)
+    common = {"model": MODEL, "size": 32, "methods": ("lost",), "output": tmp_path / "out"}
+    Discover(inputs=(tmp_path / "a", tmp_path / "b"), **common).run()
+    images = json.loads((tmp_path / "out" / "images.json").read_text())["images"]
+    assert [image["file_name"] for image in images] == ["a/cat.png", "b/cat.jpg", "b/cat.png"]
+    masks = tmp_path / "out" / "masks" / "lost"
+    assert {file.relative_to(masks).as_posix() for file in masks.rglob("*.png")} == {
+        "a/cat.png",
+        "b/cat_jpg.png",
+        "b/cat_png.png",
+    }
+
+
+def test_long_image_is_skipped_and_named(tmp_path):
+    for name, picture in PICTURES.items():
+        Image.fromarray(picture).save(tmp_path / f"{name}.png")
+    odd = np.random.default_rng(0).integers(0, 256, (20, 3000, 3), np.uint8)
+    Image.fromarray(odd).save(tmp_path / "odd.png")
+    with pytest.raises(ValueError, match=r"skipped 1 of 3 images: odd\.png: .*--size"):
+        Discover(inputs=(tmp_path / "*.png",), model=MODEL, output=tmp_path / "out", methods=("lost",)).run()
+    assert {file.stem for file in (tmp_path / "out/masks/lost").iterdir()} == {"cat", "cup"}
 
 
 def test_a_broken_photograph_is_named_and_the_others_are_written(tmp_path):
@@ -162,8 +183,8 @@ def test_a_broken_photograph_is_named_and_the_others_are_written(tmp_path):
         Image.fromarray(picture).save(tmp_path / f"{name}.png")
     (tmp_path / "broken.png").write_bytes(b"no picture")
     photos = tuple(tmp_path / f"{name}.png" for name in ("cat", "broken", "cup"))
-    with pytest.raises(ValueError, match=r"left out 1 of 3 photographs: .*broken\.png is not a picture"):
-        Discover(photos=photos, model=MODEL, size=64, output=tmp_path / "out").run()
+    with pytest.raises(ValueError, match=r"skipped 1 of 3 images: .*broken\.png is not"):
+        Discover(inputs=photos, model=MODEL, size=64, output=tmp_path / "out").run()
     assert {file.stem for file in (tmp_path / "out/masks/lost").iterdir()} == {"cat", "cup"}
     assert (tmp_path / "out" / "contact_sheet.png").is_file()
 
@@ -175,7 +196,7 @@ def test_an_interrupted_run_goes_on_where_it_was_stopped(masked, tmp_path, monke
     looked, find = [], Discover._find
 
     def stop_at_the_second(self, seen, settings):
-        looked.append(seen.picture.shape)
+        looked.append(seen.image.shape)
         if len(looked) == 2:
             raise KeyboardInterrupt
         return find(self, seen, settings)
@@ -191,7 +212,7 @@ def test_an_interrupted_run_goes_on_where_it_was_stopped(masked, tmp_path, monke
     assert file["whole"].read_text() == file["resumed"].read_text()
     for name in ("lost.json", "images.json", "per_image.csv", "contact_sheet.png"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "resumed" / name).read_bytes()
-    with pytest.raises(ValueError, match=r"begun with other settings \(tau was 0\.2, now 0\.3\)"):
+    with pytest.raises(ValueError, match=r"other settings \(tau was 0\.2, now 0\.3\)"):
         Discover(**common, output=tmp_path / "resumed", resume=True, tau=0.3).run()
 
 
@@ -214,7 +235,7 @@ def test_cached_features_need_no_model(masked, tmp_path, monkeypatch):
     assert (tmp_path / "a/attention.json").read_text() == (tmp_path / "b/attention.json").read_text()
 
 
-def test_a_broken_photograph_ends_the_command_in_one_sentence(tmp_path, monkeypatch):
+def test_a_broken_photograph_ends_the_command_in_one_sentence(tmp_path, monkeypatch, capsys):
     (tmp_path / "broken.jpg").write_bytes(b"no picture")
     arguments = [
         "discover",
@@ -225,5 +246,7 @@ def test_a_broken_photograph_ends_the_command_in_one_sentence(tmp_path, monkeypa
         str(tmp_path / "out"),
     ]
     monkeypatch.setattr("sys.argv", ["segmentation", *arguments])
-    with pytest.raises(SystemExit, match=r"^error: [^\n]*broken\.jpg is not a picture[^\n]*$"):
+    with pytest.raises(SystemExit) as end:
         main()
+    assert end.value.code == 1
+    assert re.fullmatch(r"error: .*broken\.jpg is not .*", capsys.readouterr().err.splitlines()[-1])

@@ -13,9 +13,8 @@ from skimage import data
 from dino_model import images
 from dino_model.predictor import AttentionPredictor
 from segmentation import discovery
-from segmentation.discovery import Placement
+from segmentation.discovery import Placement, affinity, second_eigenvector, second_eigenvector_dense
 from segmentation.masks import Box
-from segmentation.spectral import affinity, second_eigenvector, second_eigenvector_dense
 
 
 def scene(rows: int, columns: int, objects: list[tuple[slice, slice]], seed: int = 0) -> np.ndarray:
@@ -89,14 +88,14 @@ def test_tokencut_equals_its_plain_dense_version(seed):
 def test_tokencut_equals_its_plain_dense_version_on_photographs(data_root, name):
     predictor = AttentionPredictor(size=128, precision="fp32")
     predictor.set_image(images.read(data_root / f"VOCdevkit/VOC2012/JPEGImages/{name}.jpg"))
-    features = discovery.picture_features(predictor)
+    features = discovery.image_features(predictor)
     np.testing.assert_array_equal(discovery.tokencut(features).mask, tokencut_in_full(features, 0.2))
 
 
 def test_features_of_the_methods_are_not_rounded():
     predictor = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32")
     predictor.set_image(data.cat())
-    features = discovery.picture_features(predictor)
+    features = discovery.image_features(predictor)
     assert (features != features.astype(np.float16)).any()
 
 
@@ -106,7 +105,7 @@ def test_settings_that_cannot_be_are_refused():
         {"count": 0},
         {"tau": 2.0},
         {"tau": float("nan")},
-        {"tau_several": -1.0},
+        {"tau_maskcut": -1.0},
     ):
         with pytest.raises(ValueError, match=rf"{next(iter(wrong))} is .*, expected"):
             discovery.Settings(**wrong)
@@ -119,12 +118,12 @@ def test_an_object_on_a_wide_grid_is_found_by_every_method():
     features, expected = scene(14, 23, [place]), box_mask(14, 23, place)
     np.testing.assert_array_equal(discovery.lost(features).mask, expected)
     np.testing.assert_array_equal(discovery.tokencut(features).mask, expected)
-    np.testing.assert_array_equal(discovery.several(features)[0].mask, expected)
+    np.testing.assert_array_equal(discovery.maskcut(features)[0].mask, expected)
 
 
 def test_several_objects_are_found_one_after_the_other():
     places = [(slice(2, 7), slice(2, 8)), (slice(3, 9), slice(15, 20))]
-    found = discovery.several(scene(16, 24, places), count=3)
+    found = discovery.maskcut(scene(16, 24, places), count=3)
     assert len(found) >= 2
     for place in places:
         expected = box_mask(16, 24, place)
@@ -135,14 +134,14 @@ def test_several_objects_are_found_one_after_the_other():
 
 def test_a_tiny_piece_is_no_object():
     speck = (slice(5, 6), slice(5, 6))
-    found = discovery.several(scene(20, 20, [speck]), count=1)
+    found = discovery.maskcut(scene(20, 20, [speck]), count=1)
     assert not found
 
 
 def test_a_blank_picture_holds_no_object():
     blank = np.ones((6, 7, 8))
     assert not discovery.tokencut(blank).mask.any()
-    assert discovery.several(blank) == []
+    assert discovery.maskcut(blank) == []
 
 
 def test_the_attention_baseline_is_the_largest_part_of_the_kept_mass():
@@ -187,7 +186,7 @@ def test_keys_of_all_heads_stand_side_by_side_without_prefix_tokens():
 
 
 def test_a_padded_grid_gives_masks_and_boxes_within_the_picture():
-    place = Placement(picture=(20, 30), covered=(24, 32))
+    place = Placement(image=(20, 30), covered=(24, 32))
     on_grid = box_mask(3, 4, (slice(1, 3), slice(2, 4)))
     assert place.mask(on_grid).shape == (20, 30)
     assert place.box(on_grid) == Box(16, 8, 30, 20)
@@ -199,8 +198,8 @@ def test_padding_keeps_the_picture_and_adds_the_mean_colour():
     placement = discovery.set_padded(predictor, data.cat()[:50, :70])
     assert placement == Placement((50, 70), (64, 80))
     assert predictor.grid == (4, 5)
-    assert discovery.picture_features(predictor).shape == (4, 5, 192)
-    assert discovery.picture_features(predictor, "tokens").shape == (4, 5, 192)
+    assert discovery.image_features(predictor).shape == (4, 5, 192)
+    assert discovery.image_features(predictor, "tokens").shape == (4, 5, 192)
     with pytest.raises(ValueError, match="padding needs one with resize='native'"):
         discovery.set_padded(AttentionPredictor("random:vit_tiny/16"), data.cat())
 
@@ -243,9 +242,9 @@ def test_the_guided_filter_needs_no_more_memory_for_a_larger_picture():
 def test_box_jaccard_counts_pixels():
     assert discovery.box_jaccard(Box(0, 0, 4, 4), Box(2, 0, 6, 4)) == pytest.approx(8 / 24)
     assert discovery.box_jaccard(Box(0, 0, 4, 4), Box(4, 0, 6, 4)) == 0
-    assert discovery.localised(Box(0, 0, 4, 4), [Box(9, 9, 10, 10), Box(0, 0, 4, 8)])  # exactly one half
-    assert not discovery.localised(Box(0, 0, 4, 4), [Box(0, 0, 4, 9)])
-    assert not discovery.localised(None, [Box(0, 0, 4, 4)])
+    assert discovery.localized(Box(0, 0, 4, 4), [Box(9, 9, 10, 10), Box(0, 0, 4, 8)])  # exactly one half
+    assert not discovery.localized(Box(0, 0, 4, 4), [Box(0, 0, 4, 9)])
+    assert not discovery.localized(None, [Box(0, 0, 4, 4)])
 
 
 def f_measure_plain(score: np.ndarray, truth: np.ndarray, weight: float) -> list[float]:

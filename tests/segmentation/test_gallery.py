@@ -1,5 +1,7 @@
 """The contact sheet, on pictures that a small untrained model looks at."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from dino_model.images import open_images
-from segmentation.commands.gallery import Gallery, cells_of, evenly
+from segmentation.commands.common import open_inputs
+from segmentation.commands.gallery import Gallery, choose_evenly, sheet_cells
 from segmentation.masks import central_head
 
 
@@ -24,13 +26,13 @@ def photos(tmp_path):
 
 def gallery(photos, output, **options):
     return Gallery(
-        photos, output, model="random:vit_tiny/16", size=48, precision="fp32", device="cpu", **options
+        (photos,), output, model="random:vit_tiny/16", size=48, precision="fp32", device="cpu", **options
     )
 
 
 def test_sheet_shows_the_pictures_asked_for(photos, tmp_path, capsys):
     gallery(photos, tmp_path / "sheet.png", count=4, columns=2).run()
-    assert "4 pictures" in capsys.readouterr().out
+    assert "4 images" in capsys.readouterr().out
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.height > 2 * 128
         assert 8 * 128 < sheet.width < 8 * 150  # squares
@@ -48,14 +50,33 @@ def test_another_suffix_is_refused_and_nothing_is_written(photos, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["photos"]
 
 
-def test_pictures_are_taken_evenly_from_those_named(photos, tmp_path):
-    names = tmp_path / "names.txt"
+def test_images_are_taken_evenly_from_those_named(photos, tmp_path):
+    inputs, names = open_inputs([photos]), tmp_path / "names.txt"
     names.write_text("1.png\n3.png\n4.png\n5.png\n6.png\n")
-    assert evenly(open_images(photos), names, 3).names == ("1.png", "4.png", "6.png")
-    assert evenly(open_images(photos), None, 100).names == open_images(photos).names
+    assert [item.file_name for item in choose_evenly(inputs, names, 3)] == ["1.png", "4.png", "6.png"]
+    assert choose_evenly(inputs, None, 100) == inputs
     names.write_text("9.png\n")
     with pytest.raises(ValueError, match=r"the first is 9\.png"):
-        evenly(open_images(photos), names, 3)
+        choose_evenly(inputs, names, 3)
+
+
+def test_truncated_jpeg_is_named_and_the_others_are_on_the_sheet(photos, tmp_path, capsys):
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 60, 3), np.uint8)).save(photos / "7.jpg")
+    content = (photos / "7.jpg").read_bytes()
+    (photos / "7.jpg").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"skipped 1 of 8 images: .*7\.jpg is damaged or cut short"):
+        gallery(photos, tmp_path / "sheet.png").run()
+    assert "7 images" in capsys.readouterr().out
+    assert (tmp_path / "sheet.png").is_file()
+
+
+def test_existing_sheet_is_replaced_only_with_overwrite(photos, tmp_path):
+    gallery(photos, tmp_path / "sheet.png", count=1).run()
+    with pytest.raises(ValueError, match="--overwrite"):
+        gallery(photos, tmp_path / "sheet.png", count=1).run()
+    gallery(photos, tmp_path / "sheet.png", count=1, overwrite=True).run()
+    described = json.loads((tmp_path / "sheet.png.provenance.json").read_text())
+    assert (described["model"], described["precision"]) == ("random:vit_tiny/16", "fp32")
 
 
 def test_a_count_below_one_is_refused(photos, tmp_path):
@@ -77,5 +98,5 @@ def test_central_head_has_the_nearest_mask(masks):
 def test_mask_on_the_sheet_is_the_central_heads():
     attention = np.full((3, 3, 3), 0.01)
     attention[0, 0, 0] = attention[1, 1, 1] = attention[2, 2, 2] = 1
-    titles = [title for title, _ in cells_of("cat", np.zeros((9, 9, 3), np.uint8), attention, 0.6)]
+    titles = [title for title, _ in sheet_cells("cat", np.zeros((9, 9, 3), np.uint8), attention, 0.6)]
     assert titles == ["cat", "head 1", "all heads", "mask 11%"]

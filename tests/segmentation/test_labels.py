@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segmentation.export import write_mask_png
-from segmentation.labels import LabelError, object_ids, read_labels, resize_nearest, without_void
+from segmentation.labels import (
+    LabelError,
+    object_ids,
+    read_labels,
+    resize_nearest,
+    without_void,
+    write_mask_png,
+)
 
 
 def test_labels_are_palette_indices_or_grey_values(tmp_path: Path):
@@ -19,7 +25,7 @@ def test_labels_are_palette_indices_or_grey_values(tmp_path: Path):
         np.testing.assert_array_equal(read_labels(tmp_path / name), labels)
     np.testing.assert_array_equal(read_labels(tmp_path / "grey.png", binary=True), labels > 0)
     Image.new("RGB", (4, 4)).save(tmp_path / "colour.png")
-    with pytest.raises(LabelError, match=r"colour\.png is a picture of mode RGB"):
+    with pytest.raises(LabelError, match=r"colour\.png is an image of mode RGB"):
         read_labels(tmp_path / "colour.png")
     with pytest.raises(LabelError, match="is missing"):
         read_labels(tmp_path / "none.png")
@@ -27,7 +33,7 @@ def test_labels_are_palette_indices_or_grey_values(tmp_path: Path):
     with pytest.raises(LabelError, match=r"cut\.png cannot be read"):
         read_labels(tmp_path / "cut.png")
     (tmp_path / "text.png").write_text("no picture")
-    with pytest.raises(LabelError, match=r"text\.png is no picture"):
+    with pytest.raises(LabelError, match=r"text\.png is not a PNG"):
         read_labels(tmp_path / "text.png")
 
 
@@ -67,3 +73,14 @@ def test_resizing_labels_invents_none():
     labels = np.array([[1, 200], [3, 4]], np.uint8)
     assert set(np.unique(resize_nearest(labels, (7, 5)))) == {1, 3, 4, 200}
     assert resize_nearest(labels, (7, 5)).shape == (7, 5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "suffix"), [("JPEG", ".jpg"), ("GIF", ".gif"), ("BMP", ".bmp"), ("GIF", ".png")]
+)
+def test_masks_in_other_formats_are_refused_whatever_their_name(tmp_path: Path, kind: str, suffix: str):
+    labels = np.zeros((20, 30), np.uint8)
+    labels[5:15, 5:25] = 3
+    Image.fromarray(labels).save(tmp_path / f"mask{suffix}", format=kind)
+    with pytest.raises(LabelError, match=r"is not a PNG; expected a palette or 8-bit gray PNG"):
+        read_labels(tmp_path / f"mask{suffix}")

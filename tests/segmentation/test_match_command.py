@@ -39,7 +39,8 @@ def test_a_photograph_and_a_part_of_it_match_where_they_are_the_same(
 def test_without_a_point_none_of_an_earlier_run_stays(tmp_path: Path):
     a = written(tmp_path / "a.png", photographs.picture("owl"))
     for point in ("10,10", None):
-        Match(a=a, b=a, output=tmp_path / "out", size=64, scales=(1.0,), point=point).run()
+        options = {"size": 64, "scales": (1.0,), "point": point, "overwrite": True}
+        Match(a=a, b=a, output=tmp_path / "out", **options).run()
     assert not (tmp_path / "out" / "point.png").exists()
     assert json.loads((tmp_path / "out" / "matches.json").read_text())["point"] is None
 
@@ -51,9 +52,9 @@ def test_without_a_point_none_of_an_earlier_run_stays(tmp_path: Path):
         ({"b": "missing.png"}, "missing.png cannot be opened"),
         ({"scales": ()}, r"--scales is \(\)"),
         ({"scales": (0.0,)}, r"--scales is \(0.0,\)"),
-        ({"ratio": 2.0}, "ratio is 2.0"),
+        ({"ratio": 2.0}, "--ratio is 2.0"),
         ({"point": "9"}, "--point is '9'"),
-        ({"point": "5000,3"}, "the point has y=5000, but the picture ends"),
+        ({"point": "5000,3"}, "--point 5000,3 is outside of the image"),
         ({"b": "long.png"}, "more than 16,384"),
     ],
 )
@@ -65,4 +66,4 @@ def test_what_cannot_be_matched_is_told_and_nothing_is_written(options: dict, me
     options |= {name: tmp_path / options[name] for name in ("a", "b")}
     with pytest.raises(ValueError, match=message):
         Match(**options, output=tmp_path / "out").run()
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "matches.json").exists()

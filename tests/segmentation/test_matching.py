@@ -4,12 +4,12 @@ from numpy.typing import NDArray
 
 from segmentation import matching
 from segmentation.matching import (
+    ImageFeatures,
     Matches,
-    Seen,
     best_scale,
-    centres,
+    centers,
     coherent,
-    joined,
+    concatenate_blocks,
     joint_colors,
     mutual_matches,
     nearest,
@@ -102,8 +102,8 @@ def test_preparing_averages_neighbours_and_takes_the_mean_of_both_pictures_away(
     np.testing.assert_allclose(found_a.mean((0, 1)) + found_b.mean((0, 1)), 0, atol=1e-5)
 
 
-def seen(features: NDArray[np.float32]) -> Seen:
-    return Seen(features, np.ones(features.shape[:2], bool))
+def seen(features: NDArray[np.float32]) -> ImageFeatures:
+    return ImageFeatures(features, np.ones(features.shape[:2], bool))
 
 
 def test_the_scale_with_most_matches_is_taken():
@@ -164,15 +164,15 @@ def test_patches_that_show_nothing_are_not_matched():
     np.testing.assert_array_equal(textured, np.arange(6)[None] >= 3 + np.zeros((4, 1)))
     wide = features(12, 20)
     half = np.arange(20)[None] >= 10 + np.zeros((12, 1))
-    found = matching.matches_between(Seen(wide, half), seen(wide))
+    found = matching.matches_between(ImageFeatures(wide, half), seen(wide))
     assert len(found) > 50
     assert found.a[:, 1].min() >= 10
-    assert matching.matches_between(seen(wide), Seen(wide, half)).a[:, 1].min() >= 10
+    assert matching.matches_between(seen(wide), ImageFeatures(wide, half)).a[:, 1].min() >= 10
 
 
 def test_joined_blocks_are_equally_loud():
     quiet, loud = features(5, 6), 100 * features(5, 6, seed=1) + 7
-    both = joined([quiet, loud])
+    both = concatenate_blocks([quiet, loud])
     for part in (both[..., :12], both[..., 12:]):
         assert np.linalg.norm(part - part.mean((0, 1)), axis=-1).mean() == pytest.approx(1, abs=1e-4)
     np.testing.assert_allclose(both[..., 12:] / loud, (both[..., 12:] / loud)[0, 0, 0], rtol=1e-4)
@@ -211,9 +211,9 @@ def test_the_foreground_is_what_touches_the_edges_less_and_the_rest_is_black(sig
 
 def test_centres_and_patches_go_back_and_forth():
     cells = np.stack(np.divmod(np.arange(12), 4), -1)
-    for place, cell in zip(centres(cells, (3, 4), (31, 50)).round().astype(int), cells, strict=True):
+    for place, cell in zip(centers(cells, (3, 4), (31, 50)).round().astype(int), cells, strict=True):
         assert patch_of((int(place[0]), int(place[1])), (3, 4), (31, 50)) == tuple(cell)
-    np.testing.assert_allclose(centres(np.array([0, 0]), (2, 2), (16, 8)), [3.5, 1.5])
+    np.testing.assert_allclose(centers(np.array([0, 0]), (2, 2), (16, 8)), [3.5, 1.5])
     assert patch_of((15, 7), (2, 2), (16, 8)) == (1, 1)
 
 
@@ -224,7 +224,7 @@ def test_a_ratio_that_cannot_be_is_refused(ratio: float):
 
 
 def test_other_impossible_things_are_told():
-    with pytest.raises(ValueError, match="the point has y=16, but the picture ends at y=15"):
+    with pytest.raises(ValueError, match="the point has y=16, but the image ends at y=15"):
         patch_of((16, 0), (2, 2), (16, 8))
     with pytest.raises(ValueError, match="2 dimensions, expected at least 3"):
         joint_colors(features(2, 2, width=2), features(2, 2, width=2))

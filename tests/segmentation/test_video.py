@@ -10,26 +10,25 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from pycocotools.coco import COCO
 
 from dino_model.images import ImageError
 from dino_model.predictor import AttentionPredictor
-from dino_model.resize import fed_size
-from segmentation import memory
-from segmentation.baselines import ColourPatches
 from segmentation.commands.video import Video
-from segmentation.export import write_mask_png
-from segmentation.frames import FrameFolder, VideoError, VideoFile, frame_files, open_frames
-from segmentation.labels import LabelError, read_labels
-from segmentation.propagation import CRW, DINO, Preset, propagate_frames
+from segmentation.labels import LabelError, read_labels, write_mask_png
+from segmentation.propagation import ColorPatches, propagate_frames
 from segmentation.video import (
-    ColourRange,
+    ColorRange,
+    FrameFolder,
+    VideoError,
+    VideoFile,
     VideoWriter,
     attention_video,
-    colour_range,
+    color_range,
     draw_labels,
+    frame_files,
+    open_frames,
     shown_size,
     shrunk,
 )
@@ -83,7 +82,7 @@ def test_what_is_no_folder_of_frames_is_named(tmp_path: Path):
     with pytest.raises(VideoError, match="is no folder"):
         frame_files(tmp_path / "none")
     folder = write_folder(tmp_path / "up" / "down", ["00001.png"]).parent
-    with pytest.raises(VideoError, match=r"holds no picture; it has folders: down"):
+    with pytest.raises(VideoError, match=r"holds no image; it has folders: down"):
         frame_files(folder)
     write_folder(tmp_path / "twice", ["1.png", "01.png", "2.png"])
     with pytest.raises(VideoError, match=r"two frames of one number"):
@@ -177,22 +176,22 @@ class StillFrames(FrameFolder):
         return iter(self.frames[:count])
 
 
-def test_the_colour_range_is_one_for_the_whole_video(predictor: AttentionPredictor):
+def test_the_color_range_is_one_for_the_whole_video(predictor: AttentionPredictor):
     first, *others = pictures(5)
-    colours = colour_range(StillFrames([first, *others]), predictor)
+    colours = color_range(StillFrames([first, *others]), predictor)
     assert colours.heads.shape == (predictor.heads,)
     alone = next(attention_video([first], predictor, colours))
     among = list(attention_video([*others, first], predictor, colours))[-1]
     for view in ("heads", "mean", "mask"):
         np.testing.assert_array_equal(alone.views[view], among.views[view])
-    brighter = ColourRange(colours.heads / 2, colours.mean / 2)
+    brighter = ColorRange(colours.heads / 2, colours.mean / 2)
     drawn = next(attention_video([first], predictor, brighter))
     assert (drawn.views["mean"] != alone.views["mean"]).any()
 
 
 @pytest.mark.parametrize("size", [(48, 64), (120, 50), (64, 64)], ids=["wide", "tall", "square"])
 def test_views_have_the_shape_of_the_video(predictor: AttentionPredictor, size: tuple[int, int]):
-    colours = ColourRange(np.full(predictor.heads, 0.1, np.float32), 0.1)
+    colours = ColorRange(np.full(predictor.heads, 0.1, np.float32), 0.1)
     frame = next(attention_video(pictures(1, size), predictor, colours, max_side=60))
     assert frame.mask.shape == size
     assert 0 < frame.mask.mean() < 1
@@ -226,9 +225,8 @@ def test_a_legend_names_every_object_in_every_frame():
 
 def test_the_command_draws_attention_of_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     clip = write_video(tmp_path / "clip.mp4", 4, (50, 34))
-    Video(clip, tmp_path / "out", model=MODEL, size=64).run()
+    Video(clip, output=tmp_path / "out", model=MODEL, size=64).run()
     printed = capsys.readouterr().out
-    assert "memory about" in printed
     assert "4 frames written" in printed
     for view in ("heads", "mean", "mask"):
         assert len(list(VideoFile(tmp_path / "out" / f"{view}.webm"))) == 4
@@ -236,9 +234,11 @@ def test_the_command_draws_attention_of_a_video(tmp_path: Path, capsys: pytest.C
     assert [mask.name for mask in masks] == [f"{number:05d}.png" for number in range(4)]
     assert read_labels(masks[0]).shape == (50, 34)
     COCO(tmp_path / "out" / "masks_images.json").loadRes(str(tmp_path / "out" / "masks.json"))
-    with pytest.raises(VideoError, match="--overwrite"):
-        Video(clip, tmp_path / "out", model=MODEL, size=64).run()
-    Video(clip, tmp_path / "out", model=MODEL, size=64, views=("mean",), overwrite=True, format="mp4").run()
+    with pytest.raises(ValueError, match="--overwrite"):
+        Video(clip, output=tmp_path / "out", model=MODEL, size=64).run()
+    Video(
+        clip, output=tmp_path / "out", model=MODEL, size=64, views=("mean",), overwrite=True, format="mp4"
+    ).run()
     assert VideoFile(tmp_path / "out" / "mean.mp4").fps == pytest.approx(12.5)
 
 
@@ -247,7 +247,7 @@ def test_the_command_carries_labels_through_a_folder(tmp_path: Path):
     mask = np.zeros((64, 64), np.uint8)
     mask[10:40, 10:40] = 4
     write_mask_png(tmp_path / "mask.png", mask)
-    Video(frames, tmp_path / "out", mask=tmp_path / "mask.png", model=MODEL, size=64, fps=5).run()
+    Video(frames, output=tmp_path / "out", mask=tmp_path / "mask.png", model=MODEL, size=64, fps=5).run()
     masks = sorted((tmp_path / "out" / "masks").iterdir())
     assert [file.name for file in masks] == [f"{number:05d}.png" for number in range(10, 16)]
     np.testing.assert_array_equal(read_labels(masks[0]), mask)
@@ -259,23 +259,22 @@ def test_the_command_carries_labels_through_a_folder(tmp_path: Path):
     assert {record["category_id"] for record in records} == {4}
 
 
-def test_the_command_names_what_does_not_fit_and_leaves_nothing(tmp_path: Path):
+def test_the_command_names_what_does_not_fit(tmp_path: Path):
     frames = write_folder(tmp_path / "frames", ["0.png", "1.png", "2.png"])
     write_mask_png(tmp_path / "small.png", np.ones((10, 10), np.uint8))
     with pytest.raises(LabelError, match=r"small\.png is 10x10 pixels, the frames of frames 64x48"):
-        Video(frames, tmp_path / "out", mask=tmp_path / "small.png", model=MODEL).run()
+        Video(frames, output=tmp_path / "out", mask=tmp_path / "small.png", model=MODEL).run()
     write_mask_png(tmp_path / "white.png", np.full((48, 64), 255, np.uint8))
     with pytest.raises(LabelError, match="--binary"):
-        Video(frames, tmp_path / "out", mask=tmp_path / "white.png", model=MODEL).run()
+        Video(frames, output=tmp_path / "out", mask=tmp_path / "white.png", model=MODEL).run()
     for wrong in ({"fps": 0.0}, {"fps": -1.0}, {"max_side": 0}):
-        with pytest.raises(VideoError, match="expected"):
-            Video(frames, tmp_path / "out", model=MODEL, **wrong).run()  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="expected"):
+            Video(frames, output=tmp_path / "out", model=MODEL, **wrong).run()  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="batch is 0"):
-        next(propagate_frames(pictures(1), np.ones((48, 64), np.uint8), ColourPatches(size=64), batch=0))
+        next(propagate_frames(pictures(1), np.ones((48, 64), np.uint8), ColorPatches(size=64), batch=0))
     (frames / "2.png").write_bytes(b"broken")
     with pytest.raises(ImageError, match=r"2\.png"):
-        Video(frames, tmp_path / "out", model=MODEL, size=64).run()
-    assert list((tmp_path / "out").iterdir()) == []
+        Video(frames, output=tmp_path / "out", model=MODEL, size=64).run()
 
 
 # --- memory
@@ -303,35 +302,13 @@ def exhaust(items: Iterator[object]) -> None:
         pass
 
 
-@pytest.mark.parametrize("preset", [DINO, CRW], ids=lambda preset: preset.name)
-def test_labels_of_4k_frames_stay_within_the_estimate(preset: Preset):
-    size, source = (2160, 3840), ColourPatches(size=128)
-    mask = np.zeros(size, np.uint8)
-    mask[200:900, 300:2000], mask[1200:2000, 300:2000] = 1, 2
-    fed = fed_size(*size, source.size, source.resize, source.patch_size)
-    estimate = memory.propagation_memory(size, fed, 8, 192, 2, preset, batch=2)
-    frames = (np.full((*size, 3), number, np.uint8) for number in range(8))
-    measured = peak_of(lambda: exhaust(propagate_frames(frames, mask, source, preset, batch=2)))
-    assert measured < estimate.total
-
-
-def test_attention_of_4k_frames_stays_within_the_estimate(predictor: AttentionPredictor):
-    size = (2160, 3840)
-    colours = ColourRange(np.full(predictor.heads, 0.1, np.float32), 0.1)
-    shown, fed = shown_size(size, 1280), fed_size(*size, 64, "short-side", 16)
-    estimate = memory.attention_memory(size, shown, fed, 16, 192, predictor.blocks, predictor.heads)
-    frames = (np.full((*size, 3), number, np.uint8) for number in range(4))
-    measured = peak_of(lambda: exhaust(attention_video(frames, predictor, colours)))
-    assert measured < estimate.total
-
-
 def test_memory_does_not_grow_with_the_length(tmp_path: Path):
     mask = np.zeros((64, 64), np.uint8)
     mask[8:40, 8:40] = 1
     frame = pictures(1, (64, 64))[0]
 
     def label(count: int) -> None:
-        exhaust(propagate_frames(repeat(frame, count), mask, ColourPatches(size=64)))
+        exhaust(propagate_frames(repeat(frame, count), mask, ColorPatches(size=64)))
 
     label(10)
     assert peak_of(lambda: label(1000)) < 8e6
@@ -346,20 +323,77 @@ def test_the_command_keeps_no_frame_of_a_long_video(tmp_path: Path):
 
     def draw(name: str) -> None:
         options = {"model": MODEL, "size": 32, "views": ("mean",), "overwrite": True}
-        Video(tmp_path / f"{name}.mp4", tmp_path / name, **options).run()  # type: ignore[arg-type]
+        Video(tmp_path / f"{name}.mp4", output=tmp_path / name, **options).run()  # type: ignore[arg-type]
 
     draw("short")
     short = peak_of(lambda: draw("short"))
     assert peak_of(lambda: draw("long")) - short < 200 * frame.nbytes / 3
 
 
-def test_what_cannot_fit_is_refused_before_it_is_spent(monkeypatch: pytest.MonkeyPatch):
-    estimate = memory.propagation_memory((480, 854), (480, 832), 8, 384, 1, DINO, batch=4)
-    assert "at any length" in str(estimate)
-    memory.check(estimate, torch.device("cpu"))
-    monkeypatch.setattr(memory, "available_memory", lambda device: estimate.total - 1)
-    with pytest.raises(memory.MemoryShortage, match="choose a smaller --size or --batch"):
-        memory.check(estimate, torch.device("cpu"))
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, frame: int) -> None:
+    written = []
+
+    def write(file: Path, labels: np.ndarray) -> None:
+        written.append(file)
+        if len(written) == frame + 1:
+            raise KeyboardInterrupt
+        write_mask_png(file, labels)
+
+    monkeypatch.setattr("segmentation.commands.video.write_mask_png", write)
+
+
+@pytest.mark.parametrize("propagated", [False, True])
+def test_interrupted_video_keeps_finished_frames_and_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, propagated: bool, capsys: pytest.CaptureFixture[str]
+):
+    frames = write_folder(tmp_path / "frames", [f"{number}.png" for number in range(5)], (64, 64))
+    mask = np.zeros((64, 64), np.uint8)
+    mask[10:40, 10:40] = 1
+    write_mask_png(tmp_path / "mask.png", mask)
+    view = "labels" if propagated else "mean"
+    common = {"output": tmp_path / "out", "model": MODEL, "size": 64, "views": ("mean",)}
+    common |= {"mask": tmp_path / "mask.png"} if propagated else {}
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            Video(frames, **common).run()
+    assert "3 of 5 frames are finished and kept" in capsys.readouterr().out
+    assert len(list((tmp_path / "out" / "masks").iterdir())) == 3
+    assert len(list(VideoFile(tmp_path / "out" / f"{view}.webm"))) >= 3
+    with pytest.raises(ValueError, match="--resume"):
+        Video(frames, **common).run()
+    Video(frames, **common, resume=True).run()
+    assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
+    Video(frames, **common, resume=True).run()
+    assert "is finished already" in capsys.readouterr().out
+
+
+def test_unnumbered_image_among_numbered_frames_is_an_error(tmp_path: Path):
+    names = [f"frame{number}.png" for number in range(1, 13)]
+    folder = write_folder(tmp_path / "frames", [*names, "cover.png"])
+    with pytest.raises(VideoError, match=r"holds 12 numbered frames and cover\.png without a number"):
+        frame_files(folder)
+    (folder / "cover.png").unlink()
+    assert [file.name for file in frame_files(folder)] == names
+
+
+def test_other_views_leave_no_stale_videos(tmp_path: Path):
+    frames = write_folder(tmp_path / "frames", ["0.png", "1.png"])
+    common = {"output": tmp_path / "out", "model": MODEL, "size": 32}
+    Video(frames, **common, views=("mean", "mask")).run()
+    Video(frames, **common, views=("mask",), overwrite=True).run()
+    assert [file.name for file in (tmp_path / "out").glob("*.webm")] == ["mask.webm"]
+    described = json.loads((tmp_path / "out" / "provenance.json").read_text())
+    assert described["model"] == MODEL
+    assert described["settings"]["views"] == ["mask"]
+    assert described["finished"]
+
+
+def test_coco_names_of_frames_are_those_of_the_files(tmp_path: Path):
+    frames = write_folder(tmp_path / "frames", ["0.png", "1.png"])
+    Video(frames, output=tmp_path / "out", model=MODEL, size=32, views=("mean",)).run()
+    images = json.loads((tmp_path / "out" / "masks_images.json").read_text())["images"]
+    assert [image["file_name"] for image in images] == ["0.png", "1.png"]
 
 
 def test_a_broken_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -372,7 +406,7 @@ def test_a_broken_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(Video.run.__globals__, "open_frames", lambda path, allow_gaps: Promising(path))
-        Video(clip, tmp_path / "out", model=MODEL, size=64, views=("mean",)).run()
+        Video(clip, output=tmp_path / "out", model=MODEL, size=64, views=("mean",)).run()
     assert "promises 9 frames, 3 could be decoded" in capsys.readouterr().out
 
 
@@ -382,12 +416,12 @@ def test_frames_keep_their_times_where_they_last_differently(tmp_path: Path, suf
     with VideoWriter(tmp_path / f"clip{suffix}", 25) as writer:
         for picture, time in zip(pictures(5), times, strict=True):
             writer.write(picture, time)
-    Video(tmp_path / f"clip{suffix}", tmp_path / "out", model=MODEL, size=32, views=("mean",)).run()
+    Video(tmp_path / f"clip{suffix}", output=tmp_path / "out", model=MODEL, size=32, views=("mean",)).run()
     drawn = VideoFile(tmp_path / "out" / "mean.webm")
     assert drawn.expected == len(list(drawn)) == 5
     assert drawn.times == pytest.approx(times, abs=0.002)
     even = {"model": MODEL, "size": 32, "views": ("mean",), "overwrite": True, "fps": 10.0}
-    Video(tmp_path / f"clip{suffix}", tmp_path / "out", **even).run()
+    Video(tmp_path / f"clip{suffix}", output=tmp_path / "out", **even).run()
     list(drawn)
     assert drawn.times == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4], abs=0.002)
 
@@ -411,7 +445,7 @@ def test_frames_of_several_sizes_are_named_and_not_the_output(tmp_path: Path):
     folder = write_folder(tmp_path / "a", ["0.png", "1.png"])
     Image.fromarray(pictures(1, (32, 40))[0]).save(folder / "2.png")
     with pytest.raises(VideoError, match=r"the frame .*2\.png is 40x32 pixels, the first 64x48"):
-        Video(folder, tmp_path / "out", model=MODEL, size=32, views=("mean",)).run()
+        Video(folder, output=tmp_path / "out", model=MODEL, size=32, views=("mean",)).run()
 
 
 def test_sound_alone_is_no_video(tmp_path: Path):

@@ -25,18 +25,16 @@ from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from dino_model.images import open_images
 from training import __main__ as command
-from training.checkpoint import Run
 from training.commands import arguments  # noqa: F401 (before the fork)
-from training.crops import CropConfig
+from training.crop_config import CropConfig
 from training.distributed import joined, rank
-from training.loop import Watch
-from training.methods.byol import BYOLConfig
-from training.methods.dino import DINOConfig, algorithm
-from training.methods.moco import MoCoConfig
-from training.methods.supervised import SupervisedConfig
-from training.methods.swav import SwAVConfig
-from training.recipes import OptimizerConfig, Recipe
+from training.methods import dino as dino_module
+from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
+from training.run import Run
 from training.session import Session
+from training.train import Callbacks
 
 VIT = BackboneConfig("vit_tiny", 8, 16, width=12, depth=2, heads=2, drop_path=0.2)
 HEAD = HeadConfig(16, hidden=8, layers=2, bottleneck=4)
@@ -73,8 +71,8 @@ def train(pictures: str, folder: Path) -> dict[str, Any]:
         parts = 2 if name == "dino in parts" else 1
         session = Session(replace(RECIPE, method=method), open_images(pictures), accumulate=parts)
         losses: list[float] = []
-        watch = Watch(observe=lambda _, logs, __, kept=losses: kept.append(logs["loss"]) or {})
-        session.train(Run(folder / name), watch=watch)
+        watch = Callbacks(observe=lambda _, logs, __, kept=losses: kept.append(logs["loss"]) or {})
+        session.train(Run(folder / name), callbacks=watch)
         weights = sum(parameter.double().abs().sum().item() for parameter in session.method.parameters())
         found[name] = {"losses": losses, "weights": weights}
     return found
@@ -112,7 +110,7 @@ def of_command(words: list[str]) -> int:
         return command.main(words)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            algorithm, "prototype_cross_entropy", out_of_memory_at(1, algorithm.prototype_cross_entropy)
+            dino_module, "prototype_cross_entropy", out_of_memory_at(1, dino_module.prototype_cross_entropy)
         )
         return command.main(words[1:])
 

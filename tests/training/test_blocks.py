@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.device import autocast, set_tensor_float32
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch
 from training.blocks import blocks_of, compile_blocks, recompute_blocks
-from training.methods.dino import DINOConfig
+from training.methods.dino_config import DINOConfig
 from training.methods.network import StochasticDepth
 
 CONFIG = DINOConfig(HeadConfig(16, hidden=8, bottleneck=4), freeze_last_layer_epochs=0)
@@ -22,7 +23,7 @@ def learned(change, config):
     for backbone in method.backbones().values():
         change(backbone)
     torch.manual_seed(1)
-    loss = method.training_loss(random_batch(), 0)
+    loss = method(random_batch(), 0)
     loss.value.backward()
     gradients = {name: p.grad for name, p in method.named_parameters() if p.grad is not None}
     return loss.value.item(), gradients, method
@@ -66,6 +67,48 @@ def test_blocks_that_are_alike_share_one_function():
 
     learned(lambda backbone: compile_blocks(backbone, backend), CONFIG)
     assert len(made) <= 5  # with and without stochastic depth, for each size, and the teacher's
+
+
+def test_compile_blocks_over_20_steps_and_a_probe_compiles_only_in_the_first_step():
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    method = build(CONFIG, steps_per_epoch=20)
+    for backbone in method.backbones().values():
+        compile_blocks(backbone, backend)
+    counts = []
+    for step in range(20):
+        with autocast("bf16", torch.device("cpu")):
+            loss = method(random_batch(step=step), step)
+        loss.value.backward()
+        method.after_step(step, [loss.carry])
+        counts.append(len(graphs))
+        if step == 10:
+            probe(method.student.backbone)
+    assert counts == counts[:1] * 20
+
+
+def probe(backbone):
+    """Compute features as a k-NN probe does: evaluation mode, no gradient, fp32, several batch sizes."""
+    backbone.eval()
+    with torch.no_grad():
+        for pictures in (7, 5, 9):
+            backbone(torch.randn(pictures, 3, 32, 32))
+    backbone.train()
+
+
+def test_set_tensor_float32_in_fp32_forbids_and_in_bf16_allows_it():
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    try:
+        set_tensor_float32("bf16")
+        assert torch.backends.cuda.matmul.allow_tf32
+        set_tensor_float32("fp32")
+        assert not torch.backends.cuda.matmul.allow_tf32
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 def test_statistics_of_a_resnet_would_move_twice():

@@ -9,7 +9,15 @@ from torch import nn
 from dino_model.errors import sentence
 from training import checkpoint
 from training.__main__ import main
-from training.checkpoint import Run, RunError, Saver, read_state, snapshot
+from training.checkpoint import (
+    CheckpointWriter,
+    Snapshot,
+    export_fp16,
+    load_checkpoint,
+    read_state,
+    write_checkpoint,
+)
+from training.run import Run, RunError
 
 
 @pytest.fixture
@@ -29,9 +37,9 @@ def learner(value=0.0):
 def test_a_state_comes_back_whole(run):
     model, optimizer = learner()
     run.create({"backbone": {}})
-    run.write(snapshot(7, model, optimizer))
+    write_checkpoint(run, Snapshot().take(7, model, optimizer)[0])
     other, other_optimizer = learner(5.0)
-    assert run.load(other, other_optimizer) == 7
+    assert load_checkpoint(run, other, other_optimizer) == 7
     torch.testing.assert_close(other.state_dict(), model.state_dict())
     assert str(other_optimizer.state_dict()) == str(optimizer.state_dict())
 
@@ -39,7 +47,7 @@ def test_a_state_comes_back_whole(run):
 def test_a_kill_while_writing_leaves_the_old_state(run, monkeypatch):
     model, optimizer = learner()
     run.create({})
-    run.write(snapshot(1, model, optimizer))
+    write_checkpoint(run, Snapshot().take(1, model, optimizer)[0])
 
     def die(state, file):
         file.write(b"half a che")
@@ -47,58 +55,58 @@ def test_a_kill_while_writing_leaves_the_old_state(run, monkeypatch):
 
     monkeypatch.setattr(torch, "save", die)
     with pytest.raises(KeyboardInterrupt):
-        run.write(snapshot(2, model, optimizer))
-    assert run.load(*learner()) == 1
+        write_checkpoint(run, Snapshot().take(2, model, optimizer)[0])
+    assert load_checkpoint(run, *learner()) == 1
 
 
 def test_what_a_kill_left_half_written_is_removed(run):
     run.create({})
-    run.write(snapshot(1, *learner()))
+    write_checkpoint(run, Snapshot().take(1, *learner())[0])
     (run.folder / ".checkpoint.0123abcd.pt").write_bytes(b"half a che")
-    run.tidy(run.load(*learner()))
+    run.tidy(load_checkpoint(run, *learner()))
     assert sorted(path.name for path in run.folder.glob(".*")) == []
 
 
 def test_log_lines_after_the_checkpoint_are_dropped(run):
     run.create({})
-    run.write(snapshot(3, *learner()))
+    write_checkpoint(run, Snapshot().take(3, *learner())[0])
     lines = [json.dumps({"step": step}) for step in range(5)]
     run.log.write_text("\n".join(lines) + '\n{"step": 5, "lo')
-    run.tidy(run.load(*learner()))
+    run.tidy(load_checkpoint(run, *learner()))
     assert [json.loads(line)["step"] for line in run.log.read_text().splitlines()] == [0, 1, 2]
 
 
 def test_milestones_are_kept(run):
     run.create({})
-    run.write(snapshot(10, *learner()), milestone=True)
-    run.write(snapshot(11, *learner()))
+    write_checkpoint(run, Snapshot().take(10, *learner())[0], milestone=True)
+    write_checkpoint(run, Snapshot().take(11, *learner())[0])
     assert sorted(path.name for path in run.folder.glob("*.pt")) == ["checkpoint.pt", "step-00000010.pt"]
     assert read_state(run.folder / "step-00000010.pt")["step"] == 10
 
 
 def test_a_second_run_does_not_overwrite_the_first(run):
     run.create({})
-    run.write(snapshot(0, *learner()))
+    write_checkpoint(run, Snapshot().take(0, *learner())[0])
     with pytest.raises(RunError, match="already holds a run: --resume"):
         run.create({})
 
 
 def test_a_state_that_does_not_fit_is_named(run):
     run.create({})
-    run.write(snapshot(0, *learner()))
+    write_checkpoint(run, Snapshot().take(0, *learner())[0])
     other = nn.Linear(3, 3)  # neither weight nor bias fits
     with pytest.raises(RunError, match="size mismatch for weight") as caught:
-        run.load(other, torch.optim.AdamW(other.parameters()))
+        load_checkpoint(run, other, torch.optim.AdamW(other.parameters()))
     assert str(caught.value).endswith("(1 more like it)")
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_milestone_is_nothing_to_resume_from(run):
     run.create({})
-    run.write(snapshot(3, *learner()), milestone=True)
+    write_checkpoint(run, Snapshot().take(3, *learner())[0], milestone=True)
     (run.folder / "step-00000003.pt").replace(run.checkpoint)
     with pytest.raises(RunError, match=r"holds weights only.*--init-from"):
-        run.load(*learner())
+        load_checkpoint(run, *learner())
 
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
@@ -107,7 +115,7 @@ def test_files_that_are_no_checkpoint_are_named(run, content):
     if content is not None:
         run.checkpoint.write_bytes(content)
     with pytest.raises(RunError, match=r"checkpoint\.pt"):
-        run.load(*learner())
+        load_checkpoint(run, *learner())
 
 
 @pytest.mark.parametrize("content", [{"teacher": {}}, torch.zeros(2)])
@@ -115,7 +123,7 @@ def test_a_checkpoint_of_something_else_is_refused(run, content):
     run.create({})
     torch.save(content, run.checkpoint)
     with pytest.raises(RunError, match="format None, expected 1"):
-        run.load(*learner())
+        load_checkpoint(run, *learner())
 
 
 @pytest.mark.parametrize("content", ["{half", "[1, 2]"])
@@ -128,7 +136,7 @@ def test_a_broken_configuration_is_named(run, content):
 
 def test_a_full_disk_is_named_in_the_systems_words(run, monkeypatch):
     run.create({})
-    run.write(snapshot(1, *learner()))
+    write_checkpoint(run, Snapshot().take(1, *learner())[0])
 
     class File:
         def __init__(self, file):
@@ -144,35 +152,19 @@ def test_a_full_disk_is_named_in_the_systems_words(run, monkeypatch):
 
     monkeypatch.setattr(checkpoint, "_save", lambda state, file: honest_save(state, File(file)))
     with pytest.raises(OSError, match="No space") as caught:
-        run.write(snapshot(2, *learner()))
+        write_checkpoint(run, Snapshot().take(2, *learner())[0])
     assert sentence(caught.value) == f"cannot use '{run.checkpoint}': no space left on device"
     monkeypatch.undo()
-    assert run.load(*learner()) == 1
+    assert load_checkpoint(run, *learner()) == 1
 
 
 honest_save = checkpoint._save
 
 
-def test_a_configuration_of_the_first_format_comes_as_todays(run):
-    run.create({})
-    old = {
-        "format": 1,
-        "method": "dino",
-        "pictures": 10,
-        "data": "a hash of names, sizes and times",
-        "recipe": {"head": {"hidden": 16}, "dino": {"center_momentum": 0.5}, "epochs": 3},
-    }
-    (run.folder / "config.json").write_text(json.dumps(old))
-    config = run.config()
-    assert config["recipe"] == {"method": {"head": {"hidden": 16}, "center_momentum": 0.5}, "epochs": 3}
-    assert config["data"] is None
-    assert config["pictures"] == 10
-
-
 def test_a_kept_run_holds_the_networks_in_half_precision_and_no_path(run, tmp_path, capsys):
     model, optimizer = learner(0.1)
     run.create({"backbone": {"width": 2}, "data": {"path": "/home/me"}, "command": "pretrain /home/me"})
-    run.write(snapshot(7, model, optimizer))
+    write_checkpoint(run, Snapshot().take(7, model, optimizer)[0])
     kept = Run(tmp_path / "kept")
     assert main(["keep", str(run.folder), "--output", str(kept.folder)]) == 0
     assert f"--init-from {kept.folder} starts from it" in capsys.readouterr().out
@@ -185,7 +177,7 @@ def test_a_kept_run_holds_the_networks_in_half_precision_and_no_path(run, tmp_pa
     assert main(["keep", str(run.folder), "--output", str(kept.folder)]) == 1
     assert "already holds a run" in capsys.readouterr().err
     with pytest.raises(RunError, match="holds no run"):
-        Run(tmp_path / "nowhere").keep(Run(tmp_path / "other"))
+        export_fp16(Run(tmp_path / "nowhere"), Run(tmp_path / "other"))
     assert not (tmp_path / "other").exists()
 
 
@@ -193,14 +185,14 @@ def test_what_is_written_in_the_background_is_the_state_when_it_was_asked_for(ru
     model, optimizer = learner()
     run.create({})
     expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    may_write, honest = threading.Event(), Run.write
+    may_write, honest = threading.Event(), write_checkpoint
 
     def slow(*arguments, **options):
         assert may_write.wait(20)
         honest(*arguments, **options)
 
-    monkeypatch.setattr(Run, "write", slow)
-    with Saver(run) as saver:
+    monkeypatch.setattr("training.checkpoint.write_checkpoint", slow)
+    with CheckpointWriter(run) as saver:
         saver.save(3, model, optimizer)
         nn.init.constant_(model.weight, 7.0)  # training goes on
         may_write.set()
@@ -212,8 +204,8 @@ def test_what_went_wrong_in_the_background_is_raised_in_the_next_step(run, monke
         raise OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
 
     run.create({})
-    monkeypatch.setattr(Run, "write", full)
-    saver = Saver(run)
+    monkeypatch.setattr("training.checkpoint.write_checkpoint", full)
+    saver = CheckpointWriter(run)
     saver.save(1, *learner())
     saver.thread.shutdown()
     with pytest.raises(OSError, match="No space"):
@@ -221,14 +213,14 @@ def test_what_went_wrong_in_the_background_is_raised_in_the_next_step(run, monke
 
 
 def test_the_last_checkpoint_is_waited_for_and_its_error_raised(run, monkeypatch):
-    monkeypatch.setattr(Run, "write", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError), Saver(run) as saver:
+    monkeypatch.setattr("training.checkpoint.write_checkpoint", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError), CheckpointWriter(run) as saver:
         saver.save(1, *learner())
 
 
 def test_the_newest_milestones_are_kept(run):
     run.create({})
-    with Saver(run, keep=2) as saver:
+    with CheckpointWriter(run, keep=2) as saver:
         for step in (10, 20, 30):
             saver.save(step, *learner(), milestone=True)
     assert sorted(path.name for path in run.folder.glob("*.pt")) == [
@@ -239,6 +231,6 @@ def test_the_newest_milestones_are_kept(run):
 
 
 def test_other_ranks_write_nothing(tmp_path):
-    with Saver(None) as saver:
+    with CheckpointWriter(None) as saver:
         saver.save(1, *learner(), milestone=True)
     assert not list(tmp_path.iterdir())

@@ -8,21 +8,20 @@ from PIL import Image
 from torchvision.transforms.v2 import RandomResizedCrop
 
 from dino_model.errors import SettingError
+from training.crop_config import CropConfig, Photometry, ViewSpec
 from training.crops import (
     TRIES,
-    CropConfig,
     Crops,
     GaussianBlur,
     MultiCrop,
-    ViewSpec,
     crop,
     cut,
     finish,
-    normalise,
+    normalize,
     random_box,
     widen,
 )
-from training.photometry import CHANCES, Photometry
+from training.photometry import CHANCES
 
 
 @pytest.fixture
@@ -212,12 +211,12 @@ def test_crops_are_cut_from_the_picture_and_its_margin():
         assert bright.float().mean().item() == pytest.approx(share, abs=0.02)
 
 
-def test_normalise_is_the_formula():
+def test_normalize_is_the_formula():
     crops = Crops(
         torch.randint(0, 256, (2, 1, 3, 4, 4), dtype=torch.uint8), torch.empty(0, 1, 3, 2, 2).byte()
     )
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
-    normal = normalise(crops, mean, std, torch.device("cpu"))
+    normal = normalize(crops, mean, std, torch.device("cpu"))
     expected = (crops.views / 255 - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
     torch.testing.assert_close(normal.views, expected, atol=1e-5, rtol=1e-5)
 
@@ -296,11 +295,11 @@ def test_crops_are_mirrored_by_their_last_chance():
 
 
 def test_batched_photometry_finishes_what_was_only_cut(picture):
-    config = CropConfig(global_size=32, local_size=16, local_crops=3, augment="device")
+    config = CropConfig(global_size=32, local_size=16, local_crops=3, augment="batch")
     pipeline = MultiCrop(config)
     torch.manual_seed(0)
-    crops = pipeline(torch.from_numpy(np.array(picture)).permute(2, 0, 1))
-    chances = pipeline.chances()
+    tensor = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+    crops, chances = pipeline(tensor), pipeline.random_params(tensor)
     assert (crops.views.shape, crops.locals.shape) == ((2, 3, 32, 32), (3, 3, 16, 16))
     batch = [Crops(*(group[:, None] for group in groups)) for groups in (crops, chances)]
     done = pipeline.finish(*batch)
@@ -327,7 +326,7 @@ def test_other_methods_have_their_papers_colours_in_every_crop(augmentation, str
         assert (colours.blur, colours.solarise) == (blur, 0.0)
 
 
-@pytest.mark.parametrize("augment", ["workers", "device"])
+@pytest.mark.parametrize("augment", ["workers", "batch"])
 def test_deits_crops_go_through_randaugment(augment, monkeypatch):
     asked = []
     colour = Image.new("RGB", (8, 8), (1, 2, 3))
@@ -345,14 +344,15 @@ def test_deits_crops_go_through_randaugment(augment, monkeypatch):
     assert not any(view.random_operations for view in CropConfig().views)
 
 
-def test_both_ways_to_augment_give_crops_of_the_same_statistics(picture):
+@pytest.mark.parametrize("augment", ["batch", "device"])
+def test_every_way_to_augment_gives_crops_of_the_same_statistics(picture, augment):
     """Mean, contrast and detail of 300 pictures' crops, each kind of crop by itself."""
     tensor = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
 
     def statistics(augment, source):
         pipeline = MultiCrop(CropConfig(global_size=32, local_size=16, local_crops=1, augment=augment))
         torch.manual_seed(0)
-        pairs = [(pipeline(source), pipeline.chances()) for _ in range(300)]
+        pairs = [(pipeline(source), pipeline.random_params(source)) for _ in range(300)]
         batch = [
             Crops(*(torch.stack(many, 1) for many in zip(*group, strict=True)))
             for group in zip(*pairs, strict=True)
@@ -363,5 +363,32 @@ def test_both_ways_to_augment_give_crops_of_the_same_statistics(picture):
         bright = [(pixels.mean(), pixels.std((1, 2, 3)).mean()) for pixels in kinds]
         return torch.tensor([[*both, fine * 10] for both, fine in zip(bright, detail, strict=True)])
 
-    found, expected = statistics("device", tensor), statistics("workers", picture)
+    found, expected = statistics(augment, tensor), statistics("workers", picture)
     torch.testing.assert_close(found, expected, rtol=0.08, atol=2)
+
+
+def test_curriculum_stages_scale_local_crops_and_blur_with_the_global_size():
+    config = CropConfig(112, 40, blur=(0.0, 1.12), curriculum=("48:0.5", "80:0.3", "112:0.2"))
+    stages = config.stages(8)
+    assert [share for share, _ in stages] == [0.5, 0.3, 0.2]
+    assert [(crops.global_size, crops.local_size) for _, crops in stages] == [(48, 24), (80, 32), (112, 40)]
+    assert [crops.blur for _, crops in stages] == [pytest.approx((0.0, size / 100)) for size in (48, 80, 112)]
+
+
+def test_stages_without_curriculum_is_one():
+    assert CropConfig().stages(16) == [(1.0, CropConfig())]
+
+
+@pytest.mark.parametrize(
+    ("curriculum", "words"),
+    [
+        (("48",), "a stage '48', expected SIZE:SHARE such as 48:0.5"),
+        (("0:0.5", "112:0.5"), "a stage '0:0.5'"),
+        (("48:-1", "112:2"), "a stage '48:-1'"),
+        (("48:0.5", "112:0.4"), "add up to 0.9, expected 1"),
+        (("48:0.5", "80:0.5"), "ends at 80 pixels, but --global-size is 112: pass --global-size 80"),
+    ],
+)
+def test_curriculum_that_is_no_whole_training_is_refused(curriculum, words):
+    with pytest.raises(SettingError, match=words):
+        CropConfig(112, 40, curriculum=curriculum)

@@ -10,8 +10,8 @@ from PIL import Image
 
 from dino_model.errors import SettingError
 from dino_model.images import ImageError, open_images
-from training.crops import CropConfig
-from training.data import IN_FLIGHT, Order, batches, batches_ahead
+from training.crop_config import CropConfig
+from training.data import IN_FLIGHT, BatchSampler, batches, batches_ahead
 
 CROPS = CropConfig(global_size=32, local_size=16, local_crops=2)
 
@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 
 def test_every_epoch_shows_each_picture_at_most_once_and_drops_the_rest():
-    order = list(Order(pictures=10, batch_size=3, seed=0, first_step=0, steps=6))
+    order = list(BatchSampler(pictures=10, batch_size=3, seed=0, first_step=0, steps=6))
     assert len(order) == 6
     for epoch in (order[:3], order[3:]):
         counts = Counter(index for batch in epoch for _, index in batch)
@@ -38,12 +38,12 @@ def test_every_epoch_shows_each_picture_at_most_once_and_drops_the_rest():
 
 @pytest.mark.parametrize("first_step", [0, 1, 3, 5])
 def test_order_from_any_step_is_the_rest_of_the_order(first_step):
-    whole = list(Order(10, 3, 7, 0, 6))
-    assert list(Order(10, 3, 7, first_step, 6)) == whole[first_step:]
+    whole = list(BatchSampler(10, 3, 7, 0, 6))
+    assert list(BatchSampler(10, 3, 7, first_step, 6)) == whole[first_step:]
 
 
 def test_another_seed_is_another_order():
-    assert list(Order(10, 3, 0, 0, 3)) != list(Order(10, 3, 1, 0, 3))
+    assert list(BatchSampler(10, 3, 0, 0, 3)) != list(BatchSampler(10, 3, 1, 0, 3))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -109,7 +109,7 @@ def test_nothing_but_broken_pictures_ends_in_words(tmp_path):
 
 def test_fewer_pictures_than_a_batch_are_refused():
     with pytest.raises(SettingError, match="4 pictures are fewer than one batch of 8"):
-        Order(4, 8, 0, 0, 1)
+        BatchSampler(4, 8, 0, 0, 1)
 
 
 def test_labels_come_with_their_pictures(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -17,19 +18,17 @@ from dino_model.head import HeadConfig
 from dino_model.images import open_images
 from training import __main__ as command
 from training import doctor as module
-from training.checkpoint import Run
-from training.crops import CropConfig
+from training.crop_config import CropConfig
 from training.evaluation.rank import rank_me
-from training.loop import Diverged, Watch
+from training.logging import Diverged
 from training.methods import diagnosis
-from training.methods.byol import BYOLConfig
-from training.methods.dino import DINOConfig
-from training.methods.moco import MoCoConfig
-from training.methods.supervised import SupervisedConfig
-from training.methods.swav import SwAVConfig
-from training.recipes import METHODS, OptimizerConfig, Recipe
+from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
+from training.methods.dino_config import DINOConfig
+from training.recipe import METHODS, OptimizerConfig, Recipe
+from training.run import Run
 from training.session import Session
 from training.studies import runs
+from training.train import Callbacks
 
 HEAD = HeadConfig(prototypes=32, hidden=32, bottleneck=16, batch_norm=True)
 DINO = DINOConfig(HEAD, teacher_momentum=0.9, freeze_last_layer_epochs=0)
@@ -43,7 +42,7 @@ def recipe(method, epochs=4, batch=8, lr=0.03, **optimizer) -> Recipe:
     return Recipe(
         backbone=BackboneConfig("vit_tiny", 8, 16, width=24, depth=1, heads=2, position_start="sincos"),
         method=method,
-        crops=CropConfig(global_size=16, local_size=8, local_crops=2, blur=(0.1, 0.5), augment="device"),
+        crops=CropConfig(global_size=16, local_size=8, local_crops=2, blur=(0.1, 0.5), augment="batch"),
         optimizer=OptimizerConfig(**{"lr": lr, "warmup_epochs": 0} | optimizer),
         epochs=epochs,
         batch_size=batch,
@@ -93,7 +92,7 @@ def trained(folder: Path, pictures: Path, plan: Recipe, *, probe=False, waiting=
         return {f"rank_{name}": runs.look(network, plan, where)[1]}
 
     with suppress(Diverged):
-        session.train(run, watch=Watch(look=look))
+        session.train(run, callbacks=Callbacks(eval_hook=look))
     if waiting is not None:
         edit(folder, lambda lines: [line | {"data_wait": waiting} for line in lines])
     return folder
@@ -119,6 +118,11 @@ UNIFORM = replace(DINO, sharpen=False)
 ILL = {
     "one prototype": (recipe(ONE_PROTOTYPE, epochs=12, lr=0.1), "collapse", "collapse to one prototype"),
     "uniform": (recipe(UNIFORM, epochs=20, lr=0.1), "collapse", "collapse to the uniform output"),
+    "neither centering nor sharpening": (
+        recipe(replace(UNIFORM, teacher_output="none"), epochs=20, lr=0.1),
+        "collapse",
+        "keep --teacher-output centering",
+    ),
     "byol": (
         recipe(replace(BYOL, predictor=0, teacher_momentum=0.0), lr=0.1),
         "collapse",
@@ -175,22 +179,35 @@ def test_an_ill_run_is_named_by_what_it_logged(name, ill, capsys):
 
 @pytest.mark.parametrize(
     ("name", "early"),
-    [("one prototype", "which the student follows"), ("uniform", "on its way, if the next")],
+    [("one prototype", "collapse to one prototype"), ("uniform", "collapse to one output")],
 )
 def test_a_run_on_its_way_to_a_collapse_is_named_before_it_is_there(name, early, ill):
     lines = Run(ill(name)).lines()
-    first = next(n for n in range(1, len(lines)) if module.collapse(lines[:n], DINO.method))
-    told = module.collapse(lines[:first], DINO.method)
+    first = next(n for n in range(1, len(lines)) if module.collapse(lines[:n], DINO.method_class().diagnose))
+    told = module.collapse(lines[:first], DINO.method_class().diagnose)
     assert early in told.sentence
     assert module.late(lines[:first], "kl") > 3 * diagnosis.COLLAPSED_KL
-    assert module.collapse(lines, DINO.method).sentence.startswith("collapse to")
+    assert module.collapse(lines, DINO.method_class().diagnose).sentence.startswith("collapse to")
 
 
 @pytest.mark.parametrize("name", ["dino", "byol", "moco", "swav", "dino-previous-epoch"])
 def test_a_healthy_run_is_not_accused_at_any_step(name, healthy):
     lines, config = Run(healthy[name]).lines(), Run(healthy[name]).config()
-    method = METHODS[config["method"]].method
+    method = METHODS[config["method"]].method_class().diagnose
     assert not any(module.findings(lines[:n], method, module.facts(config)) for n in range(1, len(lines) + 1))
+
+
+@pytest.mark.parametrize("steps", [8, 29, 40, 150, 1000])
+def test_slow_teacher_at_any_length_advises_no_momentum_below_090(steps):
+    found = module.slow_teacher(module.Facts(steps, steps_per_epoch=8, batch_size=8, teacher_momentum=0.9999))
+    advised = re.search(r"--teacher-momentum to ([\d.]+)", found.sentence)
+    if advised:
+        momentum = float(advised[1])
+        assert momentum >= 0.9
+        assert module.slow_teacher(module.Facts(steps, 8, 8, momentum)) is None
+    else:
+        assert steps < 30
+        assert "train for 30 steps or more" in found.sentence
 
 
 def test_a_figure_that_levels_off_or_rises_is_heading_nowhere_else():
@@ -259,13 +276,6 @@ def test_a_running_run_is_judged_as_far_as_it_is(healthy, tmp_path, capsys):
     edit(run.folder, lambda lines: lines[:20])
     assert doctor(run.folder)[0] == 0
     assert "20 of 32 steps, not at its end" in capsys.readouterr().out
-
-
-def test_a_run_of_the_first_format_is_read(tmp_path):
-    old = Path(__file__).parent / "data" / "format_1"
-    page = tmp_path / "page.png"
-    assert command.main(["doctor", str(old), "--output", str(page)]) in (0, 3)
-    assert page.exists()
 
 
 def test_rank_of_a_line_is_one_and_of_an_orthogonal_cloud_its_width():

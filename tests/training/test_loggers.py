@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.training.commands.test_pretrain import TINY
 from tests.training.pictures import noise
 from training import __main__ as command
-from training.checkpoint import Run
+from training.run import Run
 
 
 @pytest.fixture

@@ -1,14 +1,14 @@
-"""Figures are read once the device has them, and lines are written in their order."""
+"""Metrics are read once the device has them, and lines are written in their order."""
 
 import json
 
 import pytest
 import torch
 
-from training.logs import Diverged, Figures, Journal, JsonLines
+from training.logging import Diverged, JsonLines, MetricLogger, Metrics
 
 
-class Late(Figures):
+class Late(Metrics):
     """As of an accelerator that is not done when it is asked."""
 
     def arrived(self):
@@ -20,7 +20,7 @@ def late(loss, lr=0.1):
 
 
 def journal(path, seen):
-    return Journal([JsonLines(path)], lambda *given: seen.append(given))
+    return MetricLogger([JsonLines(path)], lambda *given: seen.append(given))
 
 
 def steps(path):
@@ -29,13 +29,13 @@ def steps(path):
 
 def test_figures_keep_their_order_and_leave_out_what_is_no_number():
     given = {"loss": torch.tensor(2.0), "lr": 0.5, "norm": torch.tensor(torch.inf), "kl": torch.tensor(1.5)}
-    assert list(Figures(given).read().items()) == [("loss", 2.0), ("lr", 0.5), ("kl", 1.5)]
+    assert list(Metrics(given).read().items()) == [("loss", 2.0), ("lr", 0.5), ("kl", 1.5)]
 
 
 def test_what_has_arrived_is_written_at_once(tmp_path):
     path, seen = tmp_path / "log.jsonl", []
     with journal(path, seen) as lines:
-        lines.add(0, Figures({"loss": torch.tensor(2.0)}), {"pace": 3.0}, ["broken"])
+        lines.add(0, Metrics({"loss": torch.tensor(2.0)}), {"pace": 3.0}, ["broken"])
         assert steps(path) == [0]
     assert seen == [(0, {"loss": 2.0, "pace": 3.0}, ["broken"])]
 

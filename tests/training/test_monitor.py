@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from dino_model.features import Extracted
+from dino_model.features import ImageFeatures
 from dino_model.images import Images
 from training import monitor
 from training.doctor import Facts
-from training.methods.base import Method
+from training.methods.method import Method
 from training.monitor import Monitor, Probe, Progress
 
 
@@ -26,7 +26,11 @@ HEALTHY = Facts(steps=1000, steps_per_epoch=100, batch_size=8)
 class Sick(Method):
     """A method that finds fault with a large loss."""
 
-    def training_loss(self, batch, step):
+    @classmethod
+    def from_config(cls, config, backbone, schedules, classes):
+        raise NotImplementedError
+
+    def forward(self, batch, step):
         raise NotImplementedError
 
     def after_step(self, step, kept):
@@ -56,7 +60,7 @@ class FakeProbe:
 
 def test_every_network_is_probed_under_its_name():
     watch = Monitor(Progress(0, 4, 8), Sick(), FakeProbe(), 2, HEALTHY)
-    lines = [watch.look(step) for step in range(4)]
+    lines = [watch.evaluate(step) for step in range(4)]
     probed = {"knn_online": 10.0, "rank_online": 2.0, "knn_target": 20.0, "rank_target": 3.0}
     assert lines == [{}, probed] * 2
 
@@ -70,9 +74,9 @@ def labelled(monkeypatch):
 
     def of(extractor, images):
         seen.update(vars(extractor.view), precision=extractor.precision)
-        return Extracted(images, torch.eye(20)[[int(name) for name in images.names]], ())
+        return ImageFeatures(images, torch.eye(20)[[int(name) for name in images.names]], ())
 
-    monkeypatch.setattr(monitor.Extractor, "of", of)
+    monkeypatch.setattr(monitor.FeatureExtractor, "extract", of)
     return images, seen
 
 

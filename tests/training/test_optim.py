@@ -9,7 +9,7 @@ from dino_model.backbones import BackboneConfig, create_backbone
 from training.optim import (
     StackedMuon,
     Together,
-    clip_each,
+    clip_grad_per_tensor,
     create_optimizer,
     decay_groups,
     move_average,
@@ -21,14 +21,14 @@ def test_every_tensor_is_clipped_to_its_own_norm():
     small, large = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(4, 4))
     small.grad, large.grad = torch.full((3,), 0.1), torch.full((4, 4), 5.0)
     untouched = nn.Parameter(torch.zeros(2))
-    clip_each([small, large, untouched], max_norm=2.0)
+    clip_grad_per_tensor([small, large, untouched], max_norm=2.0)
     torch.testing.assert_close(small.grad, torch.full((3,), 0.1))
     torch.testing.assert_close(large.grad, torch.full((4, 4), 5.0) * 2 / (20 + 1e-6))
     assert untouched.grad is None
 
 
 def test_clipping_without_gradients_does_nothing():
-    clip_each([nn.Parameter(torch.zeros(2))], max_norm=1.0)
+    clip_grad_per_tensor([nn.Parameter(torch.zeros(2))], max_norm=1.0)
 
 
 def test_average_has_its_closed_form():

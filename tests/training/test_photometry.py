@@ -7,7 +7,8 @@ from PIL import Image, ImageFilter
 from torchvision.transforms.v2 import functional
 
 from training import photometry
-from training.photometry import CHANCES, Photometry
+from training.crop_config import Photometry
+from training.photometry import CHANCES, apply_photometry
 
 
 @pytest.fixture
@@ -93,17 +94,20 @@ def test_operations_happen_as_often_as_they_should():
     n = 10_000
     red = torch.zeros(n, 3, 8, 8)
     red[:, 0], red[:, 1], red[:, :, :, 4:] = 200, 30, 0
-    done = Photometry(blur=0.3, radius=(1.0, 1.0), solarise=0.25)(red.byte(), torch.rand(n, CHANCES)).float()
+    done = apply_photometry(
+        Photometry(blur=0.3, radius=(1.0, 1.0), solarise=0.25), red.byte(), torch.rand(n, CHANCES)
+    ).float()
     assert (done[:, 0] == done[:, 1]).all(-1).all(-1).float().mean() == pytest.approx(0.2, abs=0.02)
     assert (done[:, 0, 0, 0] != done[:, 0, 0, 3]).float().mean() == pytest.approx(0.3, abs=0.02)
     assert (done[:, 2, 0, 7] > 200).float().mean() == pytest.approx(0.0, abs=0.001)  # black is not inverted
     alone = Photometry(blur=0.0, radius=(0.0, 0.0), solarise=0.25)
     chances = torch.rand(n, CHANCES)
     chances[:, :2] = 0.9  # neither jittered nor greyed
-    inverted = (alone(red.byte(), chances)[:, 0, 0, 0] == 55).float().mean()
+    inverted = (apply_photometry(alone, red.byte(), chances)[:, 0, 0, 0] == 55).float().mean()
     assert inverted == pytest.approx(0.25, abs=0.02)
     jittered = (
-        alone(red.byte(), torch.rand(n, CHANCES).index_fill(1, torch.tensor([1, 3]), 0.9)) != red
+        apply_photometry(alone, red.byte(), torch.rand(n, CHANCES).index_fill(1, torch.tensor([1, 3]), 0.9))
+        != red
     ).flatten(1)
     assert jittered.any(1).float().mean() == pytest.approx(0.8, abs=0.02)
 
@@ -112,7 +116,12 @@ def test_a_crop_does_not_depend_on_its_batch(crops):
     chances = torch.rand(5, CHANCES)
     chances[:, :4] = torch.tensor([0.1, 0.5, 0.1, 0.9])
     change = Photometry(blur=0.5, radius=(0.5, 2.0), solarise=0.2)
-    together = change(crops, chances)
-    alone = torch.cat([change(crop[None], chance[None]) for crop, chance in zip(crops, chances, strict=True)])
+    together = apply_photometry(change, crops, chances)
+    alone = torch.cat(
+        [
+            apply_photometry(change, crop[None], chance[None])
+            for crop, chance in zip(crops, chances, strict=True)
+        ]
+    )
     assert (together.int() - alone.int()).abs().max() <= 1
     assert (together != crops).any()

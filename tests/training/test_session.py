@@ -12,12 +12,13 @@ from dino_model.backbones import BackboneConfig
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from dino_model.images import open_images
-from training.checkpoint import Run, RunError
-from training.crops import CropConfig
-from training.loop import Watch
-from training.methods.dino import DINOConfig
-from training.recipes import OptimizerConfig, Recipe
+from training.commands.pretrain import default_workers
+from training.crop_config import CropConfig
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
+from training.run import Run, RunError
 from training.session import Session, check_batch
+from training.train import Callbacks, _is_due
 
 RECIPE = Recipe(
     backbone=BackboneConfig("vit_tiny", 8, 16, width=12, depth=1, heads=2, drop_path=0.2),
@@ -46,8 +47,8 @@ def test_it_prints_nothing_and_takes_no_signals(images, tmp_path, capfd):
         seen.append([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)])
         return {}
 
-    watch = Watch(observe=look, interrupted=lambda: len(seen) > 1)
-    done = Session(RECIPE, images).train(Run(tmp_path / "run"), watch=watch)
+    watch = Callbacks(observe=look, interrupted=lambda: len(seen) > 1)
+    done = Session(RECIPE, images).train(Run(tmp_path / "run"), callbacks=watch)
     assert done == 2
     assert seen == [handlers, handlers]
     captured = capfd.readouterr()
@@ -74,7 +75,7 @@ def test_the_seed_alone_decides_the_first_weights(images):
 
 def test_what_was_not_trained_on_the_same_is_not_resumed(images, tmp_path):
     run = Run(tmp_path / "run")
-    Session(RECIPE, images).train(run, watch=Watch(interrupted=lambda: True))
+    Session(RECIPE, images).train(run, callbacks=Callbacks(interrupted=lambda: True))
     assert Session(RECIPE, images).resume(run) == 1
     with pytest.raises(RunError, match="the seed was 0, now 1"):
         Session(RECIPE, images, seed=1).resume(run)
@@ -85,7 +86,7 @@ def test_what_was_not_trained_on_the_same_is_not_resumed(images, tmp_path):
 def test_a_run_of_another_method_is_not_resumed(images, tmp_path):
     run = Run(tmp_path / "run")
     session = Session(RECIPE, images)
-    session.train(run, watch=Watch(interrupted=lambda: True))
+    session.train(run, callbacks=Callbacks(interrupted=lambda: True))
     run.rewrite(run.config() | {"method": "other"})
     with pytest.raises(RunError, match="the method was other, now dino"):
         session.resume(run)
@@ -107,12 +108,12 @@ def test_batches_that_cannot_be_are_named(images, batch_size, accumulate, words)
 def test_each_process_splits_its_own_share(monkeypatch):
     monkeypatch.setattr("training.session.world", lambda: 2)
     recipe = replace(RECIPE, batch_size=24)
-    check_batch(recipe, 0, 12)
+    check_batch(recipe, 12, 0)
     for parts in (8, 24):  # divisors of the batch of both
         with pytest.raises(
             SettingError, match=f"--accumulate is {parts}, expected a divisor of the batch of 12"
         ):
-            check_batch(recipe, 0, parts)
+            check_batch(recipe, parts, 0)
 
 
 def test_weights_of_a_resnet_lie_channels_last(images):
@@ -125,11 +126,13 @@ def test_weights_of_a_resnet_lie_channels_last(images):
 
 def test_pages_are_pinned_for_cuda_only(images, monkeypatch):
     asked = []
-    monkeypatch.setattr("training.session.batches", lambda *_, **options: asked.append(options["pin_memory"]))
+    monkeypatch.setattr(
+        "training.session.batches", lambda *_, **options: asked.append(options["pin_memory"]) or ()
+    )
     session = Session(RECIPE, images)
-    session.batches()
+    list(session.batches())
     session.device = torch.device("cuda")
-    session.batches()
+    list(session.batches())
     assert asked == [False, True]
 
 
@@ -140,3 +143,61 @@ def test_the_configuration_describes_each_network(images):
     assert config["recipe"]["backbone"]["drop_path"] == 0.2
     assert config["data"] == images.inventory()
     assert np.allclose(config["mean"], RECIPE.mean)
+
+
+STAGES = replace(
+    RECIPE,
+    crops=CropConfig(global_size=32, local_size=16, local_crops=1, curriculum=("16:0.5", "32:0.5")),
+    epochs=3,
+)
+
+
+def test_batches_follow_the_curriculum_from_any_step(images):
+    session = Session(STAGES, images)
+    whole = list(session.batches())
+    assert [loaded.batch.crops.views.shape[-1] for loaded in whole] == [16] * 3 + [32] * 3
+    assert [loaded.batch.crops.locals.shape[-1] for loaded in whole] == [8] * 3 + [16] * 3
+    assert [loaded.batch.randomness.step for loaded in whole] == list(range(6))
+    for first in (1, 3, 4):
+        for ours, theirs in zip(session.batches(first), whole[first:], strict=True):
+            assert torch.equal(ours.batch.crops.views, theirs.batch.crops.views)
+
+
+def test_curriculum_stage_without_a_step_is_refused(images):
+    crops = replace(STAGES.crops, curriculum=("16:0.05", "32:0.95"))
+    with pytest.raises(SettingError, match=r"stage 16:0\.05 of --curriculum has no step out of 6"):
+        Session(replace(STAGES, crops=crops), images)
+
+
+def test_curriculum_stage_that_is_no_whole_patches_is_refused():
+    with pytest.raises(SettingError, match="--global-size is 20 pixels, no multiple of the patch of 8"):
+        replace(STAGES, crops=replace(STAGES.crops, curriculum=("20:0.5", "32:0.5")))
+
+
+def test_frozen_prototypes_have_no_gradient_until_their_step(images):
+    recipe = replace(RECIPE, method=replace(RECIPE.method, freeze_last_layer_epochs=1))
+    method = Session(recipe, images).method
+    prototypes = method.student.head.last_layer.weight_v
+    assert method.freeze(0)
+    assert not method.freeze(1)
+    assert not prototypes.requires_grad
+    assert method.freeze(2)
+    assert prototypes.requires_grad
+    assert not method.student.head.last_layer.weight_g.requires_grad  # never trained here
+
+
+@pytest.mark.parametrize(
+    ("every", "minutes", "done", "seconds", "expected"),
+    [(5, 0.0, 10, 1e6, True), (5, 0.0, 11, 1e6, False), (0, 2.0, 7, 119.0, False), (0, 2.0, 7, 121.0, True)],
+)
+def test_checkpoint_is_due_by_steps_or_minutes(every, minutes, done, seconds, expected):
+    callbacks = Callbacks(save_every=every, save_minutes=minutes)
+    assert _is_due(callbacks, done, seconds) is expected
+
+
+def test_default_workers_are_the_cores_of_the_process_with_cuda(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
+    assert default_workers(torch.device("cuda")) == 16
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert default_workers(torch.device("cuda")) == 2
+    assert default_workers(torch.device("cpu")) == 2

@@ -17,12 +17,12 @@ from PIL import Image
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from dino_model.images import open_images
-from training.checkpoint import Run
-from training.crops import CropConfig
-from training.loop import Watch
-from training.methods.dino import DINOConfig
-from training.recipes import OptimizerConfig, Recipe
+from training.crop_config import CropConfig
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
+from training.run import Run
 from training.session import Session
+from training.train import Callbacks
 
 RECIPE = Recipe(
     backbone=BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3),
@@ -164,17 +164,17 @@ def test_the_networks_compute_in_the_precision_that_was_chosen(images, tmp_path,
     for name in ("student", "teacher"):
         block = getattr(session.method, name).backbone.blocks[0].mlp.fc1
         block.register_forward_hook(lambda _m, _i, output, name=name: seen.update({name: output.dtype}))
-    session.train(Run(tmp_path), watch=Watch(interrupted=lambda: True))
+    session.train(Run(tmp_path), callbacks=Callbacks(interrupted=lambda: True))
     assert seen == {"student": expected, "teacher": expected}
 
 
 def test_crops_reach_the_method_normalised_by_the_recipe(images, tmp_path, monkeypatch):
     session, seen = Session(RECIPE, images), []
-    honest = session.method.training_loss
+    honest = session.method.forward
     monkeypatch.setattr(
-        session.method, "training_loss", lambda batch, step: (seen.append(batch), honest(batch, step))[1]
+        session.method, "forward", lambda batch, step: (seen.append(batch), honest(batch, step))[1]
     )
-    session.train(Run(tmp_path), watch=Watch(interrupted=lambda: True))
+    session.train(Run(tmp_path), callbacks=Callbacks(interrupted=lambda: True))
     raw = next(iter(session.batches())).batch
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in (RECIPE.mean, RECIPE.std))
     for crops, pixels in zip(seen[0].crops, raw.crops, strict=True):
@@ -191,9 +191,9 @@ def test_probe_and_checkpoint_do_not_count_as_training(images, tmp_path, monkeyp
 
     session = Session(RECIPE, images)
     honest = session.method.after_step
-    monkeypatch.setattr("training.loop.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("training.train.time.perf_counter", lambda: clock[0])
     monkeypatch.setattr(session.method, "after_step", lambda *a: (spend(3), honest(*a))[1])
-    monkeypatch.setattr("training.loop.Saver.save", lambda *_, **__: spend(100))
+    monkeypatch.setattr("training.train.CheckpointWriter.save", lambda *_, **__: spend(100))
     pictures = session.batches
 
     def slowly(first_step):
@@ -211,5 +211,5 @@ def test_probe_and_checkpoint_do_not_count_as_training(images, tmp_path, monkeyp
         seen.append(logs["images_per_second"])
         return {}
 
-    session.train(run, watch=Watch(observe=look))
+    session.train(run, callbacks=Callbacks(observe=look))
     assert seen == pytest.approx([4 / 4] * STEPS)

@@ -9,10 +9,10 @@ from dino_model import ranks
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from training import utilisation
-from training.crops import CropConfig
-from training.methods.dino import DINOConfig
-from training.methods.swav import SwAVConfig
-from training.recipes import OptimizerConfig, Recipe
+from training.crop_config import CropConfig
+from training.methods.configs import SwAVConfig
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
 from training.utilisation import peak, picture_flops, share_of_peak
 
 WIDTH, DEPTH, HIDDEN, BOTTLENECK, K = 32, 3, 40, 16, 512

@@ -10,10 +10,10 @@ import tyro
 from tyro.conf import Positional
 
 from dino_model import files
-from training import doctor, figures
-from training.checkpoint import Run, RunError
+from training import doctor
 from training.doctor import Facts, Finding, Line
-from training.recipes import METHODS
+from training.recipe import METHODS
+from training.run import Run, RunError
 
 HEALTHY, ILL = 0, 3
 WAITING = "share of a step spent waiting"
@@ -56,7 +56,7 @@ class Doctor:
         if not lines:
             raise RunError(f"{run.log} has no whole line yet: ask again when the run has taken a step")
         facts = doctor.facts(config)
-        found = doctor.findings(lines, METHODS[config["method"]].method, facts)
+        found = doctor.findings(lines, METHODS[config["method"]].method_class().diagnose, facts)
         page = self.output or self.folder / "doctor.png"
         draw(lines, found, f"{self.folder.name}: {config['method']}, {_where(lines, facts)}", page)
         print(f"{self.folder}: {config['method']}, {_where(lines, facts)}")
@@ -83,6 +83,8 @@ def draw(lines: Sequence[Line], found: Sequence[Finding], title: str, path: Path
         for panel, wanted in PANELS.items()
         if (names := [name for name in wanted if any(name in line for line in lines)])
     }
+    from training import figures  # imports matplotlib
+
     columns = 3
     rows = -(-len(there) // columns)
     with figures.style(figures.STYLE):

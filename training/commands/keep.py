@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from training.checkpoint import Run
+from training.run import Run
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,9 @@ class Keep:
 
     def run(self) -> None:
         """Read, write, say how large."""
+        from training.checkpoint import export_fp16  # imports torch
+
         kept = Run(self.output)
-        step = Run(self.source).keep(kept)
+        step = export_fp16(Run(self.source), kept)
         size = kept.checkpoint.stat().st_size / 1e6
         print(f"{kept.checkpoint}: step {step:,}, {size:.1f} MB; --init-from {self.output} starts from it")

@@ -1,125 +1,80 @@
 """`python -m training pretrain`: pictures in, a run's folder out."""
 
 import dataclasses
+import os
 import platform
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from dino_model.device import Precision, choose_device, choose_precision
-from dino_model.errors import SettingError
+from dino_model.device import choose_device, choose_precision
 from dino_model.images import open_images
+from dino_model.outputs import PROVENANCE, write_provenance
 from dino_model.remote import is_remote
 from dino_model.weights import is_path
-from training.checkpoint import Run, RunError
+from training.commands.arguments import Pretrain
 from training.distributed import LostRank, joined, rank, world
 from training.doctor import facts
-from training.loggers import LOGGERS, LoggerName, check_loggers
-from training.logs import Diverged, Logger
-from training.loop import Watch
+from training.loggers import LOGGERS
+from training.logging import Diverged, Logger
 from training.monitor import Monitor, Probe, Progress
-from training.recipes import MethodName, Recipe, RecipeName, recipe_of
-from training.session import Session
-from training.settings import at_least
+from training.recipe import recipe_of
+from training.run import Run, RunError
+from training.session import Session, check_batch
+from training.train import Callbacks
 
-PROGRAM = "python -m training pretrain"
 EXIT_CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
 """Of a run that was stopped before its end: EX_TEMPFAIL, after which queues begin again; and Ctrl-C's."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What has to be known before the recipe's settings can be shown or changed."""
-
-    data: tuple[str, ...] = ()
-    """Pictures: a folder (flat or nested, labelled or not), an uncompressed tar, several ('train/*.tar',
-    'shard-{000..127}.tar', 's3://…'), a text file of paths (of pictures or tars), or several of these."""
-    output: Path | None = None
-    """Folder of the run: configuration, checkpoints and log."""
-    resume: Path | None = None
-    """Go on with the run in this folder, with its own settings but for those named here; begin it where there
-    is none yet. Without a folder: the one of --output."""
-    method: MethodName = "dino"
-    """How to learn."""
-    recipe: RecipeName | None = None
-    """Where the settings below start from; left out: the method's first."""
-    exclude: Path | None = None
-    """Text file with names of pictures to leave out, one a line."""
+def run(options: Pretrain) -> int:
+    """Build the session of checked options and train; return the exit code."""
+    device = choose_device(options.device)
+    folder = Run(options.folder)
+    try:
+        with joined(device) as own_device:
+            return _run(options, folder, own_device)
+    except LostRank as error:
+        if "--resume" in str(error):
+            raise
+        raise LostRank(f"{error}; --resume {folder.folder} continues from the last checkpoint") from None
 
 
-@dataclass(frozen=True)
-class Pretrain(Choice):
-    """Train a backbone without labels (or, to compare, with them)."""
+def _run(options: Pretrain, run: Run, device: torch.device) -> int:
+    check_batch(options.settings, options.accumulate)
+    resumed = options.resume is not None and run.checkpoint.exists()
+    images = open_images(options.data, exclude=options.exclude)
+    session = Session(
+        options.settings,
+        images,
+        seed=options.seed,
+        device=device,
+        precision=choose_precision(options.precision, device),
+        workers=default_workers(device) if options.workers is None else options.workers,
+        accumulate=options.accumulate,
+        checkpoint_activations=options.checkpoint_activations,
+        compile=options.compile,
+    )
+    with run.held() if rank() == 0 else nullcontext():
+        if options.overwrite and rank() == 0:
+            run.remove()
+        done = resume(options, session, run) if resumed else begin(options, session, run)
+        return train(options, session, run, done)
 
-    init_from: Path | None = None
-    """Start from the weights of another run or checkpoint; nothing else of it is taken."""
-    init_backbone: str | None = None
-    """Start from the backbone of any model, by the names that --model takes elsewhere; the head is fresh."""
-    seed: int = 0
-    """Of weights, data order, crops and stochastic depth."""
-    workers: int = 2
-    """Processes that cut crops; 0: none but this one."""
-    device: str = "auto"
-    """auto, cpu, mps or cuda."""
-    precision: Precision = "auto"
-    """auto is bf16 where the hardware has it, else fp32; the loss is always fp32."""
-    accumulate: int = 1
-    """Parts that a batch is split into, one after the other, for little memory; the result is the same."""
-    checkpoint_activations: bool = False
-    """Keep only the input of every block and compute it again for the gradients: slower, for little memory;
-    the result is the same."""
-    compile: bool = False
-    """Let torch.compile make one function of every block: minutes at the start, for long runs on a GPU."""
-    save_every: int = 200
-    """Steps between checkpoints."""
-    milestone_every: int = 5000
-    """Steps between checkpoints that are kept."""
-    keep: int = 0
-    """Newest of these that stay; 0: all."""
-    probe_every: int = 1000
-    """Steps between k-NN probes of every network on labelled pictures; 0 for none."""
-    log: tuple[LoggerName, ...] = ()
-    """Where else to log: tensorboard, wandb, or both, where they are installed."""
-    settings: Recipe = field(default_factory=Recipe)
-    """The recipe's settings."""
 
-    def run(self) -> int:
-        """Check, build, train; returns the exit code."""
-        check_options(self)
-        run = Run(_folder(self))
-        try:
-            with joined(choose_device(self.device)) as device:
-                return self._run(run, device)
-        except LostRank as error:
-            if "--resume" in str(error):
-                raise
-            raise LostRank(f"{error}; --resume {run.folder} goes on from the last checkpoint") from None
-
-    def _run(self, run: Run, device: torch.device) -> int:
-        resumed = self.resume is not None and run.checkpoint.exists()
-        precision = choose_precision(self.precision, device)
-        images = open_images(self.data, exclude=self.exclude)
-        session = Session(
-            self.settings,
-            images,
-            seed=self.seed,
-            device=device,
-            precision=precision,
-            workers=self.workers,
-            accumulate=self.accumulate,
-            checkpoint_activations=self.checkpoint_activations,
-            compile=self.compile,
-        )
-        with run.held() if rank() == 0 else nullcontext():
-            done = resume(self, session, run) if resumed else begin(self, session, run)
-            return train(self, session, run, done)
+def default_workers(device: torch.device) -> int:
+    """Number of loading processes: with CUDA the cores of this process over the processes of this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if device.type != "cuda":
+        return min(2, cores)
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def begin(options: Pretrain, session: Session, run: Run) -> int:
@@ -131,6 +86,7 @@ def begin(options: Pretrain, session: Session, run: Run) -> int:
         print(f"backbone of {options.init_backbone}, a fresh head")
     if rank() == 0:
         run.create(session.config() | circumstances(options))
+        write_provenance(run.folder / PROVENANCE, session.config())
     return 0
 
 
@@ -155,8 +111,8 @@ def resume(options: Pretrain, session: Session, run: Run) -> int:
     print(f"{run.folder}: going on at step {done} of {session.plan.steps}")
     if changed:
         print(f"from here on {_in_words(changed)}")
-    if rank() == 0 and (changed or before.get("data") is None):  # of the first format
-        history = [*before.get("changes", []), *([{"step": done, "changed": changed}] if changed else [])]
+    if rank() == 0 and changed:
+        history = [*before.get("changes", []), {"step": done, "changed": changed}]
         kept = {name: before[name] for name in ("command", "versions", "init") if name in before}
         run.rewrite(now | circumstances(options) | kept | {"changes": history})
     return done
@@ -168,7 +124,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
     Raises:
         RunError: the loss diverged; the newest checkpoint is from before.
     """
-    recipe, steps, precision = session.recipe, session.plan.steps, session.arithmetic.precision
+    recipe, steps, precision = session.recipe, session.plan.steps, session.compute.precision
     print(
         f"{len(session.images):,} pictures, {steps:,} steps of {recipe.batch_size} "
         f"in {recipe.epochs} epochs, {session.device.type}, {precision}, {recipe.method.name}"
@@ -180,13 +136,14 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
             done = session.train(
                 run,
                 first_step,
-                Watch(
-                    options.save_every,
-                    options.milestone_every,
-                    options.keep,
-                    loggers(options, session, run, first_step),
+                Callbacks(
+                    save_every=options.save_every,
+                    save_minutes=options.save_minutes,
+                    milestone_every=options.milestone_every,
+                    keep=options.keep,
+                    loggers=loggers(options, session, run, first_step),
                     observe=monitor,
-                    look=monitor.look,
+                    eval_hook=monitor.evaluate,
                     interrupted=lambda: bool(received),
                 ),
             )
@@ -214,7 +171,7 @@ def watch(options: Pretrain, session: Session, first_step: int) -> Monitor:
     if every and (images.labels is None or len(images) < 10):
         print("no k-NN probe: it needs 10 pictures or more, in a folder for each class")
     elif every:
-        size, precision = recipe.crops.global_size, session.arithmetic.precision
+        size, precision = recipe.crops.global_size, session.compute.precision
         probe = Probe(images, size, recipe.mean, recipe.std, precision, session.device)
     progress = Progress(first_step, session.plan.steps, recipe.batch_size)
     return Monitor(progress, session.method, probe, every, facts(session.config()))
@@ -264,23 +221,6 @@ def circumstances(options: Pretrain) -> dict[str, Any]:
     }
 
 
-def check_options(options: Pretrain) -> None:
-    """Raise SettingError for options that cannot be, naming the option."""
-    if options.init_from and options.init_backbone:
-        raise SettingError("--init-from and --init-backbone both name where to start: choose one")
-    trained = options.settings.method.name
-    if options.method != trained:
-        raise SettingError(
-            f"--method is {options.method}, but the run was begun with {trained}: leave it out"
-        )
-    if not options.data:
-        raise SettingError(
-            "which pictures? Pass --data with a folder, an uncompressed tar or a list of paths"
-        )
-    check_loggers(options.log)
-    at_least(options, save_every=1, milestone_every=1, probe_every=0, workers=0, keep=0)
-
-
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
     """Settings that differ, by their names with dots: before and after."""
     found: dict[str, tuple[Any, Any]] = {}
@@ -291,20 +231,6 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> d
         elif before != after:
             found[prefix + key] = (before, after)
     return found
-
-
-def _folder(options: Pretrain) -> Path:
-    """Where the run is.
-
-    Raises:
-        SettingError: none is named, or two.
-    """
-    if options.resume and options.output and options.resume.resolve() != options.output.resolve():
-        raise SettingError(f"--resume {options.resume} goes on in its own folder: leave --output out")
-    folder = options.resume or options.output
-    if folder is None:
-        raise SettingError("where to? Pass --output with the folder of the run")
-    return folder
 
 
 def _start(options: Pretrain) -> dict[str, str | None]:

@@ -16,8 +16,9 @@ from dino_model.errors import SettingError
 from dino_model.images import open_images
 from training.commands.pretrain import EXIT_CODES, stop_signal
 from training.settings import at_least
-from training.studies import STUDIES, report, runs
+from training.studies import report, runs
 from training.studies.base import CLASSES, PER_CLASS, choose
+from training.studies.grids import STUDIES
 from training.studies.study import Study, Variant
 
 

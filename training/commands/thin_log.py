@@ -14,7 +14,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from dino_model import files
-from training.checkpoint import Run
+from training.run import Run
 
 Record = dict[str, Any]
 

@@ -1,183 +1,380 @@
-"""Copies of pictures found by descriptor: whitening, rankings, groups of near-duplicates (section 4.2.1)."""
+"""Copy detection by descriptors: Copydays (section 4.2.1), seeded copies, near-duplicates of a folder."""
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter, ImageOps
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
+from torch.nn.functional import normalize
 
+from dino_model import files, ranks
+from dino_model.features import CLS, FeatureType, ImageFeatures, has_cls_tokens
+from dino_model.images import Images, open_images
+from dino_model.views import View
+from dino_model.weights import LoadedModel
+from training.distributed import barrier
+from training.evaluation import plots
+from training.evaluation.datasets import split_every_fifth
+from training.evaluation.options import (
+    CopyDetection,
+    CopyDetectionDuplicates,
+    CopyDetectionSynthetic,
+    Descriptors,
+)
 from training.evaluation.retrieval import average_precision, ranks_of
-from training.evaluation.search import nearest, unit
+from training.evaluation.run import Metrics, evaluate_models, extract
+from training.evaluation.search import nearest
+from training.randomness import mix
 
 Formula = Literal["corrected", "released"]
-LEAST_VARIANCE = 1e-5
-"""Of the largest: smaller ones are raised to it before whitening."""
-DEPTH = 20
-"""Places that the released evaluation looks at."""
+COPY_TYPES = ("crop", "jpeg 10", "blur", "mirrored", "print")
+DEFAULT_COPIES = 200
+MAX_NEIGHBORS = 50
+MIN_RELATIVE_VARIANCE = 1e-5
+OFFICIAL_DEPTH = 20
+SOURCE = (
+    "https://thoth.inrialpes.fr/~jegou/data.php (Copydays: 157 originals, 229 strong copies; some hundred MB)"
+)
+_PAPER_COLOR = (245, 242, 235)
 
 
 @dataclass(frozen=True)
 class Whitening:
-    """Descriptors moved and stretched so that those it was learnt from vary alike in every direction."""
+    """A linear map that makes the variance of descriptors equal in every direction."""
 
-    mean: Tensor  # float64 [width]
-    projection: Tensor  # float64 [width, width], a row for each direction, the widest first
-    variances: Tensor  # float64 [width] of these directions, the small ones raised
+    mean: Tensor
+    """float64 [width]."""
+    projection: Tensor
+    """float64 [width, width], a row per direction, that of the largest variance first."""
+    variances: Tensor
+    """float64 [width], the small ones raised."""
 
     def __call__(self, descriptors: Tensor) -> Tensor:
-        """[pictures, width] -> the same shape, float64, not normalised."""
+        """[images, width] -> float64 of the same shape, not normalized."""
         return (descriptors.double() - self.mean) @ self.projection.T
 
 
-def learn_whitening(descriptors: Tensor, formula: Formula = "corrected") -> Whitening:
-    """Whitening from descriptors of other pictures.
+def compute_whitening(descriptors: Tensor, formula: Formula = "corrected") -> Whitening:
+    """Compute a whitening from the descriptors of other images.
+
+    Variances below 1e-5 of the largest are raised to it.
 
     Args:
-        descriptors: [pictures, width].
-        formula: released takes second moments about zero though it then subtracts the mean, as the released
-            code does: what comes out is not white.
+        descriptors: [images, width].
+        formula: released takes second moments about zero although it subtracts the mean, as the released code
+            does: its output is not white.
 
     Raises:
-        ValueError: fewer than two, or not finite.
+        ValueError: Fewer than two descriptors, or values that are not finite.
     """
     if len(descriptors) < 2 or not descriptors.isfinite().all():
-        raise ValueError(f"whitening needs two finite descriptors or more, found {len(descriptors)}")
+        raise ValueError(f"Whitening needs at least two finite descriptors, found {len(descriptors)}.")
     x = descriptors.double()
     mean = x.mean(dim=0)
-    centred = x - mean if formula == "corrected" else x
-    variances, directions = torch.linalg.eigh(centred.T @ centred / len(x))
+    centered = x - mean if formula == "corrected" else x
+    variances, directions = torch.linalg.eigh(centered.T @ centered / len(x))
     variances, directions = variances.flip(0), directions.flip(1)
-    variances = variances.clamp(min=LEAST_VARIANCE * float(variances[0]))
+    variances = variances.clamp(min=MIN_RELATIVE_VARIANCE * float(variances[0]))
     return Whitening(mean, (directions / variances.sqrt()).T, variances)
 
 
 def similarity(queries: Tensor, database: Tensor, whitening: Whitening | None = None) -> Tensor:
-    """Cosines of descriptors, whitened or not: [queries, width], [pictures, width] -> [queries, pictures]."""
+    """Compute cosines of descriptors: [queries, width], [images, width] -> [queries, images]."""
     if whitening is not None:
         queries, database = whitening(queries), whitening(database)
-    return unit(queries) @ unit(database).T
+    return normalize(queries, dim=1) @ normalize(database, dim=1).T
 
 
 def average_precisions(
     similarity: Tensor, positives: Sequence[Sequence[int]], *, depth: int | None = None
 ) -> NDArray[np.float64]:
-    """Average precision of every query, out of 1.
+    """Compute the average precision of every query, from 0 to 1.
 
     Args:
-        similarity: [queries, pictures].
-        positives: of each query the pictures that it is a copy of, at least one.
-        depth: places that are looked at; a positive behind them adds nothing. None: all.
+        similarity: [queries, images].
+        positives: The images that each query is a copy of, at least one.
+        depth: Number of ranks that count. Default: all.
 
     Raises:
-        ValueError: a query without a positive.
+        ValueError: A query without a positive.
     """
-    if any(not len(one) for one in positives):
-        raise ValueError("a query has no original among the pictures: it cannot be scored")
-    found = []
-    for ranks in ranks_of(similarity, positives):
-        seen = np.sort(ranks if depth is None else ranks[ranks < depth])
-        found.append(average_precision(seen) * len(seen) / len(ranks) if len(seen) else 0.0)
-    return np.array(found)
+    if any(not len(numbers) for numbers in positives):
+        raise ValueError("A query has no original among the images: it cannot be scored.")
+    scores = []
+    for found in ranks_of(similarity, positives):
+        counted = np.sort(found if depth is None else found[found < depth])
+        scores.append(average_precision(counted) * len(counted) / len(found) if len(counted) else 0.0)
+    return np.array(scores)
 
 
-def duplicate_groups(descriptors: Tensor, least: float, *, neighbours: int = 50) -> list[list[int]]:
-    """Pictures that are alike, directly or by way of others.
+def duplicate_groups(descriptors: Tensor, min_similarity: float) -> list[list[int]]:
+    """Group images that are near-duplicates, directly or through others.
 
     Args:
-        descriptors: [pictures, width].
-        least: cosine from which two are alike.
-        neighbours: of each picture that are looked at.
+        descriptors: [images, width].
+        min_similarity: Cosine similarity from which two images are near-duplicates. The 50 nearest images of
+            each are compared.
 
     Returns:
-        Groups of two pictures or more, the largest first, each in the order of the pictures.
+        Groups of at least two images, the largest first, each in the order of the images.
     """
-    parent = list(range(len(descriptors)))
-
-    def root(index: int) -> int:
-        while parent[index] != index:
-            parent[index] = parent[parent[index]]
-            index = parent[index]
-        return index
-
-    cosines, numbers = nearest(descriptors, descriptors, neighbours + 1)
-    for one, place in (cosines >= least).nonzero().tolist():
-        low, high = sorted((root(one), root(int(numbers[one, place]))))
-        parent[high] = low
+    count = len(descriptors)
+    cosines, numbers = nearest(descriptors, descriptors, MAX_NEIGHBORS + 1)
+    rows, places = (cosines >= min_similarity).nonzero().T
+    edges = (np.ones(len(rows)), (rows.numpy(), numbers[rows, places].numpy()))
+    _, group_of = connected_components(coo_array(edges, shape=(count, count)), directed=False)
     groups: dict[int, list[int]] = {}
-    for index in range(len(parent)):
-        groups.setdefault(root(index), []).append(index)
-    return sorted((group for group in groups.values() if len(group) > 1), key=lambda g: (-len(g), g[0]))
+    for image, group in enumerate(group_of.tolist()):
+        groups.setdefault(group, []).append(image)
+    duplicates = [group for group in groups.values() if len(group) > 1]
+    return sorted(duplicates, key=lambda group: (-len(group), group[0]))
 
 
 @dataclass(frozen=True)
-class Alike:
-    """What a least cosine of near-duplicates finds, and what it mistakes."""
+class ThresholdResult:
+    """Effect of a similarity threshold for near-duplicates."""
 
-    least: float
-    """The cosine."""
+    min_similarity: float
     found: float
-    """Copies that are that close to their original, in percent."""
-    mistaken: float
-    """Pairs of different pictures that are that close, for every thousand pictures."""
+    """Copies that are that similar to their original, in percent."""
+    false_pairs: float
+    """Pairs of different images that are that similar, per thousand images."""
 
     def __str__(self) -> str:
-        told = f"cosine {self.least:g}: {self.found:.1f} % of the copies"
-        return f"{told}, and {self.mistaken:.1f} pairs of others for every thousand pictures"
+        return (
+            f"cosine {self.min_similarity:g}: {self.found:.1f} % of the copies, and"
+            f" {self.false_pairs:.1f} pairs of other images per thousand images"
+        )
 
 
-def alike(own: Tensor, among: Tensor, least: float) -> Alike:
-    """How far copies and different pictures are told apart by a least cosine.
+def score_threshold(to_original: Tensor, among_images: Tensor, min_similarity: float) -> ThresholdResult:
+    """Count the copies and the pairs of different images above a similarity.
 
     Args:
-        own: cosine of every copy with its original: [copies].
-        among: cosines of all pictures with each other: [pictures, pictures].
-        least: from which two count as alike.
+        to_original: Cosine of every copy with its original: [copies].
+        among_images: Cosines of all images: [images, images].
+        min_similarity: The threshold.
     """
-    pairs = int((among >= least).triu(diagonal=1).sum())
-    return Alike(least, 100 * float((own >= least).double().mean()), 1000 * pairs / len(among))
+    pairs = int((among_images >= min_similarity).triu(diagonal=1).sum())
+    found = 100 * float((to_original >= min_similarity).double().mean())
+    return ThresholdResult(min_similarity, found, 1000 * pairs / len(among_images))
 
 
-COPIES = ("crop", "jpeg 10", "blur", "mirrored", "print")
-"""Ways in which `copy_of` changes a picture."""
-
-
-def copy_of(picture: NDArray[np.uint8], how: str, seed: int) -> NDArray[np.uint8]:
-    """A picture as somebody might pass it on.
+def make_copy(image: NDArray[np.uint8], copy_type: str, seed: int) -> NDArray[np.uint8]:
+    """Make a copy of an image.
 
     Args:
-        picture: uint8 [height, width, 3].
-        how: one of `COPIES`: half of the area; JPEG of quality 10; a Gaussian blur of 2 % of the short side;
-            left and right exchanged; as printed and scanned: turned, faded, noisy, with paper around.
-        seed: the same makes the same copy.
+        image: uint8 [height, width, 3].
+        copy_type: One of `COPY_TYPES`: half of the area; JPEG of quality 10; Gaussian blur of 2 % of the
+            short side; mirrored; printed and scanned (rotated, faded, noisy, with paper around it).
+        seed: Seed of the copy.
 
     Returns:
-        uint8 [height, width, 3], perhaps of another size.
+        uint8 [height, width, 3], possibly of another size.
     """
     random = np.random.default_rng(seed)
-    image = Image.fromarray(picture)
-    width, height = image.size
-    if how == "crop":
+    picture = Image.fromarray(image)
+    width, height = picture.size
+    if copy_type == "crop":
         across, down = round(width * 0.5**0.5), round(height * 0.5**0.5)
         left, top = random.integers(0, width - across + 1), random.integers(0, height - down + 1)
-        image = image.crop((left, top, left + across, top + down))
-    elif how == "jpeg 10":
+        picture = picture.crop((left, top, left + across, top + down))
+    elif copy_type == "jpeg 10":
         buffer = io.BytesIO()
-        image.save(buffer, "JPEG", quality=10)
-        image = Image.open(buffer).convert("RGB")
-    elif how == "blur":
-        image = image.filter(ImageFilter.GaussianBlur(0.02 * min(width, height)))
-    elif how == "mirrored":
-        image = ImageOps.mirror(image)
-    elif how == "print":
-        paper = ImageOps.expand(image, round(0.05 * min(width, height)), (245, 242, 235))
-        paper = paper.rotate(random.uniform(-4, 4), Image.Resampling.BICUBIC, fillcolor=(245, 242, 235))
+        picture.save(buffer, "JPEG", quality=10)
+        picture = Image.open(buffer).convert("RGB")
+    elif copy_type == "blur":
+        picture = picture.filter(ImageFilter.GaussianBlur(0.02 * min(width, height)))
+    elif copy_type == "mirrored":
+        picture = ImageOps.mirror(picture)
+    elif copy_type == "print":
+        paper = ImageOps.expand(picture, round(0.05 * min(width, height)), _PAPER_COLOR)
+        paper = paper.rotate(random.uniform(-4, 4), Image.Resampling.BICUBIC, fillcolor=_PAPER_COLOR)
         faded = 30 + np.asarray(paper, np.float64) * 0.8 + random.normal(0, 12, (*paper.size[::-1], 1))
         return faded.clip(0, 255).round().astype(np.uint8)
     else:
-        raise ValueError(f"no copy is made by {how!r}: choose one of {', '.join(COPIES)}")
-    return np.asarray(image)
+        raise ValueError(f"Unknown copy type {copy_type!r}. Available: {', '.join(COPY_TYPES)}.")
+    return np.asarray(picture)
+
+
+def _describe(options: Descriptors) -> str:
+    size = options.size
+    return f"resized to {size} × {size} (bicubic); [CLS] and GeM (power 4) of the patches, L2"
+
+
+def _descriptors(options: Descriptors, model: LoadedModel, found: Images) -> ImageFeatures:
+    """Extract descriptors; a network without [CLS] token gives its one feature."""
+    view = View(options.size, model.mean, model.std, framing="squash")
+    kind = FeatureType(1, "gem") if has_cls_tokens(model.backbone) else CLS
+    return extract(options, model, view, found, kind)
+
+
+def evaluate(options: CopyDetection) -> None:
+    """Run `evaluate copy-detection`."""
+    for name in ("original", "strong"):
+        if not (options.data / name).is_dir():
+            raise ValueError(f"{options.data / name} is missing: Copydays is published at {SOURCE}.")
+    originals, strong = (open_images(options.data / name) for name in ("original", "strong"))
+    distractors = open_images(options.distractors) if options.distractors else None
+    others = open_images(options.whitening) if options.whitening else None
+    positives = _originals_of(strong, originals)
+    formula: Formula = "released" if options.official else "corrected"
+    hidden = f"{len(distractors):,} distractors" if distractors else "no distractors"
+    whitened = f"{formula} whitening from {len(others):,} images" if others else "no whitening"
+    depth = f"the first {OFFICIAL_DEPTH} ranks" if options.official else "all ranks"
+    description = f"{_describe(options)}; {len(strong)} strong copies, {hidden}, {whitened}, {depth}"
+    print(description)
+
+    def measure(model: LoadedModel) -> Metrics:
+        parts = [part for part in (originals, distractors) if part is not None]
+        database = [_descriptors(options, model, part) for part in parts]
+        queries = _descriptors(options, model, strong)
+        if database[0].broken or queries.broken:
+            raise ValueError("Images of Copydays cannot be read: its results would not be comparable.")
+        whitening = None
+        if others is not None:
+            whitening = compute_whitening(_descriptors(options, model, others).features, formula)
+        features = torch.cat([part.features for part in database])
+        cosines = similarity(queries.features, features, whitening)
+        scores = average_precisions(cosines, positives, depth=OFFICIAL_DEPTH if options.official else None)
+        metrics = {"map": 100 * float(scores.mean())}
+        print(f"strong: mAP {metrics['map']:.1f} %")
+        return {"metrics": metrics, "broken": [message for part in database for message in part.broken]}
+
+    protocol = {"description": description, "data": options.data.name, "official": options.official}
+    evaluate_models(options, "copy-detection", protocol, measure, "4", "mAP")
+
+
+def _originals_of(copies: Images, originals: Images) -> list[list[int]]:
+    """Find the originals of each copy: in Copydays the first four letters of the names are equal."""
+    prefixes = [Path(name).name[:4] for name in originals.names]
+    found = [
+        [number for number, prefix in enumerate(prefixes) if Path(name).name[:4] == prefix]
+        for name in copies.names
+    ]
+    alone = [name for name, positives in zip(copies.names, found, strict=True) if not positives]
+    if alone:
+        raise ValueError(
+            f"{len(alone)} strong copies have no original, such as {alone[0]}: originals are missing."
+        )
+    return found
+
+
+def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
+    """Run `evaluate copy-detection synthetic`."""
+    files.make_room(options.json)
+    images = open_images(options.data)
+    database = images.subset(split_every_fifth(images)[1])
+    count = min(DEFAULT_COPIES, len(database)) if options.copies is None else options.copies
+    if count > len(database):
+        raise ValueError(f"--copies is {count}: expected at most {len(database)}, the number of test images.")
+    chosen = np.random.default_rng(options.seed).choice(len(database), count, replace=False)
+    description = (
+        f"{_describe(options)}; {count} images copied in each way (seed {options.seed}), searched among"
+        f" {len(database):,} of {options.data.name}; no whitening"
+    )
+    print(description)
+    with _copy_folder(options) as folder:
+        copies = {
+            copy_type: _make_copies(database, chosen, copy_type, options.seed, folder)
+            for copy_type in COPY_TYPES
+        }
+        barrier()
+        protocol = {"description": description, "data": options.data.name, "own_data": True}
+        evaluate_models(
+            options, "copies", protocol, lambda model: _score_copies(options, model, database, chosen, copies)
+        )
+
+
+@contextmanager
+def _copy_folder(options: CopyDetectionSynthetic) -> Iterator[Path]:
+    """Yield the folder of the copies: that of the options, inside the cache, or a temporary one."""
+    if folder := options.output or (options.cache and options.cache / "copies"):
+        yield folder
+    else:
+        with TemporaryDirectory() as temporary:
+            yield Path(temporary)
+
+
+def _make_copies(
+    database: Images, chosen: NDArray[np.int64], copy_type: str, seed: int, folder: Path
+) -> Images:
+    """Write the missing copies of one type; returns them in the order of `chosen`."""
+    folder, names = folder / copy_type.replace(" ", "-"), []
+    for number in chosen.tolist():
+        content = blake2b(database.read_bytes(number), digest_size=8).hexdigest()
+        names.append(f"{content}-{seed}.png")
+        if not (folder / names[-1]).exists():
+            copy = make_copy(database.read(number), copy_type, mix(seed, int(content, 16)))
+            with files.replacing(folder / names[-1]) as temporary:
+                Image.fromarray(copy).save(temporary)
+    return Images(tuple(names), None, (), folder)
+
+
+def _score_copies(
+    options: CopyDetectionSynthetic,
+    model: LoadedModel,
+    database: Images,
+    chosen: NDArray[np.int64],
+    copies: dict[str, Images],
+) -> Metrics:
+    extracted = _descriptors(options, model, database)
+    if extracted.broken:  # without their rows all numbers would shift
+        raise ValueError(
+            f"{len(extracted.broken)} of the database images cannot be read, as listed above: remove them."
+        )
+    features = extracted.features
+    cosines = {
+        copy_type: similarity(_descriptors(options, model, images).features, features)
+        for copy_type, images in copies.items()
+    }
+    positives = [[int(number)] for number in chosen]
+    scores = {name: 100 * float(average_precisions(rows, positives).mean()) for name, rows in cosines.items()}
+    metrics = {"map": float(np.mean(list(scores.values()))), **scores}
+    print("mAP " + ", ".join(f"{name} {value:.1f}" for name, value in metrics.items()))
+    to_original = torch.stack([rows[range(len(chosen)), chosen] for rows in cosines.values()])
+    among_images = similarity(features, features)
+    thresholds = []
+    for threshold in options.min_similarity:
+        result = score_threshold(to_original.flatten(), among_images, threshold)
+        shares = 100 * (to_original >= threshold).double().mean(dim=1)
+        each = ", ".join(f"{name} {share:.0f}" for name, share in zip(cosines, shares.tolist(), strict=True))
+        print(f"{result} ({each})")
+        thresholds.append(asdict(result))
+    return {"metrics": metrics, "thresholds": thresholds}
+
+
+def find_duplicates(options: CopyDetectionDuplicates) -> None:
+    """Run `evaluate copy-detection duplicates`."""
+    files.make_room(options.output)
+    images = open_images(options.folder)
+    description = f"{_describe(options)}; groups of cosine {options.min_similarity:g} or more among {images}"
+    print(description)
+
+    def measure(model: LoadedModel) -> Metrics:
+        extracted = _descriptors(options, model, images)
+        found = extracted.images
+        groups = duplicate_groups(extracted.features, options.min_similarity)
+        names = [[found.names[number] for number in group] for group in groups]
+        print(*("  ".join(group) for group in names), sep="\n", end="\n" if names else "")
+        metrics = {"groups": len(groups), "images": sum(map(len, groups))}
+        print(f"{len(groups)} groups, {metrics['images']} of {len(found):,} images")
+        if groups and ranks.rank() == 0:
+            rows = [[(found.read(i), found.names[i]) for i in group[:8]] for group in groups[:40]]
+            plots.contact_sheet(options.output, rows)
+            print(f"contact sheet: {options.output}")
+        return {"metrics": metrics, "groups": names, "broken": [*extracted.broken]}
+
+    protocol = {"description": description, "data": options.folder.name, "own_data": True}
+    evaluate_models(options, "duplicates", protocol, measure)

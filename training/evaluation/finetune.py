@@ -1,36 +1,68 @@
-"""Fine-tuning a whole network on labelled pictures (section 4.2.3, Table 6): its recipe and one epoch of it.
+"""Fine-tune a whole network on labeled images (section 4.2.3, Table 6).
 
-The recipes are those that the authors named for their figures (DeiT's, with these changes); what they left
-open is DeiT's: AdamW, cosine, five epochs of warm-up, mixup 0.8 and cutmix 1.0, label smoothing 0.1.
+The recipes are those that the authors named for their results (DeiT's with changes); what they left open is
+DeiT's: AdamW, cosine, five epochs of warm-up, mixup 0.8 and cutmix 1.0, label smoothing 0.1. Several
+processes share every batch; a ViT then learns what one process would teach it.
 """
 
+import hashlib
+import json
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from timm.data.mixup import Mixup
 from timm.loss import SoftTargetCrossEntropy
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from dino_model import checkpoints, files, ranks
+from dino_model.ahead import load_ahead
+from dino_model.checkpoints import WeightsError, read_torch, write_safetensors
+from dino_model.device import ComputePrecision, autocast, choose_device
+from dino_model.feature_cache import model_fingerprint
+from dino_model.progress import progress
+from dino_model.weights import LoadedModel
+from training.distributed import barrier, synchronise_batch_norm
+from training.evaluation.accuracy import Accuracy, accuracy
+from training.evaluation.augment import random_view
+from training.evaluation.datasets import LabeledImages, open_dataset, open_split
+from training.evaluation.options import Finetune
+from training.evaluation.run import Metrics, center_crop, evaluate_models
+from training.randomness import mix
+
+_PAPER_MEASURES = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "flowers": "Flowers",
+    "cars": "Cars",
+    "inat18": "iNat-18",
+    "inat19": "iNat-19",
+}
 
 
 @dataclass(frozen=True)
 class FinetuneRecipe:
-    """What decides a fine-tuning, apart from the model and the pictures."""
+    """Settings of a fine-tuning other than model and images."""
 
     epochs: int = 300
     batch: int = 256
     rate: float = 1e-4
-    """Peak of the learning rate, for this batch."""
+    """Peak learning rate for this batch."""
     weight_decay: float = 0.05
     warmup: int = 5
-    """Epochs in which the rate rises from 0."""
+    """Epochs in which the learning rate rises from 0."""
     mixup: float = 0.8
     cutmix: float = 1.0
     smoothing: float = 0.1
-    least: float = 0.08
-    """Share of a picture that a random crop covers at least."""
+    min_scale: float = 0.08
+    """Smallest share of the image area that a random crop covers."""
 
     def __str__(self) -> str:
         return (
@@ -50,12 +82,12 @@ RECIPES = {
     "inat18": FinetuneRecipe(batch=1024, rate=1e-4),
     "inat19": FinetuneRecipe(batch=1024, rate=1e-4),
 }
-"""By data set. Named by the authors: ImageNet, CIFAR-10 and -100, and iNat (5e-5 for a batch of 512); Flowers
-and Cars follow CIFAR-10, as in DeiT. `own` is this project's, for a folder of some thousand pictures."""
+"""By data set. The authors named ImageNet, CIFAR-10 and -100, and iNat (5e-5 for a batch of 512); Flowers and
+Cars follow CIFAR-10, as in DeiT. `own` is this project's, for a folder of some thousand images."""
 
 
 class Classifier(nn.Module):
-    """A backbone and a linear layer on its feature, which starts small."""
+    """A backbone and a linear layer on its feature, initialized close to zero."""
 
     def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
         super().__init__()
@@ -70,71 +102,245 @@ class Classifier(nn.Module):
         return scores
 
 
-def optimizer_of(model: nn.Module, recipe: FinetuneRecipe) -> torch.optim.AdamW:
-    """AdamW without decay for biases, norms and what else has one axis."""
-    many = [p for p in model.parameters() if p.ndim > 1]
-    few = [p for p in model.parameters() if p.ndim <= 1]
-    groups: list[dict[str, Any]] = [{"params": many}, {"params": few, "weight_decay": 0.0}]
+def create_optimizer(model: nn.Module, recipe: FinetuneRecipe) -> torch.optim.AdamW:
+    """Create AdamW without weight decay for biases, norms and other vectors."""
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
+    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=recipe.rate, weight_decay=recipe.weight_decay)
 
 
-def rate_at(recipe: FinetuneRecipe, epoch: float) -> float:
-    """Learning rate after so many epochs, a fraction too: a line from 0, then a cosine to 0."""
+def learning_rate(recipe: FinetuneRecipe, epoch: float) -> float:
+    """Compute the learning rate after a number of epochs: a linear warm-up, then a cosine to 0."""
     warmup = min(recipe.warmup, recipe.epochs // 2)
     if epoch < warmup:
         return recipe.rate * epoch / warmup
-    left = (epoch - warmup) / max(recipe.epochs - warmup, 1e-9)
-    return recipe.rate * (1 + math.cos(math.pi * left)) / 2
+    done = (epoch - warmup) / max(recipe.epochs - warmup, 1e-9)
+    return recipe.rate * (1 + math.cos(math.pi * done)) / 2
+
+
+def local_share(batch: Sequence[int]) -> tuple[list[int], float]:
+    """Return this process's images of a batch, and the weight of their mean loss.
+
+    Mixup pairs the first image with the last, the second with the last but one. The share holds both images
+    of its pairs in their order, so that mixup within the share is mixup within the batch. The mean over the
+    processes of weight × mean loss is the mean loss of the batch.
+
+    Args:
+        batch: An even number of images.
+    """
+    half = len(batch) // 2
+    part = ranks.local_range(range(half))
+    pairs = part or range(1)  # DistributedDataParallel needs a loss from each process
+    chosen = [*pairs, *(len(batch) - 1 - pair for pair in reversed(pairs))]
+    return [batch[index] for index in chosen], len(part) * ranks.world() / half
 
 
 def train_epoch(
-    model: Classifier,
+    model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    batches: Iterable[tuple[Tensor, Tensor]],
+    batches: Iterable[tuple[Tensor, Tensor, float]],
     recipe: FinetuneRecipe,
     classes: int,
     epoch: int,
     steps: int,
+    precision: ComputePrecision = "fp32",
 ) -> float:
-    """One pass over normalised pictures.
+    """Train for one epoch.
+
+    Each step has its own autocast context: autocast caches the casts of the weights until it is left, so that
+    a context around several steps would train on the weights of the first step.
 
     Args:
-        model, optimizer: changed in place.
-        batches: pictures [batch, 3, height, width] and int64 labels [batch], on the model's device; an odd
-            last picture is left out, since mixup pairs them.
-        recipe: of all epochs.
-        classes: how many there are.
-        epoch: from 0.
-        steps: batches in an epoch.
+        model, optimizer: Changed in place.
+        batches: Images [batch, 3, height, width], int64 labels [batch], both on the model's device, and the
+            weight of the loss.
+        recipe: Recipe of all epochs.
+        classes: Number of classes.
+        epoch: From 0.
+        steps: Batches per epoch.
+        precision: Precision of forward pass and loss.
 
     Returns:
         Mean loss.
 
     Raises:
-        ValueError: the loss is no longer finite.
+        ValueError: The loss is not finite.
     """
-    mix = Mixup(recipe.mixup, recipe.cutmix, label_smoothing=recipe.smoothing, num_classes=classes)
-    mixes = recipe.mixup > 0 or recipe.cutmix > 0
-    plain, soft = nn.CrossEntropyLoss(label_smoothing=recipe.smoothing), SoftTargetCrossEntropy()
+    mixup = Mixup(recipe.mixup, recipe.cutmix, label_smoothing=recipe.smoothing, num_classes=classes)
+    criterion = SoftTargetCrossEntropy()
     model.train()
     losses = []
-    for step, (images, labels) in enumerate(batches):
+    for step, (images, labels, weight) in enumerate(batches):
         for group in optimizer.param_groups:
-            group["lr"] = rate_at(recipe, epoch + (step + 1) / steps)
-        if mixes:
-            even = len(images) // 2 * 2
-            if not even:
-                continue
-            images, targets = mix(images[:even].clone(), labels[:even])
-            loss = soft(model(images), targets.to(images.device))
-        else:
-            loss = plain(model(images), labels)
+            group["lr"] = learning_rate(recipe, epoch + (step + 1) / steps)
+        images, targets = mixup(images.clone(), labels)
+        with autocast(precision, images.device):
+            loss = weight * criterion(model(images), targets.to(images.device))
         if not loss.isfinite():
             raise ValueError(
-                f"the loss is {float(loss)} in epoch {epoch + 1}: lower --rate, or --precision fp32"
+                f"The loss is {float(loss)} in epoch {epoch + 1}: lower --rate, or pass --precision fp32."
             )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
     return sum(losses) / max(1, len(losses))
+
+
+@dataclass(frozen=True)
+class _Data:
+    train: LabeledImages
+    test: LabeledImages
+    train_labels: Tensor
+    test_labels: Tensor
+    description: str
+
+    @property
+    def classes(self) -> int:
+        return int(torch.cat([self.train_labels, self.test_labels]).max()) + 1
+
+
+def evaluate(options: Finetune) -> None:
+    """Run `evaluate finetune`."""
+    if options.chosen_precision() == "fp16":
+        raise ValueError("Fine-tuning has no loss scaling for fp16: pass --precision bf16 or fp32.")
+    recipe, data = _choose_recipe(options), _open_data(options)
+    description = f"{center_crop(options)}; random crops, flips; {recipe}; {data.description}"
+    print(description)
+    protocol = {"description": description, "data": options.data.name, "own_data": options.collection is None}
+    name = f"finetune {options.collection}" if options.collection else "finetune"
+    published = ("6", _PAPER_MEASURES[options.collection]) if options.collection else ()
+
+    def measure(model: LoadedModel) -> Metrics:
+        return _Finetuning(options, model, data, recipe).measure()
+
+    evaluate_models(options, name, protocol | asdict(recipe), measure, *published)
+
+
+def _choose_recipe(options: Finetune) -> FinetuneRecipe:
+    changes = {"epochs": options.epochs, "rate": options.rate, "batch": options.batch}
+    given = {name: value for name, value in changes.items() if value is not None}
+    return replace(RECIPES[options.recipe or options.collection or "own"], **given)  # type: ignore[arg-type]
+
+
+def _open_data(options: Finetune) -> _Data:
+    if options.collection:
+        train, test = open_dataset(options.collection, options.data)
+        description = f"{options.collection}: {len(test):,} test images, {len(train):,} training images"
+        return _Data(train, test, torch.tensor(train.labels), torch.tensor(test.labels), description)
+    split = open_split(options.data, test=options.test, split=options.split, leave_out=options.leave_out)
+    labels = split.labels(split.train), split.labels(split.test)
+    return _Data(split.train, split.test, *labels, f"{options.data.name}: {split}")
+
+
+def output_file(options: Finetune, model: str) -> Path:
+    """Return the file of a fine-tuned network, named by model and data."""
+    name = re.sub(r"[/:]", "_", model)
+    for suffix in checkpoints.SUFFIXES:
+        name = name.removesuffix(suffix)
+    return options.output / f"{name}-on-{options.collection or options.data.stem}.safetensors"
+
+
+class _Finetuning:
+    """The fine-tuning of one model."""
+
+    def __init__(self, options: Finetune, model: LoadedModel, data: _Data, recipe: FinetuneRecipe) -> None:
+        if model.config is None:
+            raise ValueError(
+                f"{model.name} has no architecture of this package, so that its weights cannot be saved:"
+                " choose another model."
+            )
+        self.options, self.model, self.data, self.recipe = options, model, data, recipe
+        self.device, self.precision = choose_device(options.device), options.chosen_precision()
+        self.view = center_crop(options, model)
+
+    def measure(self) -> Metrics:
+        """Train, test, save."""
+        options, recipe, model = self.options, self.recipe, self.model
+        assert model.config is not None
+        key = [model_fingerprint(model.backbone), self.data.train.inventory(), options.size, options.seed]
+        digest = hashlib.sha256(json.dumps([*key, asdict(recipe)]).encode()).hexdigest()[:16]
+        unfinished = options.output / f"finetune-{digest}.unfinished"
+        torch.manual_seed(options.seed)
+        width = int(model.backbone.num_features)  # type: ignore[arg-type]
+        network = Classifier(model.backbone.requires_grad_(True), width, self.data.classes).to(self.device)
+        trained: nn.Module = network
+        if ranks.world() > 1:
+            synchronise_batch_norm(network)
+            trained = DistributedDataParallel(network, broadcast_buffers=False)
+        optimizer = create_optimizer(network, recipe)
+        first = _restore(network, optimizer, unfinished)
+        barrier()  # nobody writes what another still reads
+        steps = math.ceil(len(self.data.train) / recipe.batch)
+        name = f"{model.name}, {recipe.epochs} epochs"
+        for epoch in progress(range(first, recipe.epochs), name, recipe.epochs, done=first):
+            np.random.seed(mix(options.seed, epoch) % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
+            batches = self._batches(epoch)
+            loss = train_epoch(
+                trained, optimizer, batches, recipe, self.data.classes, epoch, steps, self.precision
+            )
+            if ranks.rank() == 0:
+                state = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
+                with files.replacing(unfinished) as temporary:
+                    torch.save({"epoch": epoch + 1, "loss": loss, **state}, temporary)
+        result, file = self._test(network), output_file(options, model.name)
+        if ranks.rank() == 0:
+            backbone = network.backbone.cpu()
+            write_safetensors(backbone, file, config=model.config, mean=model.mean, std=model.std)
+            unfinished.unlink(missing_ok=True)
+        compare = f"python -m app --models-dir {options.output}"
+        print(result, f"network: {file}; `{compare}` compares it with the frozen one", sep="\n")
+        return {"metrics": result.metrics(), "network": str(file)}
+
+    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, float]]:
+        """Yield normalized random crops, labels and loss weight of this process's share of every batch.
+
+        Mixup needs an even number of images: the last of an odd batch is left out.
+        """
+        seed, batch = mix(self.options.seed, epoch), self.recipe.batch
+        order = torch.randperm(len(self.data.train), generator=torch.Generator().manual_seed(seed)).tolist()
+        chunks = [order[start : start + batch] for start in range(0, len(order), batch)]
+        shares = [local_share(chunk[: len(chunk) // 2 * 2]) for chunk in chunks if len(chunk) > 1]
+
+        def load(index: int) -> Tensor:
+            image = self.data.train.read(index)
+            return random_view(image, self.options.size, mix(seed, index), min_scale=self.recipe.min_scale)
+
+        crops = load_ahead(load, [index for numbers, _ in shares for index in numbers], batch)
+        for numbers, weight in shares:
+            images = torch.stack(list(islice(crops, len(numbers))))
+            labels = self.data.train_labels[numbers].to(self.device)
+            yield self.view.normalise(images.to(self.device)), labels, weight
+
+    @torch.no_grad()
+    def _test(self, network: Classifier) -> Accuracy:
+        """Classify the test images, each process its share."""
+        network.eval()
+
+        def classify(share: range) -> Tensor:
+            crops = load_ahead(lambda index: self.view.crop(self.data.test.read(index)), share, size)
+            scores = []
+            with autocast(self.precision, self.device):
+                for start in range(0, len(share), size):
+                    images = torch.stack(list(islice(crops, len(share[start : start + size]))))
+                    scores.append(network(self.view.normalise(images.to(self.device))).float())
+            return torch.cat(scores)
+
+        size = self.options.batch_size
+        scores = ranks.gather_rows(classify, range(len(self.data.test)))
+        assert scores is not None
+        return accuracy(scores.cpu(), self.data.test_labels)
+
+
+def _restore(network: Classifier, optimizer: torch.optim.Optimizer, file: Path) -> int:
+    """Load an unfinished training; returns the epoch to continue with."""
+    if not file.exists():
+        return 0
+    try:
+        state = read_torch(file)
+        network.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        return int(state["epoch"])
+    except (WeightsError, KeyError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{file} cannot be read: delete it to start again.") from error

@@ -1,4 +1,4 @@
-"""How much more the heads look at objects than at ground, on the package's own photographs."""
+"""Lift of attention: attention to objects compared with the background, on the package's photographs."""
 
 import numpy as np
 from torch import nn
@@ -20,18 +20,21 @@ def photographs_lift(
     precision: Precision = "auto",
     device: str = "auto",
 ) -> float:
-    """Mean lift of the last block's [CLS] attention over the photographs; 1: objects count like ground.
+    """Compute the mean lift of the last block's [CLS] attention over the photographs.
 
     Args:
-        backbone: a ViT with [CLS]; it is left in the mode it was in.
-        size: short side that the photographs are resized to; an object that no patch then shows is left out.
-        mean: of each channel that inputs are normalised with.
-        std: standard deviation, likewise.
-        precision: of the computation.
-        device: of the computation.
+        backbone: ViT with [CLS]; its mode is restored afterwards.
+        size: Short side of the photographs in pixels; an object smaller than a patch is left out.
+        mean: Mean of each input channel.
+        std: Standard deviation of each input channel.
+        precision: Precision of the computation.
+        device: Device of the computation.
+
+    Returns:
+        1 if objects receive attention in proportion to their area.
 
     Raises:
-        ValueError: a backbone whose attention cannot be read.
+        ValueError: The backbone's attention cannot be read.
     """
     training = backbone.training
     model = LoadedModel("the backbone", backbone.eval(), mean, std, "a training", None)

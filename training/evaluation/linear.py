@@ -1,94 +1,124 @@
-"""Linear classifiers on frozen features (section 4.1 and appendix F of the paper), a whole grid in one pass.
+"""Linear classification of frozen features (section 4.1 and appendix F), a whole grid in one pass.
 
-Features are [CLS] of the last blocks and the mean of the last block's patches, [pictures, blocks + 1, width]:
-what each classifier of the grid looks at is put together from them.
+Features are [CLS] of the last blocks, then the mean of the last block's patches: [images, blocks + 1, width].
+Each classifier of the grid selects its inputs from them. Of several processes each trains a share of the
+learning rates, so that no gradient is exchanged; random crops are forwarded by all of them.
 """
 
+import hashlib
+import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from dino_model.device import DTYPES, ComputePrecision
+from dino_model import files, ranks
+from dino_model.ahead import load_ahead
+from dino_model.checkpoints import WeightsError, read_torch
+from dino_model.device import DTYPES, ComputePrecision, autocast, choose_device
+from dino_model.download import fetch
+from dino_model.feature_cache import model_fingerprint
+from dino_model.features import CLS, FeatureType, ImageFeatures, has_cls_tokens
+from dino_model.images import Images
+from dino_model.progress import progress
+from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS, LoadedModel
+from training.distributed import barrier
+from training.evaluation import plots
+from training.evaluation.accuracy import accuracy
+from training.evaluation.augment import random_view
+from training.evaluation.datasets import Split, open_split
+from training.evaluation.options import LEARNING_RATES, Linear
+from training.evaluation.run import Metrics, center_crop, evaluate_models, extract
 from training.randomness import mix
 
-Average = Literal["no", "after", "interleaved"]
-RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Thirteen learning rates; the paper's are not published."""
+_ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
-class Reads:
-    """What a linear classifier looks at."""
+class FeatureSpec:
+    """Input of a linear classifier."""
 
     blocks: int = 4
-    """[CLS] of so many last blocks, oldest first."""
-    average: Average = "no"
-    """The mean of the last block's patches: left out, after the [CLS], or number by number beside it, which
-    is the order that the released heads of ViT-B expect (one block only)."""
+    """Number of last blocks whose [CLS] is used, oldest first."""
+    average: Literal["no", "after", "interleaved"] = "no"
+    """Mean of the last block's patches: left out, after the [CLS], or value by value next to it, as the
+    released heads of ViT-B expect (one block only)."""
 
-    def __post_init__(self) -> None:
-        if self.blocks < 1 or (self.average == "interleaved" and self.blocks != 1):
-            raise ValueError(f"cannot read {self.blocks} blocks with the average {self.average!r}")
+    @classmethod
+    def parse(cls, text: str) -> "FeatureSpec":
+        """Parse `4` or `1+average`."""
+        blocks, _, average = text.partition("+")
+        return cls(int(blocks), "after" if average else "no")
 
     def __str__(self) -> str:
         blocks = "[CLS]" if self.blocks == 1 else f"[CLS] of {self.blocks} blocks"
-        return blocks if self.average == "no" else f"{blocks} and the patches' mean ({self.average})"
+        return blocks if self.average == "no" else f"{blocks} and the mean of the patches ({self.average})"
 
-    def of(self, features: Tensor) -> Tensor:
-        """[pictures, blocks + 1, width] -> [pictures, numbers]; the last row of each picture is the average.
-
-        Raises:
-            ValueError: fewer blocks than are read.
-        """
+    def select(self, features: Tensor) -> Tensor:
+        """[images, blocks + 1, width] -> [images, values]; raises ValueError for fewer blocks than needed."""
         cls, average = features[:, :-1], features[:, -1]
         if cls.shape[1] < self.blocks:
-            raise ValueError(f"features hold {cls.shape[1]} blocks, {self.blocks} are read")
-        read = cls[:, cls.shape[1] - self.blocks :].flatten(1)
+            raise ValueError(f"Features hold {cls.shape[1]} blocks, {self.blocks} are needed.")
+        selected = cls[:, cls.shape[1] - self.blocks :].flatten(1)
         if self.average == "no":
-            return read
+            return selected
         if self.average == "after":
-            return torch.cat([read, average], dim=1)
-        return torch.stack([read, average], dim=-1).flatten(1)
+            return torch.cat([selected, average], dim=1)
+        return torch.stack([selected, average], dim=-1).flatten(1)
 
 
 @dataclass(frozen=True)
 class LinearProtocol:
-    """What decides a linear figure, apart from features and labels."""
+    """Settings of a linear evaluation other than features and labels."""
 
-    rates: tuple[float, ...] = RATES
-    """Learning rates for a batch of 256; another batch scales them."""
-    reads: tuple[Reads, ...] = (Reads(1), Reads(4), Reads(1, "after"))
-    """What is looked at; each with every rate."""
+    rates: tuple[float, ...] = LEARNING_RATES
+    """Learning rates for a batch of 256, scaled for another batch."""
+    specs: tuple[FeatureSpec, ...] = (FeatureSpec(1), FeatureSpec(4), FeatureSpec(1, "after"))
+    """Inputs; each is combined with every rate."""
     epochs: int = 100
-    """Passes over the training pictures."""
     batch_size: int = 256
-    """Pictures in a step."""
     momentum: float = 0.9
     """Of SGD; there is no weight decay."""
     seed: int = 0
-    """Of the first weights and of the order of pictures."""
-
-    def __post_init__(self) -> None:
-        if not self.rates or min(self.rates) <= 0 or not self.reads:
-            raise ValueError("name at least one learning rate above 0 and one kind of features")
-        if self.epochs < 1 or self.batch_size < 1:
-            raise ValueError(f"{self.epochs} epochs of batches of {self.batch_size}: both must be at least 1")
+    """Seed of the initial weights and of the order of the images."""
 
     def __str__(self) -> str:
         grid = f"{len(self.rates)} learning rates from {min(self.rates):g} to {max(self.rates):g}"
-        kinds = "; ".join(map(str, self.reads))
+        specs = "; ".join(map(str, self.specs))
         return (
-            f"{grid} × {len(self.reads)} kinds ({kinds}); SGD, momentum {self.momentum:g}, no weight decay,"
+            f"{grid} × {len(self.specs)} inputs ({specs}); SGD, momentum {self.momentum:g}, no weight decay,"
             f" cosine to 0 by epochs, {self.epochs} epochs, batch {self.batch_size}"
         )
 
+    @property
+    def blocks(self) -> int:
+        """Number of blocks that features must hold."""
+        return max(spec.blocks for spec in self.specs)
 
-class Heads:
-    """A grid of linear classifiers that learn from the same pictures at once; for each kind one product."""
+
+@dataclass(frozen=True)
+class LinearHead:
+    """One linear classifier."""
+
+    spec: FeatureSpec
+    weights: Tensor
+    """[classes, values]."""
+    bias: Tensor
+    """[classes]."""
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Compute logits: [images, blocks + 1, width] -> [images, classes]."""
+        parts = features.split(_ROWS_AT_ONCE)
+        return torch.cat([self.spec.select(part.float()) @ self.weights.T + self.bias for part in parts])
+
+
+class LinearProbeGrid:
+    """A grid of linear classifiers trained on the same batches, with one matrix product per input."""
 
     def __init__(
         self,
@@ -96,115 +126,92 @@ class Heads:
         width: int,
         classes: int,
         *,
+        rates: Sequence[float] | None = None,
         device: torch.device | str = "cpu",
         precision: ComputePrecision = "fp32",
     ) -> None:
-        """Weights from N(0, 0.01), zeros for intercepts, as the official code has it.
+        """Initialize weights from N(0, 0.01²) and biases with zero, as the official code does.
 
         Args:
-            protocol: rates and kinds.
-            width: of a block's [CLS].
-            classes: how many there are.
-            device: where they learn.
-            precision: of the products; weights, momenta and softmax are fp32.
+            protocol: Rates and inputs.
+            width: Width of a block's [CLS].
+            classes: Number of classes.
+            rates: This process's share of the protocol's rates. Default: all.
+            device: Device of the weights.
+            precision: Of the products; weights, momentum and softmax are fp32.
         """
         self.protocol, self.classes = protocol, classes
+        self.rates = tuple(protocol.rates if rates is None else rates)
         self.dtype = DTYPES[precision]
         random = torch.Generator().manual_seed(protocol.seed)
         self.weights: list[Tensor] = []
         self.momenta: list[Tensor] = []
-        for reads in protocol.reads:
-            numbers = width * (reads.blocks + (reads.average != "no"))
-            first = torch.randn(numbers, classes, generator=random) * 0.01
-            weights = torch.cat([first, torch.zeros(1, classes)])  # the last row: intercepts
-            self.weights.append(weights.repeat(1, len(protocol.rates)).to(device))
+        for spec in protocol.specs:
+            values = width * (spec.blocks + (spec.average != "no"))
+            initial = torch.randn(values, classes, generator=random) * 0.01
+            weights = torch.cat([initial, torch.zeros(1, classes)])  # the last row: biases
+            self.weights.append(weights.repeat(1, len(self.rates)).to(device))
             self.momenta.append(torch.zeros_like(self.weights[-1]))
-        self._rates = torch.tensor(protocol.rates, device=device).repeat_interleave(classes)
+        self._rate_of_column = torch.tensor(self.rates, device=device).repeat_interleave(classes)
 
     def step(self, features: Tensor, labels: Tensor, epoch: int) -> Tensor:
-        """Learn from a batch.
+        """Train on a batch.
 
         Args:
             features: [batch, blocks + 1, width].
             labels: int64 [batch].
-            epoch: from 0; the learning rate goes by it.
+            epoch: From 0; it determines the learning rate.
 
         Returns:
-            Mean cross-entropy of every classifier before the step: [kinds, rates].
+            Mean cross-entropy of every classifier before the step: [inputs, rates].
         """
         cosine = (1 + math.cos(math.pi * epoch / self.protocol.epochs)) / 2
-        rates = self._rates * (cosine * self.protocol.batch_size / 256)
+        rates = self._rate_of_column * (cosine * self.protocol.batch_size / 256)
         losses = []
-        for reads, weights, momenta in zip(self.protocol.reads, self.weights, self.momenta, strict=True):
-            read = reads.of(features.to(self.dtype))
-            wrong = self._logits(read, weights).softmax(dim=2)  # [batch, rates, classes]
-            place = labels[:, None, None].expand(-1, len(self.protocol.rates), 1)
-            own = wrong.gather(2, place)
-            losses.append(-own[..., 0].clamp(min=1e-30).log().mean(dim=0))
-            wrong.scatter_(2, place, own - 1)
-            wrong = wrong.flatten(1).div_(len(labels))
+        for spec, weights, momenta in zip(self.protocol.specs, self.weights, self.momenta, strict=True):
+            inputs = spec.select(features.to(self.dtype))
+            gradient = self._logits(inputs, weights).softmax(dim=2)  # [batch, rates, classes]
+            target = labels[:, None, None].expand(-1, len(self.rates), 1)
+            probability = gradient.gather(2, target)
+            losses.append(-probability[..., 0].clamp(min=1e-30).log().mean(dim=0))
+            gradient.scatter_(2, target, probability - 1)
+            gradient = gradient.flatten(1).div_(len(labels))
             momenta.mul_(self.protocol.momentum)
-            momenta[:-1] += read.T @ wrong.to(self.dtype)
-            momenta[-1] += wrong.sum(dim=0)
+            momenta[:-1] += inputs.T @ gradient.to(self.dtype)
+            momenta[-1] += gradient.sum(dim=0)
             weights.addcmul_(momenta, rates, value=-1)
         return torch.stack(losses)
 
     def top1(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Share of rightly named pictures of every classifier, in percent: [kinds, rates]."""
-        right = torch.zeros(len(self.weights), len(self.protocol.rates))
-        for seen, truth in zip(features.split(4096), labels.split(4096), strict=True):
-            for kind, reads in enumerate(self.protocol.reads):
-                named = self._logits(reads.of(seen.to(self.dtype)), self.weights[kind]).argmax(dim=2)
-                right[kind] += (named == truth[:, None]).sum(dim=0).cpu()
-        return 100 * right / len(labels)
+        """Compute the top-1 accuracy of every classifier in percent: [inputs, rates]."""
+        correct = torch.zeros(len(self.weights), len(self.rates))
+        for part, truth in zip(features.split(_ROWS_AT_ONCE), labels.split(_ROWS_AT_ONCE), strict=True):
+            for number, spec in enumerate(self.protocol.specs):
+                predicted = self._logits(spec.select(part.to(self.dtype)), self.weights[number]).argmax(dim=2)
+                correct[number] += (predicted == truth[:, None]).sum(dim=0).cpu()
+        return 100 * correct / len(labels)
 
-    def _logits(self, read: Tensor, weights: Tensor) -> Tensor:
-        logits = (read @ weights[:-1].to(self.dtype)).float() + weights[-1]
+    def _logits(self, inputs: Tensor, weights: Tensor) -> Tensor:
+        logits = (inputs @ weights[:-1].to(self.dtype)).float() + weights[-1]
         return logits.unflatten(1, (-1, self.classes))
 
-    def head(self, kind: int, rate: int) -> "Head":
-        """One classifier of the grid."""
-        weights = self.weights[kind].unflatten(1, (-1, self.classes))[:, rate]
-        return Head(self.protocol.reads[kind], weights[:-1].T.contiguous(), weights[-1].clone())
+    def head(self, spec: int, rate: int) -> LinearHead:
+        """Return one classifier of the grid by the numbers of its input and rate."""
+        weights = self.weights[spec].unflatten(1, (-1, self.classes))[:, rate]
+        return LinearHead(self.protocol.specs[spec], weights[:-1].T.contiguous(), weights[-1].clone())
 
     def state(self) -> dict[str, Tensor]:
-        """All that a later `restore` needs to go on."""
+        """Return weights and momenta by name."""
         pairs = enumerate(zip(self.weights, self.momenta, strict=True))
-        return {f"{name}{i}": t for i, pair in pairs for name, t in zip("wm", pair, strict=True)}
+        return {f"{name}{i}": tensor for i, pair in pairs for name, tensor in zip("wm", pair, strict=True)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a `state` of a grid of the same protocol."""
-        for i, (weights, momenta) in enumerate(zip(self.weights, self.momenta, strict=True)):
-            weights.copy_(state[f"w{i}"])
-            momenta.copy_(state[f"m{i}"])
+        """Load a `state` of a grid of the same protocol."""
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name])
 
 
-@dataclass(frozen=True)
-class Head:
-    """One linear classifier."""
-
-    reads: Reads
-    weights: Tensor
-    """[classes, numbers]."""
-    intercepts: Tensor
-    """[classes]."""
-
-    def scores(self, features: Tensor) -> Tensor:
-        """Before the softmax: [pictures, blocks + 1, width] -> [pictures, classes]."""
-        return self.reads.of(features) @ self.weights.T + self.intercepts
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The best classifier of a grid on pictures that it did not learn from."""
-
-    kind: int
-    rate: int
-    top1: tuple[tuple[float, ...], ...]
-    """Of every classifier on those pictures, in percent: [kinds][rates]."""
-
-
-def train_heads(
+def train_grid(
     features: Tensor,
     labels: Tensor,
     classes: int,
@@ -212,94 +219,286 @@ def train_heads(
     *,
     device: torch.device | str = "cpu",
     precision: ComputePrecision = "fp32",
-) -> Heads:
-    """A grid that learnt from fixed features; arguments and errors as `Heads` and `learn`."""
-    heads = Heads(protocol, features.shape[-1], classes, device=device, precision=precision)
-    learn(heads, features, labels, range(protocol.epochs))
-    return heads
+) -> LinearProbeGrid:
+    """Train a grid on fixed features; arguments and errors as `LinearProbeGrid` and `train_epochs`."""
+    grid = LinearProbeGrid(protocol, features.shape[-1], classes, device=device, precision=precision)
+    train_epochs(grid, features, labels, range(protocol.epochs))
+    return grid
 
 
-def learn(heads: Heads, features: Tensor, labels: Tensor, epochs: Iterable[int]) -> None:
-    """Epochs over fixed features.
+def train_epochs(grid: LinearProbeGrid, features: Tensor, labels: Tensor, epochs: Iterable[int]) -> None:
+    """Train a grid on fixed features.
 
     Args:
-        heads: changed in place.
-        features: [pictures, blocks + 1, width].
-        labels: int64 [pictures], below the number of classes.
-        epochs: their numbers, from 0; the order of the pictures and the rate go by them.
+        grid: Changed in place.
+        features: [images, blocks + 1, width].
+        labels: int64 [images], below the number of classes.
+        epochs: Numbers of the epochs, from 0; they determine order and learning rate.
 
     Raises:
-        ValueError: shapes that do not fit, features that are not finite.
+        ValueError: Shapes that do not fit, features that are not finite.
     """
-    check(features, labels, heads.classes)
-    device = heads.weights[0].device
-    features, labels = features.to(device, heads.dtype), labels.to(device)
+    if features.ndim != 3 or len(features) != len(labels) or not len(labels):
+        raise ValueError(
+            f"Found features of shape {tuple(features.shape)} with {len(labels)} labels: expected"
+            " [images, blocks + 1, width] with one label each."
+        )
+    if int(labels.max()) >= grid.classes:
+        raise ValueError(f"Label {int(labels.max())} is none of {grid.classes} classes.")
+    if not features.isfinite().all():
+        raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
+    device = grid.weights[0].device
+    features, labels = features.to(device, grid.dtype), labels.to(device)
     for epoch in epochs:
-        for chosen in batches(len(labels), heads.protocol, epoch):
-            heads.step(features[chosen], labels[chosen], epoch)
+        for chosen in batches(len(labels), grid.protocol, epoch):
+            grid.step(features[chosen], labels[chosen], epoch)
 
 
 def batches(count: int, protocol: LinearProtocol, epoch: int) -> Iterator[Tensor]:
-    """Numbers of the pictures of every step of an epoch; the last batch may be smaller."""
+    """Yield the image numbers of every step of an epoch; the last batch may be smaller."""
     random = torch.Generator().manual_seed(mix(protocol.seed, epoch))
     yield from torch.randperm(count, generator=random).split(protocol.batch_size)
 
 
-def choose(heads: Heads, features: Tensor, labels: Tensor) -> Choice:
-    """The classifier that names most of these rightly; of equal ones the first kind and least rate."""
-    top1 = heads.top1(features, labels)
-    kind, rate = divmod(int(top1.flatten().argmax()), top1.shape[1])
-    return Choice(kind, rate, tuple(tuple(row) for row in top1.tolist()))
-
-
-def held_back(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices that learn and indices to choose by: of each class every fifth picture, in their order.
+def hold_out(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return indices for training and for model selection: of each class every fifth image in their order.
 
     Raises:
-        ValueError: no class has five pictures.
+        ValueError: No class has five images.
     """
-    chosen = torch.zeros(len(labels), dtype=torch.bool)
+    is_held_out = torch.zeros(len(labels), dtype=torch.bool)
     for label in labels.unique():
-        chosen[(labels == label).nonzero()[4::5, 0]] = True
-    if not chosen.any():
-        raise ValueError("no class has five training pictures: there is none to choose the learning rate by")
-    return (~chosen).nonzero()[:, 0], chosen.nonzero()[:, 0]
+        is_held_out[(labels == label).nonzero()[4::5, 0]] = True
+    if not is_held_out.any():
+        raise ValueError("No class has five training images: there is none to select the learning rate on.")
+    return (~is_held_out).nonzero()[:, 0], is_held_out.nonzero()[:, 0]
 
 
-def official_head(tensors: Mapping[str, Tensor], width: int) -> Head:
-    """A head as the official code published them.
+def parse_official_head(tensors: Mapping[str, Tensor], width: int) -> LinearHead:
+    """Convert a head as the official code published it.
 
     Args:
-        tensors: the state dict of such a file, with or without prefixes.
-        width: of the backbone's [CLS].
+        tensors: State dict of such a file, with or without prefixes.
+        width: Width of the backbone's [CLS].
 
     Raises:
-        ValueError: no such tensors, or numbers that no combination of [CLS] and average comes to.
+        ValueError: Other tensors, or a number of inputs that no combination of [CLS] and average has.
     """
     found = {name.rpartition("linear.")[2]: tensor for name, tensor in tensors.items() if "linear." in name}
     if found.keys() != {"weight", "bias"}:
         names = sorted(tensors)[:3]
-        raise ValueError(f"no linear head: expected linear.weight and linear.bias, found {names}")
-    numbers = found["weight"].shape[1]
-    reads = {width: Reads(1), 2 * width: Reads(1, "interleaved"), 4 * width: Reads(4)}.get(numbers)
-    if reads is None:
-        raise ValueError(f"the head reads {numbers} numbers, which a model of width {width} does not give")
-    return Head(reads, found["weight"].float(), found["bias"].float())
+        raise ValueError(f"Found no linear head: expected linear.weight and linear.bias, found {names}.")
+    values = found["weight"].shape[1]
+    specs = {width: FeatureSpec(1), 2 * width: FeatureSpec(1, "interleaved"), 4 * width: FeatureSpec(4)}
+    if values not in specs:
+        raise ValueError(f"The head has {values} inputs, which a model of width {width} does not output.")
+    return LinearHead(specs[values], found["weight"].float(), found["bias"].float())
 
 
-def check(features: Tensor, labels: Tensor, classes: int) -> None:
-    """Refuse features and labels that do not fit."""
-    if features.ndim != 3 or len(features) != len(labels) or not len(labels):
-        raise ValueError(
-            f"features of shape {tuple(features.shape)} with {len(labels)} labels: expected"
-            " [pictures, blocks + 1, width], one label each"
+def fetch_official_head(model: str) -> Path:
+    """Download the linear head that was published with a model of `OFFICIAL`, once."""
+    stem = OFFICIAL[model].stem
+    file = f"{stem.removesuffix('_pretrain')}_linearweights.pth"
+    return fetch(f"{OFFICIAL_ADDRESS}/{stem}/{file}", file, read_torch)
+
+
+def evaluate(options: Linear) -> None:
+    """Run `evaluate linear`."""
+    files.make_room(options.curves)
+    head_file = None
+    if options.head is not None:
+        head_file = fetch_official_head(options.head) if options.head in OFFICIAL else Path(options.head)
+        read_torch(head_file)  # refused before a model is loaded
+    specs = tuple(map(FeatureSpec.parse, options.features))
+    protocol = LinearProtocol(options.rates, specs, options.epochs, options.batch, seed=options.seed)
+    split = open_split(options.data, test=options.test, split=options.split, leave_out=options.leave_out)
+    how = "random crops (8 to 100 %, bilinear) and flips" if options.augment else "no augmentation"
+    description = f"published head, {center_crop(options)}"
+    if head_file is None:
+        description = f"{center_crop(options)}; {how}; {protocol}; selected on every fifth training image"
+    print(description, f"{options.data.name}: {split}", sep="\n")
+
+    def measure(model: LoadedModel) -> Metrics:
+        if head_file is not None:
+            return _measure_head(options, model, split, head_file)
+        return _Probe(options, model, split, protocol).measure()
+
+    settings = asdict(protocol) | {"augment": options.augment}
+    described = split.protocol(description, options.data.name) | settings
+    evaluate_models(options, "linear", described, measure, "2", "linear top-1")
+
+
+def _measure_head(options: Linear, model: LoadedModel, split: Split, file: Path) -> Metrics:
+    payload = read_torch(file)
+    width = int(model.backbone.num_features)  # type: ignore[arg-type]
+    head = parse_official_head(payload.get("state_dict", payload), width)
+    if len(head.weights) != len(split.classes):
+        raise ValueError(f"{file} has {len(head.weights)} classes, {options.data} has {len(split.classes)}.")
+    test = _extract_blocks(options, model, split.test, head.spec.blocks)
+    scores = head.scores(_in_blocks(model, test.features, head.spec.blocks))
+    result = accuracy(scores, split.labels(test.images))
+    print(f"{file.name}: input {head.spec}", result, sep="\n")
+    return {"metrics": result.metrics(), "head": file.name, "broken": [*test.broken]}
+
+
+def _block_features(model: LoadedModel, blocks: int) -> FeatureType:
+    return FeatureType(blocks, "average") if has_cls_tokens(model.backbone) else CLS
+
+
+def _extract_blocks(options: Linear, model: LoadedModel, images: Images, blocks: int) -> ImageFeatures:
+    return extract(options, model, center_crop(options, model), images, _block_features(model, blocks))
+
+
+def _in_blocks(model: LoadedModel, features: Tensor, blocks: int) -> Tensor:
+    """[images, values] -> [images, blocks + 1, width]; without blocks, the one feature repeated."""
+    if not has_cls_tokens(model.backbone):
+        return features[:, None].expand(-1, blocks + 1, -1)
+    return features.unflatten(1, (blocks + 1, -1))
+
+
+class _Probe:
+    """The linear evaluation of one model."""
+
+    def __init__(self, options: Linear, model: LoadedModel, split: Split, protocol: LinearProtocol) -> None:
+        if not has_cls_tokens(model.backbone):
+            protocol = replace(protocol, specs=(FeatureSpec(1),))
+            print(f"{model.name} has no [CLS] token in its blocks: its one output feature is used")
+        self.options, self.model, self.split, self.protocol = options, model, split, protocol
+        self.device, self.precision = choose_device(options.device), options.chosen_precision()
+
+    def measure(self) -> Metrics:
+        """Train the grid, select a classifier, train it on all training images, test it."""
+        blocks = self.protocol.blocks
+        train, test = (
+            _extract_blocks(self.options, self.model, images, blocks)
+            for images in (self.split.train, self.split.test)
         )
-    if int(labels.max()) >= classes:
-        raise ValueError(f"label {int(labels.max())} is none of {classes} classes")
-    if not features.isfinite().all():
-        raise ValueError("features hold NaN or infinity: the model is broken, or needs precision fp32")
+        labels, truth = self.split.labels(train.images), self.split.labels(test.images)
+        features = _in_blocks(self.model, train.features, blocks)
+        fit, held_out = hold_out(labels)
+        grid = self._train(train.images.subset(fit.tolist()), features[fit], labels[fit], self.protocol)
+        top1 = grid.top1(features[held_out].to(self.device), labels[held_out].to(self.device))
+        if grid.rates != self.protocol.rates:
+            top1 = _all_rows(lambda _, own=top1: own.T, len(self.protocol.rates)).T  # type: ignore[misc]
+        best, best_rate = divmod(int(top1.flatten().argmax()), top1.shape[1])  # of equal ones the first
+        spec, rate = self.protocol.specs[best], self.protocol.rates[best_rate]
+        chosen = {"rate": rate, "input": str(spec), "top1": float(top1[best, best_rate])}
+        print(
+            f"selected on {len(held_out):,} training images: {spec}, rate {rate:g} ({chosen['top1']:.1f} %)"
+        )
+        single = replace(self.protocol, rates=(rate,), specs=(spec,))
+        head = self._train(train.images, features, labels, single).head(0, 0)
+        result = accuracy(head.scores(_in_blocks(self.model, test.features, blocks)), truth)
+        print(result)
+        self._draw(top1.tolist())
+        return {
+            "metrics": result.metrics(),
+            "chosen": chosen,
+            "grid": top1.tolist(),
+            "broken": [*train.broken, *test.broken],
+        }
+
+    def _train(
+        self, images: Images, features: Tensor, labels: Tensor, protocol: LinearProtocol
+    ) -> LinearProbeGrid:
+        is_shared = ranks.world() <= len(protocol.rates)
+        share = ranks.local_range(range(len(protocol.rates))) if is_shared else range(len(protocol.rates))
+        rates = protocol.rates[share.start : share.stop]
+        grid = LinearProbeGrid(
+            protocol,
+            features.shape[2],
+            len(self.split.classes),
+            rates=rates,
+            device=self.device,
+            precision=self.precision,
+        )
+        epochs = self._epochs(images, grid)
+        if not self.options.augment:
+            train_epochs(grid, features, labels, epochs)
+            return grid
+        for epoch in epochs:
+            for chosen, batch in self._augmented(images, protocol, epoch):
+                grid.step(batch, labels[chosen].to(self.device), epoch)
+        return grid
+
+    def _augmented(
+        self, images: Images, protocol: LinearProtocol, epoch: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield image numbers and features of random views, [batch, blocks + 1, width], of every step.
+
+        Each process forwards its share of a batch; all have the features of the whole batch.
+        """
+        size, seed = self.options.size, mix(self.options.seed, epoch)
+        steps = [chosen.tolist() for chosen in batches(len(images), protocol, epoch)]
+        own = [step[place] for step in steps for place in ranks.local_range(range(len(step)))]
+
+        def load(index: int) -> Tensor:
+            return random_view(images.read(index), size, mix(seed, index))
+
+        view, backbone = center_crop(self.options, self.model), self.model.backbone.to(self.device)
+        kind = _block_features(self.model, protocol.blocks)
+        crops = load_ahead(load, own, depth=protocol.batch_size)
+
+        def forward(share: range) -> Tensor:
+            batch = torch.stack(list(islice(crops, len(share)))).to(self.device)
+            with torch.no_grad(), autocast(self.precision, self.device):
+                return kind.compute(backbone, view.normalise(batch)).float()
+
+        for step in steps:
+            features = _all_rows(forward, len(step)).to(self.device)
+            yield torch.tensor(step), _in_blocks(self.model, features, protocol.blocks)
+
+    def _epochs(self, images: Images, grid: LinearProbeGrid) -> Iterator[int]:
+        """Yield the remaining epochs; with a cache the grid is saved after each."""
+        file, epochs = self._checkpoint(images, grid), grid.protocol.epochs
+        first = _restore(grid, file)
+        barrier()  # nobody writes what another still reads
+        writes = ranks.rank() == 0 or grid.rates != grid.protocol.rates
+        name = f"{self.model.name}, {epochs} epochs"
+        for epoch in progress(range(first, epochs), name, epochs, done=first):
+            yield epoch
+            if file is not None and writes:
+                with files.replacing(file) as temporary:
+                    torch.save({"epoch": epoch + 1, **grid.state()}, temporary)
+
+    def _checkpoint(self, images: Images, grid: LinearProbeGrid) -> Path | None:
+        """Return the file of an unfinished grid, named by everything that determines it."""
+        if self.options.cache is None:
+            return None
+        inputs = [images.fingerprint(), asdict(center_crop(self.options, self.model)), self.options.augment]
+        settings = [self.precision, self.device.type, asdict(grid.protocol), grid.rates]
+        key = json.dumps([model_fingerprint(self.model.backbone), *inputs, *settings], sort_keys=True)
+        return self.options.cache / f"linear-{hashlib.sha256(key.encode()).hexdigest()[:32]}.pt"
+
+    def _draw(self, top1: list[list[float]]) -> None:
+        if self.options.curves is None:
+            return
+        rows = zip(self.protocol.specs, top1, strict=True)
+        lines = {str(spec): list(zip(self.protocol.rates, row, strict=True)) for spec, row in rows}
+        plots.curves(
+            self.options.curves,
+            lines,
+            title=f"{self.model.name}: linear classifiers on held-out training images",
+            x_label="learning rate for a batch of 256",
+            y_label="top-1, %",
+        )
+        print(f"curves: {self.options.curves}")
 
 
-def deepest(reads: Sequence[Reads]) -> int:
-    """Blocks that features must hold."""
-    return max(one.blocks for one in reads)
+def _all_rows(compute: Callable[[range], Tensor], count: int) -> Tensor:
+    """Compute `count` rows, each process its share; all have all rows."""
+    rows = ranks.gather_rows(compute, range(count))
+    assert rows is not None
+    return rows
+
+
+def _restore(grid: LinearProbeGrid, file: Path | None) -> int:
+    """Load a saved grid; returns the epoch to continue with."""
+    if file is None or not file.exists():
+        return 0
+    try:
+        state = read_torch(file)
+        grid.restore(state)
+    except (WeightsError, KeyError, RuntimeError) as error:
+        raise ValueError(f"{file} cannot be read: delete it to start again.") from error
+    return int(state["epoch"])

@@ -1,7 +1,7 @@
-"""The figures of the paper's tables, all rows, from one file beside this one: paper.csv.
+"""All values of the paper's tables, from paper.csv in this folder.
 
 Columns: table (its number in the paper, "Figure N", or "unnumbered"), section, title, system, architecture,
-setting, measure, value. What is only a difference of two others is left out.
+setting, measure, value. Differences of two other values are left out.
 """
 
 import csv
@@ -19,12 +19,12 @@ ROW_OF = {
     "deit_small_patch16_224.fb_in1k": ("Supervised", "ViT-S/16"),
     "deit_base_patch16_224.fb_in1k": ("Supervised", "ViT-B/16"),
 }
-"""Names of models, and the system and architecture that the tables call them."""
+"""Model name -> system and architecture in the tables."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """One figure of the paper."""
+    """One value of the paper."""
 
     table: str
     section: str
@@ -34,16 +34,16 @@ class Published:
     setting: str
     measure: str
     printed: str
-    """The figure as it stands there, with its decimals."""
+    """The value with its printed decimals."""
 
     @property
     def value(self) -> float:
-        """The figure."""
+        """The value as a number."""
         return float(self.printed)
 
     @property
     def where(self) -> str:
-        """Table or figure and section, as a reader looks it up."""
+        """Table or figure, and section."""
         numbered = self.table if self.table.startswith("Figure") else f"Table {self.table}"
         return f"{'a table' if self.table == 'unnumbered' else numbered}, section {self.section}"
 
@@ -54,23 +54,23 @@ class Published:
 
 @cache
 def published() -> tuple[Published, ...]:
-    """Every figure, in the order of the paper."""
+    """Return every value, in the order of the paper."""
     with FILE.open(encoding="utf-8", newline="") as file:
         return tuple(Published(*row.values()) for row in csv.DictReader(file))
 
 
 def of_model(model: str, table: str, *measures: str) -> list[Published]:
-    """What one table says of a model; empty where the paper has no such model.
+    """Return the values of a model in one table; empty if the paper has no such model.
 
     Args:
-        model: its name, as commands take it.
-        table: as in the file.
-        measures: which; none: all.
+        model: Name of the model.
+        table: Table as in the file.
+        measures: Measures to return. Default: all.
     """
     system, architecture = ROW_OF.get(model, ("", ""))
     return [
-        one
-        for one in published()
-        if (one.table, one.system, one.architecture) == (table, system, architecture)
-        and (not measures or one.measure in measures)
+        value
+        for value in published()
+        if (value.table, value.system, value.architecture) == (table, system, architecture)
+        and (not measures or value.measure in measures)
     ]

@@ -1,14 +1,17 @@
-"""How many dimensions features fill."""
+"""Effective rank of features."""
 
 import torch
 from torch import Tensor
 
 
 def rank_me(features: Tensor) -> float:
-    """RankMe: the exponential of the entropy of the singular values, 1 for a line to min(n, width).
+    """Compute RankMe: the exponential of the entropy of the singular values.
 
     Args:
-        features: [n, width], as the backbone gives them, not centered.
+        features: [n, width], not centered.
+
+    Returns:
+        1, for features on a line, to min(n, width).
 
     Source: equation 1 of Q. Garrido et al., arXiv:2210.02885.
     """

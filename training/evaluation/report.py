@@ -1,7 +1,7 @@
-"""What was measured, with its protocols, and the paper's tables, as Markdown and as one HTML page.
+"""A report of measured results and the paper's tables, as Markdown and as one HTML page.
 
-The two stand beside each other and are never mixed: our column of a table of the paper holds what we measured
-of the same model by the same evaluation on as many classes, and is empty otherwise.
+A column "ours" of a table of the paper holds what was measured of the same model by the same protocol on as
+many classes, and is empty otherwise.
 """
 
 import html
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dino_model import files
+from training.evaluation.options import Report
 from training.evaluation.paper import ROW_OF, Published, published
 
 IMAGENET_CLASSES = 1000
+PAPER_K = 20
 _KEYS = ("system", "architecture", "setting")
-_APART = ("model", "k", "labels", "precision")
-"""What tells rows apart stands first: a narrow screen shows it."""
-PAPERS_K = 20
+_FIRST_COLUMNS = ("model", "k", "labels", "precision")
 _OURS = {
     ("2", "k-NN top-1"): ("knn", "top1"),
     ("2", "linear top-1"): ("linear", "top1"),
@@ -35,8 +36,8 @@ _OURS = {
     ("6", "Flowers"): ("finetune flowers", "top1"),
     ("6", "Cars"): ("finetune cars", "top1"),
 }
-"""Table and measure of the paper, and the evaluation and figure of ours that is the same."""
-_WORDS = {
+"""Table and measure of the paper -> evaluation and metric of ours that is comparable."""
+_COLUMNS = {
     "top1": ("top-1, %", 1),
     "top5": ("top-5, %", 1),
     "per_class_top1": ("mean of the classes, %", 1),
@@ -46,22 +47,22 @@ _WORDS = {
     "hard_map": ("Hard: mAP, %", 1),
     "images_per_second": ("images/s", 1),
     "parameters": ("parameters, M", 1e6),
-    "flops": ("GFLOP a picture", 1e9),
-    "memory": ("MB a forward", 1e6),
+    "flops": ("GFLOP per image", 1e9),
+    "memory": ("MB per forward pass", 1e6),
     "size": ("pixels", 1),
 }
-"""What figures are called in tables, and the unit they are told in, where their own names would not do."""
-_TITLE = "Frozen features: what was measured, and what the paper has"
+"""Column names and units of metrics whose own names are not clear."""
+_TITLE = "Frozen features: measured results and the paper's tables"
 _NOTE = (
-    "What was measured here stands first, with its protocols. The paper's tables follow as they are printed;"
-    " beside a measure, “ours” holds what was measured here of the same model by the same evaluation on the"
-    " same data, and is empty where nothing was."
+    "The first part lists the results measured here with their protocols. The second part lists the paper's"
+    " tables. A column “ours” holds what was measured here of the same model by the same protocol on the same"
+    " data; it is empty where nothing comparable was measured."
 )
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One evaluation's file."""
+class Results:
+    """The file of one evaluation."""
 
     name: str
     protocol: Mapping[str, Any]
@@ -71,123 +72,120 @@ class Measured:
 Table = list[list[str]]
 
 
-def read_measured(path: Path) -> Measured:
-    """A file that an evaluation wrote with --json.
-
-    Raises:
-        ValueError: another file.
-    """
+def read_results(path: Path) -> Results:
+    """Read a file that an evaluation wrote with --json; raises ValueError for another file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        measured = Measured(content["name"], content["protocol"], content["results"])
-        for result in measured.results:
-            result["model"], result["figures"].items()
+        found = Results(content["name"], content["protocol"], content["results"])
+        for result in found.results:
+            result["model"], result["metrics"].items()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{path} was not written by `training evaluate … --json`: name such files only"
+            f"{path} was not written by `training evaluate … --json`: pass such files."
         ) from error
-    return measured
-
-
-def markdown(measured: Sequence[Measured]) -> str:
-    """The report as Markdown."""
-    parts = [f"# {_TITLE}\n\n{_NOTE}\n", "## Measured here\n"]
-    for one in measured:
-        parts += [f"### {one.name}\n", *(f"{line}\n" for line in _told(one)), _in_markdown(ours(one))]
-    parts.append("## The paper's tables\n")
-    for title, table in theirs(measured):
-        parts += [f"### {title}\n", _in_markdown(table)]
-    return "\n".join(parts)
-
-
-def page(measured: Sequence[Measured]) -> str:
-    """The report as one HTML page that needs nothing else."""
-    parts = [f"<h1>{_TITLE}</h1>\n<p>{_NOTE}</p>\n<h2>Measured here</h2>"]
-    for one in measured:
-        parts.append(f"<h3>{html.escape(one.name)}</h3>")
-        parts += [f"<p>{html.escape(line)}</p>" for line in _told(one)]
-        parts.append(_in_html(one.name, ours(one)))
-    parts.append("<h2>The paper's tables</h2>")
-    for title, table in theirs(measured):
-        parts += [f"<h3>{html.escape(title)}</h3>", _in_html(title, table)]
-    return _PAGE.replace("TITLE", _TITLE).replace("BODY", "\n".join(parts))
-
-
-def ours(measured: Measured) -> Table:
-    """A row for each model (and budget of labels or number of neighbours, where there are several)."""
-    rows = []
-    for result in measured.results:
-        for figures in result.get("each", [result["figures"]]):
-            rows.append({"model": result["model"], **figures})
-    keys = dict.fromkeys([*_APART, *(key for row in rows for key in row)])
-    names = [name for name in keys if _shown(rows, name)]
-    head = [_WORDS.get(name, (name.replace("_", " "), 1))[0] for name in names]
-    return [head, *([_cell(row.get(name), name) for name in names] for row in rows)]
-
-
-def theirs(measured: Sequence[Measured]) -> Iterator[tuple[str, Table]]:
-    """Every table of the paper with its place; where we may have the same figure, ours stands in a column."""
-    found = _comparable(measured)
-    tables: dict[tuple[str, str], list[Published]] = {}
-    for one in published():
-        tables.setdefault((one.where, one.title), []).append(one)
-    models = {row: model for model, row in ROW_OF.items()}
-    for (where, title), figures in tables.items():
-        rows: dict[tuple[str, str, str], dict[str, str]] = {}
-        for one in figures:
-            key = (one.system, one.architecture, one.setting)
-            rows.setdefault(key, {})[one.measure] = one.printed
-        columns = [_column(name, [key[place] for key in rows]) for place, name in enumerate(_KEYS)]
-        for measure in dict.fromkeys(one.measure for one in figures):
-            columns.append(_column(measure, [values.get(measure, "") for values in rows.values()]))
-            if same := _OURS.get((figures[0].table, measure)):
-                mine = [found.get((models.get(key[:2], ""), *same), "") for key in rows]
-                columns.append([f"ours: {measure}", *mine])
-        table = [list(row) for row in zip(*filter(None, columns), strict=True)]
-        yield f"{where[0].upper()}{where[1:]}: {title}", table
-
-
-def _column(name: str, cells: list[str]) -> list[str]:
-    """A column with its name; nothing where all cells are empty."""
-    return [name, *cells] if any(cells) else []
-
-
-def _comparable(measured: Sequence[Measured]) -> dict[tuple[str, str, str], str]:
-    """Our figures that may stand beside the paper's: model, evaluation and figure -> in words."""
-    found: dict[tuple[str, str, str], str] = {}
-    for one in measured:
-        others = one.protocol.get("classes", IMAGENET_CLASSES) != IMAGENET_CLASSES
-        if others or one.protocol.get("own_data") or one.protocol.get("official") is False:
-            continue
-        for result in one.results:
-            for figures in result.get("each", [result["figures"]]):
-                if figures.get("k", PAPERS_K) == PAPERS_K:
-                    named = dict(figures) | {str(figures.get("labels", "")): figures.get("top1")}
-                    found |= {
-                        (result["model"], one.name, name): _cell(value) for name, value in named.items()
-                    }
     return found
 
 
-def _told(measured: Measured) -> Iterator[str]:
-    """Protocol, pictures, arithmetic, and what could not be read."""
-    protocol = measured.protocol
-    yield str(protocol.get("told", ""))
+def write_report(options: Report) -> None:
+    """Run `evaluate report`."""
+    results = [read_results(path) for path in options.results]
+    files.write_text(options.output / "report.html", to_html(results))
+    files.write_text(options.output / "report.md", to_markdown(results))
+    print(f"{len(results)} evaluations and the paper's tables: {options.output / 'report.html'}, report.md")
+
+
+def to_markdown(results: Sequence[Results]) -> str:
+    """Render the report as Markdown."""
+    parts = [f"# {_TITLE}\n\n{_NOTE}\n\n## Measured here\n"]
+    for result in results:
+        lines = "\n\n".join(_describe(result))
+        parts.append(f"### {result.name}\n\n{lines}\n\n{_markdown_table(our_table(result))}")
+    parts.append("## The paper's tables\n")
+    parts += [f"### {title}\n\n{_markdown_table(table)}" for title, table in paper_tables(results)]
+    return "\n".join(parts)
+
+
+def to_html(results: Sequence[Results]) -> str:
+    """Render the report as one self-contained HTML page."""
+    parts = [f"<h1>{_TITLE}</h1>\n<p>{_NOTE}</p>\n<h2>Measured here</h2>"]
+    for result in results:
+        parts.append(f"<h3>{html.escape(result.name)}</h3>")
+        parts += [f"<p>{html.escape(line)}</p>" for line in _describe(result)]
+        parts.append(_html_table(result.name, our_table(result)))
+    parts.append("<h2>The paper's tables</h2>")
+    for title, table in paper_tables(results):
+        parts += [f"<h3>{html.escape(title)}</h3>", _html_table(title, table)]
+    return _PAGE.replace("TITLE", _TITLE).replace("BODY", "\n".join(parts))
+
+
+def our_table(results: Results) -> Table:
+    """Return a row for each model, and for each number of labels or neighbors."""
+    rows = [
+        {"model": result["model"], **metrics}
+        for result in results.results
+        for metrics in result.get("each", [result["metrics"]])
+    ]
+    names = [
+        name
+        for name in dict.fromkeys([*_FIRST_COLUMNS, *(name for row in rows for name in row)])
+        if any(isinstance(row.get(name), str | int | float) for row in rows)
+    ]
+    head = [_COLUMNS.get(name, (name.replace("_", " "), 1))[0] for name in names]
+    return [head, *([_cell(row.get(name), name) for name in names] for row in rows)]
+
+
+def paper_tables(results: Sequence[Results]) -> Iterator[tuple[str, Table]]:
+    """Yield title and content of every table of the paper; comparable results of ours are in a column."""
+    found = _comparable(results)
+    model_of_row = {row: model for model, row in ROW_OF.items()}
+    tables: dict[tuple[str, str], list[Published]] = {}
+    for value in published():
+        tables.setdefault((value.where, value.title), []).append(value)
+    for (where, title), values in tables.items():
+        rows: dict[tuple[str, str, str], dict[str, str]] = {}
+        for value in values:
+            key = (value.system, value.architecture, value.setting)
+            rows.setdefault(key, {})[value.measure] = value.printed
+        columns = [[name, *(key[place] for key in rows)] for place, name in enumerate(_KEYS)]
+        columns = [column for column in columns if any(column[1:])]
+        for measure in dict.fromkeys(value.measure for value in values):
+            columns.append([measure, *(row.get(measure, "") for row in rows.values())])
+            if same := _OURS.get((values[0].table, measure)):
+                ours = [found.get((model_of_row.get(key[:2], ""), *same), "") for key in rows]
+                columns.append([f"ours: {measure}", *ours])
+        yield f"{where[0].upper()}{where[1:]}: {title}", [list(row) for row in zip(*columns, strict=True)]
+
+
+def _comparable(results: Sequence[Results]) -> dict[tuple[str, str, str], str]:
+    """Return our results that are comparable to the paper's by model, evaluation and metric."""
+    found: dict[tuple[str, str, str], str] = {}
+    for one in results:
+        is_imagenet = one.protocol.get("classes", IMAGENET_CLASSES) == IMAGENET_CLASSES
+        if not is_imagenet or one.protocol.get("own_data") or one.protocol.get("official") is False:
+            continue
+        for result in one.results:
+            for metrics in result.get("each", [result["metrics"]]):
+                if metrics.get("k", PAPER_K) == PAPER_K:
+                    named = dict(metrics) | {str(metrics.get("labels", "")): metrics.get("top1")}
+                    found |= {(result["model"], one.name, name): _cell(v) for name, v in named.items()}
+    return found
+
+
+def _describe(results: Results) -> Iterator[str]:
+    """Yield protocol, data, precision, and the number of images that could not be read."""
+    protocol = results.protocol
+    yield str(protocol.get("description", ""))
     if "data" in protocol and "split" in protocol:
         yield f"{protocol['data']}: {protocol['split']}"
     if "precision" in protocol:
         yield f"{protocol['precision']} on {protocol.get('device')}"
-    for result in measured.results:
+    for result in results.results:
         if broken := result.get("broken"):
-            yield f"{result['model']}: {len(broken)} pictures could not be read, such as {broken[0]}"
-
-
-def _shown(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
-    return any(isinstance(row.get(name), str | int | float) for row in rows)
+            yield f"{result['model']}: {len(broken)} images could not be read, such as {broken[0]}"
 
 
 def _cell(value: object, name: str = "") -> str:
-    unit = _WORDS.get(name, ("", 1))[1]
+    unit = _COLUMNS.get(name, ("", 1))[1]
     if isinstance(value, int | float) and unit != 1:
         value = value / unit
     if value is None:
@@ -195,19 +193,18 @@ def _cell(value: object, name: str = "") -> str:
     return f"{value:,.1f}" if isinstance(value, float) else str(value)
 
 
-def _in_markdown(table: Table) -> str:
+def _markdown_table(table: Table) -> str:
     head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in table)
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows]) + "\n"
 
 
-def _in_html(name: str, table: Table) -> str:
-    """A table in a frame of its own, which scrolls where the screen is narrow, by keys too."""
+def _html_table(name: str, table: Table) -> str:
+    """Render a table in a region that scrolls on narrow screens, also by keyboard."""
     head, *rows = ([html.escape(cell) for cell in row] for row in table)
     first = "".join(f"<th>{cell}</th>" for cell in head)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    frame = f'<div role="region" tabindex="0" aria-label="{html.escape(name)}">'
-    return f"{frame}<table><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table></div>"
+    region = f'<div role="region" tabindex="0" aria-label="{html.escape(name)}">'
+    return f"{region}<table><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 _PAGE = """<!doctype html>

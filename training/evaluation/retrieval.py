@@ -1,134 +1,138 @@
-"""Ranking by similarity, and how right it is: the revisited Oxford and Paris benchmark (section 4.2.1).
+"""Image retrieval with frozen features: revisited Oxford and Paris (section 4.2.1), and queries of a folder.
 
-Source: Radenović et al. 2018; figures as the released code computes them, on arrays instead of loops.
+Source of the benchmark: Radenović et al. 2018; metrics as the released code computes them, on arrays.
 """
 
+import json
+import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import normalize
 
-PLACES = (1, 5, 10)
-"""Of mP@k."""
-_FEW = 300  # pictures of a query that are placed by counting
+from dino_model import files, images
+from dino_model.device import Precision
+from dino_model.feature_cache import model_fingerprint, read_features, write_features
+from dino_model.features import FeatureExtractor
+from dino_model.images import Images, open_images
+from dino_model.progress import following
+from dino_model.views import Box, View
+from dino_model.weights import LoadedModel, load_model
+from training.evaluation import plots
+from training.evaluation.options import LandmarkName, Retrieval, RetrievalIndex, RetrievalQuery
+from training.evaluation.run import Metrics, evaluate_models, extract
+from training.evaluation.search import nearest
 
-Numbers = NDArray[np.int64]
+PRECISION_RANKS = (1, 5, 10)
+SCALES = (1.0, 2**-0.5, 0.5)
+SOURCE = (
+    "http://cmp.felk.cvut.cz/revisitop (roxford5k: 5,063 images, about 2 GB; rparis6k: 6,392, about 3 GB)"
+)
+_INDEX_FORMAT = "retrieval index 1"
+_SAFE_GLOBALS = {
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy.core.multiarray", "scalar"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "scalar"),
+    ("_codecs", "encode"),
+}  # what arrays are pickled with
+
+Ranks = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Relevance:
-    """What is right for one query: numbers of pictures of the database."""
+    """Relevant images of one query: numbers of database images."""
 
     easy: tuple[int, ...]
     hard: tuple[int, ...]
     junk: tuple[int, ...]
 
-    def medium(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Right and ignored pictures of the Medium setting."""
-        return (*self.easy, *self.hard), self.junk
-
-    def difficult(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Right and ignored pictures of the Hard setting."""
-        return self.hard, (*self.junk, *self.easy)
-
 
 @dataclass(frozen=True)
 class RetrievalResult:
-    """How right rankings are, in percent; queries without a right picture do not count."""
+    """Quality of rankings in percent; queries without a relevant image do not count."""
 
     map: float
     """Mean average precision."""
     precision: tuple[float, ...]
-    """Mean precision at `PLACES`: of the first k, or of the places to the last right picture if those are
-    fewer."""
+    """Mean precision at `PRECISION_RANKS`, or at the rank of the last relevant image if that is smaller."""
     queries: int
-    """That count."""
     average_precisions: tuple[float, ...]
-    """Of every query, out of 1; nan where none is right."""
+    """Of every query, from 0 to 1; NaN without a relevant image."""
 
     def __str__(self) -> str:
-        at = ", ".join(f"mP@{k} {value:.1f}" for k, value in zip(PLACES, self.precision, strict=True))
-        return f"mAP {self.map:.1f} %, {at} ({self.queries} queries)"
+        means = zip(PRECISION_RANKS, self.precision, strict=True)
+        precisions = ", ".join(f"mP@{rank} {value:.1f}" for rank, value in means)
+        return f"mAP {self.map:.1f} %, {precisions} ({self.queries} queries)"
 
 
-def ranks_of(similarity: Tensor, wanted: Sequence[Sequence[int]]) -> list[Numbers]:
-    """Places, from 0, that pictures have in the rankings of queries, best first.
+def ranks_of(similarity: Tensor, wanted: Sequence[Sequence[int]]) -> list[Ranks]:
+    """Compute the ranks, from 0, of database images in the rankings of queries.
 
-    Of equal similarities the picture with the smaller number comes first.
+    Of equal similarities the image with the smaller number ranks first.
 
     Args:
         similarity: [queries, database].
-        wanted: of each query, numbers of pictures.
+        wanted: Numbers of images for each query.
 
     Returns:
-        Of each query int64 [wanted], in the order of `wanted`.
+        int64 [wanted] for each query, in the order of `wanted`.
     """
-    rows = zip(similarity.numpy(), wanted, strict=True)
-    return [_sorted(row, some) if len(some) > _FEW else _counted(row, some) for row, some in rows]
+    found = []
+    for row, numbers in zip(similarity.numpy(), wanted, strict=True):
+        ranks = np.empty(len(row), dtype=np.int64)
+        ranks[np.argsort(-row, kind="stable")] = np.arange(len(row))
+        found.append(ranks[list(numbers)])
+    return found
 
 
-def _counted(row: NDArray[np.floating], wanted: Sequence[int]) -> Numbers:
-    """Places by counting what comes before: earlier pictures as similar, later ones more similar."""
-    before = np.empty(len(row), dtype=bool)
-    counts = np.empty(len(wanted), dtype=np.int64)
-    for place, number in enumerate(wanted):
-        np.greater_equal(row[:number], row[number], out=before[:number])
-        np.greater(row[number:], row[number], out=before[number:])
-        counts[place] = np.count_nonzero(before)
-    return counts
-
-
-def _sorted(row: NDArray[np.floating], wanted: Sequence[int]) -> Numbers:
-    """Places by sorting the whole ranking: sooner done for many pictures."""
-    places = np.empty(len(row), dtype=np.int64)
-    places[np.argsort(-row, kind="stable")] = np.arange(len(row))
-    return places[list(wanted)]
-
-
-def average_precision(ranks: Numbers) -> float:
-    """Area under precision over recall, by trapezoids; precision before the first place is 1.
+def average_precision(ranks: Ranks) -> float:
+    """Compute the area under precision over recall by trapezoids; precision before the first rank is 1.
 
     Args:
-        ranks: places of the right pictures, from 0, ascending, at least one.
-
-    Returns:
-        In [0, 1].
+        ranks: Ranks of the relevant images, from 0, ascending, at least one.
     """
     found = np.arange(len(ranks))
     before = np.where(ranks == 0, 1.0, found / np.maximum(ranks, 1))
     return float(((before + (found + 1) / (ranks + 1)) / 2).mean())
 
 
-def judge(
-    similarity: Tensor, right: Sequence[Sequence[int]], ignored: Sequence[Sequence[int]]
+def score_rankings(
+    similarity: Tensor, relevant: Sequence[Sequence[int]], ignored: Sequence[Sequence[int]]
 ) -> RetrievalResult:
-    """How right the rankings are when some pictures are taken out of them.
+    """Score rankings from which some images are removed.
 
     Args:
         similarity: [queries, database], finite.
-        right: of each query the right pictures.
-        ignored: of each query those that are taken out before.
+        relevant: Relevant images of each query.
+        ignored: Images that are removed from the ranking of each query.
 
     Raises:
-        ValueError: lists that do not fit, similarities that are not finite, no query with a right picture.
+        ValueError: Lists that do not fit, similarities that are not finite, no query with a relevant image.
     """
-    check(similarity, right, ignored)
+    _check(similarity, relevant, ignored)
     precisions, averages = [], []
-    places = ranks_of(similarity, [[*r, *i] for r, i in zip(right, ignored, strict=True)])
-    for mine, found in zip(right, places, strict=True):
-        if not mine:
+    ranks = ranks_of(similarity, [[*own, *out] for own, out in zip(relevant, ignored, strict=True)])
+    for own, found in zip(relevant, ranks, strict=True):
+        if not own:
             averages.append(float("nan"))
             continue
-        ranks, out = np.sort(found[: len(mine)]), np.sort(found[len(mine) :])
-        ranks = ranks - np.searchsorted(out, ranks)
-        averages.append(average_precision(ranks))
-        ends = np.minimum(PLACES, ranks[-1] + 1)
-        precisions.append([(ranks < end).sum() / end for end in ends])
+        kept, removed = np.sort(found[: len(own)]), np.sort(found[len(own) :])
+        kept = kept - np.searchsorted(removed, kept)
+        averages.append(average_precision(kept))
+        ends = np.minimum(PRECISION_RANKS, kept[-1] + 1)
+        precisions.append([(kept < end).sum() / end for end in ends])
     if not precisions:
-        raise ValueError("no query has a right picture: is the ground truth of another data set?")
+        raise ValueError("No query has a relevant image: the ground truth is of another data set.")
     means = tuple(100 * float(value) for value in np.mean(precisions, axis=0))
     return RetrievalResult(100 * float(np.nanmean(averages)), means, len(precisions), tuple(averages))
 
@@ -136,25 +140,201 @@ def judge(
 def medium_and_hard(
     similarity: Tensor, relevance: Sequence[Relevance]
 ) -> tuple[RetrievalResult, RetrievalResult]:
-    """The benchmark's two settings. Arguments and errors as `judge`."""
-    medium, hard = (
-        judge(similarity, *zip(*pairs, strict=True))
-        for pairs in ([one.medium() for one in relevance], [one.difficult() for one in relevance])
-    )
-    return medium, hard
+    """Score the benchmark's two settings; arguments and errors as `score_rankings`."""
+    medium = [(*truth.easy, *truth.hard) for truth in relevance], [truth.junk for truth in relevance]
+    hard = [truth.hard for truth in relevance], [(*truth.junk, *truth.easy) for truth in relevance]
+    return score_rankings(similarity, *medium), score_rankings(similarity, *hard)
 
 
-def check(similarity: Tensor, *lists: Sequence[Sequence[int]]) -> None:
-    """Refuse lists that name what is not there."""
+def _check(similarity: Tensor, *lists: Sequence[Sequence[int]]) -> None:
     queries, database = similarity.shape
     if not similarity.sum(dtype=torch.float64).isfinite():
-        raise ValueError("similarities hold NaN or infinity: the model is broken, or needs precision fp32")
-    for many in lists:
-        if len(many) != queries:
+        raise ValueError("Similarities hold NaN or infinity: the model is broken, or needs precision fp32.")
+    for numbers in lists:
+        if len(numbers) != queries:
             raise ValueError(
-                f"{len(many)} lists for {queries} queries: the ground truth is of another data set"
+                f"Found {len(numbers)} lists for {queries} queries: the ground truth is of another data set."
             )
-        if (largest := max((max(one) for one in many if len(one)), default=-1)) >= database:
+        largest = max((max(row) for row in numbers if len(row)), default=-1)
+        if largest >= database:
             raise ValueError(
-                f"the ground truth names picture {largest} of {database}: it is of another data set"
+                f"The ground truth names image {largest} of {database}: it is of another data set."
             )
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """A benchmark: images, queries and relevance."""
+
+    database: Images
+    queries: Images
+    boxes: tuple[Box, ...]
+    """Region of each query image in pixels."""
+    relevance: tuple[Relevance, ...]
+
+
+class _SafeUnpickler(pickle.Unpickler):
+    """Read numbers, strings, containers and arrays; refuse any other class or function."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _SAFE_GLOBALS:
+            raise pickle.UnpicklingError(f"it would run {module}.{name}")
+        return super().find_class(module, name)
+
+
+def open_landmarks(folder: Path, name: LandmarkName) -> Landmarks:
+    """Open a benchmark as published: FOLDER/NAME/jpg and FOLDER/NAME/gnd_NAME.pkl (or .json).
+
+    Raises:
+        ValueError: A missing file (with its address), a file that is no ground truth, or images of another
+            data set.
+    """
+    root = folder / name
+    truth = next((p for p in (root / f"gnd_{name}.pkl", root / f"gnd_{name}.json") if p.is_file()), None)
+    if truth is None or not (root / "jpg").is_dir():
+        missing = root / "jpg" if truth else root / f"gnd_{name}.pkl"
+        raise ValueError(f"{missing} is missing: {name} is published at {SOURCE}.")
+    content = _read_truth(truth)
+    try:
+        database, queries = (
+            _listed_images(root / "jpg", tuple(content[key]), truth) for key in ("imlist", "qimlist")
+        )
+        boxes = tuple(tuple(map(float, row["bbx"])) for row in content["gnd"])
+        relevance = tuple(
+            Relevance(*(tuple(map(int, row[kind])) for kind in ("easy", "hard", "junk")))
+            for row in content["gnd"]
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{truth} is no ground truth of {name}: {error} is missing.") from error
+    if len(queries) != len(relevance):
+        raise ValueError(f"{truth} lists {len(queries)} queries and {len(relevance)} answers: it is damaged.")
+    return Landmarks(database, queries, boxes, relevance)  # type: ignore[arg-type]
+
+
+def _read_truth(file: Path) -> Any:
+    try:
+        if file.suffix == ".json":
+            return json.loads(file.read_text(encoding="utf-8"))
+        with file.open("rb") as stream:
+            return _SafeUnpickler(stream, encoding="latin1").load()
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{file} is refused: {error}, and only plain data are read.") from error
+    except (ValueError, EOFError, ImportError, AttributeError, IndexError) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+
+
+def _listed_images(folder: Path, names: tuple[str, ...], truth: Path) -> Images:
+    found = tuple(f"{name}.jpg" for name in names)
+    missing = [name for name in found if not (folder / name).is_file()]
+    if missing:
+        raise ValueError(
+            f"{truth.name} lists {len(found):,} images, {len(missing):,} of them are not in {folder}, the"
+            " first is"
+            f" {missing[0]}: it is of another data set, or images are missing ({SOURCE})."
+        )
+    return Images(found, None, (), folder)
+
+
+def evaluate(options: Retrieval) -> None:
+    """Run `evaluate retrieval`."""
+    landmarks = open_landmarks(options.data, options.dataset)
+    queries = "queries whole, as released" if options.official else "queries cropped to their box"
+    view = _landmark_view(options, None)
+    description = f"{options.dataset}: {view}; {queries}; [CLS] after the final norm, L2"
+    print(description)
+    protocol = {"description": description, "data": options.dataset, "official": options.official}
+    paper = "ROxford" if options.dataset == "roxford5k" else "RParis"
+
+    def measure(model: LoadedModel) -> Metrics:
+        view = _landmark_view(options, model)
+        boxes: list[Box | None] | None = None if options.official else [*landmarks.boxes]
+        database = extract(options, model, view, landmarks.database)
+        queries = extract(options, model, view, landmarks.queries, boxes=boxes)
+        if database.broken or queries.broken:
+            raise ValueError("Images of the benchmark cannot be read: its results would not be comparable.")
+        similarity = normalize(queries.features, dim=1) @ normalize(database.features, dim=1).T
+        medium, hard = medium_and_hard(similarity, landmarks.relevance)
+        print(f"Medium: {medium}", f"Hard:   {hard}", sep="\n")
+        metrics = {"medium_map": medium.map, "hard_map": hard.map}
+        return {"metrics": metrics, "medium": asdict(medium), "hard": asdict(hard)}
+
+    name = f"retrieval {options.dataset}"
+    evaluate_models(options, name, protocol, measure, "3", f"{paper} Medium", f"{paper} Hard")
+
+
+def _landmark_view(options: Retrieval, model: LoadedModel | None) -> View:
+    mean, std = (model.mean, model.std) if model else ((0.0,) * 3, (1.0,) * 3)
+    patch = getattr(model.backbone, "patch_embed", None) if model and options.official else None
+    cut = 0 if patch is None else patch.patch_size[0]
+    scales = SCALES if options.multiscale else (1.0,)
+    return View(options.size, mean, std, framing="long-side", scales=scales, cut=cut)
+
+
+def index(options: RetrievalIndex) -> None:
+    """Run `evaluate retrieval index`."""
+    files.make_room(options.output)
+    found = open_images(options.folder)
+    model = load_model(options.model, checkpoint_key=options.checkpoint_key)
+    print(f"{model.name}: {model.source}; {found}", flush=True)
+    extractor = _extractor(model, options.size, options.precision, options.device, options.batch_size)
+    extracted = extractor.extract(found, track=following(f"{len(found):,} images", len(found)))
+    if extracted.broken:
+        print(extracted)
+    key = {
+        "format": _INDEX_FORMAT,
+        "root": str(options.folder.resolve()),
+        "names": json.dumps(list(extracted.images.names)),
+        "model": options.model,
+        "checkpoint_key": options.checkpoint_key or "",
+        "weights": model_fingerprint(model.backbone),
+        "size": str(options.size),
+    }
+    write_features(options.output, key, normalize(extracted.features, dim=1))
+    print(f"{len(extracted.images):,} images: {options.output}")
+
+
+def query(options: RetrievalQuery) -> None:
+    """Run `evaluate retrieval query`."""
+    files.make_room(options.output, options.json)
+    if not options.index.is_file():
+        command = f"python -m training evaluate retrieval index FOLDER --output {options.index}"
+        raise ValueError(f"{options.index} does not exist. Create it with `{command}`.")
+    photos = [images.read(path) for path in options.photos]
+    features, key = read_features(options.index, _INDEX_FORMAT)
+    database = _indexed_images(open_images(key["root"]), json.loads(key["names"]), options.index)
+    model = load_model(key["model"], checkpoint_key=key["checkpoint_key"] or None)
+    if model_fingerprint(model.backbone) != key["weights"]:
+        raise ValueError(f"{options.index} was made with other weights of {key['model']}: make it again.")
+    extractor = _extractor(model, int(key["size"]), options.precision, options.device, 1)
+    queries = torch.cat([extractor.extract_crop(extractor.view.crop(photo)) for photo in photos])
+    similarities, numbers = nearest(queries, features, options.count)
+    rows, results = [], []
+    for path, photo, cosines, found in zip(options.photos, photos, similarities, numbers, strict=True):
+        pairs = [(database.names[i], i, c) for i, c in zip(found.tolist(), cosines.tolist(), strict=True)]
+        print(path, *(f"  {cosine:.3f}  {name}" for name, _, cosine in pairs), sep="\n")
+        tiles = [(database.read(number), f"{cosine:.2f} {name}") for name, number, cosine in pairs]
+        rows.append([(photo, path.name), *tiles])
+        results.append({"photo": str(path), "neighbors": [[name, cosine] for name, _, cosine in pairs]})
+    plots.contact_sheet(options.output, rows)
+    print(f"contact sheet: {options.output}")
+    if options.json:
+        protocol = {"model": key["model"], "size": int(key["size"])}
+        files.write_json(options.json, {"name": "retrieval query", "protocol": protocol, "results": results})
+
+
+def _extractor(
+    model: LoadedModel, size: int, precision: Precision, device: str, batch_size: int
+) -> FeatureExtractor:
+    view = View(size, model.mean, model.std)
+    return FeatureExtractor(model, view, precision=precision, device=device, batch_size=batch_size)
+
+
+def _indexed_images(found: Images, names: list[str], file: Path) -> Images:
+    """Return the images of a collection in the order of an index."""
+    number = {name: place for place, name in enumerate(found.names)}
+    missing = [name for name in names if name not in number]
+    if missing:
+        raise ValueError(
+            f"{len(missing)} images of {file} are not in {found.root}, such as {missing[0]}: make it again."
+        )
+    return found.subset(number[name] for name in names)

@@ -1,59 +1,95 @@
-"""The most similar of many features, by cosine: exact, and sooner where a CPU multiplies bfloat16."""
+"""Exact search for the most similar features by cosine; several processes share the database.
+
+On a CPU with bfloat16 instructions, candidates are found by bfloat16 products and compared in fp32.
+"""
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize, pad
 
+from dino_model import ranks
 from dino_model.device import has_bf16
 
-_AT_ONCE = 2**28  # bytes of products in memory
-_GROUP = 32  # columns of which the greatest decides whether any is looked at
-_BLOCK = 2048  # features that are multiplied at once in bfloat16: few enough for a processor's cache
-_PAYS = 100  # features for each candidate, from which on a first look in bfloat16 pays
-_SUMMED = 1e-4  # above what sums of thousands of products in fp32 are wrong by
+_MAX_PRODUCT_BYTES = 2**28
+_GROUP = 32  # columns of which the maximum decides whether any is compared
+_BLOCK = 2048  # features per bfloat16 product: few enough for a processor's cache
+_MIN_FEATURES_PER_CANDIDATE = 100  # from which on bfloat16 candidates are faster
+_FP32_SUM_ERROR = 1e-4  # above the error of fp32 sums of thousands of products
 
 
-def unit(features: Tensor) -> Tensor:
-    """Each row divided by its length: [pictures, width]."""
-    return torch.nn.functional.normalize(features, dim=1)
+def nearest(
+    queries: Tensor, database: Tensor, count: int, device: torch.device | str | None = None
+) -> tuple[Tensor, Tensor]:
+    """Find the most similar features of a database.
 
-
-def nearest(queries: Tensor, database: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Cosines and numbers of the most similar features of a database, best first: [queries, count] both.
-
-    Which of several equally near ones is the last is left open. Never holds more than 256 MB of products.
+    Of several processes, each with the same arguments, each searches its consecutive share of the database on
+    its device; the results are merged. At most 256 MB of products are in memory.
 
     Args:
-        queries, database: [queries, width] and [features, width] on one device, of any length.
-        count: at most the number of features is given.
+        queries: [queries, width], of any length.
+        database: [features, width], of any length.
+        count: Features per query, at most as many as there are.
+        device: Where products are computed. Default: that of the features.
+
+    Returns:
+        Cosines and numbers of the features, most similar first: [queries, count] both, on the queries'
+        device. Which of several equally similar ones comes last is undefined.
 
     Raises:
-        ValueError: features that are not finite or do not fit.
+        ValueError: Features that are not finite or of different widths.
     """
     if queries.shape[1] != database.shape[1]:
         raise ValueError(
-            f"queries have {queries.shape[1]} numbers, the database {database.shape[1]}: of another model?"
+            f"Queries have {queries.shape[1]} values, the database {database.shape[1]}: use one model for"
+            " both."
         )
     if not (queries.isfinite().all() and database.isfinite().all()):
-        raise ValueError("features hold NaN or infinity: the model is broken, or needs precision fp32")
-    database, count = database.float(), min(count, len(database))
-    scale = 1 / database.norm(dim=1).clamp(min=1e-12)
-    candidates, at_once = 2 * count + 64, max(1, _AT_ONCE // (4 * len(database)))
-    look = _Look(database, scale)
-    if database.device.type == "cpu" and has_bf16(database.device) and len(database) > _PAYS * candidates:
-        at_once *= 2
-        look = _FirstLook(database, scale, candidates, min(at_once, len(queries)))
+        raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
+    count = min(count, len(database))
+    share = ranks.local_range(range(len(database)))
+    local = database[share.start : share.stop].to(device or database.device).float()
+    cosines, numbers = _search(queries, local, min(count, len(local)))
+    if ranks.world() == 1:
+        return cosines, numbers
+    return _merge(cosines, numbers + share.start, count)
+
+
+def _merge(cosines: Tensor, numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Keep the best of all processes' results: [queries, at most count] -> [queries, count]."""
+    parts = []
+    for tensor, fill in ((cosines, -torch.inf), (numbers, 0)):
+        own = pad(tensor, (0, count - tensor.shape[1]), value=fill)[None]
+        every = ranks.gather_rows(lambda _, own=own: own, range(ranks.world()))  # type: ignore[misc]
+        assert every is not None
+        parts.append(every.transpose(0, 1).flatten(1).to(tensor.device))  # [queries, ranks * count]
+    values, places = parts[0].topk(count, dim=1)
+    return values, parts[1].gather(1, places)
+
+
+def _search(queries: Tensor, database: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`nearest` in the memory of one process."""
     cosines = queries.new_empty(len(queries), count, dtype=torch.float32)
     numbers = torch.empty_like(cosines, dtype=torch.int64)
+    if not count:
+        return cosines, numbers
+    scale = 1 / database.norm(dim=1).clamp(min=1e-12)
+    candidates, at_once = 2 * count + 64, max(1, _MAX_PRODUCT_BYTES // (4 * len(database)))
+    search = _Fp32Search(database, scale)
+    many = len(database) > _MIN_FEATURES_PER_CANDIDATE * candidates
+    if many and database.device.type == "cpu" and has_bf16(database.device):
+        at_once *= 2
+        search = _Bf16Search(database, scale, candidates, min(at_once, len(queries)))
     for start in range(0, len(queries), at_once):
-        some = slice(start, start + at_once)
-        cosines[some], numbers[some] = look.nearest(unit(queries[some].float()), count)
+        chunk = slice(start, start + at_once)
+        found = search.nearest(normalize(queries[chunk].to(database.device).float(), dim=1), count)
+        cosines[chunk], numbers[chunk] = (part.to(queries.device) for part in found)
     return cosines, numbers
 
 
 def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`rows.topk(count)` of long rows: only the groups of columns with the greatest maxima are sorted.
+    """Compute `rows.topk(count)` of long rows: only groups of columns with the largest maxima are sorted.
 
-    Takes [rows, columns], returns values and columns, greatest first: [rows, count] both.
+    Takes [rows, columns], returns values and columns, largest first: [rows, count] both.
     """
     groups = rows.shape[1] // _GROUP
     if count >= groups:
@@ -68,72 +104,71 @@ def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, columns.where(places < members.shape[1], places - members.shape[1] + groups * _GROUP)
 
 
-class _Look:
-    """Products in fp32 with everything: `scale` makes of them cosines."""
+class _Fp32Search:
+    """Products in fp32 with every feature; `scale` turns them into cosines."""
 
     def __init__(self, database: Tensor, scale: Tensor) -> None:
         self.database, self.scale = database, scale
 
     def nearest(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """As the function, for queries of length 1."""
+        """Find the features nearest to queries of length 1."""
         return largest((queries @ self.database.T).mul_(self.scale), count)
 
 
-class _FirstLook(_Look):
-    """Candidates by products in bfloat16, of which products in fp32 choose.
+class _Bf16Search(_Fp32Search):
+    """Candidates by bfloat16 products, ranked by fp32 products.
 
-    Features less their mean are compared: of a query that moves all cosines alike, and small numbers lose
-    less. What a product can be wrong by is bounded; where the candidates might miss one of the nearest, the
-    query is compared in fp32 with everything.
+    The mean is subtracted from the features: this shifts all cosines of a query alike, and small numbers lose
+    less in rounding. The rounding error is bounded; a query whose candidates might miss one of the nearest is
+    compared in fp32 with every feature.
     """
 
     def __init__(self, database: Tensor, scale: Tensor, candidates: int, queries: int) -> None:
-        """`queries` come at once, at most; their products have one place in memory, again and again."""
+        """Round the database. `queries` is the largest batch; its products reuse one buffer."""
         super().__init__(database, scale)
         self.candidates = candidates
-        middle = scale @ database / len(database)
+        mean = scale @ database / len(database)
         blocks = -(-len(database) // _BLOCK)
-        self.rough = torch.zeros(blocks, _BLOCK, database.shape[1], dtype=torch.bfloat16)
+        self.rounded = torch.zeros(blocks, _BLOCK, database.shape[1], dtype=torch.bfloat16)
         self.products = torch.empty(blocks, queries, _BLOCK, dtype=torch.bfloat16)
-        self.reach = self.lost = 0.0  # greatest length of a row, and of what rounding takes from one
-        parts = zip(database.split(_BLOCK), scale.split(_BLOCK), self.rough, strict=True)
-        for whole, own, rough in parts:
-            moved = whole * own[:, None] - middle
-            rough[: len(moved)] = moved
-            self.reach = max(self.reach, float(moved.norm(dim=1).max()))
-            self.lost = max(self.lost, float((moved - rough[: len(moved)]).norm(dim=1).max()))
+        self.max_norm = self.max_error = 0.0  # of a centered row, and of its rounding
+        parts = zip(database.split(_BLOCK), scale.split(_BLOCK), self.rounded, strict=True)
+        for features, scales, rounded in parts:
+            centered = features * scales[:, None] - mean
+            rounded[: len(centered)] = centered
+            self.max_norm = max(self.max_norm, float(centered.norm(dim=1).max()))
+            error = (centered - rounded[: len(centered)]).norm(dim=1).max()
+            self.max_error = max(self.max_error, float(error))
 
     def nearest(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """As before, sooner."""
-        rough = queries.bfloat16()
-        products, numbers = self.largest(rough)
-        last, behind = products[:, count - 1], products[:, -1]
-        rounded = torch.finfo(torch.bfloat16).eps / 2 * torch.maximum(last.abs(), behind.abs())
-        wrong = (
-            (queries - rough).norm(dim=1) * self.reach + 1.1 * (self.lost + rounded) + _SUMMED * self.reach
-        )
-        least = last - 2 * wrong  # what is below is none of the nearest
-        sure = behind < least
+        """Find the features nearest to queries of length 1."""
+        rounded = queries.bfloat16()
+        products, numbers = self._candidates(rounded)
+        last, excluded = products[:, count - 1], products[:, -1]
+        rounding = torch.finfo(torch.bfloat16).eps / 2 * torch.maximum(last.abs(), excluded.abs())
+        error = (queries - rounded).norm(dim=1) * self.max_norm + 1.1 * (self.max_error + rounding)
+        threshold = last - 2 * (error + _FP32_SUM_ERROR * self.max_norm)  # the nearest are all above
+        is_exact = excluded < threshold
         cosines = torch.full(products.shape, -torch.inf)
         # One query at a time: its candidates then stay in the processor's cache.
-        for row, near in enumerate((products >= least[:, None]).sum(dim=1).tolist()):
-            which = numbers[row, :near]
-            cosines[row, :near] = self.database.index_select(0, which) @ queries[row] * self.scale[which]
+        for row, above in enumerate((products >= threshold[:, None]).sum(dim=1).tolist()):
+            chosen = numbers[row, :above]
+            cosines[row, :above] = self.database.index_select(0, chosen) @ queries[row] * self.scale[chosen]
         values, places = cosines.topk(count, dim=1)
         numbers = numbers.gather(1, places)
-        if not sure.all():
-            values[~sure], numbers[~sure] = super().nearest(queries[~sure], count)
+        if not is_exact.all():
+            values[~is_exact], numbers[~is_exact] = super().nearest(queries[~is_exact], count)
         return values, numbers
 
-    def largest(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """The greatest products of queries in bfloat16, and of which features: [queries, candidates] both."""
-        found = self.products[:, : len(queries)]
-        for block, products in zip(self.rough, found, strict=True):
-            torch.mm(queries, block.T, out=products)
-        filled = len(self.database) - (len(self.rough) - 1) * _BLOCK
-        found[-1, :, filled:] = -torch.inf
+    def _candidates(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """Find the largest bfloat16 products, and their features: [queries, candidates] both."""
+        products = self.products[:, : len(queries)]
+        for block, block_products in zip(self.rounded, products, strict=True):
+            torch.mm(queries, block.T, out=block_products)
+        filled = len(self.database) - (len(self.rounded) - 1) * _BLOCK
+        products[-1, :, filled:] = -torch.inf
         groups = _BLOCK // _GROUP  # in a block; a group: every `groups`-th column
-        grouped = found.unflatten(2, (_GROUP, groups))
+        grouped = products.unflatten(2, (_GROUP, groups))
         best = grouped.amax(dim=2).transpose(0, 1).flatten(1).topk(self.candidates, dim=1, sorted=False)
         block, group = best.indices // groups, best.indices % groups
         rows = torch.arange(len(queries))[:, None]

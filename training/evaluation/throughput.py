@@ -1,10 +1,11 @@
-"""How fast networks look at pictures, and what they take: Table 1 of the paper, on this machine."""
+"""Speed and cost of networks on this machine: Table 1 of the paper."""
 
 import ctypes
 import statistics
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +14,31 @@ from timm.models.vision_transformer import Attention
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from dino_model.device import ComputePrecision, autocast
+from dino_model import files
+from dino_model.device import ComputePrecision, autocast, choose_device
+from dino_model.weights import load_model
+from training.evaluation.options import TABLE_1_NETWORKS, Throughput
+from training.evaluation.paper import published
+from training.evaluation.report import read_results
+from training.evaluation.run import Metrics
 
-_PROCESS = Path("/proc/self")  # Linux tells and resets a process's peak memory here
+_PROCESS = Path("/proc/self")  # Linux reports and resets a process's peak memory here
 
 
 @dataclass(frozen=True)
-class Throughput:
-    """What one network takes for a batch of pictures."""
+class ThroughputResult:
+    """Speed and cost of one network."""
 
     images_per_second: float
     """Median of the repeats."""
     parameters: int
     """Of the backbone, without a head."""
     flops: float
-    """Of one picture; a multiplication and an addition are two."""
+    """Of one image; a multiplication and an addition are two."""
     tokens: int | None
-    """That the blocks see of one picture; None without blocks."""
+    """Of one image; None without blocks."""
     memory: int | None
-    """Peak bytes of a forward above what stood loaded; None where the system does not tell."""
+    """Peak bytes of a forward pass above those before it; None where the system does not report them."""
     precision: ComputePrecision
     batch: int
     size: int
@@ -54,22 +61,17 @@ def measure(
     precision: ComputePrecision,
     device: torch.device,
     repeats: int,
-) -> Throughput:
-    """Forward random pictures, after one forward that is not timed.
+) -> ThroughputResult:
+    """Forward random images, after one forward pass that is not timed.
 
     Args:
-        backbone: in evaluation mode.
-        size: side of the pictures in pixels.
-        batch: pictures in a forward; the paper has 128.
-        precision: of the computation.
-        device: where it runs.
-        repeats: timed forwards.
-
-    Raises:
-        ValueError: a batch or repeats below 1.
+        backbone: Put into evaluation mode.
+        size: Side of the images in pixels.
+        batch: Images per forward pass; the paper uses 128.
+        precision: Precision of the computation.
+        device: Device of the computation.
+        repeats: Timed forward passes.
     """
-    if batch < 1 or repeats < 1:
-        raise ValueError(f"{repeats} forwards of {batch} pictures: both must be at least 1")
     backbone.to(device).eval()
     images = torch.randn(batch, 3, size, size, device=device)
 
@@ -80,27 +82,21 @@ def measure(
             torch.cuda.synchronize(device)
 
     forward()
-    memory = _peak(device, forward)
-    seconds = [_seconds(forward) for _ in range(repeats)]
+    memory = _peak_memory(device, forward)
+    seconds = [_time(forward) for _ in range(repeats)]
     vit: Any = backbone
     tokens = None
     if hasattr(backbone, "blocks"):
         tokens = vit.num_prefix_tokens + (size // vit.patch_embed.patch_size[0]) ** 2
-    return Throughput(
-        batch / statistics.median(seconds),
-        sum(parameter.numel() for parameter in backbone.parameters()),
-        flops(backbone, size, device),
-        tokens,
-        memory,
-        precision,
-        batch,
-        size,
-    )
+    parameters = sum(parameter.numel() for parameter in backbone.parameters())
+    cost = count_flops(backbone, size, device)
+    speed = batch / statistics.median(seconds)
+    return ThroughputResult(speed, parameters, cost, tokens, memory, precision, batch, size)
 
 
 @torch.no_grad()
-def flops(backbone: nn.Module, size: int, device: torch.device) -> float:
-    """Of one picture: matrix products and convolutions, attention written out so that its products count."""
+def count_flops(backbone: nn.Module, size: int, device: torch.device) -> float:
+    """Count matrix products and convolutions of one image; fused attention is unfused so that it counts."""
     attentions = [module for module in backbone.modules() if isinstance(module, Attention)]
     before = [module.fused_attn for module in attentions]
     counter = FlopCounterMode(display=False)
@@ -115,13 +111,13 @@ def flops(backbone: nn.Module, size: int, device: torch.device) -> float:
     return float(counter.get_total_flops())
 
 
-def _seconds(forward: Any) -> float:
+def _time(forward: Callable[[], None]) -> float:
     start = time.perf_counter()
     forward()
     return time.perf_counter() - start
 
 
-def _peak(device: torch.device, forward: Any) -> int | None:
+def _peak_memory(device: torch.device, forward: Callable[[], None]) -> int | None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -130,13 +126,54 @@ def _peak(device: torch.device, forward: Any) -> int | None:
     if device.type != "cpu" or not (_PROCESS / "clear_refs").exists():
         return None
     with suppress(AttributeError):  # other systems' C libraries keep nothing
-        ctypes.CDLL(None).malloc_trim(0)  # what was freed and kept for later would count as in use already
-    (_PROCESS / "clear_refs").write_text("5")  # the peak falls back to what is in use now
-    before = _status("VmRSS")
+        ctypes.CDLL(None).malloc_trim(0)  # freed but cached memory would count as in use already
+    (_PROCESS / "clear_refs").write_text("5")  # resets the peak to the current value
+    before = _status_bytes("VmRSS")
     forward()
-    return max(0, _status("VmHWM") - before)
+    return max(0, _status_bytes("VmHWM") - before)
 
 
-def _status(field: str) -> int:
+def _status_bytes(field: str) -> int:
     lines = (_PROCESS / "status").read_text().splitlines()
     return int(dict(line.split(":", 1) for line in lines)[field].split()[0]) * 1024
+
+
+def evaluate(options: Throughput) -> None:
+    """Run `evaluate throughput`."""
+    files.make_room(options.json)
+    device = choose_device(options.device)
+    description = f"{options.batch} random images of {options.size} pixels per forward pass, on {device}"
+    print(description)
+    results = _earlier_results(options.json, description)
+    done = {(row["model"], row["metrics"]["precision"]) for row in results}
+    for name in options.models:
+        missing = [precision for precision in options.precisions if (name, precision) not in done]
+        if not missing:
+            print(f"{name}: already in {options.json}")
+            continue
+        backbone = load_model(name).backbone
+        print(name, flush=True)
+        for precision in missing:
+            settings = {"size": options.size, "batch": options.batch, "repeats": options.repeats}
+            result = measure(backbone, precision=precision, device=device, **settings)
+            print(f"  {result}", flush=True)
+            results.append({"model": name, "metrics": asdict(result)})
+            if options.json:
+                protocol = {"description": description, "own_data": True}
+                files.write_json(
+                    options.json, {"name": "throughput", "protocol": protocol, "results": results}
+                )
+        for value in published():
+            is_speed = value.table == "1" and "images" in value.measure
+            if is_speed and value.architecture == TABLE_1_NETWORKS.get(name):
+                print(f"  paper: {value.value:g} {value.measure}, {value.where}")
+
+
+def _earlier_results(file: Path | None, description: str) -> list[Metrics]:
+    """Return the results of an interrupted command."""
+    if file is None or not file.exists():
+        return []
+    found = read_results(file)
+    if found.name != "throughput" or found.protocol.get("description") != description:
+        raise ValueError(f"{file} holds {found.name} of another protocol: choose another file.")
+    return [dict(row) for row in found.results]

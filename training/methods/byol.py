@@ -1,51 +1,43 @@
-"""BYOL: predict, from one view, what a slow target makes of the other (J.-B. Grill et al., arXiv:2006.07733).
+"""BYOL: predict the teacher's projection of the other view (J.-B. Grill et al., arXiv:2006.07733).
 
-No negatives, no centering: the predictor, which the target lacks, and batch normalisation keep different
-pictures apart.
+There are neither negatives nor centering: a predictor, which the teacher lacks, and batch normalization avoid
+collapse.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from dino_model.backbones import BackboneConfig
-from dino_model.head import HeadConfig
 from training import losses
 from training.methods import diagnosis
-from training.methods.base import Batch, Loss, Method, MethodConfig
-from training.methods.network import Network
-from training.methods.pair import StudentAndTeacher, create_pair
-from training.schedules import Schedule, cosine
-from training.settings import at_least, between, two_views
-
-HEAD = HeadConfig(prototypes=256, layers=2, hidden=4096, bottleneck=None, batch_norm=True, activation="relu")
-"""The paper's, of projections; the predictor's hidden layer is of the same width."""
+from training.methods.configs import BYOLConfig, MomentumSchedule
+from training.methods.method import Batch, Loss
+from training.methods.network import Network, StudentTeacher, create_pair
 
 
-@dataclass(frozen=True)
-class BYOLSchedules:
-    """Per-step values."""
-
-    teacher_momentum: Schedule
-
-
-class BYOL(StudentAndTeacher):
-    """The student (the paper's online network) predicts the projections of the teacher (its target)."""
+class BYOL(StudentTeacher):
+    """The student (online network) predicts the projections of the teacher (target network)."""
 
     networks = ("student", "teacher")
 
-    def __init__(self, student: Network, teacher: Network, schedules: BYOLSchedules) -> None:
+    def __init__(self, student: Network, teacher: Network, schedules: MomentumSchedule) -> None:
         """`student` has a predictor, `teacher` has none."""
         super().__init__(student, teacher)
         self.schedules = schedules
 
-    def training_loss(self, batch: Batch, step: int) -> Loss:
-        """The paper's symmetric loss, a sum over both views; with more crops the mean over pairs, times 2.
+    @classmethod
+    def from_config(
+        cls, config: BYOLConfig, backbone: BackboneConfig, schedules: MomentumSchedule, classes: int
+    ) -> "BYOL":
+        """Student with predictor, and teacher."""
+        return cls(*create_pair(backbone, config.head, config.predictor), schedules)
 
-        To log: how far the projections of different pictures are spread.
+    def forward(self, batch: Batch, step: int) -> Loss:
+        """Compute the symmetric loss of Eq. 2, a sum over two views; for more crops twice the mean.
+
+        Logged is the spread of the projections of different images.
         """
         with torch.no_grad():
             projections = self.teacher(batch.crops.views)  # [2, batch, width]
@@ -53,43 +45,13 @@ class BYOL(StudentAndTeacher):
         loss = 2 * losses.multi_crop_mse(predictions, projections)
         return Loss(loss, {"spread": losses.spread(projections)}, {})
 
-    def after_step(self, step: int, kept: Sequence[Mapping[str, Tensor]]) -> None:
-        """The teacher follows the student; its statistics of batch normalisation are its own."""
-        self.follow(float(self.schedules.teacher_momentum[step]))
+    def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
+        """Update the teacher; its statistics of batch normalization are its own."""
+        self.ema_update(float(self.schedules.teacher_momentum[step]))
 
     @staticmethod
     def diagnose(logs: Mapping[str, float]) -> str | None:
-        """Name the collapse and the likely knob."""
+        """Describe a collapse and the option to change."""
         return diagnosis.sameness(
             logs, "keep --predictor and --batch-norm, raise --teacher-momentum or lower --lr"
         )
-
-
-@dataclass(frozen=True)
-class BYOLConfig(MethodConfig):
-    """What is BYOL's own; the defaults are its paper's."""
-
-    name: ClassVar[str] = "byol"
-    method: ClassVar[type[Method]] = BYOL
-
-    head: HeadConfig = HEAD
-    predictor: int = 4096
-    """Width of the predictor's hidden layer; 0: no predictor, which collapses."""
-    teacher_momentum: float = 0.996
-    """Start of the cosine to 1 of the teacher's moving average."""
-
-    def __post_init__(self) -> None:
-        between(self, 0, 1, "teacher_momentum")
-        at_least(self, predictor=0)
-
-    def schedules(self, epochs: int, steps_per_epoch: int) -> BYOLSchedules:
-        """Momentum changes every step."""
-        return BYOLSchedules(cosine(self.teacher_momentum, 1.0, epochs * steps_per_epoch))
-
-    def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
-        """Two views."""
-        two_views(self.name, views)
-
-    def build(self, backbone: BackboneConfig, schedules: BYOLSchedules, classes: int) -> BYOL:
-        """Student with predictor, and teacher."""
-        return BYOL(*create_pair(backbone, self.head, self.predictor), schedules)

@@ -1,54 +1,66 @@
-"""What the figures of a log say is wrong, in one sentence each."""
+"""Diagnose a collapse from the metrics of a log."""
 
 import math
 from collections.abc import Mapping
 
 COLLAPSED_KL = 0.01
-"""nats; far below any KL that a learning run shows."""
+"""nats; far below the KL of any run that learns."""
 UNIFORM_KL = 0.05
-"""nats; beside an entropy of ln K it is noise about the uniform output, not what pictures differ in."""
+"""nats; next to an entropy of ln K, a KL below it is noise about the uniform output."""
 FEW_PROTOTYPES = 2.0
-"""In use by a batch; no learning run of many prototypes shows so few."""
+"""Prototypes in use by a batch; no run that learns uses so few of many."""
+MIN_INFORMATION = 0.05
+"""nats of mutual information between image and prototype; runs that learn show 1 and more."""
 COLLAPSED_SPREAD = 0.05
-"""Far below any `losses.spread` that a learning run shows."""
+"""Far below the `losses.spread` of any run that learns."""
 
 
 def collapse(logs: Mapping[str, float]) -> str | None:
-    """Name the collapse of a teacher's output, come or coming, and the likely knob, or None.
+    """Name the collapse of a teacher's output and the option to change, or return None.
 
-    With H the entropy of the teacher's output and KL its divergence from the student's, a KL of zero means an
-    output that no longer depends on the picture; H then tells which of the two collapses it is, one prototype
-    for all (H = 0) or all prototypes alike (H = ln K). Source: section 5.3 of the paper. The KL falls last:
-    where H is near 0 and a batch uses hardly more than one prototype, the student has only to follow.
+    Let H be the mean entropy of the teacher's outputs. Section 5.3 of the paper names two collapses. With one
+    prototype for all images, H is 0. With all prototypes equal, H is ln K. In either collapse the divergence
+    from the student falls to 0, but it falls last. Two values of a batch show a collapse earlier: the number
+    of prototypes in use, exp of the entropy of the mean output, and the mutual information of image and
+    prototype, which is the logarithm of that number minus H.
 
     Args:
-        logs: holds `teacher_entropy`, `kl` and `ln_k` in nats, without one of which nothing is said; and
-            maybe `prototypes`, how many a batch uses.
+        logs: Metrics by name. `teacher_entropy`, `kl` and `ln_k` in nats are required for a diagnosis;
+            `prototypes`, the number in use by a batch, is optional.
     """
     if not {"teacher_entropy", "kl", "ln_k"} <= logs.keys():
         return None
     entropy, kl, uniform = logs["teacher_entropy"], logs["kl"], logs["ln_k"]
-    all_alike, one_wins = entropy > 0.99 * uniform, entropy < 0.05 * uniform
-    used = logs.get("prototypes", math.inf)
-    remedy = "the center does not hold it back: lower --center-momentum or raise --teacher-temperature"
-    if one_wins and kl >= COLLAPSED_KL and used < FEW_PROTOTYPES:
+    number = math.exp(uniform)
+    used = max(1.0, logs.get("prototypes", math.inf))
+    if used < min(FEW_PROTOTYPES, number / 8):
         return (
-            f"collapse to one prototype, which the student follows: a batch uses {used:.1f} of "
-            f"{math.exp(uniform):.0f}, teacher entropy {entropy:.3f}, KL {kl:.4f}; {remedy}"
+            f"collapse to one prototype: a batch uses {used:.1f} of {number:.0f}, "
+            f"teacher entropy {entropy:.3f}, KL {kl:.4f}; {_ONE_PROTOTYPE_REMEDY}"
         )
-    if kl >= (UNIFORM_KL if all_alike else COLLAPSED_KL):
+    all_equal, information = entropy > 0.99 * uniform, math.log(used) - entropy
+    if kl >= (UNIFORM_KL if all_equal else COLLAPSED_KL) and information >= MIN_INFORMATION:
         return None
-    if one_wins:
-        return f"collapse to one prototype: teacher entropy {entropy:.3f} is near 0 and KL {kl:.4f}; {remedy}"
-    if all_alike:
+    if entropy < 0.05 * uniform:
+        return (
+            f"collapse to one prototype: teacher entropy {entropy:.3f} is near 0 and KL {kl:.4f}; "
+            f"{_ONE_PROTOTYPE_REMEDY}"
+        )
+    if all_equal:
         return (
             f"collapse to the uniform output: teacher entropy {entropy:.3f} is ln K = {uniform:.3f}, "
             f"KL {kl:.4f}; sharpen the teacher: lower --teacher-temperature, or warm it up over more epochs"
         )
+    measured = f", mutual information {information:.3f} nats" if math.isfinite(information) else ""
     return (
-        f"KL {kl:.4f} is near 0: the teacher's output hardly depends on the picture; "
-        "lower --teacher-temperature or the learning rate"
+        f"collapse to one output for all images: KL {kl:.4f} is near 0{measured}; keep --teacher-output "
+        "centering, lower --teacher-temperature or the learning rate"
     )
+
+
+_ONE_PROTOTYPE_REMEDY = (
+    "keep --teacher-output centering, lower --center-momentum or raise --teacher-temperature"
+)
 
 
 def sameness(logs: Mapping[str, float], remedy: str) -> str | None:

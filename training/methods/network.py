@@ -1,6 +1,8 @@
-"""g = h o f: a backbone with a head, and stochastic depth that is dealt instead of drawn."""
+"""Networks g = h ∘ f of backbone f and projection head h, student-teacher pairs, and stochastic depth."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from timm.layers import DropPath
@@ -8,16 +10,18 @@ from torch import Tensor, nn
 
 from dino_model.backbones import BackboneConfig, create_backbone, feature_width, features_of_patches
 from dino_model.head import HeadConfig, ProjectionHead
+from training.methods.method import Method
+from training.optim import ParameterGroup, decay_groups, move_average
 from training.randomness import Randomness
 
 
 class Network(nn.Module):
-    """A backbone f with a projection head h; crops of one size share a forward pass."""
+    """A backbone with a projection head; crops of one size share a forward pass."""
 
     def __init__(self, backbone: nn.Module, head: ProjectionHead) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
-        self.depths = replace_drop_path(backbone)
+        self.drop_paths = replace_drop_path(backbone)
 
     def forward(self, *crops: Tensor, randomness: Randomness | None = None) -> Tensor:
         """Groups of crops [crops, batch, channels, height, width] -> logits [all crops, batch, K].
@@ -27,21 +31,24 @@ class Network(nn.Module):
         return self.logits(self.project(*crops, randomness=randomness))
 
     def project(
-        self, *crops: Tensor, randomness: Randomness | None = None, kept: Tensor | None = None
+        self, *crops: Tensor, randomness: Randomness | None = None, visible: Tensor | None = None
     ) -> Tensor:
         """Groups of crops -> the head's bottleneck [all crops, batch, d].
 
-        `kept` [crops, batch, tokens] are the patches that the first group is cut down to; None: all.
+        Args:
+            crops: groups [crops, batch, channels, height, width], each of one size.
+            randomness: of stochastic depth; needed while training.
+            visible: patch indices [crops, batch, tokens] that the first group is reduced to; None: all.
         """
         batch = crops[0].shape[1]
         groups = [group for group in crops if len(group)]
         features = []
-        for group, dealt in zip(groups, self._deal(randomness, groups), strict=True):
-            on_device = dealt.flatten(1).to(group.device, non_blocking=True)  # all layers' at once
-            for depth, numbers in zip(self.depths, on_device, strict=True):
-                depth.deal(numbers)
-            parts = kept.flatten(0, 1) if kept is not None and group is groups[0] else None
-            features.append(features_of_patches(self.backbone, group.flatten(0, 1), parts))
+        for group, numbers in zip(groups, self._sample_drop_path(randomness, groups), strict=True):
+            on_device = numbers.flatten(1).to(group.device, non_blocking=True)  # of all layers at once
+            for drop_path, of_layer in zip(self.drop_paths, on_device, strict=True):
+                drop_path.set_random(of_layer)
+            patches = visible.flatten(0, 1) if visible is not None and group is groups[0] else None
+            features.append(features_of_patches(self.backbone, group.flatten(0, 1), patches))
         projected: Tensor = self.head.project(torch.cat(features))
         return projected.unflatten(0, (-1, batch))
 
@@ -50,44 +57,77 @@ class Network(nn.Module):
         logits: Tensor = self.head.last_layer(projected).float()
         return logits
 
-    def _deal(self, randomness: Randomness | None, groups: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Uniform numbers [layers, crops, batch] for each group of crops; none without randomness."""
-        if not self.depths or not self.training or randomness is None:
-            return [torch.empty(len(self.depths), 0) for _ in groups]
+    def _sample_drop_path(self, randomness: Randomness | None, groups: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Uniform numbers [layers, crops, batch] for each group of crops; empty without randomness."""
+        if not self.drop_paths or not self.training or randomness is None:
+            return [torch.empty(len(self.drop_paths), 0) for _ in groups]
         crops = [len(group) for group in groups]
-        return randomness.uniform("depth", len(self.depths), sum(crops)).split(crops, dim=1)
+        return randomness.uniform("depth", len(self.drop_paths), sum(crops)).split(crops, dim=1)
+
+
+class StudentTeacher(Method):
+    """A student, which the optimizer trains, and a teacher, its moving average without gradients.
+
+    The teacher starts as a copy of the student.
+    """
+
+    networks: ClassVar[tuple[str, str]] = ("teacher", "student")
+    """The network that the method's paper evaluates, then the other one."""
+
+    def __init__(self, student: Network, teacher: Network) -> None:
+        """`teacher` may lack modules that only the student has: stochastic depth, a predictor."""
+        super().__init__()
+        self.student, self.teacher = student, teacher
+        weights = student.state_dict()
+        teacher.load_state_dict({name: weights[name] for name in teacher.state_dict()})
+        teacher.requires_grad_(False)
+
+    def ema_update(self, momentum: float) -> None:
+        """teacher <- momentum * teacher + (1 - momentum) * student, for all parameters of the teacher.
+
+        Buffers, which are statistics of batch normalization, are not averaged.
+        """
+        teacher, student = dict(self.teacher.named_parameters()), dict(self.student.named_parameters())
+        move_average(list(teacher.values()), [student[name] for name in teacher], momentum)
+
+    def backbones(self) -> dict[str, nn.Module]:
+        """Backbones of both networks, that of the evaluated network first."""
+        return {name: getattr(self, name).backbone for name in self.networks}
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Parameters of the student, its predictor included."""
+        return decay_groups(self.student)
 
 
 class StochasticDepth(nn.Module):
-    """Leaves out the branch of a residual block for some pictures, by numbers dealt beforehand.
+    """Drop the branch of a residual block for some images, by random numbers set beforehand.
 
-    A branch is kept where the picture's uniform number is not below `drop_prob`, and scaled to keep its mean
-    (Huang et al. 2016). timm's layer draws from the global generator, so that a resumed training goes on
-    differently.
+    A branch is kept if the image's uniform number is at least `drop_prob`, and is then scaled to keep its
+    mean (Huang et al. 2016). timm's layer draws from the global generator: a resumed training would differ.
     """
 
     def __init__(self, drop_prob: float) -> None:
         super().__init__()
         self.drop_prob = drop_prob
-        self.factors: Tensor | None = None  # [pictures], 0 or 1 / (1 - drop_prob)
+        self.factors: Tensor | None = None  # [images], 0 or 1 / (1 - drop_prob)
 
-    def deal(self, numbers: Tensor) -> None:
-        """Uniform numbers [pictures], in [0, 1), for the next pass."""
+    def set_random(self, numbers: Tensor) -> None:
+        """Set the uniform numbers [images] in [0, 1) of the next pass."""
         self.factors = (numbers >= self.drop_prob).float() / (1 - self.drop_prob)
 
     def forward(self, branch: Tensor) -> Tensor:
-        """[pictures, ...] -> the same shape."""
+        """[images, ...] -> the same shape."""
         if not self.training:
             return branch
         if self.factors is None or len(self.factors) != len(branch):
             raise RuntimeError(
-                f"stochastic depth was dealt no numbers for {len(branch)} crops: pass randomness"
+                f"stochastic depth has no random numbers for {len(branch)} crops: pass randomness"
             )
         return branch * self.factors.to(branch.dtype).view(-1, *[1] * (branch.ndim - 1))
 
 
 def replace_drop_path(backbone: nn.Module) -> list[StochasticDepth]:
-    """Put `StochasticDepth` in the place of timm's layers; returns them in the order of the network."""
+    """Replace timm's stochastic depth by `StochasticDepth`; returns the new layers in network order."""
     for module in list(backbone.modules()):
         for name, child in module.named_children():
             if isinstance(child, DropPath):
@@ -96,6 +136,12 @@ def replace_drop_path(backbone: nn.Module) -> list[StochasticDepth]:
 
 
 def create_network(backbone: BackboneConfig, head: HeadConfig, predictor: int = 0) -> Network:
-    """With fresh weights; `predictor` is the width of its hidden layer, 0 for none."""
+    """Network with random weights; `predictor` is the width of its hidden layer, 0 for none."""
     body = create_backbone(backbone)
     return Network(body, ProjectionHead(feature_width(body), head, predictor))
+
+
+def create_pair(backbone: BackboneConfig, head: HeadConfig, predictor: int = 0) -> tuple[Network, Network]:
+    """Student and teacher; the teacher has neither stochastic depth nor a predictor."""
+    student = create_network(backbone, head, predictor)
+    return student, create_network(replace(backbone, drop_path=0.0), head)

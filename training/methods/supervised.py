@@ -1,37 +1,43 @@
-"""Training on labels, for comparison with what is learned without (DeiT: H. Touvron et al., 2012.12877).
+"""Supervised training, a baseline of the self-supervised methods (DeiT: H. Touvron et al., 2012.12877).
 
-What differs from DeiT's recipe: RandAugment's operations all have one magnitude, nothing is erased, a batch
-holds a picture once, and no moving average is kept.
+Differences from DeiT's recipe: all operations of RandAugment have one magnitude, there is no random erasing,
+a batch contains an image once, and there is no moving average of the weights.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 
 from dino_model.backbones import BackboneConfig
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from training.crops import Crops
-from training.distributed import world
-from training.methods.base import Batch, Loss, Method, MethodConfig
+from training.methods.configs import SupervisedConfig
+from training.methods.method import Batch, Loss, Method
 from training.methods.network import Network, create_network
-from training.settings import at_least, between
 
 
 class Supervised(Method):
-    """A backbone with a linear layer learns the pictures' classes."""
+    """A backbone with a linear layer, trained on class labels."""
 
-    def __init__(self, student: Network, config: "SupervisedConfig") -> None:
-        """`student` gives one logit a class."""
+    def __init__(self, student: Network, config: SupervisedConfig) -> None:
+        """`student` outputs one logit per class."""
         super().__init__()
         self.student, self.config = student, config
 
-    def training_loss(self, batch: Batch, step: int) -> Loss:
-        """Cross-entropy with smoothed, mixed labels, the mean over crops; to log: accuracy in percent.
+    @classmethod
+    def from_config(
+        cls, config: SupervisedConfig, backbone: BackboneConfig, schedules: Any, classes: int
+    ) -> "Supervised":
+        """Backbone and linear layer."""
+        linear = HeadConfig(prototypes=classes, layers=1, bottleneck=None)
+        return cls(create_network(backbone, linear), config)
+
+    def forward(self, batch: Batch, step: int) -> Loss:
+        """Compute the cross-entropy with smoothed, mixed labels, mean over crops; log the accuracy in %.
 
         Raises:
             SettingError: the batch has no labels.
@@ -41,16 +47,18 @@ class Supervised(Method):
         crops, share = self.mix(batch)
         logits = self.student(*crops, randomness=batch.randomness).float()  # [crops, batch, classes]
         labels = smooth(batch.labels, logits.shape[-1], self.config.label_smoothing)
-        mixed = share * labels + (1 - share) * labels[neighbours(len(labels))]  # [batch, classes]
+        mixed = (
+            share * labels + (1 - share) * labels[neighbors(len(labels), labels.device)]
+        )  # [batch, classes]
         loss = -(mixed * logits.log_softmax(-1)).sum(-1).mean()
         accuracy = (logits.argmax(-1) == mixed.argmax(-1)).float().mean() * 100
         return Loss(loss, {"accuracy": accuracy}, {})
 
     def mix(self, batch: Batch) -> tuple[Crops, float]:
-        """Mixup or CutMix, in turn by chance, of every picture with its neighbour in the batch.
+        """Apply Mixup or CutMix, chosen at random, to every image and its neighbor in the batch.
 
         Returns:
-            The crops, and the share of each picture's own in them: one for the batch, as in DeiT.
+            The crops, and the share of the original image in each: one number per batch, as in DeiT.
         """
         draw = np.random.default_rng([batch.randomness.seed, batch.randomness.step])
         cut = self.config.cutmix > 0 and (self.config.mixup == 0 or draw.random() < 0.5)
@@ -59,73 +67,40 @@ class Supervised(Method):
             return batch.crops, 1.0
         share = draw.beta(strength, strength)
         if not cut:
-            others = neighbours(batch.pictures)
+            others = neighbors(batch.pictures, batch.crops.views.device)
             blended = (share * crops + (1 - share) * crops[:, others] for crops in batch.crops)
             return Crops(*blended), share
         middle, half = draw.random(2), (1 - share) ** 0.5 / 2
         start, end = ((middle + edge).clip(0, 1) for edge in (-half, half))  # of the box, in sides of a crop
         return Crops(*(paste(crops, start, end) for crops in batch.crops)), 1 - float(np.prod(end - start))
 
-    def after_step(self, step: int, kept: Sequence[Mapping[str, Tensor]]) -> None:
-        """Nothing follows."""
+    def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
+        """There is no state to update."""
 
     def backbones(self) -> dict[str, nn.Module]:
-        """There is only one."""
+        """The backbone of the only network."""
         return {"student": self.student.backbone}
 
 
-def neighbours(pictures: int) -> list[int]:
-    """Whom each picture is mixed with: 1, 0, 3, 2, …; the last of an odd number with itself.
+def neighbors(pictures: int, device: torch.device | None = None) -> Tensor:
+    """Index of the image that each image is mixed with: 1, 0, 3, 2, …; the last of an odd number with itself.
 
-    So that a batch in even parts, or on several ranks, is mixed as the whole; the order is chance anyway.
+    A batch in even parts, or on several ranks, is thus mixed like the whole batch; its order is random.
     """
-    return [min(i ^ 1, pictures - 1) for i in range(pictures)]
+    return (torch.arange(pictures, device=device) ^ 1).clamp(max=pictures - 1)
 
 
 def paste(crops: Tensor, start: np.ndarray, end: np.ndarray) -> Tensor:
-    """Crops [crops, batch, 3, side, side] with a box of the neighbour's, from `start` to `end` in sides."""
+    """Crops [crops, batch, 3, side, side] with a box of the neighbor's, from `start` to `end` in sides."""
     (top, left), (bottom, right) = (np.rint(edge * crops.shape[-1]).astype(int) for edge in (start, end))
     mixed = crops.clone()
-    mixed[..., top:bottom, left:right] = crops[:, neighbours(crops.shape[1])][..., top:bottom, left:right]
+    mixed[..., top:bottom, left:right] = crops[:, neighbors(crops.shape[1], crops.device)][
+        ..., top:bottom, left:right
+    ]
     return mixed
 
 
 def smooth(labels: Tensor, classes: int, smoothing: float) -> Tensor:
     """One-hot labels of which the share `smoothing` is spread evenly over all classes: [batch, classes]."""
-    return F.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes
-
-
-@dataclass(frozen=True)
-class SupervisedConfig(MethodConfig):
-    """What is supervised training's own; the defaults are DeiT's."""
-
-    name: ClassVar[str] = "supervised"
-    method: ClassVar[type[Method]] = Supervised
-
-    label_smoothing: float = 0.1
-    """Share of a label that is spread over all classes."""
-    mixup: float = 0.8
-    """Both parameters of the Beta distribution of a blend of two pictures; 0: none."""
-    cutmix: float = 1.0
-    """The same of the area that is pasted from another picture; 0: none. With both, either by chance."""
-
-    def __post_init__(self) -> None:
-        between(self, 0, 1, "label_smoothing")
-        at_least(self, mixup=0, cutmix=0)
-
-    def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
-        """Classes to learn; pictures to mix are in one batch."""
-        if classes < 2:
-            found = "they are all of one" if classes else "these have none"
-            raise SettingError(f"supervised needs pictures of several classes, a folder for each: {found}")
-        parts = accumulate * world()
-        if parts > 1 and batch_size // parts % 2 and (self.mixup or self.cutmix):
-            raise SettingError(
-                f"pictures are mixed in pairs, and a part of {batch_size // parts} pictures is odd: "
-                "change --batch-size, or pass --mixup 0 --cutmix 0"
-            )
-
-    def build(self, backbone: BackboneConfig, schedules: Any, classes: int) -> Supervised:
-        """Backbone and linear layer."""
-        linear = HeadConfig(prototypes=classes, layers=1, bottleneck=None)
-        return Supervised(create_network(backbone, linear), self)
+    one_hot = (labels[:, None] == torch.arange(classes, device=labels.device)).float()
+    return one_hot * (1 - smoothing) + smoothing / classes

@@ -9,17 +9,14 @@ added to DINO's loss.
 from collections import defaultdict
 from dataclasses import replace
 
-from dino_model.backbones import BackboneConfig
+from dino_model.configs import BackboneConfig, HeadConfig
 from dino_model.errors import SettingError
-from dino_model.head import HeadConfig
 from dino_model.images import Images
-from training.crops import CropConfig
-from training.evaluation.labelled import BACKGROUND
-from training.methods.byol import BYOLConfig
-from training.methods.dino import DINOConfig
-from training.methods.moco import MoCoConfig
-from training.methods.swav import SwAVConfig
-from training.recipes import OptimizerConfig, Recipe
+from training.crop_config import CropConfig
+from training.evaluation.options import BACKGROUND
+from training.methods.configs import BYOLConfig, MoCoConfig, SwAVConfig
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
 
 CLASSES = 10
 PER_CLASS = 100
@@ -63,7 +60,7 @@ def recipe(epochs: int) -> Recipe:
             teacher_temperature=0.03,
             freeze_last_layer_epochs=0,
         ),
-        crops=CropConfig(global_size=32, local_size=16, local_crops=4, blur=(0.02, 0.5), augment="device"),
+        crops=CropConfig(global_size=32, local_size=16, local_crops=4, blur=(0.02, 0.5), augment="batch"),
         optimizer=OptimizerConfig(lr=0.016, warmup_epochs=epochs // 10),
         epochs=epochs,
         batch_size=BATCH,

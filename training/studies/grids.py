@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.studies import base, reading
 from training.studies.study import Study, Variant
 

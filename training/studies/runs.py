@@ -18,16 +18,16 @@ from dino_model import files
 from dino_model.device import ComputePrecision
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, Images
 from dino_model.views import View
-from training.checkpoint import Run, RunError
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.rank import rank_me
-from training.logs import Diverged
-from training.loop import Watch
+from training.logging import Diverged
 from training.plan import Plan
-from training.recipes import Recipe
+from training.recipe import Recipe
+from training.run import Run, RunError
 from training.session import Session
 from training.studies.base import NEIGHBOURS
 from training.studies.study import Result
+from training.train import Callbacks
 
 PROBES = 10
 """Times that a run's networks are probed, the end included."""
@@ -134,7 +134,7 @@ def _train(cell: Cell, where: Where, interrupted: Callable[[], bool], probes: in
         return found
 
     try:
-        watch = Watch(every, steps, look=probe, interrupted=interrupted)
+        watch = Callbacks(every, steps, eval_hook=probe, interrupted=interrupted)
         done = session.train(cell.run, done, watch)
     except Diverged as error:
         files.write_text(cell.diverged, f"{error}\n")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal
 
-from training.recipes import Recipe
+from training.recipe import Recipe
 
 Line = Mapping[str, float]
 """Of a run's log."""

@@ -10,7 +10,7 @@ import torch
 from dino_model.weights import load_model
 from tests.training.pictures import noise
 from training import __main__ as command
-from training.checkpoint import Run
+from training.run import Run
 
 COMMON = [
     *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "3", "--drop-path", "0.1"),

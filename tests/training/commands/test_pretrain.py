@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,8 +19,10 @@ from dino_model.weights import load_model
 from tests.training.pictures import noise
 from tests.training.ranks import out_of_memory_at
 from training import __main__ as command
-from training.checkpoint import Run
-from training.methods.dino import DINO, algorithm
+from training.commands.arguments import parse
+from training.methods import dino as dino_module
+from training.methods.dino import DINO
+from training.run import Run
 
 REPOSITORY = Path(__file__).parents[3]
 TINY = [
@@ -73,6 +76,9 @@ def test_a_run_leaves_log_configuration_and_checkpoint(pictures, tmp_path):
     assert {"knn_student", "lift_teacher", "lift_student"} <= probed[0].keys()
     assert lines[0]["loss"] == pytest.approx(lines[0]["teacher_entropy"] + lines[0]["kl"], abs=1e-5)
     assert json.loads((output / "config.json").read_text())["backbone"]["width"] == 24
+    provenance = json.loads((output / "provenance.json").read_text())
+    assert {"torch", "python"} <= provenance["versions"].keys()
+    assert provenance["precision"] == "fp32"
     state = torch.load(Run(output).checkpoint, weights_only=True)
     assert state["step"] == 6
     assert "teacher.backbone.cls_token" in state["method"]
@@ -101,7 +107,8 @@ def stop_after(monkeypatch, step, number=signal.SIGTERM):
     [
         (),
         ("--views", 1, "--kept-tokens", 0.5, "--spreading", 0.3, "--alignment", 5, "--optimizer", "muon"),
-        ("--position-start", "sincos", "--augment", "device"),
+        ("--position-start", "sincos", "--augment", "batch"),
+        ("--kept-tokens", 0.5, "--masking", "attention"),
     ],
 )
 def test_resuming_gives_the_very_run_that_was_not_interrupted(pictures, tmp_path, monkeypatch, more):
@@ -114,6 +121,22 @@ def test_resuming_gives_the_very_run_that_was_not_interrupted(pictures, tmp_path
     monkeypatch.undo()
     torch.rand(7)  # another history
     assert command.main(["pretrain", "--resume", str(parts), "--workers", "0", "--device", "cpu"]) == 0
+    assert values(parts) == values(whole)
+    torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
+
+
+def test_resume_inside_and_between_curriculum_stages_gives_the_same_run(pictures, tmp_path, monkeypatch):
+    """Stages of two steps; stopped inside each and, after steps 1 and 3, on their borders."""
+    curriculum = ("--curriculum", "16:0.34", "24:0.33", "32:0.33", "--drop-path", 0.3, "--augment", "batch")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert pretrain(pictures, whole, *curriculum) == 0
+    assert [line["global_size"] for line in logged(whole)] == [16, 16, 24, 24, 32, 32]
+    for step in range(5):
+        stop_after(monkeypatch, 0)
+        assert pretrain(pictures, parts, *curriculum, "--resume") == 75
+        assert len(logged(parts)) == step + 1
+        monkeypatch.undo()
+    assert pretrain(pictures, parts, *curriculum, "--resume") == 0
     assert values(parts) == values(whole)
     torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
 
@@ -145,9 +168,7 @@ def test_sigterm_before_the_first_step_asks_to_begin_again(pictures, tmp_path, m
         raise AssertionError("went on after SIGTERM")
 
     monkeypatch.setattr("training.commands.pretrain.Session", killed)
-    with pytest.raises(SystemExit) as end:
-        pretrain(pictures, tmp_path / "run")
-    assert end.value.code == 75
+    assert pretrain(pictures, tmp_path / "run") == 75
 
 
 def test_a_job_that_is_begun_again_goes_on_or_begins(pictures, tmp_path, monkeypatch):
@@ -161,7 +182,7 @@ def test_a_job_that_is_begun_again_goes_on_or_begins(pictures, tmp_path, monkeyp
     with pytest.raises(pytest.fail.Exception):
         pretrain(pictures, run, *begun)
     monkeypatch.undo()
-    assert [path.name for path in run.iterdir()] == ["config.json"]
+    assert sorted(path.name for path in run.iterdir()) == ["config.json", "provenance.json"]
     stop_after(monkeypatch, 2)
     assert command.main(["pretrain", "--resume", str(run), "--workers", "0", "--device", "cpu"]) == 75
     monkeypatch.undo()
@@ -173,7 +194,7 @@ def test_a_job_that_is_begun_again_goes_on_or_begins(pictures, tmp_path, monkeyp
 
 def test_a_folder_alone_is_not_enough_to_begin(tmp_path, capsys):
     assert command.main(["pretrain", "--resume", str(tmp_path / "nothing")]) == 1
-    assert "Pass --data" in capsys.readouterr().err
+    assert "pass --data" in capsys.readouterr().err
 
 
 def test_touched_and_copied_pictures_are_the_same(pictures, tmp_path, monkeypatch):
@@ -234,8 +255,8 @@ def test_what_is_named_changes_from_the_last_checkpoint_on(pictures, tmp_path, m
         (("--mean", "0", "0", "0"), "mean was"),
         (("--seed", "1"), "the seed was 0, now 1"),
         (("--init-backbone", "embedded"), "has begun already: leave --init-backbone out"),
-        (("--recipe", "paper"), "was begun with --recipe official-default"),
-        (("--method", "byol"), "--method is byol, but the run was begun with dino: leave it out"),
+        (("--recipe", "paper"), "was started with --recipe official-default"),
+        (("--method", "byol"), "--method is byol, but the run was started with dino: leave it out"),
         (("--output", "elsewhere"), "leave --output out"),
     ],
 )
@@ -322,8 +343,8 @@ def test_init_from_takes_weights_only_and_resamples_positions(pictures, tmp_path
     for network in ("student", "teacher"):
         name = f"{network}.head.mlp.0.weight"
         assert torch.equal(start[name], taken[name])
-    assert taken["center.value"].norm() > 0
-    assert start["center.value"].norm() == 0
+    assert taken["center"].norm() > 0
+    assert start["center"].norm() == 0
     assert logged(second)[0]["step"] == 0
 
 
@@ -342,18 +363,18 @@ def test_excluded_and_broken_pictures_are_left_out(pictures, tmp_path, capsys):
 def test_the_small_data_recipe_prints_its_reasons(pictures, tmp_path, capsys):
     (pictures / "class0" / "0.png").write_bytes(b"broken")
     assert pretrain(pictures, tmp_path / "run", "--recipe", "small-data") == 0
-    assert "pictures cannot fill more prototypes" in capsys.readouterr().out
+    assert "images cannot fill more prototypes" in capsys.readouterr().out
 
 
 def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
     pictures, tmp_path, capsys, monkeypatch
 ):
-    honest, calls = algorithm.prototype_cross_entropy, iter(range(100))
+    honest, calls = dino_module.prototype_cross_entropy, iter(range(100))
 
     def fail_at_fourth(*arguments):
         return honest(*arguments) * (float("nan") if next(calls) == 3 else 1.0)
 
-    monkeypatch.setattr(algorithm, "prototype_cross_entropy", fail_at_fourth)
+    monkeypatch.setattr(dino_module, "prototype_cross_entropy", fail_at_fourth)
     output = tmp_path / "run"
     assert pretrain(pictures, output) == 1
     assert "the loss is nan at step 3" in capsys.readouterr().err
@@ -367,7 +388,7 @@ def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
 def test_the_remedy_for_a_loss_that_is_no_number_is_one(
     pictures, tmp_path, capsys, monkeypatch, precision, advised
 ):
-    monkeypatch.setattr(algorithm, "prototype_cross_entropy", lambda s, *_: s.sum() * float("nan"))
+    monkeypatch.setattr(dino_module, "prototype_cross_entropy", lambda s, *_: s.sum() * float("nan"))
     assert pretrain(pictures, tmp_path / "run", "--precision", precision) == 1
     error = capsys.readouterr().err
     assert f"--resume {tmp_path / 'run'} and a lower --lr" in error
@@ -380,10 +401,11 @@ def test_weights_that_are_no_numbers_are_never_saved(pictures, tmp_path, capsys,
             if parameter.grad is not None:
                 parameter.grad.fill_(float("inf"))
 
-    monkeypatch.setattr("training.loop.clip_each", poison)
+    monkeypatch.setattr("training.train.clip_grad_per_tensor", poison)
     output = tmp_path / "run"
     assert pretrain(pictures, output, "--save-every", 1) == 1
-    assert "hold NaN or infinity after step 0" in capsys.readouterr().err
+    message = capsys.readouterr().err  # of the checkpoint or of the next loss, whichever is known first
+    assert "hold NaN or infinity after step 0" in message or "the loss is nan at step 1" in message
     assert all(tensor.isfinite().all() for tensor in weights(output).values())
 
 
@@ -400,7 +422,7 @@ def test_a_full_device_ends_in_one_sentence_that_names_what_takes_less(
     pictures, tmp_path, capsys, monkeypatch, more, advice
 ):
     monkeypatch.setattr(
-        algorithm, "prototype_cross_entropy", out_of_memory_at(5, algorithm.prototype_cross_entropy)
+        dino_module, "prototype_cross_entropy", out_of_memory_at(5, dino_module.prototype_cross_entropy)
     )
     assert pretrain(pictures, tmp_path / "run", "--probe-every", 0, *more) == 1
     said = capsys.readouterr().err.strip().splitlines()[-1]
@@ -456,7 +478,7 @@ RESNET = ("--architecture", "resnet50", "--global-size", 32, "--local-size", 24)
         (("--lr", -1), "--lr is -1.0, expected a number of at least 0"),
         (("--min-lr", "nan"), "--min-lr is nan, expected a number of at least 0"),
         (("--clip-grad", -1), "--clip-grad is -1.0, expected a number of at least 0"),
-        (("--save-every", 0), "--save-every is 0"),
+        (("--save-every", -1), "--save-every is -1"),
         (("--workers", -1), "--workers is -1"),
         (("--heads", 0), "heads is 0"),
         (("--in-channels", 4), "--in-channels is 4"),
@@ -567,7 +589,7 @@ def test_help_shows_the_values_of_the_recipe(capsys, recipe, epochs):
     with pytest.raises(SystemExit):
         command.main(["pretrain", "--recipe", recipe, "--help"])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert f"--epochs INT Passes over the pictures. (default: {epochs})" in shown
+    assert f"--epochs INT Passes over the images. (default: {epochs})" in shown
 
 
 def test_an_unwritable_disk_is_named_in_one_sentence(pictures, tmp_path):
@@ -588,7 +610,11 @@ def test_an_unwritable_disk_is_named_in_one_sentence(pictures, tmp_path):
     assert "cannot use" in ended.stderr
     assert "file too large" in ended.stderr
     assert "enforce fail" not in ended.stderr
-    assert {path.name for path in (tmp_path / "run").iterdir()} <= {"config.json", "log.jsonl"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {
+        "config.json",
+        "provenance.json",
+        "log.jsonl",
+    }
 
 
 def test_help_and_unknown_commands(capsys):
@@ -647,3 +673,76 @@ def test_a_killed_process_holds_its_run_no_longer(tmp_path):
     with Run(lock.parent).held():
         assert f"process {os.getpid()} " in lock.read_text()
     assert not lock.exists()
+
+
+@pytest.mark.parametrize("arguments", ["pretrain --help", "doctor --help", "keep --help", "thin-log --help"])
+def test_help_of_training_commands_imports_no_torch(arguments):
+    code = (
+        "import sys\nfrom training.__main__ import main\n"
+        f"try: main({arguments.split()})\nexcept SystemExit: pass\n"
+        "print(sorted({'torch', 'timm', 'matplotlib', 'torchvision'} & sys.modules.keys()))"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert output.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--data absent --output run --batch-size 0", "--batch-size is 0"),
+        ("--data absent --output run --accumulate 0", "--accumulate is 0"),
+        ("--data absent --output run --recipe small-data --milestone-every 0", "--milestone-every is 0"),
+        ("--output run --recipe small-data", "no images"),
+    ],
+)
+def test_pretrain_with_wrong_options_refuses_before_data_or_torch(arguments, message, tmp_path):
+    code = (
+        "import sys\nfrom training.__main__ import main\n"
+        f"code = main({['pretrain', *arguments.split()]})\n"
+        "print(code, 'torch' in sys.modules)"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert message in output.stderr
+    assert output.stdout.splitlines()[-1] == "1 False"
+
+
+def test_help_into_a_closed_pipe_prints_no_error():
+    command = f"{shlex.quote(sys.executable)} -m training pretrain --help | head -c 1"
+    output = subprocess.run(command, shell=True, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert output.stderr == ""
+
+
+@pytest.mark.parametrize("patch_size", [8, 14, 32])
+@pytest.mark.parametrize("side", [40, 200, 500])
+def test_small_data_recipe_with_any_patch_size_fits_its_own_crops(patch_size, side, tmp_path):
+    pictures = noise(tmp_path / "pictures", 10, 2, side, side)
+    words = ["--data", str(pictures), "--output", str(tmp_path / "run"), "--recipe", "small-data"]
+    recipe = parse([*words, "--batch-size", "2", "--patch-size", str(patch_size)]).settings
+    assert recipe.backbone.patch_size == patch_size
+    assert recipe.crops.global_size % patch_size == recipe.crops.local_size % patch_size == 0
+    assert recipe.crops.local_size < recipe.crops.global_size or side == 40
+
+
+def test_overwrite_replaces_a_run_and_only_its_files(pictures, tmp_path):
+    output = tmp_path / "run"
+    assert pretrain(pictures, output) == 0
+    (output / "notes.txt").write_text("mine")
+    assert pretrain(pictures, output) == 1
+    assert pretrain(pictures, output, "--overwrite", "--epochs", 2) == 0
+    assert len(logged(output)) == 4
+    assert (output / "notes.txt").read_text() == "mine"
+
+
+def test_overwrite_together_with_resume_is_refused(pictures, tmp_path, capsys):
+    assert pretrain(pictures, tmp_path / "run") == 0
+    assert pretrain(pictures, tmp_path / "run", "--overwrite", "--resume") == 1
+    assert "choose one of the two" in capsys.readouterr().err

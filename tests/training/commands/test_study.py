@@ -16,8 +16,8 @@ from PIL import Image
 from dino_model.images import Images
 from tests.training.pictures import noise
 from training import __main__ as command
-from training.checkpoint import Run
 from training.commands import study as module
+from training.run import Run
 from training.studies import base, grids
 
 

@@ -6,28 +6,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import tyro
 from PIL import Image
 
-from training.commands.evaluate.copy_detection import CopyDetection, Duplicates, Synthetic
+from dino_model.errors import SettingError
+from tests.training.evaluation.pictures import evaluate
 from training.evaluation.copy_detection import (
-    COPIES,
-    Alike,
-    alike,
+    COPY_TYPES,
+    ThresholdResult,
     average_precisions,
-    copy_of,
+    compute_whitening,
     duplicate_groups,
-    learn_whitening,
+    make_copy,
+    score_threshold,
 )
 
 
 def test_corrected_whitening_is_white_and_the_released_is_not():
     x = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 2, 3, 4]) + 5
     for formula, white in (("corrected", True), ("released", False)):
-        out = learn_whitening(x, formula)(x)
+        out = compute_whitening(x, formula)(x)
         assert torch.allclose(out.T @ out / len(x), torch.eye(4).double(), atol=1e-6) == white
-    with pytest.raises(ValueError, match="whitening needs two finite descriptors or more, found 1"):
-        learn_whitening(x[:1])
+    with pytest.raises(ValueError, match="Whitening needs at least two finite descriptors, found 1"):
+        compute_whitening(x[:1])
 
 
 def test_a_positive_behind_the_depth_adds_nothing():
@@ -47,17 +47,17 @@ def test_groups_hold_what_is_alike_by_way_of_others():
 
 def test_copies_go_by_their_seed_and_are_what_they_are_called():
     picture = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
-    for how in COPIES:
-        copy = copy_of(picture, how, 3)
+    for how in COPY_TYPES:
+        copy = make_copy(picture, how, 3)
         assert copy.dtype == np.uint8
         assert copy.shape[2] == 3
-        assert np.array_equal(copy, copy_of(picture, how, 3)), how
+        assert np.array_equal(copy, make_copy(picture, how, 3)), how
         assert copy.shape != picture.shape or not np.array_equal(copy, picture), how
-    assert np.array_equal(copy_of(picture, "mirrored", 0), picture[:, ::-1])
-    height, width = copy_of(picture, "crop", 0).shape[:2]
+    assert np.array_equal(make_copy(picture, "mirrored", 0), picture[:, ::-1])
+    height, width = make_copy(picture, "crop", 0).shape[:2]
     assert height * width / (60 * 80) == pytest.approx(0.5, abs=0.03)
-    with pytest.raises(ValueError, match="no copy is made by 'fax'"):
-        copy_of(picture, "fax", 0)
+    with pytest.raises(ValueError, match="Unknown copy type 'fax'"):
+        make_copy(picture, "fax", 0)
 
 
 def photographs(folder: Path, names: list[str]) -> None:
@@ -70,53 +70,68 @@ def photographs(folder: Path, names: list[str]) -> None:
         image.save(folder / name, quality=40 if "copy" in name else 95)
 
 
-def run(command: type, *arguments: str | Path) -> None:
-    tyro.cli(command, args=[str(argument) for argument in arguments]).run()
-
-
 def test_copydays_is_read_as_published(tmp_path: Path, capsys):
     photographs(tmp_path / "original", ["2000.jpg", "2001.jpg", "2002.jpg"])
     photographs(tmp_path / "strong", ["2000copy.jpg", "2002copy.jpg"])
     photographs(tmp_path / "others", [f"x{i}.jpg" for i in range(7)])
     words = ("--data", tmp_path, "--size", "32", "--distractors", tmp_path / "others")
     figures = tmp_path / "out.json"
-    run(CopyDetection, *words, "--model", "pixels", "--json", figures)
-    assert json.loads(figures.read_text())["results"][0]["figures"]["map"] == 100
-    run(CopyDetection, *words, "--whitening", tmp_path / "others", "--official")
+    evaluate("copy-detection", *words, "--model", "pixels", "--json", figures)
+    assert json.loads(figures.read_text())["results"][0]["metrics"]["map"] == 100
+    evaluate("copy-detection", *words, "--whitening", tmp_path / "others", "--official")
     shown = capsys.readouterr().out
-    assert "2 strong copies, 7 distractors, released whitening from 7 pictures, the first 20 places" in shown
+    assert "2 strong copies, 7 distractors, released whitening from 7 images, the first 20 ranks" in shown
     photographs(tmp_path / "strong" / "more", ["9999copy.jpg"])
     with pytest.raises(ValueError, match=r"1 strong copies have no original, such as more/9999copy\.jpg"):
-        run(CopyDetection, *words)
-    with pytest.raises(ValueError, match=r"original is not there: Copydays is published at https"):
-        run(CopyDetection, "--data", tmp_path / "others")
+        evaluate("copy-detection", *words)
+    with pytest.raises(ValueError, match=r"original is missing: Copydays is published at https"):
+        evaluate("copy-detection", "--data", tmp_path / "others")
 
 
 def test_duplicates_of_a_folder_are_grouped_on_a_sheet(tmp_path: Path, capsys):
     folder, sheet, figures = tmp_path / "mine", tmp_path / "sheet.jpg", tmp_path / "out.json"
     photographs(folder, ["aaaa.jpg", "aaaacopy.jpg", "bbbb.jpg", "ccbb.jpg"])
-    run(Duplicates, folder, "--model", "pixels", "--size", "48", "--output", sheet, "--json", figures)
-    assert "1 groups, 2 of 4 pictures" in capsys.readouterr().out
+    evaluate(
+        "copy-detection",
+        "duplicates",
+        folder,
+        "--model",
+        "pixels",
+        "--size",
+        "48",
+        "--output",
+        sheet,
+        "--json",
+        figures,
+    )
+    assert "1 groups, 2 of 4 images" in capsys.readouterr().out
     assert json.loads(figures.read_text())["results"][0]["groups"] == [["aaaa.jpg", "aaaacopy.jpg"]]
     assert Image.open(sheet).format == "JPEG"
-    with pytest.raises(ValueError, match="--least is 2"):
-        run(Duplicates, folder, "--least", "2")
+    with pytest.raises(SettingError, match="--min-similarity is 2"):
+        evaluate("copy-detection", "duplicates", folder, "--min-similarity", "2")
 
 
 def test_synthetic_copies_are_made_once_and_scored(tmp_path: Path, capsys):
     names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcdefghij"]
     photographs(tmp_path / "data", names)
     words = ("--data", tmp_path / "data", "--size", "32", "--copies", "3", "--output", tmp_path / "copies")
-    words += ("--least", "0.9", "0.99")
-    run(Synthetic, *words, "--model", "pixels")
+    words += ("--min-similarity", "0.9", "0.99")
+    evaluate("copy-detection", "synthetic", *words, "--model", "pixels")
     first = capsys.readouterr().out
     assert "cosine 0.99: " in first
     assert "jpeg 10 100.0" in first
     kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "copies").rglob("*.png")}
-    assert len(kept) == 3 * len(COPIES)
-    run(Synthetic, *words, "--model", "pixels")
+    assert len(kept) == 3 * len(COPY_TYPES)
+    evaluate("copy-detection", "synthetic", *words, "--model", "pixels")
     assert capsys.readouterr().out == first
     assert {file: file.stat().st_mtime_ns for file in kept} == kept
+
+
+def test_synthetic_without_copies_option_takes_all_test_images(tmp_path: Path, capsys):
+    names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcdefghij"]
+    photographs(tmp_path / "data", names)
+    evaluate("copy-detection", "synthetic", "--data", tmp_path / "data", "--size", "32", "--model", "pixels")
+    assert "4 images copied in each way" in capsys.readouterr().out
 
 
 def test_a_broken_picture_among_those_looked_through_moves_no_other(tmp_path: Path):
@@ -124,8 +139,8 @@ def test_a_broken_picture_among_those_looked_through_moves_no_other(tmp_path: Pa
     photographs(tmp_path / "data", names)
     (tmp_path / "data" / "q" / "qee.jpg").write_bytes(b"no picture")  # the last of the two that are tested
     words = ("--data", tmp_path / "data", "--size", "32", "--copies", "1", "--seed", "1")
-    with pytest.raises(ValueError, match="1 of the pictures looked through cannot be read"):
-        run(Synthetic, *words, "--model", "pixels")
+    with pytest.raises(ValueError, match="1 of the database images cannot be read"):
+        evaluate("copy-detection", "synthetic", *words, "--model", "pixels")
 
 
 def test_copies_stay_only_where_they_were_asked_for(tmp_path: Path, monkeypatch):
@@ -134,10 +149,10 @@ def test_copies_stay_only_where_they_were_asked_for(tmp_path: Path, monkeypatch)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     words = ("--data", tmp_path / "data", "--size", "32", "--copies", "3", "--model", "pixels")
-    run(Synthetic, *words)
+    evaluate("copy-detection", "synthetic", *words)
     assert not [*(tmp_path / "here").iterdir()]
-    run(Synthetic, *words, "--cache", tmp_path / "cache")
-    assert len([*(tmp_path / "cache" / "copies").rglob("*.png")]) == 3 * len(COPIES)
+    evaluate("copy-detection", "synthetic", *words, "--cache", tmp_path / "cache")
+    assert len([*(tmp_path / "cache" / "copies").rglob("*.png")]) == 3 * len(COPY_TYPES)
     assert not [*(tmp_path / "here").iterdir()]
 
 
@@ -147,15 +162,14 @@ def test_other_pictures_are_never_scored_by_copies_of_the_first(tmp_path: Path, 
         photographs(tmp_path / folder, names)
     for folder, copies in (("one", "3"), ("two", "3"), ("two", "4")):
         words = ("--data", tmp_path / folder, "--size", "32", "--copies", copies, "--model", "pixels")
-        run(Synthetic, *words, "--output", tmp_path / "copies")
+        evaluate("copy-detection", "synthetic", *words, "--output", tmp_path / "copies")
         assert "jpeg 10 100.0" in capsys.readouterr().out
 
 
 def test_a_least_cosine_is_judged_by_copies_found_and_pairs_mistaken():
     among = torch.tensor([[1, 0.9, 0.2], [0.9, 1, 0.1], [0.2, 0.1, 1]])
-    judged = alike(torch.tensor([0.95, 0.85, 0.3, 0.99]), among, 0.9)
-    assert judged == Alike(0.9, 50, pytest.approx(1000 / 3))
+    judged = score_threshold(torch.tensor([0.95, 0.85, 0.3, 0.99]), among, 0.9)
+    assert judged == ThresholdResult(0.9, 50, pytest.approx(1000 / 3))
     assert (
-        str(judged)
-        == "cosine 0.9: 50.0 % of the copies, and 333.3 pairs of others for every thousand pictures"
+        str(judged) == "cosine 0.9: 50.0 % of the copies, and 333.3 pairs of other images per thousand images"
     )

@@ -4,32 +4,31 @@ import json
 import pickle
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-import tyro
 from PIL import Image
 from scipy.io import savemat
 
+from dino_model.errors import SettingError
 from dino_model.weights import load_model
-from tests.training.evaluation.pictures import write_pictures
-from training.commands.evaluate import finetune as command
-from training.commands.evaluate.finetune import Finetune
-from training.evaluation.collections import Cifar, Pictures, open_collection
-from training.evaluation.finetune import RECIPES, FinetuneRecipe, rate_at
+from tests.training.evaluation.pictures import evaluate, write_pictures
+from training.evaluation import finetune as protocol
+from training.evaluation.datasets import Cifar, LabeledImages, open_dataset
+from training.evaluation.finetune import RECIPES, FinetuneRecipe, learning_rate, output_file
+from training.evaluation.options import Finetune
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_nothing():
     recipe = FinetuneRecipe(epochs=100, rate=1.0, warmup=5)
-    assert [rate_at(recipe, epoch) for epoch in (0, 2.5, 5, 100)] == [0, 0.5, 1, 0]
-    assert rate_at(recipe, 52.5) == pytest.approx(0.5)
+    assert [learning_rate(recipe, epoch) for epoch in (0, 2.5, 5, 100)] == [0, 0.5, 1, 0]
+    assert learning_rate(recipe, 52.5) == pytest.approx(0.5)
     assert RECIPES["cifar10"].rate == 7.5e-6
 
 
-def run(*arguments: str | Path) -> None:
-    tyro.cli(Finetune, args=[str(argument) for argument in arguments]).run()
+def run(*words: object) -> None:
+    evaluate("finetune", *words)
 
 
 def test_a_folder_is_learnt_kept_and_gone_on_with(tmp_path: Path, monkeypatch, capsys):
@@ -44,7 +43,7 @@ def test_a_folder_is_learnt_kept_and_gone_on_with(tmp_path: Path, monkeypatch, c
     assert not torch.equal(changed["blocks.0.attn.qkv.weight"], before["blocks.0.attn.qkv.weight"])
     assert json.loads(figures.read_text())["results"][0]["network"] == str(written)
 
-    epochs, train = [], command.train_epoch
+    epochs, train = [], protocol.train_epoch
 
     def interrupted(*given):
         epochs.append(given[5])
@@ -52,7 +51,7 @@ def test_a_folder_is_learnt_kept_and_gone_on_with(tmp_path: Path, monkeypatch, c
             raise KeyboardInterrupt
         return train(*given)
 
-    monkeypatch.setattr(command, "train_epoch", interrupted)
+    monkeypatch.setattr(protocol, "train_epoch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(*words, "--output", tmp_path / "two", "--rate", "0.001")
     run(*words, "--output", tmp_path / "two", "--rate", "0.002")  # another recipe begins anew
@@ -61,6 +60,21 @@ def test_a_folder_is_learnt_kept_and_gone_on_with(tmp_path: Path, monkeypatch, c
     again = load_model(str(tmp_path / "two" / written.name)).backbone.state_dict()
     for name, tensor in changed.items():
         torch.testing.assert_close(again[name], tensor, rtol=0, atol=1e-4)
+
+
+def test_finetune_in_bf16_changes_weights_as_in_fp32(tmp_path: Path):
+    """One epoch of twelve steps: with casts kept from the first step, later steps train on stale weights."""
+    shapes = write_pictures(tmp_path / "shapes", {"a": 30, "b": 30})
+    words = ("--data", shapes, "--model", "random:embedded", "--size", "32", "--device", "cpu")
+    words += ("--epochs", "1", "--batch", "4", "--rate", "0.001")
+    before = load_model("random:embedded").backbone.state_dict()
+    steps = {}
+    for precision in ("fp32", "bf16"):
+        run(*words, "--precision", precision, "--output", tmp_path / precision)
+        (written,) = (tmp_path / precision).iterdir()
+        after = load_model(str(written)).backbone.state_dict()
+        steps[precision] = torch.cat([(after[name] - tensor).flatten() for name, tensor in before.items()])
+    assert torch.cosine_similarity(steps["fp32"], steps["bf16"], dim=0) > 0.9
 
 
 def test_cifar_is_read_as_published_and_a_missing_set_is_explained(tmp_path: Path, monkeypatch):
@@ -79,9 +93,9 @@ def test_cifar_is_read_as_published_and_a_missing_set_is_explained(tmp_path: Pat
         (folder / name).write_bytes(pickle.dumps(batch))
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": list("abcdefghij")}))
     with pytest.raises(ValueError, match=r"cifar10 is not complete in .*: expected there cifar-10-batches"):
-        open_collection("cifar10", tmp_path)  # of other bytes than the published
+        open_dataset("cifar10", tmp_path)  # of other bytes than the published
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
-    train, test = open_collection("cifar10", tmp_path)
+    train, test = open_dataset("cifar10", tmp_path)
     assert isinstance(train, Cifar)
     assert (len(train), len(test), train.read(0).shape) == (20, 4, (32, 32, 3))
     assert test.labels == [0, 1, 2, 3]
@@ -131,7 +145,7 @@ def inaturalist(root: Path, folder: str = "2018") -> Path:
     return root / folder
 
 
-def shades(pictures: Pictures) -> list[int]:
+def shades(pictures: LabeledImages) -> list[int]:
     return [int(pictures.read(index).mean().round()) for index in range(len(pictures))]
 
 
@@ -146,12 +160,12 @@ def shades(pictures: Pictures) -> list[int]:
 )
 def test_collections_are_read_as_published(tmp_path: Path, name, write, learnt, tested):
     folder = write(tmp_path)
-    train, test = open_collection(name, tmp_path)
+    train, test = open_dataset(name, tmp_path)
     assert list(zip(shades(train), train.labels or (), strict=True)) == learnt
     assert list(zip(shades(test), test.labels or (), strict=True)) == tested
     next(folder.rglob("*.jpg")).unlink()
     with pytest.raises(ValueError, match=rf"{name} is not complete in .*\.jpg.*: expected there"):
-        open_collection(name, tmp_path)
+        open_dataset(name, tmp_path)
 
 
 def test_a_collection_is_learnt_by_its_recipe(tmp_path: Path, capsys):
@@ -160,33 +174,25 @@ def test_a_collection_is_learnt_by_its_recipe(tmp_path: Path, capsys):
     run(*words, "--epochs", "1", "--batch", "2", "--output", tmp_path / "out")
     shown = capsys.readouterr().out
     assert "rate 0.0001" in shown
-    assert "inat18: 1 tested, 3 train" in shown
+    assert "inat18: 1 test images, 3 training images" in shown
     assert (tmp_path / "out" / "random_embedded-on-inat18.safetensors").is_file()
 
 
-def test_settings_that_cannot_be_are_one_sentence(tmp_path: Path):
-    words = ("--data", tmp_path, "--output", tmp_path / "out")
-    with pytest.raises(ValueError, match="--recipe other is not known: choose one of own"):
-        run(*words, "--recipe", "other")
-    with pytest.raises(ValueError, match="--batch at least 2"):
-        run(*words, "--batch", "1")
-    shapes = write_pictures(tmp_path / "shapes", {"a": 5, "b": 5})
-    with pytest.raises(ValueError, match="no loss scaling for fp16"):
-        run(
-            "--data",
-            shapes,
-            "--output",
-            tmp_path / "out",
-            "--model",
-            "random:embedded",
-            "--engine",
-            "openvino",
-        )
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--batch", "1"), "--batch is 1: expected at least 2"),
+        (("--epochs", "0"), "--epochs is 0"),
+        (("--rate", "0"), "--rate is 0"),
+        (("--precision", "fp16"), "no loss scaling for fp16"),
+    ],
+)
+def test_finetune_with_invalid_option_is_refused_before_data_is_read(words, message: str, tmp_path: Path):
+    with pytest.raises(SettingError, match=message):
+        run("--data", tmp_path / "nothing", "--output", tmp_path / "out", *words)
 
 
 def test_networks_whose_names_differ_behind_a_dot_have_files_of_their_own(tmp_path: Path):
     tuning = Finetune(data=tmp_path / "shapes", output=tmp_path)
-    names = [
-        tuning._written(SimpleNamespace(name=name)).name for name in ("runs/a.lr1", "runs/a.lr2", "b.pth")
-    ]
+    names = [output_file(tuning, name).name for name in ("runs/a.lr1", "runs/a.lr2", "b.pth")]
     assert names == [f"{stem}-on-shapes.safetensors" for stem in ("runs_a.lr1", "runs_a.lr2", "b")]

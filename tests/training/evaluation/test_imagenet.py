@@ -9,8 +9,10 @@ import pytest
 from scipy.io import savemat
 
 from tests.training.evaluation.pictures import write_pictures
-from training.evaluation.imagenet import KIT, TRAIN, VAL
-from training.evaluation.labelled import open_split
+from training.evaluation.datasets import IMAGENET_KIT as KIT
+from training.evaluation.datasets import IMAGENET_TRAIN as TRAIN
+from training.evaluation.datasets import IMAGENET_VAL as VAL
+from training.evaluation.datasets import open_split
 
 
 @pytest.fixture
@@ -54,8 +56,8 @@ def test_pictures_and_classes_are_read_where_they_lie(published: Path, tmp_path:
 
 def test_what_is_missing_is_told_with_where_it_comes_from(published: Path):
     (published / f"{KIT}.tar.gz").unlink()
-    with pytest.raises(ValueError, match=r"devkit_t12\.tar\.gz is not there: .* from https://image-net\.org"):
+    with pytest.raises(ValueError, match=r"devkit_t12\.tar\.gz is missing: .* from https://image-net\.org"):
         open_split(published)
     (published / VAL).unlink()
-    with pytest.raises(ValueError, match=r"ILSVRC2012_img_val\.tar is not there"):
+    with pytest.raises(ValueError, match=r"ILSVRC2012_img_val\.tar is missing"):
         open_split(published)

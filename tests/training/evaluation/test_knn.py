@@ -8,24 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import tyro
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dino_model.features import Extractor
+from dino_model.features import FeatureExtractor
 from dino_model.images import open_images
-from tests.training.evaluation.pictures import write_pictures
-from training.commands.evaluate import base
-from training.commands.evaluate import knn as command
-from training.commands.evaluate.knn import Knn
+from tests.training.evaluation.pictures import evaluate, write_pictures
+from training.evaluation import knn as protocol
+from training.evaluation import run as evaluation
 from training.evaluation import search
 from training.evaluation.knn import (
-    KnnProtocol,
     knn_accuracies,
     knn_accuracy,
     knn_scores,
-    neighbours,
+    neighbors,
 )
 
 
@@ -76,10 +73,10 @@ def test_votes_are_those_of_the_plain_sum(
 @given(seed=st.integers(0, 999), at_once=st.integers(1, 800))
 def test_chunks_change_nothing(seed: int, at_once: int):
     train, labels, test, _ = drawn(seed, 20, 9, 4)
-    whole = neighbours(train, labels, test, k=7)
+    whole = neighbors(train, labels, test, k=7)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "_AT_ONCE", at_once)
-        chunked = neighbours(train, labels, test, k=7)
+        patch.setattr(search, "_MAX_PRODUCT_BYTES", at_once)
+        chunked = neighbors(train, labels, test, k=7)
     torch.testing.assert_close(chunked[0], whole[0], rtol=0, atol=1e-6)
     assert torch.equal(chunked[1], whole[1])
 
@@ -111,9 +108,9 @@ def test_equal_votes_go_to_the_class_with_the_smaller_number():
 def test_a_class_without_a_vote_is_no_answer():
     train, labels = torch.eye(3), torch.tensor([0, 1, 2])
     query, truth = torch.tensor([[1.0, 0.1, 0.0]]), torch.tensor([2])
-    near, all_of_them = knn_accuracies(train, labels, query, truth, ks=[1, 3])
-    assert near.top5 == 0
-    assert all_of_them.top5 == 100
+    result = knn_accuracies(train, labels, query, truth, ks=[1, 3])
+    assert result[1].top5 == 0
+    assert result[3].top5 == 100
     assert knn_accuracy(train, labels, query, torch.tensor([7]), k=3).top5 == 0
 
 
@@ -136,22 +133,20 @@ def test_the_mean_of_the_classes_counts_small_classes_as_much_as_large_ones():
     truth = torch.tensor([0] * 9 + [1])
     result = knn_accuracy(train, labels, test, truth, k=1)
     assert (result.top1, result.per_class_top1) == (90, 50)
-    assert (
-        str(result) == "k = 1: top-1 90.0 % (mean of the classes 50.0), top-5 90.0 %"
-    )  # class 1 has no vote
+    assert str(result) == "top-1 90.0 % (mean of the classes 50.0), top-5 90.0 %"  # class 1 has no vote
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"k": 21}, "k is 21: choose 1 to 20, the number of training pictures"),
+        ({"k": 21}, "k is 21: choose 1 to 20, the number of training images"),
         ({"k": 0}, "k is 0: choose 1 to 20"),
-        ({"temperature": 0.01}, r"temperature is 0\.01, expected at least 0\.012: below, votes overflow"),
+        ({"temperature": 0.01}, r"temperature is 0\.01: expected at least 0\.012, below it votes overflow"),
         ({"temperature": math.nan}, "temperature is nan"),
-        ({"classes": 2}, "label 2 is none of 2 classes"),
+        ({"classes": 2}, "Label 2 is none of 2 classes"),
         ({"train_labels": torch.zeros(19, dtype=torch.long)}, "20 training features with 19 labels"),
         ({"test_features": torch.ones(5, 4)}, r"shapes \(20, 5\) and \(5, 4\)"),
-        ({"test_features": torch.full((5, 5), torch.nan)}, "features hold NaN or infinity"),
+        ({"test_features": torch.full((5, 5), torch.nan)}, "Features hold NaN or infinity"),
     ],
 )
 def test_what_cannot_be_voted_on_is_one_sentence(change: dict[str, object], sentence: str):
@@ -163,15 +158,10 @@ def test_what_cannot_be_voted_on_is_one_sentence(change: dict[str, object], sent
 
 def test_no_test_pictures_and_no_k_are_one_sentence():
     train, labels, test, truth = drawn(0, 20, 5, 3)
-    with pytest.raises(ValueError, match="0 test features with 0 labels"):
+    with pytest.raises(ValueError, match="Found 0 test features with 0 labels"):
         knn_accuracy(train, labels, test[:0], truth[:0])
     with pytest.raises(ValueError, match="k is missing: choose 1 to 20"):
         knn_accuracies(train, labels, test, truth, ks=[])
-
-
-def test_a_temperature_that_cannot_be_is_refused_before_the_work():
-    with pytest.raises(ValueError, match=r"temperature is -1\.0, expected at least"):
-        KnnProtocol(temperature=-1.0)
 
 
 # --- the command
@@ -182,12 +172,12 @@ def shapes(tmp_path: Path) -> Path:
     return write_pictures(tmp_path / "shapes", {"BACKGROUND_Google": 6, "a": 10, "b": 4, "c": 7})
 
 
-def run(*arguments: str | Path) -> None:
-    tyro.cli(Knn, args=[str(argument) for argument in arguments]).run()
+def run(*words: object) -> None:
+    evaluate("knn", *words)
 
 
 def test_of_several_processes_the_first_writes_the_figures(shapes: Path, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(base.ranks, "rank", lambda: 1)
+    monkeypatch.setattr(evaluation.ranks, "rank", lambda: 1)
     run("--data", shapes, "--model", "pixels", "--size", "24", "--k", "3", "--json", tmp_path / "knn.json")
     assert not (tmp_path / "knn.json").exists()
 
@@ -202,12 +192,11 @@ def test_the_command_prints_its_protocol_and_writes_figures_and_test_list(
     )
     shown = capsys.readouterr().out
     assert "short side 24 (bicubic), centre crop 24; [CLS] after the final norm, L2; k = 3, 5" in shown
-    assert "shapes: 3 tested (every fifth of each class, by name), 18 train" in shown
+    assert "shapes: 3 test images (every fifth of each class, by name), 18 training images" in shown
     assert "k = 5: top-1 100.0 % (mean of the classes 100.0)" in shown
     written = json.loads(figures.read_text())
     (result,) = written["results"]
-    assert written["protocol"]["engine"] == "torch"
-    assert (written["name"], result["figures"]["k"], result["figures"]["top1"]) == ("knn", 3, 100)
+    assert (written["name"], result["metrics"]["k"], result["metrics"]["top1"]) == ("knn", 3, 100)
     assert [result["k"] for result in result["each"]] == [3, 5]
     assert written["protocol"]["temperature"] == 0.07
     assert list(figures.parent.iterdir()) == [figures]
@@ -217,21 +206,21 @@ def test_the_command_prints_its_protocol_and_writes_figures_and_test_list(
 
 
 def test_the_command_votes_and_looks_as_it_was_told(shapes: Path, monkeypatch: pytest.MonkeyPatch):
-    given, seen, honest = [], [], Extractor.of
+    given, seen, honest = [], [], FeatureExtractor.extract
 
     def vote(*features: Tensor, **how):
         given.append(how)
         return knn_accuracies(*features, **how)
 
-    def look(extractor: Extractor, *images, **how):
+    def look(extractor: FeatureExtractor, *images, **how):
         seen.append(extractor.view)
         return honest(extractor, *images, **how)
 
-    monkeypatch.setattr(command, "knn_accuracies", vote)
-    monkeypatch.setattr(Extractor, "of", look)
+    monkeypatch.setattr(protocol, "knn_accuracies", vote)
+    monkeypatch.setattr(FeatureExtractor, "extract", look)
     words = ("--k", "2", "4", "--temperature", "0.5", "--size", "24", "--resize-to", "32")
     run("--data", shapes, "--model", "pixels", *words)
-    assert given == [{"ks": (2, 4), "temperature": 0.5}]
+    assert [(how["ks"], how["temperature"]) for how in given] == [((2, 4), 0.5)]
     assert {(view.size, view.short_side) for view in seen} == {(24, 32)}
 
 
@@ -254,11 +243,11 @@ def test_the_command_reads_a_tar_and_a_folder_of_their_own_to_test_on(
         "cpu",
     )
     shown = capsys.readouterr().out
-    assert "shapes.tar: 3 tested (those in val), 21 train" in shown
+    assert "shapes.tar: 3 test images (those in val), 21 training images" in shown
 
 
 def test_too_many_neighbours_are_told_before_the_model_runs(shapes: Path, capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(ValueError, match="k is 3, 100: choose 1 to 18, the number of training pictures"):
+    with pytest.raises(ValueError, match="k is 3, 100: choose 1 to 18, the number of training images"):
         run("--data", shapes, "--model", "no such model", "--k", "3", "100")
 
 
@@ -309,6 +298,6 @@ def test_pixels_reach_their_known_figures_on_caltech(data_root: Path, tmp_path: 
         "--json",
         figures,
     )
-    found = json.loads(figures.read_text())["results"][0]["figures"]
+    found = json.loads(figures.read_text())["results"][0]["metrics"]
     assert found["top1"] == pytest.approx(47.5, abs=0.1)
     assert found["per_class_top1"] == pytest.approx(28.7, abs=0.1)

@@ -5,26 +5,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 import torch
-import tyro
 from torch import nn
 
-from dino_model.features import Extractor, Kind
+from dino_model.errors import SettingError
+from dino_model.features import FeatureExtractor, FeatureType
 from dino_model.images import open_images
 from dino_model.views import View
-from dino_model.weights import load_model
-from tests.training.evaluation.pictures import write_pictures
-from training.commands.evaluate import linear
-from training.commands.evaluate.linear import Linear, parse_reads
-from training.evaluation.augmented import random_view
+from dino_model.weights import LoadedModel, load_model
+from tests.training.evaluation.pictures import evaluate, write_pictures
+from training.evaluation import linear
+from training.evaluation import run as evaluation
+from training.evaluation.augment import random_view
 from training.evaluation.linear import (
-    Heads,
+    FeatureSpec,
+    LinearProbeGrid,
     LinearProtocol,
-    Reads,
     batches,
-    choose,
-    held_back,
-    train_heads,
+    hold_out,
+    train_grid,
 )
 
 
@@ -34,10 +34,12 @@ def drawn() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(90, 3, 5, generator=random) + labels[:, None, None], labels
 
 
-PROTOCOL = LinearProtocol(rates=(0.01, 0.3), reads=(Reads(1), Reads(2, "after")), epochs=3, batch_size=20)
+PROTOCOL = LinearProtocol(
+    rates=(0.01, 0.3), specs=(FeatureSpec(1), FeatureSpec(2, "after")), epochs=3, batch_size=20
+)
 
 
-def plain(features, labels, reads, rate, first):
+def plain(features, labels, spec, rate, first):
     """One classifier by torch's own layers, as the official code trains it."""
     layer = nn.Linear(first.weights.shape[1], 3)
     with torch.no_grad():
@@ -48,7 +50,7 @@ def plain(features, labels, reads, rate, first):
     for epoch in range(PROTOCOL.epochs):
         for chosen in batches(len(labels), PROTOCOL, epoch):
             optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(layer(reads.of(features[chosen])), labels[chosen])
+            loss = nn.functional.cross_entropy(layer(spec.select(features[chosen])), labels[chosen])
             loss.backward()
             optimizer.step()
         schedule.step()
@@ -57,43 +59,38 @@ def plain(features, labels, reads, rate, first):
 
 def test_every_classifier_of_the_grid_learns_as_it_would_alone():
     features, labels = drawn()
-    heads, first = train_heads(features, labels, 3, PROTOCOL), Heads(PROTOCOL, 5, 3)
-    for kind, reads in enumerate(PROTOCOL.reads):
+    heads, first = train_grid(features, labels, 3, PROTOCOL), LinearProbeGrid(PROTOCOL, 5, 3)
+    for kind, spec in enumerate(PROTOCOL.specs):
         for number, rate in enumerate(PROTOCOL.rates):
-            alone = plain(features, labels, reads, rate, first.head(kind, number))
+            alone = plain(features, labels, spec, rate, first.head(kind, number))
             found = heads.head(kind, number)
             torch.testing.assert_close(found.weights, alone.weight.detach(), rtol=0, atol=1e-5)
-            torch.testing.assert_close(found.intercepts, alone.bias.detach(), rtol=0, atol=1e-5)
+            torch.testing.assert_close(found.bias, alone.bias.detach(), rtol=0, atol=1e-5)
             right = (found.scores(features).argmax(1) == labels).float().mean() * 100
             assert heads.top1(features, labels)[kind, number] == pytest.approx(float(right))
 
 
 def test_the_loss_is_that_before_the_step():
     features, labels = drawn()
-    heads = Heads(PROTOCOL, 5, 3)
+    heads = LinearProbeGrid(PROTOCOL, 5, 3)
     before = nn.functional.cross_entropy(heads.head(1, 0).scores(features), labels)
     assert heads.step(features, labels, 0)[1, 0] == pytest.approx(float(before), abs=1e-5)
 
 
 def test_bf16_products_lead_to_the_same_place():
     features, labels = drawn()
-    exact, fast = (train_heads(features, labels, 3, PROTOCOL, precision=how) for how in ("fp32", "bf16"))
+    exact, fast = (train_grid(features, labels, 3, PROTOCOL, precision=how) for how in ("fp32", "bf16"))
     for one, other in zip(exact.weights, fast.weights, strict=True):
         assert torch.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.999
 
 
 def test_the_best_is_chosen_on_pictures_that_did_not_learn():
     labels = torch.tensor([0] * 10 + [1] * 5)
-    learn, judge = held_back(labels)
+    learn, judge = hold_out(labels)
     assert judge.tolist() == [4, 9, 14]
     assert sorted([*learn.tolist(), *judge.tolist()]) == list(range(15))
-    with pytest.raises(ValueError, match="no class has five training pictures"):
-        held_back(torch.arange(4))
-    features, labels = drawn()
-    heads = train_heads(features, labels, 3, PROTOCOL)
-    choice = choose(heads, features, labels)
-    best = max(max(row) for row in choice.top1)
-    assert choice.top1[choice.kind][choice.rate] == best
+    with pytest.raises(ValueError, match="No class has five training images"):
+        hold_out(torch.arange(4))
 
 
 def test_random_views_go_by_their_seed_and_cover_what_torchvision_covers():
@@ -109,8 +106,8 @@ def test_random_views_go_by_their_seed_and_cover_what_torchvision_covers():
     assert widths.max() > 0.9
 
 
-def run(*arguments: str | Path) -> None:
-    tyro.cli(Linear, args=[str(argument) for argument in arguments]).run()
+def run(*words: object) -> None:
+    evaluate("linear", *words)
 
 
 @pytest.fixture
@@ -136,30 +133,30 @@ def test_the_command_learns_chooses_draws_and_tells(shapes: Path, tmp_path: Path
         curves,
     )
     shown = capsys.readouterr().out
-    assert "pixels has no blocks: its one feature is read" in shown
-    assert "chosen on 3 training pictures: " in shown
+    assert "pixels has no [CLS] token in its blocks: its one output feature is used" in shown
+    assert "selected on 3 training images: " in shown
     assert curves.read_bytes().startswith(b"\x89PNG")
     one, other = json.loads(figures.read_text())["results"]
     assert (len(one["grid"]), len(other["grid"]), len(other["grid"][0])) == (1, 3, 13)
 
 
 def test_the_chosen_classifier_learns_from_all_training_pictures(shapes: Path, monkeypatch):
-    seen, honest = [], linear.learn
+    seen, honest = [], linear.train_epochs
 
-    def learn(heads: Heads, features: torch.Tensor, labels: torch.Tensor, epochs) -> None:
-        seen.append((len(heads.protocol.rates), len(heads.protocol.reads), len(labels)))
+    def learn(heads: LinearProbeGrid, features: torch.Tensor, labels: torch.Tensor, epochs) -> None:
+        seen.append((len(heads.protocol.rates), len(heads.protocol.specs), len(labels)))
         honest(heads, features, labels, epochs)
 
-    monkeypatch.setattr(linear, "learn", learn)
+    monkeypatch.setattr(linear, "train_epochs", learn)
     run(*options(shapes), "--model", "pixels")
     assert seen == [(13, 1, 21), (1, 1, 24)]  # of 30 pictures 6 are tested, of the others 3 chosen by
 
 
 @pytest.mark.parametrize("how", [(), ("--augment",)])
 def test_an_interruption_costs_an_epoch(how: tuple[str, ...], shapes: Path, tmp_path: Path, monkeypatch):
-    figures, words = tmp_path / "out.json", (*options(shapes), *how, "--reads", "1", "--rates", "0.1")
+    figures, words = tmp_path / "out.json", (*options(shapes), *how, "--features", "1", "--rates", "0.1")
     run(*words, "--cache", tmp_path / "whole", "--json", figures)
-    whole, step = figures.read_text(), Heads.step
+    whole, step = figures.read_text(), LinearProbeGrid.step
     calls: list[int] = []
     again: list[bool] = []
 
@@ -169,7 +166,7 @@ def test_an_interruption_costs_an_epoch(how: tuple[str, ...], shapes: Path, tmp_
             raise KeyboardInterrupt
         return step(heads, features, labels, epoch)
 
-    monkeypatch.setattr(Heads, "step", interrupted)
+    monkeypatch.setattr(LinearProbeGrid, "step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(*words, "--cache", tmp_path / "cut", "--json", figures)
     calls.clear()
@@ -179,12 +176,14 @@ def test_an_interruption_costs_an_epoch(how: tuple[str, ...], shapes: Path, tmp_
     assert figures.read_text() == whole
 
 
-@pytest.mark.parametrize("reads", [Reads(1), Reads(1, "interleaved"), Reads(4)], ids=str)
-def test_a_published_head_names_by_what_it_reads(reads: Reads, shapes: Path, tmp_path: Path):
+@pytest.mark.parametrize("spec", [FeatureSpec(1), FeatureSpec(1, "interleaved"), FeatureSpec(4)], ids=str)
+def test_a_published_head_names_by_what_it_reads(spec: FeatureSpec, shapes: Path, tmp_path: Path):
     """A head of the means of the classes, in the file and the layout of the official code."""
     model, images = load_model("random:embedded"), open_images(shapes)
-    extractor = Extractor(model, View(32, model.mean, model.std), Kind(4, "average"), device="cpu")
-    seen = reads.of(extractor.of(images).features.unflatten(1, (5, -1)))
+    extractor = FeatureExtractor(
+        model, View(32, model.mean, model.std), FeatureType(4, "average"), device="cpu"
+    )
+    seen = spec.select(extractor.extract(images).features.unflatten(1, (5, -1)))
     labels = torch.tensor(images.labels)
     means = torch.stack([seen[labels == label].mean(dim=0) for label in range(3)])
     tensors = {"module.linear.weight": means, "module.linear.bias": -means.square().sum(dim=1) / 2}
@@ -196,8 +195,30 @@ def test_a_published_head_names_by_what_it_reads(reads: Reads, shapes: Path, tmp
     words = ("--data", shapes, "--size", "32", "--model", model.name, "--device", "cpu", "--json", figures)
     run(*words, "--head", tmp_path / "head.pth")
     (found,) = json.loads(figures.read_text())["results"]
-    assert found["figures"]["top1"] == pytest.approx(float(expected))
+    assert found["metrics"]["top1"] == pytest.approx(float(expected))
     assert expected > 50, "a head that guesses compares nothing"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("linear", "--epochs", "2", "--features", "2+average"),
+        ("copy-detection", "synthetic", "--copies", "2"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", ["vit_small_patch16_dinov3", "eva02_tiny_patch14_224"])
+def test_evaluation_of_eva_family_reads_blocks_and_patches(name: str, words, tmp_path: Path, monkeypatch):
+    backbone = timm.create_model(
+        name, num_classes=0, dynamic_img_size=True, depth=2, embed_dim=48, num_heads=2
+    )
+    model = LoadedModel(name, backbone.eval(), (0.5,) * 3, (0.5,) * 3, "random weights", None)
+    monkeypatch.setattr(evaluation, "load_model", lambda *_, **__: model)
+    shapes = write_pictures(tmp_path / "shapes", {"a": 10, "b": 10})
+    figures = tmp_path / "out.json"
+    computed = ("--size", "112", "--json", figures, "--precision", "fp32", "--device", "cpu")
+    evaluate(*words, "--data", shapes, *computed)
+    assert json.loads(figures.read_text())["results"][0]["metrics"]
 
 
 def test_a_published_head_must_name_as_many_classes(shapes: Path, tmp_path: Path):
@@ -206,7 +227,7 @@ def test_a_published_head_must_name_as_many_classes(shapes: Path, tmp_path: Path
         {"state_dict": {"module.linear.weight": torch.ones(7, 192), "module.linear.bias": torch.ones(7)}},
         head,
     )
-    with pytest.raises(ValueError, match=r"head\.pth names 7 classes, .*shapes has 3"):
+    with pytest.raises(ValueError, match=r"head\.pth has 7 classes, .*shapes has 3"):
         run("--data", shapes, "--size", "32", "--head", head)
 
 
@@ -221,11 +242,12 @@ def test_a_published_head_must_name_as_many_classes(shapes: Path, tmp_path: Path
 def test_heads_are_fetched_from_where_they_were_published(model: str, file: str, tmp_path: Path, monkeypatch):
     asked = []
     monkeypatch.setattr(linear, "fetch", lambda address, name, _: asked.append((address, name)) or tmp_path)
-    assert linear.published_head(model) == tmp_path
+    assert linear.fetch_official_head(model) == tmp_path
     assert asked == [(f"https://dl.fbaipublicfiles.com/dino/{file}", file.split("/")[1])]
 
 
-def test_reads_are_written_in_two_forms():
-    assert (parse_reads("4"), parse_reads("1+average")) == (Reads(4), Reads(1, "after"))
-    with pytest.raises(ValueError, match="--reads four is no number of blocks"):
-        parse_reads("four")
+def test_features_option_has_two_forms(tmp_path: Path):
+    parsed = [FeatureSpec.parse(text) for text in ("4", "1+average")]
+    assert parsed == [FeatureSpec(4), FeatureSpec(1, "after")]
+    with pytest.raises(SettingError, match="--features four is unknown"):
+        run("--data", tmp_path, "--features", "four")

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import tyro
 
-from tests.training.evaluation.pictures import write_pictures
-from training.commands.evaluate import logistic as command
-from training.commands.evaluate.logistic import Logistic
+from dino_model.errors import SettingError
+from tests.training.evaluation.pictures import evaluate, write_pictures
 from training.evaluation import logistic
 from training.evaluation.logistic import LogisticProtocol, fit, objective
 
@@ -34,7 +32,7 @@ def test_the_objective_and_its_gradient_are_the_formula_in_any_chunks(monkeypatc
     expected = plain(both[:, :-1], both[:, -1], x, y, 0.3)
     expected.backward()
     for at_once in (2**25, 12):
-        monkeypatch.setattr("training.evaluation.logistic._AT_ONCE", at_once)
+        monkeypatch.setattr("training.evaluation.logistic._MAX_LOGITS", at_once)
         value, gradient = objective(both[:, :-1].detach(), both[:, -1].detach(), x, y, 0.3)
         torch.testing.assert_close(value, expected.detach())
         torch.testing.assert_close(gradient, both.grad)
@@ -48,7 +46,7 @@ def test_auto_finds_the_minimum_also_of_two_classes(classes: int, unit: bool):
     assert found.solver == ("l-bfgs" if classes == 2 else "scikit-learn")
     assert found.gradient < 1e-5
     seen = torch.nn.functional.normalize(x, dim=1) if unit else x
-    assert found.objective == pytest.approx(float(plain(found.weights, found.intercepts, seen, y, 1 / 60)))
+    assert found.objective == pytest.approx(float(plain(found.weights, found.bias, seen, y, 1 / 60)))
 
 
 def test_both_solvers_agree_on_the_figures():
@@ -61,7 +59,7 @@ def test_both_solvers_agree_on_the_figures():
 def test_many_features_stay_in_fp32_and_are_fitted_in_doubles(monkeypatch):
     x, y = drawn(4)
     few = fit(x.float(), y, 4, LogisticProtocol())
-    monkeypatch.setattr("training.evaluation.logistic._ROWS_OF_SKLEARN", 59)
+    monkeypatch.setattr("training.evaluation.logistic._MAX_SKLEARN_ROWS", 59)
     seen = []
     honest = logistic.objective
 
@@ -78,25 +76,23 @@ def test_many_features_stay_in_fp32_and_are_fitted_in_doubles(monkeypatch):
 
 def test_what_cannot_be_fitted_is_one_sentence():
     x, y = drawn(3)
-    with pytest.raises(ValueError, match="all pictures to learn from are of one class"):
+    with pytest.raises(ValueError, match="All training images are of one class"):
         fit(x, torch.zeros(60, dtype=torch.long), 3, LogisticProtocol())
-    with pytest.raises(ValueError, match="features hold NaN"):
+    with pytest.raises(ValueError, match="Features hold NaN"):
         fit(x * torch.nan, y, 3, LogisticProtocol())
     with pytest.raises(ValueError, match=r"shape \(60, 6\) with 59 labels"):
         fit(x, y[:59], 3, LogisticProtocol())
-    with pytest.raises(ValueError, match="strength is 0"):
-        LogisticProtocol(strength=0)
 
 
-def run(*arguments: str | Path) -> None:
-    tyro.cli(Logistic, args=[str(argument) for argument in arguments]).run()
+def run(*words: object) -> None:
+    evaluate("logistic", *words)
 
 
 def test_the_command_tells_every_budget_with_its_deviation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     fitted: list[torch.Tensor] = []
-    monkeypatch.setattr(command, "fit", lambda x, *a, **how: fitted.append(x) or fit(x, *a, **how))
+    monkeypatch.setattr(logistic, "fit", lambda x, *a, **how: fitted.append(x) or fit(x, *a, **how))
     shapes, figures, names = tmp_path / "shapes", tmp_path / "out.json", tmp_path / "names.txt"
     write_pictures(shapes, {"a": 10, "b": 10, "c": 10})
     names.write_text("a/000.png\nb/000.png\nc/000.png\n")
@@ -105,15 +101,15 @@ def test_the_command_tells_every_budget_with_its_deviation(
         *("--labels", "25%", "3", str(names), "100%", "--seeds", "2"),
     )
     shown = capsys.readouterr().out
-    assert "F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = 0.1/n, without intercept" in shown
+    assert "F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = 0.1/n, without bias" in shown
     learnt = [sorted(map(tuple, features.tolist())) for features in fitted]
     assert learnt[0] != learnt[1], "two draws of a share are of the same pictures"
     assert learnt[2] != learnt[3], "two draws of a number are of the same pictures"
     (result,) = json.loads(figures.read_text())["results"]
-    assert [line["pictures"] for line in result["each"]] == [6, 9, 3, 24]
+    assert [line["images"] for line in result["each"]] == [6, 9, 3, 24]
     assert [line["draws"] for line in result["each"]] == [2, 2, 1, 1]
-    assert result["figures"]["top1"] == 100
-    with pytest.raises(ValueError, match="--labels many is no share"):
+    assert result["metrics"]["top1"] == 100
+    with pytest.raises(SettingError, match="--labels many is no share"):
         run("--data", shapes, "--labels", "many")
-    with pytest.raises(ValueError, match="class 'a' has 8 training pictures, 9 of each are wanted"):
+    with pytest.raises(ValueError, match="Class 'a' has 8 training images, 9 of each are wanted"):
         run("--data", shapes, "--labels", "9")

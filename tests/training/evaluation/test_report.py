@@ -5,12 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
-import tyro
 
 from dino_model.weights import OFFICIAL
-from training.commands.evaluate.report import Report
+from tests.training.evaluation.pictures import evaluate
 from training.evaluation.paper import ROW_OF, of_model, published
-from training.evaluation.report import Measured, markdown, ours, theirs
+from training.evaluation.report import Results, our_table, paper_tables, to_markdown
 
 
 def test_the_tables_hold_every_system_and_agree_with_the_catalogue():
@@ -40,11 +39,11 @@ def test_the_tables_hold_every_system_and_agree_with_the_catalogue():
     assert of_model("embedded", "2") == []
 
 
-def measured(classes: int) -> Measured:
-    return Measured(
+def measured(classes: int) -> Results:
+    return Results(
         "knn",
-        {"told": "k = 20", "classes": classes, "data": "pictures", "split": "5 tested"},
-        [{"model": "dino_vits16", "figures": {"top1": 74.44, "k": 20}}],
+        {"description": "k = 20", "classes": classes, "data": "pictures", "split": "5 tested"},
+        [{"model": "dino_vits16", "metrics": {"top1": 74.44, "k": 20}}],
     )
 
 
@@ -55,7 +54,7 @@ def column(table: list[list[str]], name: str, *row: str) -> str:
 
 def test_our_column_is_filled_only_with_the_same_model_on_as_many_classes():
     for classes, expected in ((1000, "74.4"), (101, "")):
-        tables = dict(theirs([measured(classes)]))
+        tables = dict(paper_tables([measured(classes)]))
         table = tables["Table 2, section 4.1: Linear and k-NN classification on ImageNet"]
         assert column(table, "ours: k-NN top-1", "DINO", "ViT-S/16") == expected
         assert column(table, "k-NN top-1", "DINO", "ViT-S/16") == "74.5"
@@ -65,18 +64,18 @@ def test_our_column_is_filled_only_with_the_same_model_on_as_many_classes():
 
 def test_neighbours_other_than_the_papers_and_mended_protocols_do_not_stand_beside_it():
     several = [{"k": 10, "top1": 60.0}, {"k": 20, "top1": 61.0}, {"k": 200, "top1": 62.0}]
-    knn = Measured("knn", {}, [{"model": "dino_vits16", "figures": several[0], "each": several}])
-    table = dict(theirs([knn]))["Table 2, section 4.1: Linear and k-NN classification on ImageNet"]
+    knn = Results("knn", {}, [{"model": "dino_vits16", "metrics": several[0], "each": several}])
+    table = dict(paper_tables([knn]))["Table 2, section 4.1: Linear and k-NN classification on ImageNet"]
     assert column(table, "ours: k-NN top-1", "DINO", "ViT-S/16") == "61.0"
-    assert [row[1:] for row in ours(knn)] == [
+    assert [row[1:] for row in our_table(knn)] == [
         ["k", "top-1, %"],
         ["10", "60.0"],
         ["20", "61.0"],
         ["200", "62.0"],
     ]
     for official, expected in ((True, "41.5"), (False, "")):
-        one = {"model": "dino_vits16", "figures": {"medium_map": 41.5}}
-        table = dict(theirs([Measured("retrieval roxford5k", {"official": official}, [one])]))[
+        one = {"model": "dino_vits16", "metrics": {"medium_map": 41.5}}
+        table = dict(paper_tables([Results("retrieval roxford5k", {"official": official}, [one])]))[
             "Table 3, section 4.2.1: Image retrieval, mAP"
         ]
         assert column(table, "ours: ROxford Medium", "DINO", "ViT-S/16", "ImageNet") == expected
@@ -85,20 +84,20 @@ def test_neighbours_other_than_the_papers_and_mended_protocols_do_not_stand_besi
 def test_what_could_not_be_read_is_told():
     one = measured(101)
     one.results[0]["broken"] = ["a.png is empty"]  # type: ignore[index]
-    assert "dino_vits16: 1 pictures could not be read, such as a.png is empty" in markdown([one])
+    assert "dino_vits16: 1 images could not be read, such as a.png is empty" in to_markdown([one])
 
 
 def test_the_report_is_one_page_that_needs_nothing_else(tmp_path: Path):
     one = measured(101)
     file = tmp_path / "knn.json"
     file.write_text(json.dumps({"name": one.name, "protocol": one.protocol, "results": one.results}))
-    tyro.cli(Report, args=[str(file), "--output", str(tmp_path / "out")]).run()
+    evaluate("report", file, "--output", tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
     assert "74.4" in page
     assert "MultiGrain" in page
     assert not re.search(r"(src|href)=|@import|url\(", page)
     text = (tmp_path / "out" / "report.md").read_text()
-    assert text == markdown([one])
+    assert text == to_markdown([one])
     assert "| dino_vits16 | 20 | 74.4 |" in text
 
 
@@ -106,4 +105,4 @@ def test_another_file_is_refused_in_one_sentence(tmp_path: Path):
     file = tmp_path / "other.json"
     file.write_text('{"name": "voc"}')
     with pytest.raises(ValueError, match=r"other\.json was not written by `training evaluate … --json`"):
-        tyro.cli(Report, args=[str(file)]).run()
+        evaluate("report", file)

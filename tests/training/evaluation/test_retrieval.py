@@ -7,17 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import tyro
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from dino_model.features import Extracted, Extractor
+from dino_model.features import FeatureExtractor, ImageFeatures
 from dino_model.images import Images
-from tests.training.evaluation.pictures import write_pictures
-from training.commands.evaluate.retrieval import Index, Query, Retrieval
-from training.evaluation.landmarks import open_landmarks
-from training.evaluation.retrieval import Relevance, judge, medium_and_hard, ranks_of
+from tests.training.evaluation.pictures import evaluate, write_pictures
+from training.evaluation.retrieval import (
+    Relevance,
+    medium_and_hard,
+    open_landmarks,
+    ranks_of,
+    score_rankings,
+)
 
 
 @settings(deadline=None)
@@ -28,34 +31,31 @@ def test_places_are_those_of_a_whole_sort_ties_by_number(seed: int, levels: int)
     wanted = random.permutation(len(row))[: random.integers(0, len(row))].tolist()
     order = np.lexsort((np.arange(len(row)), -row))
     expected = [order.tolist().index(number) for number in wanted]
-    for few in (0, 300):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("training.evaluation.retrieval._FEW", few)
-            (found,) = ranks_of(torch.from_numpy(row)[None], [wanted])
-        assert found.tolist() == expected
+    (found,) = ranks_of(torch.from_numpy(row)[None], [wanted])
+    assert found.tolist() == expected
 
 
 def test_the_first_place_is_worth_all_and_junk_is_taken_out():
     similarity = torch.tensor([[0.9, 0.8, 0.7, 0.1]])
-    assert judge(similarity, [[0]], [[]]).map == 100
-    assert judge(similarity, [[1]], [[]]).map == 25  # precision 0 before, a half after
-    assert judge(similarity, [[1]], [[0]]).map == 100
-    assert judge(similarity, [[0, 1]], [[]]).precision == (100, 100, 100)
+    assert score_rankings(similarity, [[0]], [[]]).map == 100
+    assert score_rankings(similarity, [[1]], [[]]).map == 25  # precision 0 before, a half after
+    assert score_rankings(similarity, [[1]], [[0]]).map == 100
+    assert score_rankings(similarity, [[0, 1]], [[]]).precision == (100, 100, 100)
     medium, hard = medium_and_hard(similarity, [Relevance((0,), (1,), ())])
     assert (medium.map, hard.map) == (100, 100)  # the easy one is no mistake where the hard one is asked for
 
 
 def test_queries_without_a_right_picture_do_not_count():
-    result = judge(torch.rand(2, 5), [[1], []], [[], [2]])
+    result = score_rankings(torch.rand(2, 5), [[1], []], [[], [2]])
     assert result.queries == 1
-    with pytest.raises(ValueError, match="no query has a right picture"):
-        judge(torch.rand(1, 5), [[]], [[]])
-    with pytest.raises(ValueError, match="the ground truth names picture 9 of 5: it is of another data set"):
-        judge(torch.rand(1, 5), [[9]], [[]])
+    with pytest.raises(ValueError, match="No query has a relevant image"):
+        score_rankings(torch.rand(1, 5), [[]], [[]])
+    with pytest.raises(ValueError, match="The ground truth names image 9 of 5: it is of another data set"):
+        score_rankings(torch.rand(1, 5), [[9]], [[]])
     with pytest.raises(ValueError, match="1 lists for 2 queries"):
-        judge(torch.rand(2, 5), [[1]], [[]])
+        score_rankings(torch.rand(2, 5), [[1]], [[]])
     with pytest.raises(ValueError, match="NaN or infinity"):
-        judge(torch.full((1, 5), torch.nan), [[1]], [[]])
+        score_rankings(torch.full((1, 5), torch.nan), [[1]], [[]])
 
 
 @pytest.fixture
@@ -83,22 +83,20 @@ def oxford(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(command: type, *arguments: str | Path) -> None:
-    tyro.cli(command, args=[str(argument) for argument in arguments]).run()
-
-
 def test_the_benchmark_is_read_as_published_and_boxes_are_cut_out(
     oxford: Path, tmp_path: Path, capsys, monkeypatch
 ):
     figures = tmp_path / "out.json"
-    run(Retrieval, "--data", oxford, "--model", "pixels", "--size", "32", "--json", figures)
+    evaluate("retrieval", "--data", oxford, "--model", "pixels", "--size", "32", "--json", figures)
     assert "queries cropped to their box" in capsys.readouterr().out
-    found = json.loads(figures.read_text())["results"][0]["figures"]
+    found = json.loads(figures.read_text())["results"][0]["metrics"]
     assert found == {"medium_map": 100, "hard_map": 100}
-    cut, honest = [], Extractor.of
-    monkeypatch.setattr(Extractor, "of", lambda *a, **how: cut.append(how["boxes"]) or honest(*a, **how))
+    cut, honest = [], FeatureExtractor.extract
+    monkeypatch.setattr(
+        FeatureExtractor, "extract", lambda *a, **how: cut.append(how["boxes"]) or honest(*a, **how)
+    )
     for extra in (("--official",), ("--multiscale",)):
-        run(Retrieval, "--data", oxford, "--model", "random:embedded", "--size", "48", *extra)
+        evaluate("retrieval", "--data", oxford, "--model", "random:embedded", "--size", "48", *extra)
     assert cut == [None, None, None, [(20.0, 20.0, 60.0, 60.0)] * 2]  # database and queries, twice
     shown = capsys.readouterr().out
     assert "queries whole, as released" in shown
@@ -109,24 +107,24 @@ def test_the_length_of_features_does_not_matter(oxford: Path, tmp_path: Path, mo
     """Every second feature is a hundred times as long, and not quite across the others."""
     kinds, figures = torch.tensor([[1.0, 0.0], [50.0, 87.0]]), tmp_path / "out.json"
 
-    def of(extractor: Extractor, images: Images, **how) -> Extracted:
-        return Extracted(images, kinds[torch.arange(len(images)) % 2], ())
+    def of(extractor: FeatureExtractor, images: Images, **how) -> ImageFeatures:
+        return ImageFeatures(images, kinds[torch.arange(len(images)) % 2], ())
 
-    monkeypatch.setattr(Extractor, "of", of)
-    run(Retrieval, "--data", oxford, "--model", "pixels", "--json", figures)
-    found = json.loads(figures.read_text())["results"][0]["figures"]
+    monkeypatch.setattr(FeatureExtractor, "extract", of)
+    evaluate("retrieval", "--data", oxford, "--model", "pixels", "--json", figures)
+    found = json.loads(figures.read_text())["results"][0]["metrics"]
     assert found == {"medium_map": 100, "hard_map": 100}
 
 
 def test_what_is_wrong_with_a_benchmark_is_one_sentence(oxford: Path, tmp_path: Path):
-    with pytest.raises(ValueError, match=r"gnd_rparis6k\.pkl is not there: rparis6k is published at http"):
+    with pytest.raises(ValueError, match=r"gnd_rparis6k\.pkl is missing: rparis6k is published at http"):
         open_landmarks(oxford, "rparis6k")
     truth = oxford / "roxford5k" / "gnd_roxford5k.pkl"
     content = pickle.loads(truth.read_bytes())
     content["gnd"][0]["bbx"] = [20, 20, 90, 60]
     truth.write_bytes(pickle.dumps(content))
     with pytest.raises(ValueError, match=r"query_0\.jpg: the box .* does not lie in a picture of 60 × 60"):
-        run(Retrieval, "--data", oxford, "--model", "pixels", "--size", "32")
+        evaluate("retrieval", "--data", oxford, "--model", "pixels", "--size", "32")
     content["imlist"][0] = "elsewhere"
     truth.write_bytes(pickle.dumps(content))
     with pytest.raises(ValueError, match=r"1 of them are not in .* the first is elsewhere\.jpg"):
@@ -142,16 +140,28 @@ def test_what_is_wrong_with_a_benchmark_is_one_sentence(oxford: Path, tmp_path: 
 def test_a_folder_is_indexed_and_asked(tmp_path: Path, capsys):
     shapes = write_pictures(tmp_path / "shapes", {"a": 3, "b": 3})
     index, sheet = tmp_path / "index.safetensors", tmp_path / "sheet.jpg"
-    run(Index, shapes, "--output", index, "--size", "32")
+    evaluate("retrieval", "index", shapes, "--output", index, "--size", "32")
     photo = shapes / "b" / "001.png"
-    run(Query, photo, "--index", index, "--count", "2", "--output", sheet, "--json", tmp_path / "q.json")
+    evaluate(
+        "retrieval",
+        "query",
+        photo,
+        "--index",
+        index,
+        "--count",
+        "2",
+        "--output",
+        sheet,
+        "--json",
+        tmp_path / "q.json",
+    )
     assert "1.000  b/001.png" in capsys.readouterr().out
     (found,) = json.loads((tmp_path / "q.json").read_text())["results"]
-    assert found["neighbours"][0][0] == "b/001.png"
+    assert found["neighbors"][0][0] == "b/001.png"
     assert Image.open(sheet).width > 3 * 112
     (shapes / "a" / "000.png").unlink()
-    with pytest.raises(ValueError, match=r"1 pictures of .* are gone from .*shapes, such as a/000\.png"):
-        run(Query, photo, "--index", index)
+    with pytest.raises(ValueError, match=r"1 images of .* are not in .*shapes, such as a/000\.png"):
+        evaluate("retrieval", "query", photo, "--index", index)
     index.write_bytes(b"no")
     with pytest.raises(ValueError, match="is no feature file of this program"):
-        run(Query, photo, "--index", index)
+        evaluate("retrieval", "query", photo, "--index", index)

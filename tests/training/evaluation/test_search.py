@@ -5,9 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from training.evaluation import search
-from training.evaluation.search import largest, nearest, unit
+from training.evaluation.search import largest, nearest
 
 
 def test_neighbours_come_best_first_whatever_their_length():
@@ -18,9 +19,9 @@ def test_neighbours_come_best_first_whatever_their_length():
 
 
 def test_features_that_do_not_fit_are_one_sentence():
-    with pytest.raises(ValueError, match="queries have 3 numbers, the database 2"):
+    with pytest.raises(ValueError, match="Queries have 3 values, the database 2"):
         nearest(torch.ones(1, 3), torch.ones(3, 2), 1)
-    with pytest.raises(ValueError, match="features hold NaN or infinity"):
+    with pytest.raises(ValueError, match="Features hold NaN or infinity"):
         nearest(torch.ones(1, 2), torch.full((3, 2), torch.inf), 1)
 
 
@@ -62,20 +63,22 @@ def lonely(count: int, random: torch.Generator) -> Tensor:
 def test_a_first_look_in_bfloat16_finds_the_same(drawn, count: int, monkeypatch):
     random = torch.Generator().manual_seed(count)
     database, queries = drawn(9000, random), drawn(40, random)
-    plain = (unit(queries).double() @ unit(database).double().T).topk(count, dim=1)
+    plain = (normalize(queries, dim=1).double() @ normalize(database, dim=1).double().T).topk(count, dim=1)
     looks: list[int] = []
-    first = search._FirstLook.nearest
+    first = search._Bf16Search.nearest
 
     def seen(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
         looks.append(len(queries))
         return first(self, queries, count)
 
-    monkeypatch.setattr(search._FirstLook, "nearest", seen)
+    monkeypatch.setattr(search._Bf16Search, "nearest", seen)
     monkeypatch.setattr(search, "has_bf16", lambda device: True)
     cosines, numbers = nearest(queries, database, count)
     assert sum(looks) == 40
     torch.testing.assert_close(cosines.double(), plain.values, rtol=0, atol=1e-6)
-    own = (unit(queries)[:, None].double() * unit(database)[numbers].double()).sum(dim=2)
+    own = (normalize(queries, dim=1)[:, None].double() * normalize(database, dim=1)[numbers].double()).sum(
+        dim=2
+    )
     torch.testing.assert_close(own, plain.values, rtol=0, atol=1e-6)
     monkeypatch.setattr(search, "has_bf16", lambda device: False)
     assert torch.equal(nearest(queries, database, count)[1], numbers) or drawn is not wide

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-import tyro
 
 from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.errors import SettingError
 from dino_model.weights import load_model
-from training.commands.evaluate import throughput as command
-from training.commands.evaluate.throughput import Throughput
+from tests.training.evaluation.pictures import evaluate
+from training.evaluation import throughput
 from training.evaluation.throughput import measure
 
 
@@ -24,8 +24,8 @@ def test_tokens_parameters_and_products_are_counted():
     products = 12 * tokens * width**2 + 2 * tokens**2 * width  # of a block: qkv, projection, MLP; q·k, a·v
     assert found.flops == 2 * (2 * products + 16 * 3 * 16**2 * width)
     assert found.images_per_second > 0
-    with pytest.raises(ValueError, match="1 forwards of 0 pictures"):
-        measure(vit, size=64, batch=0, precision="fp32", device=torch.device("cpu"), repeats=1)
+    with pytest.raises(SettingError, match="must be at least 1"):
+        evaluate("throughput", "--batch", "0")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process its peak")
@@ -40,11 +40,11 @@ def test_memory_that_an_earlier_forward_left_is_counted_again():
 def test_the_command_tells_the_papers_speed_beside_ours(tmp_path: Path, capsys):
     words = ["--models", "random:vit_small/16", "random:embedded", "--batch", "1", "--size", "32"]
     file = tmp_path / "out.json"
-    tyro.cli(Throughput, args=[*words, "--repeats", "1", "--json", str(file)]).run()
+    evaluate("throughput", *words, "--repeats", "1", "--json", file)
     shown = capsys.readouterr().out
-    assert "the paper: 1007 images/s, V100, 128 a forward, Table 1, section 3.2" in shown
+    assert "paper: 1007 images/s, V100, 128 a forward, Table 1, section 3.2" in shown
     assert "21.7 M parameters" in shown
-    assert [r["figures"]["precision"] for r in json.loads(file.read_text())["results"]] == [
+    assert [r["metrics"]["precision"] for r in json.loads(file.read_text())["results"]] == [
         "fp32",
         "bf16",
     ] * 2
@@ -54,15 +54,15 @@ def test_an_interrupted_table_goes_on(tmp_path: Path, monkeypatch, capsys):
     file, words = tmp_path / "out.json", ["--batch", "1", "--size", "32", "--repeats", "1"]
 
     def run(*more: str) -> None:
-        tyro.cli(Throughput, args=[*words, "--json", str(file), *more]).run()
+        evaluate("throughput", *words, "--json", file, *more)
 
     run("--models", "random:embedded", "--precisions", "fp32")
     asked = []
-    monkeypatch.setattr(command, "load_model", lambda name: asked.append(name) or load_model(name))
+    monkeypatch.setattr(throughput, "load_model", lambda name: asked.append(name) or load_model(name))
     run("--models", "random:embedded", "random:resnet50", "--precisions", "fp32")
     assert asked == ["random:resnet50"]
-    assert f"random:embedded: stands in {file}" in capsys.readouterr().out
+    assert f"random:embedded: already in {file}" in capsys.readouterr().out
     results = json.loads(file.read_text())["results"]
     assert [one["model"] for one in results] == ["random:embedded", "random:resnet50"]
-    with pytest.raises(ValueError, match="holds throughput of another protocol: name another file"):
+    with pytest.raises(ValueError, match="holds throughput of another protocol: choose another file"):
         run("--models", "random:embedded", "--batch", "2")

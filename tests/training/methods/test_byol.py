@@ -5,7 +5,8 @@ from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, changed, losses_of, random_batch, state
 from training import losses
-from training.methods.byol import BYOL, BYOLConfig
+from training.methods.byol import BYOL
+from training.methods.configs import BYOLConfig
 
 HEAD = HeadConfig(16, layers=2, hidden=32, bottleneck=None, batch_norm=True, activation="relu")
 CONFIG = BYOLConfig(HEAD, predictor=24, teacher_momentum=0.9)
@@ -32,7 +33,7 @@ def test_only_the_student_has_a_predictor_with_a_norm_and_the_rest_starts_equal(
 @pytest.mark.parametrize("local", [0, 3])
 def test_the_loss_is_the_papers_distance_of_predictions_and_projections(local):
     byol, batch = build(CONFIG), random_batch(local=local)
-    loss, logs, _ = byol.training_loss(batch, 0)
+    loss, logs, _ = byol(batch, 0)
     with torch.no_grad():
         projections = byol.teacher(batch.crops.views)
         predictions = byol.student(*batch.crops, randomness=batch.randomness)
@@ -47,7 +48,7 @@ def test_the_loss_is_the_papers_distance_of_predictions_and_projections(local):
 
 def test_only_the_student_has_gradients_and_all_of_it():
     byol = build(CONFIG)
-    byol.training_loss(random_batch(), 0).value.backward()
+    byol(random_batch(), 0).value.backward()
     assert all(p.grad is None and not p.requires_grad for p in byol.teacher.parameters())
     assert all(p.grad is not None for p in byol.student.parameters() if p.requires_grad)
     trained = {id(p) for group in byol.parameter_groups() for p in group["params"]}
@@ -57,14 +58,14 @@ def test_only_the_student_has_gradients_and_all_of_it():
 def test_a_loss_changes_nothing_and_the_step_moves_the_teacher_by_its_momentum():
     byol = build(CONFIG)
     before = state(byol)
-    loss = byol.training_loss(random_batch(), 0)
+    loss = byol(random_batch(), 0)
     assert not changed(before, byol)
     with torch.no_grad():
         for parameter in byol.student.parameters():
             parameter += 1.0
     momentum = byol.schedules.teacher_momentum[3]
     assert 0.9 < momentum < 1
-    byol.after_step(3, [loss.kept])
+    byol.after_step(3, [loss.carry])
     for name, parameter in byol.teacher.named_parameters():
         expected = before[f"teacher.{name}"] + (1 - momentum)
         torch.testing.assert_close(parameter.detach(), expected.float(), atol=1e-5, rtol=0)

@@ -6,13 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dino_model.attention import attention_rows
 from dino_model.backbones import BackboneConfig
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from training import losses
 from training.crops import Crops
-from training.methods.base import Batch
-from training.methods.dino import DINO, DINOConfig, variants
+from training.methods import ablations
+from training.methods.dino import DINO
+from training.methods.dino_config import DINOConfig
+from training.methods.method import Batch
 from training.randomness import Randomness
 
 BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3, drop_path=0.3)
@@ -40,7 +43,7 @@ def test_teacher_starts_equal_and_shares_no_memory():
 
 def test_only_the_student_has_gradients_and_stochastic_depth():
     dino = method()
-    dino.training_loss(random_batch(), step=3).value.backward()
+    dino(random_batch(), step=3).value.backward()
     assert all(p.grad is None for p in dino.teacher.parameters())
     assert all(p.grad is not None for p in dino.student.parameters() if p.requires_grad)
     rates = [
@@ -55,7 +58,7 @@ def test_last_layer_has_no_gradient_while_it_is_frozen():
     dino = method()
     for step, frozen in ((0, True), (2, True), (3, False)):
         dino.zero_grad(set_to_none=True)
-        dino.training_loss(random_batch(), step).value.backward()
+        dino(random_batch(), step).value.backward()
         dino.after_backward(step)
         assert (dino.student.head.last_layer.weight_v.grad is None) == frozen
 
@@ -63,8 +66,8 @@ def test_last_layer_has_no_gradient_while_it_is_frozen():
 def test_the_loss_changes_nothing():
     dino, batch = method(), random_batch()
     before = {name: tensor.clone() for name, tensor in dino.state_dict().items()}
-    first = dino.training_loss(batch, 0)
-    second = dino.training_loss(batch, 0)
+    first = dino(batch, 0)
+    second = dino(batch, 0)
     assert all(torch.equal(tensor, before[name]) for name, tensor in dino.state_dict().items())
     assert torch.equal(first.value, second.value)
 
@@ -74,27 +77,27 @@ def test_center_moves_once_a_step_by_the_mean_over_all_parts():
     dino, split = method(), method()
     with torch.no_grad():
         expected = 0.1 * dino.teacher(batch.crops.views).mean((0, 1))[None]
-    dino.after_step(0, [dino.training_loss(batch, 0).kept])
-    split.after_step(0, [split.training_loss(part, 0).kept for part in batch.split(2)])
-    assert dino.center.value.norm() > 0
-    torch.testing.assert_close(dino.center.value, expected)
-    torch.testing.assert_close(split.center.value, expected)
+    dino.after_step(0, [dino(batch, 0).carry])
+    split.after_step(0, [split(part, 0).carry for part in batch.split(2)])
+    assert dino.center.norm() > 0
+    torch.testing.assert_close(dino.center, expected)
+    torch.testing.assert_close(split.center, expected)
 
 
 def test_the_center_is_taken_from_the_teachers_logits():
     one, other, batch = method(), method(), random_batch()
-    other.center.value += 1.0  # adds the same to every prototype: softmax does not see it
-    torch.testing.assert_close(one.training_loss(batch, 0).value, other.training_loss(batch, 0).value)
-    other.center.value[0, 0] -= 3.0
-    assert not torch.isclose(one.training_loss(batch, 0).value, other.training_loss(batch, 0).value)
+    other.center += 1.0  # adds the same to every prototype: softmax does not see it
+    torch.testing.assert_close(one(batch, 0).value, other(batch, 0).value)
+    other.center[0, 0] -= 3.0
+    assert not torch.isclose(one(batch, 0).value, other(batch, 0).value)
 
 
 def test_a_batch_in_parts_has_the_gradient_of_the_whole():
     """Stochastic depth included: what is dropped goes by the place in the global batch."""
     whole, split, batch = method(), method(), random_batch(size=6)
-    whole.training_loss(batch, 3).value.backward()
+    whole(batch, 3).value.backward()
     for part in batch.split(3):
-        (split.training_loss(part, 3).value / 3).backward()
+        (split(part, 3).value / 3).backward()
     for (name, expected), found in zip(
         whole.student.named_parameters(), split.student.parameters(), strict=True
     ):
@@ -108,7 +111,7 @@ def test_the_teacher_follows_the_student_with_the_steps_momentum():
         for parameter in dino.student.parameters():
             parameter += 1
     before = dino.teacher.head.mlp[0].weight.clone()
-    kept = dino.training_loss(random_batch(), 4).kept
+    kept = dino(random_batch(), 4).carry
     dino.after_step(4, [kept])
     momentum = dino.schedules.teacher_momentum[4]
     assert 0.996 < momentum < 1
@@ -121,7 +124,7 @@ def test_with_one_view_each_no_crop_is_compared_with_itself():
     with torch.no_grad():
         first = dino.teacher(crops.views[:1])  # all that the teacher sees
         student = dino.student(crops.views[1:], crops.locals)  # all that the student sees
-    torch.testing.assert_close(dino.center.value, 0.1 * first.mean((0, 1))[None])
+    torch.testing.assert_close(dino.center, 0.1 * first.mean((0, 1))[None])
     pairs = [-(F.softmax(first[0] / 0.04, -1) * F.log_softmax(s / 0.1, -1)).sum(-1).mean() for s in student]
     torch.testing.assert_close(loss.detach(), torch.stack(pairs).mean(), rtol=1e-4, atol=1e-4)
 
@@ -132,7 +135,7 @@ def test_the_student_sees_the_kept_share_of_its_views_and_all_of_its_local_crops
     for step in (4, 4, 5):
         views, locals_ = (crop.clone().requires_grad_() for crop in batch.crops)
         chance = Randomness(0, step, 0, 4, 4)
-        dino.training_loss(Batch(Crops(views, locals_), None, chance), step).value.backward()
+        dino(Batch(Crops(views, locals_), None, chance), step).value.backward()
         seen.append(F.max_pool2d(views.grad.abs().amax(2), 8) > 0)  # [views, batch, rows, columns]
         assert (F.max_pool2d(locals_.grad.abs().amax(2), 8) > 0).all()
     assert (seen[0].sum((-1, -2)) == 4).all()  # of 16 patches
@@ -146,16 +149,16 @@ def test_the_teacher_sees_all_patches():
     for kept in (0.25, 1.0):
         dino = method(kept_tokens=kept).eval()
         trained(dino, batch)
-        centers.append(dino.center.value)
+        centers.append(dino.center)
     torch.testing.assert_close(*centers)
 
 
 @pytest.mark.parametrize("views", [1, 2])
 def test_spreading_and_alignment_are_added_and_logged_apart(views):
     batch = random_batch()
-    crops, plain = batch.crops, method(views=views).eval().training_loss(batch, 0).value
+    crops, plain = batch.crops, method(views=views).eval()(batch, 0).value
     dino = method(views=views, spreading=0.3, alignment=5.0).eval()
-    loss, logs, _ = dino.training_loss(batch, 0)
+    loss, logs, _ = dino(batch, 0)
     teacher, student = crops.views[:views], crops.views[2 - views :]
     with torch.no_grad():
         z, other = dino.student.project(student, crops.locals), dino.teacher.project(teacher)
@@ -172,7 +175,7 @@ def test_the_terms_draw_the_student_and_not_the_teacher():
     for settings in ({"spreading": 1.0}, {"alignment": 1.0}):
         gradients = []
         for dino in (method().eval(), method(**settings).eval()):
-            dino.training_loss(batch_of_seed(1), 0).value.backward()
+            dino(batch_of_seed(1), 0).value.backward()
             gradients.append(dino.student.head.mlp[0].weight.grad)
             assert all(p.grad is None for p in dino.teacher.parameters())
         assert not torch.allclose(*gradients)
@@ -185,30 +188,60 @@ def batch_of_seed(seed):
 
 def trained(dino, batch):
     """The loss, after the step it leads to."""
-    loss = dino.training_loss(batch, 0)
-    dino.after_step(0, [loss.kept])
+    loss = dino(batch, 0)
+    dino.after_step(0, [loss.carry])
     return loss
 
 
 def test_patches_are_kept_by_the_place_in_the_batch():
-    dino, batch = method(kept_tokens=0.5), random_batch(size=4)
+    for masking in ("random", "attention"):
+        dino, batch = method(kept_tokens=0.5, masking=masking), random_batch(size=4)
+        whole, parts = kept_patches(dino, batch), [kept_patches(dino, part) for part in batch.split(2)]
+        assert torch.equal(whole, torch.cat(parts, dim=1))
 
-    def kept(batch):
-        return variants.kept_patches(0.5, dino.student, batch.crops.views, batch.randomness)
 
-    whole, parts = kept(batch), [kept(part) for part in batch.split(2)]
-    assert torch.equal(whole, torch.cat(parts, dim=1))
+def kept_patches(dino, batch):
+    return ablations.visible_patches(dino.config, dino.teacher, batch.crops.views, batch.randomness)
+
+
+def test_attention_masking_hides_the_patches_that_the_teacher_attends_to():
+    dino, batch = method(kept_tokens=0.25, masking="attention", mask_hint=0.0), random_batch(size=4)
+    kept = kept_patches(dino, batch)
+    attention = attention_rows(dino.teacher.backbone, batch.crops.views.flatten(0, 1), [0])
+    patches = attention[:, :, 0, 1:].mean(1).unflatten(0, (2, 4))
+    assert kept.shape == (2, 4, 4)  # of 16
+    visible = torch.zeros_like(patches, dtype=torch.bool).scatter(-1, kept, True)
+    assert (patches.masked_fill(~visible, 0).amax(-1) <= patches.masked_fill(visible, 1).amin(-1)).all()
+    assert dino(batch, 0).value.isfinite()
+
+
+@pytest.mark.parametrize(("hint", "hints"), [(0.0, 0), (0.25, 3), (1.0, 4)])
+def test_least_attended_with_hint_shows_some_of_the_most_attended(hint, hints):
+    generator = torch.Generator().manual_seed(0)
+    attention, numbers = torch.rand(50, 16, generator=generator), torch.rand(50, 16, generator=generator)
+    kept = ablations.least_attended(attention, numbers, 4, hint)
+    ranks = attention.argsort().argsort().gather(-1, kept)
+    assert all(len(set(row)) == 4 for row in kept.tolist())
+    assert ((ranks < 4 - hints).sum(-1) >= 4 - hints).all()
+    hinted = ranks[:, 4 - hints :]
+    assert (hinted >= 4 - hints).all()
+    assert len(set(hinted.flatten().tolist())) == (12 + hints if hints else 0)  # any of them, over 50 images
+
+
+def test_attention_masking_without_hidden_patches_is_refused():
+    with pytest.raises(SettingError, match="pass --kept-tokens below 1"):
+        DINOConfig(masking="attention")
 
 
 def test_logged_loss_is_entropy_plus_divergence():
-    loss = method().training_loss(random_batch(), 0)
+    loss = method()(random_batch(), 0)
     torch.testing.assert_close(loss.value.detach(), loss.logs["teacher_entropy"] + loss.logs["kl"])
     assert loss.logs["kl"] >= 0
     assert loss.logs["ln_k"].item() == pytest.approx(math.log(32))
 
 
 def test_training_without_local_crops_works():
-    assert method().training_loss(random_batch(local=0), 0).value.isfinite()
+    assert method()(random_batch(local=0), 0).value.isfinite()
 
 
 def test_crops_of_one_size_share_a_forward_pass_without_changing_it():
@@ -233,7 +266,7 @@ UNIFORM = math.log(1024)
         (0.01, 0.001, "one prototype.*lower --center-momentum"),
         (UNIFORM, 0.001, "uniform.*lower --teacher-temperature"),
         (UNIFORM, 0.04, "uniform.*lower --teacher-temperature"),
-        (3.0, 0.001, "hardly depends on the picture"),
+        (3.0, 0.001, "collapse to one output for all images"),
     ],
 )
 def test_collapse_is_named_with_its_knob(entropy, kl, words):

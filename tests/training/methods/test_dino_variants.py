@@ -6,8 +6,9 @@ import torch
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, changed, random_batch, state, step
-from training import losses, targets
-from training.methods.dino import DINO, DINOConfig
+from training import losses
+from training.methods.dino import DINO
+from training.methods.dino_config import DINOConfig
 
 HEAD = HeadConfig(32, hidden=16, bottleneck=8)
 
@@ -77,7 +78,7 @@ def test_a_momentum_teacher_is_the_moving_average():
 @pytest.mark.parametrize("teacher", ["momentum", "previous-epoch", "previous-iteration", "student-copy"])
 def test_no_teacher_has_gradients(teacher):
     dino = variant(teacher=teacher)
-    dino.training_loss(random_batch(), 0).value.backward()
+    dino(random_batch(), 0).value.backward()
     assert all(p.grad is None for p in dino.teacher.parameters())
 
 
@@ -87,33 +88,33 @@ def test_no_teacher_has_gradients(teacher):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, lambda t, c: targets.sharpen(t - c, 0.04)),
-        ({"teacher_output": "none"}, lambda t, _: targets.sharpen(t, 0.04)),
-        ({"sharpen": False}, lambda t, c: targets.sharpen(t - c, 0.1)),
+        ({}, lambda t, c: losses.sharpen(t - c, 0.04)),
+        ({"teacher_output": "none"}, lambda t, _: losses.sharpen(t, 0.04)),
+        ({"sharpen": False}, lambda t, c: losses.sharpen(t - c, 0.1)),
         (
             {"teacher_temperature": 0.0, "teacher_temperature_start": 0.0},
             lambda t, c: torch.nn.functional.one_hot((t - c).argmax(-1), 32).float(),
         ),
         (
             {"teacher_output": "softmax-batch", "sinkhorn_temperature": 0.06},
-            lambda t, _: targets.sinkhorn_knopp(t, 0.06, 1),
+            lambda t, _: losses.sinkhorn_knopp(t, 0.06, 1),
         ),
         (
             {"teacher_output": "sinkhorn-knopp", "sinkhorn_temperature": 0.06},
-            lambda t, _: targets.sinkhorn_knopp(t, 0.06, 3),
+            lambda t, _: losses.sinkhorn_knopp(t, 0.06, 3),
         ),
         (
             {"teacher_output": "sinkhorn-knopp", "sinkhorn_iterations": 1},
-            lambda t, _: targets.sinkhorn_knopp(t, 0.05, 1),
+            lambda t, _: losses.sinkhorn_knopp(t, 0.05, 1),
         ),
     ],
 )
 def test_the_target_is_the_teachers_output_as_asked_for(settings, expected):
     dino, batch = variant(**settings), random_batch()
-    dino.center.value.normal_(std=0.05)
+    dino.center.normal_(std=0.05)
     student, teacher = outputs(dino, batch)
-    probabilities = expected(teacher, dino.center.value)
-    loss = dino.training_loss(batch, 0)
+    probabilities = expected(teacher, dino.center)
+    loss = dino(batch, 0)
     torch.testing.assert_close(
         loss.value.detach(), losses.multi_crop_cross_entropy(student, probabilities, 0.1)
     )
@@ -126,28 +127,26 @@ def test_the_target_is_the_teachers_output_as_asked_for(settings, expected):
 @pytest.mark.parametrize("teacher_output", ["centering", "none"])
 def test_mse_compares_unit_outputs_centered_or_not(teacher_output):
     dino, batch = variant(loss="mse", teacher_output=teacher_output), random_batch()
-    dino.center.value.normal_()
+    dino.center.normal_()
     student, teacher = outputs(dino, batch)
     if teacher_output == "centering":
-        teacher = teacher - dino.center.value
-    torch.testing.assert_close(
-        dino.training_loss(batch, 0).value.detach(), losses.multi_crop_mse(student, teacher)
-    )
+        teacher = teacher - dino.center
+    torch.testing.assert_close(dino(batch, 0).value.detach(), losses.multi_crop_mse(student, teacher))
 
 
 def test_infonce_without_a_queue_tells_a_picture_from_its_batch():
     dino, batch = variant(loss="infonce", teacher_output="none", infonce_temperature=0.3), random_batch()
     expected = losses.multi_crop_info_nce(*outputs(dino, batch), 0.3)
-    torch.testing.assert_close(dino.training_loss(batch, 0).value.detach(), expected)
+    torch.testing.assert_close(dino(batch, 0).value.detach(), expected)
 
 
 def test_infonce_with_a_queue_keeps_the_views_of_the_last_batches():
     dino, batch = variant(loss="infonce", teacher_output="none", queue=16), random_batch()
     student, teacher = outputs(dino, batch)
-    loss = dino.training_loss(batch, 0)
+    loss = dino(batch, 0)
     expected = losses.multi_crop_info_nce(student, teacher, 0.2, dino.queue.vectors)
     torch.testing.assert_close(loss.value.detach(), expected)
-    dino.after_step(0, [loss.kept])
+    dino.after_step(0, [loss.carry])
     torch.testing.assert_close(dino.queue.vectors[:8], losses.unit(teacher).flatten(0, 1))
 
 
@@ -164,9 +163,9 @@ def test_infonce_with_a_queue_keeps_the_views_of_the_last_batches():
 def test_a_loss_changes_nothing_whatever_the_variant(settings):
     dino = variant(**settings)
     before = state(dino)
-    loss = dino.training_loss(random_batch(), 0)
+    loss = dino(random_batch(), 0)
     assert not changed(before, dino)
-    assert all(not tensor.requires_grad for tensor in loss.kept.values())
+    assert all(not tensor.requires_grad for tensor in loss.carry.values())
 
 
 # --- the predictor

@@ -5,7 +5,8 @@ import torch.nn.functional as F
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, changed, random_batch, state
-from training.methods.moco import MoCo, MoCoConfig
+from training.methods.configs import MoCoConfig
+from training.methods.moco import MoCo
 
 HEAD = HeadConfig(16, layers=2, hidden=32, bottleneck=None, activation="relu")
 CONFIG = MoCoConfig(HEAD, queue=12, teacher_momentum=0.9)
@@ -22,7 +23,7 @@ def test_its_defaults_are_the_papers():
 @pytest.mark.parametrize("local", [0, 3])
 def test_the_loss_tells_each_pictures_key_from_the_queue(local):
     moco, batch = build(CONFIG), random_batch(local=local)
-    loss = moco.training_loss(batch, 0).value
+    loss = moco(batch, 0).value
     with torch.no_grad():
         keys = F.normalize(moco.teacher(batch.crops.views[1:2])[0], dim=-1)
         queries = moco.student(batch.crops.views[:1], batch.crops.locals, randomness=batch.randomness)
@@ -36,7 +37,7 @@ def test_the_loss_tells_each_pictures_key_from_the_queue(local):
 
 def test_only_the_student_has_gradients():
     moco = build(CONFIG)
-    moco.training_loss(random_batch(), 0).value.backward()
+    moco(random_batch(), 0).value.backward()
     assert all(p.grad is None for p in moco.teacher.parameters())
     assert all(p.grad is not None for p in moco.student.parameters() if p.requires_grad)
 
@@ -44,9 +45,9 @@ def test_only_the_student_has_gradients():
 def test_a_loss_changes_nothing_and_the_step_puts_its_keys_in_the_queue():
     moco, batch = build(CONFIG), random_batch()
     before = state(moco)
-    loss = moco.training_loss(batch, 0)
+    loss = moco(batch, 0)
     assert not changed(before, moco)
-    moco.after_step(0, [loss.kept])
+    moco.after_step(0, [loss.carry])
     expected = F.normalize(moco.teacher(batch.crops.views[1:2])[0], dim=-1)
     torch.testing.assert_close(moco.queue.vectors[:4], expected.detach())
     torch.testing.assert_close(moco.queue.vectors[4:], before["queue.vectors"][4:])
@@ -66,12 +67,12 @@ def test_momentum_is_constant_and_the_teacher_follows_by_it():
 
 def test_a_split_batch_gives_the_same_loss_gradient_and_queue():
     whole, parts, batch = build(CONFIG), build(CONFIG), random_batch()
-    loss = whole.training_loss(batch, 0)
+    loss = whole(batch, 0)
     loss.value.backward()
-    whole.after_step(0, [loss.kept])
-    split = [parts.training_loss(part, 0) for part in batch.split(2)]
+    whole.after_step(0, [loss.carry])
+    split = [parts(part, 0) for part in batch.split(2)]
     (sum(part.value for part in split) / 2).backward()
-    parts.after_step(0, [part.kept for part in split])
+    parts.after_step(0, [part.carry for part in split])
     torch.testing.assert_close(sum(part.value for part in split) / 2, loss.value)
     for one, other in zip(whole.student.parameters(), parts.student.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, atol=1e-5, rtol=1e-3)

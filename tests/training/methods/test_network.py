@@ -20,7 +20,7 @@ def network(drop_path=0.5):
 def test_a_branch_is_left_out_as_often_as_it_should_and_keeps_its_mean():
     layer = StochasticDepth(0.3)
     numbers = torch.rand(20_000)
-    layer.deal(numbers)
+    layer.set_random(numbers)
     kept = layer(torch.ones(20_000, 2, 3))
     assert kept.mean() == pytest.approx(1.0, abs=0.02)
     assert (kept == 0).float().mean() == pytest.approx(0.3, abs=0.02)
@@ -34,13 +34,13 @@ def test_evaluation_leaves_out_nothing():
 
 
 def test_both_branches_of_every_block_but_the_first_have_a_layer_with_its_rate():
-    rates = [depth.drop_prob for depth in network(0.5).depths]
+    rates = [depth.drop_prob for depth in network(0.5).drop_paths]
     assert rates == pytest.approx([0.25, 0.25, 0.5, 0.5])  # linearly, from 0 in the first of three
 
 
 def test_layers_crops_and_pictures_are_dealt_their_own_numbers(monkeypatch):
-    student, dealt, honest = network(), [], StochasticDepth.deal
-    monkeypatch.setattr(StochasticDepth, "deal", lambda self, n: (dealt.append(n), honest(self, n)))
+    student, dealt, honest = network(), [], StochasticDepth.set_random
+    monkeypatch.setattr(StochasticDepth, "set_random", lambda self, n: (dealt.append(n), honest(self, n)))
     views, locals_ = torch.randn(2, 4, 3, 16, 16), torch.randn(3, 4, 3, 8, 8)
     student(views, locals_, randomness=Randomness(0, 0, 0, 4, 4))
     assert [len(numbers) for numbers in dealt] == [8] * 4 + [12] * 4  # each layer's, for every group
@@ -48,7 +48,7 @@ def test_layers_crops_and_pictures_are_dealt_their_own_numbers(monkeypatch):
 
 
 def test_training_without_randomness_is_refused():
-    with pytest.raises(RuntimeError, match="was dealt no numbers for 4 crops: pass randomness"):
+    with pytest.raises(RuntimeError, match="has no random numbers for 4 crops: pass randomness"):
         network()(torch.randn(1, 4, 3, 16, 16))
     network(drop_path=0.0)(torch.randn(1, 4, 3, 16, 16))
     network().eval()(torch.randn(1, 4, 3, 16, 16))
@@ -57,7 +57,7 @@ def test_training_without_randomness_is_refused():
 def test_numbers_of_an_earlier_batch_are_not_used_again():
     student, pictures = network(), torch.randn(1, 4, 3, 16, 16)
     student(pictures, randomness=Randomness(0, 0, 0, 4, 4))
-    with pytest.raises(RuntimeError, match="was dealt no numbers"):
+    with pytest.raises(RuntimeError, match="has no random numbers"):
         student(pictures)
 
 

@@ -8,14 +8,11 @@ import torch
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import random_batch
-from training.loop import train_step
-from training.methods.byol import BYOLConfig
-from training.methods.dino import DINOConfig
-from training.methods.moco import MoCoConfig
-from training.methods.supervised import SupervisedConfig
-from training.methods.swav import SwAVConfig
+from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
+from training.methods.dino_config import DINOConfig
 from training.optim import create_optimizer
 from training.plan import Plan
+from training.train import train_step
 
 HEAD = HeadConfig(16, layers=2, hidden=16, bottleneck=None, batch_norm=True, activation="relu")
 

@@ -5,8 +5,9 @@ import torch.nn.functional as F
 from dino_model.errors import SettingError
 from tests.training.methods.tiny import build, losses_of, random_batch
 from training.crops import Crops
-from training.methods.base import Batch
-from training.methods.supervised import Supervised, SupervisedConfig
+from training.methods.configs import SupervisedConfig
+from training.methods.method import Batch
+from training.methods.supervised import Supervised
 from training.randomness import Randomness
 
 PLAIN = SupervisedConfig(label_smoothing=0.0, mixup=0.0, cutmix=0.0)
@@ -29,7 +30,7 @@ def test_its_defaults_are_deits():
 
 def test_without_mixing_the_loss_is_the_cross_entropy_of_every_crop():
     method, batch = build(PLAIN, classes=3), random_batch(labels=LABELS, views=1)
-    loss = method.training_loss(batch, 0)
+    loss = method(batch, 0)
     with torch.no_grad():
         logits = method.student(*batch.crops, randomness=batch.randomness)
     assert logits.shape == (4, 4, 3)
@@ -44,7 +45,7 @@ def test_smoothing_is_torchs():
     with torch.no_grad():
         logits = method.student(*batch.crops, randomness=batch.randomness)[0]
     expected = F.cross_entropy(logits, LABELS, label_smoothing=0.1)
-    torch.testing.assert_close(method.training_loss(batch, 0).value.detach(), expected)
+    torch.testing.assert_close(method(batch, 0).value.detach(), expected)
 
 
 def test_mixup_blends_every_crop_and_its_label_by_one_share():
@@ -87,7 +88,7 @@ def test_the_label_of_a_mixed_picture_is_mixed_alike(monkeypatch):
     with torch.no_grad():
         logits = method.student(*batch.crops, randomness=batch.randomness)[0]
     expected = 0.7 * F.cross_entropy(logits, LABELS) + 0.3 * F.cross_entropy(logits, LABELS[[1, 0, 3, 2]])
-    torch.testing.assert_close(method.training_loss(batch, 0).value.detach(), expected)
+    torch.testing.assert_close(method(batch, 0).value.detach(), expected)
 
 
 def test_training_on_a_batch_learns_its_labels():
@@ -114,7 +115,7 @@ def test_what_it_cannot_train_on_is_refused(facts, words):
 
 def test_a_batch_without_labels_is_refused():
     with pytest.raises(SettingError, match="needs labels"):
-        build(PLAIN, classes=3).training_loss(random_batch(), 0)
+        build(PLAIN, classes=3)(random_batch(), 0)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import torch
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, changed, losses_of, random_batch, state, step
-from training import losses, targets
-from training.methods.swav import SwAV, SwAVConfig
+from training import losses
+from training.methods.configs import SwAVConfig
+from training.methods.swav import SwAV
 
 HEAD = HeadConfig(20, layers=2, hidden=32, bottleneck=16, batch_norm=True, activation="relu")
 CONFIG = SwAVConfig(HEAD)
@@ -24,11 +25,11 @@ def test_its_defaults_are_the_papers():
 @pytest.mark.parametrize("local", [0, 3])
 def test_the_loss_swaps_codes_and_predictions(local):
     swav, batch = build(CONFIG), random_batch(local=local)
-    loss = swav.training_loss(batch, 0)
+    loss = swav(batch, 0)
     with torch.no_grad():
         embeddings = losses.unit(swav.student(*batch.crops, randomness=batch.randomness))
         scores = embeddings @ swav.prototypes.T
-        codes = torch.stack([targets.sinkhorn_knopp(view, 0.05, 3) for view in scores[:2]])
+        codes = torch.stack([losses.sinkhorn_knopp(view, 0.05, 3) for view in scores[:2]])
         pairs = [
             -(codes[g] * (scores[v] / 0.1).log_softmax(-1)).sum(-1).mean()
             for g in range(2)
@@ -43,7 +44,7 @@ def test_the_loss_swaps_codes_and_predictions(local):
 def test_a_loss_changes_nothing_and_no_gradient_goes_through_the_codes():
     swav, batch = build(CONFIG), random_batch()
     before = state(swav)
-    loss = swav.training_loss(batch, 0)
+    loss = swav(batch, 0)
     assert not changed(before, swav)
     assert not swav.codes(torch.randn(2, 4, 20, requires_grad=True)).requires_grad
     loss.value.backward()
@@ -64,7 +65,7 @@ def test_prototypes_are_trained_at_length_one_once_they_are_thawed():
 def test_the_queue_begins_with_its_epoch_and_is_used_once_it_is_full():
     swav = build(SwAVConfig(HEAD, queue=8, queue_start_epoch=1))
     scores = losses.unit(torch.randn(2, 4, 16)) @ swav.prototypes.T.detach()
-    alone = targets.sinkhorn_knopp(scores, 0.05, 3)
+    alone = losses.sinkhorn_knopp(scores, 0.05, 3)
     seen = []
     for number in range(6):
         seen.append(int(swav.queue.seen))
@@ -83,7 +84,7 @@ def test_the_queue_holds_both_views_of_a_picture_apart():
     swav.after_step(0, [{"embeddings": embeddings[:, :2]}, {"embeddings": embeddings[:, 2:]}])
     scores = losses.unit(torch.randn(2, 4, 16)) @ swav.prototypes.T.detach()
     earlier = embeddings @ swav.prototypes.T.detach()
-    expected = targets.sinkhorn_knopp(torch.cat([earlier, scores], 1), 0.05, 3)[:, 4:]
+    expected = losses.sinkhorn_knopp(torch.cat([earlier, scores], 1), 0.05, 3)[:, 4:]
     torch.testing.assert_close(swav.codes(scores), expected)
 
 

@@ -4,7 +4,8 @@ import torch
 
 from dino_model.backbones import BackboneConfig
 from training.crops import Crops
-from training.methods.base import Batch, Method, MethodConfig
+from training.methods.configs import MethodConfig
+from training.methods.method import Batch, Method
 from training.randomness import Randomness
 
 BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3, drop_path=0.3)
@@ -50,9 +51,9 @@ def losses_of(method: Method, batch: Batch, steps: int = 15, lr: float = 1e-3) -
 def descend(method: Method, batch: Batch, optimizer: torch.optim.Optimizer, number: int) -> float:
     """One step, as the loop takes it; returns the loss."""
     optimizer.zero_grad()
-    loss = method.training_loss(batch, number)
+    loss = method(batch, number)
     loss.value.backward()
     method.after_backward(number)
     optimizer.step()
-    method.after_step(number, [loss.kept])
+    method.after_step(number, [loss.carry])
     return loss.value.item()

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from training.recipes import Recipe
-from training.studies import STUDIES, reading
+from training.recipe import Recipe
+from training.studies import reading
+from training.studies.grids import STUDIES
 from training.studies.report import table
 from training.studies.study import Result, Variant
 

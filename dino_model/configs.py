@@ -1,0 +1,90 @@
+"""Configuration of networks, without importing torch.
+
+Command lines are built from these classes: `--help` and argument errors must not wait for torch.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+PositionMode = Literal["size", "official", "antialias"]
+PositionStart = Literal["normal", "sincos"]
+
+VIT_SHAPES = {
+    "vit_tiny": (192, 12, 3),
+    "vit_small": (384, 12, 6),
+    "vit_base": (768, 12, 12),
+    "vit_large": (1024, 24, 16),
+    "vit_giant": (1536, 40, 24),
+}
+"""Width, depth and heads: S and B of the paper's Table 1, Ti of DeiT, L of ViT, g of DINOv2."""
+ARCHITECTURES = (*VIT_SHAPES, "resnet50")
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """What a backbone is, apart from its weights."""
+
+    architecture: str = "vit_small"
+    """vit_tiny, vit_small, vit_base, vit_large, vit_giant or resnet50."""
+    patch_size: int = 16
+    """Side of a patch in pixels (ViT)."""
+    image_size: int = 224
+    """Side of the square picture whose patch grid the position embeddings are learned on (ViT)."""
+    in_channels: int = 3
+    """Channels of the pictures."""
+    width: int | None = None
+    """Features per token, instead of the architecture's."""
+    depth: int | None = None
+    """Blocks, instead of the architecture's."""
+    heads: int | None = None
+    """Attention heads, instead of the architecture's."""
+    layer_scale: float | None = None
+    """Initial value of LayerScale (ViT); 0: none. Default: 1e-5 for vit_giant, as in DINOv2, else none."""
+    mlp: Literal["auto", "gelu", "swiglu"] = "auto"
+    """MLP of the blocks (ViT): two layers with GELU, or SwiGLU. auto: swiglu for vit_giant, else gelu."""
+    drop_path: float = 0.0
+    """Stochastic depth of the last block; earlier blocks get linearly less."""
+    position_mode: PositionMode = "size"
+    """How position embeddings are resampled, see `dino_model.position`."""
+    position_start: PositionStart = "normal"
+    """What position embeddings are before training: normal (deviation 0.02) or sincos (ViT)."""
+
+    @property
+    def swiglu(self) -> bool:
+        """Whether the blocks have a SwiGLU MLP."""
+        return self.mlp == "swiglu" or (self.mlp == "auto" and self.architecture == "vit_giant")
+
+    @property
+    def initial_layer_scale(self) -> float | None:
+        """Initial value of LayerScale, None without it."""
+        default = 1e-5 if self.architecture == "vit_giant" else 0.0
+        return (default if self.layer_scale is None else self.layer_scale) or None
+
+    def vit_shape(self) -> tuple[int, int, int]:
+        """Width, depth and heads with the overrides applied."""
+        width, depth, heads = VIT_SHAPES[self.architecture]
+        return (
+            width if self.width is None else self.width,
+            depth if self.depth is None else self.depth,
+            heads if self.heads is None else self.heads,
+        )
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """Every variant of the paper's appendix; the defaults are DINO's."""
+
+    prototypes: int = 65536
+    """K, the number of outputs."""
+    layers: int = 3
+    """Linear layers of the MLP, 1 to 4. The prototype layer after the bottleneck is one more."""
+    hidden: int = 2048
+    """Width of the MLP's hidden layers."""
+    bottleneck: int | None = 256
+    """Width of the l2-normalised bottleneck before the prototypes; None: the MLP's last layer gives the K."""
+    batch_norm: bool = False
+    """Batch normalisation after every hidden layer."""
+    activation: Literal["gelu", "relu"] = "gelu"
+    """Non-linearity of the hidden layers."""
+    train_gain: bool = False
+    """Train the weight-norm gain of the prototypes instead of keeping it at 1."""

@@ -1,0 +1,352 @@
+"""One policy for the results of every command: refuse, replace or resume them, and record how they were made.
+
+A command that writes a folder derives its options from `OutputOptions` and writes through `OutputFolder`:
+
+    folder = self.open_output({"model": model.name, "precision": precision, "mass": self.mass})
+    for image in images:
+        if not folder.has(image.name, inputs=[image]):
+            write_mask_png(folder.path("masks", f"{image.stem}.png"), mask)
+            folder.add(image.name, inputs=[image], files=[folder.path("masks", f"{image.stem}.png")])
+    folder.finish()
+
+`run_command` turns the end of a command into its exit code.
+"""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+from dino_model.errors import EXPECTED, sentence
+from dino_model.files import write_json, write_text
+
+PROVENANCE = "provenance.json"
+FINISHED_ITEMS = "progress.jsonl"
+RECORDED_PACKAGES = ("dino-attention-lab", "torch", "torchvision", "timm", "numpy", "pillow", "opencv-python")
+
+MAX_REASONS = 5  # in the message at the end of a batch
+EXIT_ERROR, EXIT_SIGTERM, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 75, 130, 141
+
+
+class OutputError(ValueError):
+    """An output folder or file that a command must not write to. The message is one sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Options of a command that writes a folder."""
+
+    output: Path
+    """Folder for the results. It is created if missing."""
+    overwrite: bool = False
+    """Remove the results of an earlier run from the output folder first."""
+    resume: bool = False
+    """Continue an earlier run with the same settings. Finished results are kept."""
+
+    def check_output(self) -> None:
+        """Refuse an existing output before the work starts; see `check_output_folder`."""
+        check_output_folder(self.output, overwrite=self.overwrite, resume=self.resume)
+
+    def open_output(self, settings: Mapping[str, Any]) -> "OutputFolder":
+        """Open the output folder for results made with these settings; see `OutputFolder`."""
+        return OutputFolder(self.output, settings, overwrite=self.overwrite, resume=self.resume)
+
+
+def check_output_folder(folder: Path, *, overwrite: bool = False, resume: bool = False) -> None:
+    """Refuse a folder that holds earlier results, unless they are to be replaced or continued.
+
+    Raises:
+        OutputError: Both options are given, the folder holds results and none is given, or it holds
+            files that no command wrote.
+        NotADirectoryError: The path is a file.
+    """
+    if overwrite and resume:
+        raise OutputError("--overwrite removes what --resume continues: choose one of the two.")
+    if not folder.exists():
+        return
+    visible = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+    if not visible:
+        return
+    if PROVENANCE not in visible:
+        raise OutputError(
+            f"{folder} holds files of other origin ({', '.join(visible)[:100]}). "
+            "Pass a new or empty folder with --output."
+        )
+    if not overwrite and not resume:
+        raise OutputError(
+            f"{folder} holds results already. Pass --resume to continue them, --overwrite to replace them, "
+            "or another --output."
+        )
+
+
+def check_output_file(file: Path, *, overwrite: bool = False) -> None:
+    """Refuse a result file that exists, unless it is to be replaced; create its folder.
+
+    Raises:
+        OutputError: The file exists and `overwrite` is not set.
+        IsADirectoryError: The path is a folder.
+    """
+    if file.is_dir():
+        raise IsADirectoryError(21, "Is a directory", str(file))
+    if file.exists() and not overwrite:
+        raise OutputError(f"{file} exists already. Pass --overwrite to replace it, or another --output.")
+    file.parent.mkdir(parents=True, exist_ok=True)
+
+
+def run_metadata() -> dict[str, Any]:
+    """Describe this process: the command line, the versions of Python and of the packages in use."""
+    program = Path(sys.argv[0])
+    name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
+    versions = {"python": platform.python_version()}
+    for package in RECORDED_PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {"command": shlex.join([*name.split(), *sys.argv[1:]]), "versions": versions}
+
+
+def write_provenance(file: Path, settings: Mapping[str, Any], **more: Any) -> None:
+    """Write command, versions, settings and `more` as JSON; model and precision stand at the top level.
+
+    Args:
+        file: `provenance.json` of a folder, or `NAME.provenance.json` for a single result file.
+        settings: Everything that the results depend on, apart from the input files.
+        more: Further entries.
+    """
+    top_level = {name: settings.get(name) for name in ("model", "precision")}
+    write_json(file, run_metadata() | top_level | {"settings": dict(settings)} | more)
+
+
+class OutputFolder:
+    """A folder of results, its `provenance.json`, and a log of the finished items.
+
+    An item is what a command finishes one at a time: an image, a sequence, a pair. An interrupted run
+    continues after its last finished item.
+
+    Attributes:
+        folder: The folder.
+        settings: What the results depend on, as JSON types.
+        finished: Recorded values of the finished items by name, in their order.
+    """
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], *, overwrite: bool = False, resume: bool = False
+    ) -> None:
+        """Open or create the folder.
+
+        Args:
+            folder: Where the results are written.
+            settings: Everything that the results depend on, apart from the input files. JSON types, with
+                the keys `model` and `precision` where a model is used.
+            overwrite: Remove what earlier runs wrote.
+            resume: Keep the finished items of an earlier run.
+
+        Raises:
+            OutputError: See `check_output_folder`; or `resume` with other settings than before.
+        """
+        check_output_folder(folder, overwrite=overwrite, resume=resume)
+        self.folder = folder
+        self.finished: dict[str, Any] = {}
+        self.settings: dict[str, Any] = json.loads(json.dumps(settings))
+        self._inputs: dict[str, list[Any]] = {}
+        self._files: dict[str, list[Any]] = {}
+        self._contents: set[str] = set()
+        self._started = _now()
+        if (folder / PROVENANCE).exists():
+            earlier = _read_provenance(folder)
+            if overwrite:
+                _remove(folder, earlier["contents"])
+            else:
+                self._continue(earlier)
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = (self._line(name) for name in self.finished)
+        write_text(self.folder / FINISHED_ITEMS, "".join(lines))
+        self._write_provenance(finished=None)
+
+    def path(self, *parts: str) -> Path:
+        """Return the path of a result below the folder, and note that it belongs to the results.
+
+        Only what was noted is removed by `overwrite`. The folder of the path is created.
+        """
+        path = self.folder.joinpath(*parts)
+        top_level = path.relative_to(self.folder).parts[0]
+        if top_level not in self._contents:
+            self._contents.add(top_level)
+            self._write_provenance(finished=None)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def has(self, name: str, inputs: Iterable[Path] = ()) -> bool:
+        """Return whether an item is finished, and its inputs and result files are unchanged since then."""
+        if name not in self.finished or self._inputs[name] != [_identity(file) for file in inputs]:
+            return False
+        return all(_identity(self.folder / file[0])[1:] == file[1:] for file in self._files[name])
+
+    def add(
+        self, name: str, record: Any = None, *, inputs: Iterable[Path] = (), files: Iterable[Path] = ()
+    ) -> None:
+        """Record a finished item.
+
+        Args:
+            name: Name of the item, unique in the folder.
+            record: JSON value that `finished` returns in a later run.
+            inputs: Files that the item was made from.
+            files: Result files of the item.
+        """
+        self.finished[name] = json.loads(json.dumps(record))
+        self._inputs[name] = [_identity(file) for file in inputs]
+        self._files[name] = [
+            [file.relative_to(self.folder).as_posix(), *_identity(file)[1:]] for file in files
+        ]
+        with (self.folder / FINISHED_ITEMS).open("a", encoding="utf-8") as log:
+            log.write(self._line(name))
+
+    def clear(self) -> None:
+        """Remove all results, to start again."""
+        _remove(self.folder, self._contents)
+        self.finished, self._contents = {}, set()
+        self._write_provenance(finished=None)
+
+    def finish(self) -> None:
+        """Note in `provenance.json` that the results are complete."""
+        self._write_provenance(finished=_now())
+
+    def _line(self, name: str) -> str:
+        return json.dumps([name, self._inputs[name], self._files[name], self.finished[name]]) + "\n"
+
+    def _write_provenance(self, finished: str | None) -> None:
+        write_provenance(
+            self.folder / PROVENANCE,
+            self.settings,
+            contents=sorted(self._contents),
+            started=self._started,
+            finished=finished,
+        )
+
+    def _continue(self, earlier: Mapping[str, Any]) -> None:
+        """Take over the finished items of a run with the same settings."""
+        before, now = earlier["settings"], self.settings
+        changed = [key for key in {**now, **before} if before.get(key) != now.get(key)]
+        if changed:
+            key = changed[0]
+            raise OutputError(
+                f"{self.folder} was made with other settings ({key} was {before.get(key)!r}, now "
+                f"{now.get(key)!r}). Pass the same settings, --overwrite instead of --resume, or another "
+                "--output."
+            )
+        self._contents, self._started = set(earlier["contents"]), earlier["started"]
+        log = self.folder / FINISHED_ITEMS
+        *lines, _ = log.read_text(encoding="utf-8").split("\n") if log.exists() else [""]
+        try:
+            for name, inputs, files, record in map(json.loads, lines):
+                self._inputs[name], self._files[name], self.finished[name] = inputs, files, record
+        except (ValueError, TypeError):
+            raise OutputError(f"{log} is damaged. Pass --overwrite to start again.") from None
+
+
+class SkippedInputs:
+    """Inputs that could not be used, while the others are worked through."""
+
+    def __init__(self) -> None:
+        self._messages: list[str] = []
+
+    def add(self, name: str, error: Exception) -> None:
+        """Print an input and the reason why it is skipped; the name is added if the reason lacks it."""
+        reason = sentence(error)
+        message = reason if name in reason else f"{name}: {reason}"
+        self._messages.append(message)
+        print(f"skipped {message}", file=sys.stderr, flush=True)
+
+    def check(self, total: int, kind: str = "images") -> None:
+        """Raise if an input was skipped, after all others were finished.
+
+        Raises:
+            ValueError: The number of skipped inputs, and each with its reason.
+        """
+        if self._messages:
+            reasons = "; ".join(self._messages[:MAX_REASONS])
+            others = len(self._messages) - MAX_REASONS
+            more = f"; and {others} more, printed above" if others > 0 else ""
+            raise ValueError(f"skipped {len(self._messages)} of {total} {kind}: {reasons}{more}")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM was received."""
+
+
+def run_command(run: Callable[[], int | None]) -> int:
+    """Run a command and return its exit code.
+
+    Returns:
+        What `run` returns, 0 for None; 1 after an error, printed as one sentence; 130 after Ctrl-C; 75
+        after SIGTERM; 141 where nobody reads the output any more.
+    """
+    former = signal.signal(signal.SIGTERM, _raise_terminated)
+    try:
+        try:
+            return run() or 0
+        finally:
+            sys.stdout.flush()  # after --help, too, which ends with SystemExit
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return EXIT_BROKEN_PIPE
+    except EXPECTED as error:
+        print(f"error: {sentence(error)}", file=sys.stderr)
+        return EXIT_ERROR
+    except KeyboardInterrupt as interrupt:
+        print("Interrupted. Finished results are kept.", file=sys.stderr)
+        return EXIT_SIGTERM if isinstance(interrupt, Terminated) else EXIT_INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _raise_terminated(_signal: int, _frame: object) -> None:
+    raise Terminated
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _identity(file: Path) -> list[str | int]:
+    """Path, size and time of change of a file; zeros where it is missing."""
+    try:
+        status = file.stat()
+    except OSError:
+        return [str(file.resolve()), 0, 0]
+    return [str(file.resolve()), status.st_size, status.st_mtime_ns]
+
+
+def _read_provenance(folder: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))
+        if not {"settings", "contents", "started"} <= set(content):
+            raise ValueError
+    except (ValueError, TypeError):
+        raise OutputError(
+            f"{folder / PROVENANCE} is damaged. Remove {folder} or pass another --output."
+        ) from None
+    return content
+
+
+def _remove(folder: Path, contents: Iterable[str]) -> None:
+    """Remove the results of earlier runs, the provenance last: an interrupted removal can be repeated."""
+    for name in contents:
+        if Path(name).name != name:
+            raise OutputError(f"{folder / PROVENANCE} lists {name!r}, which is no entry of {folder}.")
+        if (folder / name).is_dir():
+            rmtree(folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
+    for name in (FINISHED_ITEMS, PROVENANCE):
+        (folder / name).unlink(missing_ok=True)

@@ -1,0 +1,149 @@
+"""Write a ViT as a folder that the classes ViT and DINOv2 of Hugging Face's transformers load."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from timm.layers import GluMlp
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor
+
+from dino_model import files
+from dino_model.checkpoints import WeightsError
+from dino_model.hub import CONFIG, IMAGE_PROCESSOR, WEIGHTS
+from dino_model.weights import LoadedModel
+
+CLASSES = {"vit": "ViTModel", "dinov2": "Dinov2Model", "dinov2_with_registers": "Dinov2WithRegistersModel"}
+CARD = """\
+# {name}
+
+{source}, written for `{cls}` of transformers. License: that of the source.
+
+```python
+from transformers import AutoImageProcessor, {cls}
+
+processor = AutoImageProcessor.from_pretrained("{folder}")
+model = {cls}.from_pretrained("{folder}"{options})
+features = model(**processor(image, return_tensors="pt")).last_hidden_state[:, 0]  # [CLS]
+```
+
+At {size} x {size} pixels the outputs equal those of the source. At other sizes transformers resamples the
+position embeddings in its own way; the source does so in mode `{mode}`.
+"""
+
+
+def write_transformers(model: LoadedModel, folder: Path) -> None:
+    """Write config.json, model.safetensors, preprocessor_config.json and a model card.
+
+    Args:
+        model: A ViT, with layer scale or registers as in DINOv2 or without.
+        folder: Created if missing.
+
+    Raises:
+        WeightsError: A model that these classes of transformers cannot hold.
+    """
+    vit = model.backbone
+    if not isinstance(vit, VisionTransformer) or vit.cls_token is None or vit.pos_embed is None:
+        raise WeightsError(
+            f"{model.name} is a {type(vit).__name__}: transformers' ViT and DINOv2 hold ViTs with [CLS] and "
+            "learned positions only"
+        )
+    scaled = "blocks.0.ls1.gamma" in vit.state_dict()
+    if vit.num_reg_tokens and not scaled:
+        raise WeightsError(f"{model.name} has registers but no layer scale: transformers has no such class")
+    kind = "dinov2_with_registers" if vit.num_reg_tokens else "dinov2" if scaled else "vit"
+    tensors = {name: tensor.contiguous().cpu() for name, tensor in _renamed(vit, kind)}
+    size = vit.patch_embed.img_size[0]
+    processor = {
+        "image_processor_type": "ViTImageProcessor",
+        "image_mean": model.mean,
+        "image_std": model.std,
+        "size": {"height": size, "width": size},
+        "resample": 3,  # bicubic
+    }
+    mode = getattr(vit, "position_mode", "size")
+    card = CARD.format(
+        name=model.name, source=model.source, cls=CLASSES[kind], folder=folder, size=size,
+        options=", add_pooling_layer=False" if kind == "vit" else "", mode=mode,
+    )  # fmt: skip
+    with files.replacing(folder / WEIGHTS) as beside:
+        safetensors.torch.save_file(tensors, beside, {"format": "pt"})
+    files.write_json(folder / CONFIG, _config(vit, kind, len(model.mean)))
+    files.write_text(folder / IMAGE_PROCESSOR, json.dumps(processor, indent=2) + "\n")
+    files.write_text(folder / "README.md", card)
+
+
+def _config(vit: VisionTransformer, kind: str, channels: int) -> dict[str, Any]:
+    block: Any = vit.blocks[0]
+    hidden = block.mlp.fc2.in_features
+    config: dict[str, Any] = {
+        "model_type": kind,
+        "architectures": [CLASSES[kind]],
+        "hidden_size": vit.embed_dim,
+        "num_hidden_layers": len(vit.blocks),
+        "num_attention_heads": block.attn.num_heads,
+        "hidden_act": "gelu",
+        "layer_norm_eps": block.norm1.eps,
+        "image_size": vit.patch_embed.img_size[0],
+        "patch_size": vit.patch_embed.patch_size[0],
+        "num_channels": channels,
+        "qkv_bias": block.attn.qkv.bias is not None,
+    }
+    if kind == "vit":
+        return config | {"intermediate_size": hidden}
+    if isinstance(block.mlp, GluMlp):  # transformers derives the width of its gated layer from 4
+        config |= {"use_swiglu_ffn": True, "mlp_ratio": 4}
+        if (int(4 * vit.embed_dim * 2 / 3) + 7) // 8 * 8 != hidden:
+            raise WeightsError(f"the gated layers are {hidden} wide, which transformers' DINOv2 cannot hold")
+    elif hidden % vit.embed_dim:
+        raise WeightsError(f"the layers are {hidden / vit.embed_dim:g} times wider, expected a whole number")
+    else:
+        config |= {"use_swiglu_ffn": False, "mlp_ratio": hidden // vit.embed_dim}
+    return config | {"num_register_tokens": vit.num_reg_tokens} if vit.num_reg_tokens else config
+
+
+def _renamed(vit: VisionTransformer, kind: str) -> Iterator[tuple[str, Tensor]]:
+    """Tensors under transformers' names."""
+    tensors: Mapping[str, Tensor] = vit.state_dict()
+    gated = isinstance(vit.blocks[0].mlp, GluMlp)
+    block_names = {
+        "norm1": "layernorm_before" if kind == "vit" else "norm1",
+        "norm2": "layernorm_after" if kind == "vit" else "norm2",
+        "attn.proj": "attention.output.dense",
+        "mlp.fc1": "intermediate.dense" if kind == "vit" else "mlp.weights_in" if gated else "mlp.fc1",
+        "mlp.fc2": "output.dense" if kind == "vit" else "mlp.weights_out" if gated else "mlp.fc2",
+        "ls1.gamma": "layer_scale1.lambda1",
+        "ls2.gamma": "layer_scale2.lambda1",
+    }
+    names = {
+        "cls_token": "embeddings.cls_token",
+        "reg_token": "embeddings.register_tokens",
+        "patch_embed.proj": "embeddings.patch_embeddings.projection",
+        "norm": "layernorm",
+    }
+    for name, tensor in tensors.items():
+        if name == "pos_embed":
+            if vit.no_embed_class:  # [CLS] includes its position
+                tensor = torch.cat([torch.zeros_like(tensor[:, :1]), tensor], dim=1)
+            yield "embeddings.position_embeddings", tensor
+        elif ".attn.qkv." in name:
+            block, end = name.split(".")[1], name.rsplit(".", 1)[1]
+            for part, rows in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
+                yield f"encoder.layer.{block}.attention.attention.{part}.{end}", rows
+        elif name.startswith("blocks."):
+            _, block, rest = name.split(".", 2)
+            yield f"encoder.layer.{block}.{_replaced(rest, block_names)}", tensor
+        else:
+            yield _replaced(name, names), tensor
+    if kind != "vit":
+        yield "embeddings.mask_token", torch.zeros(1, vit.embed_dim)
+
+
+def _replaced(name: str, names: Mapping[str, str]) -> str:
+    for old, new in names.items():
+        if name == old or name.startswith(f"{old}."):
+            return new + name.removeprefix(old)
+    raise WeightsError(f"transformers' ViT and DINOv2 have no tensor like {name!r}")

@@ -1,0 +1,377 @@
+"""Readers of DAVIS, of VOC, and of folders of frames.
+
+Sources: DAVIS 2016 and 2017, PASCAL VOC 2007 and 2012. Protocols are described in docs/segmentation.md.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, NamedTuple
+from xml.etree import ElementTree
+
+from dino_model import images
+from segmentation.labels import VOID, Labels, object_ids, read_labels
+from segmentation.masks import Box, ImageArray
+
+VOC_CLASSES = (
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable"),
+    *("dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+)
+"""Names of labels 1 to 20."""
+
+
+class VideoError(ValueError):
+    """A video or folder of frames that cannot be used. The message is one sentence."""
+
+
+class DavisError(ValueError):
+    """Files of a data set that are missing, broken or inconsistent. The message is one sentence."""
+
+
+def frame_files(folder: Path, *, allow_gaps: bool = False) -> tuple[Path, ...]:
+    """List the images of a folder in the order of the numbers in their names; without numbers, by name.
+
+    A constant step between the numbers is no gap: some data sets keep every fifth frame.
+
+    Raises:
+        VideoError: No such folder, no image, images with and without number, two frames of one number, or
+            a gap (unless `allow_gaps`).
+    """
+    if not folder.is_dir():
+        raise VideoError(f"{folder} is no folder; pass a folder of frames such as 00000.jpg, 00001.jpg")
+    entries = [entry for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
+    files = [entry for entry in entries if entry.suffix.lower() in images.SUFFIXES]
+    if not files:
+        inside = ", ".join(entry.name for entry in entries if entry.is_dir())
+        hint = f"; it has folders: {inside[:200]}. Pass one of them" if inside else ""
+        raise VideoError(f"{folder} holds no image{hint}")
+    numbers = {file: _frame_number(file) for file in files}
+    numbered = sorted((number, file) for file, number in numbers.items() if number is not None)
+    if not numbered:
+        return tuple(files)
+    unnumbered = [file.name for file, number in numbers.items() if number is None]
+    if unnumbered:
+        raise VideoError(
+            f"{folder} holds {len(numbered)} numbered frames and {', '.join(unnumbered)[:200]} without a "
+            "number; remove or number what is no frame, so that the order is certain"
+        )
+    _check_numbers(numbered, folder, allow_gaps)
+    return tuple(file for _, file in numbered)
+
+
+def _frame_number(file: Path) -> int | None:
+    digits = re.search(r"(\d+)\D*$", file.stem)
+    return int(digits[1]) if digits else None
+
+
+def _check_numbers(numbered: Sequence[tuple[int, Path]], folder: Path, allow_gaps: bool) -> None:
+    steps = [(after[0] - before[0], before[1], after[1]) for before, after in pairwise(numbered)]
+    smallest = min((step for step, _, _ in steps), default=1)
+    for step, before, after in steps:
+        if step == 0:
+            raise VideoError(
+                f"{folder} holds {before.name} and {after.name}, two frames of one number; remove one"
+            )
+        if step != smallest and not allow_gaps:
+            raise VideoError(
+                f"frames of {folder} jump from {before.name} to {after.name}, a gap of {step - smallest}; "
+                "add what is missing, or pass --allow-gaps"
+            )
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A video to propagate labels through.
+
+    Attributes:
+        name: of the sequence.
+        frames: its images, in order.
+        first_mask: labels of the first frame, a PNG.
+        binary: every label but 0 is object 1 (DAVIS-2016).
+    """
+
+    name: str
+    frames: tuple[Path, ...]
+    first_mask: Path
+    binary: bool = False
+
+
+@dataclass(frozen=True)
+class DavisFolder:
+    """The folders of a DAVIS data set and its sequences."""
+
+    images: Path
+    masks: Path
+    sequences: tuple[str, ...]
+    binary: bool
+
+    def with_ground_truth(self) -> tuple[str, ...]:
+        """List the sequences with masks beyond the first; test sets have none."""
+        return tuple(name for name in self.sequences if len(list((self.masks / name).glob("*.png"))) > 1)
+
+    def clip(self, sequence: str, *, allow_gaps: bool = False) -> Clip:
+        """Find the frames of a sequence and its first mask.
+
+        Raises:
+            DavisError: no such folder, no first mask, or a mask without frame.
+            VideoError: no frames, or a gap in the numbers of frames or masks.
+        """
+        for kind in (self.images, self.masks):
+            if not (kind / sequence).is_dir():
+                raise DavisError(_missing_folder(kind, sequence))
+        frames = frame_files(self.images / sequence, allow_gaps=allow_gaps)
+        masks = self.masks / sequence
+        known = {frame.stem for frame in frames}
+        alone = sorted(mask.name for mask in masks.glob("*.png") if mask.stem not in known)
+        if alone:
+            raise DavisError(
+                f"{masks / alone[0]} has no frame in {self.images / sequence}; restore it or remove the mask"
+            )
+        first_mask = masks / f"{frames[0].stem}.png"
+        if not first_mask.is_file():
+            raise DavisError(f"the first mask {first_mask} is missing; it says which objects to follow")
+        if len(list(masks.glob("*.png"))) > 1:  # to be scored later: a gap is better found now
+            frame_files(masks, allow_gaps=allow_gaps)
+        return Clip(sequence, frames, first_mask, self.binary)
+
+
+def open_davis(
+    root: Path,
+    *,
+    year: int = 2017,
+    split: str = "val",
+    resolution: str = "480p",
+    sequences: Sequence[str] = (),
+    binary: bool = False,
+) -> DavisFolder:
+    """Find the sequences of a DAVIS folder.
+
+    Args:
+        root: holds ImageSets, JPEGImages and Annotations.
+        year: 2017 (ImageSets/2017, labelled masks) or 2016 (ImageSets/480p, binary masks).
+        split: name of the list without .txt.
+        resolution: folder below JPEGImages and Annotations.
+        sequences: only these; all of the list when empty.
+        binary: every label but 0 is object 1, in 2017 too.
+
+    Raises:
+        DavisError: no list (naming the folder that looks right), or a sequence that is not in it.
+    """
+    if year not in (2016, 2017):
+        raise DavisError(f"there is no DAVIS-{year} here; choose 2016 or 2017")
+    place = Path("ImageSets", "2017" if year == 2017 else resolution, f"{split}.txt")
+    if not (root / place).is_file():
+        raise DavisError(f"the list {root / place} is missing; {_better_root(root, place, year)}")
+    listed = sequence_list(root / place)
+    if unknown := [name for name in sequences if name not in listed]:
+        raise DavisError(
+            f"sequence {unknown[0]!r} is not in {root / place}; it has {', '.join(listed)[:300]}"
+        )
+    chosen = tuple(name for name in listed if name in sequences or not sequences)
+    return DavisFolder(
+        root / "JPEGImages" / resolution, root / "Annotations" / resolution, chosen, binary or year == 2016
+    )
+
+
+def _missing_folder(kind: Path, sequence: str) -> str:
+    """Describe a missing folder of frames or masks: a wrong --resolution, or one folder."""
+    if not kind.is_dir():
+        there = ", ".join(folder.name for folder in sorted(kind.parent.glob("*/"))) or "none"
+        return f"the folder {kind} is missing; folders there: {there}"
+    return f"the folder {kind / sequence} is missing; restore it, or name the others with --sequences"
+
+
+def sequence_list(file: Path) -> tuple[str, ...]:
+    """Read the names of sequences from a text file: one per line (2017), or folders of frames (2016).
+
+    Raises:
+        DavisError: no such file, none that is text, or an empty one.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DavisError(f"the list {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DavisError(f"the list {file} is no text with one sequence a line") from None
+    lines = [line.split()[0] for line in text.splitlines() if line.strip()]
+    names = [Path(line).parent.name if "/" in line else line for line in lines]
+    if not names:
+        raise DavisError(f"the list {file} is empty")
+    return tuple(dict.fromkeys(names))
+
+
+def _better_root(root: Path, place: Path, year: int) -> str:
+    other = 2016 if year == 2017 else 2017
+    if (root / "ImageSets" / ("2017" if other == 2017 else "480p")).is_dir():
+        return f"the folder looks like DAVIS-{other}: pass --year {other}, or another --split"
+    if (root / place.parent).is_dir():
+        lists = ", ".join(sorted(file.stem for file in (root / place.parent).glob("*.txt"))) or "none"
+        return f"lists there, for --split: {lists}"
+    around = [*root.resolve().parents[:3], *(sorted(root.glob("*/")) if root.is_dir() else [])]
+    right = next((folder for folder in around if (folder / place).is_file()), None)
+    return (
+        f"pass {right}, which has it"
+        if right
+        else "pass the folder that holds ImageSets, JPEGImages and Annotations"
+    )
+
+
+def read_first_mask(clip: Clip) -> Labels:
+    """Read the labels of the first frame of a clip and check their size: uint8 [H, W].
+
+    Raises:
+        DavisError, LabelError: unreadable, without object, of another size than the frame, or binary without
+        being called so.
+    """
+    labels = read_labels(clip.first_mask, binary=clip.binary)
+    if not object_ids(labels):
+        binary = bool((labels == VOID).any())
+        remedy = (
+            "it has 255 only, as binary masks have: pass --year 2016 or --binary"
+            if binary
+            else "every pixel is 0"
+        )
+        raise DavisError(f"the mask {clip.first_mask} marks no object: {remedy}")
+    height, width = images.read(clip.frames[0], name=str(clip.frames[0])).shape[:2]
+    if labels.shape != (height, width):
+        raise DavisError(
+            f"the mask {clip.first_mask} is {labels.shape[1]}x{labels.shape[0]} pixels, "
+            f"the frame {clip.frames[0].name} {width}x{height}; they must be of one size"
+        )
+    return labels
+
+
+def read_frames(clip: Clip, size: tuple[int, int]) -> Iterator[ImageArray]:
+    """Read the frames of a clip, uint8 [H, W, 3], and check their height and width.
+
+    Raises:
+        DavisError, ImageError: a frame of another size, or one that cannot be read; both name its file.
+    """
+    for file in clip.frames:
+        frame = images.read(file, name=str(file))
+        if frame.shape[:2] != size:
+            raise DavisError(
+                f"the frame {file} is {frame.shape[1]}x{frame.shape[0]} pixels, "
+                f"the first mask {size[1]}x{size[0]}; they must be of one size"
+            )
+        yield frame
+
+
+class VocSample(NamedTuple):
+    """One image of the list with its two annotations."""
+
+    name: str
+    image: Path
+    classes: Path
+    objects: Path
+
+
+class Annotation(NamedTuple):
+    """Classes and objects per pixel, [height, width] each; void is a band around objects."""
+
+    classes: Labels
+    objects: Labels
+
+
+def find_voc(root: Path, year: int = 2012) -> Path:
+    """Find the folder VOC<year> of a VOCdevkit.
+
+    Raises:
+        FileNotFoundError: `root` is no VOCdevkit; the message names a folder above or below that is one.
+    """
+    if _is_devkit(root, year):
+        return root / f"VOC{year}"
+    above = root.resolve().parents[:3]
+    below = sorted(path for depth in ("*", "*/*") for path in root.glob(depth) if path.is_dir())
+    right = next((path for path in (*above, *below) if _is_devkit(path, year)), None)
+    remedy = f"; {right} looks right" if right else "; pass the VOCdevkit that holds it"
+    raise FileNotFoundError(f"{root} holds no VOC{year}/JPEGImages{remedy}")
+
+
+def _is_devkit(folder: Path, year: int) -> bool:
+    return (folder / f"VOC{year}" / "JPEGImages").is_dir()
+
+
+def list_voc_names(voc: Path, split: str, task: Literal["Segmentation", "Main"]) -> list[str]:
+    """List the names of the images in ImageSets/<task>/<split>.txt.
+
+    Raises:
+        FileNotFoundError: no such list.
+        ValueError: an empty list.
+    """
+    listed = voc / "ImageSets" / task / f"{split}.txt"
+    if not listed.is_file():
+        there = ", ".join(sorted(path.stem for path in listed.parent.glob("*.txt"))) or "none"
+        raise FileNotFoundError(f"no list {listed}; lists there: {there}")
+    names = [line.split()[0] for line in listed.read_text().splitlines() if line.strip()]
+    if not names:
+        raise ValueError(f"{listed} names no image")
+    return names
+
+
+def list_voc_samples(root: Path, split: str = "val") -> list[VocSample]:
+    """List the images and annotations of a split of VOC 2012 segmentation.
+
+    Raises:
+        FileNotFoundError: wrong root (see `find_voc`), or a file of the list is missing: the first is named.
+    """
+    voc = find_voc(root)
+    samples = [
+        VocSample(
+            name,
+            voc / "JPEGImages" / f"{name}.jpg",
+            voc / "SegmentationClass" / f"{name}.png",
+            voc / "SegmentationObject" / f"{name}.png",
+        )
+        for name in list_voc_names(voc, split, "Segmentation")
+    ]
+    for sample in samples:
+        for path in sample[1:]:
+            if not path.is_file():
+                raise FileNotFoundError(f"{path} is missing, though {split}.txt names {sample.name}")
+    return samples
+
+
+def is_voc12_val(samples: Sequence[VocSample]) -> bool:
+    """Return whether these are the 1,449 images of VOC 2012 val, judged by their number and names."""
+    return len(samples) == 1449 and all(re.fullmatch(r"20\d\d_\d{6}", sample.name) for sample in samples)
+
+
+def read_voc_annotation(sample: VocSample, size: tuple[int, int]) -> Annotation:
+    """Read both annotations of an image of `size` (height, width).
+
+    Raises:
+        ValueError: unreadable, or of another size than the image.
+    """
+    annotation = Annotation(read_labels(sample.classes), read_labels(sample.objects))
+    for path, labels in zip((sample.classes, sample.objects), annotation, strict=True):
+        if labels.shape != size:
+            raise ValueError(f"{path} is {labels.shape}, its image {size} (height, width)")
+    return annotation
+
+
+def voc_class_name(category: int) -> str:
+    """Return the name of a category: 0 is the foreground, unknown labels keep their number."""
+    if category == 0:
+        return "foreground"
+    return VOC_CLASSES[category - 1] if category <= len(VOC_CLASSES) else f"label {category}"
+
+
+def read_voc_boxes(path: Path) -> list[Box]:
+    """Read the boxes of all objects in a VOC annotation file, including difficult and truncated ones.
+
+    Raises:
+        ValueError: no such annotation, or one without boxes that can be read.
+    """
+    try:
+        found = ElementTree.parse(path).getroot().findall("object/bndbox")
+        corners = [
+            [round(float(box.findtext(side, ""))) for side in ("xmin", "ymin", "xmax", "ymax")]
+            for box in found
+        ]
+    except (OSError, ElementTree.ParseError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as a VOC annotation: {error}") from error
+    # VOC counts pixels from 1 and its last pixel is inside; a Box counts from 0 and ends outside
+    return [Box(left - 1, top - 1, right, bottom) for left, top, right, bottom in corners]

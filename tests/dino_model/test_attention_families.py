@@ -1,0 +1,421 @@
+"""Every family of ViTs, judged by the softmax that its own unfused forward computes."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import timm
+import torch
+from timm.layers import resample_abs_pos_embed
+from timm.models.beit import Beit
+from timm.models.cait import Cait
+from timm.models.eva import Eva
+from timm.models.vision_transformer import ResPostBlock, VisionTransformer
+from timm.models.xcit import Xcit
+from torch import Tensor, nn
+
+from dino_model import relative
+from dino_model.attention import attention_rows, readable, summary_rows
+from dino_model.backbones import BackboneConfig, create_backbone, forward_tokens
+from dino_model.predictor import AttentionPredictor
+from dino_model.weights import LoadedModel
+
+SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 3, "num_heads": 3, "num_classes": 0}
+SIZES = [(32, 32), (72, 40), (40, 64)]  # the one it was built for, a tall picture, a wide one
+ANY_SIZE = {"dynamic_img_size": True, "dynamic_img_pad": True}
+ROTARY = {"use_rot_pos_emb": True, **ANY_SIZE}
+
+ROTATED = {
+    "EVA: no rotation": ANY_SIZE,
+    "EVA-02: rotation after a learned grid": {**ROTARY, "ref_feat_shape": (4, 4), "swiglu_mlp": True},
+    "separate projections": {**ROTARY, "qkv_fused": False, "scale_mlp": True, "swiglu_mlp": True},
+    "normed after attention": {**ROTARY, "use_post_norm": True},
+    "DINOv3": {
+        **ROTARY,
+        "use_abs_pos_emb": False,
+        "rope_type": "dinov3",
+        "rope_rotate_half": True,
+        "num_reg_tokens": 4,
+        "qkv_bias": False,
+        "init_values": 0.5,
+        "global_pool": "token",
+    },
+    "Perception Encoder": {
+        **ROTARY,
+        "attn_type": "rope",
+        "rope_grid_offset": 1.0,
+        "rope_grid_indexing": "xy",
+        "use_pre_transformer_norm": True,
+        "global_pool": "map",
+    },
+    "learned rotation": {**ROTARY, "rope_type": "mixed", "use_abs_pos_emb": False},
+    "q and k norms": {**ROTARY, "qk_norm": True},
+    "heads that share keys": {**ROTARY, "attn_type": "rope", "qkv_fused": False, "num_kv_heads": 1},
+    "no bias": {**ROTARY, "qkv_bias": False},
+}
+BIASED = {
+    "BEiT": {"use_abs_pos_emb": False, "use_rel_pos_bias": True, "init_values": 0.5},
+    "BEiT that shares its bias": {
+        "use_abs_pos_emb": True,
+        "use_shared_rel_pos_bias": True,
+        "qkv_bias": False,
+    },
+    "BEiT of both biases": {
+        "use_rel_pos_bias": True,
+        "use_shared_rel_pos_bias": True,
+        "global_pool": "token",
+    },
+    "BEiT without bias": {"use_rel_pos_bias": False, "swiglu_mlp": True, "scale_mlp": True},
+}
+PLAIN = {
+    "normed after attention": {**ANY_SIZE, "block_fn": ResPostBlock},
+    "registers": {**ANY_SIZE, "reg_tokens": 4, "no_embed_class": True, "init_values": 0.5},
+    "SigLIP": {**ANY_SIZE, "class_token": False, "global_pool": "map"},
+}
+FAMILIES: dict[str, tuple[type[nn.Module], dict]] = {
+    **{name: (Eva, options) for name, options in ROTATED.items()},
+    **{name: (Beit, options) for name, options in BIASED.items()},
+    **{f"ViT, {name}": (VisionTransformer, options) for name, options in PLAIN.items()},
+}
+
+
+def lively(model: nn.Module) -> nn.Module:
+    """Weights large enough for uneven attention; running statistics and buffers stay."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.add_(0.2 * torch.randn(tensor.shape, generator=generator))
+    return model.eval()
+
+
+def made(name: str) -> nn.Module:
+    kind, options = FAMILIES[name]
+    torch.manual_seed(0)
+    return lively(kind(**SHAPE | options))
+
+
+def picture(size: tuple[int, int], batch: int = 1) -> Tensor:
+    return torch.randn(batch, 3, *size, generator=torch.Generator().manual_seed(sum(size)))
+
+
+@contextmanager
+def recorded_softmaxes() -> Iterator[list[Tensor]]:
+    """Every softmax that is computed meanwhile."""
+    seen: list[Tensor] = []
+    plain = Tensor.softmax
+
+    def softmax(self: Tensor, *arguments: object, **named: object) -> Tensor:
+        seen.append(plain(self, *arguments, **named))
+        return seen[-1]
+
+    Tensor.softmax = softmax
+    try:
+        yield seen
+    finally:
+        Tensor.softmax = plain
+
+
+@torch.no_grad()
+def by_the_model_itself(model: nn.Module, images: Tensor) -> tuple[list[Tensor], Tensor]:
+    """The softmax of every attention layer, in order, and all tokens, by the model's own unfused forward.
+
+    A model built for one size is brought to that of the pictures by timm first.
+    """
+    model = copy.deepcopy(model)
+    size = tuple(images.shape[2:])
+    if isinstance(model, Beit):
+        model.set_input_size(size)
+    elif isinstance(model, Cait):
+        grid = (size[0] // 8, size[1] // 8)
+        positions = resample_abs_pos_embed(model.pos_embed, grid, (4, 4), num_prefix_tokens=0)
+        model.pos_embed = nn.Parameter(positions)
+        model.patch_embed.set_input_size(size)
+    for module in model.modules():
+        if hasattr(module, "fused_attn"):
+            module.fused_attn = False
+    with recorded_softmaxes() as seen:
+        tokens = model.forward_features(images)
+        model.forward_head(tokens)
+    return seen, tokens
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_rows_are_those_of_the_models_own_softmax(name: str, size: tuple[int, int]):
+    model, images = made(name), picture(size, batch=2)
+    whole, _ = by_the_model_itself(model, images)
+    prefix = readable(model).prefix_tokens
+    assert whole[0].shape[-1] == prefix + size[0] * size[1] // 64
+    for block in (0, 1, -1):
+        index = range(3)[block]
+        torch.testing.assert_close(
+            attention_rows(model, images, None, block), whole[index], atol=2e-6, rtol=1e-4
+        )
+        some = [0, prefix + 5, prefix]
+        found = attention_rows(model, images, some, block)
+        torch.testing.assert_close(found, whole[index][:, :, some], atol=2e-6, rtol=1e-4)
+    assert whole[2].std() > 0.005, "flat maps judge nothing"
+    assert (whole[2][0] - whole[2][1]).abs().max() > 0.01, "both pictures look alike: nothing is judged"
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tokens_are_those_of_the_models_own_forward(name: str, size: tuple[int, int]):
+    model, images = made(name), picture(size)
+    _, tokens = by_the_model_itself(model, images)
+    vit = readable(model)
+    with torch.no_grad():
+        found = vit.norm(vit.run(vit.embed(images), vit.grid(images), 0, vit.depth))
+    torch.testing.assert_close(found, tokens, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", [*BIASED, *ROTATED])
+def test_softmax_of_queries_keys_and_bias_gives_the_rows(name: str, size: tuple[int, int]):
+    model, images = made(name), picture(size)
+    vit, grid = readable(model), (size[0] // 8, size[1] // 8)
+    with torch.no_grad():
+        tokens = vit.embed(images)
+        query, key = vit.queries_and_keys(0, tokens, grid, [7, 1])
+        bias = vit.bias(0, grid, [7, 1])
+        assert query.shape[1:] == (3, 2, 16)
+        assert key.shape[1:] == (3, tokens.shape[1], 16)
+        scores = query @ key.transpose(-2, -1) / 4
+        rows = (scores if bias is None else scores + bias).softmax(-1)
+    torch.testing.assert_close(rows, attention_rows(model, images, [7, 1], 0), atol=2e-6, rtol=1e-4)
+    assert (bias is None) == (name in ROTATED or name == "BEiT without bias")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_pooling_head_without_cls_tells_where_its_query_looks(size: tuple[int, int]):
+    model, images = made("ViT, SigLIP"), picture(size, batch=2)
+    whole, _ = by_the_model_itself(model, images)
+    assert readable(model).summary == "pooling"
+    found = summary_rows(model, images)
+    torch.testing.assert_close(found, whole[-1][:, :, 0], atol=2e-6, rtol=1e-4)
+    torch.testing.assert_close(found.sum(-1), torch.ones(2, 3))
+
+
+def test_registers_take_their_share_of_a_pooling_query_only_where_it_sees_them():
+    images = picture((32, 32))
+    options = {
+        **ANY_SIZE,
+        "class_token": False,
+        "global_pool": "map",
+        "reg_tokens": 4,
+        "no_embed_class": True,
+    }
+    model = lively(VisionTransformer(**SHAPE | options))
+    whole, _ = by_the_model_itself(model, images)
+    assert whole[-1].shape[-1] == 16, "timm's ViT pools over patches alone"
+    torch.testing.assert_close(summary_rows(model, images), whole[-1][:, :, 0])
+    options = {
+        **ROTARY,
+        "class_token": False,
+        "global_pool": "map",
+        "num_reg_tokens": 4,
+        "no_embed_class": True,
+    }
+    model = lively(Eva(**SHAPE | options))
+    whole, _ = by_the_model_itself(model, images)
+    assert whole[-1].shape[-1] == 20, "timm's Eva pools over registers too"
+    torch.testing.assert_close(summary_rows(model, images), whole[-1][:, :, 0, 4:])
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("kind", "options"), [(Cait, {}), (Xcit, {"tokens_norm": True}), (Xcit, {"tokens_norm": False})]
+)
+def test_a_class_token_that_looks_after_the_last_block_tells_where(
+    kind: type[nn.Module], options: dict, size: tuple[int, int]
+):
+    model = lively(kind(**SHAPE | options))
+    images = picture(size, batch=2)
+    whole, _ = by_the_model_itself(model, images)
+    found = summary_rows(model, images)
+    torch.testing.assert_close(found, whole[-1][:, :, 0, 1:], atol=2e-6, rtol=1e-4)
+    assert found.shape[-1] == size[0] * size[1] // 64
+    with pytest.raises(ValueError, match=f"patches of a {kind.__name__} do not attend by a softmax"):
+        attention_rows(model, images, [0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_half_weights_stay_as_they_are(name: str, dtype: torch.dtype):
+    model, images = made(name), picture((40, 64))
+    exact = attention_rows(model, images, None)
+    half = attention_rows(model.to(dtype), images, None)
+    assert {tensor.dtype for tensor in model.parameters()} == {dtype}
+    assert half.dtype == torch.float32
+    assert (half - exact).abs().mean() < 0.02
+    torch.testing.assert_close(half.sum(-1), torch.ones_like(half.sum(-1)))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_autocast_keeps_the_softmax_in_fp32(name: str):
+    model, images = made(name), picture((32, 32))
+    exact = attention_rows(model, images, None)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = attention_rows(model, images, None)
+    assert mixed.dtype == torch.float32
+    assert 0 < (mixed - exact).abs().mean() < 0.02
+
+
+def test_a_beit_takes_any_size_once_installed_and_its_weights_stay():
+    model = made("BEiT of both biases")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    images = picture((72, 40))
+    _, tokens = by_the_model_itself(model, images)
+    relative.install(model)
+    with torch.no_grad():
+        torch.testing.assert_close(forward_tokens(model, images), tokens, atol=2e-5, rtol=1e-4)
+        odd = forward_tokens(model, picture((37, 50)))
+    assert odd.shape == (1, 1 + 5 * 7, 48), "padded to whole patches"
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_biases_in_parts_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch):
+    model, images = made("BEiT"), picture((32, 32))
+    whole = forward_tokens(model, images)
+    monkeypatch.setattr(relative, "QUERIES_AT_ONCE", 5)
+    relative.install(model)
+    torch.testing.assert_close(forward_tokens(model, images), whole, atol=2e-5, rtol=1e-4)
+
+
+# --- the predictor takes any of them
+
+
+def loaded(model: nn.Module) -> LoadedModel:
+    return LoadedModel("made here", model, (0.5,) * 3, (0.2,) * 3, "made here", None)
+
+
+def predicted(model: nn.Module, height: int = 72, width: int = 40) -> AttentionPredictor:
+    predictor = AttentionPredictor(loaded(model), resize="native", precision="fp32", device="cpu")
+    photo = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    predictor.set_image(photo)
+    return predictor
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_predictor_gives_the_rows_of_any_family(name: str):
+    model = made(name)
+    predictor = predicted(model)
+    photo = np.random.default_rng(0).integers(0, 256, (72, 40, 3), dtype=np.uint8)
+    images = ((torch.from_numpy(photo) / 255 - 0.5) / 0.2).permute(2, 0, 1)[None]
+    prefix = predictor.prefix_tokens
+    rows = attention_rows(model, images, [prefix + 3 * 5 + 2])[0, :, 0, prefix:].unflatten(-1, (9, 5))
+    np.testing.assert_allclose(predictor.point_attention(3 * 8, 2 * 8), rows, atol=1e-5)
+    assert predictor.keys().shape == (3, prefix + 45, 16)
+    assert predictor.token_features().shape == (9, 5, 48)
+    features = predictor.features([photo])[0]
+    np.testing.assert_allclose(features, predictor.token_features(), atol=1e-4)
+    summary = predictor.cls_attention()
+    assert summary.shape == (3, 9, 5)
+    expected = (
+        attention_rows(model, images, [0])[0, :, 0, prefix:] if prefix else summary_rows(model, images)[0]
+    )
+    np.testing.assert_allclose(summary.reshape(3, -1), expected, atol=1e-5)
+
+
+def test_maps_of_a_pooling_query_are_there_for_the_last_block_only():
+    predictor = predicted(made("ViT, SigLIP"))
+    np.testing.assert_array_equal(predictor.cls_attention(2), predictor.cls_attention(-1))
+    assert "looks after the last block" in predictor.describe()
+    with pytest.raises(
+        ValueError, match=r"no \[CLS\] token in block 1: it sums the picture up after the last"
+    ):
+        predictor.cls_attention(1)
+
+
+def test_queries_and_keys_that_do_not_tell_the_attention_are_not_handed_out():
+    with pytest.raises(ValueError, match="adds a bias by relative position"):
+        predicted(made("BEiT")).queries_keys()
+
+
+def test_a_class_attention_model_gives_maps_and_features_and_says_what_it_has_not():
+    predictor = predicted(lively(Xcit(**SHAPE)))
+    assert predictor.cls_attention().shape == (3, 9, 5)
+    assert predictor.token_features(1).shape == (9, 5, 48)
+    for ask in (predictor.keys, predictor.queries_keys, lambda: predictor.point_attention(0, 0)):
+        with pytest.raises(ValueError, match="only the attention of its class token"):
+            ask()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_predictor_leaves_half_weights_as_they_are(dtype: torch.dtype):
+    model = made("DINOv3")
+    exact = predicted(copy.deepcopy(model)).cls_attention()
+    predictor = predicted(model.to(dtype))
+    assert np.abs(predictor.cls_attention() - exact).mean() < 0.02
+    assert predictor.token_features().dtype == np.float32
+    assert {tensor.dtype for tensor in model.parameters()} == {dtype}
+
+
+# --- models of timm's by name, and those that are refused
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("eva02_tiny_patch14_224", 1),
+        ("vit_small_patch16_dinov3", 5),
+        ("vit_pe_core_tiny_patch16_384", 1),
+        ("beitv2_base_patch16_224", 1),
+        ("vit_base_patch16_siglip_224", 0),
+        ("vit_small_patch14_reg4_dinov2", 5),
+        ("deit_tiny_distilled_patch16_224", 2),
+        ("deit3_small_patch16_224", 1),
+        ("vit_betwixt_patch16_rope_reg4_gap_256", 4),
+        ("cait_xxs24_224", 0),
+        ("xcit_nano_12_p16_224", 0),
+    ],
+)
+def test_models_that_people_use_can_be_read(name: str, tokens: int):
+    with torch.device("meta"):
+        assert readable(timm.create_model(name, pretrained=False)).prefix_tokens == tokens
+
+
+def of(name: str, **options: object) -> Callable[[], nn.Module]:
+    return lambda: timm.create_model(name, pretrained=False, num_classes=0, **options)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            lambda: create_backbone(BackboneConfig("resnet50")),
+            "attention of a ResNet cannot be read: it convolves",
+        ),
+        (
+            of("swin_tiny_patch4_window7_224"),
+            "a SwinTransformer cannot be read: its tokens attend within shifted",
+        ),
+        (of("vit_tiny_r_s16_p8_224"), "patches are not cut from the picture but from what HybridEmbed makes"),
+        (lambda: VisionTransformer(**SHAPE, attn_layer="diff"), "block 0 attends by DiffAttention"),
+        (of("vit_base_patch16_18x2_224", depth=1, embed_dim=24, num_heads=3), "0 is a ParallelThingsBlock"),
+        (lambda: nn.Linear(2, 2), "of no family whose"),
+    ],
+)
+def test_what_cannot_be_read_is_told_why(model: Callable[[], nn.Module], message: str):
+    with torch.device("meta"), pytest.raises(ValueError, match=message):
+        readable(model())
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_negative_blocks_count_from_the_last(depth: int):
+    vit = readable(VisionTransformer(**SHAPE | {"depth": depth}))
+    for block in range(-5, 6):
+        if -depth <= block < depth:
+            assert vit.block_index(block) == list(range(depth))[block]
+        else:
+            with pytest.raises(ValueError, match=f"no block {block}: the model has {depth}"):
+                vit.block_index(block)
+
+
+def test_only_asked_queries_are_projected():
+    vit = readable(made("DINOv3"))
+    query, key = vit.queries_and_keys(0, torch.randn(1, 5 + 16, 48), (4, 4), [0, 6])
+    assert query.shape == (1, 3, 2, 16)
+    assert key.shape == (1, 3, 21, 16)

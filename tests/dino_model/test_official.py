@@ -1,0 +1,127 @@
+"""Official DINOv2 and DINOv3 files: structure as published, weights drawn here."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from timm.layers import SwiGLUPacked
+from timm.models.eva import Eva
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from dino_model.checkpoints import WeightsError
+from dino_model.weights import load_model
+
+WIDTH, DEPTH = 128, 2
+
+
+def randomized(model: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    return model.eval()
+
+
+def dinov2(registers: int, gated: bool) -> tuple[nn.Module, dict[str, Tensor]]:
+    """A model of timm's, and its tensors as DINOv2 publishes them: [CLS] apart from its position."""
+    gates = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU} if gated else {}
+    model = randomized(
+        VisionTransformer(
+            img_size=56, patch_size=14, num_classes=0, embed_dim=WIDTH, depth=DEPTH, num_heads=WIDTH // 64,
+            init_values=1.0, reg_tokens=registers, no_embed_class=bool(registers), dynamic_img_size=True,
+            norm_layer=partial(nn.LayerNorm, eps=1e-6), **gates,
+        )
+    )  # fmt: skip
+    tensors = dict(model.state_dict())
+    if registers:
+        cls_position = torch.randn(1, 1, WIDTH)
+        tensors["register_tokens"] = tensors.pop("reg_token")
+        tensors["cls_token"] = tensors["cls_token"] - cls_position
+        tensors["pos_embed"] = torch.cat([cls_position, tensors["pos_embed"]], dim=1)
+    if gated:
+        names = {"mlp.fc1": "mlp.w12", "mlp.fc2": "mlp.w3"}
+        for name in [name for name in tensors if ".mlp." in name]:
+            old = next(old for old in names if old in name)
+            tensors[name.replace(old, names[old])] = tensors.pop(name)
+    return model, tensors | {"mask_token": torch.zeros(1, WIDTH)}
+
+
+def dinov3(gated: bool) -> tuple[nn.Module, dict[str, Tensor]]:
+    """A model of timm's, and its tensors as DINOv3 publishes them: biases of q, k, v in one, k's masked."""
+    model = randomized(
+        Eva(
+            patch_size=16, num_classes=0, global_pool="token", embed_dim=WIDTH, depth=DEPTH,
+            num_heads=WIDTH // 64, mlp_ratio=2, swiglu_mlp=gated, swiglu_align_to=int(gated), init_values=1.0,
+            num_reg_tokens=4, use_abs_pos_emb=False, use_rot_pos_emb=True, rope_type="dinov3",
+            rope_temperature=100.0, rope_rotate_half=True, use_fc_norm=False, dynamic_img_size=True,
+            norm_layer=partial(nn.LayerNorm, eps=1e-5),
+        )
+    )  # fmt: skip
+    names = {"reg_token": "storage_tokens", "mlp.fc1_g.": "mlp.w1.", "mlp.fc1_x.": "mlp.w2.",
+             "gamma_1": "ls1.gamma", "gamma_2": "ls2.gamma"}  # fmt: skip
+    names |= {"mlp.fc2.": "mlp.w3."} if gated else {}
+    tensors = {}
+    for name, tensor in model.state_dict().items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        tensors[name] = tensor
+    for block in range(DEPTH):
+        at = f"blocks.{block}.attn."
+        query, value = tensors.pop(f"{at}q_bias"), tensors.pop(f"{at}v_bias")
+        tensors.pop(f"{at}k_bias", None)
+        tensors[f"{at}qkv.bias"] = torch.cat([query, torch.zeros(WIDTH), value])
+        tensors[f"{at}qkv.bias_mask"] = torch.ones(3 * WIDTH)
+    tensors["rope_embed.periods"] = torch.ones(WIDTH // 64)
+    return model, tensors | {"mask_token": torch.zeros(1, WIDTH)}
+
+
+@pytest.mark.parametrize(("registers", "gated"), [(0, False), (4, False), (0, True)])
+def test_official_dinov2_file_gives_the_tokens_of_its_model(tmp_path: Path, registers: int, gated: bool):
+    model, tensors = dinov2(registers, gated)
+    torch.save(tensors, tmp_path / "dinov2.pth")
+    loaded = load_model(str(tmp_path / "dinov2.pth"))
+    images = torch.randn(1, 3, 56, 56)
+    with torch.no_grad():
+        expected, found = model.forward_features(images), loaded.backbone.forward_features(images)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    assert loaded.backbone.position_mode == ("antialias" if registers else "official")
+    assert loaded.source == f"dinov2.pth ({'DINOv2 with registers' if registers else 'DINOv2'})"
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_official_dinov3_file_gives_the_tokens_of_its_model(tmp_path: Path, gated: bool):
+    model, tensors = dinov3(gated)
+    torch.save(tensors, tmp_path / "dinov3.pth")
+    loaded = load_model(str(tmp_path / "dinov3.pth"))
+    images = torch.randn(1, 3, 64, 48)
+    with torch.no_grad():
+        expected, found = model.forward_features(images), loaded.backbone.forward_features(images)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    assert loaded.source == "dinov3.pth (DINOv3)"
+
+
+def test_official_file_with_a_tensor_missing_is_refused(tmp_path: Path):
+    _, tensors = dinov2(4, False)
+    del tensors["blocks.1.ls2.gamma"]
+    torch.save(tensors, tmp_path / "cut.pth")
+    with pytest.raises(WeightsError, match=r"1 missing \(blocks.1.ls2.gamma\)"):
+        load_model(str(tmp_path / "cut.pth"))
+
+
+@pytest.mark.parametrize("name", ["vit_small_patch14_reg4_dinov2", "vit_small_patch16_dinov3_qkvb"])
+def test_empty_official_model_equals_timms_architecture(name: str, tmp_path: Path):
+    """Hyperparameters that no tensor tells: epsilon, rotation, activation."""
+    timms = timm.create_model(name, num_classes=0, dynamic_img_size=True)
+    registers = "reg4" in name
+    _, tensors = dinov2(4, False) if registers else dinov3(False)
+    torch.save(tensors, tmp_path / "model.pth")
+    ours = load_model(str(tmp_path / "model.pth")).backbone
+    assert type(ours) is type(timms)
+    for layer in ("blocks.0.norm1", "norm"):
+        assert ours.get_submodule(layer).eps == timms.get_submodule(layer).eps
+    assert type(ours.blocks[0].mlp.act) is type(timms.blocks[0].mlp.act)
+    if not registers:
+        assert ours.rope.temperature == timms.rope.temperature
+        assert ours.blocks[0].attn.rotate_half == timms.blocks[0].attn.rotate_half

@@ -1,0 +1,165 @@
+"""Pictures for people: sizes, colours, and what may not change under them."""
+
+import matplotlib
+import numpy as np
+import pytest
+from PIL import Image
+from skimage.color import deltaE_ciede2000, rgb2lab
+
+from segmentation import drawing
+from segmentation.masks import Box, enlarge, keep_mass_of_maps
+
+
+@pytest.fixture
+def picture() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+
+
+def test_head_colors_are_fixed_and_far_apart():
+    colors = drawing.head_colors(24)
+    np.testing.assert_array_equal(colors[:6], drawing.head_colors(6))
+    lab = rgb2lab(colors[None] / 255)[0]
+    apart = deltaE_ciede2000(lab[:, None], lab[None])
+    assert apart[~np.eye(24, dtype=bool)].min() > 12
+    assert apart[:12, :12][~np.eye(12, dtype=bool)].min() > 20
+    assert drawing.head_colors(26)[25].tolist() == colors[1].tolist()
+
+
+def test_a_heat_map_runs_over_the_whole_colormap():
+    shown = drawing.heat_map(np.array([[0.2, 0.7]]), (4, 8), colormap="viridis")
+    ends = (np.array(matplotlib.colormaps["viridis"]([0.0, 1.0]))[:, :3] * 255).round()
+    np.testing.assert_array_equal(shown[0, 0], ends[0])
+    np.testing.assert_array_equal(shown[3, 7], ends[1])
+
+
+def test_one_value_range_makes_maps_comparable():
+    faint, strong = np.array([[0.0, 0.1]]), np.array([[0.1, 1.0]])
+    first, second = (drawing.heat_map(one, (1, 2), value_range=(0, 1)) for one in (faint, strong))
+    np.testing.assert_array_equal(first[0, 1], second[0, 0])
+
+
+def test_a_constant_map_is_drawn_without_division_by_zero():
+    assert len(np.unique(drawing.heat_map(np.full((2, 2), 0.3), (4, 4)).reshape(-1, 3), axis=0)) == 1
+
+
+def test_an_unknown_colormap_is_named():
+    with pytest.raises(ValueError, match="no colormap 'rainbow7'"):
+        drawing.heat_map(np.ones((2, 2)), (4, 4), colormap="rainbow7")
+
+
+def test_every_head_shows_in_its_own_colour_where_it_looks(picture):
+    attention = np.full((3, 3, 4), 1e-6, dtype=np.float32)
+    attention[0, 0, 0] = attention[1, 1, 1] = attention[2, 2, 3] = 1.0
+    shown = drawing.overlay_heads(picture, attention, opacity=1.0, interpolation="nearest")
+    colors = drawing.head_colors(3)
+    np.testing.assert_array_equal(shown[8, 8], colors[0])
+    np.testing.assert_array_equal(shown[24, 24], colors[1])
+    np.testing.assert_array_equal(shown[40, 56], colors[2])
+    grey = shown[8, 40]
+    assert grey[0] == grey[1] == grey[2]
+
+
+def test_a_head_keeps_its_colour_when_others_are_hidden(picture):
+    attention = np.full((3, 3, 4), 1e-6, dtype=np.float32)
+    attention[2, 0, 0] = 1.0
+    shown = drawing.overlay_heads(picture, attention, heads=[2], opacity=1.0, interpolation="nearest")
+    np.testing.assert_array_equal(shown[8, 8], drawing.head_colors(3)[2])
+    with pytest.raises(ValueError, match="no head chosen"):
+        drawing.overlay_heads(picture, attention, heads=[])
+
+
+def test_heads_drawn_one_by_one_are_those_drawn_all_at_once():
+    rng = np.random.default_rng(3)
+    picture = rng.integers(0, 256, (31, 45, 3), dtype=np.uint8)
+    attention = rng.random((5, 4, 6), dtype=np.float32)
+    kept = keep_mass_of_maps(attention, 0.5)
+    strength = np.sqrt(np.where(kept, attention, 0) / attention.max(axis=(1, 2), keepdims=True))
+    enlarged = enlarge(strength, (31, 45), "bilinear")
+    layer = drawing.head_colors(5)[enlarged.argmax(axis=0)]
+    expected = drawing.blend(drawing._dimmed(picture), layer, 0.7 * enlarged.max(axis=0))
+    shown = drawing.overlay_heads(picture, attention, mass=0.5, opacity=0.7)
+    np.testing.assert_array_equal(shown, expected)
+
+
+def test_a_mask_overlay_changes_no_pixel_away_from_the_mask(picture):
+    before = picture.copy()
+    mask = np.zeros((48, 64), dtype=bool)
+    mask[10:20, 10:20] = True
+    shown = drawing.overlay_masks(picture, mask, contour=2)
+    np.testing.assert_array_equal(picture, before)
+    changed = (shown != picture).any(axis=2)
+    assert changed[10:20, 10:20].all()
+    away = np.ones_like(mask)
+    away[6:24, 6:24] = False
+    assert not changed[away].any()
+
+
+def test_a_mask_of_another_size_is_refused(picture):
+    with pytest.raises(ValueError, match="enlarge the masks first"):
+        drawing.overlay_masks(picture, np.ones((3, 4), dtype=bool))
+
+
+def test_points_and_boxes_leave_the_picture_alone(picture):
+    before = picture.copy()
+    pointed = drawing.draw_point(picture, 20, 30)
+    boxed = drawing.draw_boxes(picture, [Box(5, 6, 40, 30)])
+    np.testing.assert_array_equal(picture, before)
+    assert pointed[20, 30].tolist() == [255, 255, 255]
+    np.testing.assert_array_equal(boxed[6, 20], drawing.head_colors(1)[0])
+    np.testing.assert_array_equal(boxed[15:25, 15:25], before[15:25, 15:25])
+
+
+def test_a_caption_stands_above_an_unchanged_picture(picture):
+    titled = drawing.caption(picture, "a title much too long for sixty-four pixels")
+    assert titled.shape[1:] == picture.shape[1:]
+    np.testing.assert_array_equal(titled[-48:], picture)
+    assert (titled[:-48] < 128).any()
+
+
+@pytest.mark.parametrize("width", [1, 90, 640])
+def test_a_color_bar_has_the_colours_of_the_map_in_their_order(width):
+    bar = drawing.color_bar("inferno", (-0.25, 1.5), width, capped=False)
+    assert bar.shape[1] == width
+    if width < 640:
+        return
+    table = drawing.color_table("inferno").astype(int)
+    middle = bar[len(bar) // 2].astype(int)
+    coloured = np.flatnonzero(np.ptp(middle, axis=1) > 40)  # the words are black on white
+    levels = [np.abs(table - middle[column]).sum(axis=1).argmin() for column in coloured]
+    assert levels == sorted(levels)
+    assert (levels[0], levels[-1]) == pytest.approx((10, 245), abs=25)
+    assert not np.array_equal(bar, drawing.color_bar("inferno", (-0.25, 1.6), width, capped=False))
+
+
+def test_a_legend_breaks_into_lines_that_fit():
+    entries = [(f"head {head}", color) for head, color in enumerate(drawing.head_colors(12))]
+    narrow, wide = drawing.legend(entries, 200), drawing.legend(entries, 2000)
+    assert narrow.shape[1] == 200
+    assert narrow.shape[0] > wide.shape[0]
+    for color in drawing.head_colors(12):
+        assert (narrow == color).all(axis=2).any()
+
+
+def test_a_contact_sheet_holds_pictures_of_every_shape(picture):
+    tall = np.zeros((90, 10, 3), dtype=np.uint8)
+    sheet = drawing.contact_sheet([[("one", picture), ("two", tall)], [("three", tall)]], height=40)
+    assert sheet.dtype == np.uint8
+    assert sheet.shape[0] > 80
+    assert (sheet[:4] == 255).all()
+    with pytest.raises(ValueError, match="at least one image"):
+        drawing.contact_sheet([[]])
+
+
+def test_a_picture_of_one_row_makes_no_sheet_of_gigabytes():
+    row, map_ = np.zeros((1, 4000, 3), np.uint8), np.eye(1, 250, 7)[None]
+    sheet = drawing.contact_sheet([[("row", row), ("square", np.zeros((40, 40, 3), np.uint8))]], height=40)
+    assert sheet.shape[1] < 40 * (drawing.WIDEST + 2)
+    sheet = drawing.attention_sheet(row, map_, map_ > 0, (0, 3999), map_, map_ > 0, height=40)
+    assert sheet.shape[1] < 40 * (3 * drawing.WIDEST + 2)
+
+
+def test_a_saved_picture_is_read_back_unchanged(picture, tmp_path):
+    drawing.save_png(tmp_path / "picture.png", picture)
+    with Image.open(tmp_path / "picture.png") as saved:
+        np.testing.assert_array_equal(np.array(saved), picture)
+    assert [path.name for path in tmp_path.iterdir()] == ["picture.png"]

@@ -1,0 +1,144 @@
+"""Which pictures train and which are tested, and what is refused."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dino_model.images import open_images
+from tests.training.evaluation.pictures import write_pictures
+from training.evaluation.datasets import draw_labeled, find_listed, open_split, split_every_fifth
+
+
+@pytest.fixture
+def shapes(tmp_path: Path) -> Path:
+    return write_pictures(tmp_path / "shapes", {"BACKGROUND_Google": 6, "a": 10, "b": 4, "c": 7})
+
+
+def test_every_fifth_of_each_class_by_name_is_tested(shapes: Path):
+    pictures = open_images(shapes)
+    train, test = split_every_fifth(pictures)
+    assert [pictures.names[i] for i in test] == ["a/004.png", "a/009.png", "c/004.png"]
+    assert len(train) == 10 + 4 + 7 - 3
+    assert not any(pictures.names[i].startswith("BACKGROUND") for i in train)
+    shuffled = pictures.subset(np.random.default_rng(0).permutation(len(pictures)).tolist())
+    again = split_every_fifth(shuffled)[1]
+    assert {shuffled.names[i] for i in again} == {pictures.names[i] for i in test}
+    assert len(split_every_fifth(pictures, leave_out=("a", "c"))[1]) == 1
+
+
+def test_splits_that_cannot_be_are_one_sentence(shapes: Path):
+    pictures = open_images(shapes)
+    with pytest.raises(
+        ValueError, match=r"No class 'ghost' to leave out; classes look like 'BACKGROUND_Google'"
+    ):
+        split_every_fifth(pictures, leave_out=("ghost",))
+    with pytest.raises(ValueError, match="have no classes: expected two folders or more"):
+        split_every_fifth(open_images(shapes / "a"), leave_out=("b",))
+    with pytest.raises(ValueError, match="None of the 1 classes has five images"):
+        split_every_fifth(pictures, leave_out=("BACKGROUND_Google", "a", "c"))
+
+
+def test_classes_of_two_folders_are_matched_by_name(tmp_path: Path):
+    train = write_pictures(tmp_path / "train", {"a": 3, "b": 3, "c": 3})
+    test = write_pictures(tmp_path / "test", {"b": 2, "c": 1}, shade=100)
+    split = open_split(train, test=test)
+    assert split.classes == ("a", "b", "c")
+    assert split.labels(split.test).tolist() == [1, 1, 2]
+    with pytest.raises(ValueError, match="1 test classes have no training images, the first is"):
+        open_split(test, test=train)
+
+
+def test_folders_train_and_val_are_a_split(tmp_path: Path):
+    write_pictures(tmp_path / "data" / "train", {"a": 3, "b": 3})
+    write_pictures(tmp_path / "data" / "val", {"a": 1, "b": 1}, shade=100)
+    split = open_split(tmp_path / "data")
+    assert (len(split.train), len(split.test), split.rule) == (6, 2, "those in val")
+
+
+def test_a_file_names_the_tested_pictures(shapes: Path, tmp_path: Path):
+    names = tmp_path / "test.txt"
+    names.write_text("a/001.png\nc/006.png\n")
+    split = open_split(shapes, split=names)
+    assert split.test.names == ("a/001.png", "c/006.png")
+    assert len(split.train) == 10 + 4 + 7 - 2
+    assert not set(split.train.names) & set(split.test.names)
+    names.write_text("a/001.png\nghost.png\n")
+    with pytest.raises(ValueError, match=r"names 1 pictures that are not there, the first is ghost\.png"):
+        open_split(shapes, split=names)
+
+
+def test_a_test_picture_that_also_trains_is_refused(tmp_path: Path):
+    train = write_pictures(tmp_path / "one", {"a": 3, "b": 3})
+    copy = write_pictures(tmp_path / "two", {"a": 2, "b": 1}, shade=100)
+    open_split(train, test=copy)
+    (copy / "a" / "001.png").write_bytes((train / "a" / "001.png").read_bytes())
+    message = r"1 test images are also training images, the first is a/001\.png: remove"
+    with pytest.raises(ValueError, match=message):
+        open_split(train, test=copy)
+    with pytest.raises(ValueError, match="6 test images are also training images"):
+        open_split(train, test=train)
+
+
+def test_split_check_resolves_folders_once_and_finds_links(tmp_path: Path, monkeypatch):
+    train = write_pictures(tmp_path / "one", {"a": 20, "b": 20})
+    test = write_pictures(tmp_path / "two", {"a": 20, "b": 20}, shade=100)
+    for folder in (test / "a", test / "b"):
+        for file in folder.iterdir():
+            file.rename(folder / f"test_{file.name}")
+    resolved, honest = [], os.path.realpath
+    monkeypatch.setattr(os.path, "realpath", lambda path, **how: resolved.append(path) or honest(path, **how))
+    split = open_split(train, test=test)
+    resolved.clear()
+    assert len(split.train.places()) == 40
+    assert len(resolved) == 2
+    (test / "b" / "link.png").symlink_to(train / "b" / "003.png")
+    with pytest.raises(
+        ValueError, match=r"1 test images are also training images, the first is b/link\.png: remove"
+    ):
+        open_split(train, test=test)
+
+
+def test_an_empty_class_folder_one_class_and_loose_pictures_are_refused(shapes: Path, tmp_path: Path):
+    (shapes / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"The class folder .*empty holds no image: fill"):
+        open_split(shapes)
+    (shapes / "empty").rmdir()
+    (shapes / "loose.png").write_bytes((shapes / "a" / "000.png").read_bytes())
+    with pytest.raises(ValueError, match=r"1 images in .* are in no class folder, the first is loose\.png"):
+        open_split(shapes)
+    (shapes / "loose.png").unlink()
+    with pytest.raises(ValueError, match="All training images are of one class, 'a': two are needed"):
+        open_split(shapes, leave_out=("BACKGROUND_Google", "b", "c"))
+
+
+def test_a_class_with_one_picture_trains_and_is_not_tested(tmp_path: Path):
+    split = open_split(write_pictures(tmp_path, {"a": 10, "single": 1}))
+    assert split.labels(split.train).tolist() == [0] * 8 + [1]
+    assert split.labels(split.test).tolist() == [0, 0]
+
+
+def test_draws_are_stratified_and_go_by_the_seed():
+    labels = torch.tensor([0] * 100 + [1] * 10 + [2])
+    few = draw_labeled(labels, 3, "abc", share=0.1)
+    assert labels[few].bincount().tolist() == [10, 1, 1]
+    assert torch.equal(few, draw_labeled(labels, 3, "abc", share=0.1))
+    assert not torch.equal(few, draw_labeled(labels, 4, "abc", share=0.1))
+    assert len(draw_labeled(labels, 0, "abc", share=1)) == 111
+    assert labels[draw_labeled(labels[:110], 0, "abc", count=5)].bincount().tolist() == [5, 5]
+    with pytest.raises(ValueError, match="Class 'c' has 1 training images, 5 of each are wanted"):
+        draw_labeled(labels, 0, "abc", count=5)
+    with pytest.raises(ValueError, match=r"The share of labels is 1\.5"):
+        draw_labeled(labels, 0, "abc", share=1.5)
+
+
+def test_a_published_list_is_matched_with_or_without_folders(shapes: Path, tmp_path: Path):
+    pictures = open_images(shapes)
+    file = tmp_path / "1percent.txt"
+    file.write_text("b/002.png\na/007.png\n")
+    assert [pictures.names[i] for i in find_listed(pictures, file)] == ["a/007.png", "b/002.png"]
+    file.write_text("nobody.JPEG\n")
+    with pytest.raises(ValueError, match=r"1 unknown images, the first is nobody\.JPEG"):
+        find_listed(pictures, file)

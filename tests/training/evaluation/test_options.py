@@ -1,0 +1,46 @@
+"""Options of the evaluations: fast help, and errors before the work."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dino_model.errors import SettingError
+from tests.training.evaluation.pictures import evaluate
+
+HELP_OF_EVERY_PROTOCOL = """
+import sys
+from training.commands.evaluate import PROTOCOLS, main
+main(["--help"])
+for name in PROTOCOLS:
+    try:
+        main([*name.split(), "--help"])
+    except SystemExit as end:
+        assert end.code == 0
+assert "torch" not in sys.modules
+"""
+
+
+def test_help_of_every_protocol_needs_no_torch():
+    assert subprocess.run([sys.executable, "-c", HELP_OF_EVERY_PROTOCOL], capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("knn", "--k", "0"), "--k is"),
+        (("knn", "--temperature", "nan"), "--temperature is nan"),
+        (("knn", "--size", "64", "--resize-to", "32"), "--size 64 cannot be cropped from 32 pixels"),
+        (("knn", "--test", "a", "--split", "b"), "both name the test images"),
+        (("linear", "--epochs", "0"), "--epochs and --batch must be at least 1"),
+        (("linear", "--rates", "0"), "--rates must be above 0"),
+        (("logistic", "--l2", "0"), "--l2 is 0"),
+        (("retrieval", "--batch-size", "0"), "--batch-size is 0"),
+        (("copy-detection", "synthetic", "--copies", "0"), "--copies is 0"),
+    ],
+    ids=" ".join,
+)
+def test_invalid_option_is_refused_before_data_is_read(words: tuple[str, ...], message: str, tmp_path: Path):
+    with pytest.raises(SettingError, match=message):
+        evaluate(*words, "--data", tmp_path / "nothing", "--model", "no such model")

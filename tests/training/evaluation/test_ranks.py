@@ -1,0 +1,99 @@
+"""Evaluations by two processes of gloo give the results of one process."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from dino_model.weights import load_model
+from tests.training.evaluation.pictures import evaluate
+from tests.training.pictures import noise
+
+REPOSITORY = Path(__file__).parents[3]
+WORK = """
+import json, os, sys, torch
+from tests.training.evaluation.pictures import evaluate
+torch.set_num_threads(1)
+for port, words in json.loads(sys.argv[1]):
+    os.environ["MASTER_PORT"] = port
+    evaluate(*words)
+"""
+COMMANDS = {
+    "knn": ("knn", "--k", "1", "5"),
+    "linear": ("linear", "--epochs", "3", "--batch", "8", "--rates", "0.1", "0.5", "1"),
+    "augmented": ("linear", "--augment", "--epochs", "2", "--batch", "7", "--rates", "0.1", "1"),
+    "logistic": ("logistic", "--labels", "3", "100%", "--seeds", "2"),
+    "finetune": ("finetune", "--epochs", "2", "--batch", "7", "--rate", "0.001"),
+    "duplicates": ("copy-detection", "duplicates", "--min-similarity", "0.9"),
+}
+
+
+def words_of(name: str, images: Path, folder: Path) -> list[str]:
+    words = [*COMMANDS[name], "--size", "32", "--model", "random:embedded", "--precision", "fp32"]
+    words += ["--device", "cpu", "--json", str(folder / f"{name}.json")]
+    words += [str(images)] if name == "duplicates" else ["--data", str(images)]
+    outputs = {"finetune": folder / "tuned", "duplicates": folder / "sheet.jpg"}
+    return [*words, "--output", str(outputs[name])] if name in outputs else words
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Folders with the results of one process and of two."""
+    images = noise(tmp_path_factory.mktemp("images"), 61, 3, 24, 24)
+    single, shared = tmp_path_factory.mktemp("single"), tmp_path_factory.mktemp("shared")
+    for name in COMMANDS:
+        evaluate(*words_of(name, images, single))
+    jobs = json.dumps([(free_port(), words_of(name, images, shared)) for name in COMMANDS])
+    environment = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", WORK, jobs], cwd=REPOSITORY, env=environment | {"RANK": rank})
+        for rank in ("0", "1")
+    ]
+    assert [process.wait(timeout=300) for process in processes] == [0, 0]
+    return single, shared
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_evaluation_by_two_processes_gives_results_of_one(name: str, results: tuple[Path, Path]):
+    single, shared = (json.loads((folder / f"{name}.json").read_text()) for folder in results)
+    (expected,), (found,) = single["results"], shared["results"]
+    for entry in {"metrics", "each", "grid", "groups"} & expected.keys():
+        assert texts(found[entry]) == texts(expected[entry])
+        assert numbers(found[entry]) == pytest.approx(numbers(expected[entry]), rel=1e-4)
+
+
+def leaves(value: object) -> list[object]:
+    """Members of nested lists and dictionaries; without the gradient of a fit, which ends in rounding."""
+    if isinstance(value, dict):
+        return [leaf for key, member in value.items() if key != "gradient" for leaf in leaves(member)]
+    return [leaf for member in value for leaf in leaves(member)] if isinstance(value, list) else [value]
+
+
+def texts(value: object) -> list[str]:
+    return [leaf for leaf in leaves(value) if isinstance(leaf, str)]
+
+
+def numbers(value: object) -> list[float]:
+    return [leaf for leaf in leaves(value) if isinstance(leaf, int | float)]
+
+
+def test_finetune_by_two_processes_gives_weights_of_one(results: tuple[Path, Path]):
+    before = load_model("random:embedded").backbone.state_dict()
+    single, shared = (
+        load_model(str(next((folder / "tuned").glob("*.safetensors")))).backbone.state_dict()
+        for folder in results
+    )
+    moved = max(float((single[name] - before[name]).abs().max()) for name in before)
+    for name, weights in single.items():
+        torch.testing.assert_close(shared[name], weights, rtol=0, atol=moved / 100)

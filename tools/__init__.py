@@ -1,0 +1,1 @@
+"""Scripts for maintainers: release of the embedded model."""

@@ -1,0 +1,379 @@
+"""Options of `python -m training evaluate`. Nothing here imports torch, so that `--help` needs no second."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional, UseAppendAction
+
+from dino_model.choices import ComputePrecision, Precision
+from dino_model.errors import SettingError
+from dino_model.options import ComputeOptions
+
+BACKGROUND = "BACKGROUND_Google"
+"""Caltech-101's folder of images that belong to no class."""
+LEARNING_RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Of the linear grid; the paper's are not published."""
+MIN_TEMPERATURE = 0.012  # exp(1 / temperature) is a float32
+TABLE_1_NETWORKS = {
+    "random:resnet50": "ResNet-50",
+    "random:vit_small/16": "ViT-S/16",
+    "random:vit_small/8": "ViT-S/8",
+    "random:vit_base/16": "ViT-B/16",
+    "random:vit_base/8": "ViT-B/8",
+}
+"""Model names and what Table 1 of the paper calls these networks."""
+
+DatasetName = Literal["cifar10", "cifar100", "flowers", "cars", "inat18", "inat19"]
+LandmarkName = Literal["roxford5k", "rparis6k"]
+Solver = Literal["auto", "scikit-learn", "l-bfgs"]
+RecipeName = Literal["own", "imagenet", "cifar10", "cifar100", "flowers", "cars", "inat18", "inat19"]
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise SettingError unless a setting is valid."""
+    if not condition:
+        raise SettingError(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(ComputeOptions):
+    """An evaluation of one model or of several, one after the other."""
+
+    model: UseAppendAction[tuple[str, ...]] = ()
+    """Name of a model, a checkpoint file or a run; may be repeated. Default: embedded. `pixels` uses the
+    image in 16 × 16 pixels as its feature: the baseline without a network."""
+    batch_size: int = 64
+    """Images per forward pass."""
+    cache: Path | None = None
+    """Folder for computed features. A second evaluation of the same images and models reads them."""
+    json: Path | None = None
+    """Write protocol and metrics to this file; `evaluate report` reads it."""
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 1, f"--batch-size is {self.batch_size}: expected at least 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification(Evaluation):
+    """An evaluation on labeled images, each shown as a center crop."""
+
+    data: Path
+    """Labeled images, a folder per class: FOLDER, uncompressed TAR or LIST; or a folder with `train` and
+    `val`; or a folder with ImageNet's own tars."""
+    test: Path | None = None
+    """Test images. Default: `val` next to `train`, else every fifth image of each class by name."""
+    split: Path | None = None
+    """Text file with the names of the test images of --data, one per line."""
+    leave_out: tuple[str, ...] = (BACKGROUND,)
+    """Classes that are used neither for training nor for testing."""
+    size: int = 112
+    """Side of the center crop in pixels."""
+    resize_to: int | None = None
+    """Short side before the crop in pixels. Default: --size. ImageNet's protocol: --resize-to 256 --size
+    224."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        short_side = self.size if self.resize_to is None else self.resize_to
+        require(
+            0 < self.size <= short_side, f"--size {self.size} cannot be cropped from {short_side} pixels."
+        )
+        require(
+            not (self.test and self.split), "--test and --split both name the test images: pass one of them."
+        )
+
+
+@dataclass(frozen=True)
+class Knn(Classification):
+    """Accuracy of a weighted k-nearest-neighbor vote on frozen features."""
+
+    k: tuple[int, ...] = (20,)
+    """Numbers of neighbors; a result for each."""
+    temperature: float = 0.07
+    """Temperature of the vote. A smaller one gives near neighbors more weight."""
+    confusions: Path | None = None
+    """Draw the confusion matrix of the first k and the last model to this file (.png)."""
+    test_list: Path | None = None
+    """Write the names of the test images to this file, for `pretrain --exclude`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(bool(self.k) and min(self.k) >= 1, f"--k is {self.k}: expected numbers of at least 1.")
+        require(
+            self.temperature >= MIN_TEMPERATURE,
+            f"--temperature is {self.temperature}: expected at least {MIN_TEMPERATURE}, below it votes"
+            " overflow.",
+        )
+
+
+@dataclass(frozen=True)
+class Linear(Classification):
+    """Accuracy of a linear classifier on frozen features: a grid of learning rates and features in one pass.
+
+    Rate and features are chosen on every fifth training image of each class. The chosen classifier is then
+    trained on all training images.
+    """
+
+    augment: bool = False
+    """Train on random crops and flips as in the paper; every epoch runs the backbone. Default: fixed
+    features."""
+    epochs: int = 100
+    """Passes over the training images."""
+    rates: tuple[float, ...] = LEARNING_RATES
+    """Learning rates for a batch of 256."""
+    features: tuple[str, ...] = ("1", "4", "1+average")
+    """Inputs of the classifiers: [CLS] of this many last blocks, with or without the mean of the patches."""
+    head: str | None = None
+    """Published head to test instead of training one: its file, or the model that it was published with,
+    such as dino_vits16, to download it. Its classes are ImageNet's in the order of their folders."""
+    batch: int = 256
+    """Images per step."""
+    seed: int = 0
+    """Seed of initial weights, order and crops."""
+    curves: Path | None = None
+    """Draw the accuracy of every classifier of the grid to this file (.png)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.epochs >= 1 and self.batch >= 1, "--epochs and --batch must be at least 1.")
+        require(bool(self.rates) and min(self.rates) > 0, "--rates must be above 0.")
+        for text in self.features:
+            valid = re.fullmatch(r"[1-9]\d*(\+average)?", text)
+            require(
+                bool(valid), f"--features {text} is unknown: expected a number of blocks, 4 or 1+average."
+            )
+
+
+@dataclass(frozen=True)
+class Logistic(Classification):
+    """Accuracy of logistic regression on frozen features, from few labels and from all; no augmentation."""
+
+    labels: tuple[str, ...] = ("1%", "10%", "100%")
+    """Labeled training images: a share of each class (1%), a number of each (5), or a file with their names,
+    such as the published lists of ImageNet's 1 % and 10 %."""
+    seeds: int = 5
+    """Draws of a share or number, of which mean and deviation are printed."""
+    l2: float = 0.1
+    """Strength of the penalty: λ = l2 / n. The released code uses 0.1."""
+    intercept: bool = False
+    """Give each class an intercept, which is not penalized."""
+    normalize: bool = True
+    """L2-normalize the features."""
+    solver: Solver = "auto"
+    """auto: scikit-learn up to 50,000 images of at most 1,000 values, else L-BFGS on the device."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.l2 > 0, f"--l2 is {self.l2}: expected more than 0, otherwise the weights diverge.")
+        require(self.seeds >= 1, f"--seeds is {self.seeds}: expected at least 1.")
+        for text in self.labels:
+            known = re.fullmatch(r"\d+(\.\d+)?%", text) or text.isdecimal() or Path(text).is_file()
+            require(bool(known), f"--labels {text} is no share (1%), number (5) or file of names.")
+
+
+@dataclass(frozen=True)
+class Finetune(Classification):
+    """Train a whole network on labeled images and test it; the network is saved for the app.
+
+    `python -m app --models-dir OUTPUT` compares its attention with that of the frozen model.
+    """
+
+    output: Path
+    """Folder for each network, MODEL-on-DATA.safetensors. An interrupted training continues from there."""
+    collection: DatasetName | None = None
+    """Data set in its publisher's layout below --data; the paper's results are at --size 224."""
+    recipe: RecipeName | None = None
+    """Hyperparameters: own, imagenet, or those of a data set. Default: those of --collection, or own."""
+    epochs: int | None = None
+    """Epochs instead of the recipe's."""
+    rate: float | None = None
+    """Peak learning rate instead of the recipe's."""
+    batch: int | None = None
+    """Images per step instead of the recipe's; the rate stays."""
+    seed: int = 0
+    """Seed of order, crops and mixup."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.epochs is None or self.epochs >= 1, f"--epochs is {self.epochs}: expected at least 1.")
+        require(self.batch is None or self.batch >= 2, f"--batch is {self.batch}: expected at least 2.")
+        require(self.rate is None or self.rate > 0, f"--rate is {self.rate}: expected more than 0.")
+        require(
+            self.precision != "fp16",
+            "Fine-tuning has no loss scaling for fp16: pass --precision bf16 or fp32.",
+        )
+
+
+@dataclass(frozen=True)
+class Retrieval(Evaluation):
+    """mAP on revisited Oxford or Paris, Medium and Hard, with frozen features.
+
+    The paper's results are Oxford at 224 pixels with one scale and Paris at 512 with --multiscale, both with
+    --official.
+    """
+
+    data: Path
+    """Folder that holds roxford5k or rparis6k as published: jpg/ and gnd_NAME.pkl."""
+    dataset: LandmarkName = "roxford5k"
+    """Data set."""
+    size: int = 224
+    """Longest side in pixels; smaller images stay as they are."""
+    multiscale: bool = False
+    """Average the features of the scales 1, 0.707 and 0.5."""
+    official: bool = False
+    """As the released code: queries are not cropped to their box, and incomplete patches are cut off."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.size >= 1, f"--size is {self.size}: expected at least 1.")
+
+
+@dataclass(frozen=True)
+class RetrievalIndex(ComputeOptions):
+    """Save the features of a folder, so that `retrieval query` finds similar images at once."""
+
+    folder: Positional[Path]
+    """FOLDER, uncompressed TAR or LIST."""
+    model: str = field(default="embedded", kw_only=True)
+    """Name of a model, checkpoint file or run."""
+    output: Path = Path("index.safetensors")
+    """File to write."""
+    size: int = field(default=224, kw_only=True)
+    """Short side and center crop in pixels."""
+    batch_size: int = 64
+    """Images per forward pass."""
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 1 and self.size >= 1, "--batch-size and --size must be at least 1.")
+
+
+@dataclass(frozen=True)
+class RetrievalQuery:
+    """Find the images of an index that are most similar to a query image."""
+
+    photos: Positional[tuple[Path, ...]]
+    """Query images."""
+    index: Path = Path("index.safetensors")
+    """File that `retrieval index` wrote."""
+    count: int = 9
+    """Images to find for each query."""
+    output: Path = Path("neighbors.jpg")
+    """Contact sheet to write: a row per query, the query first."""
+    precision: Precision = "auto"
+    """Precision of the model."""
+    device: str = "auto"
+    """Device of the model: auto, cpu, cuda or mps."""
+    json: Path | None = None
+    """Write names and cosine similarities to this file."""
+
+    def __post_init__(self) -> None:
+        require(
+            bool(self.photos) and self.count >= 1,
+            "Pass at least one query image and a --count of at least 1.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descriptors(Evaluation):
+    """An evaluation with [CLS] and GeM of the patches as descriptor of each image, resized to a square."""
+
+    size: int = 112
+    """Side of the square in pixels."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.size >= 1, f"--size is {self.size}: expected at least 1.")
+
+
+@dataclass(frozen=True)
+class CopyDetection(Descriptors):
+    """mAP on Copydays, strong copies, among distractors."""
+
+    data: Path
+    """Copydays as published: folders `original` and `strong`."""
+    size: int = field(default=224, kw_only=True)
+    """Side of the square in pixels; the paper uses 224 for ViT-B/16 and 320 for ViT-B/8."""
+    distractors: Path | None = None
+    """Further database images; the paper uses 10,000 of YFCC100M."""
+    whitening: Path | None = None
+    """Images that the whitening is computed from; the paper uses 20,000 of YFCC100M."""
+    official: bool = False
+    """As the released code: moments without centering, and at most 20 ranks."""
+
+
+@dataclass(frozen=True)
+class CopyDetectionSynthetic(Descriptors):
+    """mAP of seeded copies, each searched among all test images of a labeled folder."""
+
+    data: Path
+    """FOLDER, uncompressed TAR or LIST, a folder per class; every fifth image is in the database."""
+    copies: int | None = None
+    """Images that are copied, once in each way. Default: 200, or all test images if there are fewer."""
+    seed: int = 0
+    """Seed of the copies."""
+    min_similarity: tuple[float, ...] = ()
+    """Thresholds of `copy-detection duplicates` to test: copies found, and pairs of other images reported."""
+    output: Path | None = None
+    """Folder for the copies; existing ones are used. Default: inside --cache, or a temporary folder."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.copies is None or self.copies >= 1, f"--copies is {self.copies}: expected at least 1.")
+
+
+@dataclass(frozen=True)
+class CopyDetectionDuplicates(Descriptors):
+    """Groups of near-duplicates in a folder, with a contact sheet."""
+
+    folder: Positional[Path]
+    """FOLDER, uncompressed TAR or LIST."""
+    min_similarity: float = 0.97
+    """Cosine similarity above which two images are near-duplicates. The default was measured for the embedded
+    model at this --size; `copy-detection synthetic --min-similarity` measures it for others."""
+    output: Path = Path("duplicates.jpg")
+    """Contact sheet to write: a row per group, at most 40 groups of 8."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        valid = -1 < self.min_similarity <= 1
+        require(valid, f"--min-similarity is {self.min_similarity}: expected above -1 and at most 1.")
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Images per second, parameters, FLOPs, tokens and memory of the paper's networks on this machine."""
+
+    models: tuple[str, ...] = tuple(TABLE_1_NETWORKS)
+    """Model names; the weights do not matter."""
+    batch: int = 128
+    """Images per forward pass."""
+    size: int = 224
+    """Side of the images in pixels."""
+    precisions: tuple[ComputePrecision, ...] = ("fp32", "bf16")
+    """Precisions to measure."""
+    repeats: int = 3
+    """Timed forward passes, after one that is not timed; the median is reported."""
+    device: str = "auto"
+    """Device of the models: auto, cpu, cuda or mps."""
+    json: Path | None = None
+    """Write each result to this file at once; results that it already holds are not measured again."""
+
+    def __post_init__(self) -> None:
+        require(
+            min(self.batch, self.repeats, self.size) >= 1, "--batch, --size and --repeats must be at least 1."
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """One page of the measured results next to the paper's tables: report.html and report.md."""
+
+    results: Positional[tuple[Path, ...]]
+    """Files that evaluations wrote with --json."""
+    output: Path = Path("report")
+    """Folder to write to."""
+
+    def __post_init__(self) -> None:
+        require(bool(self.results), "Pass at least one file that an evaluation wrote with --json.")

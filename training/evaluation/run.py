@@ -1,0 +1,107 @@
+"""Run an evaluation: load the models, extract features, write protocol and metrics."""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dino_model import files, ranks
+from dino_model.device import choose_device
+from dino_model.feature_cache import FeatureCache
+from dino_model.features import CLS, FeatureExtractor, FeatureType, ImageFeatures
+from dino_model.images import Images
+from dino_model.progress import following
+from dino_model.views import Box, View
+from dino_model.weights import LoadedModel, load_model
+from training.evaluation.options import Classification, Evaluation
+from training.evaluation.paper import of_model
+
+Metrics = dict[str, Any]
+
+
+class Pixels(nn.Module):
+    """Baseline without a network: the image in 16 × 16 pixels, mean subtracted."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[batch, 3, height, width] -> [batch, 768]."""
+        pixels = F.adaptive_avg_pool2d(images, 16).flatten(1)
+        return pixels - pixels.mean(dim=1, keepdim=True)
+
+
+def load_models(options: Evaluation) -> Iterator[LoadedModel]:
+    """Load and announce the models of an evaluation, each when its turn comes."""
+    device, precision = choose_device(options.device), options.chosen_precision()
+    for name in options.model or ("embedded",):
+        if name == "pixels":
+            source = "16 × 16 pixels, no network"
+            model = LoadedModel(name, Pixels(), (0.0,) * 3, (1.0,) * 3, source, config=None)
+        else:
+            model = load_model(name, checkpoint_key=options.checkpoint_key)
+        print(f"{model.name}: {model.source}; {precision} on {device}", flush=True)
+        yield model
+
+
+def extract(
+    options: Evaluation,
+    model: LoadedModel,
+    view: View,
+    images: Images,
+    kind: FeatureType = CLS,
+    boxes: list[Box | None] | None = None,
+) -> ImageFeatures:
+    """Extract features; images that cannot be read are left out and named on stderr."""
+    extractor = FeatureExtractor(
+        model,
+        view,
+        kind,
+        precision=options.precision,
+        device=options.device,
+        batch_size=options.batch_size,
+        cache=FeatureCache(options.cache) if options.cache else None,
+    )
+    track = following(f"{model.name}, {len(images):,} images", len(images))
+    extracted = extractor.extract(images, boxes=boxes, track=track)
+    if extracted.broken:
+        print(extracted, file=sys.stderr)
+    return extracted
+
+
+def center_crop(options: Classification, model: LoadedModel | None = None) -> View:
+    """Return the view of a model; without one, a view whose string describes it."""
+    mean, std = (model.mean, model.std) if model else ((0.0,) * 3, (1.0,) * 3)
+    return View(options.size, mean, std, options.resize_to)
+
+
+def evaluate_models(
+    options: Evaluation,
+    name: str,
+    protocol: Metrics,
+    measure: Callable[[LoadedModel], Metrics],
+    *published: str,
+) -> None:
+    """Measure every model; write the results after each, so that an interruption loses one model at most.
+
+    Args:
+        options: Models, device and file.
+        name: Name of the evaluation.
+        protocol: Settings that the results depend on.
+        measure: Computes "metrics" and further entries of a model.
+        published: Table of the paper, and its measures that are comparable.
+    """
+    files.make_room(options.json)
+    settings = {"precision": options.chosen_precision(), "device": str(choose_device(options.device))}
+    results = []
+    for model in load_models(options):
+        result = measure(model)
+        paper = of_model(model.name, *published) if published else []
+        for value in paper:
+            print(f"paper: {value}")
+        rows = [asdict(value) | {"value": value.value} for value in paper]
+        results.append({"model": model.name, "source": model.source, **result, "paper": rows})
+        if options.json and ranks.rank() == 0:
+            files.write_json(
+                options.json, {"name": name, "protocol": protocol | settings, "results": results}
+            )

@@ -1,0 +1,87 @@
+"""Initialize a training with the networks of another run, or with the backbone of any model."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from dino_model import position
+from dino_model.weights import LoadedModel, load_model
+from training.checkpoint import first_misfit, read_state
+from training.methods.method import Method
+from training.recipe import Recipe
+from training.run import Run, RunError
+from training.settings import flag
+
+
+def from_run(method: Method, recipe: Recipe, path: Path) -> int:
+    """Load the weights of all networks, heads included, from a run's folder or one of its checkpoints.
+
+    The other state of the method (center, queue) keeps its initial value. Position embeddings of another grid
+    are resampled. Returns the step of the weights.
+
+    Raises:
+        RunError: no checkpoint, another method, or networks that do not fit.
+        WeightsError: a checkpoint without its config.json.
+    """
+    file = path / "checkpoint.pt" if path.is_dir() else path
+    try:
+        state = read_state(file)
+    except RunError as error:
+        raise RunError(f"{error}; --init-backbone {file} takes the backbone of any other file") from None
+    found = Run(file.parent).config().get("method", recipe.method.name)
+    if found != recipe.method.name:
+        raise RunError(
+            f"{path} was trained with {found}, not {recipe.method.name}: --init-backbone {path} takes its "
+            f"backbone, --method {found} all of it"
+        )
+    _refuse_misfits(load_model(str(path)), method, recipe)
+    for name, child in method.named_children():
+        if any(True for _ in child.parameters()):  # a queue has none
+            prefix = f"{name}."
+            tensors = {
+                key.removeprefix(prefix): tensor
+                for key, tensor in state["method"].items()
+                if key.startswith(prefix)
+            }
+            _load_resampled(child, tensors, str(path))
+    return int(state["step"])
+
+
+def from_backbone(method: Method, recipe: Recipe, name: str) -> None:
+    """Load the weights of a model's backbone into all backbones of the method; positions are resampled.
+
+    Raises:
+        RunError: a model of another architecture.
+        WeightsError, DownloadError: as `dino_model.weights.load_model`.
+    """
+    model = load_model(name)
+    _refuse_misfits(model, method, recipe)
+    for backbone in method.backbones().values():
+        _load_resampled(backbone, model.backbone.state_dict(), name)
+
+
+def _refuse_misfits(model: LoadedModel, method: Method, recipe: Recipe) -> None:
+    backbone = next(iter(method.backbones().values()))
+    misfits = model.misfits(backbone, recipe.mean, recipe.std)
+    if misfits:
+        words = ", ".join(f"{name} {_words(a)} instead of {_words(b)}" for name, (a, b) in misfits.items())
+        remedy = " ".join(f"{flag(name)} {_words(found)}" for name, (found, _) in misfits.items() if found)
+        raise RunError(f"the weights of {model.name} do not fit the model to train: {words}; pass {remedy}")
+
+
+def _words(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _load_resampled(module: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
+    tensors, own = dict(tensors), module.state_dict()
+    for name, tensor in tensors.items():
+        if name.endswith("pos_embed") and name in own and own[name].shape != tensor.shape:
+            old, new = (round((t.shape[1] - 1) ** 0.5) for t in (tensor, own[name]))
+            tensors[name] = position.resample(tensor, (old, old), (new, new))
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise RunError(f"weights in {where} do not fit the model to train: {first_misfit(error)}") from None

@@ -1,0 +1,154 @@
+"""DINO: self-distillation with no labels (Caron et al. 2021, section 3.1 and Algorithm 1).
+
+One step on a batch of images, each cut into global crops ("views") and smaller local crops:
+
+    teacher_logits = teacher(views)                                        without gradient
+    targets        = softmax((teacher_logits - center) / tau_t)
+    loss           = mean of -(targets * log_softmax(student(crops) / tau_s)).sum() over all pairs of a
+                     teacher view and another crop of the same image
+    student        <- optimizer step (training/train.py)
+    teacher        <- m * teacher + (1 - m) * student
+    center         <- c * center + (1 - c) * mean(teacher_logits)
+
+The ablations of the paper and the additions of this project are options of `training.methods.ablations`. With
+their default values the calls of that module change nothing.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from dino_model.backbones import BackboneConfig
+from dino_model.errors import SettingError
+from dino_model.head import Prototypes
+from training import losses
+from training.distributed import all_mean
+from training.methods import ablations, diagnosis
+from training.methods.dino_config import DINOConfig, DINOSchedules
+from training.methods.method import Batch, Loss
+from training.methods.network import Network, StudentTeacher, create_pair
+from training.prototype_loss import prototype_cross_entropy
+
+MIN_OUTPUTS_FOR_USAGE = 16
+"""Smallest number of teacher outputs in a micro-batch for which the number of used prototypes is logged."""
+
+
+class DINO(StudentTeacher):
+    """The student learns to predict, from any crop, the teacher's output for another view of the image.
+
+    Shapes: views and crops per image, batch of images, bottleneck width d, K prototypes.
+    """
+
+    center: Tensor
+    """Running mean of the teacher's logits, [1, K]."""
+
+    def __init__(
+        self, student: Network, teacher: Network, config: DINOConfig, schedules: DINOSchedules
+    ) -> None:
+        super().__init__(student, teacher)
+        self.config, self.schedules = config, schedules
+        self.register_buffer("center", torch.zeros(1, config.head.prototypes))
+        self.queue = ablations.create_queue(config)
+
+    @classmethod
+    def from_config(
+        cls, config: DINOConfig, backbone: BackboneConfig, schedules: DINOSchedules, classes: int
+    ) -> "DINO":
+        """Build student, teacher and center; only the student has stochastic depth and a predictor."""
+        if config.kept_tokens < 1 and backbone.architecture == "resnet50":
+            raise SettingError("--kept-tokens is for ViTs: a ResNet has no tokens to leave out")
+        return cls(*create_pair(backbone, config.head, config.predictor), config, schedules)
+
+    def forward(self, batch: Batch, step: int) -> Loss:
+        """Compute the loss of a micro-batch; logged are its parts, which show a collapse."""
+        config = self.config
+        teacher_views, student_views, num_shared = ablations.select_views(config, batch.crops.views)
+        with torch.no_grad():
+            teacher_features = self.teacher.project(teacher_views)  # [views, batch, d]
+            teacher_logits = self.teacher.logits(teacher_features)  # [views, batch, K]
+        visible = ablations.visible_patches(config, self.teacher, student_views, batch.randomness)
+        student_features = self.student.project(
+            student_views, batch.crops.locals, randomness=batch.randomness, visible=visible
+        )  # [crops, batch, d]
+        if config.loss == "cross-entropy":
+            targets = self.targets(teacher_logits, float(self.schedules.teacher_temperature[step]))
+            loss, logs = self.cross_entropy(student_features, targets, num_shared)
+        else:
+            student_logits = self.student.logits(student_features)
+            loss, logs = ablations.other_loss(
+                config, student_logits, teacher_logits, num_shared, self.center, self.queue
+            )
+        logs["center_norm"] = self.center.norm()
+        loss = ablations.add_terms(config, loss, logs, student_features, teacher_features, num_shared)
+        carry = {"teacher_mean": losses.full_precision(teacher_logits).flatten(0, -2).mean(dim=0)}
+        return Loss(loss, logs, carry | ablations.queue_keys(self.queue, teacher_logits))
+
+    def targets(self, logits: Tensor, temperature: float) -> Tensor:
+        """Teacher probabilities of logits [views, batch, K]: centered and sharpened."""
+        if self.config.teacher_output == "centering":
+            return losses.sharpen(logits - self.center, temperature)  # softmax((logits - center) / tau_t)
+        return ablations.other_targets(self.config, logits, temperature)
+
+    def cross_entropy(
+        self, student_features: Tensor, targets: Tensor, num_shared: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cross-entropy of targets [views, batch, K] and the student's softmax (Eq. 3), and what to log.
+
+        The loss is entropy(targets) + KL(targets, student); both parts are logged (section 5.3).
+        """
+        tau, last_layer = self.config.student_temperature, getattr(self.student.head, "last_layer", None)
+        if isinstance(last_layer, Prototypes):  # the same value, without holding all logits
+            loss = prototype_cross_entropy(student_features, last_layer, targets, tau, num_shared)
+        else:
+            loss = losses.multi_crop_cross_entropy(student_features, targets, tau, num_shared)
+        entropy = losses.entropy(targets)
+        uniform = torch.full((), math.log(targets.shape[-1]), device=loss.device)
+        logs = {"teacher_entropy": entropy, "kl": loss.detach() - entropy, "ln_k": uniform}
+        outputs = targets.flatten(0, -2)  # [views * batch, K]
+        if len(outputs) >= MIN_OUTPUTS_FOR_USAGE:
+            logs["prototypes"] = losses.entropy(outputs.mean(dim=0)).exp()
+        return loss, logs
+
+    def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
+        """Freeze the prototypes during the first epochs: no gradient, no decay, no moments."""
+        if step >= self.schedules.frozen_steps:
+            return ()
+        last_layer = self.student.head.output_layer()
+        gain = getattr(last_layer, "weight_g", None)
+        return [p for p in last_layer.parameters() if p is not gain or self.config.head.train_gain]
+
+    def after_backward(self, step: int) -> None:
+        """Drop gradients of frozen parameters; copy a `previous-iteration` student before its update."""
+        for parameter in self.frozen_parameters(step):
+            parameter.grad = None
+        if self.config.teacher == "previous-iteration":
+            self.ema_update(0.0)  # the student's weights before this step
+
+    def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
+        """Update the center with the mean of the whole batch, and the teacher with the student."""
+        means = all_mean(torch.stack([part["teacher_mean"] for part in carry]))
+        update_center(self.center, means, self.config.center_momentum)
+        ablations.enqueue(self.queue, carry)
+        if self.config.teacher != "previous-iteration":
+            self.ema_update(float(self.schedules.teacher_momentum[step]))
+
+    @staticmethod
+    def diagnose(logs: Mapping[str, float]) -> str | None:
+        """Describe the two collapses of section 5.3, or outputs that are nearly equal."""
+        remedy = "keep --teacher-output centering and --teacher momentum, or lower --lr"
+        return diagnosis.collapse(logs) or diagnosis.sameness(logs, remedy)
+
+
+@torch.no_grad()
+def update_center(center: Tensor, teacher_logits: Tensor, momentum: float) -> None:
+    """center <- momentum * center + (1 - momentum) * mean of the teacher's logits (Eq. 4), in place.
+
+    Args:
+        center: [1, K].
+        teacher_logits: of all views and images, or their means over parts of equal size: [..., K].
+        momentum: c in [0, 1].
+    """
+    mean = losses.full_precision(teacher_logits).flatten(0, -2).mean(dim=0, keepdim=True)
+    center.lerp_(mean.to(center.dtype), 1 - momentum)

@@ -1,0 +1,117 @@
+"""Interface of a pretraining method: a loss, the updates after a step, and the networks it trains.
+
+The training loop calls a method in this order, once per step:
+
+    batch (in micro-batches) → forward → backward → after_backward → clipping, update → after_step
+
+Teachers, centers, queues and prototypes are state of the method; the loop does not know them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from dino_model.backbones import BackboneConfig
+from training.crops import Crops
+from training.optim import ParameterGroup, decay_groups
+from training.randomness import Randomness
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Input of a method in one step, or in one micro-batch of a step."""
+
+    crops: Crops
+    """Normalized fp32 views [views, batch, 3, G, G] and locals [crops, batch, 3, l, l]."""
+    labels: Tensor | None
+    """Class of each image, int64 [batch]; None for images without labels."""
+    randomness: Randomness
+    """The only source of random numbers in a loss: stochastic depth, masks, mixing."""
+
+    @property
+    def pictures(self) -> int:
+        """Number of images."""
+        return self.crops.views.shape[1]
+
+    def split(self, parts: int) -> list["Batch"]:
+        """Micro-batches of consecutive images with all their crops; `parts` divides the batch."""
+        size = self.pictures // parts
+        return [
+            Batch(
+                Crops(*(group[:, i : i + size] for group in self.crops)),
+                None if self.labels is None else self.labels[i : i + size],
+                self.randomness.part(i, size),
+            )
+            for i in range(0, parts * size, size)
+        ]
+
+
+class Loss(NamedTuple):
+    """Output of `Method.forward`."""
+
+    value: Tensor
+    """Scalar, the mean over the images: the loop divides it by the number of micro-batches."""
+    logs: dict[str, Tensor]
+    """Scalars to log; the mean over micro-batches is written."""
+    carry: dict[str, Tensor]
+    """Detached tensors of this micro-batch that `after_step` needs, such as means for a center or keys."""
+
+
+class Method(nn.Module, ABC):
+    """A pretraining method. Its state dict is what a checkpoint holds.
+
+    State other than the weights of its networks (center, queue) is a buffer of the method, or a child module
+    without parameters: `--init-from` does not load it.
+    """
+
+    @classmethod
+    @abstractmethod
+    def from_config(cls, config: Any, backbone: BackboneConfig, schedules: Any, classes: int) -> "Method":
+        """Build the method of a `MethodConfig` with random weights; `classes` is 0 without labels."""
+
+    @abstractmethod
+    def forward(self, batch: Batch, step: int) -> Loss:
+        """Compute the loss of a micro-batch. Changes no state except statistics of batch normalization."""
+
+    def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
+        """Parameters that do not train in this step; they need no gradient."""
+        return ()
+
+    _frozen: frozenset[nn.Parameter] = frozenset()
+
+    def freeze(self, step: int) -> bool:
+        """Exclude the frozen parameters of this step from gradients; return whether they have changed."""
+        frozen = frozenset(self.frozen_parameters(step))
+        changed = frozen != self._frozen
+        for parameter in self._frozen ^ frozen:
+            parameter.requires_grad_(parameter not in frozen)
+        self._frozen = frozen
+        return changed
+
+    def after_backward(self, step: int) -> None:
+        """Change gradients of the whole step before they are clipped, e.g. of frozen prototypes."""
+
+    @abstractmethod
+    def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
+        """Update the state of the method after the optimizer's step: teacher, center, queue.
+
+        Args:
+            step: the step just taken.
+            carry: `Loss.carry` of every micro-batch of the step, in the order of the images.
+        """
+
+    @abstractmethod
+    def backbones(self) -> dict[str, nn.Module]:
+        """Backbones by name, which are probed, saved and loaded later; the first is the default."""
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Parameters of the optimizer: all that have gradients."""
+        return decay_groups(self)
+
+    @staticmethod
+    def diagnose(logs: Mapping[str, float]) -> str | None:
+        """Describe a failure and the option to change in one sentence, or None; `logs` is a line of a log."""
+        return None

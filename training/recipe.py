@@ -1,0 +1,98 @@
+"""Recipe of a training: backbone, method, crops, optimizer, epochs and batch size."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, get_args
+
+import tyro
+
+from dino_model.configs import BackboneConfig
+from dino_model.errors import SettingError
+from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
+from training.crop_config import CropConfig
+from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
+from training.methods.dino_config import DINOConfig
+from training.settings import OptimizerName, at_least, no_longer_than, restored
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Optimizer and its schedules; the defaults are the official code's."""
+
+    name: Annotated[OptimizerName, tyro.conf.arg(name="optimizer")] = "adamw"
+    """adamw; muon for the matrices inside a ViT's blocks, with adamw for the rest; sgd; lars."""
+    lr: float = 0.0005
+    """Peak learning rate for a batch of 256; it is scaled linearly with the batch."""
+    min_lr: float = 1e-6
+    """Learning rate that the cosine approaches."""
+    warmup_epochs: int = 10
+    """Epochs of linear warm-up of the learning rate."""
+    weight_decay: float = 0.04
+    """Weight decay at the start of its cosine."""
+    weight_decay_end: float = 0.4
+    """Weight decay at the end of its cosine."""
+    clip_grad: float = 3.0
+    """Largest gradient norm of a tensor; 0 for no clipping."""
+
+    def __post_init__(self) -> None:
+        at_least(self, lr=0, min_lr=0, warmup_epochs=0, weight_decay=0, weight_decay_end=0, clip_grad=0)
+
+
+Methods = DINOConfig | BYOLConfig | MoCoConfig | SwAVConfig | SupervisedConfig
+"""Settings of any method."""
+MethodName = Literal["dino", "byol", "moco-v2", "swav", "supervised"]
+METHODS: dict[str, type[Methods]] = {config.name: config for config in get_args(Methods)}
+"""Settings by the name of their method."""
+
+RESNET_MIN_SIZE = 17
+"""Smallest crops of a ResNet in pixels. For crops of 16 its last stage halves a map of one pixel, whose bf16
+gradient on a CPU is uninitialized memory (oneDNN, torch 2.15)."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All settings that determine the result of a training on given images."""
+
+    backbone: BackboneConfig = field(
+        default_factory=lambda: BackboneConfig(drop_path=0.1, position_mode="official")
+    )
+    method: Methods = field(default_factory=DINOConfig)
+    crops: CropConfig = field(default_factory=CropConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    """Mean of red, green and blue in [0, 1] for normalization; saved with the run's backbone."""
+    std: tuple[float, float, float] = IMAGENET_STD
+    """Standard deviation of red, green and blue for normalization."""
+    epochs: int = 100
+    """Passes over the images."""
+    batch_size: int = 512
+    """Images per step."""
+
+    def __post_init__(self) -> None:
+        at_least(self, epochs=1, batch_size=1)
+        no_longer_than(self.epochs, self.optimizer, "warmup_epochs")
+        self.method.schedules(self.epochs, 1)  # raises SettingError for a phase that is too long
+        if self.backbone.in_channels != 3:
+            raise SettingError(
+                f"--in-channels is {self.backbone.in_channels}, but images are read as RGB: expected 3"
+            )
+        resnet = self.backbone.architecture == "resnet50"
+        for _, crops in self.crop_stages():
+            if resnet:
+                crops.check_least(RESNET_MIN_SIZE)
+            else:
+                crops.check_patches(self.backbone.patch_size)
+        if resnet and self.backbone.position_start != "normal":
+            raise SettingError("--position-start is for ViTs: a ResNet has no position embeddings")
+        if not all(0 < value < math.inf for value in self.std):
+            raise SettingError(f"--std is {self.std}, expected numbers above 0")
+
+    def crop_stages(self) -> list[tuple[float, CropConfig]]:
+        """Share of the steps and crops of every stage of the curriculum, see `CropConfig.stages`."""
+        return self.crops.stages(1 if self.backbone.architecture == "resnet50" else self.backbone.patch_size)
+
+
+def recipe_of(config: Mapping[str, Any]) -> Recipe:
+    """Recipe in a run's configuration; settings that it lacks get their defaults."""
+    return restored(Recipe(method=METHODS[config["method"]]()), config["recipe"])
