@@ -29,10 +29,13 @@ export function choose(index, album, ask) {
   return [album.split("\n")[index], String(Number(ask) + 1)];
 }
 
+/** The tab of the address until it is open: Gradio first selects another one. */
+let wanted = read().tab ?? "";
+
 /** At the start: what the address asks for. @param {any[]} question  image, model, resolution, and the count of questions */
 export function restore(...question) {
   start = question.slice(0, 3);
-  const words = read();
+  const words = { ...read(), tab: wanted };
   const [photo, model, size, ask] = question;
   if (words.tab) openTab(words.tab);
   const asked = [words.photo ?? photo, words.model ?? model, words.size ? Number(words.size) : size];
@@ -63,6 +66,8 @@ export function shown(...question) {
 export function tab(name) {
   document.body.dataset.tab = name;
   document.body.toggleAttribute("data-image", IMAGE_TABS.includes(name));
+  if (wanted && wanted !== name) return;
+  wanted = "";
   write({ tab: name }, { tab: "explore" });
 }
 
@@ -70,7 +75,8 @@ export function tab(name) {
 function openTab(name, tries = 30) {
   const index = Number(/** @type {any} */ (window).labTabs?.indexOf(name));
   const buttons = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#tabs [role=tab]"));
-  if (!tries) return;
+  if (!tries) wanted = "";
+  if (!tries || !wanted) return;
   if (buttons[index]?.getAttribute("aria-selected") === "true") return;
   buttons[index]?.click();
   setTimeout(() => openTab(name, tries - 1), 100); // Gradio selects the first tab when it has drawn all
