@@ -12,7 +12,7 @@ IMPORTS = {
     "quantities.": "from dino_model import quantities",
     "AttentionPredictor(": "from dino_model.predictor import AttentionPredictor",
     "masks.": "from segmentation import masks",
-    "render.": "from segmentation import drawing",
+    "drawing.": "from segmentation import drawing",
 }
 """What a script begins with that uses the first."""
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from pycocotools import mask as coco_mask
 
 from segmentation.metrics import jaccard
 
@@ -169,6 +168,8 @@ def bounding_box(mask: Mask) -> Box:
 
 def rle(mask: Mask) -> RunLengths:
     """Encode a mask [height, width] as COCO run lengths for JSON and `COCO.loadRes`."""
+    from pycocotools import mask as coco_mask
+
     encoded = coco_mask.encode(np.asfortranarray(mask, dtype=np.uint8))
     return {"size": [int(side) for side in encoded["size"]], "counts": encoded["counts"].decode("ascii")}
 
@@ -181,6 +182,8 @@ def decode(encoded: RunLengths) -> Mask:
     Raises:
         ValueError: The counts are no compressed run lengths, or cover more or fewer pixels than the size.
     """
+    from pycocotools import mask as coco_mask
+
     (height, width), counts = encoded["size"], encoded["counts"]
     runs = runs_of(counts) if _RUNS.fullmatch(counts) else [-1]
     if min(runs) < 0 or sum(runs) != height * width:

@@ -228,7 +228,7 @@ def test_impossible_figures_get_one_sentence(client, token, wrong, status):
 def test_figure_shows_the_drawn_mask_and_scores_both_by_it(encoding, queries_keys, pixels, monkeypatch):
     words, caption = [], figure.drawing.caption
     monkeypatch.setattr(
-        figure.render,
+        figure.drawing,
         "caption",
         lambda picture, text, **how: words.append(text) or caption(picture, text, **how),
     )
