@@ -144,7 +144,12 @@ export const drawings = new Drawings();
 export function drawingTools(pointer, brushes, { away = false, refused }) {
   const group = `tool-${(groups += 1)}`;
   const choice = (/** @type {string} */ value, /** @type {string} */ label) =>
-    el("label", {}, el("input", { type: "radio", name: group, value, checked: value === "point" }), el("span", {}, label));
+    el(
+      "label",
+      {},
+      el("input", { type: "radio", name: group, value, checked: value === "point" }),
+      el("span", {}, label),
+    );
   const act = (/** @type {"undo" | "clear" | "invert"} */ name, /** @type {string} */ label) =>
     el("button", { type: "button", class: `lab-${name}`, onclick: () => brushes[0].act(name) }, label);
   const size = el("input", { type: "range", min: 1, max: 25, value: 8, "aria-label": "Brush size in percent" });

@@ -199,7 +199,12 @@ function sideParts(name) {
     el("div", stage),
     el("p", { class: "lab-readout" }, el("span", { class: "lab-where" }), el("span", { class: "lab-what" })),
     el("div", { class: "lab-tiles", role: "radiogroup", "aria-label": `Head of the ${name} model` }),
-    el("p", { class: "lab-banner", hidden: true }, el("strong", {}, "Random weights."), " Never trained: the maps show the architecture."),
+    el(
+      "p",
+      { class: "lab-banner", hidden: true },
+      el("strong", {}, "Random weights."),
+      " Never trained: the maps show the architecture.",
+    ),
   );
 }
 
@@ -331,7 +336,8 @@ class Side {
     const of = heads ? "the attention" : "the key similarity";
     const score = labels ? ` · Jaccard with your mask ${jaccard(mask, labels).toFixed(3)}` : "";
     find(this.element, ".lab-where").textContent =
-      (patch ? `Row ${patch.row}, column ${patch.column}` : "[CLS], the whole image") + ` of ${rows} × ${columns} patches`;
+      (patch ? `Row ${patch.row}, column ${patch.column}` : "[CLS], the whole image") +
+      ` of ${rows} × ${columns} patches`;
     this.words = `${head}: ${view.settings.mass} % of ${of} on ${percent(area(mask))} of the image${score}`;
     find(this.element, ".lab-what").textContent = this.words;
   }

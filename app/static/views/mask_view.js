@@ -156,7 +156,10 @@ export class MaskView {
     this.asking = "";
     this.encoding = encoding;
     this.found = new Map();
-    this.maps = new Map([["mean", meanMap(heads)], ...heads.map((map, head) => /** @type {const} */ ([keys[head], map]))]);
+    this.maps = new Map([
+      ["mean", meanMap(heads)],
+      ...heads.map((map, head) => /** @type {const} */ ([keys[head], map])),
+    ]);
     if (!["best", "mean", ...keys].includes(this.head)) this.head = "best";
     this.stage.show(encoding);
     this.clicks.open(encoding, block, () => this.stage.photo);
@@ -165,7 +168,11 @@ export class MaskView {
       encoding,
       Object.entries(METHODS).map(([key, [label]]) => tile(key, label)),
     );
-    this.heads.open(encoding, [tile("best", "Best"), tile("mean", "Mean"), ...keys.map((key) => tile(key, `Head ${key}`))]);
+    this.heads.open(encoding, [
+      tile("best", "Best"),
+      tile("mean", "Mean"),
+      ...keys.map((key) => tile(key, `Head ${key}`)),
+    ]);
   }
 
   // ---- clicks and strokes
@@ -316,7 +323,8 @@ export class MaskView {
     this.clicks.reach = this.settings.reach / 100;
     this.element.dataset.method = this.method;
     find(this.element, ".lab-undo").disabled = !this.brush.painting.past.length;
-    for (const [key, { canvas, note }] of this.heads.tiles) showTile(canvas, note, view.masks.get(key), labels, this.colors);
+    for (const [key, { canvas, note }] of this.heads.tiles)
+      showTile(canvas, note, view.masks.get(key), labels, this.colors);
     for (const [key, { canvas, note }] of this.methods.tiles) {
       const shown = key === this.method && key !== "click" ? view.labels : this.foundBy(key, view.masks);
       showTile(canvas, note, shown, labels, this.colors);
@@ -354,7 +362,9 @@ export class MaskView {
     stage.draw(outlines);
     const encoding = /** @type {Encoding} */ (this.encoding);
     const seeds = labels?.seeds ?? [];
-    stage.mark(seeds.map(([row, column], index) => ({ ...encoding.placeOf({ row, column }), color: css(colors[index]) })));
+    stage.mark(
+      seeds.map(([row, column], index) => ({ ...encoding.placeOf({ row, column }), color: css(colors[index]) })),
+    );
     this.point();
   }
 
@@ -377,7 +387,9 @@ export class MaskView {
     else if (labels && !found.length) lines.push([null, "No object found", "0 %", score(0)]);
     if (mask) lines.push([null, "Your mask", percent(area(mask)), ""]);
     find(this.element, ".lab-scores tbody").replaceChildren(...lines.map(scoreLine));
-    find(this.element, ".lab-spoken").textContent = lines.map(([, ...words]) => words.filter(Boolean).join(", ")).join(". ");
+    find(this.element, ".lab-spoken").textContent = lines
+      .map(([, ...words]) => words.filter(Boolean).join(", "))
+      .join(". ");
   }
 
   /** @param {string} bestHead */

@@ -62,16 +62,33 @@ export class PairView {
         el("div", { class: "lab-stage", ...stage }),
         el("p", { class: "lab-readout" }, el("span", { class: "lab-where" }), el("span", { class: "lab-what" }, hint)),
       );
-    const pointed = { tabindex: 0, role: "application", "aria-label": "Left image: point at a patch", "aria-description": KEYS };
+    const pointed = {
+      tabindex: 0,
+      role: "application",
+      "aria-label": "Left image: point at a patch",
+      "aria-description": KEYS,
+    };
     const halves = [
-      half("The image of the header", pointed, "Point at a patch or tap it: similar patches light up in the other image."),
+      half(
+        "The image of the header",
+        pointed,
+        "Point at a patch or tap it: similar patches light up in the other image.",
+      ),
       half("The second image", { role: "group", "aria-label": "Right image: patches similar to the chosen one" }),
     ];
     this.lines = svg("svg", { class: "lab-lines", "aria-hidden": "true" });
     this.pair = el("div", { class: "lab-pair" }, ...halves);
     this.pair.append(this.lines);
-    this.undo = el("button", { type: "button", class: "lab-undo", onclick: () => this.changePins(() => this.pins.undo()) }, "Undo");
-    this.clear = el("button", { type: "button", onclick: () => this.changePins(() => this.pins.clear()) }, "Clear the pins");
+    this.undo = el(
+      "button",
+      { type: "button", class: "lab-undo", onclick: () => this.changePins(() => this.pins.undo()) },
+      "Undo",
+    );
+    this.clear = el(
+      "button",
+      { type: "button", onclick: () => this.changePins(() => this.pins.clear()) },
+      "Clear the pins",
+    );
     this.element.classList.add("lab-match");
     this.element.replaceChildren(
       el("p", { class: "lab-problem", role: "alert", hidden: true }),
@@ -234,7 +251,11 @@ export class PairView {
     const where = (/** @type {Patch} */ { row, column }, /** @type {Encoding} */ { rows, columns }) =>
       `Row ${row}, column ${column} of ${rows} × ${columns} patches`;
     const words = found
-      ? [where(/** @type {Patch} */ (patch), a), where(found.patch, b), `Most similar: cosine ${decimals(found.cosine)}`]
+      ? [
+          where(/** @type {Patch} */ (patch), a),
+          where(found.patch, b),
+          `Most similar: cosine ${decimals(found.cosine)}`,
+        ]
       : ["", "", ""];
     find(this.halves[0], ".lab-where").textContent = words[0];
     find(this.halves[1], ".lab-where").textContent = words[1];
