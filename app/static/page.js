@@ -35,6 +35,7 @@ let wanted = read().tab ?? "";
 /** At the start: what the address asks for. @param {any[]} question  image, model, resolution, and the count of questions */
 export function restore(...question) {
   start = question.slice(0, 3);
+  /** @type {Record<string, string>} */
   const words = { ...read(), tab: wanted };
   const [photo, model, size, ask] = question;
   if (words.tab) openTab(words.tab);

@@ -54,41 +54,9 @@ export class MaskView {
     this.newest = new Newest();
     this.clicks = new Clicks();
     this.colors = COLORS.objects;
-    this.build();
-    this.ask = rested(() => this.search(), REST);
-    this.waiting = false;
-    watch("value", () => this.look());
-    watch("found", () => this.take());
-    new ResizeObserver(() => this.waiting && this.look()).observe(element);
-    this.look();
-  }
-
-  build() {
-    const { element } = this;
-    const stage = {
-      class: "lab-stage",
-      tabindex: 0,
-      role: "application",
-      "aria-label": "Image with objects: click one, or draw",
-      "aria-description": KEYS,
-    };
-    const head = (/** @type {string} */ title) => el("th", { scope: "col" }, title);
     element.classList.add("lab-masks");
-    element.replaceChildren(
-      el("p", { class: "lab-problem", role: "alert", hidden: true }),
-      el("div", stage),
-      el(
-        "table",
-        { class: "lab-scores" },
-        el("thead", {}, el("tr", {}, head("Object"), head("Share of the image"), head("Jaccard with your mask"))),
-        el("tbody"),
-      ),
-      el("p", { class: "lab-how" }),
-      el("div", { class: "lab-tiles lab-methods", role: "radiogroup", "aria-label": "Method" }),
-      el("p", { class: "lab-who" }),
-      el("div", { class: "lab-tiles lab-heads", role: "radiogroup", "aria-label": "Attention head" }),
-      el("p", { class: "lab-spoken", "aria-live": "polite" }),
-    );
+    element.replaceChildren(...parts());
+    /** @type {Stage} */
     this.stage = new Stage(find(element, ".lab-stage"), {
       point: () => this.point(),
       leave: () => this.point(),
@@ -97,6 +65,7 @@ export class MaskView {
       lift: () => this.drawn(),
       ...drawingKeys(() => this.brush),
     });
+    /** @type {Brush} */
     this.brush = new Brush(this.stage, () => this.drawn());
     this.tools = drawingTools("Click", [this.brush], { away: true, refused: (sentence) => this.refuse(sentence) });
     this.stage.element.after(this.tools.form);
@@ -105,6 +74,12 @@ export class MaskView {
       this.head = one;
       this.render();
     });
+    this.ask = rested(() => this.search(), REST);
+    this.waiting = false;
+    watch("value", () => this.look());
+    watch("found", () => this.take());
+    new ResizeObserver(() => this.waiting && this.look()).observe(element);
+    this.look();
   }
 
   /** Change settings. @param {Partial<MaskView["settings"]>} settings */
@@ -123,7 +98,7 @@ export class MaskView {
     const { value } = this.props;
     this.waiting = !this.visible;
     if (this.waiting || !value?.token) return;
-    const encoding = this.encoding?.value === value ? this.encoding : new Encoding(value, this.server);
+    const encoding = this.encoding && this.encoding.value === value ? this.encoding : new Encoding(value, this.server);
     try {
       const block = await this.newest.run((signal) => encoding.arrays("attention", encoding.blocks - 1, signal));
       if (!block) return;
@@ -402,6 +377,33 @@ export class MaskView {
         ? "Best needs a mask of yours; until then it is the mean of the heads."
         : `Best: the head with the highest Jaccard similarity, head ${bestHead}.`;
   }
+}
+
+/** The elements of the view, from top to bottom. */
+function parts() {
+  const stage = {
+    class: "lab-stage",
+    tabindex: 0,
+    role: "application",
+    "aria-label": "Image with objects: click one, or draw",
+    "aria-description": KEYS,
+  };
+  const head = (/** @type {string} */ title) => el("th", { scope: "col" }, title);
+  return [
+    el("p", { class: "lab-problem", role: "alert", hidden: true }),
+    el("div", stage),
+    el(
+      "table",
+      { class: "lab-scores" },
+      el("thead", {}, el("tr", {}, head("Object"), head("Share of the image"), head("Jaccard with your mask"))),
+      el("tbody"),
+    ),
+    el("p", { class: "lab-how" }),
+    el("div", { class: "lab-tiles lab-methods", role: "radiogroup", "aria-label": "Method" }),
+    el("p", { class: "lab-who" }),
+    el("div", { class: "lab-tiles lab-heads", role: "radiogroup", "aria-label": "Attention head" }),
+    el("p", { class: "lab-spoken", "aria-live": "polite" }),
+  ];
 }
 
 /** Labels over a small image, and one number: Jaccard similarity with the mask by hand, or else the area.

@@ -47,67 +47,36 @@ export class PairView {
     this.pins = new Pins(COLORS.pins);
     this.newest = new Newest();
     this.loaded = "";
-    this.build();
-    this.waiting = false;
-    watch(["value", "matched"], () => this.look());
-    new ResizeObserver(() => (this.waiting ? this.look() : this.drawLines())).observe(element);
-    this.look();
-  }
-
-  build() {
-    const half = (/** @type {string} */ label, /** @type {Record<string, any>} */ stage, hint = "") =>
-      el(
-        "section",
-        { class: "lab-side", "aria-label": label },
-        el("div", { class: "lab-stage", ...stage }),
-        el("p", { class: "lab-readout" }, el("span", { class: "lab-where" }), el("span", { class: "lab-what" }, hint)),
-      );
-    const pointed = {
-      tabindex: 0,
-      role: "application",
-      "aria-label": "Left image: point at a patch",
-      "aria-description": KEYS,
-    };
-    const halves = [
-      half(
-        "The image of the header",
-        pointed,
-        "Point at a patch or tap it: similar patches light up in the other image.",
-      ),
-      half("The second image", { role: "group", "aria-label": "Right image: patches similar to the chosen one" }),
-    ];
+    this.halves = halves();
     this.lines = svg("svg", { class: "lab-lines", "aria-hidden": "true" });
-    this.pair = el("div", { class: "lab-pair" }, ...halves);
+    this.pair = el("div", { class: "lab-pair" }, ...this.halves);
     this.pair.append(this.lines);
-    this.undo = el(
-      "button",
-      { type: "button", class: "lab-undo", onclick: () => this.changePins(() => this.pins.undo()) },
-      "Undo",
-    );
-    this.clear = el(
-      "button",
-      { type: "button", onclick: () => this.changePins(() => this.pins.clear()) },
-      "Clear the pins",
-    );
-    this.element.classList.add("lab-match");
-    this.element.replaceChildren(
+    const undo = () => this.changePins(() => this.pins.undo());
+    const clear = () => this.changePins(() => this.pins.clear());
+    this.undo = el("button", { type: "button", class: "lab-undo", onclick: undo }, "Undo");
+    this.clear = el("button", { type: "button", onclick: clear }, "Clear the pins");
+    element.classList.add("lab-match");
+    element.replaceChildren(
       el("p", { class: "lab-problem", role: "alert", hidden: true }),
       this.pair,
       el("div", { class: "lab-tools" }, el("p", { class: "lab-found" }), this.undo, this.clear),
       el("p", { class: "lab-spoken", "aria-live": "polite" }),
     );
-    this.halves = halves;
-    this.left = new Stage(find(halves[0], ".lab-stage"), {
+    this.left = new Stage(find(this.halves[0], ".lab-stage"), {
       point: (place) => this.hover(this.first.patchAt(place)),
       leave: () => this.hover(null),
       press: (place) => this.changePins(() => this.pins.pin(this.first.patchAt(place), this.first)),
-      undo: () => this.changePins(() => this.pins.undo()),
+      undo,
       remove: () => this.changePins(() => this.pins.remove(this.pins.active)),
       rest: () => this.changePins(() => (this.pins.active = null)),
       look: () => this.drawLines(),
     });
-    this.right = new Stage(find(halves[1], ".lab-stage"), { look: () => this.drawLines() });
+    this.right = new Stage(find(this.halves[1], ".lab-stage"), { look: () => this.drawLines() });
     this.scale = scaleBelow(this.right.element);
+    this.waiting = false;
+    watch(["value", "matched"], () => this.look());
+    new ResizeObserver(() => (this.waiting ? this.look() : this.drawLines())).observe(element);
+    this.look();
   }
 
   /** Change settings. @param {Partial<PairView["settings"]>} settings */
@@ -300,10 +269,36 @@ export class PairView {
   }
 }
 
+/** The elements of both images: a stage and what is under the pointer. */
+function halves() {
+  const half = (/** @type {string} */ label, /** @type {Record<string, any>} */ stage, hint = "") =>
+    el(
+      "section",
+      { class: "lab-side", "aria-label": label },
+      el("div", { class: "lab-stage", ...stage }),
+      el("p", { class: "lab-readout" }, el("span", { class: "lab-where" }), el("span", { class: "lab-what" }, hint)),
+    );
+  const pointed = {
+    tabindex: 0,
+    role: "application",
+    "aria-label": "Left image: point at a patch",
+    "aria-description": KEYS,
+  };
+  const lit = { role: "group", "aria-label": "Right image: patches similar to the chosen one" };
+  return [
+    half(
+      "The image of the header",
+      pointed,
+      "Point at a patch or tap it: similar patches light up in the other image.",
+    ),
+    half("The second image", lit),
+  ];
+}
+
 /** @param {Place} from @param {Place} to @param {string} color @param {string} kind */
 function line(from, to, color, kind) {
   const ends = { x1: from.x, y1: from.y, x2: to.x, y2: to.y };
-  const dot = ({ x, y }) => svg("circle", { cx: x, cy: y, r: 3, fill: color });
+  const dot = (/** @type {Place} */ { x, y }) => svg("circle", { cx: x, cy: y, r: 3, fill: color });
   const edge = kind === "lab-pinned" ? [svg("line", { ...ends, class: "lab-edge" })] : [];
   return svg("g", { class: kind }, ...edge, svg("line", { ...ends, stroke: color }), dot(from), dot(to));
 }
