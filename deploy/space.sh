@@ -5,7 +5,7 @@ set -eu
 [ ! -e "$1" ] || [ -z "$(ls -A "$1")" ] || { echo "error: $1 is not empty: name an empty folder" >&2; exit 1; }
 root="$(cd "$(dirname "$0")/.." && pwd)"
 mkdir -p "$1"
-for part in pyproject.toml setup.py LICENSE constraints.txt deploy app dino_lab dino_model segmentation training; do
+for part in pyproject.toml LICENSE constraints.txt deploy app dino_model segmentation training; do
     cp -R "$root/$part" "$1/"
 done
 cp "$root"/requirements*.txt "$1/"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("app", "dino_model", "segmentation", "training")
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if listed.returncode:
         pytest.skip("the wheel is built from what git tracks, and this is no repository")
     for name in filter(None, listed.stdout.decode().split("\0")):
-        if name.startswith(("app", "dino_", "segmentation", "training")) or "/" not in name:
+        if name.partition("/")[0] in PACKAGES or "/" not in name:
             if not (ROOT / name).is_file():
                 continue
             (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -45,27 +46,29 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_no_module_of_the_wheel_has_a_name_that_others_use(wheel: Path):
+def test_wheel_holds_the_four_packages_and_one_script(wheel: Path):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         scripts = archive.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
-    tops = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
-    assert tops == {"dino_lab", "dino_model"}
-    assert "dino-lab = dino_lab.__main__:main" in scripts
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == set(PACKAGES)
+    assert "dino-lab = app.__main__:main" in scripts
 
 
-def test_wheel_has_every_module_of_the_packages(installed: Path):
-    for package in ("app", "segmentation", "training", "dino_model"):
-        where = installed / ("" if package == "dino_model" else "dino_lab/rooms")
-        for path in (ROOT / package).rglob("*.py"):
-            assert (where / path.relative_to(ROOT)).is_file(), path
+@pytest.mark.parametrize("package", PACKAGES)
+def test_wheel_has_every_module_and_data_file_of_a_package(installed: Path, package: str):
+    listed = subprocess.run(
+        ["git", "ls-files", package], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file():
+            assert (installed / name).is_file(), name
 
 
 @pytest.fixture
 def page(installed: Path, tmp_path: Path) -> Iterator[str]:
-    """The page as `dino-lab` starts it, far from the checkout."""
+    """Address of the page of the unpacked wheel, far from the checkout."""
     environment = {**os.environ, "PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", "dino_lab", "--port", "0", "--device", "cpu", "--no-downloads"]
+    command = [sys.executable, "-P", "-m", "app", "--port", "0", "--device", "cpu", "--no-downloads"]
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -80,25 +83,37 @@ def page(installed: Path, tmp_path: Path) -> Iterator[str]:
             process.communicate(timeout=30)
 
 
-def test_page_starts_from_the_wheel_and_looks_at_a_photograph(page: str):
+def test_page_of_the_wheel_answers_and_computes_attention(page: str):
     with urllib.request.urlopen(f"{page}/") as answer:
+        assert answer.status == 200
         document = answer.read().decode()
-    static = re.search(r'src="(static/[^"]+)"', document)
+    static = re.search(r'"(lab/static/[^"]+\.js)"', document)
     assert static
     with urllib.request.urlopen(f"{page}/{static[1]}") as answer:
         assert answer.status == 200
-    body = json.dumps({"photo": "kitten", "model": "embedded", "size": 64}).encode()
-    asked = urllib.request.Request(f"{page}/api/encode", body, {"Content-Type": "application/json"})
+    body = json.dumps({"data": ["kitten", "embedded", 64]}).encode()
+    call = f"{page}/gradio_api/call/attention"
+    asked = urllib.request.Request(call, body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(asked) as answer:
-        assert json.load(answer)["model"] == "embedded"
+        event = json.load(answer)["event_id"]
+    with urllib.request.urlopen(f"{call}/{event}", timeout=100) as answer:
+        stream = answer.read().decode()
+    complete = re.search(r"event: complete\ndata: (.+)", stream)
+    assert complete, stream
+    (attention,) = json.loads(complete[1])
+    assert len(attention["maps"][0]) == attention["rows"]
 
 
-def test_commands_run_from_the_wheel(installed: Path, tmp_path: Path):
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    for room in ("segmentation", "training"):
-        command = [sys.executable, "-P", "-m", "dino_lab", room, "--help"]
-        told = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
-        )
-        assert told.returncode == 0, told.stderr
-        assert "usage" in told.stdout.lower()
+@pytest.mark.parametrize("package", ["dino_model", "segmentation", "training"])
+def test_commands_run_from_the_wheel(installed: Path, tmp_path: Path, package: str):
+    told = subprocess.run(
+        [sys.executable, "-P", "-m", package, "--help"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert "usage" in told.stdout.lower()
