@@ -77,7 +77,7 @@ export class Pins {
 }
 
 /** @param {Patch} patch */
-export function writtenPatch({ row, column }) {
+function writtenPatch({ row, column }) {
   return `${row},${column}`;
 }
 
