@@ -30,7 +30,7 @@ from segmentation.propagation import resize_nearest
 
 Result = TypeVar("Result")
 Answer = dict[str, Any]
-METHODS = ("lost", "tokencut", "several")
+METHODS = ("lost", "tokencut", "maskcut")
 
 
 def add_endpoints(lab: Lab) -> None:
@@ -155,8 +155,8 @@ class Endpoints:
             image: Name of an example, or an image file as base64 text.
             model: Name of a model that the page offers.
             size: Resolution: pixels of the short side, 32 to 2048.
-            method: "lost", "tokencut" or "several".
-            count: Most objects that "several" finds, 1 to 6.
+            method: "lost", "tokencut" or "maskcut".
+            count: Most objects that "maskcut" finds, 1 to 6.
             refined: Whether edges follow those of the image.
 
         Returns:

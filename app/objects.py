@@ -1,4 +1,4 @@
-"""Objects in a photograph that a model has looked at: by the attention kept, LOST, TokenCut or several cuts.
+"""Objects in a photograph that a model has looked at: by the attention kept, LOST, TokenCut or MaskCut.
 
 Everything follows from one encoding, the queries and keys of its last block; the model is not asked again.
 Objects are labels: 0 is none, 1 the first object, 2 the second; on the patch grid or in pixels.
@@ -46,7 +46,7 @@ class Recipe:
     mass: float = 0.6
     """For attention: the share kept."""
     count: int = 3
-    """For several: the most objects looked for."""
+    """For MaskCut: the largest number of objects."""
     refined: bool = False
     """Let edges follow those of the picture."""
 

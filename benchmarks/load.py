@@ -313,7 +313,7 @@ class Misbehaving(Visitor):
         asked = {"photo": sent["photo"], "model": MODEL, "size": SIZE}
         seen = browser.post("/api/encode", json=asked).raise_for_status().json()
         drawn = f"files/overlay.png?block={seen['blocks'] - 1}&full=true"
-        heavy = ("objects?method=several&refined=true", drawn)
+        heavy = ("objects?method=maskcut&refined=true", drawn)
         with ThreadPoolExecutor(40) as pool:
             for answer in pool.map(
                 lambda number: httpx.get(

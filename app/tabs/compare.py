@@ -26,7 +26,9 @@ def build(shared: Shared) -> None:
     lab = shared.lab
     with gr.Row():
         other = gr.Dropdown(_models(lab), value=OTHER, label="Compare with", min_width=200, elem_id="other")
-        quantity = gr.Radio(QUANTITIES, value="likeness", label="Quantity", min_width=160)
+        quantity = gr.Radio(
+            QUANTITIES, value="likeness", label="Quantity", min_width=160, elem_id="compare-quantity"
+        )
         layer = gr.Radio(LAYERS, value="light", label="Layer", min_width=200)
         mass = gr.Slider(10, 100, 60, step=1, label="Mass kept (%)", min_width=140)
     view = compare_view(elem_id="compare", server_functions=shared.server_functions)

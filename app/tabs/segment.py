@@ -1,4 +1,4 @@
-"""The tab Segment: objects by a click, attention, LOST, TokenCut or several cuts, and their scores."""
+"""The tab Segment: objects by a click, attention, LOST, TokenCut or MaskCut, and their scores."""
 
 from typing import Any
 

@@ -118,7 +118,7 @@ def test_attention_and_masks_are_the_librarys(client, file, predictor):
     assert (best["head"], best["jaccard"]) == ("1", 1)
 
 
-@pytest.mark.parametrize("method", ["lost", "tokencut", "several"])
+@pytest.mark.parametrize("method", ["lost", "tokencut", "maskcut"])
 def test_objects_have_run_lengths_of_the_size_of_the_image(client, file, method):
     for found in client.predict(file, MODEL, 64, method, 3, True, api_name="/objects")["objects"]:
         assert decode(found["segmentation"]).shape == (60, 90)
@@ -161,7 +161,7 @@ def test_objects_are_followed_through_a_clip(client):
         ("masks", ["kitten", MODEL, 64, 0.6, "best"], "ground truth"),
         ("masks", ["kitten", MODEL, 64, 0.6, "mean", False, {"size": [2, 2], "counts": "04"}], "size"),
         ("objects", ["kitten", MODEL, 64, "magic"], "lost, tokencut, several"),
-        ("objects", ["kitten", MODEL, 64, "several", 1000], "between 1 and 6"),
+        ("objects", ["kitten", MODEL, 64, "maskcut", 1000], "between 1 and 6"),
         ("matches", ["kitten", "sheep", MODEL, 64, 7], "ratio"),
         ("follow", ["nobody", [{}]], "name of an example"),
         ("follow", ["sheep", []], "list of 1 to"),

@@ -32,7 +32,7 @@ def predictors(lab) -> list[AttentionPredictor]:
 @pytest.fixture
 def tab(open_page: Any) -> Any:
     page = open_page(query="?tab=compare", ready=READY)
-    page.locator("#component-none, label").filter(has_text="Attention").first.click()
+    page.locator("#compare-quantity label:has(input[value=attention])").click()
     page.wait_for_selector("#compare .lab-view[data-quantity=attention]")
     return page
 

@@ -136,14 +136,14 @@ def test_kept_attention_of_every_head_is_the_librarys(tab, lab, predictor):
     lab.screenshot(tab, "segment")
 
 
-@pytest.mark.parametrize("method", ["LOST", "TokenCut", "Several"])
+@pytest.mark.parametrize("method", ["LOST", "TokenCut", "MaskCut"])
 def test_objects_are_the_librarys(tab, lab, predictor, method):
     _, keys = predictor.queries_keys()
     features = discovery.key_features(keys, predictor.prefix_tokens, predictor.grid)
     found = {
         "LOST": lambda: [discovery.lost(features)],
         "TokenCut": lambda: [discovery.tokencut(features)],
-        "Several": lambda: discovery.maskcut(features, 3),
+        "MaskCut": lambda: discovery.maskcut(features, 3),
     }[method]()
     expected = np.zeros(predictor.grid, np.uint8)
     for number, one in enumerate(found, 1):
@@ -157,13 +157,13 @@ def test_objects_are_the_librarys(tab, lab, predictor, method):
 
 @pytest.mark.parametrize("refined", [False, True], ids=["patches", "refined"])
 def test_every_file_decodes_to_what_is_shown(tab, refined):
-    shown = _choose(tab, ".lab-methods", "Several")
+    shown = _choose(tab, ".lab-methods", "MaskCut")
     if refined:
         tab.get_by_label("Edges follow the image").check()
         tab.wait_for_function(f"() => {VIEW}.view().labels?.rows > {VIEW}.encoding.rows")
         shown = _array(tab, "view().labels")
     name, content = _saved(tab, "Labels (PNG)")
-    assert name == "kitten-several-labels.png"
+    assert name == "kitten-maskcut-labels.png"
     labels = np.array(Image.open(io.BytesIO(content)))
     np.testing.assert_array_equal(labels, enlarge(shown, labels.shape))
     records = json.loads(_saved(tab, "Masks (COCO)")[1])

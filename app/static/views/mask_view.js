@@ -1,6 +1,6 @@
 // An image with objects that were clicked, drawn or found: the view behind `app.views.mask_view`.
 //
-// The mask that attention keeps follows from queries and keys here. LOST, TokenCut, several objects and refined edges are
+// The mask that attention keeps follows from queries and keys here. LOST, TokenCut, MaskCut and refined edges are
 // computed by the server: the view emits "edited" when `wanted` is missing, and the prop `found` brings the answer, which
 // repeats the question. A mask by hand scores all of them.
 
@@ -25,7 +25,7 @@ const METHODS = /** @type {Record<string, [string, string]>} */ ({
   attention: ["Attention", "The patches with the largest attention of [CLS]."],
   lost: ["LOST", "Grown from the patch whose key is similar to the fewest other keys."],
   tokencut: ["TokenCut", "The graph of similar keys, cut into two parts."],
-  several: ["Several", "One object is cut out and set aside, then the next."],
+  maskcut: ["MaskCut", "One object is cut out and set aside, then the next."],
 });
 const CLS = 0; // its token
 const REST = 150; // milliseconds without change before the server is asked
@@ -208,7 +208,7 @@ export class MaskView {
   /** A method with nothing but what its result depends on. */
   get plain() {
     const { method } = this;
-    return method === "several" ? { method, count: this.settings.count } : { method };
+    return method === "maskcut" ? { method, count: this.settings.count } : { method };
   }
 
   /** What is on the stage: arguments of `app.objects.Recipe`, with token and name. */
@@ -319,7 +319,7 @@ export class MaskView {
     if (method === "click") return this.brush.painting.labels ?? undefined;
     if (method === "attention") return masks.get(this.head);
     const { count } = this.settings;
-    return this.found.get(JSON.stringify(method === "several" ? { method, count } : { method }));
+    return this.found.get(JSON.stringify(method === "maskcut" ? { method, count } : { method }));
   }
 
   /** @param {Labels | undefined} labels */
