@@ -35,17 +35,17 @@ class Shot:
 
 def click_the_object(page: Any) -> None:
     """Take the sheep, where a click is suggested."""
-    marker = page.locator(".segment .lab-marker").bounding_box()
+    marker = page.locator("#segment .lab-marker").bounding_box()
     page.mouse.click(marker["x"] + marker["width"] / 2, marker["y"] + marker["height"] / 2)
     page.get_by_role("rowheader", name="Your mask").wait_for()
     page.mouse.move(0, 0)
 
 
 SHOTS = (
-    Shot("docs/explore.png", "", ".explore[data-token]"),
-    Shot("docs/segment.png", "?tab=segment&photo=sheep", ".segment[data-token]", act=click_the_object),
-    Shot("docs/class-map.png", "?tab=class-map", ".map[data-placed]", whole=True),
-    Shot("app/static/preview.jpg", "", ".explore[data-token]", PREVIEW),
+    Shot("docs/explore.png", "", "#explore .lab-view[data-token]"),
+    Shot("docs/segment.png", "?tab=segment&photo=sheep", "#segment .lab-view[data-token]", act=click_the_object),
+    Shot("docs/class-map.png", "?tab=class-map", "#class-map .lab-view[data-token]", whole=True),
+    Shot("app/static/preview.jpg", "", "#explore .lab-view[data-token]", PREVIEW),
 )
 
 

@@ -32,12 +32,12 @@ def walk(address: str) -> dict[str, object]:
         page.on("request", lambda request: request.url.startswith(own) or elsewhere.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(address)
-        page.wait_for_selector(".explore[data-token]", timeout=120_000)
+        page.wait_for_selector("#explore .lab-view[data-token]", timeout=120_000)
         for tab in page.get_by_role("tab").all():
             tab.click()
-            page.locator("[role=tabpanel]:visible > *").first.wait_for()
+            page.locator("[role=tabpanel]:visible .lab-view[data-token]").first.wait_for(timeout=120_000)
             tabs.append(tab.inner_text())
-        encoded = page.evaluate("document.querySelector('.explore').tab.encoding.name")
+        encoded = page.evaluate("lab('explore').encoding.name")
         chromium.close()
     interfaces = [name for _, name in socket.if_nameindex()]
     return {

@@ -12,14 +12,14 @@ import pytest
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
 TABS = {
-    "Explore": ".explore[data-token]",
-    "Segment": ".segment[data-token]",
-    "Compare": ".compare[data-token]",
-    "Match": ".match[data-token]",
-    "Class map": ".map[data-placed]",
-    "Video": ".video[data-encoding]",
-    "Training": ".run[data-model]",
-    "Learn": ".tour[data-step]",
+    "Explore": "#explore .lab-view[data-token]",
+    "Segment": "#segment .lab-view[data-token]",
+    "Compare": "#compare .lab-view[data-token]",
+    "Match": "#match .lab-view[data-token]",
+    "Class map": "#class-map .lab-view[data-token]",
+    "Video": "#film .lab-view[data-token]",
+    "Training": "#checkpoints .lab-view[data-token]",
+    "Learn": "#learn-view .lab-view[data-token]",
 }
 """Titles, and what is on the screen once a tab is."""
 TITLES = tuple(TABS)
@@ -31,6 +31,11 @@ FIND = """async ([rules]) => {
     rule: id, help, html: html.slice(0, 200), why: any.map(({ message }) => message).join("; "),
   })));
 }"""
+REFUSE = """() => {
+  for (const line of document.querySelectorAll(".lab-problem"))
+    Object.assign(line, { hidden: false, textContent: "The server does not answer." });
+}"""
+TAKE_BACK = "() => { for (const line of document.querySelectorAll('.lab-problem')) line.hidden = true; }"
 QUIET = """() => new Promise((resolve) => {
   let timer = setTimeout(resolve, 700);
   new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(resolve, 700); })
@@ -59,7 +64,7 @@ def page(request: pytest.FixtureRequest, browser: Any, address: str) -> Iterator
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
     opened = context.new_page()
     opened.goto(address)
-    opened.wait_for_selector(".explore[data-token]", timeout=60_000)
+    opened.wait_for_selector(TABS["Explore"], timeout=60_000)
     opened.evaluate(AXE.read_text(encoding="utf-8"))
     opened.look = f"{width}-{scheme}"
     yield opened
@@ -67,8 +72,13 @@ def page(request: pytest.FixtureRequest, browser: Any, address: str) -> Iterator
 
 
 def _open(page: Any, title: str) -> None:
-    page.get_by_role("tab", name=title, exact=True).click()
+    tab = page.get_by_role("tab", name=title, exact=True)
+    if tab.count() == 0:  # a narrow page lists its last tabs in a menu
+        page.get_by_role("button", name="More tabs").click()
+        tab = page.get_by_role("button", name=title, exact=True)
+    tab.click()
     page.wait_for_selector(TABS[title], timeout=60_000)
+    page.wait_for_function("() => !document.querySelector('.pending')", timeout=60_000)
     page.evaluate(QUIET)
 
 
@@ -78,11 +88,9 @@ def test_no_violation_of_wcag_a_or_aa(page: Any, title: str, lab: Any):
     width = page.viewport_size["width"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     lab.screenshot(page, f"tab-{title.lower().replace(' ', '-')}-{page.look}")
-    page.evaluate("page.lab.messages.say('Something cannot be had.', 'test')")  # what is said counts too
-    page.evaluate("() => { page.lab.waits.begin(() => {}).told({ state: 'waiting', place: 2 }); }")
-    page.locator(".lab-wait").wait_for()
+    page.evaluate(REFUSE)
     wrong = page.evaluate(FIND, [list(RULES)])
-    page.evaluate("page.lab.messages.clear(); page.lab.waits.waits = []; page.lab.waits.show()")
+    page.evaluate(TAKE_BACK)
     assert not wrong, "\n".join(
         f"{one['rule']}: {one['help']}: {one['html']} ({one['why']})" for one in wrong
     )
