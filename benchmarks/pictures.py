@@ -43,7 +43,12 @@ def click_the_object(page: Any) -> None:
 
 SHOTS = (
     Shot("docs/explore.png", "", "#explore .lab-view[data-token]"),
-    Shot("docs/segment.png", "?tab=segment&photo=sheep", "#segment .lab-view[data-token]", act=click_the_object),
+    Shot(
+        "docs/segment.png",
+        "?tab=segment&photo=sheep",
+        "#segment .lab-view[data-token]",
+        act=click_the_object,
+    ),
     Shot("docs/class-map.png", "?tab=class-map", "#class-map .lab-view[data-token]", whole=True),
     Shot("app/static/preview.jpg", "", "#explore .lab-view[data-token]", PREVIEW),
 )

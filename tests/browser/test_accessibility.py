@@ -96,10 +96,9 @@ def test_no_violation_of_wcag_a_or_aa(page: Any, title: str, lab: Any):
     )
 
 
+@pytest.mark.parametrize("page", [(1280, "light")], indirect=True, scope="module")
 @pytest.mark.parametrize("title", TITLES)
 def test_keyboard_alone_reaches_everything(page: Any, title: str):
-    if page.look != "1280-light":
-        pytest.skip("the keyboard's way depends neither on the colours nor on the width")
     _open(page, title)
     operable = page.evaluate(OPERABLE)
     assert operable > 3
