@@ -19,6 +19,7 @@ from segmentation.propagation import propagate_frames
 from segmentation.video import VideoFile, VideoWriter
 
 VIEW = "lab('film')"
+UPLOAD = "[data-testid='Open a clip-upload-button']"
 READY = "#film .lab-view[data-token]"
 
 
@@ -47,7 +48,7 @@ def _open(page: Any) -> Any:
 def _send(page: Any, path: Path) -> None:
     """Upload a clip and wait for its encoding, or for a sentence."""
     page.evaluate("delete document.querySelector('#film .lab-view').dataset.token")
-    page.set_input_files("#upload-clip input[type=file]", path)
+    page.set_input_files(UPLOAD, path)
     page.wait_for_function(
         """() => document.querySelector("#film .lab-view").dataset.token
           || document.querySelector(".toast-body")""",
@@ -211,7 +212,7 @@ def test_play_goes_through_the_frames_and_pause_stops(video):
 def test_unreadable_clip_is_one_sentence_and_the_clip_stays(video, lab, tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     before = video.locator("#film .lab-view").get_attribute("data-clip")
-    video.set_input_files("#upload-clip input[type=file]", tmp_path / name)
+    video.set_input_files(UPLOAD, tmp_path / name)
     sentence = lab.toast(video)
     assert name in sentence
     assert str(tmp_path) not in sentence

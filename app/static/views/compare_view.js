@@ -265,12 +265,12 @@ class Side {
     const { stage } = this.viewer;
     /** @type {Brush} */
     this.brush = new Brush(stage, () => view.drawn());
-    const { point, leave } = stage.on;
+    const { point } = stage.on;
     Object.assign(stage.on, {
       point: (/** @type {Place} */ place) => (view.tools.draws() ? this.brush.ring() : point?.(place)),
       leave: () => {
         this.brush.ring(false);
-        leave?.();
+        view.point(null);
       },
       stroke: (/** @type {Place} */ from, /** @type {Place} */ to) => view.stroke(from, to, this.brush),
       lift: () => view.drawn(),
