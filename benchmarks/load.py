@@ -2,15 +2,16 @@
 
 python -m benchmarks.load [--visitors N] [--misbehaving N] [--seconds S] [--json FILE]
 
-Visitors arrive within the first minute and do what a browser does: they open the page, send a photograph
-of their own, have it encoded, fetch blocks, look for objects, and begin again. Those who misbehave send
-bodies that are too large, with and without a length, ask forty heavy questions at once, close in the middle
-of answers, and choose a model whose download hangs. First, one visitor is alone on another page, until the
-model is compiled, and then for the quiet figure.
+Visitors arrive within the first minute and do what a browser does: they open the page, upload a photograph
+of their own, have it encoded by an event of Gradio's queue, fetch blocks, look for objects, and begin again.
+Those who misbehave send bodies that are too large, with and without a length, ask forty heavy questions at
+once, close in the middle of answers, and choose a model whose download hangs. First, one visitor is alone on
+another page, until the model is compiled, and then for the quiet figure.
 
 It starts pages of its own, on this machine only, and ends them. Linux: memory is read from /proc.
 """
 
+import base64
 import io
 import json
 import random
@@ -19,6 +20,7 @@ import socket
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -51,6 +53,7 @@ SAME_MAPS = 1e-3
 STEADY = 0.1
 SLOWER = 10.0
 """How many times the quiet figure the first maps may take beside everybody else."""
+UPLOAD, QUEUE = "/gradio_api/upload", "/gradio_api/queue"
 WARM, ALONE = 5, 20
 """Pictures of the visitor who is alone; the first ones, while the model is compiled, do not count."""
 CHECKED = 20
@@ -212,6 +215,7 @@ class Visitor:
     def __init__(self, address: str, number: int, visits: Visits) -> None:
         self.address, self.number, self.visits = address, number, visits
         self.turn, self.chance = 0, random.Random(number)
+        self.events: dict[str, int] = {}
 
     def stay(self, arrival: float, until: float) -> None:
         """Come at a time and stay until another."""
@@ -231,46 +235,61 @@ class Visitor:
         self.turn += 1
 
     def open(self, browser: httpx.Client) -> None:
-        """The document and what it names."""
+        """The document and some of what it names."""
         document = browser.get("/").raise_for_status().text
-        for path in re.findall(r'(?:src|href)="(static/[^"]+)"', document)[:6]:
+        for path in sorted(set(re.findall(r"lab/static/[\w./-]+", document)))[:6]:
             browser.get(f"/{path}").raise_for_status()
-        browser.get("/api/photos/kitten/picture.jpg").raise_for_status()
+        browser.get("/lab/pictures/kitten.jpg").raise_for_status()
+        self.events = events_of(browser)
 
     def look(self, browser: httpx.Client) -> None:
-        """Send a picture, see its first maps, move the block slider, look for objects."""
+        """Upload a picture, see its first maps, move the block slider, look for objects."""
         picture, before = new_picture(self.number, self.turn), time.monotonic()
-        sent = browser.post("/api/photos", content=as_png(picture)).raise_for_status().json()
-        seen = self.encode(browser, {"photo": sent["photo"], "model": MODEL, "size": SIZE})
-        token, last = seen["token"], seen["blocks"] - 1
-        arrays = browser.get(f"/api/encodings/{token}/blocks/{last}").raise_for_status().content
+        content = as_png(picture)
+        photo = self.ask(browser, "keep", [[upload(browser, content)], "kitten"])[0]
+        seen = self.encode(browser, photo)
+        last = seen["blocks"] - 1
+        arrays = browser.get(f"/{seen['arrays']}/blocks/{last}").raise_for_status().content
         self.visits.first_maps.append(time.monotonic() - before)
         for block in self.chance.sample(range(last), 2):
-            browser.get(f"/api/encodings/{token}/blocks/{block}").raise_for_status()
-        found = browser.get(f"/api/encodings/{token}/objects?method=tokencut").raise_for_status().json()
-        shown = browser.get(f"/api/photos/{sent['photo']}/picture.jpg").raise_for_status().content
+            browser.get(f"/{seen['arrays']}/blocks/{block}").raise_for_status()
+        image = base64.b64encode(content).decode()
+        found = self.ask(browser, "objects", [image, MODEL, SIZE, "tokencut", 1, False])[0]["objects"][0]
+        shown = browser.get(f"/{seen['picture']}").raise_for_status().content
         self.check(picture, np.array(Image.open(io.BytesIO(shown))), seen, found)
         if self.turn == 1 + self.number % 4 or self.turn % 20 == 0:  # not all: they stay in memory
             self.visits.kept.append(Answer(picture, maps_of(arrays, seen)))
 
-    def encode(self, browser: httpx.Client, asked: dict[str, object]) -> dict:
-        """Wait as the page does, and hear the place in the queue."""
-        lines = {"Accept": "application/x-ndjson"}
-        with browser.stream("POST", "/api/encode", json=asked, headers=lines) as answer:
-            for line in answer.raise_for_status().iter_lines():
-                told = json.loads(line)
-                if told["state"] == "waiting":
-                    self.visits.places.append(told.get("place", 0))
-                if told["state"] == "error":
-                    raise RuntimeError(told["error"])
-        if any(told[name] != value for name, value in asked.items()):
+    def encode(self, browser: httpx.Client, photo: str, model: str = MODEL, size: int = SIZE) -> dict:
+        """Ask for an image as the page does; returns the value of its view."""
+        seen: dict = self.ask(browser, "look", [photo, model, size])[0]
+        if (seen["photo"], seen["model"], seen["size"]) != (photo, model, size):
             self.visits.mixed_up.append(f"visitor {self.number} was answered another question")
-        return told
+        return seen
+
+    def ask(self, browser: httpx.Client, event: str, data: list) -> list:
+        """Trigger an event of the page, read its progress as it arrives, and return its outputs.
+
+        Raises:
+            RuntimeError: the page refused.
+        """
+        session = join(browser, self.events[event], data)
+        with browser.stream("GET", f"{QUEUE}/data", params={"session_hash": session}) as answer:
+            for line in answer.raise_for_status().iter_lines():
+                told = json.loads(line.removeprefix("data:")) if line.startswith("data:") else {}
+                for step in told.get("progress_data") or []:
+                    if ahead := re.match(r"(\d+) ahead of you", step.get("desc") or ""):
+                        self.visits.places.append(int(ahead[1]))
+                if told.get("msg") == "process_completed":
+                    if not told["success"]:
+                        raise RuntimeError(told["output"].get("error"))
+                    return list(told["output"]["data"])
+        raise RuntimeError(f"the page ended {event} without an answer")
 
     def check(self, picture: NDArray[np.uint8], shown: NDArray[np.uint8], seen: dict, found: dict) -> None:
         """Whether what came is about this picture."""
         other = shown.shape != picture.shape or np.abs(shown.astype(int) - picture).mean() > SAME_PICTURE
-        if other or (seen["height"], seen["width"]) != picture.shape[:2] or found["token"] != seen["token"]:
+        if other or [seen["height"], seen["width"]] != found["segmentation"]["size"]:
             self.visits.mixed_up.append(f"visitor {self.number} was shown another picture")
 
 
@@ -297,30 +316,23 @@ class Misbehaving(Visitor):
 
     def send_too_much(self, browser: httpx.Client) -> None:
         """Eighty megabytes, to where files are taken and to where they are not."""
-        for path in ("/api/photos", "/api/encode"):
+        for path in (UPLOAD, f"{QUEUE}/join"):
             with suppress(httpx.HTTPError):
                 self.note(browser.post(path, content=bytes(80_000_000)))
 
     def send_without_length(self, browser: httpx.Client) -> None:
         """The same in chunks that do not say how many there will be."""
-        for path in ("/api/clips", "/api/mask"):
+        for path in (UPLOAD, f"{QUEUE}/join"):
             with suppress(httpx.HTTPError):
                 self.note(browser.post(path, content=(bytes(100_000) for _ in range(800))))
 
     def ask_forty_at_once(self, browser: httpx.Client) -> None:
-        """Objects, and pictures of all heads at full size."""
-        sent = browser.post("/api/photos", content=as_png(new_picture(self.number, self.turn))).json()
-        asked = {"photo": sent["photo"], "model": MODEL, "size": SIZE}
-        seen = browser.post("/api/encode", json=asked).raise_for_status().json()
-        drawn = f"files/overlay.png?block={seen['blocks'] - 1}&full=true"
-        heavy = ("objects?method=maskcut&refined=true", drawn)
+        """Objects with refined edges, forty times."""
+        image = base64.b64encode(as_png(new_picture(self.number, self.turn))).decode()
+        asked = {"data": [image, MODEL, SIZE, "maskcut", 6, True]}
+        address = f"{self.address}/gradio_api/run/objects"
         with ThreadPoolExecutor(40) as pool:
-            for answer in pool.map(
-                lambda number: httpx.get(
-                    f"{self.address}/api/encodings/{seen['token']}/{heavy[number % 2]}", timeout=TIMEOUT
-                ),
-                range(40),
-            ):
+            for answer in pool.map(lambda _: httpx.post(address, json=asked, timeout=TIMEOUT), range(40)):
                 self.note(answer)
 
     def close_in_the_middle(self, browser: httpx.Client) -> None:
@@ -328,19 +340,22 @@ class Misbehaving(Visitor):
         host, port = self.address.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=TIMEOUT) as line:
             line.sendall(
-                f"POST /api/photos HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4000000\r\n\r\n".encode()
+                f"POST {UPLOAD} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4000000\r\n\r\n".encode()
             )
             line.sendall(bytes(1_000_000))
-        lines = {"Accept": "application/x-ndjson"}
-        asked = {"photo": "sheep", "model": MODEL, "size": self.chance.choice((224, 336, 480))}
-        with browser.stream("POST", "/api/encode", json=asked, headers=lines) as answer:
+        size = self.chance.choice((224, 336, 480))
+        session = join(browser, events_of(browser)["look"], ["sheep", MODEL, size])
+        with browser.stream("GET", f"{QUEUE}/data", params={"session_hash": session}) as answer:
             next(answer.iter_raw(), None)
 
     def choose_what_never_comes(self, browser: httpx.Client) -> None:
         """A model whose download hangs, and leave after a while."""
-        asked = {"photo": "kitten", "model": HANGING, "size": SIZE}
-        with suppress(httpx.ReadTimeout):
-            self.note(browser.post("/api/encode", json=asked, timeout=20))
+        session = join(browser, events_of(browser)["look"], ["kitten", HANGING, SIZE])
+        with browser.stream("GET", f"{QUEUE}/data", params={"session_hash": session}) as answer:
+            until = time.monotonic() + 20
+            for _ in answer.iter_lines():
+                if time.monotonic() > until:
+                    return
 
 
 MISCHIEF: tuple[Callable[[Misbehaving, httpx.Client], None], ...] = (
@@ -350,6 +365,32 @@ MISCHIEF: tuple[Callable[[Misbehaving, httpx.Client], None], ...] = (
     Misbehaving.close_in_the_middle,
     Misbehaving.choose_what_never_comes,
 )
+
+
+def events_of(browser: httpx.Client) -> dict[str, int]:
+    """Numbers of the events "keep" (an upload), "look" (an image of the header) and "objects"."""
+    config = browser.get("/config").raise_for_status().json()
+    (ask,) = (one["id"] for one in config["components"] if one["props"].get("elem_id") == "ask")
+    events = {one["api_name"]: one["id"] for one in config["dependencies"]}
+    # Handlers of other tabs are named `look` as well; the page's own one follows the hidden count.
+    (look,) = (
+        one["id"] for one in config["dependencies"] if one["outputs"] and [ask, "change"] in one["targets"]
+    )
+    return {"keep": events["keep"], "look": look, "objects": events["objects"]}
+
+
+def upload(browser: httpx.Client, content: bytes) -> dict:
+    """Upload a PNG file; return what Gradio's components send of it."""
+    sent = browser.post(UPLOAD, files={"files": ("own.png", content, "image/png")}).raise_for_status()
+    return {"path": sent.json()[0], "orig_name": "own.png", "meta": {"_type": "gradio.FileData"}}
+
+
+def join(browser: httpx.Client, event: int, data: list) -> str:
+    """Put an event into the queue; return the session by which its answer is fetched."""
+    session = uuid.uuid4().hex
+    asked = {"data": data, "fn_index": event, "session_hash": session}
+    browser.post(f"{QUEUE}/join", json=asked).raise_for_status()
+    return session
 
 
 def new_picture(user: int, turn: int) -> NDArray[np.uint8]:

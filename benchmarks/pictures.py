@@ -18,6 +18,7 @@ from benchmarks.serving import serving
 
 REPOSITORY = Path(__file__).parents[1]
 SHOWN_WITHIN = 180_000  # milliseconds
+EXPLORE = "#explore .lab-view[data-token]"
 PREVIEW = (1200, 630)  # what links show, by the Open Graph protocol
 
 
@@ -34,23 +35,24 @@ class Shot:
 
 
 def click_the_object(page: Any) -> None:
-    """Take the sheep, where a click is suggested."""
-    marker = page.locator("#segment .lab-marker").bounding_box()
-    page.mouse.click(marker["x"] + marker["width"] / 2, marker["y"] + marker["height"] / 2)
-    page.get_by_role("rowheader", name="Your mask").wait_for()
+    """Click the sheep where a click is suggested."""
+    x, y = page.evaluate("() => { const { x, y } = lab('segment').suggested; return [x, y]; }")
+    box = page.locator("#segment .lab-stage").bounding_box()
+    page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
+    page.wait_for_function("() => lab('segment').view().labels", timeout=SHOWN_WITHIN)
     page.mouse.move(0, 0)
 
 
 SHOTS = (
-    Shot("docs/explore.png", "", "#explore .lab-view[data-token]"),
+    Shot("docs/explore.png", "", EXPLORE),
     Shot(
         "docs/segment.png",
         "?tab=segment&photo=sheep",
-        "#segment .lab-view[data-token]",
+        "#segment .lab-view[data-token^=sheep]",
         act=click_the_object,
     ),
     Shot("docs/class-map.png", "?tab=class-map", "#class-map .lab-view[data-token]", whole=True),
-    Shot("app/static/preview.jpg", "", "#explore .lab-view[data-token]", PREVIEW),
+    Shot("app/static/preview.jpg", "", EXPLORE, PREVIEW),
 )
 
 
