@@ -46,7 +46,7 @@ class Setting:
 
 SETTINGS = (
     Setting("embedded", 224, 784, 8.0, 1.0),
-    Setting("random:vit_small/16", 480, 900, 4.0, None),
+    Setting("random:vit_small/16", 480, 900, 8.0, None),
     # In the place of DINO's weights, which cost the same.
     Setting("random:vit_small/8", 480, 3600, 10.0, 1.3),
 )

@@ -67,7 +67,12 @@ def test_wheel_has_every_module_and_data_file_of_a_package(installed: Path, pack
 @pytest.fixture
 def page(installed: Path, tmp_path: Path) -> Iterator[str]:
     """Address of the page of the unpacked wheel, far from the checkout."""
-    environment = {**os.environ, "PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(installed),
+        "OMP_NUM_THREADS": "1",
+        "TMPDIR": str(tmp_path),
+    }
     command = [sys.executable, "-P", "-m", "app", "--port", "0", "--device", "cpu", "--no-downloads"]
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -79,8 +84,8 @@ def page(installed: Path, tmp_path: Path) -> Iterator[str]:
             assert found, line + (process.stderr.read() if process.stderr else "")
             yield found[0]
         finally:
-            process.terminate()
-            process.communicate(timeout=60)
+            process.kill()
+            process.communicate()
 
 
 def test_page_of_the_wheel_answers_and_computes_attention(page: str):
