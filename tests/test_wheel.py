@@ -96,16 +96,12 @@ def test_page_of_the_wheel_answers_and_computes_attention(page: str):
     assert static
     with urllib.request.urlopen(f"{page}/{static[0]}") as answer:
         assert answer.status == 200
-    body = json.dumps({"data": ["kitten", "embedded", 64]}).encode()
-    call = f"{page}/gradio_api/call/attention"
-    asked = urllib.request.Request(call, body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(asked) as answer:
-        event = json.load(answer)["event_id"]
-    with urllib.request.urlopen(f"{call}/{event}", timeout=100) as answer:
-        stream = answer.read().decode()
-    complete = re.search(r"event: complete\ndata: (.+)", stream)
-    assert complete, stream
-    (attention,) = json.loads(complete[1])
+    body = json.dumps({"data": ["kitten", "embedded", 64, -1, None, None]}).encode()
+    asked = urllib.request.Request(
+        f"{page}/gradio_api/run/attention", body, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(asked, timeout=100) as answer:
+        (attention,) = json.load(answer)["data"]
     assert len(attention["maps"][0]) == attention["rows"]
 
 
