@@ -19,6 +19,8 @@ from benchmarks.serving import serving
 REPOSITORY = Path(__file__).parents[1]
 SHOWN_WITHIN = 180_000  # milliseconds
 EXPLORE = "#explore .lab-view[data-token]"
+LOADED = "() => [...document.images].every((image) => image.complete || image.loading === 'lazy')"
+"""Gradio keeps a connection open, so the network is never idle."""
 PREVIEW = (1200, 630)  # what links show, by the Open Graph protocol
 
 
@@ -80,9 +82,10 @@ def take(shot: Shot, chromium: Any, address: str, output: Path) -> None:
     """Write one picture of the page at an address, under its name below a folder."""
     width, height = shot.size
     page = chromium.new_page(viewport={"width": width, "height": height}, color_scheme="light")
+    page.set_default_timeout(SHOWN_WITHIN)
     page.goto(f"{address}/{shot.query}")
-    page.wait_for_selector(shot.ready, timeout=SHOWN_WITHIN)
-    page.wait_for_load_state("networkidle")
+    page.wait_for_selector(shot.ready)
+    page.wait_for_function(LOADED)
     shot.act(page)
     file = output / shot.file
     file.parent.mkdir(parents=True, exist_ok=True)
