@@ -11,6 +11,7 @@ from app.engine import Encoding
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
+from app.shared import Shared
 
 MODEL = "random:vit_tiny/16"
 
@@ -44,15 +45,9 @@ def photo(lab: Lab, pixels: np.ndarray, as_file: Callable[..., bytes]) -> str:
 
 
 @pytest.fixture(scope="session")
-def portal() -> None:
-    """Of tests that move with their tab."""
-    pytest.skip("moves to the new page with its tab")
-
-
-@pytest.fixture(scope="session")
-def client() -> None:
-    """Of tests that move with their tab."""
-    pytest.skip("moves to the new page with its tab")
+def shared(lab: Lab) -> Shared:
+    """What the tabs share, without components, for handlers that only compute."""
+    return Shared(lab, True, *([None] * 7))
 
 
 @pytest.fixture(scope="session")

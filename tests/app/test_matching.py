@@ -1,4 +1,4 @@
-"""Two photographs matched, as the page and programs ask for it: the library's answers, and what cannot be."""
+"""Matching of two images by the tab Match: the library's matches, downloads, and invalid requests."""
 
 import io
 import json
@@ -8,12 +8,16 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 from PIL import Image
 
-from app.engine import Encoding
+from app.engine import Encoding, Key
+from app.errors import LabError
 from app.lab import Lab
 from app.limits import Limits
+from app.matching import FILES, Pair, direction_bytes, fetch_directions, scene_of
+from app.progress import silent
+from app.shared import Shared
+from app.tabs import match
 from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
 from segmentation import matching
@@ -46,7 +50,7 @@ def library(pictures: tuple[np.ndarray, np.ndarray]) -> tuple[float, matching.Ma
     def look(picture: np.ndarray, scale: float = 1.0) -> matching.ImageFeatures:
         predictor = AttentionPredictor(MODEL, size=round(SIZE * scale), precision="fp32", device="cpu")
         predictor.set_image(picture)
-        return matching.patch_features(predictor, picture)
+        return matching.image_features(predictor, picture)
 
     a, scaled = look(pictures[0]), {scale: look(pictures[1], scale) for scale in matching.SCALES}
     scale, matches = matching.best_scale(a, scaled)
@@ -54,38 +58,41 @@ def library(pictures: tuple[np.ndarray, np.ndarray]) -> tuple[float, matching.Ma
 
 
 @pytest.fixture(scope="module")
-def answer(client: TestClient, pair: tuple[Encoding, Encoding]) -> dict[str, Any]:
-    """What a program is answered."""
-    asked = {"a": pair[0].key.token, "b": pair[1].key.token}
-    return client.post("/api/match", json=asked).json()
+def answer(shared: Shared, pair: tuple[Encoding, Encoding]) -> dict[str, Any]:
+    """The value of the view for both images."""
+    a, b = (f"{encoding.key.photo}/{name}.jpg" for encoding, name in zip(pair, ("owl", "near"), strict=True))
+    return match.matched(shared, (a, MODEL, SIZE), b, 100, silent)
+
+
+@pytest.fixture(scope="module")
+def seen(answer: dict[str, Any]) -> Key:
+    """The second image at the scale of the matches."""
+    return Key.of(answer["b"]["token"])
 
 
 @pytest.fixture
-def export(client: TestClient, pair: tuple[Encoding, Encoding], answer: dict[str, Any]) -> Callable[..., Any]:
-    """`export(file, …)`: a download of what is shown of the pair."""
-    shown = {"a": pair[0].key.token, "b": answer["seen"]["token"], "ratio": 1, "pins": [PIN], "lines": True}
-
-    def ask(file: str, **asked: object) -> Any:
-        return client.post(f"/api/match/{file}", json={**shown, "names": ["owl.jpg", "near.jpg"], **asked})
-
-    return ask
+def export(lab: Lab, answer: dict[str, Any]) -> Callable[..., bytes]:
+    """`export(file, **changed)`: a download of what the view shows."""
+    shown = {"a": answer["a"], "b": answer["b"]["token"], "ratio": 1, "pins": [PIN], "lines": True}
+    shown["names"] = ["owl.jpg", "near.jpg"]
+    return lambda file, **changed: FILES[file][1](scene_of(lab, shown | changed))
 
 
-def test_matches_are_the_librarys_at_its_scale(pair, answer, library):
+def test_matches_are_the_librarys_at_its_scale(pair, answer, seen, library):
     scale, matches, (a, b) = library
     assert answer["scale"] == scale
     assert answer["scales"] == sorted(matching.SCALES)
-    assert answer["seen"]["size"] == round(SIZE * scale)
+    assert seen.size == round(SIZE * scale)
     assert len(answer["matches"]) == len(matches) >= 5
     sizes = pair[0].picture_size, pair[1].picture_size
     grids = a.features.shape[:2], b.features.shape[:2]
     assert answer["matches"] == matching.matches_as_json(matches, grids, sizes)
 
 
-def test_cosines_of_the_page_are_the_librarys(client, pair, answer, library):
+def test_cosines_of_the_page_are_the_librarys(lab, answer, library):
     _, _, (a, b) = library
-    query = {"a": pair[0].key.token, "b": answer["seen"]["token"]}
-    content = client.get("/api/match/directions", params=query).content
+    assert answer["directions"] == f"lab/directions/{answer['a']}/{answer['b']['token']}"
+    content = direction_bytes(lab, answer["a"], answer["b"]["token"])
     vectors = np.frombuffer(content, "<f2").astype(np.float32).reshape(-1, a.features.shape[-1])
     patches = a.features.shape[0] * a.features.shape[1]
     at = 3 * a.features.shape[1] + 4
@@ -94,82 +101,91 @@ def test_cosines_of_the_page_are_the_librarys(client, pair, answer, library):
     np.testing.assert_allclose(found, expected.ravel(), atol=2e-3)
 
 
-def test_exported_pins_and_matches_are_those_shown(export, pair, answer, library):
-    told = json.loads(export("matches.json").content)
-    assert told["matches"] == answer["matches"]
-    assert told["sizes"] == [SIZE, answer["seen"]["size"]]
-    assert [told["a"], told["b"], told["model"]] == ["owl.jpg", "near.jpg", MODEL]
+def test_exported_pins_and_matches_are_those_shown(export, pair, answer, seen, library):
+    written = json.loads(export("matches.json"))
+    assert written["matches"] == answer["matches"]
+    assert written["sizes"] == [SIZE, seen.size]
+    assert [written["a"], written["b"], written["model"]] == ["owl.jpg", "near.jpg", MODEL]
     _, _, (a, b) = library
     cell, cosine = matching.transfer(*matching.prepared(a.features, b.features), (3, 4))
-    (pin,) = told["pins"]
+    (pin,) = written["pins"]
     expected = matching.centers(np.array(cell), b.features.shape[:2], pair[1].picture_size)
     np.testing.assert_allclose(pin["b"], expected, atol=0.06)
     assert pin["cosine"] == pytest.approx(cosine, abs=1e-3)
 
 
 def test_lines_are_drawn_only_where_they_are_shown(export):
-    sheets = {}
-    for name, asked in {
-        "all": {},
-        "pins": {"lines": False},
-        "none": {"lines": False, "pins": []},
-    }.items():
-        given = export("lines.png", **asked)
-        assert 'filename="owl-near-lines.png"' in given.headers["content-disposition"]
-        sheets[name] = np.array(Image.open(io.BytesIO(given.content)))
+    changes = {"all": {}, "pins": {"lines": False}, "none": {"lines": False, "pins": []}}
+    sheets = {
+        name: np.array(Image.open(io.BytesIO(export("lines.png", **changed))))
+        for name, changed in changes.items()
+    }
     orange = (sheets["pins"] == [249, 115, 22]).all(axis=-1)
     assert orange.any()
     assert (sheets["pins"] != sheets["none"]).any(axis=-1).mean() < 0.05
     assert (sheets["all"] != sheets["pins"]).any(axis=-1).sum() > orange.sum()
 
 
+@pytest.mark.parametrize("percent", [0, 101, float("nan"), True, None, "100"])
+def test_ratio_outside_1_to_100_percent_is_refused(shared, percent):
+    with pytest.raises(LabError, match="1 to 100 percent"):
+        match.matched(shared, ("owl", MODEL, SIZE), match.TURNED, percent, silent)
+
+
 @pytest.mark.parametrize(
-    ("asked", "sentence"),
+    "second", [None, "", "guessed", "../../etc/passwd", ["owl"], {"path": "/etc/passwd"}]
+)
+def test_second_image_that_is_not_in_memory_is_refused(shared, second):
+    with pytest.raises(LabError, match="open it again"):
+        match.matched(shared, ("owl", MODEL, SIZE), second, 100, silent)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
     [
-        ({"ratio": 0}, "ratio must be at least 0.01"),
-        ({"ratio": 2}, "ratio must be at most 1"),
+        ({"pins": [PIN | {"row": 500}]}, "patches end at row"),
+        ({"pins": [PIN | {"row": -1}]}, "row and a column"),
+        ({"pins": [PIN] * 9}, "at most 8 pins"),
+        ({"pins": [PIN | {"color": "red"}]}, "color"),
+        ({"pins": [None]}, "row and a column"),
+        ({"names": ["owl.jpg"]}, "names of two images"),
+        ({"ratio": 0}, "ratio"),
+        ({"ratio": "1"}, "ratio"),
+        ({"a": 3}, "tokens of two encodings"),
         ({"b": "guessed"}, "nothing behind this token"),
-        ({"c": 1}, "does not take what was asked"),
     ],
 )
-def test_impossible_questions_get_one_sentence(client, pair, asked, sentence):
-    question = {"a": pair[0].key.token, "b": pair[1].key.token, **asked}
-    given = client.post("/api/match", json=question)
-    assert given.status_code in (404, 422)
-    assert sentence in given.json()["error"]
+def test_download_with_invalid_request_is_refused(export, changed, sentence):
+    with pytest.raises(LabError, match=sentence):
+        export("matches.json", **changed)
 
 
-@pytest.mark.parametrize(
-    ("file", "asked", "status", "sentence"),
-    [
-        ("lines.png", {"pins": [PIN | {"row": 500}]}, 422, "patches end at row"),
-        ("lines.png", {"pins": [PIN] * 9}, 422, "The pins"),
-        ("lines.png", {"pins": [PIN | {"color": "red"}]}, 422, "The color"),
-        ("secret.png", {}, 404, "lines.png, matches.json"),
-    ],
-)
-def test_impossible_downloads_get_one_sentence(export, file, asked, status, sentence):
-    given = export(file, **asked)
-    assert given.status_code == status
-    assert sentence in given.json()["error"]
+@pytest.mark.parametrize("request_", [None, [], "pair", 3])
+def test_download_with_no_object_as_request_is_refused(lab, request_):
+    with pytest.raises(LabError, match="two images"):
+        scene_of(lab, request_)
 
 
-def test_photograph_without_texture_is_told(client, lab, encode, pair, as_file):
+@pytest.mark.parametrize("tokens", [None, "ab", ["a"], ["a", 3], ["a", "b", "c"], ["a", "b"]])
+def test_directions_of_invalid_tokens_are_refused(lab, tokens):
+    with pytest.raises(LabError, match="token"):
+        fetch_directions(lab, tokens)
+
+
+def test_image_without_texture_is_refused(lab, encode, pair, as_file):
     flat = encode(lab.pictures.keep(as_file(np.full((60, 90, 3), 77, np.uint8)))[0], MODEL, SIZE)
-    given = client.post("/api/match", json={"a": pair[0].key.token, "b": flat.key.token})
-    assert given.status_code == 422
-    assert "no texture" in given.json()["error"]
+    with pytest.raises(LabError, match="no texture"):
+        Pair(lab, pair[0].key, flat.key).best()
 
 
-def test_photographs_of_two_models_are_not_compared(client, encode, pair):
+def test_images_of_two_models_are_refused(lab, encode, pair):
     other = encode(pair[1].key.photo, "random:vit_tiny/16", SIZE)
-    given = client.post("/api/match", json={"a": pair[0].key.token, "b": other.key.token})
-    assert given.status_code == 422
-    assert "Two models looked" in given.json()["error"]
+    with pytest.raises(LabError, match="different models"):
+        Pair(lab, pair[0].key, other.key)
 
 
-def test_sizes_that_make_too_many_patches_are_left_out_and_told(lab, client, pair, monkeypatch):
+def test_scales_with_too_many_patches_are_left_out(lab, pair, monkeypatch):
     rows, columns = pair[1].grid
     monkeypatch.setattr(lab, "limits", Limits(max_patches=rows * columns))
-    found = client.post("/api/match", json={"a": pair[0].key.token, "b": pair[1].key.token}).json()
-    assert found["scales"] == [0.7, 1.0]
+    _, scaled, _ = Pair(lab, pair[0].key, pair[1].key).best()
+    assert sorted(scaled) == [0.7, 1.0]

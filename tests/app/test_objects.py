@@ -1,4 +1,5 @@
-import base64
+"""Objects and the figure of two models: algorithms, files, and handlers that anybody may call."""
+
 import io
 import json
 
@@ -13,7 +14,9 @@ from pycocotools import mask as coco
 from app import figure, objects
 from app.errors import LabError
 from app.figure import Side
+from app.following import from_runs
 from app.objects import FILES, METHODS, Recipe
+from app.tabs import compare, segment
 from segmentation import discovery
 from segmentation.masks import enlarge, keep_mass_of_maps
 
@@ -140,89 +143,104 @@ def test_refined_labels_have_the_size_asked_for(size):
     assert max(objects.refined_size(picture)) <= objects.REFINED_SIDE
 
 
-# --- addresses
+# --- handlers of the tabs Segment and Compare
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("refined", [False, True])
-def test_what_is_shown_and_what_is_downloaded_are_one(client, token, encoding, method, refined):
-    """The photograph is smaller than where refining shrinks it, so both have its size."""
-    query = f"method={method}&refined={refined}"
-    found = client.get(f"/api/encodings/{token}/objects?{query}").json()
-    labels = np.frombuffer(base64.b64decode(found["labels"]), np.uint8)
-    labels = enlarge(labels.reshape(found["rows"], found["columns"]), encoding.picture_size)
-    answer = client.get(f"/api/encodings/{token}/objects/labels.png?{query}&name=noise.png")
-    assert f'filename="noise-{method}-labels.png"' in answer.headers["content-disposition"]
-    assert "no-store" in answer.headers["cache-control"]
-    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(answer.content))), labels)
+def test_segment_download_has_the_labels_of_the_view(lab, token, encoding, method, refined):
+    """The image is smaller than the size at which edges are refined, so view and file have one size."""
+    wanted = {"token": token, "method": method, "refined": refined, "name": "noise.png"}
+    shown = segment.found(lab, wanted)
+    labels = from_runs(shown["runs"], (shown["rows"], shown["columns"]))
+    name, content = segment._drawing(lab, "labels.png")(wanted)
+    assert name == f"noise-{method}-labels.png"
+    expected = enlarge(labels, encoding.picture_size)
+    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(content))), expected)
+
+
+def test_segment_answer_repeats_token_and_key_of_the_question(lab, token):
+    shown = segment.found(lab, {"token": token, "method": "maskcut", "count": 2, "key": "x" * 999})
+    assert (shown["token"], shown["key"]) == (token, "x" * 200)
+    assert 1 <= len(shown["seeds"]) <= 2
 
 
 @pytest.mark.parametrize(
-    ("path", "status"),
+    ("wrong", "sentence"),
     [
-        ("?mass=nan", 422),
-        ("?mass=x", 422),
-        ("?method=../x", 422),
-        ("?count=1000000", 422),
-        ("?head=99", 422),
-        ("/labels.png?method=<b>", 422),
-        ("/secret.png", 404),
+        ({"mass": float("nan")}, "between 0.01 and 1"),
+        ({"mass": "x"}, "wrong type"),
+        ({"method": "../x"}, "must be one of"),
+        ({"method": "<b>"}, "must be one of"),
+        ({"count": 1_000_000}, "between 1 and 6"),
+        ({"count": True}, "wrong type"),
+        ({"head": "99"}, "no head 99"),
+        ({"head": None}, "wrong type"),
+        ({"refined": 1}, "wrong type"),
+        ({"token": "guessed"}, "nothing behind this token"),
+        ({"token": None}, "Choose an image"),
     ],
 )
-def test_impossible_requests_get_one_sentence(client, token, path, status):
-    answer = client.get(f"/api/encodings/{token}/objects{path}")
-    assert answer.status_code == status
-    assert answer.json()["error"].endswith(".")
-    assert "<" not in answer.text
+def test_segment_with_invalid_question_is_refused(lab, token, wrong, sentence):
+    for answer in (segment.found, lambda lab, wanted: segment._drawing(lab, "labels.png")(wanted)):
+        with pytest.raises(LabError, match=sentence):
+            answer(lab, {"token": token} | wrong)
 
 
-def test_objects_are_behind_the_token(client):
-    for path in ("objects", "objects/labels.png"):
-        answer = client.get(f"/api/encodings/guessed/{path}")
-        assert answer.status_code == 404
-        assert answer.json() == {
-            "error": "There is nothing behind this token: open the picture again.",
-            "unknown": "token",
-        }
-
-
-def test_answer_says_what_it_answers(client, token):
-    asked = {"method": "maskcut", "head": "2", "mass": 0.4, "count": 2, "refined": False}
-    assert asked.items() <= client.get(f"/api/encodings/{token}/objects", params=asked).json().items()
+@pytest.mark.parametrize("wanted", [None, [], "kitten", 3])
+def test_segment_with_no_object_as_question_is_refused(lab, wanted):
+    with pytest.raises(LabError, match="Choose an image"):
+        segment.found(lab, wanted)
 
 
 # --- the figure
 
 
-def _figure(client, token, **asked):
-    body = {"left": token, "right": token, "left_head": "0", "right_head": "mean", "name": "noise.png"}
-    return client.post("/api/compare/figure.png", json=body | asked)
+@pytest.fixture
+def figure_of(lab, token):
+    """`figure_of(**changed)`: name and bytes of the figure of the tab Compare."""
+    request = {"left": token, "right": token, "left_head": "0", "right_head": "mean", "name": "noise.png"}
+    return lambda **changed: compare.drawn(lab, request | changed)
 
 
-def test_figure_shows_both_models_side_by_side(client, token):
-    answer = _figure(client, token)
-    width, height = Image.open(io.BytesIO(answer.content)).size
+def test_figure_shows_both_models_side_by_side(figure_of):
+    name, content = figure_of()
+    width, height = Image.open(io.BytesIO(content)).size
     assert width > 3 * height / 2 * 1.3
-    assert 'filename="noise-compared.png"' in answer.headers["content-disposition"]
+    assert name == "noise-compared.png"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "status"),
+    ("wrong", "sentence"),
     [
-        ({"left_head": "99"}, 422),
-        ({"right_head": "x"}, 422),
-        ({"mass": 2}, 422),
-        ({"left": "guessed"}, 404),
-        ({"drawn": {"size": [10**6, 10**6], "runs": []}}, 422),
-        ({"drawn": {"size": [2, 2], "runs": [0, 3]}}, 422),
-        ({"drawn": {"size": [2, 2], "runs": [2, 4]}}, 422),
-        ({"drawn": {"size": [2, 2], "runs": [0, -4]}}, 422),
+        ({"left_head": "99"}, "no head 99"),
+        ({"right_head": "x"}, "head must be"),
+        ({"left_head": 0}, "tokens and heads"),
+        ({"mass": 2}, "between 0.01 and 1"),
+        ({"mass": True}, "number"),
+        ({"left": "guessed"}, "nothing behind this token"),
+        ({"drawn": "all"}, "runs of whole numbers"),
+        ({"drawn": {"size": [2.0, 2], "runs": [0, 4]}}, "runs of whole numbers"),
+        ({"drawn": {"size": [10**6, 10**6], "runs": []}}, "million pixels"),
+        ({"drawn": {"size": [2, 2], "runs": [0, 3]}}, "does not fit"),
+        ({"drawn": {"size": [2, 2], "runs": [2, 4]}}, "does not fit"),
+        ({"drawn": {"size": [2, 2], "runs": [0, -4]}}, "does not fit"),
     ],
 )
-def test_impossible_figures_get_one_sentence(client, token, wrong, status):
-    answer = _figure(client, token, **wrong)
-    assert answer.status_code == status
-    assert answer.json()["error"].endswith(".")
+def test_figure_with_invalid_request_is_refused(figure_of, wrong, sentence):
+    with pytest.raises(LabError, match=sentence):
+        figure_of(**wrong)
+
+
+def test_figure_of_two_images_is_refused(figure_of, encode):
+    with pytest.raises(LabError, match="different images"):
+        figure_of(right=encode("kitten").key.token)
+
+
+@pytest.mark.parametrize("request_", [None, [], "figure"])
+def test_figure_with_no_object_as_request_is_refused(lab, request_):
+    with pytest.raises(LabError, match="second model"):
+        compare.drawn(lab, request_)
 
 
 def test_figure_shows_the_drawn_mask_and_scores_both_by_it(encoding, queries_keys, pixels, monkeypatch):
@@ -244,8 +262,3 @@ def test_figure_shows_the_drawn_mask_and_scores_both_by_it(encoding, queries_key
     assert said[1].startswith(said[0])
     left_third = [np.array(Image.open(io.BytesIO(file)))[:, :700] for file in (plain, marked)]
     assert not np.array_equal(*left_third)
-
-
-def test_figure_of_two_photographs_is_refused(client, token, encode):
-    answer = _figure(client, token, right=encode("kitten").key.token)
-    assert "different photographs" in answer.json()["error"]
