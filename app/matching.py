@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 from PIL import Image
 
-from app.engine import Encoding, Key, patches_of
+from app.engine import SIZES, Encoding, Key, patches_of
 from app.errors import LabError
 from app.files import png
 from app.lab import Lab
@@ -95,9 +95,10 @@ class Pair:
         a, scaled = self.half(self.a), {1.0: self.half(self.b)}
         encoding = scaled[1.0].encoding
         for scale in SCALES:
-            size = max(1, round(self.b.size * scale))
+            size = round(self.b.size * scale)
             patches = patches_of(encoding.picture_size, size, encoding.predictor.patch_size)
-            if scale not in scaled and patches <= self.lab.limits.max_patches:
+            possible = SIZES[0] <= size <= SIZES[1] and patches <= self.lab.limits.max_patches
+            if scale not in scaled and possible:
                 scaled[scale] = self.half(replace(self.b, size=size))
         scale, matches = best_scale(a.seen, {scale: half.seen for scale, half in scaled.items()}, self.ratio)
         return scale, scaled, matches

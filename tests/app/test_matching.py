@@ -189,3 +189,9 @@ def test_scales_with_too_many_patches_are_left_out(lab, pair, monkeypatch):
     monkeypatch.setattr(lab, "limits", Limits(max_patches=rows * columns))
     _, scaled, _ = Pair(lab, pair[0].key, pair[1].key).best()
     assert sorted(scaled) == [0.7, 1.0]
+
+
+def test_smallest_resolution_is_matched_without_the_scales_below_it(lab, encode):
+    kitten = encode("kitten", size=32)
+    _, scaled, _ = Pair(lab, kitten.key, kitten.key).best()
+    assert sorted(scaled) == [1.0, 1.4]

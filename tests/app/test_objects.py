@@ -12,6 +12,7 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from app import figure, objects
+from app.engine import Key
 from app.errors import LabError
 from app.figure import Side
 from app.following import from_runs
@@ -85,10 +86,10 @@ def test_head_beyond_the_last_is_named(encoding, queries_keys):
         objects.find(encoding, queries_keys, Recipe(head="3"))
 
 
-def test_picture_of_one_patch_is_not_cut(lab, encode):
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4)).save(buffer, "PNG")
-    dot = encode(lab.pictures.keep(buffer.getvalue())[0], MODEL, 16)
+def test_image_of_one_patch_is_not_cut(lab, as_file):
+    name, _ = lab.pictures.keep(as_file(np.zeros((4, 4, 3), np.uint8)))
+    weights = lab.models.ready(MODEL)
+    dot = lab.engine.look(Key(name, MODEL, 16), weights, lab.pictures.read(name))
     with pytest.raises(LabError, match="single patch"):
         objects.find(dot, dot.queries_keys(11), Recipe("tokencut"))
 
