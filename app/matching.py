@@ -12,10 +12,11 @@ from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 from PIL import Image
 
-from app.engine import SIZES, Encoding, Key, patches_of
+from app.engine import Encoding, Key, patches_of
 from app.errors import LabError
 from app.files import png
 from app.lab import Lab
+from app.limits import SIZES
 from app.photos import Picture, Pictures, clean_name, for_screen
 from segmentation import drawing, matching
 from segmentation.matching import SCALES, ImageFeatures, Matches, Sides, best_scale, matches_between
