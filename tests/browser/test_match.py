@@ -74,7 +74,7 @@ def test_pointer_shows_similar_patches_as_the_library(tab, lab):
     for name, pixels in (("kitten", lab.size), ("sheep", round(size))):
         predictor = AttentionPredictor("embedded", size=pixels, precision="fp32", device="cpu")
         predictor.set_image(photographs.picture(name))
-        seen.append(matching.patch_features(predictor, photographs.picture(name)).features)
+        seen.append(matching.image_features(predictor, photographs.picture(name)).features)
     expected = matching.similarities(*matching.prepared(*seen), (patch["row"], patch["column"]))
     np.testing.assert_allclose(np.reshape(found["map"], expected.shape), expected, atol=3e-3)
     where = tab.locator("#match .lab-where")
