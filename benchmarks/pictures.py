@@ -41,7 +41,7 @@ def click_the_object(page: Any) -> None:
     x, y = page.evaluate("() => { const { x, y } = lab('segment').suggested; return [x, y]; }")
     box = page.locator("#segment .lab-stage").bounding_box()
     page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
-    page.wait_for_function("() => lab('segment').view().labels", timeout=SHOWN_WITHIN)
+    page.get_by_role("rowheader", name="Your mask").wait_for()
     page.mouse.move(0, 0)
 
 
