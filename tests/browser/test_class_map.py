@@ -12,6 +12,7 @@ from dino_model.class_map import files as class_map_files
 
 NAME = "caltech101"
 VIEW = "lab('class-map')"
+READY = "#class-map .lab-view[data-token=kitten]"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def drawn():
 def show(page):
     """The tab with the example placed."""
     page.get_by_role("tab", name="Class map").click()
-    page.wait_for_selector("#class-map .lab-view[data-token=kitten]", timeout=60_000)
+    page.wait_for_selector(READY, timeout=60_000)
     return page
 
 
@@ -168,6 +169,7 @@ def test_table_is_the_map(board, drawn):
 
 
 def test_phone_has_no_horizontal_scroll(open_page, lab):
-    page = show(open_page(390, 844, has_touch=True, color_scheme="dark"))
+    options = {"has_touch": True, "color_scheme": "dark"}
+    page = open_page(390, 844, query="?tab=class-map", ready=READY, **options)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     lab.screenshot(page, "class-map-phone")

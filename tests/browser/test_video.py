@@ -220,7 +220,8 @@ def test_unreadable_clip_is_one_sentence_and_the_clip_stays(video, lab, tmp_path
 
 
 def test_phone_in_the_dark_marks_by_touch(open_page, film, lab):
-    page = _open(open_page(390, 844, color_scheme="dark", has_touch=True, is_mobile=True))
+    options: dict[str, Any] = {"color_scheme": "dark", "has_touch": True, "is_mobile": True}
+    page = open_page(390, 844, query="?tab=video", ready=READY, **options)
     _send(page, film("phone.webm"))
     _choose(page, "Paint")
     page.locator("#film .lab-stage").tap(position=_place(page, 0.2, 0.42))
