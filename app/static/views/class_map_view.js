@@ -205,8 +205,13 @@ export class ClassMapView {
     this.emit("select", { index, key: point?.key ?? null });
   }
 
-  /** Select a class, center it and move the focus to its name. @param {number | null} index */
+  /**
+   * Select a class, center it and move the focus to its name; null clears a selected class, not the placed image:
+   * the search field also sends null when the Tab key passes it.
+   * @param {number | null} index
+   */
   goTo(index) {
+    if (index === null && this.chosen === null) return;
     this.choose(index);
     if (index === null) return;
     this.reveal(this.points[index]);
