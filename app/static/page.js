@@ -90,7 +90,7 @@ function take(event) {
   const video = document.body.dataset.tab === "video";
   const every = [...((event.dataTransfer ?? event.clipboardData)?.files ?? [])];
   const files = video ? every.slice(0, 1) : every.filter(({ type }) => type.startsWith("image/"));
-  const selector = video ? "#upload-clip input[type=file]" : "#images input[type=file]";
+  const selector = video ? "[data-testid='Open a clip-upload-button']" : "#images input[type=file]";
   const input = /** @type {HTMLInputElement | null} */ (document.querySelector(selector));
   if (!files.length || !input || !(video || document.body.hasAttribute("data-image"))) return;
   event.preventDefault();
