@@ -72,13 +72,15 @@ export function tab(name) {
   write({ tab: name }, { tab: "explore" });
 }
 
+const TABS = "#tabs [role=tab], #tabs .overflow-dropdown button"; // on a phone the last ones are in a menu
+
 /** Open a tab as soon as Gradio has drawn it. @param {string} name @param {number} [tries] */
 function openTab(name, tries = 30) {
   const index = Number(/** @type {any} */ (window).labTabs?.indexOf(name));
-  const buttons = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#tabs [role=tab]"));
+  const buttons = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(TABS));
   if (!tries) wanted = "";
   if (!tries || !wanted) return;
-  if (buttons[index]?.getAttribute("aria-selected") === "true") return;
+  if (buttons[index]?.matches("[aria-selected=true], .selected")) return;
   buttons[index]?.click();
   setTimeout(() => openTab(name, tries - 1), 100); // Gradio selects the first tab when it has drawn all
 }
