@@ -16,9 +16,9 @@ pip_install := $(venv_python) -m pip install --disable-pip-version-check -c $(CO
 help:
 	@echo "make demo      install what is needed, open the page on http://127.0.0.1:7860"
 	@echo "make test      the same, then lint, types and all tests; the page's JavaScript where Node is there"
-	@echo "make notebooks execute the lessons and their solutions, each in a fresh kernel"
+	@echo "make notebooks execute the lessons and their solutions; LESSONS='3 --solutions' for a part"
 	@echo "make lab       open the lessons in Jupyter"
-	@echo "make docs      the book: one static site in build/docs that opens from disk, without a network"
+	@echo "make docs      execute the lessons and build the documentation in build/docs, which opens from disk"
 	@echo "make setup     install only"
 	@echo "make bench     every benchmark against its plain reference"
 	@echo "make format    ruff and, where Node is there, prettier over everything"
@@ -72,10 +72,11 @@ lab: $(VENV)/.installed-notebooks
 	    set-default-viewer python
 	@$(venv_python) -m jupyter lab notebooks
 
-# Outputs of the lessons are kept in build/notebooks, data of the live figures in build/book: making them takes minutes,
-# the rest about a minute of processor time.
+# The build executes the lessons and caches their outputs in build/lessons until code or model change.
+SPHINX = $(venv_python) -m sphinx -q -W --keep-going -c docs
 docs: $(VENV)/.installed-docs node_modules/.installed
-	$(venv_python) -m book site
+	$(SPHINX) -b html -d build/doctrees . build/docs
+	$(SPHINX) -b revealjs -d build/doctrees-slides -t slides . build/docs/slides
 
 bench: $(VENV)/.installed
 	@for name in $(BENCHMARKS); do $(venv_python) -m benchmarks.$$name || exit 1; done

@@ -1,12 +1,10 @@
 """`python -m notebooks.execute`: every lesson and its solutions, in fresh kernels, offline."""
 
-import hashlib
 import json
 import os
 import re
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +17,6 @@ from notebooks import start
 
 LESSONS = Path(__file__).parent
 OUTPUT = Path("build/notebooks")
-PACKAGES = ("dino_model", "segmentation", "training", "notebooks")  # what a lesson may call
 LIMIT = 900  # seconds after which a cell is taken to hang; on a busy machine the longest takes minutes
 
 
@@ -33,6 +30,8 @@ class Execute:
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Beginnings of names, such as 1 or 3; all without any."""
+    solutions: bool = False
+    """Execute the solutions only. The documentation build executes the lessons."""
     output: Path = OUTPUT
     """Folder for the lessons with their outputs, as .ipynb."""
     json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = None
@@ -43,6 +42,8 @@ class Execute:
         start.data_folder()  # a wrong one is told before minutes have passed
         seconds = {}
         for lesson in lessons(self.names):
+            if self.solutions and lesson.parent == LESSONS:
+                continue
             began = time.perf_counter()
             execute(lesson, self.output)
             name = str(lesson.relative_to(LESSONS))
@@ -87,7 +88,6 @@ def execute(lesson: Path, output: Path) -> Path:
     except ModuleNotFoundError as error:
         raise LessonError(f"{error.name} is missing: `make notebooks` installs what lessons need") from None
 
-    made_from = state(lesson)
     notebook = jupytext.read(lesson)
     client = NotebookClient(
         notebook, timeout=LIMIT, kernel_name="python3", resources={"metadata": {"path": str(lesson.parent)}}
@@ -104,42 +104,15 @@ def execute(lesson: Path, output: Path) -> Path:
         raise LessonError(
             f"{lesson.name}: {silent} pictures without a text: draw them with notebooks.drawing"
         )
-    notebook.metadata["made_from"] = made_from
     place = place_of(lesson, output)
     place.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, place)
     return place
 
 
-def kept(lesson: Path, output: Path) -> Path | None:
-    """What `execute` left, where it would leave the same again; else None."""
-    place = place_of(lesson, output)
-    if place.exists() and json.loads(place.read_bytes())["metadata"].get("made_from") == state(lesson):
-        return place
-    return None
-
-
 def place_of(lesson: Path, output: Path) -> Path:
     """Where in a folder a lesson with its outputs stands."""
     return output / lesson.relative_to(LESSONS).with_suffix(".ipynb")
-
-
-def state(lesson: Path, root: Path = LESSONS.parent) -> str:
-    """What a lesson's outputs depend on, in 16 letters: itself, all of the packages, the model, the data."""
-    digest = hashlib.sha256(lesson.read_bytes())
-    digest.update(os.environ.get(start.DATA, "").encode())
-    for file in _read_by_all(root):
-        digest.update(str(file.relative_to(root)).encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _read_by_all(root: Path) -> Iterator[Path]:
-    for package in PACKAGES:
-        for file in sorted((root / package).rglob("*.py")):
-            if not file.name[0].isdigit():  # another lesson
-                yield file
-    yield root / "dino_model" / "embedded" / "model.safetensors"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Nothing lies in the repository that `docs/shipped.md` does not account for."""
+"""Nothing lies in the repository that `THIRD_PARTY.md` does not account for."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 OWN_TEXT = {".py", ".md", ".js", ".ts", ".css", ".html", ".toml", ".txt", ".json", ".cff", ".sh", ".sbatch"}
-OWN_TEXT |= {".service", ".conf", ".yaml", ".yml"}
+OWN_TEXT |= {".service", ".conf", ".yaml", ".yml", ".svg"}
 OWN_NAMES = {".gitignore", ".prettierignore", ".dockerignore", "Makefile", "Dockerfile", "LICENSE", "run"}
 ROW = re.compile(r"^\| `([^`]+)` \| [^|]+ \| [^|]+ \| ([^|]+) \|$")
 
@@ -22,7 +22,7 @@ def tracked() -> list[str]:
 
 
 def rows() -> list[str]:
-    lines = (ROOT / "docs" / "shipped.md").read_text().splitlines()
+    lines = (ROOT / "THIRD_PARTY.md").read_text().splitlines()
     table = [line for line in lines if line.startswith("| `")]
     found = [ROW.match(line) for line in table]
     assert all(found), "every row names files, what, from where and licence"
@@ -45,8 +45,8 @@ def test_every_file_that_is_not_our_text_has_one_row():
     patterns = rows()
     for path in tracked():
         matching = [pattern for pattern in patterns if names(pattern, path)]
-        assert len(matching) <= 1, f"{path} stands in docs/shipped.md more than once: {matching}"
-        assert matching or is_own_text(path), f"{path} is not accounted for: add a row to docs/shipped.md"
+        assert len(matching) <= 1, f"{path} stands in THIRD_PARTY.md more than once: {matching}"
+        assert matching or is_own_text(path), f"{path} is not accounted for: add a row to THIRD_PARTY.md"
 
 
 def test_every_row_is_about_files_that_are_there():

@@ -204,34 +204,3 @@ def test_threads_of_a_lesson_leave_others_the_processor(tmp_path: Path, monkeypa
     monkeypatch.setattr(execute, "LESSONS", tmp_path)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     execute.execute(lesson, tmp_path / "out")
-
-
-def test_outputs_are_kept_until_the_lesson_a_package_or_the_data_change(tmp_path, monkeypatch):
-    root = tmp_path / "root"
-    for package in execute.PACKAGES:
-        (root / package).mkdir(parents=True)
-    (root / "dino_model" / "embedded").mkdir()
-    (root / "dino_model" / "embedded" / "model.safetensors").write_bytes(b"weights")
-    code, lesson = root / "training" / "loop.py", root / "notebooks" / "1_first.py"
-    code.write_text("a")
-    lesson.write_text("b")
-    monkeypatch.delenv(start.DATA, raising=False)
-    seen = {execute.state(lesson, root)}
-    assert execute.state(lesson, root) in seen
-    code.write_text("c")
-    seen.add(execute.state(lesson, root))
-    lesson.write_text("d")
-    seen.add(execute.state(lesson, root))
-    monkeypatch.setenv(start.DATA, "somewhere")
-    assert len(seen | {execute.state(lesson, root)}) == 4
-
-
-def test_what_was_executed_before_is_known_by_what_it_was_made_from(tmp_path, monkeypatch):
-    lesson = tmp_path / "9_short.py"
-    lesson.write_text("# %%\nprint(1)\n")
-    monkeypatch.setattr(execute, "LESSONS", tmp_path)
-    assert execute.kept(lesson, tmp_path / "out") is None
-    made = execute.execute(lesson, tmp_path / "out")
-    assert execute.kept(lesson, tmp_path / "out") == made
-    lesson.write_text("# %%\nprint(2)\n")
-    assert execute.kept(lesson, tmp_path / "out") is None

@@ -17,15 +17,17 @@ from dino_model.predictor import AttentionPredictor
 BUILT = Path(__file__).parents[2] / "build" / "docs"
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 KINDS = {
-    "story": "index.html",
+    "index": "docs/index.html",
+    "readme": "README.html",
     "live": "docs/live.html",
     "map": "docs/paper-map.html",
     "glossary": "docs/glossary.html",
+    "lecture": "docs/lecture.html",
     "lesson": "notebooks/1_what_a_vit_sees.html",
-    "guide": "docs/segmentation.html",
+    "guide": "docs/protocols.html",
     "study": "docs/studies/collapse.html",
-    "commands": "reference/segmentation.html",
-    "module": "reference/api/dino_model.attention.html",
+    "commands": "docs/reference/commands.html",
+    "module": "docs/reference/api/dino_model/attention/index.html",
     "search": "search.html",
 }
 """A page of each kind."""

@@ -5,18 +5,20 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from app import example_clips
-from book import live
-from book.gather import BookError
 from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
 from dino_model.quantities import principal_colors
 from segmentation.discovery import key_features
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
+import live_figures as live
 
 
 def test_a_photograph_brings_the_queries_and_keys_of_the_last_block_in_float16():
@@ -38,7 +40,7 @@ def test_a_photograph_brings_the_queries_and_keys_of_the_last_block_in_float16()
 
 def test_a_photograph_that_takes_too_much_is_refused(monkeypatch):
     monkeypatch.setattr(live, "LARGEST", 1000)
-    with pytest.raises(BookError, match=r"queries and keys of sheep take .* expected at most 1,000"):
+    with pytest.raises(ValueError, match=r"queries and keys of sheep take .* expected at most 1,000"):
         live.photograph("sheep", "random:embedded")
 
 
@@ -114,11 +116,11 @@ def test_figures_are_the_pages_own_javascript_in_one_classic_script(tmp_path):
     assert "import(" not in text
     assert not re.search(r"^(import|export) ", text, re.MULTILINE)
     assert subprocess.run(["node", "--check", tmp_path / "figures.js"], check=False).returncode == 0
-    for file in (live.ROOT / "book" / "figures").glob("*.js"):
+    for file in (live.ROOT / "docs" / "live").glob("*.js"):
         assert "Math.exp" not in file.read_text(), "arithmetic stands in app/static/maths"
 
 
 def test_without_esbuild_a_sentence_says_what_installs_it(tmp_path, monkeypatch):
     monkeypatch.setattr(live, "ROOT", tmp_path)
-    with pytest.raises(BookError, match="`npm ci` installs it"):
+    with pytest.raises(ValueError, match="`npm ci` installs it"):
         live.bundle(tmp_path / "figures.js")

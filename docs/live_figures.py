@@ -22,8 +22,6 @@ from app.class_maps import GROUP_COLORS
 from app.clips import runs_of
 from app.following import COLORS
 from app.views import attention_value
-from book.gather import BookError
-from book.paper_map import ROOT
 from dino_model import photographs, quantities
 from dino_model.files import write_text
 from dino_model.predictor import AttentionPredictor
@@ -31,6 +29,7 @@ from segmentation.discovery import key_features
 from segmentation.propagation import propagate_frames
 from training.studies import grids
 
+ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/live"
 SIZE = 224  # pixels of the short side
 QUALITY = 80  # of JPEG
@@ -39,7 +38,7 @@ PHOTOGRAPHS = ("sheep", "macaw", "shepherd")
 CLIP = "sheep"
 STUDY = ROOT / "docs" / "studies" / "collapse.jsonl"
 CLASS_MAP = ROOT / "app" / "static" / "maps" / "caltech101" / "map.json"
-BUNDLE = ROOT / "book" / "figures" / "main.js"
+BUNDLE = ROOT / "docs" / "live" / "main.js"
 
 Data = dict[str, Any]
 
@@ -65,7 +64,7 @@ def put(cache: Path, static: Path) -> None:
         static: folder of the site's files.
 
     Raises:
-        BookError: a photograph takes more than it may, or esbuild is missing.
+        ValueError: a photograph takes more than it may, or esbuild is missing.
     """
     static.mkdir(parents=True, exist_ok=True)
     cache.mkdir(parents=True, exist_ok=True)
@@ -98,18 +97,18 @@ def bundle(target: Path) -> None:
     """The page's own JavaScript and the figures', in one classic script.
 
     Raises:
-        BookError: no esbuild, or it refuses.
+        ValueError: no esbuild, or it refuses.
     """
     esbuild = ROOT / "node_modules" / ".bin" / "esbuild"
     if not esbuild.exists():
-        raise BookError("esbuild is missing: `npm ci` installs it (make node brings npm)")
+        raise ValueError("esbuild is missing: `npm ci` installs it (make node brings npm)")
     options = ["--bundle", "--format=iife", "--minify", "--loader:.css=text", f"--outfile={target}"]
     options.append('--define:import.meta.url="bundle:/"')  # styles are part of the bundle
     made = subprocess.run(
         [esbuild, BUNDLE, *options, "--log-level=warning"], capture_output=True, text=True, check=False
     )
     if made.returncode:
-        raise BookError(f"esbuild refuses {BUNDLE.name}: {made.stderr.strip()}")
+        raise ValueError(f"esbuild refuses {BUNDLE.name}: {made.stderr.strip()}")
 
 
 # --- data
@@ -119,7 +118,7 @@ def photograph(name: str, model: str) -> Data:
     """A photograph with queries and keys of a model's last block, and its keys' principal colours.
 
     Raises:
-        BookError: they take more than a megabyte.
+        ValueError: they take more than a megabyte.
     """
     picture = photographs.picture(name)
     predictor = AttentionPredictor(model, size=SIZE, precision="fp32")
@@ -127,7 +126,7 @@ def photograph(name: str, model: str) -> Data:
     block = predictor.blocks - 1
     queries, keys = predictor.queries_keys()
     if (size := queries.nbytes + keys.nbytes) > LARGEST:
-        raise BookError(f"queries and keys of {name} take {size:,} bytes, expected at most {LARGEST:,}")
+        raise ValueError(f"queries and keys of {name} take {size:,} bytes, expected at most {LARGEST:,}")
     features = key_features(keys, predictor.prefix_tokens, predictor.grid)
     colors = quantities.principal_colors(features).astype("<f4")
     y, x = photographs.pin(name)

@@ -1,4 +1,4 @@
-"""Formulas as MathML: no script draws them, so that they are there on a disk without a network."""
+"""Render formulas as MathML, which browsers display without a script or a network."""
 
 from typing import Any
 
@@ -13,6 +13,6 @@ def inline(visitor: Any, node: nodes.math) -> None:
 
 
 def display(visitor: Any, node: nodes.math_block) -> None:
-    """Write a formula on a line of its own."""
+    """Write a displayed formula."""
     visitor.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
     raise nodes.SkipNode

@@ -1,1 +1,0 @@
-"""The book: all that is written, measured and drawn here, in one static site."""

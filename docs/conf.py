@@ -1,0 +1,133 @@
+"""Sphinx configuration of the documentation. `make docs` builds it from the repository root."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+import commands
+import lessons
+import live_figures
+import mathml
+
+project = "DINO attention lab"
+copyright = "the maintainers, Apache-2.0"
+extensions = [
+    "myst_nb",
+    "sphinx.ext.napoleon",
+    "autoapi.extension",
+    "sphinx_argparse_cli",
+    "sphinx_revealjs",
+]
+root_doc = "docs/index"
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "docs/studies/*.md",
+    "docs/reference/**",
+    "dino_model/embedded/card.md",
+    "notebooks/README.md",
+    "notebooks/[0-9A-B]_*.py",
+    "tests/oracles/README.md",
+]
+smartquotes = False  # options begin with two hyphens
+
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 4
+suppress_warnings = ["autoapi.python_import_resolution", "sphinx-argparse-cli.*"]
+
+# Lessons are executed here, without a data set, and again when they or the packages change.
+nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(ROOT / "build" / "lessons" / lessons.fingerprint())
+nb_execution_timeout = lessons.TIMEOUT_S
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+os.environ.update(lessons.environment())
+os.environ.pop("DINO_DATA", None)
+
+default_role = "code"  # docstrings have Markdown's single backticks
+napoleon_custom_sections = [("Source", "notes_style")]
+napoleon_use_rtype = False
+autoapi_dirs = [str(ROOT / package) for package in ("dino_model", "segmentation", "training")]
+autoapi_root = "docs/reference/api"
+autoapi_ignore = ["*/commands/*", "*/__main__.py"]
+autoapi_options = ["members", "show-module-summary"]
+autoapi_add_toctree_entry = False
+autoapi_keep_files = False
+
+html_theme = "furo"
+html_title = project
+html_static_path = ["static"]
+html_css_files = ["book.css"]
+html_js_files = ["book.js"]
+html_copy_source = False
+html_use_index = False
+html_domain_indices = False
+html_show_sphinx = False
+html_show_search_summary = False  # a page opened from disk cannot fetch
+html_math_renderer = "mathml"
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
+
+revealjs_style_theme = "serif"
+revealjs_static_path = ["static"]
+revealjs_css_files = ["slides.css"]
+if tags.has("slides"):  # noqa: F821 (defined by Sphinx)
+    extensions = ["myst_parser", "sphinx_revealjs"]
+    root_doc = "docs/lecture"
+    include_patterns = ["docs/lecture.md"]
+    suppress_warnings.append("myst.xref_missing")
+
+
+def setup(app: Sphinx) -> None:
+    """Register the formula renderer, the command reference and the data of the live figures."""
+    app.add_html_math_renderer("mathml", (mathml.inline, None), (mathml.display, None))
+    if tags.has("slides"):  # noqa: F821
+        return
+    commands.write_page(ROOT / "docs/reference/commands.md")
+    app.connect("autodoc-process-docstring", escape_markdown)
+    app.connect("html-page-context", label_navigation, priority=900)
+    app.connect("html-page-context", load_live_figures)
+    app.connect("build-finished", write_extras)
+
+
+def escape_markdown(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Escape bars and asterisks outside of code, which are markup in reStructuredText only."""
+    for number, line in enumerate(lines):
+        if line.startswith("    "):  # code
+            continue
+        parts = line.split("`")
+        parts[::2] = [re.sub(r"([|*])", r"\\\1", part) for part in parts[::2]]
+        lines[number] = "`".join(parts)
+
+
+def label_navigation(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Give the sidebar's captions a heading level, which screen readers need."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+
+
+def load_live_figures(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Load data and code of the live figures on their page only."""
+    if page == live_figures.PAGE:
+        for name in (*live_figures.makers(), "figures"):
+            app.add_js_file(f"figures/{name}.js", defer="defer")
+
+
+def write_extras(app: Sphinx, error: Exception | None) -> None:
+    """Write the live figures and an index page that forwards to the first page."""
+    if error is None and app.builder.name == "html":
+        output = Path(app.outdir)
+        live_figures.put(ROOT / "build" / "figures", output / "_static" / "figures")
+        (output / "index.html").write_text(
+            '<!doctype html><html lang="en"><title>DINO attention lab</title>'
+            '<meta http-equiv="refresh" content="0; url=docs/index.html">'
+            '<a href="docs/index.html">Start</a>\n'
+        )
