@@ -1,6 +1,6 @@
 """One policy for the results of every command: refuse, replace or resume them, and record how they were made.
 
-A command that writes a folder derives its options from `OutputOptions` and writes through `OutputFolder`:
+A command that writes a folder derives its options from `OutputOptions` and writes through `OutputFolder`::
 
     folder = self.open_output({"model": model.name, "precision": precision, "mass": self.mass})
     for image in images:

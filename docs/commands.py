@@ -1,7 +1,6 @@
 """List every command of the packages with its argument parser, for the command reference."""
 
 import warnings
-from argparse import ArgumentParser
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ def dataclass_of(command: str) -> type[Any]:
     return found
 
 
-def parser(command: str) -> ArgumentParser:
+def parser(command: str) -> Any:
     """Return the argument parser of a command.
 
     Raises:

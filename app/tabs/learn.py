@@ -77,24 +77,8 @@ def build(shared: Shared) -> None:
         **LIGHT,
     )
 
-    def show(index: Any, photo: Any, size: Any) -> list[Any]:
-        lesson, found = _shown(shared, index, photo, size)
-        return [
-            found["value"],
-            json.dumps(found["settings"] | {"lesson": index}),
-            gr.Column(visible=not lesson.plot),
-            gr.LinePlot(visible=lesson.plot),
-            gr.Slider(value=60, visible="mass" in lesson.controls),
-            gr.Slider(maximum=found["blocks"], value=found["blocks"], visible="block" in lesson.controls),
-            gr.Radio(value=TRAINED, visible="weights" in lesson.controls),
-            fill(lesson.body, found["numbers"]),
-            fill(lesson.answer, found["numbers"]),
-            lesson.paper,
-            gr.Accordion(open=False),
-        ]
-
     wanted.change(
-        fairness.in_turn(show),
+        fairness.in_turn(lambda index, photo, size: _show(shared, index, photo, size)),
         [number, shared.photo, shared.size],
         [view, state, stage, curves, mass, block, weights, body, answer, paper, accordion],
         trigger_mode="always_last",
@@ -113,6 +97,24 @@ def build(shared: Shared) -> None:
         concurrency_limit=None,
         **PRIVATE,
     )
+
+
+def _show(shared: Shared, index: Any, photo: Any, size: Any) -> list[Any]:
+    """Return the values of all components that change with the lesson or the image."""
+    lesson, found = _shown(shared, index, photo, size)
+    return [
+        found["value"],
+        json.dumps(found["settings"] | {"lesson": index}),
+        gr.Column(visible=not lesson.plot),
+        gr.LinePlot(visible=lesson.plot),
+        gr.Slider(value=60, visible="mass" in lesson.controls),
+        gr.Slider(maximum=found["blocks"], value=found["blocks"], visible="block" in lesson.controls),
+        gr.Radio(value=TRAINED, visible="weights" in lesson.controls),
+        fill(lesson.body, found["numbers"]),
+        fill(lesson.answer, found["numbers"]),
+        lesson.paper,
+        gr.Accordion(open=False),
+    ]
 
 
 def _shown(shared: Shared, index: Any, photo: Any, size: Any) -> tuple[Lesson, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The tab Training: the log of a run as curves that grow with it, and the attention of its checkpoints."""
 
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -62,14 +63,6 @@ def build(shared: Shared) -> None:
     def redraw(index: Any, *settings: Any) -> list[Any]:
         return _refresh(shared, "", index, *settings)
 
-    def prepare(name: Any, index: Any, photo: Any, size: Any) -> None:
-        shared.lab.models.ready(_checkpoint(shared.lab.runs.status(name), index).model)
-
-    def see(name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:
-        found = _checkpoint(shared.lab.runs.status(name), index)
-        value = shared.value(shared.encode(photo, found.model, size), photo)
-        return value, f"Shown: {found.label}"
-
     for component in (run, compared):
         component.focus(
             lambda: [gr.Dropdown(choices=run_choices(shared))] * 2, None, [run, compared], **LIGHT
@@ -97,7 +90,7 @@ def build(shared: Shared) -> None:
     gr.on([shared.photo.change, shared.size.change, opened, checkpoint.input], None, **relay)
     redrawn.success(None, **relay)
     wanted.change(
-        fairness.in_turn(see, prepare),
+        fairness.in_turn(partial(_see, shared), partial(_prepare, shared)),
         [run, checkpoint, shared.photo, shared.size],
         [view, label],
         trigger_mode="always_last",
@@ -105,6 +98,18 @@ def build(shared: Shared) -> None:
         concurrency_limit=None,
         **PRIVATE,
     )
+
+
+def _prepare(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> None:
+    """Load the model of a checkpoint."""
+    shared.lab.models.ready(_checkpoint(shared.lab.runs.status(name), index).model)
+
+
+def _see(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:
+    """Encode the image with a checkpoint; return the view's value and its label."""
+    found = _checkpoint(shared.lab.runs.status(name), index)
+    value = shared.value(shared.encode(photo, found.model, size), photo)
+    return value, f"Shown: {found.label}"
 
 
 def run_choices(shared: Shared) -> list[tuple[str, str]]:

@@ -83,18 +83,7 @@ def build(shared: Shared) -> None:
     with gr.Accordion("Credits of the example clips", open=False):
         gr.Markdown(_credits())
 
-    names = ", ".join(f'"{name}"' for name in EXAMPLES)
-    strip.click(None, strip, clip, js=f"(index) => [{names}][index]", **LIGHT)
-    opened = upload.upload(
-        lambda path: _keep(shared, path),
-        upload,
-        clip,
-        concurrency_id="clips",
-        concurrency_limit=1,
-        show_progress="minimal",
-        **PRIVATE,
-    )
-    del opened
+    _wire_choice(shared, strip, upload, clip)
     clip.change(lambda name: _open(shared, name), clip, [view, facts], trigger_mode="always_last", **LIGHT)
     view.shown(
         fairness.in_turn(
@@ -118,6 +107,29 @@ def build(shared: Shared) -> None:
     )
     view.edited(None, None, tool, js="() => lab('film').tool", **LIGHT)
 
+    _wire_tracking(shared, view, clip, track, stop)
+    for file, button in files.items():
+        shared.save(button, partial(_file, shared, file), 'lab("film")?.request')
+
+
+def _wire_choice(shared: Shared, strip: gr.Dataset, upload: gr.UploadButton, clip: gr.Textbox) -> None:
+    """Connect the example clips and the upload to the hidden name of the clip."""
+    names = ", ".join(f'"{name}"' for name in EXAMPLES)
+    strip.click(None, strip, clip, js=f"(index) => [{names}][index]", **LIGHT)
+    upload.upload(
+        lambda path: _keep(shared, path),
+        upload,
+        clip,
+        concurrency_id="clips",
+        concurrency_limit=1,
+        show_progress="minimal",
+        **PRIVATE,
+    )
+
+
+def _wire_tracking(shared: Shared, view: Any, clip: gr.Textbox, track: gr.Button, stop: gr.Button) -> None:
+    """Connect the buttons that start and stop tracking."""
+
     async def follow(
         marking: Any, name: str, model: str, size: int, request: gr.Request
     ) -> AsyncIterator[Any]:
@@ -136,12 +148,6 @@ def build(shared: Shared) -> None:
     )
     job.failure(None, js="() => lab('film').stop()", **LIGHT)
     stop.click(None, js="() => lab('film').stop()", cancels=[job], **LIGHT)
-    for file, button in files.items():
-        shared.save(
-            button,
-            partial(_file, shared, file),
-            'lab("film")?.request',
-        )
 
 
 async def tracked(

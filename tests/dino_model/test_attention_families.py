@@ -392,7 +392,10 @@ def of(name: str, **options: object) -> Callable[[], nn.Module]:
             of("swin_tiny_patch4_window7_224"),
             "a SwinTransformer cannot be read: its tokens attend within shifted",
         ),
-        (of("vit_tiny_r_s16_p8_224"), "patches are not cut from the picture but from what HybridEmbed makes"),
+        (
+            of("vit_tiny_r_s16_p8_224"),
+            "patches are not cut from the image but from the output of HybridEmbed",
+        ),
         (lambda: VisionTransformer(**SHAPE, attn_layer="diff"), "block 0 attends by DiffAttention"),
         (of("vit_base_patch16_18x2_224", depth=1, embed_dim=24, num_heads=3), "0 is a ParallelThingsBlock"),
         (lambda: nn.Linear(2, 2), "of no family whose"),

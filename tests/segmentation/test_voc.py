@@ -180,7 +180,7 @@ def test_a_mask_in_colours_or_of_another_size_is_refused(devkit):
     with pytest.raises(ValueError, match=r"cat\.png is an image of mode RGB; expected a palette"):
         datasets.read_voc_annotation(sample, (120, 160))
     sample.classes.write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"cat\.png is no picture"):
+    with pytest.raises(ValueError, match=r"cat\.png is not a PNG"):
         datasets.read_voc_annotation(sample, (120, 160))
 
 
