@@ -60,4 +60,4 @@ def save(figure: Figure, path: Path) -> None:
 
 
 style = mpl.rc_context
-"""`with style(STYLE):` around what is drawn."""
+"""Context manager that applies a style to what is drawn in it."""
