@@ -1,4 +1,4 @@
-"""The job that is queued again, with stand-ins for what SLURM brings."""
+"""The Slurm job script, with stand-ins for srun, python and scontrol."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-JOB = Path(__file__).parents[2] / "examples" / "slurm" / "pretrain.sbatch"
+JOB = Path(__file__).parents[2] / "deploy" / "slurm" / "pretrain.sbatch"
 SRUN = """#!/bin/bash
 env SLURM_PROCID=3 SLURM_LOCALID=1 SLURM_NTASKS=16 "$@"
 exit $CODE
