@@ -11,7 +11,7 @@ venv_python := $(VENV)/bin/python
 pip_install := $(venv_python) -m pip install --disable-pip-version-check -c $(CONSTRAINTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test lint types tests javascript format notebooks lab docs browser node bench clean
+.PHONY: help demo setup test lint types tests javascript format notebooks lab docs browser node bench mutants clean
 
 help:
 	@echo "make demo      install what is needed, open the page on http://127.0.0.1:7860"
@@ -21,6 +21,7 @@ help:
 	@echo "make docs      execute the lessons and build the documentation in build/docs, which opens from disk"
 	@echo "make setup     install only"
 	@echo "make bench     every benchmark against its plain reference"
+	@echo "make mutants   one-line faults that the tests must notice: half an hour"
 	@echo "make format    ruff and, where Node is there, prettier over everything"
 	@echo "make browser   install Chromium with apt-get, for the browser tests"
 	@echo "make node      install Node with apt-get, for the checks of the page's JavaScript"
@@ -77,6 +78,9 @@ SPHINX = $(venv_python) -m sphinx -q -W --keep-going -c docs
 docs: $(VENV)/.installed-docs node_modules/.installed
 	$(SPHINX) -b html -d build/doctrees . build/docs
 	$(SPHINX) -b revealjs -d build/doctrees-slides -t slides . build/docs/slides
+
+mutants: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(venv_python) -m tools.mutants
 
 bench: $(VENV)/.installed
 	@for name in $(BENCHMARKS); do $(venv_python) -m benchmarks.$$name || exit 1; done

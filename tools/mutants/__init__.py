@@ -1,0 +1,1 @@
+"""Mutants: one-line faults that the tests must notice."""
