@@ -1,4 +1,4 @@
-"""Attention maps of a ViT-S/8 on a 480 × 480 picture, against every block's attention written out in fp32.
+"""Attention maps of a ViT-S/8 on a 480 × 480 image, against every block's attention written out in fp32.
 
 python -m benchmarks.attention [--json FILE]
 """
@@ -22,7 +22,7 @@ from dino_model.weights import LoadedModel, load_model
 
 MODEL = "random:vit_small/8"
 SIZE = 480  # 60 × 60 patches and [CLS]: 3,601 tokens
-# Fresh weights look everywhere alike, and such maps always agree: larger queries and keys make peaks.
+# Random weights give flat maps, which always agree; larger queries and keys give peaks.
 SHARPENING = 4.0
 AGREEMENT = 1e-4  # of the maps, in fp32
 
@@ -71,12 +71,12 @@ def gemm_rate(precision: ComputePrecision, side: int = 2048, turns: int = 5) -> 
 
 
 def compare() -> tuple[str, ...]:
-    """What to say of the settings and of how far both results agree.
+    """Compare both results; describe settings and agreement.
 
     Raises:
         SystemExit: the maps differ in fp32.
     """
-    image = pictures()[0]
+    image = images()[0]
     expected = plain_maps(sharpened_model())(image)
     exact, fast = predictor("fp32"), predictor()
     difference = np.abs(fused_maps(exact)(image) - expected).max()
@@ -141,26 +141,26 @@ def predictor(precision: Precision = "auto") -> AttentionPredictor:
     )
 
 
-def pictures() -> list[np.ndarray]:
-    """Two pictures of coloured squares, uint8 [SIZE, SIZE, 3]: in turn, so that none is remembered."""
+def images() -> list[np.ndarray]:
+    """Two images of colored squares, uint8 [SIZE, SIZE, 3], used in turn so that none is cached."""
     coarse = np.random.default_rng(0).integers(0, 256, (2, SIZE // 24, SIZE // 24, 3), dtype=np.uint8)
     return list(coarse.repeat(24, axis=1).repeat(24, axis=2))
 
 
 def build_ours() -> Computation:
-    """Maps of the next picture, our way."""
+    """Maps of the next image, our way."""
     return in_turn(fused_maps(predictor()))
 
 
 def build_reference() -> Computation:
-    """Maps of the next picture, the plain way."""
+    """Maps of the next image, the plain way."""
     return in_turn(plain_maps(sharpened_model()))
 
 
 def in_turn(maps: Maps) -> Computation:
-    """A computation that takes the pictures in turn."""
-    images = cycle(pictures())
-    return lambda: maps(next(images))
+    """A computation that takes the images in turn."""
+    turns = cycle(images())
+    return lambda: maps(next(turns))
 
 
 if __name__ == "__main__":

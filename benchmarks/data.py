@@ -5,7 +5,7 @@ python -m benchmarks.data [--device cuda] [--json FILE]
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -59,7 +59,8 @@ class Data:
                 f"{GOAL / rate:.0f} cores for {GOAL:,} images/s"
             )
         if self.json:
-            write_json(self.json, result.as_json() | {"images_per_second": rates, "device": self.device})
+            content = asdict(result) | {"ratio": result.ratio, "images_per_second": rates}
+            write_json(self.json, content | {"device": self.device})
 
 
 def worker_stages() -> dict[str, Computation]:

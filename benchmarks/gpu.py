@@ -63,7 +63,7 @@ def measure_step(batch: int, compile: bool, file: Path | None) -> None:
         return
     device, recipe = torch.device("cuda"), replace(RECIPE, batch_size=batch)
     name, precision = torch.cuda.get_device_name(device), choose_precision("auto", device)
-    official = train_step.PlainStep({"grouped", "precision"}, "fp16", device, recipe)
+    official = train_step.PlainStep(True, "fp16", device, recipe)
     results = {
         "step": time_step(train_step.OurStep(precision, device, recipe, compile).begin, recipe),
         "official grouping, fp16": time_step(official, recipe),

@@ -79,8 +79,8 @@ def cosines(vectors: Vectors, token: int) -> NDArray[np.float32]:
 def likeness(keys: Vectors, prefix: int, token: int) -> NDArray[np.float32]:
     """Cosine of one token's key with every token's, of all heads at once and without what all patches share.
 
-    The mean key of the patches says nothing of the picture's parts; taken off, what remains tells the object
-    from its surroundings better than any other view of one block, see `benchmarks/opening.py`.
+    The patches' mean key is subtracted first: it is common to the whole image. Among the quantities of one
+    block this one separates objects from their surroundings best.
 
     Args:
         keys: [heads, tokens, d].

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import photographs as benchmark
 from dino_model import photographs
+from tools import photographs as benchmark
 
 
 def test_composites_are_the_same_for_the_same_seed_and_others_for_another():
@@ -15,7 +15,7 @@ def test_composites_are_the_same_for_the_same_seed_and_others_for_another():
     )
     for one, two in zip(first, again, strict=True):
         assert one.name == two.name
-        np.testing.assert_array_equal(one.picture, two.picture)
+        np.testing.assert_array_equal(one.image, two.image)
         np.testing.assert_array_equal(one.mask, two.mask)
     assert any(
         one.mask.shape != two.mask.shape or (one.mask != two.mask).any()
@@ -72,12 +72,12 @@ def test_command_writes_what_it_prints(tmp_path, capsys, monkeypatch):
     file = tmp_path / "figures.json"
     benchmark.Photographs(models=("random:vit_tiny/16",), size=64, composites=1, json=file).run()
     figures = json.loads(file.read_text())
-    assert list(figures["models"]) == ["centred box", "random:embedded", "random:vit_tiny/16"]
+    assert list(figures["models"]) == ["centered box", "random:embedded", "random:vit_tiny/16"]
     printed = capsys.readouterr().out
     for row in figures["models"].values():
-        assert row["photographs"]["pictures"] == row["composites"]["pictures"] == 2
+        assert row["photographs"]["images"] == row["composites"]["images"] == 2
         assert f"{row['photographs']['jaccard']:.1f}" in printed
-    assert figures["models"]["centred box"]["photographs"]["lift"] is None
+    assert figures["models"]["centered box"]["photographs"]["lift"] is None
     assert figures["models"]["random:embedded"]["photographs"]["lift"] == pytest.approx(1, abs=0.3)
 
 

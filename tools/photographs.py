@@ -1,10 +1,10 @@
-"""How well attention finds objects: our own photographs, and composites with smaller objects.
+"""Jaccard and lift of attention on the package's photographs and on composites with smaller objects.
 
-python -m benchmarks.photographs [--models embedded runs/a …] [--json FILE]
+python -m tools.photographs [--models embedded runs/a …] [--json FILE]
 
-For each model the Jaccard of the best head and the lift of the attention of all heads, beside random weights
-of the embedded architecture and a box in the middle. A composite is an object, cut out and made smaller, on a
-landscape or on the part of another photograph beside its object. No model was trained on these pictures.
+Prints, for each model, the Jaccard of the best head and the lift of the mean attention, beside random weights
+of the embedded architecture and a centered box. A composite is an object, cut out and made smaller, on a
+landscape or on the part of another photograph beside its object. No model was trained on these images.
 """
 
 import json
@@ -30,21 +30,18 @@ from segmentation.datasets import Annotation
 from segmentation.masks import Mask, bounding_box, components
 from segmentation.voc_eval import ImageScore, VocProtocol
 
-Picture = NDArray[np.uint8]
+Image = NDArray[np.uint8]
 
 LEAST, MOST = 0.03, 0.12  # share of a composite that its object covers
-SHORTEST, LONGEST = (
-    200,
-    2.0,
-)  # short side in pixels, and longer over shorter side, of ground cut from a photograph
+SHORTEST, LONGEST = 200, 2.0  # short side in pixels, and aspect ratio, of ground cut from a photograph
 Figures = dict[str, float | int | None]
 
 
 class Scene(NamedTuple):
-    """A picture with one object."""
+    """An image with one object."""
 
     name: str
-    picture: Picture  # [height, width, 3]
+    image: Image  # [height, width, 3]
     mask: Mask  # [height, width]
 
 
@@ -59,7 +56,7 @@ class Photographs:
     composites: int = 2
     """Composites of each object that is whole."""
     seed: int = 0
-    """Of the composites: the same seed, the same pictures."""
+    """Of the composites: the same seed, the same images."""
     precision: Precision = "auto"
     """Arithmetic of the models."""
     json: Path | None = None
@@ -79,11 +76,11 @@ class Photographs:
             "photographs": [Scene(name, *_object(name)) for name in photographs.names()],
             "composites": list(composites(self.composites, self.seed)),
         }
-        rows: dict[str, dict[str, Figures]] = {"centred box": _rows(sets, None, protocol)}
+        rows: dict[str, dict[str, Figures]] = {"centered box": _rows(sets, None, protocol)}
         print(f"protocol  {protocol}")
         print(f"{'':<28} {'photographs':^28}   {'composites':^28}")
         print(f"{'model':<28}" + 2 * f" {'Jaccard':>8} {'small':>6} {'large':>6} {'lift':>5}  ")
-        print(_line("centred box", rows["centred box"]))
+        print(_line("centered box", rows["centered box"]))
         for name in dict.fromkeys(("random:embedded", *self.models)):
             predictor = AttentionPredictor(
                 name, size=self.size, resize="short-side", precision=self.precision, device="cpu"
@@ -92,7 +89,7 @@ class Photographs:
             rows[name] = _rows(sets, predictor, protocol)
             seconds = time.perf_counter() - start
             print(_line(name, rows[name]) + f"  {predictor.precision}, {seconds:.0f} s", flush=True)
-        print("small: the third of the pictures with the smallest objects, large: that with the largest")
+        print("small: the third of the images with the smallest objects, large: that with the largest")
         if self.json:
             figures = {"protocol": asdict(protocol), "seed": self.seed, "models": rows}
             write_text(self.json, json.dumps(figures, indent=2) + "\n")
@@ -116,23 +113,23 @@ def _line(name: str, rows: dict[str, Figures]) -> str:
 def score(
     scenes: Sequence[Scene], predictor: AttentionPredictor | None, protocol: VocProtocol
 ) -> list[ImageScore]:
-    """Jaccard and lift of every scene; without a predictor the Jaccard of a box in the middle."""
+    """Jaccard and lift of every scene; without a predictor the Jaccard of a centered box."""
     scores = []
-    for name, picture, mask in scenes:
+    for name, image, mask in scenes:
         labels = mask.astype(np.uint8)
         annotation = Annotation(labels, labels)
         if predictor is None:
             box = {-1: voc_eval.centered_box((mask.shape[0], mask.shape[1]))}
             scores.append(voc_eval.score_masks(name, box, annotation, "foreground", protocol.void))
             continue
-        predictor.set_image(picture)
+        predictor.set_image(image)
         attention = predictor.cls_attention(protocol.block)
         scores.append(voc_eval.score_attention(name, attention, annotation, protocol))
     return scores
 
 
 def summary(scenes: Sequence[Scene], scores: Sequence[ImageScore]) -> Figures:
-    """Means over all pictures; the Jaccard also of the third with the smallest and the largest objects."""
+    """Means over all images; the Jaccard also of the third with the smallest and the largest objects."""
     order = np.argsort([scene.mask.mean() for scene in scenes], kind="stable")
     third = max(1, len(scenes) // 3)
     return {
@@ -140,11 +137,11 @@ def summary(scenes: Sequence[Scene], scores: Sequence[ImageScore]) -> Figures:
         "small": voc_eval.mean_jaccard([scores[index] for index in order[:third]]),
         "large": voc_eval.mean_jaccard([scores[index] for index in order[-third:]]),
         "lift": voc_eval.mean_lift(scores),
-        "pictures": len(scenes),
+        "images": len(scenes),
     }
 
 
-def _object(name: str) -> tuple[Picture, Mask]:
+def _object(name: str) -> tuple[Image, Mask]:
     return photographs.picture(name), photographs.mask(name)
 
 
@@ -156,34 +153,34 @@ def composites(each: int, seed: int) -> Iterator[Scene]:
         if beside is not None:
             grounds[name] = beside
     for index, name in enumerate(photographs.names()):
-        picture, mask = _object(name)
+        image, mask = _object(name)
         if not is_whole(mask):
             continue
         for turn in range(each):
             random = np.random.default_rng([seed, index, turn])
             ground = str(random.choice([other for other in grounds if other != name]))
             share = float(np.exp(random.uniform(np.log(LEAST), np.log(MOST))))
-            yield Scene(f"{name} on {ground}", *paste(picture, mask, grounds[ground], share, random))
+            yield Scene(f"{name} on {ground}", *paste(image, mask, grounds[ground], share, random))
 
 
 def is_whole(mask: Mask) -> bool:
-    """Whether an object is in one piece and does not go on beyond its picture."""
+    """Whether an object is in one piece and does not go on beyond its image."""
     at_edge = mask[[0, -1]].any() or mask[:, [0, -1]].any()
     return not at_edge and components(mask, 8).max() == 1
 
 
-def ground_beside(picture: Picture, mask: Mask) -> Picture | None:
+def ground_beside(image: Image, mask: Mask) -> Image | None:
     """The largest strip left of, right of, above or below an object; None where it is small or narrow."""
     box = bounding_box(mask)
-    strips = (picture[:, : box.left], picture[:, box.right :], picture[: box.top], picture[box.bottom :])
+    strips = (image[:, : box.left], image[:, box.right :], image[: box.top], image[box.bottom :])
     strip = max(strips, key=lambda strip: strip.size)
     short, long = sorted(strip.shape[:2])
     return strip if short >= SHORTEST and long <= LONGEST * short else None
 
 
 def paste(
-    picture: Picture, mask: Mask, ground: Picture, share: float, random: np.random.Generator
-) -> tuple[Picture, Mask]:
+    image: Image, mask: Mask, ground: Image, share: float, random: np.random.Generator
+) -> tuple[Image, Mask]:
     """The object somewhere on the ground, covering `share` of it or as much as fits.
 
     Returns:
@@ -200,7 +197,7 @@ def paste(
     )
     sampling = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
     alpha = cv2.resize(mask[cut].astype(np.float32), size[::-1], interpolation=sampling)
-    thing = cv2.resize(picture[cut], size[::-1], interpolation=sampling)
+    thing = cv2.resize(image[cut], size[::-1], interpolation=sampling)
     top, left = (
         int(random.integers(0, room - need + 1)) for room, need in zip((height, width), size, strict=True)
     )
@@ -215,7 +212,7 @@ def paste(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse and run; a model that cannot be read becomes one sentence and exit code 1."""
     try:
-        tyro.cli(Photographs, args=arguments, prog="python -m benchmarks.photographs").run()
+        tyro.cli(Photographs, args=arguments, prog="python -m tools.photographs").run()
     except EXPECTED as error:
         sys.exit(f"error: {sentence(error)}")
 

@@ -1,0 +1,140 @@
+"""Ship the teacher of a run as the embedded model, with everything that is made from it.
+
+python -m tools.ship RUN --data caltech101_112px.tar --voc VOCdevkit --davis DAVIS2016
+
+Writes weights, log and the figures of the card in dino_model/embedded/, the class map of the page,
+docs/gallery.jpg and docs/embedded-model.png (k-NN and lift of teacher and student over the run). The steps
+are the project's own commands. After an interruption, run it again.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from dino_model import files, photographs
+from dino_model.weights import EMBEDDED_FILE
+from training import figures
+from training.commands.thin_log import Record, read_log
+
+REPOSITORY = Path(__file__).parents[1]
+CARD, LOG = EMBEDDED_FILE.parent / "card.md", EMBEDDED_FILE.parent / "log.jsonl"
+PANELS = {"knn": "k-NN top-1 on held-out training images (%)", "lift": "lift of attention on the photographs"}
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ship:
+    """Replace the embedded model by the teacher of a run and remake what ships beside it."""
+
+    run_folder: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    data: Path = field(kw_only=True)
+    """Labeled images of the class map and of k-NN: the Caltech tar."""
+    voc: Path = field(kw_only=True)
+    """VOCdevkit of the protocol: 63 frames of DAVIS."""
+    davis: Path = field(kw_only=True)
+    """DAVIS2016 of the protocol."""
+    output: Path = Path("output/ship")
+    """Folder for the JSON of every command."""
+
+    def run(self) -> None:
+        """Export, measure, write.
+
+        Raises:
+            SystemExit: An input is missing, or a command failed.
+        """
+        for path in (self.run_folder, self.data, self.voc, self.davis):
+            if not path.exists():
+                raise SystemExit(f"{path} does not exist: nothing was changed")
+        run_command("dino_model", "export", self.run_folder, "--dtype", "fp16", "--output", EMBEDDED_FILE)
+        run_command("training", "thin-log", self.run_folder, "--output", LOG)
+        draw_probes(read_log(LOG), REPOSITORY / "docs/embedded-model.png")
+        class_map = REPOSITORY / "app/static/maps/caltech101"
+        settings = ("--model", "embedded", "--size", 112, "--no-thumbnails")
+        run_command("dino_model", "class-map", "--data", self.data, *settings, "--output", class_map)
+        with tempfile.TemporaryDirectory() as folder:
+            only, names = Path(folder) / "photographs.txt", photographs.names()
+            files.write_text(only, "".join(f"{name}.jpg\n" for name in names))
+            sheet = ("--only", only, "--count", len(names), "--output", REPOSITORY / "docs/gallery.jpg")
+            run_command("segmentation", "gallery", photographs.FOLDER, *sheet)
+        model, random = (self.measure(name) for name in ("embedded", "random:embedded"))
+        files.write_text(CARD, with_figures(CARD.read_text(encoding="utf-8"), model, random))
+        print(f"written: {CARD}. Look at it, at docs/gallery.jpg and at the class map before you commit.")
+
+    def measure(self, model: str) -> Figures:
+        """Run the commands of the card's figures with a model; return their JSON by name."""
+        folder = self.output / model.replace(":", "-")
+        frames = ("--ground-truth", "object", "--void", "exclude", "--mass", 0.6, "--resize", "short-side")
+        voc = ("--root", self.voc, *frames, "--size", 224, "--output", folder / "voc")
+        commands: dict[str, tuple[Any, ...]] = {
+            "knn": ("training", "evaluate", "knn", "--data", self.data),
+            "voc": ("segmentation", "voc", *voc),
+            "davis": ("segmentation", "davis", "--root", self.davis, "--output", folder / "davis"),
+        }
+        for name, command in commands.items():
+            run_command(*command, "--model", model, "--json", folder / f"{name}.json")
+        return {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in commands}
+
+
+def run_command(module: str, *arguments: Any) -> None:
+    """Print and run one of the project's commands.
+
+    Raises:
+        SystemExit: It failed.
+    """
+    words = ["-m", module, *map(str, arguments)]
+    print("python", *words, flush=True)
+    if subprocess.run([sys.executable, *words]).returncode:
+        raise SystemExit(f"stopped: python {' '.join(words)} failed")
+
+
+def draw_probes(log: Sequence[Record], path: Path) -> None:
+    """Draw k-NN accuracy (%) and lift of teacher and student over the steps; write as PNG."""
+    with figures.style(figures.STYLE):
+        figure, axes = figures.page(1, len(PANELS), "The embedded model during training")
+        for panel, (quantity, title) in zip(axes[0], PANELS.items(), strict=True):
+            panel.set(title=title, xlabel="step")
+            for number, network in enumerate(("teacher", "student")):
+                name = f"{quantity}_{network}"
+                points = [(record["step"] + 1, record[name]) for record in log if name in record]
+                if points:
+                    steps, values = zip(*points, strict=True)
+                    figures.curve(panel, steps, values, network, number)
+            panel.legend(fontsize=9)
+        figures.save(figure, path)
+
+
+def with_figures(card: str, model: Figures, random: Figures) -> str:
+    """Replace the figures of the model and of random weights in the card's table.
+
+    Raises:
+        ValueError: The card lacks a row.
+    """
+    cells = {
+        "k-NN on": lambda f: "{top1:.1f} % ({per_class_top1:.1f})".format_map(
+            f["knn"]["results"][0]["metrics"]
+        ),
+        "best-head Jaccard": lambda f: f"{f['voc']['jaccard']:.1f} %",
+        "lift of": lambda f: f"{f['voc']['lift']:.2f}",
+        "J&F on": lambda f: "{J&F_mean:.1f} ({J_mean:.1f}, {F_mean:.1f})".format_map(
+            {name: 100 * value for name, value in f["davis"]["dataset"].items()}
+        ),
+    }
+    for start, cell in cells.items():
+        row = re.compile(rf"^(\| {start}[^|]*\|)[^|]*\|[^|]*\|", re.MULTILINE)
+        card, count = row.subn(rf"\g<1> {cell(model)} | {cell(random)} |", card)
+        if count != 1:
+            raise ValueError(f"{CARD} has {count} rows that begin with {start!r}, expected one")
+    return card
+
+
+if __name__ == "__main__":
+    tyro.cli(Ship).run()
