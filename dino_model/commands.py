@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from dino_model import files
-from dino_model.choices import CheckpointKey
+from dino_model.choices import CheckpointKey, Precision
 from dino_model.class_map.command import DrawClassMap
 from dino_model.errors import SettingError
+from dino_model.options import ComputeOptions
 from dino_model.outputs import check_output_file, check_output_folder
 
 if TYPE_CHECKING:
@@ -138,10 +139,85 @@ class Export:
         print(f"wrote {output}: {source}, {written.stat().st_size / 1e6:.1f} MB")
 
 
+@dataclass(frozen=True)
+class Index(ComputeOptions):
+    """Save the features of a folder, so that `search` finds similar images at once."""
+
+    folder: tyro.conf.Positional[Path]
+    """FOLDER, uncompressed TAR or LIST."""
+    model: str = field(default="embedded", kw_only=True)
+    """Name of a model, checkpoint file or run."""
+    output: Path = Path("index.safetensors")
+    """File to write."""
+    size: int = 224
+    """Short side and center crop in pixels."""
+    batch_size: int = 64
+    """Images per forward pass."""
+
+    def run(self) -> None:
+        """Compute the features, write the file."""
+        if min(self.batch_size, self.size) < 1:
+            raise SettingError("--batch-size and --size must be at least 1.")
+        files.make_room(self.output)
+        from dino_model.search import write_index
+
+        write_index(
+            self.output,
+            self.folder,
+            self.model,
+            self.checkpoint_key,
+            size=self.size,
+            precision=self.precision,
+            device=self.device,
+            batch_size=self.batch_size,
+        )
+
+
+@dataclass(frozen=True)
+class Search:
+    """Find the images of an index that are most similar to query images."""
+
+    images: tyro.conf.Positional[tuple[Path, ...]]
+    """Query images."""
+    index: Path = Path("index.safetensors")
+    """File of `python -m dino_model index`."""
+    count: int = 9
+    """Images to find for each query."""
+    output: Path = Path("neighbors.jpg")
+    """Contact sheet to write: a row per query, the query first."""
+    precision: Precision = "auto"
+    """Precision of the model."""
+    device: str = "auto"
+    """Device of the model: auto, cpu, cuda or mps."""
+    json: Path | None = None
+    """Write names and cosine similarities to this file."""
+
+    def run(self) -> None:
+        """Search, print, write the contact sheet."""
+        if not self.images or self.count < 1:
+            raise SettingError("Pass at least one query image and a --count of at least 1.")
+        files.make_room(self.output, self.json)
+        from dino_model.search import search_index
+
+        options: dict[str, Any] = {"precision": self.precision, "device": self.device}
+        results: Any = search_index(self.index, self.images, self.count, self.output, **options)
+        for result in results:
+            print(
+                result["image"],
+                *(f"  {cosine:.3f}  {name}" for name, cosine in result["neighbors"]),
+                sep="\n",
+            )
+        print(f"contact sheet: {self.output}")
+        if self.json:
+            files.write_json(self.json, {"index": str(self.index), "results": results})
+
+
 COMMANDS: dict[str, Callable[..., Any]] = {
     "list": List,
     "show": Show,
     "export": Export,
+    "index": Index,
+    "search": Search,
     "class-map": DrawClassMap,
 }
 
@@ -152,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         COMMANDS,
         args=arguments,
         prog="python -m dino_model",
-        description="List, describe and export models, and draw maps of classes.",
+        description="List, describe, export and search with models, and draw maps of classes.",
     )
     command.run()
 

@@ -144,8 +144,8 @@ def correct_by_knn(vectors: np.ndarray, answering: np.ndarray) -> np.ndarray:
 
 def correct_by_line(vectors: np.ndarray, answering: np.ndarray) -> np.ndarray:
     """The same for a linear classifier (multinomial logistic regression, the paper's penalty): bool [test]."""
-    learnt, named = torch.from_numpy(vectors[answering]), torch.from_numpy(labels[answering])
-    line = logistic.fit(learnt, named, len(names), logistic.LogisticProtocol())
+    learnt, named = torch.from_numpy(normalize(vectors[answering])), torch.from_numpy(labels[answering])
+    line = logistic.fit(learnt, named, len(names))
     return line.scores(torch.from_numpy(vectors[test])).argmax(dim=1).numpy() == labels[test]
 
 

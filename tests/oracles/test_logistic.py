@@ -4,21 +4,18 @@ import pytest
 import torch
 
 from training.evaluation.accuracy import accuracy
-from training.evaluation.logistic import LogisticProtocol, fit
+from training.evaluation.logistic import fit
 
 
-@pytest.mark.parametrize("solver", ["scikit-learn", "l-bfgs"])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_both_solvers_find_the_minimum(oracle, solver, intercept):
+def test_fit_finds_minimum_of_newtons_method(oracle, intercept):
     data = oracle("logistic")
     features, labels = torch.from_numpy(data["features"]), torch.from_numpy(data["labels"])
     test, truth = torch.from_numpy(data["test_features"]), torch.from_numpy(data["test_labels"])
     for number, strength in enumerate(data["strengths"].tolist()):
         where = f"strength{number}/{'with_intercept' if intercept else 'no_intercept'}"
-        protocol = LogisticProtocol(
-            strength * len(features), intercept, normalize=False, solver=solver, tolerance=1e-9
-        )
-        found = fit(features, labels, int(data["classes"]), protocol)
+        l2 = strength * len(features)
+        found = fit(features, labels, int(data["classes"]), l2=l2, intercept=intercept, tolerance=1e-9)
         assert found.objective == pytest.approx(float(data[f"{where}/objective"]), abs=1e-9)
         expected = torch.from_numpy(data[f"{where}/weights"])
         torch.testing.assert_close(found.weights, expected, rtol=0, atol=1e-5)

@@ -18,16 +18,6 @@ PROTOCOLS: dict[str, tuple[str, type[Any], str]] = {
     ),
     "logistic": ("logistic.evaluate", options.Logistic, "logistic regression, from few labels and from all"),
     "retrieval": ("retrieval.evaluate", options.Retrieval, "mAP on revisited Oxford and Paris"),
-    "retrieval index": (
-        "retrieval.index",
-        options.RetrievalIndex,
-        "save the features of a folder for queries",
-    ),
-    "retrieval query": (
-        "retrieval.query",
-        options.RetrievalQuery,
-        "find the most similar images of an index",
-    ),
     "copy-detection": ("copy_detection.evaluate", options.CopyDetection, "mAP on Copydays"),
     "copy-detection synthetic": (
         "copy_detection.evaluate_synthetic",

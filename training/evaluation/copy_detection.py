@@ -1,9 +1,8 @@
 """Copy detection by descriptors: Copydays (section 4.2.1), seeded copies, near-duplicates of a folder."""
 
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,10 +20,10 @@ from torch.nn.functional import normalize
 from dino_model import files, ranks
 from dino_model.features import CLS, FeatureType, ImageFeatures, has_cls_tokens
 from dino_model.images import Images, open_images
+from dino_model.search import nearest, write_contact_sheet
 from dino_model.views import View
 from dino_model.weights import LoadedModel
 from training.distributed import barrier
-from training.evaluation import plots
 from training.evaluation.datasets import split_every_fifth
 from training.evaluation.options import (
     CopyDetection,
@@ -34,7 +33,6 @@ from training.evaluation.options import (
 )
 from training.evaluation.retrieval import average_precision, ranks_of
 from training.evaluation.run import Metrics, evaluate_models, extract
-from training.evaluation.search import nearest
 from training.randomness import mix
 
 Formula = Literal["corrected", "released"]
@@ -141,34 +139,22 @@ def duplicate_groups(descriptors: Tensor, min_similarity: float) -> list[list[in
     return sorted(duplicates, key=lambda group: (-len(group), group[0]))
 
 
-@dataclass(frozen=True)
-class ThresholdResult:
-    """Effect of a similarity threshold for near-duplicates."""
-
-    min_similarity: float
-    found: float
-    """Copies that are that similar to their original, in percent."""
-    false_pairs: float
-    """Pairs of different images that are that similar, per thousand images."""
-
-    def __str__(self) -> str:
-        return (
-            f"cosine {self.min_similarity:g}: {self.found:.1f} % of the copies, and"
-            f" {self.false_pairs:.1f} pairs of other images per thousand images"
-        )
-
-
-def score_threshold(to_original: Tensor, among_images: Tensor, min_similarity: float) -> ThresholdResult:
+def score_threshold(to_original: Tensor, among_images: Tensor, min_similarity: float) -> dict[str, float]:
     """Count the copies and the pairs of different images above a similarity.
 
     Args:
         to_original: Cosine of every copy with its original: [copies].
         among_images: Cosines of all images: [images, images].
         min_similarity: The threshold.
+
+    Returns:
+        "min_similarity"; "found": copies that are that similar, in percent; "false_pairs": pairs of different
+        images that are that similar, per thousand images.
     """
     pairs = int((among_images >= min_similarity).triu(diagonal=1).sum())
     found = 100 * float((to_original >= min_similarity).double().mean())
-    return ThresholdResult(min_similarity, found, 1000 * pairs / len(among_images))
+    false_pairs = 1000 * pairs / len(among_images)
+    return {"min_similarity": min_similarity, "found": found, "false_pairs": false_pairs}
 
 
 def make_copy(image: NDArray[np.uint8], copy_type: str, seed: int) -> NDArray[np.uint8]:
@@ -285,7 +271,8 @@ def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
         f" {len(database):,} of {options.data.name}; no whitening"
     )
     print(description)
-    with _copy_folder(options) as folder:
+    with TemporaryDirectory() as temporary:
+        folder = options.cache / "copies" if options.cache else Path(temporary)
         copies = {
             copy_type: _make_copies(database, chosen, copy_type, options.seed, folder)
             for copy_type in COPY_TYPES
@@ -295,16 +282,6 @@ def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
         evaluate_models(
             options, "copies", protocol, lambda model: _score_copies(options, model, database, chosen, copies)
         )
-
-
-@contextmanager
-def _copy_folder(options: CopyDetectionSynthetic) -> Iterator[Path]:
-    """Yield the folder of the copies: that of the options, inside the cache, or a temporary one."""
-    if folder := options.output or (options.cache and options.cache / "copies"):
-        yield folder
-    else:
-        with TemporaryDirectory() as temporary:
-            yield Path(temporary)
 
 
 def _make_copies(
@@ -343,15 +320,14 @@ def _score_copies(
     scores = {name: 100 * float(average_precisions(rows, positives).mean()) for name, rows in cosines.items()}
     metrics = {"map": float(np.mean(list(scores.values()))), **scores}
     print("mAP " + ", ".join(f"{name} {value:.1f}" for name, value in metrics.items()))
-    to_original = torch.stack([rows[range(len(chosen)), chosen] for rows in cosines.values()])
+    to_original = torch.cat([rows[range(len(chosen)), chosen] for rows in cosines.values()])
     among_images = similarity(features, features)
-    thresholds = []
-    for threshold in options.min_similarity:
-        result = score_threshold(to_original.flatten(), among_images, threshold)
-        shares = 100 * (to_original >= threshold).double().mean(dim=1)
-        each = ", ".join(f"{name} {share:.0f}" for name, share in zip(cosines, shares.tolist(), strict=True))
-        print(f"{result} ({each})")
-        thresholds.append(asdict(result))
+    thresholds = [score_threshold(to_original, among_images, cosine) for cosine in options.min_similarity]
+    for result in thresholds:
+        print(
+            f"cosine {result['min_similarity']:g}: {result['found']:.1f} % of the copies, and"
+            f" {result['false_pairs']:.1f} pairs of other images per thousand images"
+        )
     return {"metrics": metrics, "thresholds": thresholds}
 
 
@@ -372,7 +348,7 @@ def find_duplicates(options: CopyDetectionDuplicates) -> None:
         print(f"{len(groups)} groups, {metrics['images']} of {len(found):,} images")
         if groups and ranks.rank() == 0:
             rows = [[(found.read(i), found.names[i]) for i in group[:8]] for group in groups[:40]]
-            plots.contact_sheet(options.output, rows)
+            write_contact_sheet(options.output, rows)
             print(f"contact sheet: {options.output}")
         return {"metrics": metrics, "groups": names, "broken": [*extracted.broken]}
 

@@ -6,9 +6,8 @@ import math
 import posixpath
 import tarfile
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -70,7 +69,6 @@ class Split:
 
 def open_split(
     data: Path,
-    *,
     test: Path | None = None,
     split: Path | None = None,
     leave_out: Collection[str] = (BACKGROUND,),
@@ -275,10 +273,7 @@ def _read_kit(folder: Path, name: str) -> bytes:
     if unpacked.is_file():
         return unpacked.read_bytes()
     if not packed.is_file():
-        raise ValueError(
-            f"{packed} is missing: it lists the classes of {IMAGENET_VAL}. Download it from"
-            f" {IMAGENET_SOURCE}."
-        )
+        raise ValueError(f"{packed} is missing. Download it from {IMAGENET_SOURCE}.")
     with tarfile.open(packed, "r:gz") as tar:
         file = tar.extractfile(f"{IMAGENET_KIT}/data/{name}")
         assert file is not None
@@ -322,6 +317,16 @@ class Cifar:
 
 
 Parts = tuple[LabeledImages, LabeledImages]
+_SOURCES = {
+    "cifar10": "cifar-10-batches-py from https://www.cs.toronto.edu/~kriz/cifar.html",
+    "cifar100": "cifar-100-python from https://www.cs.toronto.edu/~kriz/cifar.html",
+    "flowers": "flowers-102 with jpg, setid.mat and imagelabels.mat from"
+    " https://www.robots.ox.ac.uk/~vgg/data/flowers/102",
+    "cars": "stanford_cars with devkit, cars_train, cars_test and cars_test_annos_withlabels.mat, of which"
+    " torchvision's documentation names copies",
+    "inat18": "2018, train2018.json and val2018.json from https://github.com/visipedia/inat_comp",
+    "inat19": "2019, train2019.json and val2019.json from https://github.com/visipedia/inat_comp",
+}
 
 
 def open_dataset(name: DatasetName, root: Path) -> Parts:
@@ -337,54 +342,43 @@ def open_dataset(name: DatasetName, root: Path) -> Parts:
     Raises:
         ValueError: Missing files; the message lists what was expected and where it is published.
     """
-    opener, expected = _DATASETS[name]
     try:
-        return opener(root)
+        if name in ("cifar10", "cifar100"):
+            kind = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
+            return Cifar(kind(root, True)), Cifar(kind(root, False))
+        if name == "flowers":
+            return _flowers(root / "flowers-102", "trnid", "valid"), _flowers(root / "flowers-102", "tstid")
+        if name == "cars":
+            folder = root / "stanford_cars"
+            train = _cars(folder, "cars_train", "devkit/cars_train_annos.mat")
+            return train, _cars(folder, "cars_test", "cars_test_annos_withlabels.mat")
+        year = name.replace("inat", "20")
+        return _inaturalist(root, "train", year), _inaturalist(root, "val", year)
     except (RuntimeError, OSError, KeyError) as error:  # of torchvision, a file, a table
         reason = str(error).partition(". You can")[0]
-        raise ValueError(f"{name} is not complete in {root} ({reason}): expected there {expected}") from error
+        raise ValueError(
+            f"{name} is not complete in {root} ({reason}): expected there {_SOURCES[name]}"
+        ) from error
 
 
-def _open_cifar(kind: type[datasets.CIFAR10], root: Path) -> Parts:
-    return Cifar(kind(root, True)), Cifar(kind(root, False))
-
-
-def _open_flowers(root: Path) -> Parts:
-    folder = root / "flowers-102"
-    parts = loadmat(folder / "setid.mat", squeeze_me=True)
+def _flowers(folder: Path, *parts: str) -> Images:
+    table = loadmat(folder / "setid.mat", squeeze_me=True)
     labels = loadmat(folder / "imagelabels.mat", squeeze_me=True)["labels"]
-
-    def images(*names: str) -> Images:
-        numbers = np.concatenate([np.atleast_1d(parts[name]) for name in names]).tolist()
-        rows = ((f"jpg/image_{number:05d}.jpg", int(labels[number - 1]) - 1) for number in numbers)
-        return _labeled(folder, rows)
-
-    return images("trnid", "valid"), images("tstid")
+    numbers = np.concatenate([np.atleast_1d(table[part]) for part in parts]).tolist()
+    return _labeled(folder, ((f"jpg/image_{n:05d}.jpg", int(labels[n - 1]) - 1) for n in numbers))
 
 
-def _open_cars(root: Path) -> Parts:
-    folder = root / "stanford_cars"
-
-    def images(part: str, table: str) -> Images:
-        rows = np.atleast_1d(loadmat(folder / table, squeeze_me=True)["annotations"])
-        return _labeled(folder, ((f"{part}/{row['fname']}", int(row["class"]) - 1) for row in rows))
-
-    train = images("cars_train", "devkit/cars_train_annos.mat")
-    return train, images("cars_test", "cars_test_annos_withlabels.mat")
+def _cars(folder: Path, part: str, table: str) -> Images:
+    rows = np.atleast_1d(loadmat(folder / table, squeeze_me=True)["annotations"])
+    return _labeled(folder, ((f"{part}/{row['fname']}", int(row["class"]) - 1) for row in rows))
 
 
-def _open_inaturalist(year: str, root: Path) -> Parts:
+def _inaturalist(root: Path, part: str, year: str) -> Images:
     folder = next((root / name for name in (year, f"train_val{year}") if (root / name).is_dir()), root / year)
-
-    def images(part: str) -> Images:
-        table = json.loads((root / f"{part}{year}.json").read_text(encoding="utf-8"))
-        label = {row["image_id"]: int(row["category_id"]) for row in table["annotations"]}
-        rows = (
-            (row["file_name"].removeprefix(f"train_val{year}/"), label[row["id"]]) for row in table["images"]
-        )
-        return _labeled(folder, rows)
-
-    return images("train"), images("val")
+    table = json.loads((root / f"{part}{year}.json").read_text(encoding="utf-8"))
+    label = {row["image_id"]: int(row["category_id"]) for row in table["annotations"]}
+    names = ((row["file_name"].removeprefix(f"train_val{year}/"), row["id"]) for row in table["images"])
+    return _labeled(folder, ((name, label[number]) for name, number in names))
 
 
 def _labeled(folder: Path, rows: Iterable[tuple[str, int]]) -> Images:
@@ -393,33 +387,3 @@ def _labeled(folder: Path, rows: Iterable[tuple[str, int]]) -> Images:
     for name in names:
         (folder / name).stat()
     return Images(names, labels, (), folder)
-
-
-_DATASETS: dict[str, tuple[Callable[[Path], Parts], str]] = {
-    "cifar10": (
-        partial(_open_cifar, datasets.CIFAR10),
-        "cifar-10-batches-py, 170 MB from https://www.cs.toronto.edu/~kriz/cifar.html",
-    ),
-    "cifar100": (
-        partial(_open_cifar, datasets.CIFAR100),
-        "cifar-100-python, 169 MB from https://www.cs.toronto.edu/~kriz/cifar.html",
-    ),
-    "flowers": (
-        _open_flowers,
-        "flowers-102 with jpg, setid.mat and imagelabels.mat, 345 MB from"
-        " https://www.robots.ox.ac.uk/~vgg/data/flowers/102",
-    ),
-    "cars": (
-        _open_cars,
-        "stanford_cars with devkit, cars_train, cars_test and cars_test_annos_withlabels.mat, about 2 GB; its"
-        " first address is gone, torchvision's documentation names copies",
-    ),
-    "inat18": (
-        partial(_open_inaturalist, "2018"),
-        "2018, train2018.json and val2018.json, about 120 GB from https://github.com/visipedia/inat_comp",
-    ),
-    "inat19": (
-        partial(_open_inaturalist, "2019"),
-        "2019, train2019.json and val2019.json, about 75 GB from https://github.com/visipedia/inat_comp",
-    ),
-}

@@ -30,7 +30,7 @@ from dino_model.feature_cache import model_fingerprint
 from dino_model.progress import progress
 from dino_model.weights import LoadedModel
 from training.distributed import barrier, synchronise_batch_norm
-from training.evaluation.accuracy import Accuracy, accuracy
+from training.evaluation.accuracy import accuracy
 from training.evaluation.augment import random_view
 from training.evaluation.datasets import LabeledImages, open_dataset, open_split
 from training.evaluation.options import Finetune
@@ -146,7 +146,7 @@ def train_epoch(
     steps: int,
     precision: ComputePrecision = "fp32",
 ) -> float:
-    """Train for one epoch.
+    """Train for one epoch; returns the mean loss.
 
     Each step has its own autocast context: autocast caches the casts of the weights until it is left, so that
     a context around several steps would train on the weights of the first step.
@@ -160,9 +160,6 @@ def train_epoch(
         epoch: From 0.
         steps: Batches per epoch.
         precision: Precision of forward pass and loss.
-
-    Returns:
-        Mean loss.
 
     Raises:
         ValueError: The loss is not finite.
@@ -188,50 +185,31 @@ def train_epoch(
     return sum(losses) / max(1, len(losses))
 
 
-@dataclass(frozen=True)
-class _Data:
-    train: LabeledImages
-    test: LabeledImages
-    train_labels: Tensor
-    test_labels: Tensor
-    description: str
-
-    @property
-    def classes(self) -> int:
-        return int(torch.cat([self.train_labels, self.test_labels]).max()) + 1
-
-
 def evaluate(options: Finetune) -> None:
     """Run `evaluate finetune`."""
     if options.chosen_precision() == "fp16":
         raise ValueError("Fine-tuning has no loss scaling for fp16: pass --precision bf16 or fp32.")
-    recipe, data = _choose_recipe(options), _open_data(options)
-    description = f"{center_crop(options)}; random crops, flips; {recipe}; {data.description}"
+    changes = {"epochs": options.epochs, "rate": options.rate, "batch": options.batch}
+    given: Metrics = {name: value for name, value in changes.items() if value is not None}
+    recipe = replace(RECIPES[options.recipe or options.collection or "own"], **given)
+    if options.collection:
+        parts = open_dataset(options.collection, options.data)
+        train, test = ((part, torch.tensor(part.labels)) for part in parts)
+        data = f"{options.collection}: {len(parts[1]):,} test images, {len(parts[0]):,} training images"
+    else:
+        split = open_split(options.data, options.test, options.split, options.leave_out)
+        train, test = ((part, split.labels(part)) for part in (split.train, split.test))
+        data = f"{options.data.name}: {split}"
+    description = f"{center_crop(options)}; random crops, flips; {recipe}; {data}"
     print(description)
     protocol = {"description": description, "data": options.data.name, "own_data": options.collection is None}
     name = f"finetune {options.collection}" if options.collection else "finetune"
     published = ("6", _PAPER_MEASURES[options.collection]) if options.collection else ()
 
     def measure(model: LoadedModel) -> Metrics:
-        return _Finetuning(options, model, data, recipe).measure()
+        return _Finetuning(options, model, recipe, train, test).measure()
 
     evaluate_models(options, name, protocol | asdict(recipe), measure, *published)
-
-
-def _choose_recipe(options: Finetune) -> FinetuneRecipe:
-    changes = {"epochs": options.epochs, "rate": options.rate, "batch": options.batch}
-    given = {name: value for name, value in changes.items() if value is not None}
-    return replace(RECIPES[options.recipe or options.collection or "own"], **given)  # type: ignore[arg-type]
-
-
-def _open_data(options: Finetune) -> _Data:
-    if options.collection:
-        train, test = open_dataset(options.collection, options.data)
-        description = f"{options.collection}: {len(test):,} test images, {len(train):,} training images"
-        return _Data(train, test, torch.tensor(train.labels), torch.tensor(test.labels), description)
-    split = open_split(options.data, test=options.test, split=options.split, leave_out=options.leave_out)
-    labels = split.labels(split.train), split.labels(split.test)
-    return _Data(split.train, split.test, *labels, f"{options.data.name}: {split}")
 
 
 def output_file(options: Finetune, model: str) -> Path:
@@ -243,48 +221,53 @@ def output_file(options: Finetune, model: str) -> Path:
 
 
 class _Finetuning:
-    """The fine-tuning of one model."""
+    """The fine-tuning of one model on images and labels, tested on others."""
 
-    def __init__(self, options: Finetune, model: LoadedModel, data: _Data, recipe: FinetuneRecipe) -> None:
+    def __init__(
+        self,
+        options: Finetune,
+        model: LoadedModel,
+        recipe: FinetuneRecipe,
+        train: tuple[LabeledImages, Tensor],
+        test: tuple[LabeledImages, Tensor],
+    ) -> None:
         if model.config is None:
             raise ValueError(
                 f"{model.name} has no architecture of this package, so that its weights cannot be saved:"
                 " choose another model."
             )
-        self.options, self.model, self.data, self.recipe = options, model, data, recipe
+        self.options, self.model, self.recipe, self.train, self.test = options, model, recipe, train, test
         self.device, self.precision = choose_device(options.device), options.chosen_precision()
-        self.view = center_crop(options, model)
+        self.view, self.classes = center_crop(options, model), int(max(train[1].max(), test[1].max())) + 1
 
     def measure(self) -> Metrics:
         """Train, test, save."""
-        options, recipe, model = self.options, self.recipe, self.model
+        options, recipe, model, images = self.options, self.recipe, self.model, self.train[0]
         assert model.config is not None
-        key = [model_fingerprint(model.backbone), self.data.train.inventory(), options.size, options.seed]
+        key = [model_fingerprint(model.backbone), images.inventory(), options.size, options.seed]
         digest = hashlib.sha256(json.dumps([*key, asdict(recipe)]).encode()).hexdigest()[:16]
         unfinished = options.output / f"finetune-{digest}.unfinished"
         torch.manual_seed(options.seed)
         width = int(model.backbone.num_features)  # type: ignore[arg-type]
-        network = Classifier(model.backbone.requires_grad_(True), width, self.data.classes).to(self.device)
+        network = Classifier(model.backbone.requires_grad_(True), width, self.classes).to(self.device)
         trained: nn.Module = network
         if ranks.world() > 1:
             synchronise_batch_norm(network)
             trained = DistributedDataParallel(network, broadcast_buffers=False)
         optimizer = create_optimizer(network, recipe)
         first = _restore(network, optimizer, unfinished)
-        barrier()  # nobody writes what another still reads
-        steps = math.ceil(len(self.data.train) / recipe.batch)
+        barrier()  # all have read the file before it is replaced
+        steps = math.ceil(len(images) / recipe.batch)
         name = f"{model.name}, {recipe.epochs} epochs"
         for epoch in progress(range(first, recipe.epochs), name, recipe.epochs, done=first):
             np.random.seed(mix(options.seed, epoch) % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
             batches = self._batches(epoch)
-            loss = train_epoch(
-                trained, optimizer, batches, recipe, self.data.classes, epoch, steps, self.precision
-            )
+            train_epoch(trained, optimizer, batches, recipe, self.classes, epoch, steps, self.precision)
             if ranks.rank() == 0:
                 state = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
                 with files.replacing(unfinished) as temporary:
-                    torch.save({"epoch": epoch + 1, "loss": loss, **state}, temporary)
-        result, file = self._test(network), output_file(options, model.name)
+                    torch.save({"epoch": epoch + 1, **state}, temporary)
+        result, file = accuracy(self._scores(network).cpu(), self.test[1]), output_file(options, model.name)
         if ranks.rank() == 0:
             backbone = network.backbone.cpu()
             write_safetensors(backbone, file, config=model.config, mean=model.mean, std=model.std)
@@ -298,39 +281,40 @@ class _Finetuning:
 
         Mixup needs an even number of images: the last of an odd batch is left out.
         """
-        seed, batch = mix(self.options.seed, epoch), self.recipe.batch
-        order = torch.randperm(len(self.data.train), generator=torch.Generator().manual_seed(seed)).tolist()
+        seed, batch, (images, labels) = mix(self.options.seed, epoch), self.recipe.batch, self.train
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).tolist()
         chunks = [order[start : start + batch] for start in range(0, len(order), batch)]
         shares = [local_share(chunk[: len(chunk) // 2 * 2]) for chunk in chunks if len(chunk) > 1]
 
         def load(index: int) -> Tensor:
-            image = self.data.train.read(index)
-            return random_view(image, self.options.size, mix(seed, index), min_scale=self.recipe.min_scale)
+            seed_of_crop = mix(seed, index)
+            return random_view(
+                images.read(index), self.options.size, seed_of_crop, min_scale=self.recipe.min_scale
+            )
 
         crops = load_ahead(load, [index for numbers, _ in shares for index in numbers], batch)
         for numbers, weight in shares:
-            images = torch.stack(list(islice(crops, len(numbers))))
-            labels = self.data.train_labels[numbers].to(self.device)
-            yield self.view.normalise(images.to(self.device)), labels, weight
+            crop = torch.stack(list(islice(crops, len(numbers))))
+            yield self.view.normalise(crop.to(self.device)), labels[numbers].to(self.device), weight
 
     @torch.no_grad()
-    def _test(self, network: Classifier) -> Accuracy:
-        """Classify the test images, each process its share."""
+    def _scores(self, network: Classifier) -> Tensor:
+        """Classify the test images, each process its share: [images, classes]."""
         network.eval()
+        images, size = self.test[0], self.options.batch_size
 
         def classify(share: range) -> Tensor:
-            crops = load_ahead(lambda index: self.view.crop(self.data.test.read(index)), share, size)
+            crops = load_ahead(lambda index: self.view.crop(images.read(index)), share, size)
             scores = []
             with autocast(self.precision, self.device):
-                for start in range(0, len(share), size):
-                    images = torch.stack(list(islice(crops, len(share[start : start + size]))))
-                    scores.append(network(self.view.normalise(images.to(self.device))).float())
+                while batch := list(islice(crops, size)):
+                    shown = self.view.normalise(torch.stack(batch).to(self.device))
+                    scores.append(network(shown).float())
             return torch.cat(scores)
 
-        size = self.options.batch_size
-        scores = ranks.gather_rows(classify, range(len(self.data.test)))
+        scores = ranks.gather_rows(classify, range(len(images)))
         assert scores is not None
-        return accuracy(scores.cpu(), self.data.test_labels)
+        return scores
 
 
 def _restore(network: Classifier, optimizer: torch.optim.Optimizer, file: Path) -> int:

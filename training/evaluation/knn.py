@@ -3,18 +3,16 @@
 from collections.abc import Sequence
 
 import torch
-from sklearn.metrics import confusion_matrix
 from torch import Tensor
 
 from dino_model import files
 from dino_model.features import CLS
+from dino_model.search import nearest
 from dino_model.weights import LoadedModel
-from training.evaluation import plots
 from training.evaluation.accuracy import Accuracy, accuracy
 from training.evaluation.datasets import Split, open_split
 from training.evaluation.options import MIN_TEMPERATURE, Knn
 from training.evaluation.run import Metrics, center_crop, evaluate_models, extract
-from training.evaluation.search import nearest
 
 
 def knn_scores(
@@ -46,7 +44,10 @@ def knn_scores(
     Source: section 4.1, after Wu et al. 2018; the vote as in the official evaluation.
     """
     cosines, labels = neighbors(train_features, train_labels, test_features, k)
-    return votes(cosines, labels, temperature, _count_classes(train_labels, classes))
+    needed = int(train_labels.max()) + 1
+    if classes is not None and classes < needed:
+        raise ValueError(f"Label {needed - 1} is none of {classes} classes.")
+    return votes(cosines, labels, temperature, classes or needed)
 
 
 def knn_accuracy(
@@ -59,9 +60,8 @@ def knn_accuracy(
     temperature: float = 0.07,
 ) -> Accuracy:
     """Compute the accuracy of the vote. Arguments and errors as in `knn_accuracies`."""
-    return knn_accuracies(
-        train_features, train_labels, test_features, test_labels, ks=[k], temperature=temperature
-    )[k]
+    parts = train_features, train_labels, test_features, test_labels
+    return knn_accuracies(*parts, ks=[k], temperature=temperature)[k]
 
 
 def knn_accuracies(
@@ -92,7 +92,7 @@ def knn_accuracies(
     if not 0 < len(test_features) == len(test_labels):
         raise ValueError(f"Found {len(test_features)} test features with {len(test_labels)} labels.")
     cosines, labels = neighbors(train_features, train_labels, test_features, max(ks), device)
-    classes = _count_classes(torch.cat([train_labels, test_labels]))
+    classes = int(torch.cat([train_labels, test_labels]).max()) + 1
     return {
         k: accuracy(
             votes(cosines[:, :k], labels[:, :k], temperature, classes), test_labels, zero_is_no_vote=True
@@ -105,12 +105,11 @@ def neighbors(
     train: Tensor, labels: Tensor, test: Tensor, k: int, device: torch.device | str | None = None
 ) -> tuple[Tensor, Tensor]:
     """Find cosine and label of the k nearest training features, nearest first: [test, k] both."""
-    if train.ndim != 2 or test.ndim != 2 or train.shape[1] != test.shape[1]:
+    if train.ndim != 2 or test.ndim != 2 or labels.shape != train.shape[:1]:
         raise ValueError(
-            f"Features have shapes {tuple(train.shape)} and {tuple(test.shape)}: expected [count, width]."
+            f"Found features of shapes {tuple(train.shape)} and {tuple(test.shape)} with {len(labels)}"
+            " labels: expected [count, width] and a label for each training feature."
         )
-    if labels.shape != train.shape[:1]:
-        raise ValueError(f"Found {len(train)} training features with {len(labels)} labels.")
     check_k([k], len(train))
     cosines, numbers = nearest(test, train, k, device)
     return cosines, labels[numbers]
@@ -133,17 +132,10 @@ def check_k(ks: Sequence[int], count: int) -> None:
         raise ValueError(f"k is {found}: choose 1 to {count}, the number of training images.")
 
 
-def _count_classes(labels: Tensor, classes: int | None = None) -> int:
-    needed = int(labels.max()) + 1
-    if classes is not None and classes < needed:
-        raise ValueError(f"Label {needed - 1} is none of {classes} classes.")
-    return needed if classes is None else classes
-
-
 def evaluate(options: Knn) -> None:
     """Run `evaluate knn`."""
-    files.make_room(options.test_list, options.confusions)
-    split = open_split(options.data, test=options.test, split=options.split, leave_out=options.leave_out)
+    files.make_room(options.test_list)
+    split = open_split(options.data, options.test, options.split, options.leave_out)
     check_k(options.k, len(split.train))
     ks = ", ".join(map(str, options.k))
     description = f"{center_crop(options)}; {CLS}, L2; k = {ks}, temperature {options.temperature:g}"
@@ -160,23 +152,15 @@ def evaluate(options: Knn) -> None:
 def _measure(options: Knn, model: LoadedModel, split: Split) -> Metrics:
     view = center_crop(options, model)
     train, test = (extract(options, model, view, images) for images in (split.train, split.test))
-    labels = split.labels(test.images)
     results = knn_accuracies(
         train.features,
         split.labels(train.images),
         test.features,
-        labels,
+        split.labels(test.images),
         ks=options.k,
         temperature=options.temperature,
         device=options.device,
     )
-    for k, result in results.items():
-        print(f"k = {k}: {result}")
+    print(*(f"k = {k}: {result}" for k, result in results.items()), sep="\n")
     rows = [{"k": k, **result.metrics()} for k, result in results.items()]
-    if options.confusions:
-        first = results[options.k[0]]
-        counts = confusion_matrix(labels, first.predicted, labels=range(len(split.classes)))
-        title = f"{model.name}, k = {options.k[0]}, top-1 {first.top1:.1f} %"
-        plots.confusion_chart(options.confusions, counts, split.classes, title=title)
-        print(f"confusions: {options.confusions}")
     return {"metrics": rows[0], "each": rows, "broken": [*train.broken, *test.broken]}

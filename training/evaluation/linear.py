@@ -1,14 +1,14 @@
 """Linear classification of frozen features (section 4.1 and appendix F), a whole grid in one pass.
 
 Features are [CLS] of the last blocks, then the mean of the last block's patches: [images, blocks + 1, width].
-Each classifier of the grid selects its inputs from them. Of several processes each trains a share of the
-learning rates, so that no gradient is exchanged; random crops are forwarded by all of them.
+Each classifier of the grid selects its inputs from them. Several processes share the forward passes of random
+crops; each trains the whole grid.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -23,12 +23,11 @@ from dino_model.checkpoints import WeightsError, read_torch
 from dino_model.device import DTYPES, ComputePrecision, autocast, choose_device
 from dino_model.download import fetch
 from dino_model.feature_cache import model_fingerprint
-from dino_model.features import CLS, FeatureType, ImageFeatures, has_cls_tokens
+from dino_model.features import CLS, FeatureType, has_cls_tokens
 from dino_model.images import Images
 from dino_model.progress import progress
 from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS, LoadedModel
 from training.distributed import barrier
-from training.evaluation import plots
 from training.evaluation.accuracy import accuracy
 from training.evaluation.augment import random_view
 from training.evaluation.datasets import Split, open_split
@@ -126,7 +125,6 @@ class LinearProbeGrid:
         width: int,
         classes: int,
         *,
-        rates: Sequence[float] | None = None,
         device: torch.device | str = "cpu",
         precision: ComputePrecision = "fp32",
     ) -> None:
@@ -136,12 +134,10 @@ class LinearProbeGrid:
             protocol: Rates and inputs.
             width: Width of a block's [CLS].
             classes: Number of classes.
-            rates: This process's share of the protocol's rates. Default: all.
             device: Device of the weights.
             precision: Of the products; weights, momentum and softmax are fp32.
         """
         self.protocol, self.classes = protocol, classes
-        self.rates = tuple(protocol.rates if rates is None else rates)
         self.dtype = DTYPES[precision]
         random = torch.Generator().manual_seed(protocol.seed)
         self.weights: list[Tensor] = []
@@ -150,41 +146,35 @@ class LinearProbeGrid:
             values = width * (spec.blocks + (spec.average != "no"))
             initial = torch.randn(values, classes, generator=random) * 0.01
             weights = torch.cat([initial, torch.zeros(1, classes)])  # the last row: biases
-            self.weights.append(weights.repeat(1, len(self.rates)).to(device))
+            self.weights.append(weights.repeat(1, len(self.protocol.rates)).to(device))
             self.momenta.append(torch.zeros_like(self.weights[-1]))
-        self._rate_of_column = torch.tensor(self.rates, device=device).repeat_interleave(classes)
+        self._rate_of_column = torch.tensor(self.protocol.rates, device=device).repeat_interleave(classes)
 
-    def step(self, features: Tensor, labels: Tensor, epoch: int) -> Tensor:
+    def step(self, features: Tensor, labels: Tensor, epoch: int) -> None:
         """Train on a batch.
 
         Args:
             features: [batch, blocks + 1, width].
             labels: int64 [batch].
             epoch: From 0; it determines the learning rate.
-
-        Returns:
-            Mean cross-entropy of every classifier before the step: [inputs, rates].
         """
         cosine = (1 + math.cos(math.pi * epoch / self.protocol.epochs)) / 2
         rates = self._rate_of_column * (cosine * self.protocol.batch_size / 256)
-        losses = []
         for spec, weights, momenta in zip(self.protocol.specs, self.weights, self.momenta, strict=True):
             inputs = spec.select(features.to(self.dtype))
             gradient = self._logits(inputs, weights).softmax(dim=2)  # [batch, rates, classes]
-            target = labels[:, None, None].expand(-1, len(self.rates), 1)
+            target = labels[:, None, None].expand(-1, len(self.protocol.rates), 1)
             probability = gradient.gather(2, target)
-            losses.append(-probability[..., 0].clamp(min=1e-30).log().mean(dim=0))
             gradient.scatter_(2, target, probability - 1)
             gradient = gradient.flatten(1).div_(len(labels))
             momenta.mul_(self.protocol.momentum)
             momenta[:-1] += inputs.T @ gradient.to(self.dtype)
             momenta[-1] += gradient.sum(dim=0)
             weights.addcmul_(momenta, rates, value=-1)
-        return torch.stack(losses)
 
     def top1(self, features: Tensor, labels: Tensor) -> Tensor:
         """Compute the top-1 accuracy of every classifier in percent: [inputs, rates]."""
-        correct = torch.zeros(len(self.weights), len(self.rates))
+        correct = torch.zeros(len(self.weights), len(self.protocol.rates))
         for part, truth in zip(features.split(_ROWS_AT_ONCE), labels.split(_ROWS_AT_ONCE), strict=True):
             for number, spec in enumerate(self.protocol.specs):
                 predicted = self._logits(spec.select(part.to(self.dtype)), self.weights[number]).argmax(dim=2)
@@ -199,16 +189,6 @@ class LinearProbeGrid:
         """Return one classifier of the grid by the numbers of its input and rate."""
         weights = self.weights[spec].unflatten(1, (-1, self.classes))[:, rate]
         return LinearHead(self.protocol.specs[spec], weights[:-1].T.contiguous(), weights[-1].clone())
-
-    def state(self) -> dict[str, Tensor]:
-        """Return weights and momenta by name."""
-        pairs = enumerate(zip(self.weights, self.momenta, strict=True))
-        return {f"{name}{i}": tensor for i, pair in pairs for name, tensor in zip("wm", pair, strict=True)}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Load a `state` of a grid of the same protocol."""
-        for name, tensor in self.state().items():
-            tensor.copy_(state[name])
 
 
 def train_grid(
@@ -238,7 +218,7 @@ def train_epochs(grid: LinearProbeGrid, features: Tensor, labels: Tensor, epochs
     Raises:
         ValueError: Shapes that do not fit, features that are not finite.
     """
-    if features.ndim != 3 or len(features) != len(labels) or not len(labels):
+    if features.ndim != 3 or not 0 < len(features) == len(labels):
         raise ValueError(
             f"Found features of shape {tuple(features.shape)} with {len(labels)} labels: expected"
             " [images, blocks + 1, width] with one label each."
@@ -304,14 +284,13 @@ def fetch_official_head(model: str) -> Path:
 
 def evaluate(options: Linear) -> None:
     """Run `evaluate linear`."""
-    files.make_room(options.curves)
     head_file = None
     if options.head is not None:
         head_file = fetch_official_head(options.head) if options.head in OFFICIAL else Path(options.head)
         read_torch(head_file)  # refused before a model is loaded
     specs = tuple(map(FeatureSpec.parse, options.features))
     protocol = LinearProtocol(options.rates, specs, options.epochs, options.batch, seed=options.seed)
-    split = open_split(options.data, test=options.test, split=options.split, leave_out=options.leave_out)
+    split = open_split(options.data, options.test, options.split, options.leave_out)
     how = "random crops (8 to 100 %, bilinear) and flips" if options.augment else "no augmentation"
     description = f"published head, {center_crop(options)}"
     if head_file is None:
@@ -329,24 +308,21 @@ def evaluate(options: Linear) -> None:
 
 
 def _measure_head(options: Linear, model: LoadedModel, split: Split, file: Path) -> Metrics:
+    """Test a published head."""
     payload = read_torch(file)
     width = int(model.backbone.num_features)  # type: ignore[arg-type]
     head = parse_official_head(payload.get("state_dict", payload), width)
     if len(head.weights) != len(split.classes):
         raise ValueError(f"{file} has {len(head.weights)} classes, {options.data} has {len(split.classes)}.")
-    test = _extract_blocks(options, model, split.test, head.spec.blocks)
-    scores = head.scores(_in_blocks(model, test.features, head.spec.blocks))
-    result = accuracy(scores, split.labels(test.images))
+    blocks = head.spec.blocks
+    test = extract(options, model, center_crop(options, model), split.test, _feature_type(model, blocks))
+    result = accuracy(head.scores(_in_blocks(model, test.features, blocks)), split.labels(test.images))
     print(f"{file.name}: input {head.spec}", result, sep="\n")
     return {"metrics": result.metrics(), "head": file.name, "broken": [*test.broken]}
 
 
-def _block_features(model: LoadedModel, blocks: int) -> FeatureType:
+def _feature_type(model: LoadedModel, blocks: int) -> FeatureType:
     return FeatureType(blocks, "average") if has_cls_tokens(model.backbone) else CLS
-
-
-def _extract_blocks(options: Linear, model: LoadedModel, images: Images, blocks: int) -> ImageFeatures:
-    return extract(options, model, center_crop(options, model), images, _block_features(model, blocks))
 
 
 def _in_blocks(model: LoadedModel, features: Tensor, blocks: int) -> Tensor:
@@ -365,21 +341,19 @@ class _Probe:
             print(f"{model.name} has no [CLS] token in its blocks: its one output feature is used")
         self.options, self.model, self.split, self.protocol = options, model, split, protocol
         self.device, self.precision = choose_device(options.device), options.chosen_precision()
+        self.view, self.kind = center_crop(options, model), _feature_type(model, protocol.blocks)
 
     def measure(self) -> Metrics:
         """Train the grid, select a classifier, train it on all training images, test it."""
-        blocks = self.protocol.blocks
-        train, test = (
-            _extract_blocks(self.options, self.model, images, blocks)
-            for images in (self.split.train, self.split.test)
+        parts = (self.split.train, self.split.test)
+        train, test = (extract(self.options, self.model, self.view, part, self.kind) for part in parts)
+        features, test_features = (
+            _in_blocks(self.model, part.features, self.protocol.blocks) for part in (train, test)
         )
-        labels, truth = self.split.labels(train.images), self.split.labels(test.images)
-        features = _in_blocks(self.model, train.features, blocks)
+        labels = self.split.labels(train.images)
         fit, held_out = hold_out(labels)
         grid = self._train(train.images.subset(fit.tolist()), features[fit], labels[fit], self.protocol)
         top1 = grid.top1(features[held_out].to(self.device), labels[held_out].to(self.device))
-        if grid.rates != self.protocol.rates:
-            top1 = _all_rows(lambda _, own=top1: own.T, len(self.protocol.rates)).T  # type: ignore[misc]
         best, best_rate = divmod(int(top1.flatten().argmax()), top1.shape[1])  # of equal ones the first
         spec, rate = self.protocol.specs[best], self.protocol.rates[best_rate]
         chosen = {"rate": rate, "input": str(spec), "top1": float(top1[best, best_rate])}
@@ -388,37 +362,36 @@ class _Probe:
         )
         single = replace(self.protocol, rates=(rate,), specs=(spec,))
         head = self._train(train.images, features, labels, single).head(0, 0)
-        result = accuracy(head.scores(_in_blocks(self.model, test.features, blocks)), truth)
+        result = accuracy(head.scores(test_features), self.split.labels(test.images))
         print(result)
-        self._draw(top1.tolist())
-        return {
-            "metrics": result.metrics(),
-            "chosen": chosen,
-            "grid": top1.tolist(),
-            "broken": [*train.broken, *test.broken],
-        }
+        broken = [*train.broken, *test.broken]
+        return {"metrics": result.metrics(), "chosen": chosen, "grid": top1.tolist(), "broken": broken}
 
     def _train(
         self, images: Images, features: Tensor, labels: Tensor, protocol: LinearProtocol
     ) -> LinearProbeGrid:
-        is_shared = ranks.world() <= len(protocol.rates)
-        share = ranks.local_range(range(len(protocol.rates))) if is_shared else range(len(protocol.rates))
-        rates = protocol.rates[share.start : share.stop]
+        """Train a grid; with a cache it is saved after each epoch and continued from there."""
         grid = LinearProbeGrid(
             protocol,
             features.shape[2],
             len(self.split.classes),
-            rates=rates,
             device=self.device,
             precision=self.precision,
         )
-        epochs = self._epochs(images, grid)
-        if not self.options.augment:
-            train_epochs(grid, features, labels, epochs)
-            return grid
-        for epoch in epochs:
-            for chosen, batch in self._augmented(images, protocol, epoch):
-                grid.step(batch, labels[chosen].to(self.device), epoch)
+        features = features if self.options.augment else features.to(self.device, grid.dtype)
+        file, epochs = self._checkpoint(images, protocol), protocol.epochs
+        first, name = _restore(grid, file), f"{self.model.name}, {epochs} epochs"
+        barrier()  # all have read the file before it is replaced
+        for epoch in progress(range(first, epochs), name, epochs, done=first):
+            if self.options.augment:
+                for chosen, batch in self._augmented(images, protocol, epoch):
+                    grid.step(batch, labels[chosen].to(self.device), epoch)
+            else:
+                train_epochs(grid, features, labels, [epoch])
+            if file is not None and ranks.rank() == 0:
+                with files.replacing(file) as temporary:
+                    state = {"weights": grid.weights, "momenta": grid.momenta}
+                    torch.save({"epoch": epoch + 1, **state}, temporary)
         return grid
 
     def _augmented(
@@ -435,61 +408,27 @@ class _Probe:
         def load(index: int) -> Tensor:
             return random_view(images.read(index), size, mix(seed, index))
 
-        view, backbone = center_crop(self.options, self.model), self.model.backbone.to(self.device)
-        kind = _block_features(self.model, protocol.blocks)
+        backbone, kind = self.model.backbone.to(self.device), _feature_type(self.model, protocol.blocks)
         crops = load_ahead(load, own, depth=protocol.batch_size)
 
         def forward(share: range) -> Tensor:
             batch = torch.stack(list(islice(crops, len(share)))).to(self.device)
             with torch.no_grad(), autocast(self.precision, self.device):
-                return kind.compute(backbone, view.normalise(batch)).float()
+                return kind.compute(backbone, self.view.normalise(batch)).float()
 
         for step in steps:
-            features = _all_rows(forward, len(step)).to(self.device)
-            yield torch.tensor(step), _in_blocks(self.model, features, protocol.blocks)
+            rows = ranks.gather_rows(forward, range(len(step)))
+            assert rows is not None
+            yield torch.tensor(step), _in_blocks(self.model, rows.to(self.device), protocol.blocks)
 
-    def _epochs(self, images: Images, grid: LinearProbeGrid) -> Iterator[int]:
-        """Yield the remaining epochs; with a cache the grid is saved after each."""
-        file, epochs = self._checkpoint(images, grid), grid.protocol.epochs
-        first = _restore(grid, file)
-        barrier()  # nobody writes what another still reads
-        writes = ranks.rank() == 0 or grid.rates != grid.protocol.rates
-        name = f"{self.model.name}, {epochs} epochs"
-        for epoch in progress(range(first, epochs), name, epochs, done=first):
-            yield epoch
-            if file is not None and writes:
-                with files.replacing(file) as temporary:
-                    torch.save({"epoch": epoch + 1, **grid.state()}, temporary)
-
-    def _checkpoint(self, images: Images, grid: LinearProbeGrid) -> Path | None:
+    def _checkpoint(self, images: Images, protocol: LinearProtocol) -> Path | None:
         """Return the file of an unfinished grid, named by everything that determines it."""
         if self.options.cache is None:
             return None
-        inputs = [images.fingerprint(), asdict(center_crop(self.options, self.model)), self.options.augment]
-        settings = [self.precision, self.device.type, asdict(grid.protocol), grid.rates]
+        inputs = [images.fingerprint(), asdict(self.view), self.options.augment]
+        settings = [self.precision, self.device.type, asdict(protocol)]
         key = json.dumps([model_fingerprint(self.model.backbone), *inputs, *settings], sort_keys=True)
         return self.options.cache / f"linear-{hashlib.sha256(key.encode()).hexdigest()[:32]}.pt"
-
-    def _draw(self, top1: list[list[float]]) -> None:
-        if self.options.curves is None:
-            return
-        rows = zip(self.protocol.specs, top1, strict=True)
-        lines = {str(spec): list(zip(self.protocol.rates, row, strict=True)) for spec, row in rows}
-        plots.curves(
-            self.options.curves,
-            lines,
-            title=f"{self.model.name}: linear classifiers on held-out training images",
-            x_label="learning rate for a batch of 256",
-            y_label="top-1, %",
-        )
-        print(f"curves: {self.options.curves}")
-
-
-def _all_rows(compute: Callable[[range], Tensor], count: int) -> Tensor:
-    """Compute `count` rows, each process its share; all have all rows."""
-    rows = ranks.gather_rows(compute, range(count))
-    assert rows is not None
-    return rows
 
 
 def _restore(grid: LinearProbeGrid, file: Path | None) -> int:
@@ -498,7 +437,9 @@ def _restore(grid: LinearProbeGrid, file: Path | None) -> int:
         return 0
     try:
         state = read_torch(file)
-        grid.restore(state)
-    except (WeightsError, KeyError, RuntimeError) as error:
+        epoch, weights, momenta = (state[name] for name in ("epoch", "weights", "momenta"))
+    except (WeightsError, KeyError) as error:
         raise ValueError(f"{file} cannot be read: delete it to start again.") from error
-    return int(state["epoch"])
+    device = grid.weights[0].device
+    grid.weights, grid.momenta = ([tensor.to(device) for tensor in part] for part in (weights, momenta))
+    return int(epoch)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tyro.conf import Positional, UseAppendAction
 
-from dino_model.choices import ComputePrecision, Precision
+from dino_model.choices import ComputePrecision
 from dino_model.errors import SettingError
 from dino_model.options import ComputeOptions
 
@@ -27,7 +27,6 @@ TABLE_1_NETWORKS = {
 
 DatasetName = Literal["cifar10", "cifar100", "flowers", "cars", "inat18", "inat19"]
 LandmarkName = Literal["roxford5k", "rparis6k"]
-Solver = Literal["auto", "scikit-learn", "l-bfgs"]
 RecipeName = Literal["own", "imagenet", "cifar10", "cifar100", "flowers", "cars", "inat18", "inat19"]
 
 
@@ -93,8 +92,6 @@ class Knn(Classification):
     """Numbers of neighbors; a result for each."""
     temperature: float = 0.07
     """Temperature of the vote. A smaller one gives near neighbors more weight."""
-    confusions: Path | None = None
-    """Draw the confusion matrix of the first k and the last model to this file (.png)."""
     test_list: Path | None = None
     """Write the names of the test images to this file, for `pretrain --exclude`."""
 
@@ -132,8 +129,6 @@ class Linear(Classification):
     """Images per step."""
     seed: int = 0
     """Seed of initial weights, order and crops."""
-    curves: Path | None = None
-    """Draw the accuracy of every classifier of the grid to this file (.png)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,8 +156,6 @@ class Logistic(Classification):
     """Give each class an intercept, which is not penalized."""
     normalize: bool = True
     """L2-normalize the features."""
-    solver: Solver = "auto"
-    """auto: scikit-learn up to 50,000 images of at most 1,000 values, else L-BFGS on the device."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -230,51 +223,6 @@ class Retrieval(Evaluation):
         require(self.size >= 1, f"--size is {self.size}: expected at least 1.")
 
 
-@dataclass(frozen=True)
-class RetrievalIndex(ComputeOptions):
-    """Save the features of a folder, so that `retrieval query` finds similar images at once."""
-
-    folder: Positional[Path]
-    """FOLDER, uncompressed TAR or LIST."""
-    model: str = field(default="embedded", kw_only=True)
-    """Name of a model, checkpoint file or run."""
-    output: Path = Path("index.safetensors")
-    """File to write."""
-    size: int = field(default=224, kw_only=True)
-    """Short side and center crop in pixels."""
-    batch_size: int = 64
-    """Images per forward pass."""
-
-    def __post_init__(self) -> None:
-        require(self.batch_size >= 1 and self.size >= 1, "--batch-size and --size must be at least 1.")
-
-
-@dataclass(frozen=True)
-class RetrievalQuery:
-    """Find the images of an index that are most similar to a query image."""
-
-    photos: Positional[tuple[Path, ...]]
-    """Query images."""
-    index: Path = Path("index.safetensors")
-    """File that `retrieval index` wrote."""
-    count: int = 9
-    """Images to find for each query."""
-    output: Path = Path("neighbors.jpg")
-    """Contact sheet to write: a row per query, the query first."""
-    precision: Precision = "auto"
-    """Precision of the model."""
-    device: str = "auto"
-    """Device of the model: auto, cpu, cuda or mps."""
-    json: Path | None = None
-    """Write names and cosine similarities to this file."""
-
-    def __post_init__(self) -> None:
-        require(
-            bool(self.photos) and self.count >= 1,
-            "Pass at least one query image and a --count of at least 1.",
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Descriptors(Evaluation):
     """An evaluation with [CLS] and GeM of the patches as descriptor of each image, resized to a square."""
@@ -315,8 +263,6 @@ class CopyDetectionSynthetic(Descriptors):
     """Seed of the copies."""
     min_similarity: tuple[float, ...] = ()
     """Thresholds of `copy-detection duplicates` to test: copies found, and pairs of other images reported."""
-    output: Path | None = None
-    """Folder for the copies; existing ones are used. Default: inside --cache, or a temporary folder."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -368,12 +314,12 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Report:
-    """One page of the measured results next to the paper's tables: report.html and report.md."""
+    """Write the measured results next to the paper's tables as Markdown."""
 
     results: Positional[tuple[Path, ...]]
     """Files that evaluations wrote with --json."""
-    output: Path = Path("report")
-    """Folder to write to."""
+    output: Path = Path("report.md")
+    """File to write."""
 
     def __post_init__(self) -> None:
         require(bool(self.results), "Pass at least one file that an evaluation wrote with --json.")

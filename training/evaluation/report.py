@@ -1,10 +1,9 @@
-"""A report of measured results and the paper's tables, as Markdown and as one HTML page.
+"""A report of measured results and the paper's tables in Markdown.
 
 A column "ours" of a table of the paper holds what was measured of the same model by the same protocol on as
 many classes, and is empty otherwise.
 """
 
-import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,27 +36,12 @@ _OURS = {
     ("6", "Cars"): ("finetune cars", "top1"),
 }
 """Table and measure of the paper -> evaluation and metric of ours that is comparable."""
-_COLUMNS = {
-    "top1": ("top-1, %", 1),
-    "top5": ("top-5, %", 1),
-    "per_class_top1": ("mean of the classes, %", 1),
-    "top1_deviation": ("deviation of top-1", 1),
-    "map": ("mAP, %", 1),
-    "medium_map": ("Medium: mAP, %", 1),
-    "hard_map": ("Hard: mAP, %", 1),
-    "images_per_second": ("images/s", 1),
+_UNITS: dict[str, tuple[str, float]] = {
     "parameters": ("parameters, M", 1e6),
     "flops": ("GFLOP per image", 1e9),
     "memory": ("MB per forward pass", 1e6),
-    "size": ("pixels", 1),
 }
-"""Column names and units of metrics whose own names are not clear."""
-_TITLE = "Frozen features: measured results and the paper's tables"
-_NOTE = (
-    "The first part lists the results measured here with their protocols. The second part lists the paper's"
-    " tables. A column “ours” holds what was measured here of the same model by the same protocol on the same"
-    " data; it is empty where nothing comparable was measured."
-)
+"""Column name and unit of metrics that are large numbers."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +52,12 @@ class Results:
     protocol: Mapping[str, Any]
     results: Sequence[Mapping[str, Any]]
 
+    def rows(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the metrics of each model, and of each number of labels or neighbors."""
+        for result in self.results:
+            for metrics in result.get("each", [result["metrics"]]):
+                yield {"model": result["model"], **metrics}
+
 
 Table = list[list[str]]
 
@@ -77,8 +67,7 @@ def read_results(path: Path) -> Results:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         found = Results(content["name"], content["protocol"], content["results"])
-        for result in found.results:
-            result["model"], result["metrics"].items()
+        [*found.rows()]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path} was not written by `training evaluate … --json`: pass such files."
@@ -89,48 +78,34 @@ def read_results(path: Path) -> Results:
 def write_report(options: Report) -> None:
     """Run `evaluate report`."""
     results = [read_results(path) for path in options.results]
-    files.write_text(options.output / "report.html", to_html(results))
-    files.write_text(options.output / "report.md", to_markdown(results))
-    print(f"{len(results)} evaluations and the paper's tables: {options.output / 'report.html'}, report.md")
+    files.write_text(options.output, to_markdown(results))
+    print(f"{len(results)} evaluations and the paper's tables: {options.output}")
 
 
 def to_markdown(results: Sequence[Results]) -> str:
-    """Render the report as Markdown."""
-    parts = [f"# {_TITLE}\n\n{_NOTE}\n\n## Measured here\n"]
+    """Render the report: measured results with their protocols, then the paper's tables."""
+    parts = [
+        "# Frozen features: measured results and the paper's tables\n\nA column “ours” holds what was"
+        " measured here of the same model by the same protocol on the same data. Accuracies and mAP are in"
+        " percent.\n\n## Measured here\n"
+    ]
     for result in results:
         lines = "\n\n".join(_describe(result))
-        parts.append(f"### {result.name}\n\n{lines}\n\n{_markdown_table(our_table(result))}")
+        parts.append(f"### {result.name}\n\n{lines}\n\n{_render(our_table(result))}")
     parts.append("## The paper's tables\n")
-    parts += [f"### {title}\n\n{_markdown_table(table)}" for title, table in paper_tables(results)]
+    parts += [f"### {title}\n\n{_render(table)}" for title, table in paper_tables(results)]
     return "\n".join(parts)
-
-
-def to_html(results: Sequence[Results]) -> str:
-    """Render the report as one self-contained HTML page."""
-    parts = [f"<h1>{_TITLE}</h1>\n<p>{_NOTE}</p>\n<h2>Measured here</h2>"]
-    for result in results:
-        parts.append(f"<h3>{html.escape(result.name)}</h3>")
-        parts += [f"<p>{html.escape(line)}</p>" for line in _describe(result)]
-        parts.append(_html_table(result.name, our_table(result)))
-    parts.append("<h2>The paper's tables</h2>")
-    for title, table in paper_tables(results):
-        parts += [f"<h3>{html.escape(title)}</h3>", _html_table(title, table)]
-    return _PAGE.replace("TITLE", _TITLE).replace("BODY", "\n".join(parts))
 
 
 def our_table(results: Results) -> Table:
     """Return a row for each model, and for each number of labels or neighbors."""
-    rows = [
-        {"model": result["model"], **metrics}
-        for result in results.results
-        for metrics in result.get("each", [result["metrics"]])
-    ]
+    rows = [*results.rows()]
     names = [
         name
         for name in dict.fromkeys([*_FIRST_COLUMNS, *(name for row in rows for name in row)])
         if any(isinstance(row.get(name), str | int | float) for row in rows)
     ]
-    head = [_COLUMNS.get(name, (name.replace("_", " "), 1))[0] for name in names]
+    head = [_UNITS.get(name, (name.replace("_", " "), 1))[0] for name in names]
     return [head, *([_cell(row.get(name), name) for name in names] for row in rows)]
 
 
@@ -159,15 +134,14 @@ def paper_tables(results: Sequence[Results]) -> Iterator[tuple[str, Table]]:
 def _comparable(results: Sequence[Results]) -> dict[tuple[str, str, str], str]:
     """Return our results that are comparable to the paper's by model, evaluation and metric."""
     found: dict[tuple[str, str, str], str] = {}
-    for one in results:
-        is_imagenet = one.protocol.get("classes", IMAGENET_CLASSES) == IMAGENET_CLASSES
-        if not is_imagenet or one.protocol.get("own_data") or one.protocol.get("official") is False:
+    for result in results:
+        is_imagenet = result.protocol.get("classes", IMAGENET_CLASSES) == IMAGENET_CLASSES
+        if not is_imagenet or result.protocol.get("own_data") or result.protocol.get("official") is False:
             continue
-        for result in one.results:
-            for metrics in result.get("each", [result["metrics"]]):
-                if metrics.get("k", PAPER_K) == PAPER_K:
-                    named = dict(metrics) | {str(metrics.get("labels", "")): metrics.get("top1")}
-                    found |= {(result["model"], one.name, name): _cell(v) for name, v in named.items()}
+        for row in result.rows():
+            if row.get("k", PAPER_K) == PAPER_K:
+                values = {**row, str(row.get("labels", "")): row.get("top1")}
+                found |= {(row["model"], result.name, name): _cell(value) for name, value in values.items()}
     return found
 
 
@@ -185,48 +159,13 @@ def _describe(results: Results) -> Iterator[str]:
 
 
 def _cell(value: object, name: str = "") -> str:
-    unit = _COLUMNS.get(name, ("", 1))[1]
-    if isinstance(value, int | float) and unit != 1:
-        value = value / unit
+    if isinstance(value, int | float) and name in _UNITS:
+        value = value / _UNITS[name][1]
     if value is None:
         return ""
     return f"{value:,.1f}" if isinstance(value, float) else str(value)
 
 
-def _markdown_table(table: Table) -> str:
+def _render(table: Table) -> str:
     head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in table)
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows]) + "\n"
-
-
-def _html_table(name: str, table: Table) -> str:
-    """Render a table in a region that scrolls on narrow screens, also by keyboard."""
-    head, *rows = ([html.escape(cell) for cell in row] for row in table)
-    first = "".join(f"<th>{cell}</th>" for cell in head)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    region = f'<div role="region" tabindex="0" aria-label="{html.escape(name)}">'
-    return f"{region}<table><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>TITLE</title>
-<style>
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem;
-  color: #222; background: #fff; }
-h1 { font-size: 1.6rem; line-height: 1.25; }
-h3 { margin: 2rem 0 .3rem; }
-p { margin: .3rem 0; max-width: 60rem; }
-div { overflow-x: auto; }
-table { border-collapse: collapse; margin: .5rem 0 1.5rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .2rem .8rem; text-align: left; border-bottom: 1px solid #ddd; white-space: nowrap; }
-th { border-bottom: 2px solid #888; white-space: normal; min-width: 4rem; vertical-align: bottom; }
-@media (prefers-color-scheme: dark) { body { background: #181818; color: #ddd; } td { border-color: #444; } }
-</style>
-<body>
-BODY
-</body>
-</html>
-"""

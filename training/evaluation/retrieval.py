@@ -1,4 +1,4 @@
-"""Image retrieval with frozen features: revisited Oxford and Paris (section 4.2.1), and queries of a folder.
+"""Image retrieval with frozen features: revisited Oxford and Paris (section 4.2.1).
 
 Source of the benchmark: Radenović et al. 2018; metrics as the released code computes them, on arrays.
 """
@@ -16,25 +16,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dino_model import files, images
-from dino_model.device import Precision
-from dino_model.feature_cache import model_fingerprint, read_features, write_features
-from dino_model.features import FeatureExtractor
-from dino_model.images import Images, open_images
-from dino_model.progress import following
+from dino_model.images import Images
 from dino_model.views import Box, View
-from dino_model.weights import LoadedModel, load_model
-from training.evaluation import plots
-from training.evaluation.options import LandmarkName, Retrieval, RetrievalIndex, RetrievalQuery
+from dino_model.weights import LoadedModel
+from training.evaluation.options import LandmarkName, Retrieval
 from training.evaluation.run import Metrics, evaluate_models, extract
-from training.evaluation.search import nearest
 
 PRECISION_RANKS = (1, 5, 10)
 SCALES = (1.0, 2**-0.5, 0.5)
 SOURCE = (
     "http://cmp.felk.cvut.cz/revisitop (roxford5k: 5,063 images, about 2 GB; rparis6k: 6,392, about 3 GB)"
 )
-_INDEX_FORMAT = "retrieval index 1"
 _SAFE_GLOBALS = {
     ("numpy", "dtype"),
     ("numpy", "ndarray"),
@@ -151,14 +143,11 @@ def _check(similarity: Tensor, *lists: Sequence[Sequence[int]]) -> None:
     if not similarity.sum(dtype=torch.float64).isfinite():
         raise ValueError("Similarities hold NaN or infinity: the model is broken, or needs precision fp32.")
     for numbers in lists:
-        if len(numbers) != queries:
-            raise ValueError(
-                f"Found {len(numbers)} lists for {queries} queries: the ground truth is of another data set."
-            )
         largest = max((max(row) for row in numbers if len(row)), default=-1)
-        if largest >= database:
+        if len(numbers) != queries or largest >= database:
             raise ValueError(
-                f"The ground truth names image {largest} of {database}: it is of another data set."
+                f"Found {queries} queries and {database} images; the ground truth lists {len(numbers)}"
+                f" queries and image {largest}: it is of another data set."
             )
 
 
@@ -225,12 +214,10 @@ def _read_truth(file: Path) -> Any:
 
 def _listed_images(folder: Path, names: tuple[str, ...], truth: Path) -> Images:
     found = tuple(f"{name}.jpg" for name in names)
-    missing = [name for name in found if not (folder / name).is_file()]
-    if missing:
+    if missing := [name for name in found if not (folder / name).is_file()]:
         raise ValueError(
-            f"{truth.name} lists {len(found):,} images, {len(missing):,} of them are not in {folder}, the"
-            " first is"
-            f" {missing[0]}: it is of another data set, or images are missing ({SOURCE})."
+            f"{len(missing):,} of the {len(found):,} images that {truth.name} lists are not in {folder}, such"
+            f" as {missing[0]}: it is of another data set, or images are missing ({SOURCE})."
         )
     return Images(found, None, (), folder)
 
@@ -268,73 +255,3 @@ def _landmark_view(options: Retrieval, model: LoadedModel | None) -> View:
     cut = 0 if patch is None else patch.patch_size[0]
     scales = SCALES if options.multiscale else (1.0,)
     return View(options.size, mean, std, framing="long-side", scales=scales, cut=cut)
-
-
-def index(options: RetrievalIndex) -> None:
-    """Run `evaluate retrieval index`."""
-    files.make_room(options.output)
-    found = open_images(options.folder)
-    model = load_model(options.model, checkpoint_key=options.checkpoint_key)
-    print(f"{model.name}: {model.source}; {found}", flush=True)
-    extractor = _extractor(model, options.size, options.precision, options.device, options.batch_size)
-    extracted = extractor.extract(found, track=following(f"{len(found):,} images", len(found)))
-    if extracted.broken:
-        print(extracted)
-    key = {
-        "format": _INDEX_FORMAT,
-        "root": str(options.folder.resolve()),
-        "names": json.dumps(list(extracted.images.names)),
-        "model": options.model,
-        "checkpoint_key": options.checkpoint_key or "",
-        "weights": model_fingerprint(model.backbone),
-        "size": str(options.size),
-    }
-    write_features(options.output, key, normalize(extracted.features, dim=1))
-    print(f"{len(extracted.images):,} images: {options.output}")
-
-
-def query(options: RetrievalQuery) -> None:
-    """Run `evaluate retrieval query`."""
-    files.make_room(options.output, options.json)
-    if not options.index.is_file():
-        command = f"python -m training evaluate retrieval index FOLDER --output {options.index}"
-        raise ValueError(f"{options.index} does not exist. Create it with `{command}`.")
-    photos = [images.read(path) for path in options.photos]
-    features, key = read_features(options.index, _INDEX_FORMAT)
-    database = _indexed_images(open_images(key["root"]), json.loads(key["names"]), options.index)
-    model = load_model(key["model"], checkpoint_key=key["checkpoint_key"] or None)
-    if model_fingerprint(model.backbone) != key["weights"]:
-        raise ValueError(f"{options.index} was made with other weights of {key['model']}: make it again.")
-    extractor = _extractor(model, int(key["size"]), options.precision, options.device, 1)
-    queries = torch.cat([extractor.extract_crop(extractor.view.crop(photo)) for photo in photos])
-    similarities, numbers = nearest(queries, features, options.count)
-    rows, results = [], []
-    for path, photo, cosines, found in zip(options.photos, photos, similarities, numbers, strict=True):
-        pairs = [(database.names[i], i, c) for i, c in zip(found.tolist(), cosines.tolist(), strict=True)]
-        print(path, *(f"  {cosine:.3f}  {name}" for name, _, cosine in pairs), sep="\n")
-        tiles = [(database.read(number), f"{cosine:.2f} {name}") for name, number, cosine in pairs]
-        rows.append([(photo, path.name), *tiles])
-        results.append({"photo": str(path), "neighbors": [[name, cosine] for name, _, cosine in pairs]})
-    plots.contact_sheet(options.output, rows)
-    print(f"contact sheet: {options.output}")
-    if options.json:
-        protocol = {"model": key["model"], "size": int(key["size"])}
-        files.write_json(options.json, {"name": "retrieval query", "protocol": protocol, "results": results})
-
-
-def _extractor(
-    model: LoadedModel, size: int, precision: Precision, device: str, batch_size: int
-) -> FeatureExtractor:
-    view = View(size, model.mean, model.std)
-    return FeatureExtractor(model, view, precision=precision, device=device, batch_size=batch_size)
-
-
-def _indexed_images(found: Images, names: list[str], file: Path) -> Images:
-    """Return the images of a collection in the order of an index."""
-    number = {name: place for place, name in enumerate(found.names)}
-    missing = [name for name in names if name not in number]
-    if missing:
-        raise ValueError(
-            f"{len(missing)} images of {file} are not in {found.root}, such as {missing[0]}: make it again."
-        )
-    return found.subset(number[name] for name in names)

@@ -1,7 +1,7 @@
 """Run an evaluation: load the models, extract features, write protocol and metrics."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -31,17 +31,11 @@ class Pixels(nn.Module):
         return pixels - pixels.mean(dim=1, keepdim=True)
 
 
-def load_models(options: Evaluation) -> Iterator[LoadedModel]:
-    """Load and announce the models of an evaluation, each when its turn comes."""
-    device, precision = choose_device(options.device), options.chosen_precision()
-    for name in options.model or ("embedded",):
-        if name == "pixels":
-            source = "16 × 16 pixels, no network"
-            model = LoadedModel(name, Pixels(), (0.0,) * 3, (1.0,) * 3, source, config=None)
-        else:
-            model = load_model(name, checkpoint_key=options.checkpoint_key)
-        print(f"{model.name}: {model.source}; {precision} on {device}", flush=True)
-        yield model
+def load(name: str, checkpoint_key: str | None) -> LoadedModel:
+    """Load a model, or the baseline `pixels`."""
+    if name == "pixels":
+        return LoadedModel(name, Pixels(), (0.0,) * 3, (1.0,) * 3, "16 × 16 pixels, no network", config=None)
+    return load_model(name, checkpoint_key=checkpoint_key)
 
 
 def extract(
@@ -92,16 +86,16 @@ def evaluate_models(
         published: Table of the paper, and its measures that are comparable.
     """
     files.make_room(options.json)
-    settings = {"precision": options.chosen_precision(), "device": str(choose_device(options.device))}
-    results = []
-    for model in load_models(options):
+    precision, device = options.chosen_precision(), str(choose_device(options.device))
+    content: Metrics = {"name": name, "protocol": protocol | {"precision": precision, "device": device}}
+    content["results"] = []
+    for model_name in options.model or ("embedded",):
+        model = load(model_name, options.checkpoint_key)
+        print(f"{model.name}: {model.source}; {precision} on {device}", flush=True)
         result = measure(model)
         paper = of_model(model.name, *published) if published else []
-        for value in paper:
-            print(f"paper: {value}")
+        print(*(f"paper: {value}\n" for value in paper), sep="", end="")
         rows = [asdict(value) | {"value": value.value} for value in paper]
-        results.append({"model": model.name, "source": model.source, **result, "paper": rows})
+        content["results"].append({"model": model.name, "source": model.source, **result, "paper": rows})
         if options.json and ranks.rank() == 0:
-            files.write_json(
-                options.json, {"name": name, "protocol": protocol | settings, "results": results}
-            )
+            files.write_json(options.json, content)

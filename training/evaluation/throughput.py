@@ -62,15 +62,9 @@ def measure(
     device: torch.device,
     repeats: int,
 ) -> ThroughputResult:
-    """Forward random images, after one forward pass that is not timed.
+    """Forward `batch` random images of `size` pixels `repeats` times, after one pass that is not timed.
 
-    Args:
-        backbone: Put into evaluation mode.
-        size: Side of the images in pixels.
-        batch: Images per forward pass; the paper uses 128.
-        precision: Precision of the computation.
-        device: Device of the computation.
-        repeats: Timed forward passes.
+    The backbone is put into evaluation mode. The paper uses batches of 128.
     """
     backbone.to(device).eval()
     images = torch.randn(batch, 3, size, size, device=device)
@@ -83,15 +77,18 @@ def measure(
 
     forward()
     memory = _peak_memory(device, forward)
-    seconds = [_time(forward) for _ in range(repeats)]
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        forward()
+        seconds.append(time.perf_counter() - start)
     vit: Any = backbone
     tokens = None
     if hasattr(backbone, "blocks"):
         tokens = vit.num_prefix_tokens + (size // vit.patch_embed.patch_size[0]) ** 2
     parameters = sum(parameter.numel() for parameter in backbone.parameters())
-    cost = count_flops(backbone, size, device)
-    speed = batch / statistics.median(seconds)
-    return ThroughputResult(speed, parameters, cost, tokens, memory, precision, batch, size)
+    speed, flops = batch / statistics.median(seconds), count_flops(backbone, size, device)
+    return ThroughputResult(speed, parameters, flops, tokens, memory, precision, batch, size)
 
 
 @torch.no_grad()
@@ -109,12 +106,6 @@ def count_flops(backbone: nn.Module, size: int, device: torch.device) -> float:
         for module, fused in zip(attentions, before, strict=True):
             module.fused_attn = fused
     return float(counter.get_total_flops())
-
-
-def _time(forward: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    forward()
-    return time.perf_counter() - start
 
 
 def _peak_memory(device: torch.device, forward: Callable[[], None]) -> int | None:
@@ -145,24 +136,19 @@ def evaluate(options: Throughput) -> None:
     description = f"{options.batch} random images of {options.size} pixels per forward pass, on {device}"
     print(description)
     results = _earlier_results(options.json, description)
+    protocol = {"description": description, "own_data": True}
     done = {(row["model"], row["metrics"]["precision"]) for row in results}
     for name in options.models:
-        missing = [precision for precision in options.precisions if (name, precision) not in done]
-        if not missing:
-            print(f"{name}: already in {options.json}")
-            continue
-        backbone = load_model(name).backbone
         print(name, flush=True)
+        missing = [precision for precision in options.precisions if (name, precision) not in done]
         for precision in missing:
             settings = {"size": options.size, "batch": options.batch, "repeats": options.repeats}
-            result = measure(backbone, precision=precision, device=device, **settings)
+            result = measure(load_model(name).backbone, precision=precision, device=device, **settings)
             print(f"  {result}", flush=True)
             results.append({"model": name, "metrics": asdict(result)})
             if options.json:
-                protocol = {"description": description, "own_data": True}
-                files.write_json(
-                    options.json, {"name": "throughput", "protocol": protocol, "results": results}
-                )
+                content = {"name": "throughput", "protocol": protocol, "results": results}
+                files.write_json(options.json, content)
         for value in published():
             is_speed = value.table == "1" and "images" in value.measure
             if is_speed and value.architecture == TABLE_1_NETWORKS.get(name):

@@ -12,7 +12,6 @@ from dino_model.errors import SettingError
 from tests.training.evaluation.pictures import evaluate
 from training.evaluation.copy_detection import (
     COPY_TYPES,
-    ThresholdResult,
     average_precisions,
     compute_whitening,
     duplicate_groups,
@@ -21,7 +20,7 @@ from training.evaluation.copy_detection import (
 )
 
 
-def test_corrected_whitening_is_white_and_the_released_is_not():
+def test_whitening_is_white_only_if_corrected():
     x = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 2, 3, 4]) + 5
     for formula, white in (("corrected", True), ("released", False)):
         out = compute_whitening(x, formula)(x)
@@ -30,7 +29,7 @@ def test_corrected_whitening_is_white_and_the_released_is_not():
         compute_whitening(x[:1])
 
 
-def test_a_positive_behind_the_depth_adds_nothing():
+def test_average_precision_ignores_ranks_beyond_depth():
     similarity = torch.tensor([[0.9, 0.8, 0.7]])
     assert average_precisions(similarity, [[0, 2]], depth=2)[0] == 0.5
     assert average_precisions(similarity, [[2]], depth=2)[0] == 0
@@ -38,14 +37,14 @@ def test_a_positive_behind_the_depth_adds_nothing():
         average_precisions(similarity, [[]])
 
 
-def test_groups_hold_what_is_alike_by_way_of_others():
+def test_duplicate_groups_are_connected_components():
     angles = torch.tensor([0.0, 90, 8, 16, 91, 200]).deg2rad()
     points = torch.stack([angles.cos(), angles.sin()], dim=1)
     assert duplicate_groups(points, 0.98) == [[0, 2, 3], [1, 4]]
     assert duplicate_groups(points, 1.0) == []
 
 
-def test_copies_go_by_their_seed_and_are_what_they_are_called():
+def test_make_copy_follows_seed_and_type():
     picture = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
     for how in COPY_TYPES:
         copy = make_copy(picture, how, 3)
@@ -70,7 +69,7 @@ def photographs(folder: Path, names: list[str]) -> None:
         image.save(folder / name, quality=40 if "copy" in name else 95)
 
 
-def test_copydays_is_read_as_published(tmp_path: Path, capsys):
+def test_copy_detection_reads_copydays_layout(tmp_path: Path, capsys):
     photographs(tmp_path / "original", ["2000.jpg", "2001.jpg", "2002.jpg"])
     photographs(tmp_path / "strong", ["2000copy.jpg", "2002copy.jpg"])
     photographs(tmp_path / "others", [f"x{i}.jpg" for i in range(7)])
@@ -88,7 +87,7 @@ def test_copydays_is_read_as_published(tmp_path: Path, capsys):
         evaluate("copy-detection", "--data", tmp_path / "others")
 
 
-def test_duplicates_of_a_folder_are_grouped_on_a_sheet(tmp_path: Path, capsys):
+def test_duplicates_command_writes_groups_and_sheet(tmp_path: Path, capsys):
     folder, sheet, figures = tmp_path / "mine", tmp_path / "sheet.jpg", tmp_path / "out.json"
     photographs(folder, ["aaaa.jpg", "aaaacopy.jpg", "bbbb.jpg", "ccbb.jpg"])
     evaluate(
@@ -111,30 +110,31 @@ def test_duplicates_of_a_folder_are_grouped_on_a_sheet(tmp_path: Path, capsys):
         evaluate("copy-detection", "duplicates", folder, "--min-similarity", "2")
 
 
-def test_synthetic_copies_are_made_once_and_scored(tmp_path: Path, capsys):
-    names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcdefghij"]
-    photographs(tmp_path / "data", names)
-    words = ("--data", tmp_path / "data", "--size", "32", "--copies", "3", "--output", tmp_path / "copies")
-    words += ("--min-similarity", "0.9", "0.99")
-    evaluate("copy-detection", "synthetic", *words, "--model", "pixels")
+def test_synthetic_copies_are_cached_and_scored(tmp_path: Path, capsys, monkeypatch):
+    for folder, letters in (("one", "abcdefghij"), ("two", "klmnopqrst")):
+        names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in letters]
+        photographs(tmp_path / folder, names)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    words = ("--data", tmp_path / "one", "--size", "32", "--model", "pixels", "--min-similarity", "0.99")
+    evaluate("copy-detection", "synthetic", *words)
     first = capsys.readouterr().out
+    assert "4 images copied in each way" in first
     assert "cosine 0.99: " in first
     assert "jpeg 10 100.0" in first
-    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "copies").rglob("*.png")}
-    assert len(kept) == 3 * len(COPY_TYPES)
-    evaluate("copy-detection", "synthetic", *words, "--model", "pixels")
-    assert capsys.readouterr().out == first
-    assert {file: file.stat().st_mtime_ns for file in kept} == kept
+    assert not [*(tmp_path / "here").iterdir()]
+    cached = (*words, "--copies", "3", "--cache", tmp_path / "cache")
+    evaluate("copy-detection", "synthetic", *cached)
+    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "cache" / "copies").rglob("*.png")}
+    assert len(written) == 3 * len(COPY_TYPES)
+    evaluate("copy-detection", "synthetic", *cached)
+    assert {file: file.stat().st_mtime_ns for file in written} == written
+    capsys.readouterr()
+    evaluate("copy-detection", "synthetic", *cached, "--data", tmp_path / "two")  # other images, same cache
+    assert "jpeg 10 100.0" in capsys.readouterr().out
 
 
-def test_synthetic_without_copies_option_takes_all_test_images(tmp_path: Path, capsys):
-    names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcdefghij"]
-    photographs(tmp_path / "data", names)
-    evaluate("copy-detection", "synthetic", "--data", tmp_path / "data", "--size", "32", "--model", "pixels")
-    assert "4 images copied in each way" in capsys.readouterr().out
-
-
-def test_a_broken_picture_among_those_looked_through_moves_no_other(tmp_path: Path):
+def test_synthetic_with_broken_database_image_raises(tmp_path: Path):
     names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcde"]
     photographs(tmp_path / "data", names)
     (tmp_path / "data" / "q" / "qee.jpg").write_bytes(b"no picture")  # the last of the two that are tested
@@ -143,33 +143,7 @@ def test_a_broken_picture_among_those_looked_through_moves_no_other(tmp_path: Pa
         evaluate("copy-detection", "synthetic", *words, "--model", "pixels")
 
 
-def test_copies_stay_only_where_they_were_asked_for(tmp_path: Path, monkeypatch):
-    names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcdefghij"]
-    photographs(tmp_path / "data", names)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    words = ("--data", tmp_path / "data", "--size", "32", "--copies", "3", "--model", "pixels")
-    evaluate("copy-detection", "synthetic", *words)
-    assert not [*(tmp_path / "here").iterdir()]
-    evaluate("copy-detection", "synthetic", *words, "--cache", tmp_path / "cache")
-    assert len([*(tmp_path / "cache" / "copies").rglob("*.png")]) == 3 * len(COPY_TYPES)
-    assert not [*(tmp_path / "here").iterdir()]
-
-
-def test_other_pictures_are_never_scored_by_copies_of_the_first(tmp_path: Path, capsys):
-    for folder, letters in (("one", "abcdefghij"), ("two", "klmnopqrst")):
-        names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in letters]
-        photographs(tmp_path / folder, names)
-    for folder, copies in (("one", "3"), ("two", "3"), ("two", "4")):
-        words = ("--data", tmp_path / folder, "--size", "32", "--copies", copies, "--model", "pixels")
-        evaluate("copy-detection", "synthetic", *words, "--output", tmp_path / "copies")
-        assert "jpeg 10 100.0" in capsys.readouterr().out
-
-
-def test_a_least_cosine_is_judged_by_copies_found_and_pairs_mistaken():
+def test_score_threshold_counts_copies_and_false_pairs():
     among = torch.tensor([[1, 0.9, 0.2], [0.9, 1, 0.1], [0.2, 0.1, 1]])
-    judged = score_threshold(torch.tensor([0.95, 0.85, 0.3, 0.99]), among, 0.9)
-    assert judged == ThresholdResult(0.9, 50, pytest.approx(1000 / 3))
-    assert (
-        str(judged) == "cosine 0.9: 50.0 % of the copies, and 333.3 pairs of other images per thousand images"
-    )
+    result = score_threshold(torch.tensor([0.95, 0.85, 0.3, 0.99]), among, 0.9)
+    assert result == {"min_similarity": 0.9, "found": 50, "false_pairs": pytest.approx(1000 / 3)}

@@ -20,7 +20,7 @@ from training.evaluation.finetune import RECIPES, FinetuneRecipe, learning_rate,
 from training.evaluation.options import Finetune
 
 
-def test_the_rate_rises_to_its_peak_and_falls_to_nothing():
+def test_learning_rate_warms_up_and_falls_to_zero():
     recipe = FinetuneRecipe(epochs=100, rate=1.0, warmup=5)
     assert [learning_rate(recipe, epoch) for epoch in (0, 2.5, 5, 100)] == [0, 0.5, 1, 0]
     assert learning_rate(recipe, 52.5) == pytest.approx(0.5)
@@ -31,7 +31,7 @@ def run(*words: object) -> None:
     evaluate("finetune", *words)
 
 
-def test_a_folder_is_learnt_kept_and_gone_on_with(tmp_path: Path, monkeypatch, capsys):
+def test_finetune_after_interruption_gives_same_weights(tmp_path: Path, monkeypatch, capsys):
     shapes = write_pictures(tmp_path / "shapes", {"a": 10, "b": 10})
     words = ("--data", shapes, "--model", "random:embedded", "--size", "32", "--epochs", "3", "--batch", "8")
     figures = tmp_path / "out.json"
@@ -77,7 +77,7 @@ def test_finetune_in_bf16_changes_weights_as_in_fp32(tmp_path: Path):
     assert torch.cosine_similarity(steps["fp32"], steps["bf16"], dim=0) > 0.9
 
 
-def test_cifar_is_read_as_published_and_a_missing_set_is_explained(tmp_path: Path, monkeypatch):
+def test_open_dataset_reads_cifar_and_names_missing_files(tmp_path: Path, monkeypatch):
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     random = np.random.default_rng(0)
@@ -158,7 +158,7 @@ def shades(pictures: LabeledImages) -> list[int]:
         ("inat18", partial(inaturalist, folder="train_val2018"), [(50, 1), (100, 0), (150, 1)], [(200, 0)]),
     ],
 )
-def test_collections_are_read_as_published(tmp_path: Path, name, write, learnt, tested):
+def test_open_dataset_reads_published_layouts(tmp_path: Path, name, write, learnt, tested):
     folder = write(tmp_path)
     train, test = open_dataset(name, tmp_path)
     assert list(zip(shades(train), train.labels or (), strict=True)) == learnt
@@ -168,7 +168,7 @@ def test_collections_are_read_as_published(tmp_path: Path, name, write, learnt, 
         open_dataset(name, tmp_path)
 
 
-def test_a_collection_is_learnt_by_its_recipe(tmp_path: Path, capsys):
+def test_finetune_of_collection_uses_its_recipe(tmp_path: Path, capsys):
     inaturalist(tmp_path)
     words = ("--data", tmp_path, "--collection", "inat18", "--model", "random:embedded", "--size", "32")
     run(*words, "--epochs", "1", "--batch", "2", "--output", tmp_path / "out")
@@ -192,7 +192,7 @@ def test_finetune_with_invalid_option_is_refused_before_data_is_read(words, mess
         run("--data", tmp_path / "nothing", "--output", tmp_path / "out", *words)
 
 
-def test_networks_whose_names_differ_behind_a_dot_have_files_of_their_own(tmp_path: Path):
+def test_output_file_keeps_dots_of_names(tmp_path: Path):
     tuning = Finetune(data=tmp_path / "shapes", output=tmp_path)
     names = [output_file(tuning, name).name for name in ("runs/a.lr1", "runs/a.lr2", "b.pth")]
     assert names == [f"{stem}-on-shapes.safetensors" for stem in ("runs_a.lr1", "runs_a.lr2", "b")]

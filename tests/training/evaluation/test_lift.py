@@ -9,7 +9,7 @@ from dino_model.weights import load_model
 from training.evaluation.lift import photographs_lift
 
 
-def test_lift_is_what_the_objects_get_more_than_their_share():
+def test_photographs_lift_equals_plain_mean():
     """Against the mean over the photographs, from the attention maps, patch centre by patch centre."""
     model = load_model("embedded")
     predictor, lifts = AttentionPredictor(model, size=64, precision="fp32", device="cpu"), []
@@ -28,7 +28,7 @@ def test_lift_is_what_the_objects_get_more_than_their_share():
     assert found > 1.2
 
 
-def test_a_training_goes_on_in_its_mode_with_its_gradients():
+def test_photographs_lift_keeps_training_mode_and_gradients():
     torch.manual_seed(0)
     vit = create_backbone(BackboneConfig("vit_tiny", 16, 32, width=24, depth=3, heads=3, drop_path=0.5))
     first = photographs_lift(vit.train(), size=48, device="cpu")

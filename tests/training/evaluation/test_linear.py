@@ -1,4 +1,4 @@
-"""A grid of linear classifiers: each learns what it would alone, is chosen fairly, and can go on."""
+"""A grid of linear classifiers: training, selection, resuming, published heads."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ def plain(features, labels, spec, rate, first):
     return layer
 
 
-def test_every_classifier_of_the_grid_learns_as_it_would_alone():
+def test_grid_trains_each_classifier_as_alone():
     features, labels = drawn()
     heads, first = train_grid(features, labels, 3, PROTOCOL), LinearProbeGrid(PROTOCOL, 5, 3)
     for kind, spec in enumerate(PROTOCOL.specs):
@@ -70,21 +70,14 @@ def test_every_classifier_of_the_grid_learns_as_it_would_alone():
             assert heads.top1(features, labels)[kind, number] == pytest.approx(float(right))
 
 
-def test_the_loss_is_that_before_the_step():
-    features, labels = drawn()
-    heads = LinearProbeGrid(PROTOCOL, 5, 3)
-    before = nn.functional.cross_entropy(heads.head(1, 0).scores(features), labels)
-    assert heads.step(features, labels, 0)[1, 0] == pytest.approx(float(before), abs=1e-5)
-
-
-def test_bf16_products_lead_to_the_same_place():
+def test_grid_in_bf16_trains_as_in_fp32():
     features, labels = drawn()
     exact, fast = (train_grid(features, labels, 3, PROTOCOL, precision=how) for how in ("fp32", "bf16"))
     for one, other in zip(exact.weights, fast.weights, strict=True):
         assert torch.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.999
 
 
-def test_the_best_is_chosen_on_pictures_that_did_not_learn():
+def test_hold_out_takes_every_fifth_image_of_a_class():
     labels = torch.tensor([0] * 10 + [1] * 5)
     learn, judge = hold_out(labels)
     assert judge.tolist() == [4, 9, 14]
@@ -93,7 +86,7 @@ def test_the_best_is_chosen_on_pictures_that_did_not_learn():
         hold_out(torch.arange(4))
 
 
-def test_random_views_go_by_their_seed_and_cover_what_torchvision_covers():
+def test_random_view_follows_seed_and_covers_scales():
     picture = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
     assert torch.equal(random_view(picture, 32, 5), random_view(picture, 32, 5))
     assert not torch.equal(random_view(picture, 32, 5), random_view(picture, 32, 6))
@@ -119,28 +112,17 @@ def options(shapes: Path) -> tuple[str | Path, ...]:
     return ("--data", shapes, "--size", "32", "--epochs", "4", "--batch", "8")
 
 
-def test_the_command_learns_chooses_draws_and_tells(shapes: Path, tmp_path: Path, capsys):
-    figures, curves = tmp_path / "out.json", tmp_path / "curves.png"
-    run(
-        *options(shapes),
-        "--model",
-        "pixels",
-        "--model",
-        "random:embedded",
-        "--json",
-        figures,
-        "--curves",
-        curves,
-    )
+def test_linear_command_selects_on_training_images_and_writes_grid(shapes: Path, tmp_path: Path, capsys):
+    file = tmp_path / "out.json"
+    run(*options(shapes), "--model", "pixels", "--model", "random:embedded", "--json", file)
     shown = capsys.readouterr().out
     assert "pixels has no [CLS] token in its blocks: its one output feature is used" in shown
     assert "selected on 3 training images: " in shown
-    assert curves.read_bytes().startswith(b"\x89PNG")
-    one, other = json.loads(figures.read_text())["results"]
+    one, other = json.loads(file.read_text())["results"]
     assert (len(one["grid"]), len(other["grid"]), len(other["grid"][0])) == (1, 3, 13)
 
 
-def test_the_chosen_classifier_learns_from_all_training_pictures(shapes: Path, monkeypatch):
+def test_selected_classifier_trains_on_all_training_images(shapes: Path, monkeypatch):
     seen, honest = [], linear.train_epochs
 
     def learn(heads: LinearProbeGrid, features: torch.Tensor, labels: torch.Tensor, epochs) -> None:
@@ -149,11 +131,14 @@ def test_the_chosen_classifier_learns_from_all_training_pictures(shapes: Path, m
 
     monkeypatch.setattr(linear, "train_epochs", learn)
     run(*options(shapes), "--model", "pixels")
-    assert seen == [(13, 1, 21), (1, 1, 24)]  # of 30 pictures 6 are tested, of the others 3 chosen by
+    grid, single = [(13, 1, 21)] * 4, [(1, 1, 24)] * 4  # four epochs of 21 and of all 24 training images
+    assert seen == [*grid, *single]
 
 
 @pytest.mark.parametrize("how", [(), ("--augment",)])
-def test_an_interruption_costs_an_epoch(how: tuple[str, ...], shapes: Path, tmp_path: Path, monkeypatch):
+def test_linear_after_interruption_repeats_one_epoch(
+    how: tuple[str, ...], shapes: Path, tmp_path: Path, monkeypatch
+):
     figures, words = tmp_path / "out.json", (*options(shapes), *how, "--features", "1", "--rates", "0.1")
     run(*words, "--cache", tmp_path / "whole", "--json", figures)
     whole, step = figures.read_text(), LinearProbeGrid.step
@@ -177,7 +162,7 @@ def test_an_interruption_costs_an_epoch(how: tuple[str, ...], shapes: Path, tmp_
 
 
 @pytest.mark.parametrize("spec", [FeatureSpec(1), FeatureSpec(1, "interleaved"), FeatureSpec(4)], ids=str)
-def test_a_published_head_names_by_what_it_reads(spec: FeatureSpec, shapes: Path, tmp_path: Path):
+def test_published_head_predicts_from_its_features(spec: FeatureSpec, shapes: Path, tmp_path: Path):
     """A head of the means of the classes, in the file and the layout of the official code."""
     model, images = load_model("random:embedded"), open_images(shapes)
     extractor = FeatureExtractor(
@@ -221,7 +206,7 @@ def test_evaluation_of_eva_family_reads_blocks_and_patches(name: str, words, tmp
     assert json.loads(figures.read_text())["results"][0]["metrics"]
 
 
-def test_a_published_head_must_name_as_many_classes(shapes: Path, tmp_path: Path):
+def test_published_head_of_other_classes_raises(shapes: Path, tmp_path: Path):
     head = tmp_path / "head.pth"
     torch.save(
         {"state_dict": {"module.linear.weight": torch.ones(7, 192), "module.linear.bias": torch.ones(7)}},
@@ -239,14 +224,14 @@ def test_a_published_head_must_name_as_many_classes(shapes: Path, tmp_path: Path
         ("dino_resnet50", "dino_resnet50_pretrain/dino_resnet50_linearweights.pth"),
     ],
 )
-def test_heads_are_fetched_from_where_they_were_published(model: str, file: str, tmp_path: Path, monkeypatch):
+def test_fetch_official_head_uses_published_address(model: str, file: str, tmp_path: Path, monkeypatch):
     asked = []
     monkeypatch.setattr(linear, "fetch", lambda address, name, _: asked.append((address, name)) or tmp_path)
     assert linear.fetch_official_head(model) == tmp_path
     assert asked == [(f"https://dl.fbaipublicfiles.com/dino/{file}", file.split("/")[1])]
 
 
-def test_features_option_has_two_forms(tmp_path: Path):
+def test_features_option_is_parsed_or_refused(tmp_path: Path):
     parsed = [FeatureSpec.parse(text) for text in ("4", "1+average")]
     assert parsed == [FeatureSpec(4), FeatureSpec(1, "after")]
     with pytest.raises(SettingError, match="--features four is unknown"):

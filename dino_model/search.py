@@ -1,0 +1,219 @@
+"""Search by features: exact nearest neighbors, and an index of a folder that images are searched in."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+from torch import Tensor
+from torch.nn.functional import normalize, pad
+
+from dino_model import files, images, ranks
+from dino_model.device import Precision
+from dino_model.feature_cache import model_fingerprint, read_features, write_features
+from dino_model.features import FeatureExtractor
+from dino_model.images import open_images
+from dino_model.progress import following
+from dino_model.views import View
+from dino_model.weights import LoadedModel, load_model
+
+TILE = 112
+"""Longest side of the images of a contact sheet in pixels."""
+_MARGIN, _LINE = 6, 16
+_INDEX_FORMAT = "image index 1"
+_MAX_PRODUCT_BYTES = 2**28
+_GROUP = 32  # columns of which the maximum decides whether any is compared
+
+
+def nearest(
+    queries: Tensor, database: Tensor, count: int, device: torch.device | str | None = None
+) -> tuple[Tensor, Tensor]:
+    """Find the most similar features of a database.
+
+    Of several processes, each with the same arguments, each searches its consecutive share of the database on
+    its device; the results are merged. At most 256 MB of products are in memory.
+
+    Args:
+        queries: [queries, width], of any length.
+        database: [features, width], of any length.
+        count: Features per query, at most as many as there are.
+        device: Where products are computed. Default: that of the features.
+
+    Returns:
+        Cosines and numbers of the features, most similar first: [queries, count] both, on the queries'
+        device. Which of several equally similar ones comes last is undefined.
+
+    Raises:
+        ValueError: Features that are not finite or of different widths.
+    """
+    if queries.shape[1] != database.shape[1]:
+        raise ValueError(
+            f"Queries have {queries.shape[1]} values, the database {database.shape[1]}: use one model for"
+            " both."
+        )
+    if not (queries.isfinite().all() and database.isfinite().all()):
+        raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
+    count = min(count, len(database))
+    share = ranks.local_range(range(len(database)))
+    local = database[share.start : share.stop].to(device or database.device).float()
+    own_count = min(count, len(local))
+    cosines = queries.new_empty(len(queries), own_count, dtype=torch.float32)
+    numbers = torch.empty_like(cosines, dtype=torch.int64)
+    scale = 1 / local.norm(dim=1).clamp(min=1e-12)
+    at_once = max(1, _MAX_PRODUCT_BYTES // (4 * max(1, len(local))))
+    for start in range(0, len(queries) if own_count else 0, at_once):
+        chunk = slice(start, start + at_once)
+        products = normalize(queries[chunk].to(local.device).float(), dim=1) @ local.T
+        values, places = largest(products.mul_(scale), own_count)
+        cosines[chunk], numbers[chunk] = values.to(queries.device), places.to(queries.device)
+    return (cosines, numbers) if ranks.world() == 1 else _merge(cosines, numbers + share.start, count)
+
+
+def _merge(cosines: Tensor, numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Keep the best of all processes' results: [queries, at most count] -> [queries, count]."""
+    parts = []
+    for tensor, fill in ((cosines, -torch.inf), (numbers, 0)):
+        own = pad(tensor, (0, count - tensor.shape[1]), value=fill)[None]
+        every = ranks.gather_rows(lambda _, own=own: own, range(ranks.world()))  # type: ignore[misc]
+        assert every is not None
+        parts.append(every.transpose(0, 1).flatten(1).to(tensor.device))  # [queries, ranks * count]
+    values, places = parts[0].topk(count, dim=1)
+    return values, parts[1].gather(1, places)
+
+
+def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Compute `rows.topk(count)` of long rows: only groups of columns with the largest maxima are sorted.
+
+    Takes [rows, columns], returns values and columns, largest first: [rows, count] both.
+    """
+    groups = rows.shape[1] // _GROUP
+    if count >= groups:
+        values, columns = rows.topk(count, dim=1)
+        return values, columns
+    grouped = rows[:, : groups * _GROUP].unflatten(1, (_GROUP, groups))  # a group: every `groups`-th column
+    best = grouped.amax(dim=1).topk(count, dim=1, sorted=False).indices
+    members = grouped.gather(2, best[:, None].expand(-1, _GROUP, -1)).flatten(1)
+    rest = rows[:, groups * _GROUP :]
+    values, places = torch.cat([members, rest], dim=1).topk(count, dim=1)
+    columns = places // count * groups + best.gather(1, places % count)
+    return values, columns.where(places < members.shape[1], places - members.shape[1] + groups * _GROUP)
+
+
+def write_index(
+    output: Path,
+    folder: Path,
+    name: str,
+    checkpoint_key: str | None,
+    *,
+    size: int,
+    precision: Precision,
+    device: str,
+    batch_size: int,
+) -> None:
+    """Write the normalized features of a folder, tar or list of images.
+
+    Args:
+        output: File to write (.safetensors).
+        folder: Images; one that cannot be read is named and left out.
+        name: Model, checkpoint file or run.
+        checkpoint_key: Network of a checkpoint.
+        size: Short side and center crop in pixels.
+        precision, device, batch_size: Of the forward pass.
+    """
+    found = open_images(folder)
+    model = load_model(name, checkpoint_key=checkpoint_key)
+    print(f"{model.name}: {model.source}; {found}", flush=True)
+    extractor = _extractor(model, size, precision, device, batch_size)
+    extracted = extractor.extract(found, track=following(f"{len(found):,} images", len(found)))
+    if extracted.broken:
+        print(extracted)
+    key = {
+        "format": _INDEX_FORMAT,
+        "root": str(folder.resolve()),
+        "names": json.dumps(list(extracted.images.names)),
+        "model": name,
+        "checkpoint_key": checkpoint_key or "",
+        "weights": model_fingerprint(model.backbone),
+        "size": str(size),
+    }
+    write_features(output, key, normalize(extracted.features, dim=1))
+    print(f"{len(extracted.images):,} images: {output}")
+
+
+def search_index(
+    index: Path, queries: Sequence[Path], count: int, sheet: Path, *, precision: Precision, device: str
+) -> list[dict[str, object]]:
+    """Find the images of an index that are most similar to each query image.
+
+    Args:
+        index: File of `write_index`.
+        queries: Image files.
+        count: Images to find for each.
+        sheet: Contact sheet to write, a row per query.
+        precision, device: Of the forward pass.
+
+    Returns:
+        For each query its "image" and its "neighbors": name and cosine, most similar first.
+
+    Raises:
+        ValueError: No index, another file, missing images, or another model behind the name.
+    """
+    if not index.is_file():
+        command = f"python -m dino_model index FOLDER --output {index}"
+        raise ValueError(f"{index} does not exist. Create it with `{command}`.")
+    pixels = [images.read(path) for path in queries]
+    features, key = read_features(index, _INDEX_FORMAT)
+    names, found = json.loads(key["names"]), open_images(key["root"])
+    number_of = {name: number for number, name in enumerate(found.names)}
+    if missing := [name for name in names if name not in number_of]:
+        raise ValueError(
+            f"{len(missing)} images of {index} are not in {found.root}, such as {missing[0]}: index it again."
+        )
+    model = load_model(key["model"], checkpoint_key=key["checkpoint_key"] or None)
+    if model_fingerprint(model.backbone) != key["weights"]:
+        raise ValueError(f"{index} was made with other weights of {key['model']}: index it again.")
+    extractor = _extractor(model, int(key["size"]), precision, device, 1)
+    vectors = torch.cat([extractor.extract_crop(extractor.view.crop(image)) for image in pixels])
+    rows: list[list[tuple[NDArray[np.uint8], str]]] = []
+    results: list[dict[str, object]] = []
+    for path, image, cosines, near in zip(queries, pixels, *nearest(vectors, features, count), strict=True):
+        pairs = [(names[i], cosine) for i, cosine in zip(near.tolist(), cosines.tolist(), strict=True)]
+        tiles = [(found.read(number_of[name]), f"{cosine:.2f} {name}") for name, cosine in pairs]
+        rows.append([(image, path.name), *tiles])
+        results.append({"image": str(path), "neighbors": [list(pair) for pair in pairs]})
+    write_contact_sheet(sheet, rows)
+    return results
+
+
+def _extractor(
+    model: LoadedModel, size: int, precision: Precision, device: str, batch_size: int
+) -> FeatureExtractor:
+    view = View(size, model.mean, model.std)
+    return FeatureExtractor(model, view, precision=precision, device=device, batch_size=batch_size)
+
+
+def write_contact_sheet(path: Path, rows: Sequence[Sequence[tuple[NDArray[np.uint8], str]]]) -> None:
+    """Write rows of thumbnails, each with a line of text below it, to a .jpg or .png file.
+
+    Args:
+        path: File to write.
+        rows: Images uint8 [height, width, 3] and their texts.
+    """
+    cell, height = TILE + _MARGIN, TILE + _LINE + _MARGIN
+    size = (max(map(len, rows)) * cell + _MARGIN, len(rows) * height + _MARGIN)
+    sheet = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(sheet)
+    for row, tiles in enumerate(rows):
+        for column, (image, text) in enumerate(tiles):
+            left, top = _MARGIN + column * cell, _MARGIN + row * height
+            tile = Image.fromarray(image)
+            tile.thumbnail((TILE, TILE), Image.Resampling.LANCZOS)
+            sheet.paste(tile, (left + (TILE - tile.width) // 2, top + TILE - tile.height))
+            while draw.textlength(text) > TILE:
+                text = text[: len(text) // 2 - 1] + "…" + text[len(text) // 2 + 1 :]  # from the middle
+            draw.text((left, top + TILE + 2), text, fill="black")
+    with files.replacing(path) as temporary:
+        sheet.save(temporary, quality=90)

@@ -1,0 +1,68 @@
+"""Nearest neighbors, and the index of a folder."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from dino_model import search
+from dino_model.commands import main
+from dino_model.search import largest, nearest
+from tests.training.evaluation.pictures import write_pictures
+
+
+def test_nearest_ranks_by_cosine():
+    database = torch.tensor([[1.0, 0.0], [0.0, 5.0], [3.0, 3.0]])
+    cosines, numbers = nearest(torch.tensor([[0.0, 2.0]]), database, 9)
+    assert numbers.tolist() == [[1, 2, 0]]
+    assert cosines[0, 0] == pytest.approx(1)
+
+
+def test_nearest_in_chunks_gives_same_neighbors(monkeypatch):
+    random = torch.Generator().manual_seed(0)
+    database, queries = (torch.randn(count, 5, generator=random) for count in (200, 9))
+    whole = nearest(queries, database, 7)
+    monkeypatch.setattr(search, "_MAX_PRODUCT_BYTES", 1600)
+    chunked = nearest(queries, database, 7)
+    torch.testing.assert_close(chunked[0], whole[0], rtol=0, atol=1e-6)
+    assert torch.equal(chunked[1], whole[1])
+
+
+def test_nearest_with_invalid_features_raises():
+    with pytest.raises(ValueError, match="Queries have 3 values, the database 2"):
+        nearest(torch.ones(1, 3), torch.ones(3, 2), 1)
+    with pytest.raises(ValueError, match="Features hold NaN or infinity"):
+        nearest(torch.ones(1, 2), torch.full((3, 2), torch.inf), 1)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 9999), columns=st.integers(1, 400), levels=st.sampled_from([3, 10**6]))
+def test_largest_equals_whole_sort(seed: int, columns: int, levels: int):
+    random = torch.Generator().manual_seed(seed)
+    rows = torch.randint(levels, (3, columns), generator=random).float()
+    count = int(torch.randint(1, columns + 1, (1,), generator=random))
+    values, numbers = largest(rows, count)
+    assert torch.equal(values, rows.sort(dim=1, descending=True).values[:, :count])
+    assert torch.equal(values, rows.gather(1, numbers))
+    assert all(len(set(row)) == count for row in numbers.tolist())
+
+
+def test_search_command_finds_image_of_indexed_folder(tmp_path: Path, capsys):
+    shapes = write_pictures(tmp_path / "shapes", {"a": 3, "b": 3})
+    index, sheet, results = (str(tmp_path / name) for name in ("index.safetensors", "sheet.jpg", "q.json"))
+    query = ["search", str(shapes / "b" / "001.png"), "--index", index, "--count", "2", "--output", sheet]
+    with pytest.raises(ValueError, match=r"does not exist\. Create it with `python -m dino_model index"):
+        main(query)
+    main(["index", str(shapes), "--output", index, "--size", "32"])
+    main([*query, "--json", results])
+    assert "1.000  b/001.png" in capsys.readouterr().out
+    (found,) = json.loads(Path(results).read_text())["results"]
+    assert found["neighbors"][0][0] == "b/001.png"
+    assert Image.open(sheet).width > 3 * 112
+    (shapes / "a" / "000.png").unlink()
+    with pytest.raises(ValueError, match=r"1 images of .* are not in .*shapes, such as a/000\.png"):
+        main(query)
