@@ -15,8 +15,8 @@ from PIL import Image
 
 from benchmarks.measure import Computation, measure, median_seconds, report
 from dino_model import photographs
+from dino_model.collections import open_images
 from dino_model.files import write_json
-from dino_model.images import open_images
 from training.crop_config import CropConfig
 from training.crops import Crops
 from training.data import CropDataset

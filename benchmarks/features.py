@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from benchmarks.measure import Result, report
+from dino_model.collections import Images, open_images
 from dino_model.features import FeatureExtractor
-from dino_model.images import Images, open_images
 from dino_model.views import View
 from dino_model.weights import LoadedModel, load_model
 from training.evaluation.datasets import labels_of

@@ -14,10 +14,10 @@ from statistics import median
 import torch
 
 from benchmarks import data, train_step
+from dino_model.collections import open_images
 from dino_model.configs import BackboneConfig, HeadConfig
 from dino_model.device import choose_precision
 from dino_model.files import write_json
-from dino_model.images import open_images
 from training.commands.pretrain import default_workers
 from training.crop_config import CropConfig
 from training.crops import Crops

@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from dino_model import ranks
 from dino_model.ahead import load_ahead
 from dino_model.backbones import forward_tokens, patch_grid
+from dino_model.collections import Images
 from dino_model.device import Precision, autocast, choose_device, choose_precision
 from dino_model.feature_cache import FeatureCache, FeatureWriter, Key, model_fingerprint
-from dino_model.images import ImageError, Images
+from dino_model.images import ImageError
 from dino_model.views import Box, View
 from dino_model.weights import LoadedModel
 

@@ -1,7 +1,6 @@
-"""Shards on object storage or behind http, read in ranges through fsspec, with a bounded cache of pictures.
+"""Read parts of remote files through fsspec, with a bounded cache on disk.
 
-A global shuffle jumps from shard to shard: pictures are fetched one by one, not shards. They are kept in the
-cache folder, up to DINO_SHARD_CACHE gigabytes (20 if not set); what was kept longest goes first.
+Parts are kept in the cache folder, up to DINO_SHARD_CACHE gigabytes (default 20). The oldest go first.
 """
 
 import os
@@ -17,104 +16,84 @@ from dino_model import files
 from dino_model.download import cache_folder
 
 BUCKETS = 256
-"""Folders of the cache, each with its share of the room: only one is looked through for what is to go."""
+"""Folders of the cache, each with its share of the space: making space lists one of them only."""
 
 
 def is_remote(place: object) -> bool:
-    """Whether it is a URL, such as s3://bucket/shard.tar or https://…"""
+    """Return whether a name is a URL, such as s3://bucket/shard.tar or https://…"""
     return "://" in str(place)
 
 
-def found(pattern: str) -> list[str]:
-    """The URLs that a pattern with * stands for, sorted.
-
-    Raises:
-        OSError: the storage cannot be asked.
-    """
-    with _plain(pattern):
+def glob(pattern: str) -> list[str]:
+    """Return the URLs that a pattern with * matches, sorted. Raises OSError, as all functions here."""
+    with _os_errors(pattern):
         system, path = fsspec.url_to_fs(pattern)
-        return sorted(system.unstrip_protocol(one) for one in system.glob(path))
+        return sorted(system.unstrip_protocol(match) for match in system.glob(path))
 
 
 def stamp(url: str) -> tuple[int, str]:
-    """Size in bytes, and what tells that the file is still the same.
-
-    Raises:
-        OSError: it is not there, or cannot be asked for.
-    """
-    with _plain(url):
+    """Return the size of a file in bytes, and a mark of its state."""
+    with _os_errors(url):
         system, path = fsspec.url_to_fs(url)
         return int(system.info(path)["size"]), str(system.ukey(path))
 
 
 @contextmanager
 def opened(url: str) -> Iterator[BinaryIO]:
-    """The file, to be read from anywhere.
-
-    Raises:
-        OSError: it is not there, or cannot be read.
-    """
-    with _plain(url), fsspec.open(url, "rb") as file:
+    """Open a file that can seek."""
+    with _os_errors(url), fsspec.open(url, "rb") as file:
         yield cast(BinaryIO, file)
 
 
 def read(url: str, offset: int, size: int, version: object) -> bytes:
-    """A part of a file, from the cache where it was read before; `version` is the file's `stamp`.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Read a part of a file, from the cache if it was read before; `version` is the file's `stamp`."""
     key = sha256(f"{url}\0{version}\0{offset}\0{size}".encode()).hexdigest()
-    kept = cache_folder() / "shards" / key[:2] / key[2:34]
-    with suppress(OSError):  # most often: it is not there
-        return kept.read_bytes()
-    with _plain(url):
+    cached = cache_folder() / "shards" / key[:2] / key[2:34]
+    with suppress(OSError):
+        return cached.read_bytes()
+    with _os_errors(url):
         system, path = fsspec.url_to_fs(url)
         data = cast(bytes, system.cat_file(path, offset, offset + size))
-    room = room_in_bytes() // BUCKETS
-    if len(data) == size <= room:  # what is cut short may be whole the next time
-        with suppress(OSError):  # where nothing can be kept it is read anew each time
-            with files.replacing(kept) as beside:
+    limit = _cache_limit() // BUCKETS
+    if len(data) == size <= limit:  # a part that was cut short may be whole the next time
+        with suppress(OSError):  # the cache cannot be written
+            with files.replacing(cached) as beside:
                 beside.write_bytes(data)
-            _make_room(kept.parent, room)
+            _remove_oldest(cached.parent, limit)
     return data
 
 
-def room_in_bytes() -> int:
-    """Of the cache.
-
-    Raises:
-        OSError: DINO_SHARD_CACHE is no number.
-    """
-    given = os.environ.get("DINO_SHARD_CACHE", "20")
+def _cache_limit() -> int:
+    """Size of the cache in bytes."""
+    value = os.environ.get("DINO_SHARD_CACHE", "20")
     try:
-        return int(float(given) * 1e9)
+        return int(float(value) * 1e9)
     except ValueError:
-        raise OSError(f"DINO_SHARD_CACHE is {given!r}, expected gigabytes") from None
+        raise OSError(f"DINO_SHARD_CACHE is {value!r}, expected gigabytes") from None
 
 
-def _make_room(folder: Path, room: int) -> None:
-    """Remove what has been kept longest until the folder takes no more than `room` bytes."""
-    kept = []
+def _remove_oldest(folder: Path, limit: int) -> None:
+    """Remove the oldest files until the folder takes at most `limit` bytes."""
+    found = []
     for entry in os.scandir(folder):
-        with suppress(FileNotFoundError):  # another process makes room, too
-            kept.append((entry.stat().st_mtime_ns, entry.stat().st_size, entry.path))
-    taken = sum(size for _, size, _ in kept)
-    for _, size, path in sorted(kept):
-        if taken <= room:
+        with suppress(FileNotFoundError):  # another process removes files too
+            found.append((entry.stat().st_mtime_ns, entry.stat().st_size, entry.path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= limit:
             break
         Path(path).unlink(missing_ok=True)
-        taken -= size
+        total -= size
 
 
 @contextmanager
-def _plain(url: str) -> Iterator[None]:
-    """What libraries of storage raise, as an OSError that names the URL."""
+def _os_errors(url: str) -> Iterator[None]:
+    """Turn any error of a storage library into an OSError that names the URL."""
     try:
         yield
     except ImportError as error:
         raise OSError(f"{url}: {error}") from error
     except OSError as error:
         raise OSError(f"{url} cannot be opened: {error.strerror or error}") from error
-    except Exception as error:  # of any client: an open set
+    except Exception as error:
         raise OSError(f"{url} cannot be read: {type(error).__name__}: {error}") from error

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from dino_model import files, images, ranks
+from dino_model.collections import open_images
 from dino_model.device import Precision
 from dino_model.feature_cache import model_fingerprint, read_features, write_features
 from dino_model.features import FeatureExtractor
-from dino_model.images import open_images
 from dino_model.progress import following
 from dino_model.views import View
 from dino_model.weights import LoadedModel, load_model

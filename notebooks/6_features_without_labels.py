@@ -42,7 +42,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 
 from dino_model import photographs
-from dino_model.images import open_images
+from dino_model.collections import open_images
 from dino_model.predictor import AttentionPredictor
 from notebooks import drawing
 from notebooks.checks import check

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dino_model.images import Images
+    from dino_model.collections import Images
     from training.studies.runs import Where
 
 NEEDED = ("numpy", "torch", "matplotlib", "IPython", "dino_model", "segmentation", "training")
@@ -50,8 +50,8 @@ def study_place(folder: Path) -> "Where":
     """Where the lessons train: on a study's pictures, or on `pieces` written to `folder`; on the CPU."""
     import torch
 
+    from dino_model.collections import open_images
     from dino_model.device import choose_precision
-    from dino_model.images import open_images
     from training.studies import base, runs
 
     caltech = data("caltech101_112px.tar")
@@ -71,7 +71,7 @@ def pieces(folder: Path) -> "Images":
     from PIL import Image
 
     from dino_model import photographs
-    from dino_model.images import open_images
+    from dino_model.collections import open_images
     from training.studies import base
 
     generator = np.random.default_rng(0)

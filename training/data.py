@@ -9,8 +9,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from dino_model.collections import Images, ShardError
 from dino_model.errors import SettingError
-from dino_model.images import ImageError, Images, ShardError
+from dino_model.images import ImageError
 from training.crop_config import CropConfig
 from training.crops import Crops, MultiCrop
 from training.decoding import File, decode, decode_batch, jpeg_file

@@ -13,9 +13,10 @@ from itertools import islice
 import torch
 from torch import nn
 
+from dino_model.collections import Images
 from dino_model.device import ComputePrecision
 from dino_model.features import FeatureExtractor
-from dino_model.images import ImageError, Images
+from dino_model.images import ImageError
 from dino_model.views import View
 from dino_model.weights import LoadedModel
 from training.doctor import Facts, findings

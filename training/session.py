@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from dino_model.backbones import choose_training_attention
+from dino_model.collections import Images
 from dino_model.device import ComputePrecision, set_tensor_float32
 from dino_model.errors import SettingError
-from dino_model.images import Images
 from training import initialize
 from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import load_checkpoint

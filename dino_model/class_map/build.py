@@ -25,9 +25,9 @@ from dino_model.class_map.layout import (
     cosine_distances,
     draw,
 )
+from dino_model.collections import Images, open_images
 from dino_model.feature_cache import FeatureCache, weights_fingerprint
 from dino_model.features import FeatureExtractor, ImageFeatures
-from dino_model.images import Images, open_images
 from dino_model.outputs import PROVENANCE, write_provenance
 from dino_model.progress import following
 from dino_model.views import View

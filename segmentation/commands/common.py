@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from dino_model import images
 from dino_model.ahead import load_ahead
+from dino_model.collections import Images, open_images
 from dino_model.files import write_text
-from dino_model.images import ImageError, Images
+from dino_model.images import ImageError
 from dino_model.outputs import SkippedInputs
 from dino_model.progress import progress
 from dino_model.resize import fed_size
@@ -82,7 +83,7 @@ def _open(path: Path) -> list[InputImage]:
         raise ImageError(f"{path} does not exist; pass an image, a folder, a tar or a list of paths")
     if path.is_file() and path.suffix.lower() in images.SUFFIXES:
         return [InputImage(path.name, "", path)]
-    collection = images.open_images(path)
+    collection = open_images(path)
     labels, classes = collection.labels, collection.classes
     return [
         InputImage(

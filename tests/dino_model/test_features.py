@@ -14,9 +14,10 @@ from torchvision.transforms import v2
 
 from dino_model import features as features_module
 from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.collections import Images, open_images
 from dino_model.feature_cache import FeatureCache, FeatureWriter, model_fingerprint
 from dino_model.features import FeatureExtractor, FeatureType, gem, last_blocks, patch_tokens
-from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, ImageError, Images, open_images
+from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, ImageError
 from dino_model.views import View
 from dino_model.weights import LoadedModel
 

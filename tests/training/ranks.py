@@ -22,8 +22,8 @@ import pytest
 import torch
 
 from dino_model.backbones import BackboneConfig
+from dino_model.collections import open_images
 from dino_model.head import HeadConfig
-from dino_model.images import open_images
 from training import __main__ as command
 from training.commands import arguments  # noqa: F401 (before the fork)
 from training.crop_config import CropConfig

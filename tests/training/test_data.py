@@ -8,8 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
+from dino_model.collections import open_images
 from dino_model.errors import SettingError
-from dino_model.images import ImageError, open_images
+from dino_model.images import ImageError
 from training.crop_config import CropConfig
 from training.data import IN_FLIGHT, BatchSampler, batches, batches_ahead
 

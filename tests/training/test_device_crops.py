@@ -9,8 +9,8 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
+from dino_model.collections import open_images
 from dino_model.errors import SettingError
-from dino_model.images import open_images
 from training.crop_config import CropConfig
 from training.crops import random_box
 from training.data import batches

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.collections import open_images
 from dino_model.features import FeatureExtractor
-from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, open_images
+from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.views import View
 from dino_model.weights import LoadedModel
 from tests.training.pictures import noise

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 from dino_model.backbones import BackboneConfig
+from dino_model.collections import open_images
 from dino_model.head import HeadConfig
-from dino_model.images import open_images
 from training import __main__ as command
 from training import doctor as module
 from training.crop_config import CropConfig

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.amp import GradScaler
 
+from dino_model.collections import open_images
 from dino_model.device import autocast
 from dino_model.head import HeadConfig
-from dino_model.images import open_images
 from tests.training.methods.tiny import build, random_batch
 from tests.training.pictures import noise
 from tests.training.ranks import RECIPE

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from dino_model.collections import Images
 from dino_model.features import ImageFeatures
-from dino_model.images import Images
 from training import monitor
 from training.doctor import Facts
 from training.methods.method import Method

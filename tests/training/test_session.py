@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 
 from dino_model.backbones import BackboneConfig
+from dino_model.collections import open_images
 from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
-from dino_model.images import open_images
 from training.commands.pretrain import default_workers
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig

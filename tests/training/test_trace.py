@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from PIL import Image
 
 from dino_model.backbones import BackboneConfig
+from dino_model.collections import open_images
 from dino_model.head import HeadConfig
-from dino_model.images import open_images
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.recipe import OptimizerConfig, Recipe

@@ -14,9 +14,10 @@ from pathlib import Path
 import tyro
 
 from dino_model.choices import Precision
+from dino_model.collections import Images, open_images
 from dino_model.configs import HeadConfig
 from dino_model.errors import SettingError
-from dino_model.images import ImageError, Images, open_images
+from dino_model.images import ImageError
 from training import presets
 from training.loggers import LoggerName, check_loggers
 from training.presets import PresetName

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from dino_model.collections import open_images
 from dino_model.device import choose_device, choose_precision
-from dino_model.images import open_images
 from dino_model.outputs import PROVENANCE, write_provenance
 from dino_model.remote import is_remote
 from dino_model.weights import is_path

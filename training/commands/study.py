@@ -11,9 +11,9 @@ import tyro
 from tyro.conf import Positional
 
 from dino_model import files
+from dino_model.collections import open_images
 from dino_model.device import Precision, choose_device, choose_precision
 from dino_model.errors import SettingError
-from dino_model.images import open_images
 from training.commands.pretrain import EXIT_CODES, stop_signal
 from training.settings import at_least
 from training.studies import report, runs

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dino_model import files, ranks
+from dino_model.collections import Images, open_images
 from dino_model.features import CLS, FeatureType, ImageFeatures, has_cls_tokens
-from dino_model.images import Images, open_images
 from dino_model.search import nearest, write_contact_sheet
 from dino_model.views import View
 from dino_model.weights import LoadedModel

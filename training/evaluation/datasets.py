@@ -17,7 +17,7 @@ from scipy.io import loadmat
 from torch import Tensor
 from torchvision import datasets
 
-from dino_model.images import Images, open_images
+from dino_model.collections import Images, open_images
 from training.evaluation.options import BACKGROUND, DatasetName
 
 IMAGENET_TRAIN, IMAGENET_VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"

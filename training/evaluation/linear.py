@@ -20,11 +20,11 @@ from torch import Tensor
 from dino_model import files, ranks
 from dino_model.ahead import load_ahead
 from dino_model.checkpoints import WeightsError, read_torch
+from dino_model.collections import Images
 from dino_model.device import DTYPES, ComputePrecision, autocast, choose_device
 from dino_model.download import fetch
 from dino_model.feature_cache import model_fingerprint
 from dino_model.features import CLS, FeatureType, has_cls_tokens
-from dino_model.images import Images
 from dino_model.progress import progress
 from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS, LoadedModel
 from training.distributed import barrier

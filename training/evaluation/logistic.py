@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dino_model import ranks
+from dino_model.collections import Images
 from dino_model.device import choose_device
 from dino_model.features import CLS, ImageFeatures
-from dino_model.images import Images
 from dino_model.weights import LoadedModel
 from training.evaluation.accuracy import accuracy
 from training.evaluation.datasets import Split, draw_labeled, find_listed, open_split

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dino_model.images import Images
+from dino_model.collections import Images
 from dino_model.views import Box, View
 from dino_model.weights import LoadedModel
 from training.evaluation.options import LandmarkName, Retrieval

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dino_model import files, ranks
+from dino_model.collections import Images
 from dino_model.device import choose_device
 from dino_model.feature_cache import FeatureCache
 from dino_model.features import CLS, FeatureExtractor, FeatureType, ImageFeatures
-from dino_model.images import Images
 from dino_model.progress import following
 from dino_model.views import Box, View
 from dino_model.weights import LoadedModel, load_model

@@ -9,9 +9,9 @@ added to DINO's loss.
 from collections import defaultdict
 from dataclasses import replace
 
+from dino_model.collections import Images
 from dino_model.configs import BackboneConfig, HeadConfig
 from dino_model.errors import SettingError
-from dino_model.images import Images
 from training.crop_config import CropConfig
 from training.evaluation.options import BACKGROUND
 from training.methods.configs import BYOLConfig, MoCoConfig, SwAVConfig

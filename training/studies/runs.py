@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from dino_model import files
+from dino_model.collections import Images
 from dino_model.device import ComputePrecision
-from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, Images
+from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.views import View
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.rank import rank_me

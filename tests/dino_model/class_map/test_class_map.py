@@ -23,8 +23,8 @@ from dino_model.class_map.layout import (
     plane,
 )
 from dino_model.class_map.names import GROUPS, OTHER, describe
+from dino_model.collections import open_images
 from dino_model.feature_cache import weights_fingerprint
-from dino_model.images import open_images
 from dino_model.views import View
 
 QUICK = Protocol(iterations=250)

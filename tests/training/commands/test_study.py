@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dino_model.images import Images
+from dino_model.collections import Images
 from tests.training.pictures import noise
 from training import __main__ as command
 from training.commands import study as module

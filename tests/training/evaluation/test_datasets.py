@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dino_model.images import open_images
+from dino_model.collections import open_images
 from tests.training.evaluation.pictures import write_pictures
 from training.evaluation.datasets import draw_labeled, find_listed, open_split, split_every_fifth
 
@@ -65,7 +65,7 @@ def test_open_split_reads_list_of_test_images(shapes: Path, tmp_path: Path):
     assert len(split.train) == 10 + 4 + 7 - 2
     assert not set(split.train.names) & set(split.test.names)
     names.write_text("a/001.png\nghost.png\n")
-    with pytest.raises(ValueError, match=r"names 1 pictures that are not there, the first is ghost\.png"):
+    with pytest.raises(ValueError, match=r"names 1 images that do not exist, the first is ghost\.png"):
         open_split(shapes, split=names)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dino_model import ranks
-from dino_model.images import open_images
+from dino_model.collections import open_images
 from tests.training.evaluation.pictures import evaluate, write_pictures
 from training.evaluation.knn import knn_accuracies, knn_accuracy, knn_scores
 

@@ -9,9 +9,9 @@ import timm
 import torch
 from torch import nn
 
+from dino_model.collections import open_images
 from dino_model.errors import SettingError
 from dino_model.features import FeatureExtractor, FeatureType
-from dino_model.images import open_images
 from dino_model.views import View
 from dino_model.weights import LoadedModel, load_model
 from tests.training.evaluation.pictures import evaluate, write_pictures

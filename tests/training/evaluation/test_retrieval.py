@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from dino_model.collections import Images
 from dino_model.features import FeatureExtractor, ImageFeatures
-from dino_model.images import Images
 from tests.training.evaluation.pictures import evaluate
 from training.evaluation.retrieval import (
     Relevance,

@@ -1,0 +1,394 @@
+"""Folders, tars, lists, patterns and remote shards as one sequence of images."""
+
+import io
+import os
+import pickle
+import tarfile
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from PIL import Image
+
+from dino_model import collections, remote
+from dino_model.collections import Images, ShardError, expand_braces, open_images, titles
+from dino_model.images import ImageError
+
+PETS = ("cat/a.PNG", "cat/b.png", "cat/c.jpg", "dog/a.png", "dog/b.webp")
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
+
+
+def write_tar(path: Path, members: dict[str, bytes]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def png(value: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (5, 4), (value, 0, 0)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def values(images: Images) -> list[int]:
+    return [int(images.read(i)[0, 0, 0]) for i in range(len(images))]
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """Three cats, two dogs, and files that are no images."""
+    folder = tmp_path / "pets"
+    for number, name in enumerate(["cat/b.png", "cat/a.PNG", "cat/c.jpg", "dog/a.png", "dog/b.webp"]):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4 + number, 4), (40 * number, 0, 0)).save(path)
+    (folder / "readme.txt").write_text("cats and dogs")
+    (folder / "dog" / "._a.png").write_bytes(b"metadata of macOS")
+    return folder
+
+
+def pack(folder: Path, top: str = "pets", mode: str = "w") -> Path:
+    with tarfile.open(folder.parent / "pets.tar", mode) as archive:
+        archive.add(folder, arcname=top)
+    return folder.parent / "pets.tar"
+
+
+@pytest.fixture(params=["folder", "tar"])
+def source(request: pytest.FixtureRequest, pets: Path) -> Path:
+    return pets if request.param == "folder" else pack(pets)
+
+
+def test_open_folder_sorts_and_labels_by_parent_folder(pets: Path):
+    found = open_images(pets)
+    assert (found.names, found.classes, found.labels) == (PETS, ("cat", "dog"), (0, 0, 0, 1, 1))
+    assert (len(found), found.ignored) == (5, 2)
+    assert found.read(0).shape == (4, 5, 3)
+
+
+def test_open_folder_skips_hidden_folders_and_links_that_lead_up(pets: Path):
+    (pets / "cat" / "up").symlink_to(pets, target_is_directory=True)
+    (pets / ".cache").mkdir()
+    (pets / ".cache" / "z.png").write_bytes(png(1))
+    (pets.parent / "aside").mkdir()
+    (pets.parent / "aside" / "z.png").write_bytes(png(1))
+    (pets / "linked").symlink_to(pets.parent / "aside", target_is_directory=True)
+    assert open_images(pets).names == (*PETS, "linked/z.png")
+
+
+def test_open_folders_of_one_name_labels_by_those_above(tmp_path: Path):
+    """The layout of Tiny ImageNet."""
+    for name in ("n01", "n02"):
+        (tmp_path / name / "images").mkdir(parents=True)
+        (tmp_path / name / "images" / f"{name}_0.JPEG").write_bytes(png(1))
+        (tmp_path / name / f"{name}_boxes.txt").write_text("0 0 1 1")
+    found = open_images(tmp_path)
+    assert (found.classes, found.labels) == (("n01", "n02"), (0, 1))
+    assert str(found) == f"2 images of {tmp_path.name} in 2 classes; 2 other files ignored"
+    flat = open_images(tmp_path / "n01" / "images")
+    assert (flat.names, flat.labels, flat.classes) == (("n01_0.JPEG",), None, ())
+
+
+@pytest.mark.parametrize("top", ["pets", "./pets", "."])
+def test_open_tar_equals_its_folder(pets: Path, top: str):
+    tarred, folder = open_images(pack(pets, top)), open_images(pets)
+    assert (tarred.names, tarred.labels, tarred.classes) == (folder.names, folder.labels, folder.classes)
+    assert (tarred.ignored, tarred.inventory()) == (folder.ignored, folder.inventory())
+    for index in range(len(folder)):
+        assert tarred.read_bytes(index) == folder.read_bytes(index)
+
+
+def test_open_list_is_relative_to_its_own_folder(pets: Path):
+    (pets / "some.txt").write_text(f"# two\ndog/a.png\n\n{pets / 'cat' / 'b.png'}\n")
+    found = open_images(pets / "some.txt")
+    assert found.classes == ("cat", "dog")
+    assert {found.read_bytes(i) for i in range(2)} == {
+        (pets / name).read_bytes() for name in ("cat/b.png", "dog/a.png")
+    }
+    (pets / "some.txt").write_text("cat/b.png\ncat/ghost.png\n")
+    with pytest.raises(ImageError, match=r"lists 2 files, and 1 .* the first is cat/ghost\.png"):
+        open_images(pets / "some.txt")
+
+
+def test_open_exclude_leaves_out_named_images(source: Path, tmp_path: Path):
+    names = tmp_path / "names.txt"
+    names.write_text("cat/b.png\ndog/b.webp\n")
+    found = open_images(source, exclude=names)
+    assert (found.names, found.labels) == (("cat/a.PNG", "cat/c.jpg", "dog/a.png"), (0, 0, 1))
+    assert found.read(2).shape == (4, 7, 3)
+    names.write_text("cat/ghost.png\n")
+    with pytest.raises(ImageError, match=r"names 1 images that do not exist, the first is cat/ghost\.png"):
+        open_images(source, exclude=names)
+    names.write_text("\n".join(PETS))
+    with pytest.raises(ImageError, match="leaves no image: it names all 5"):
+        open_images(source, exclude=names)
+
+
+def test_subset_keeps_order_and_meaning_of_labels(source: Path):
+    some = open_images(source).subset([4, 0])
+    assert (some.names, some.labels, some.classes) == (("dog/b.webp", "cat/a.PNG"), (1, 0), ("cat", "dog"))
+    assert some.subset([1]).read(0).shape == (4, 5, 3)
+
+
+def test_images_pickled_read_the_same(source: Path):
+    found = open_images(source).subset([3, 1])
+    copy = pickle.loads(pickle.dumps(found))
+    assert (copy.names, copy.labels, copy.inventory()) == (found.names, found.labels, found.inventory())
+    np.testing.assert_array_equal(copy.read(0), found.read(0))
+
+
+def test_images_of_tar_pickled_map_the_index_instead_of_copying_it(tmp_path: Path):
+    members = {f"{number:0100}.png": b"x" for number in range(500)}
+    images = open_images(write_tar(tmp_path / "many.tar", members))
+    assert len(pickle.dumps(images)) < 2000
+    assert isinstance(pickle.loads(pickle.dumps(images)).names.table, np.memmap)
+
+
+def test_read_broken_image_is_named_with_its_folder(pets: Path):
+    (pets / "cat" / "c.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
+    for path in (pets, pack(pets)):
+        with pytest.raises(ImageError, match=r"^cat/c\.jpg is "):
+            open_images(path).read(2)
+
+
+def test_fingerprint_changes_with_names_order_and_content(source: Path, pets: Path):
+    found = open_images(source)
+    subsets = [found.subset(indices).fingerprint() for indices in ([0, 1], [1, 0], [0, 1, 2])]
+    before = found.fingerprint()
+    assert len({before, *subsets}) == 4
+    assert open_images(source).fingerprint() == before
+    os.utime(pets / "cat" / "b.png" if source == pets else source, ns=(1, 1))
+    assert open_images(source).fingerprint() != before
+    assert open_images(source).inventory() == found.inventory()
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("w:gz", "gzip"), ("w:bz2", "bzip2"), ("w:xz", "xz")])
+def test_open_compressed_tar_is_refused(pets: Path, mode: str, kind: str):
+    with pytest.raises(ImageError, match=rf"is compressed \({kind}\): unpack it"):
+        open_images(pack(pets, mode=mode))
+
+
+def test_open_no_collection_names_the_reason(pets: Path):
+    with pytest.raises(ImageError, match=r"nowhere cannot be opened: No such file"):
+        open_images(pets / "nowhere")
+    with pytest.raises(ImageError, match="is no folder, no tar and no text"):
+        open_images(pets / "cat" / "b.png")
+    (pets / "empty").mkdir()
+    (pets / "empty" / "b.mp4").touch()
+    with pytest.raises(ImageError, match=r"no images in .*empty: found 1 files, none of them \.jpg"):
+        open_images(pets / "empty")
+
+
+def test_open_caltech_has_its_published_size(data_root: Path):
+    caltech = open_images(data_root / "caltech101_112px.tar")
+    assert (len(caltech), len(caltech.classes)) == (9144, 102)
+    assert caltech.names[0] == "BACKGROUND_Google/image_0001.jpg"
+    assert min(caltech.read(5000).shape[:2]) == 112
+
+
+def test_open_pattern_of_class_tars_is_one_collection(tmp_path: Path):
+    for number, name in enumerate(("n02", "n01")):
+        write_tar(
+            tmp_path / "train" / f"{name}.tar", {f"{name}_{i}.png": png(10 * number + i) for i in range(3)}
+        )
+    images = open_images(tmp_path / "train" / "*.tar")
+    assert (images.classes, images.names[0]) == (("n01", "n02"), "n01/n01_0.png")
+    assert images.labels == (0, 0, 0, 1, 1, 1)
+    assert values(images) == [10, 11, 12, 0, 1, 2]
+
+
+def test_open_tar_of_tars_makes_each_a_folder(tmp_path: Path):
+    inner = {}
+    for number, name in enumerate(("n02", "n01")):
+        tar = write_tar(tmp_path / f"{name}.tar", {f"{name}_{i}.png": png(10 * number + i) for i in range(2)})
+        inner[tar.name] = tar.read_bytes()
+    images = open_images(write_tar(tmp_path / "all.tar", inner))
+    assert images.names == ("n01/n01_0.png", "n01/n01_1.png", "n02/n02_0.png", "n02/n02_1.png")
+    assert values(images) == [10, 11, 0, 1]
+
+
+def test_open_webdataset_shards_labels_by_cls_files(tmp_path: Path):
+    for number in range(2):
+        members = {}
+        for i in range(2):
+            members |= {f"{number}{i}.png": png(i), f"{number}{i}.cls": str(7 * i).encode()}
+        write_tar(tmp_path / "shards" / f"s-00{number}.tar", members)
+    images = open_images(str(tmp_path / "shards" / "s-{000..001}.tar"))
+    assert images.names == ("s-000/00.png", "s-000/01.png", "s-001/10.png", "s-001/11.png")
+    assert (images.classes, images.labels) == (("0", "7"), (0, 1, 0, 1))
+
+
+def test_open_list_of_tars_equals_the_tars(tmp_path: Path):
+    tars = [
+        write_tar(tmp_path / "a" / f"{name}.tar", {f"{name}.png": png(i)}) for i, name in enumerate("xyz")
+    ]
+    (tmp_path / "a" / "list.txt").write_text("# two\nz.tar\n\nx.tar\n")
+    images = open_images(tmp_path / "a" / "list.txt")
+    assert images.names == ("x/x.png", "z/z.png")
+    assert images.inventory() == open_images([tars[0], tars[2]]).inventory()
+    (tmp_path / "a" / "list.txt").write_text("x.tar\ngone.tar\n")
+    with pytest.raises(ImageError, match=r"gone\.tar cannot be opened"):
+        open_images(tmp_path / "a" / "list.txt")
+
+
+def test_open_folder_and_tar_together_is_one_collection(tmp_path: Path):
+    for name, value in (("cat", 1), ("dog", 2)):
+        (tmp_path / "loose" / name).mkdir(parents=True)
+        (tmp_path / "loose" / name / "1.png").write_bytes(png(value))
+    tar = write_tar(tmp_path / "t" / "more.tar", {"dog/2.png": png(3), "emu/3.png": png(4)})
+    images = open_images([tmp_path / "loose", tar])
+    assert images.names == ("loose/cat/1.png", "loose/dog/1.png", "more/dog/2.png", "more/emu/3.png")
+    assert (images.classes, images.labels) == (("cat", "dog", "emu"), (0, 1, 1, 2))
+    assert values(images) == [1, 2, 3, 4]
+    part = images.subset([3, 1])
+    assert values(part) == [4, 2]
+    assert len({images.inventory(), part.inventory(), images.fingerprint(), part.fingerprint()}) == 4
+    assert images.places()[0] == (str(tmp_path / "loose" / "cat" / "1.png"),)
+    assert images.places()[2][0] == str(tar)
+
+
+def test_open_sources_without_classes_makes_them_classes(tmp_path: Path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").write_bytes(png(1))
+    images = open_images([tmp_path / "cat", tmp_path / "dog"])
+    assert (images.classes, images.labels) == (("cat", "dog"), (0, 1))
+
+
+def test_places_resolve_links(pets: Path):
+    (pets / "link.png").symlink_to(pets / "cat" / "b.png")
+    images = open_images(pets)
+    assert images.places()[images.names.index("link.png")] == (str(pets / "cat" / "b.png"),)
+
+
+def test_index_of_tars_is_made_once_and_again_after_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in "xy":
+        write_tar(tmp_path / "a" / f"{name}.tar", {f"{i}.png": png(i) for i in range(2)})
+    source = str(tmp_path / "a" / "*.tar")
+    first = open_images(source)
+    with monkeypatch.context() as patch:
+        patch.setattr(collections, "_members", lambda path: pytest.fail("indexed again"))
+        assert (open_images(source).names, open_images(source).inventory()) == (
+            first.names,
+            first.inventory(),
+        )
+    size = (tmp_path / "a" / "x.tar").stat().st_size
+    write_tar(tmp_path / "a" / "x.tar", {f"{i}.png": png(i) for i in (3, 4)})
+    assert (tmp_path / "a" / "x.tar").stat().st_size == size
+    assert open_images(source).names == ("x/3.png", "x/4.png", "y/0.png", "y/1.png")
+    for number, name in enumerate(("cat", "dog")):  # other names of the same tars
+        (tmp_path / "named").mkdir(exist_ok=True)
+        (tmp_path / "named" / f"{name}.tar").symlink_to(tmp_path / "a" / f"{'xy'[number]}.tar")
+    assert open_images(tmp_path / "named" / "*.tar").classes == ("cat", "dog")
+
+
+def test_index_without_a_writable_cache_is_made_each_time(tmp_path: Path):
+    (tmp_path / "cache").write_text("no folder")
+    assert values(open_images(write_tar(tmp_path / "a" / "0.tar", {"x.png": png(7)}))) == [7]
+
+
+def test_tar_missing_damaged_or_cut_is_named(tmp_path: Path):
+    write_tar(tmp_path / "a" / "0.tar", {"x.png": png(1)})
+    with pytest.raises(ImageError, match=r"1\.tar cannot be opened"):
+        open_images(str(tmp_path / "a" / "{0..1}.tar"))
+    (tmp_path / "a" / "1.tar").write_bytes(b"no tar" * 200)
+    with pytest.raises(ImageError, match=r"1\.tar is no whole, uncompressed tar"):
+        open_images(str(tmp_path / "a" / "*.tar"))
+    write_tar(tmp_path / "a" / "1.tar", {"y.png": png(2), "z.png": bytes(9999)})
+    images = open_images(str(tmp_path / "a" / "*.tar"))
+    with (tmp_path / "a" / "1.tar").open("r+b") as file:
+        file.truncate(520)
+    with pytest.raises(ShardError, match=r"1/y\.png is cut short: 1\.tar ends within it"):
+        images.read(1)
+
+
+def test_tar_changed_in_use_is_named(tmp_path: Path):
+    tar = write_tar(tmp_path / "a" / "0.tar", {"x.png": png(1)})
+    images = open_images(tar)
+    os.utime(tar, ns=(1, 1))
+    with pytest.raises(ShardError, match=r"0\.tar was changed while it was in use"):
+        images.read(0)
+    tar.unlink()
+    with pytest.raises(ShardError, match=r"0\.tar': no such file"):
+        images.read(0)
+
+
+def test_expand_braces_as_a_shell_does():
+    assert list(expand_braces("a{08..10}")) == ["a08", "a09", "a10"]
+    assert list(expand_braces("{a,b}/{1..2}")) == ["a/1", "a/2", "b/1", "b/2"]
+
+
+def test_titles_of_equal_names_include_the_folder():
+    assert titles([Path("people/dr.smith"), Path("people/dr.jones")]) == ["dr.smith", "dr.jones"]
+    assert titles([Path("v1.0/train.tar"), Path("v1.1/train.tar")]) == ["v1.0/train", "v1.1/train"]
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> str:
+    """URL of a folder with two shards of two images."""
+    root = f"memory://bucket{tmp_path}"
+    system, place = fsspec.url_to_fs(root)
+    system.makedirs(place)
+    for number in range(2):
+        members = {f"{i}.png": png(2 * number + i) for i in range(2)}
+        system.put_file(str(write_tar(tmp_path / "made" / f"{number}.tar", members)), f"{place}/{number}.tar")
+    return root
+
+
+@pytest.mark.parametrize("pattern", ["*.tar", "{0..1}.tar"])
+def test_remote_pattern_equals_the_local_one(shards: str, tmp_path: Path, pattern: str):
+    images = open_images(f"{shards}/{pattern}")
+    assert images.names == ("0/0.png", "0/1.png", "1/0.png", "1/1.png")
+    assert values(images) == [0, 1, 2, 3]
+    assert images.inventory() == open_images(str(tmp_path / "made" / "*.tar")).inventory()
+
+
+def test_remote_part_is_fetched_once(shards: str, monkeypatch: pytest.MonkeyPatch):
+    images = open_images(f"{shards}/*.tar")
+    first = values(images)
+    monkeypatch.setattr(remote.fsspec, "url_to_fs", lambda url: pytest.fail("fetched again"))
+    assert values(images) == first
+
+
+def test_remote_cache_keeps_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    system, _ = fsspec.url_to_fs("memory://")
+    system.pipe("/many", bytes(range(200)) * 500)
+    monkeypatch.setattr(remote, "BUCKETS", 1)
+    monkeypatch.setenv("DINO_SHARD_CACHE", str(300 / 1e9))
+    for number in range(400):
+        offset = 100 * number
+        assert (
+            remote.read("memory://many", offset, 100, 1) == (bytes(range(200)) * 500)[offset : offset + 100]
+        )
+    for folder in (tmp_path / "cache" / "shards").iterdir():
+        assert len(list(folder.iterdir())) <= 3
+    monkeypatch.setenv("DINO_SHARD_CACHE", "much")
+    with pytest.raises(OSError, match="DINO_SHARD_CACHE is 'much'"):
+        remote.read("memory://many", 50, 100, 1)
+
+
+def test_remote_part_cut_short_is_not_cached(shards: str, tmp_path: Path):
+    with fsspec.open(f"{shards}/0.tar", "rb") as file:
+        whole = file.read()
+    assert len(remote.read(f"{shards}/0.tar", 0, len(whole) + 5, 1)) == len(whole)
+    assert not list((tmp_path / "cache").rglob("*"))
+
+
+def test_remote_missing_shard_is_named(shards: str):
+    with pytest.raises(ImageError, match=r"2\.tar cannot be opened"):
+        open_images(f"{shards}/{{0..2}}.tar")
+    with pytest.raises(ImageError, match="nowhere://"):
+        open_images("nowhere://bucket/{0..1}.tar")
+    images = open_images(f"{shards}/*.tar")
+    system, place = fsspec.url_to_fs(f"{shards}/1.tar")
+    system.rm(place)
+    with pytest.raises(ShardError, match=r"1\.tar cannot be opened.*reading 1/0\.png"):
+        images.read(2)
