@@ -320,7 +320,8 @@ def _join(parts: Sequence[Images], folders: Sequence[str]) -> Images:
     for part, folder in zip(parts, folders, strict=True):
         first = len(stores)
         stores += part.stores or [Store(part.root, None, f"{folder}/")]
-        extents += [(first + number, *place) for number, *place in part.extents or [(0, 0, 0)] * len(part)]
+        places = part.extents or [(0, 0, 0)] * len(part)
+        extents += [(first + number, offset, size) for number, offset, size in places]
     names = tuple(
         f"{folder}/{name}" for folder, part in zip(folders, parts, strict=True) for name in part.names
     )
