@@ -11,15 +11,16 @@ venv_python := $(VENV)/bin/python
 pip_install := $(venv_python) -m pip install --disable-pip-version-check -c $(CONSTRAINTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test lint types tests javascript format notebooks lab docs browser node bench mutants clean
+.PHONY: help demo setup install test stage lint types tests test-fast test-slow test-browser javascript format notebooks lab docs browser node bench mutants clean
 
 help:
 	@echo "make demo      install what is needed, open the page on http://127.0.0.1:7860"
 	@echo "make test      the same, then lint, types and all tests; the page's JavaScript where Node is there"
+	@echo "make test-fast the tests without browser, several processes and training runs: 90 seconds"
 	@echo "make notebooks execute the lessons and their solutions; LESSONS='3 --solutions' for a part"
 	@echo "make lab       open the lessons in Jupyter"
 	@echo "make docs      execute the lessons and build the documentation in build/docs, which opens from disk"
-	@echo "make setup     install only"
+	@echo "make setup     install what the page and the commands need; make install: what the tests need, too"
 	@echo "make bench     every benchmark against its plain reference"
 	@echo "make mutants   one-line faults that the tests must notice: half an hour"
 	@echo "make format    ruff and, where Node is there, prettier over everything"
@@ -32,7 +33,18 @@ demo: $(VENV)/.installed
 
 setup: $(VENV)/.installed
 
-test: lint types javascript tests
+install: $(VENV)/.installed-dev
+
+# Stages name themselves. The times of the ten slowest tests follow each stage of tests.
+test:
+	@$(MAKE) --no-print-directory stage NAME="lint and types" RUN="lint types javascript"
+	@$(MAKE) --no-print-directory stage NAME="fast tests" RUN="test-fast"
+	@$(MAKE) --no-print-directory stage NAME="slow tests" RUN="test-slow"
+	@$(MAKE) --no-print-directory stage NAME="browser tests" RUN="test-browser"
+
+stage:
+	@echo; echo "=== $(NAME)"
+	@$(MAKE) --no-print-directory $(RUN)
 
 lint: $(VENV)/.installed-dev
 	$(venv_python) -m ruff check .
@@ -61,8 +73,19 @@ node_modules/.installed: package.json package-lock.json
 	@touch $@
 
 # Each worker computes on one thread: two workers with one thread each beat one with two.
+run_tests = OMP_NUM_THREADS=1 $(venv_python) -m pytest -n $(WORKERS) --dist loadfile --durations 10
+
 tests: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(venv_python) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+	$(run_tests) $(PYTEST)
+
+test-fast: $(VENV)/.installed-dev
+	$(run_tests) -m "not slow and not browser"
+
+test-slow: $(VENV)/.installed-dev
+	$(run_tests) -m slow
+
+test-browser: $(VENV)/.installed-dev
+	$(run_tests) -m browser
 
 notebooks: $(VENV)/.installed-notebooks
 	$(venv_python) -m notebooks.execute $(LESSONS)

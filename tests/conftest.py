@@ -10,6 +10,13 @@ import pytest
 Oracle = Callable[[str], dict[str, np.ndarray]]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests in tests/browser."""
+    for item in items:
+        if "browser" in item.path.parts:
+            item.add_marker("browser")
+
+
 @pytest.fixture(scope="session")
 def oracle_folder() -> Path:
     """Folder of the reference numbers: DINO_ORACLES when set, else the copy beside the oracle tests."""
