@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PORTS_TRIED = 100
 LAST_PORT = 65535
 M_ARENA_MAX = -8  # glibc's malloc.h
+GRACE_SECONDS = 1.5  # for requests under way when the server is ended
 
 
 @dataclass(frozen=True)
@@ -71,21 +72,20 @@ class Serve:
         from app import fairness, guard
         from app.temporary import temporary_folder
 
-        hosts = guard.host_names(self.host, self.allowed_hosts)
-        users, root_path = guard.read_users(self.auth), guard.root_path_of(self.root_path)
         options = {
-            "hosts": hosts,
-            "users": users,
+            "hosts": guard.host_names(self.host, self.allowed_hosts),
+            "users": guard.read_users(self.auth),
             "frame_ancestors": guard.frame_ancestors_of(self.frame_ancestors),
             "limits": self.limits,
         }
+        root_path = guard.root_path_of(self.root_path)
         port = free_port(self.host, self.port)
         fairness.MODEL.max_waiting = self.limits.max_waiting
         with temporary_folder(self.limits.max_disk_mb * MEGABYTE):
             demo = self.launched(port, root_path, options)
             if self.port and port != self.port:
                 print(f"Port {self.port} is taken; {port} is the next free one.")
-            if not users and self.host not in guard.LOCAL_NAMES:
+            if not options["users"] and self.host not in guard.LOCAL_NAMES:
                 print(
                     f"{self.host} can be reached without a password: --auth FILE asks for one.",
                     file=sys.stderr,
@@ -94,7 +94,9 @@ class Serve:
             try:
                 threading.Event().wait()
             finally:
-                demo.close(verbose=False)
+                closing = threading.Thread(target=demo.close, args=(False,), daemon=True)
+                closing.start()
+                closing.join(GRACE_SECONDS)
 
     def launched(self, port: int, root_path: str, options: Mapping[str, Any]) -> "gr.Blocks":
         """Launch the page; `options` are those of `app.guard.Guard`."""
@@ -107,13 +109,7 @@ class Serve:
         from app.page import build, head, theme
 
         models = Models(self.model, self.models_dir, downloads=self.downloads, limits=self.limits)
-        lab = Lab(
-            models,
-            self.limits,
-            self.size,
-            precision=self.precision,
-            device=self.device,
-        )
+        lab = Lab(models, self.limits, self.size, precision=self.precision, device=self.device)
         demo = build(lab, routes=True)
         demo.queue(max_size=4 * self.limits.max_waiting).launch(
             server_name=self.host,
@@ -138,29 +134,25 @@ class Serve:
 
 
 def free_port(host: str, port: int) -> int:
-    """Return `port`, or the next free one; 0 stands for any.
+    """Return `port`, or the next free one of a hundred; 0 stands for any.
 
     Raises:
-        OSError: None of a hundred ports is free, or there is no such address.
-        ValueError: No such port.
+        OSError, ValueError: None is free, or there is no such port.
     """
     if not 0 <= port <= LAST_PORT:
         raise ValueError(f"--port is {port}, expected 0 to {LAST_PORT}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in range(port, min(port + PORTS_TRIED, LAST_PORT + 1)):
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
+        with socket.socket(family, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
             if os.name == "posix":  # elsewhere the option would let two servers share a port
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, candidate))
-                return int(probe.getsockname()[1])
-            except OSError as error:
-                refused = error
-    raise OSError(f"no free port from {port} to {candidate} on {host}: {refused}")
+            probe.bind((host, candidate))
+            return int(probe.getsockname()[1])
+    raise OSError(f"no free port from {port} to {candidate} on {host}")
 
 
 def address(host: str, port: int) -> str:
-    """Return what to type into a browser on this machine."""
+    """Return the address that a browser on this machine takes."""
     name = "localhost" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}"
 
@@ -182,7 +174,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (*EXPECTED, TypeError) as error:
         sys.exit(f"error: {sentence(error)}")
     except KeyboardInterrupt:
-        sys.exit("the attention lab is closed")
+        print("the attention lab is closed", file=sys.stderr, flush=True)
+        os._exit(130)  # no garbage collection of PyTorch, which takes seconds, and no running models
 
 
 if __name__ == "__main__":

@@ -4,33 +4,52 @@ import base64
 import binascii
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import gradio as gr
 import numpy as np
+from pydantic import Field
 
 from app import clip_files, fairness, following, matching, objects, view
-from app.engine import Encoding, QueriesKeys
-from app.errors import LabError, TooLarge
+from app.engine import Encoding
+from app.errors import ClientValue, LabError, TooLarge
 from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
 from app.fairness import answered, client_of, in_thread
 from app.lab import Lab
-from app.matching import Pair
+from app.limits import SIZES
 from app.objects import Recipe
 from app.photos import EXAMPLES
-from app.run_lengths import mask_of
 from segmentation.coco import coco_record
-from segmentation.discovery import Discovery
+from segmentation.labels import resize_nearest
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
-from segmentation.propagation import resize_nearest
 
 Result = TypeVar("Result")
 Answer = dict[str, Any]
-METHODS = ("lost", "tokencut", "maskcut")
+
+
+class AttentionRequest(ClientValue):
+    """A block, and row and column of the query's patch; without both, the query is [CLS]."""
+
+    block: int
+    row: int | None = Field(ge=0)
+    column: int | None = Field(ge=0)
+
+
+class DiscoveryRequest(Recipe):
+    """A method that needs no label and no head."""
+
+    method: Literal["lost", "tokencut", "maskcut"]
+
+
+class RunLengths(ClientValue):
+    """A mask in COCO's compressed run lengths."""
+
+    size: list[int] = Field(min_length=2, max_length=2)
+    counts: str
 
 
 def add_endpoints(lab: Lab) -> None:
@@ -77,18 +96,14 @@ class Endpoints:
             rows and columns of the patch grid, block, and maps: for every head a list of rows. The values of
             a head sum to less than 1; [CLS] and registers hold the rest.
         """
+        asked = AttentionRequest.of({"block": block, "row": row, "column": column})
+        if (asked.row is None) != (asked.column is None):
+            raise LabError("A patch needs a row and a column.")
         encoding = await self._encoding(image, model, size, request)
-        _integer("block", block)
-        patch = None
-        if row is not None or column is not None:
-            patch = (_integer("row", row), _integer("column", column))
 
         def compute() -> Answer:
             number = block + encoding.blocks if block < 0 else block
-            if not 0 <= number < encoding.blocks:
-                raise LabError(
-                    f"There is no block {block}: this model has blocks 0 to {encoding.blocks - 1}."
-                )
+            patch = None if asked.row is None or asked.column is None else (asked.row, asked.column)
             maps = view.attention(encoding, encoding.queries_keys(number), patch)
             rows, columns = encoding.grid
             return {"rows": rows, "columns": columns, "block": number, "maps": maps.tolist()}
@@ -122,20 +137,22 @@ class Endpoints:
             head, jaccard (with the ground truth, or null), segmentation (COCO run lengths), bbox (left, top,
             width, height), area (share of the image) and seed (row and column of the largest value).
         """
+        best = head == "best"
+        recipe = Recipe.of({"head": "mean" if best else head, "mass": mass, "refined": refined})
         encoding = await self._encoding(image, model, size, request)
         truth = None if ground_truth is None else mask_of(ground_truth, encoding.picture_size)
+        if best and truth is None:
+            raise LabError("The best head is chosen by a ground truth: pass one, or another head.")
 
         def compute() -> Answer:
-            last, chosen = self._queries_keys(encoding, encoding.blocks - 1), head
-            if head == "best":
-                if truth is None:
-                    raise LabError("The best head is chosen by a ground truth: pass one, or another head.")
-                kept = keep_mass_of_maps(view.attention(encoding, last, None), Recipe.of({"mass": mass}).mass)
-                chosen = str(best_head(enlarge(kept, truth.shape), truth)[0])
-            recipe = Recipe.of({"method": "attention", "head": chosen, "mass": mass, "refined": refined})
-            (found,) = self._records(encoding, objects.find(encoding, last, recipe), recipe.refined)
+            chosen = recipe
+            if best and truth is not None:
+                maps = view.attention(encoding, encoding.queries_keys(encoding.blocks - 1), None)
+                number, _ = best_head(enlarge(keep_mass_of_maps(maps, mass), truth.shape), truth)
+                chosen = recipe.model_copy(update={"head": str(number)})
+            (found,) = self._records(encoding, chosen)
             score = None if truth is None else float(jaccard(decode(found["segmentation"]), truth))
-            return {"head": chosen, "jaccard": score} | found
+            return {"head": chosen.head, "jaccard": score} | found
 
         return await self._computed(compute, request)
 
@@ -162,16 +179,9 @@ class Endpoints:
         Returns:
             objects: a list, each with segmentation (COCO run lengths), bbox, area and seed.
         """
-        if method not in METHODS:
-            raise LabError(f"Unknown method. Available: {', '.join(METHODS)}.")
-        recipe = Recipe.of({"method": method, "count": count, "refined": refined})
+        recipe = DiscoveryRequest.of({"method": method, "count": count, "refined": refined})
         encoding = await self._encoding(image, model, size, request)
-
-        def compute() -> Answer:
-            last = self._queries_keys(encoding, encoding.blocks - 1)
-            return {"objects": self._records(encoding, objects.find(encoding, last, recipe), recipe.refined)}
-
-        return await self._computed(compute, request)
+        return await self._computed(lambda: {"objects": self._records(encoding, recipe)}, request)
 
     async def matches(
         self,
@@ -197,15 +207,11 @@ class Endpoints:
         """
         first = await self._encoding(image, model, size, request)
         second = await self._encoding(other, model, size, request)
-        pair = Pair(self.lab, first.key, second.key, ratio)
-
-        def compute() -> Answer:
-            scale, scaled, found = pair.best()
-            listed = matching.listed_matches(first, scaled[scale].encoding, found)
-            return {"matches": listed, "scale": scale, "scales": sorted(scaled)}
-
         async with fairness.MODEL.turn(client_of(request)):
-            return await in_thread(partial(answered, compute))
+            work = partial(matching.match, self.lab, first.key.token, second.key.token, ratio)
+            found = await in_thread(partial(answered, work))
+        del found["encoding"]
+        return found
 
     async def follow(
         self,
@@ -240,12 +246,9 @@ class Endpoints:
         predictor = self.lab.engine.predictor(weights, _check_size(size))
         run = following.begin(token, found, first_mask, predictor, model, self.lab.limits)
         steps = following.steps(run, first_mask, predictor)
-        while True:
-            async with fairness.MODEL.turn(
-                client
-            ):  # a turn for every frame: others use the model between them
-                if await in_thread(partial(answered, next, steps, steps)) is steps:
-                    break
+        while len(run.masks) < len(found.frames):
+            async with fairness.MODEL.turn(client):  # others use the model between two frames
+                await in_thread(partial(answered, next, steps, None))
         return await in_thread(partial(clip_files.coco, run))
 
     async def _encoding(self, image: str, model: str, size: int, request: gr.Request | None) -> Encoding:
@@ -257,18 +260,12 @@ class Endpoints:
 
     async def _model(self, model: str, client: Any) -> Any:
         """Download and load a model without holding a turn at the models."""
-        if not isinstance(model, str):
-            raise LabError("The model must be named by text.")
         async with fairness.LOADING.turn(client):
             return await in_thread(partial(answered, self.lab.models.ready, model))
 
     async def _computed(self, compute: Callable[[], Result], request: gr.Request | None) -> Result:
         async with fairness.FINDING.turn(client_of(request)):
             return await in_thread(partial(answered, compute))
-
-    def _queries_keys(self, encoding: Encoding, block: int) -> QueriesKeys:
-        with self.lab.engine.reading:
-            return encoding.queries_keys(block)
 
     def _photo(self, image: object) -> str:
         if isinstance(image, str) and image in EXAMPLES:
@@ -283,41 +280,44 @@ class Endpoints:
             path.write_bytes(self._decoded(clip, "clip", EXAMPLE_CLIPS))
             return self.lab.clips.keep(path, "clip")[0]
 
-    def _decoded(self, text: object, kind: str, examples: Any) -> bytes:
-        """The bytes of a file that came as base64 text, or as a data address."""
+    def _decoded(self, text: object, kind: str, examples: Iterable[str]) -> bytes:
+        """Decode a file that came as base64 text, or as a data address."""
         wrong = f"The {kind} must be the name of an example ({', '.join(examples)}) or a file as base64 text."
         if not isinstance(text, str) or len(text) < 40:
             raise LabError(wrong)
         if len(text) > self.lab.limits.max_upload_bytes * 4 // 3 + 200:
             raise TooLarge(f"The {kind} is larger than the {self.lab.limits.max_upload_mb} MB allowed.")
+        content = text.partition(",")[2] if text.startswith("data:") else text
         try:
-            return base64.b64decode(
-                text.partition(",")[2] if text.startswith("data:") else text, validate=True
-            )
+            return base64.b64decode(content, validate=True)
         except (binascii.Error, ValueError) as error:
             raise LabError(wrong) from error
 
-    def _records(self, encoding: Encoding, found: list[Discovery], refined: bool) -> list[Answer]:
-        """Run lengths, box, share of the image and seed of every object."""
+    def _records(self, encoding: Encoding, recipe: Recipe) -> list[Answer]:
+        """Find objects; return run lengths, box, share of the image and seed of each."""
+        found = objects.find(encoding, recipe)
         picture = self.lab.pictures.read(encoding.key.photo)
-        labels = objects.in_pixels(objects.labels_of(found, encoding.grid), picture, refined)
-        masks = objects.masks_of(labels, len(found))
-        return [_record(mask, one) for mask, one in zip(masks, found, strict=True)]
+        labels = objects.in_pixels(objects.labels_of(found, encoding.grid), picture, recipe.refined)
+        records = []
+        for mask, one in zip(objects.masks_of(labels, len(found)), found, strict=True):
+            record = coco_record(1, 1, mask)
+            kept = {name: record[name] for name in ("segmentation", "bbox")}
+            records.append(kept | {"area": float(mask.mean()), "seed": list(map(int, one.seed))})
+        return records
 
 
-def _record(mask: Mask, found: Discovery) -> Answer:
-    record = coco_record(1, 1, mask)
-    area, seed = float(mask.mean()), [int(place) for place in found.seed]
-    return {"segmentation": record["segmentation"], "bbox": record["bbox"], "area": area, "seed": seed}
-
-
-def _integer(name: str, value: object) -> int:
-    if type(value) is not int or abs(value) > 10**6:
-        raise LabError(f"The {name} must be a whole number.")
-    return value
+def mask_of(encoded: object, size: tuple[int, int]) -> Mask:
+    """Decode a client's run lengths, {"size": [height, width], "counts": text}, to a mask of that size."""
+    lengths = RunLengths.of(encoded)
+    if lengths.size != list(size):
+        raise LabError(f"The mask must have the size of the image: {size[0]} rows and {size[1]} columns.")
+    try:
+        return decode({"size": lengths.size, "counts": lengths.counts})
+    except ValueError as error:
+        raise LabError("The mask's counts are not COCO's compressed run lengths.") from error
 
 
 def _check_size(size: object) -> int:
-    if type(size) is not int or not 32 <= size <= 2048:
-        raise LabError("The size must be a whole number from 32 to 2048 pixels.")
+    if type(size) is not int or not SIZES[0] <= size <= SIZES[1]:
+        raise LabError(f"The size must be a whole number from {SIZES[0]} to {SIZES[1]} pixels.")
     return size

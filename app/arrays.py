@@ -1,4 +1,4 @@
-"""Bytes for the browser, from memory: pictures, arrays of encodings, and the static files of the page.
+"""Bytes for the browser, from memory: images, arrays of encodings, and the static files of the page.
 
 With routes (`python -m app`) the browser fetches them by address and caches them:
 
@@ -9,10 +9,10 @@ With routes (`python -m app`) the browser fetches them by address and caches the
     lab/clips/CLIP/NUMBER.jpg        a frame of a clip
     lab/followings/NAME/NUMBER.png   the labels of a tracked frame, a palette PNG
     lab/maps/NAME/map.json           a class map without its features; thumbnails.webp likewise
-    lab/directions/A/B               vectors for the cosines of a pair, see `app.matching.directions`
+    lab/directions/A/B               vectors for the cosines of a pair, see `app.matching.direction_bytes`
 
 Without routes (a bare `gr.Blocks`) views use `ArrayServer.fetch_array` as a server function of `gr.HTML`,
-pictures travel as data addresses, and Gradio serves app/static.
+images travel as data addresses, and Gradio serves app/static.
 """
 
 import base64
@@ -37,7 +37,7 @@ from app.photos import EXAMPLES, Draw, for_screen, thumbnail
 from app.view import principal_colors
 
 STATIC = Path(__file__).parent / "static"
-IMMUTABLE = {"Cache-Control": "private, max-age=31536000, immutable"}
+IMMUTABLE = "private, max-age=31536000, immutable"
 
 KINDS: Mapping[str, tuple[str, Callable[[Encoding, int], np.ndarray]]] = {
     "blocks": ("<f2", lambda encoding, block: np.stack(encoding.queries_keys(block))),
@@ -51,53 +51,30 @@ KINDS: Mapping[str, tuple[str, Callable[[Encoding, int], np.ndarray]]] = {
 decodes them."""
 
 
-FRAME_KINDS: Mapping[str, tuple[str, str]] = {"jpg": ("frames", "image/jpeg"), "png": ("masks", "image/png")}
-"""Kind of frame and media type by suffix."""
-
-
 @cache
 def version() -> str:
-    """A hash of every file in `STATIC`."""
+    """Return a hash of every file in `STATIC`."""
     content = hashlib.blake2b(digest_size=6)
-    for path in sorted(STATIC.rglob("*")):
-        if path.is_file():
-            content.update(
-                f"{path.relative_to(STATIC)}\0{path.stat().st_size}\0".encode() + path.read_bytes()
-            )
+    for path in sorted(path for path in STATIC.rglob("*") if path.is_file()):
+        content.update(f"{path.relative_to(STATIC)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
     return content.hexdigest()
 
 
 class ArrayServer:
-    """Arrays and pictures of a lab as bytes."""
+    """Arrays and frames of a lab as bytes."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
 
     def array(self, token: str, kind: str, block: int) -> bytes:
-        """Return an array of `KINDS` for the encoding of a token.
-
-        Raises:
-            LabError: Unknown token, kind or block.
-        """
-        if kind not in KINDS or type(block) is not int:
+        """Return an array of `KINDS` for the encoding of a token."""
+        if not isinstance(kind, str) or kind not in KINDS or type(block) is not int:
             raise NotHere(f"Unknown array {str(kind)[:40]!r}. Available: {', '.join(KINDS)}.")
-        encoding = self.lab.engine.encoding(token)
         dtype, make = KINDS[kind]
-        with self.lab.engine.reading:
-            return make(encoding, block).astype(dtype).tobytes()
-
-    def fetch_array(self, question: list) -> str:
-        """Return `array(*question)` in base64: the server function of views without routes."""
-        if not (isinstance(question, list) and len(question) == 3 and isinstance(question[0], str)):
-            raise LabError("Expected [token, kind, block].")
-        return base64.b64encode(self.array(*question)).decode()
+        return make(self.lab.engine.encoding(token), block).astype(dtype).tobytes()
 
     def frame(self, kind: str, name: str, number: int) -> bytes:
-        """Return a frame of a clip as JPEG (kind "frames"), or its tracked labels as PNG (kind "masks").
-
-        Raises:
-            LabError: Unknown kind, name or number.
-        """
+        """Return a frame of a clip as JPEG (kind "frames"), or its tracked labels as PNG (kind "masks")."""
         if kind not in ("frames", "masks") or type(number) is not int:
             raise NotHere(f"Unknown kind of frame {str(kind)[:40]!r}. Available: frames, masks.")
         clips = self.lab.clips
@@ -106,34 +83,33 @@ class ArrayServer:
             raise NotHere(f"Unknown frame {number}. Available: 0 to {len(files) - 1}.")
         return files[number]
 
+    def fetch_array(self, question: list) -> str:
+        """Return `array(*question)` in base64: the server function of views without routes."""
+        return self._fetch(self.array, question)
+
     def fetch_frame(self, question: list) -> str:
         """Return `frame(*question)` in base64: the server function of film views without routes."""
+        return self._fetch(self.frame, question)
+
+    def _fetch(self, find: Callable[..., bytes], question: object) -> str:
         if not (isinstance(question, list) and len(question) == 3 and isinstance(question[1], str)):
-            raise LabError("Expected [kind, name, number].")
-        return base64.b64encode(self.frame(*question)).decode()
-
-    def picture(self, photo: str, draw: Draw = for_screen) -> bytes:
-        """Return an image as a JPEG file.
-
-        Raises:
-            LabError: Unknown image.
-        """
-        return jpeg(draw(self.lab.pictures.read(photo)))
+            raise LabError("Expected a list of two texts and a number.")
+        return base64.b64encode(find(*question)).decode()
 
 
 def routes(lab: Lab) -> list[BaseRoute]:
-    """The routes of the module docstring, for `launch(app_kwargs={"routes": …})` or a FastAPI app."""
+    """Return the routes of the module docstring, for `launch(app_kwargs={"routes": …})` or a FastAPI app."""
     server = ArrayServer(lab)
 
-    def answer(make: Callable[[], bytes], media_type: str, headers: Mapping[str, str]) -> Response:
-        try:
-            return Response(make(), media_type=media_type, headers=dict(headers))
-        except LabError as error:
-            return refused(error)
-
-    def refused(error: LabError) -> Response:
+    def refusal(error: LabError) -> Response:
         headers = {"Cache-Control": "no-store"}
         return Response(error.sentence, error.status, media_type="text/plain", headers=headers)
+
+    def answer(make: Callable[[], bytes], media_type: str, cached: str = "no-store") -> Response:
+        try:
+            return Response(make(), media_type=media_type, headers={"Cache-Control": cached})
+        except LabError as error:
+            return refusal(error)
 
     async def in_turn(request: Request, tokens: list[str], make: Callable[[], bytes]) -> Response:
         """Answer with bytes; an encoding that was forgotten waits for the model."""
@@ -144,7 +120,7 @@ def routes(lab: Lab) -> list[BaseRoute]:
                 work = partial(answer, make, "application/octet-stream", IMMUTABLE)
                 return await fairness.in_thread(work)
         except LabError as error:
-            return refused(error)
+            return refusal(error)
 
     async def array(request: Request) -> Response:
         token, kind, block = (request.path_params[name] for name in ("token", "kind", "block"))
@@ -157,23 +133,23 @@ def routes(lab: Lab) -> list[BaseRoute]:
     def pictures(draw: Draw) -> Callable[[Request], Response]:
         def picture(request: Request) -> Response:
             photo = request.path_params["photo"]
-            headers = (
-                {"Cache-Control": "max-age=3600"} if photo in EXAMPLES else {"Cache-Control": "no-store"}
-            )
-            return answer(lambda: server.picture(photo, draw), "image/jpeg", headers)
+            cached = "max-age=3600" if photo in EXAMPLES else "no-store"
+            return answer(lambda: jpeg(draw(lab.pictures.read(photo))), "image/jpeg", cached)
 
         return picture
 
-    def frame(request: Request) -> Response:
-        kind, media_type = FRAME_KINDS[request.url.path.rpartition(".")[2]]
-        name, number = request.path_params["name"], request.path_params["number"]
-        return answer(lambda: server.frame(kind, name, number), media_type, {"Cache-Control": "no-store"})
+    def frames(kind: str, media_type: str) -> Callable[[Request], Response]:
+        def frame(request: Request) -> Response:
+            name, number = request.path_params["name"], request.path_params["number"]
+            return answer(lambda: server.frame(kind, name, number), media_type)
+
+        return frame
 
     def class_map(request: Request) -> Response:
-        name, thumbnails = request.path_params["name"], request.url.path.endswith(".webp")
-        make = lab.maps.thumbnails if thumbnails else lab.maps.content
-        media_type = "image/webp" if thumbnails else "application/json"
-        return answer(lambda: make(name), media_type, {"Cache-Control": "no-cache"})
+        return answer(lambda: lab.maps.content(request.path_params["name"]), "application/json", "no-cache")
+
+    def thumbnails(request: Request) -> Response:
+        return answer(lambda: lab.maps.thumbnails(request.path_params["name"]), "image/webp", "no-cache")
 
     return [
         Mount(f"/lab/static/{version()}", ImmutableFiles(directory=STATIC)),
@@ -181,10 +157,10 @@ def routes(lab: Lab) -> list[BaseRoute]:
         Route("/lab/directions/{a}/{b}", directions),
         Route("/lab/pictures/{photo}.jpg", pictures(for_screen)),
         Route("/lab/thumbnails/{photo}.jpg", pictures(thumbnail)),
-        Route("/lab/clips/{name}/{number:int}.jpg", frame),
-        Route("/lab/followings/{name}/{number:int}.png", frame),
+        Route("/lab/clips/{name}/{number:int}.jpg", frames("frames", "image/jpeg")),
+        Route("/lab/followings/{name}/{number:int}.png", frames("masks", "image/png")),
         Route("/lab/maps/{name}/map.json", class_map),
-        Route("/lab/maps/{name}/thumbnails.webp", class_map),
+        Route("/lab/maps/{name}/thumbnails.webp", thumbnails),
     ]
 
 

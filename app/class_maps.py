@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,50 +32,39 @@ class Maps:
         self._roots = [root for root in (SHIPPED, folder) if root]
         self._opened: dict[tuple[Path, int], ClassMap | None] = {}
 
-    def all(self) -> dict[str, Path]:
-        """Return the folders of the readable maps by name."""
-        files = [file for root in self._roots for file in sorted(root.glob("*/map.json"))]
-        return {file.parent.name: file.parent for file in files if self._open(file.parent)}
+    def all(self) -> dict[str, ClassMap]:
+        """Return the readable maps by name."""
+        return {folder.name: found for folder in self._folders() if (found := self._open(folder))}
 
     def get(self, name: Any) -> ClassMap:
-        """Return a map.
-
-        Raises:
-            NotHere: If there is no readable map of that name.
-        """
-        folder = self.all().get(name) if isinstance(name, str) else None
-        found = folder and self._open(folder)
+        """Return a map; raise NotHere if there is no readable one of that name."""
+        found = self.all().get(name) if isinstance(name, str) else None
         if not found:
             raise NotHere("Unknown class map: choose one from the list.")
         return found
 
     def choices(self) -> list[tuple[str, str]]:
         """Return (title, name) of every map."""
-        drawn = {name: self.get(name) for name in self.all()}
         return [
             (f"{name} · {len(one.classes):,} classes · {one.origin.model}", name)
-            for name, one in drawn.items()
+            for name, one in self.all().items()
         ]
 
     def content(self, name: str) -> bytes:
-        """Return what the browser draws of a map, without features, as JSON.
-
-        Raises:
-            NotHere: If there is no readable map of that name.
-        """
+        """Return what the browser draws of a map, without features, as JSON."""
         groups = [{"name": group, "color": color} for group, color in GROUP_COLORS.items()]
         drawn = class_map_files.as_json(self.get(name)) | {"features": None, "groups": groups}
         return json.dumps(drawn).encode()
 
     def thumbnails(self, name: str) -> bytes:
-        """Return the thumbnail sheet of a map, a WebP file.
-
-        Raises:
-            NotHere: If there is no such map, or it has no thumbnails.
-        """
+        """Return the thumbnail sheet of a map, a WebP file."""
         if self.get(name).thumbnails is None:
             raise NotHere("This class map has no thumbnails.")
-        return (self.all()[name] / class_map_files.THUMBNAILS).read_bytes()
+        *_, folder = (folder for folder in self._folders() if folder.name == name)
+        return (folder / class_map_files.THUMBNAILS).read_bytes()
+
+    def _folders(self) -> list[Path]:
+        return [file.parent for root in self._roots for file in sorted(root.glob("*/map.json"))]
 
     def _open(self, folder: Path) -> ClassMap | None:
         """Read a map once per version of its file; None if it is damaged."""
@@ -101,9 +89,6 @@ def place_image(
         weights: The model of the map.
         picture: RGB, uint8 [height, width, 3].
         precision: Of the forward pass.
-
-    Raises:
-        LabError: If the map was computed with other weights.
     """
     if weights_fingerprint(weights.backbone) != drawn.origin.weights:
         raise LabError(
@@ -111,11 +96,6 @@ def place_image(
             "compute it again with python -m dino_model class-map."
         )
     return place(feature_of(weights, picture, drawn.origin.view, precision), drawn)
-
-
-def placed_value(placement: Placement, name: str, *, highlight: bool = True) -> dict[str, Any]:
-    """Return what `class_map_view` shows of a placed image: position, nearest classes, name."""
-    return asdict(placement) | {"name": name, "highlight": highlight}
 
 
 def facts(drawn: ClassMap) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from app.following import COLORS, Following
 from segmentation import drawing
 from segmentation.coco import coco_record
+from segmentation.labels import object_ids
 from segmentation.video import VideoWriter
 
 
@@ -20,21 +21,18 @@ def overlay_webm(following: Following) -> bytes:
     """Encode the finished frames with their objects tinted and a legend below, as VP8."""
     colors = COLORS[np.array(following.ids) - 1]
     names = [(f"object {label}", color) for label, color in zip(following.ids, colors, strict=True)]
-    with tempfile.TemporaryDirectory(prefix="dino-lab-clip-") as folder:  # OpenCV writes only to files
+    with tempfile.TemporaryDirectory(prefix="dino-lab-clip-") as folder:  # the writer needs a file
         path = Path(folder, "overlay.webm")
         with VideoWriter(path, following.clip.fps) as video:
             for picture, labels in following.frames():
                 masks = np.stack([labels == label for label in following.ids])
                 shown = drawing.overlay_masks(picture, masks, colors=colors)
-                video.write(drawing.stack([shown, drawing.legend(names, shown.shape[1])]))
+                video.write(drawing.with_legend(shown, names))
         return path.read_bytes()
 
 
 def davis_zip(following: Following) -> bytes:
-    """Pack all frames, as the model received them, and the finished masks in the layout of DAVIS.
-
-    `python -m segmentation davis` reads the unpacked folder.
-    """
+    """Pack all frames and the finished masks in the layout of DAVIS, for `python -m segmentation davis`."""
     clip, buffer = following.clip, io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:  # stored: JPEG and PNG are compressed already
         for number, frame in enumerate(clip.frames):
@@ -45,30 +43,21 @@ def davis_zip(following: Following) -> bytes:
     return buffer.getvalue()
 
 
-def masks_json(following: Following) -> bytes:
-    """Encode `coco` as a JSON file."""
-    return json.dumps(coco(following)).encode()
-
-
 def coco(following: Following) -> dict[str, Any]:
-    """Convert the finished masks to COCO's format: one annotation per frame and visible object.
+    """Convert the finished masks to a data set that `pycocotools.coco.COCO` reads.
 
-    `pycocotools.coco.COCO` reads the result. Image ids are frame numbers from 1; categories are the objects.
+    Image ids are frame numbers from 1; categories are the objects.
     """
     height, width = following.clip.size
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for number in range(len(following.masks)):
-        labels = following.labels(number)
-        name = f"{following.clip.stem}/{number:05d}.jpg"
+        labels, name = following.labels(number), f"{following.clip.stem}/{number:05d}.jpg"
         images.append({"id": number + 1, "file_name": name, "height": height, "width": width})
-        for label in following.ids:
+        for label in object_ids(labels):
             mask = labels == label
-            if mask.any():
-                record = coco_record(number + 1, label, mask)
-                annotations.append(
-                    record | {"id": len(annotations) + 1, "area": int(mask.sum()), "iscrowd": 0}
-                )
+            added = {"id": len(annotations) + 1, "area": int(mask.sum()), "iscrowd": 0}
+            annotations.append(coco_record(number + 1, label, mask) | added)
     return {
         "info": {"description": following.clip.name, "fps": following.clip.fps},
         "images": images,
@@ -80,6 +69,6 @@ def coco(following: Following) -> dict[str, Any]:
 FILES: Mapping[str, Callable[[Following], bytes]] = {
     "overlay.webm": overlay_webm,
     "davis.zip": davis_zip,
-    "masks.json": masks_json,
+    "masks.json": lambda following: json.dumps(coco(following)).encode(),
 }
-"""Functions that write a download, by its name."""
+"""Downloads of a tracked clip by name."""

@@ -56,7 +56,7 @@ class Clip:
     """A few seconds of video.
 
     Attributes:
-        name: The user's name for it.
+        name: The user's name for the clip.
         frames: JPEG files of one size, in order.
         size: Height and width of the frames.
         sent_size: Height and width before they were reduced.
@@ -104,15 +104,12 @@ class Film(NamedTuple):
 
 
 def read(path: Path, limits: Limits, name: str | None = None) -> Clip:
-    """Decode a clip. Its first bytes decide the format, not its suffix.
+    """Decode a clip within the limits. Its first bytes decide the format, not its suffix.
 
     Args:
         path: The file.
         limits: Upper bounds on bytes, pixels, frames and seconds.
         name: The user's name for the clip. Default: the file's name.
-
-    Raises:
-        LabError: If the file is no clip, damaged, empty or beyond the limits.
     """
     name = name or path.name
     if path.stat().st_size > limits.max_upload_bytes:
@@ -159,7 +156,7 @@ def _first_frames(name: str, film: Film, limits: Limits) -> Clip:
             raise LabError(f"{name} has frames of {first} and {found} pixels: all frames must have one size.")
         small = shrunk(picture, FRAME_SIDE)
         size = small.shape[:2]
-        frames.append(frame_jpeg(small))
+        frames.append(jpeg(small, JPEG_QUALITY, subsampling=0))
     if len(frames) < 2:
         raise LabError(f"{name} has {len(frames) or 'no'} readable frame: a clip needs at least two.")
     more = len(frames) == most and next(film.pictures, None) is not None
@@ -184,11 +181,6 @@ def _note(used: int, total: int, more: bool) -> str:
     if total - used > max(2, total // 20):
         return f"Only the first {used}{of_all} frames can be decoded: the file is damaged or cut short."
     return ""
-
-
-def frame_jpeg(picture: ImageArray) -> bytes:
-    """Encode a frame as it is kept."""
-    return jpeg(picture, JPEG_QUALITY, subsampling=0)
 
 
 def limits_in_words(limits: Limits) -> str:

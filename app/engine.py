@@ -1,23 +1,20 @@
-"""From photographs to encodings: the one slow step of the page, and the memory of what came out of it."""
+"""Encodings of images by models: the one slow step of the page, and their bounded cache."""
 
 import base64
 import binascii
-import contextlib
 import threading
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.cache import BoundedCache
-from app.errors import Busy, LabError, NotHere
+from app.errors import LabError, NotHere
 from app.limits import MEGABYTE, SIZES, Limits
-from app.models import Models
+from app.models import Models, Progress, silent
 from app.photos import EXAMPLES, Picture, Pictures
-from app.progress import Progress, silent
 from dino_model import quantities
 from dino_model.device import Precision
 from dino_model.predictor import AttentionPredictor
@@ -26,62 +23,59 @@ from dino_model.weights import LoadedModel
 
 QueriesKeys = tuple[NDArray[np.float16], NDArray[np.float16]]
 """Queries and keys of one block: each [heads, tokens, d], prefix tokens first."""
-
-Features = NDArray[np.float16]
-"""Tokens after one block and the final norm: [tokens, width], prefix tokens first."""
-
-
 ROLLOUT_PATCHES = 2500
 """Most patches of a rollout: 13 MB for a browser."""
+_READING = threading.Lock()
+"""Held while arrays are computed from an encoding: predictors of one model share its buffers."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """What an encoding follows from, and what its token says: nothing else is remembered of a visitor."""
+    """Image, model, resolution (pixels of the short side) and version of the model's file."""
 
     photo: str
     model: str
     size: int
-    """Pixels of the short side."""
     version: str = ""
-    """Of the model's file."""
 
     @property
     def token(self) -> str:
-        """The same as text that is safe in addresses."""
+        """The key as text that is safe in addresses."""
         model = base64.urlsafe_b64encode(self.model.encode()).decode().rstrip("=")
         return ".".join([self.photo, str(self.size), model, *([self.version] if self.version else [])])
 
     @classmethod
     def of(cls, token: str) -> "Key":
-        """The key that has this token.
+        """Return the key of a token.
 
         Raises:
-            NotHere: none has.
+            NotHere: The text is no token.
         """
-        parts = token.split(".")
         try:
-            photo, size, model, *version = parts
+            photo, size, model, *version = token.split(".")
             name = base64.urlsafe_b64decode(model + "=" * (-len(model) % 4)).decode()
             key = cls(photo, name, int(size), *version)
             if key.token == token and 0 < key.size < 10**6:
                 return key
-        except (ValueError, TypeError, binascii.Error):
+        except (AttributeError, ValueError, TypeError, binascii.Error):
             pass
         raise NotHere("There is nothing behind this token: open the image again.")
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """A photograph that a model has looked at. One thread at a time computes from it."""
+    """An image encoded by a model.
+
+    Attributes:
+        picture_size: Height and width of the image.
+        seconds: Duration of the forward pass.
+        predictor: Holds the tokens of the image after every block.
+    """
 
     key: Key
     picture_size: tuple[int, int]
-    """Height and width of the photograph."""
     seconds: float
-    """What it took."""
     predictor: AttentionPredictor = field(repr=False)
-    """Holds the photograph's tokens at every block."""
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -90,58 +84,50 @@ class Encoding:
 
     @property
     def prefix_tokens(self) -> int:
-        """[CLS] and registers."""
+        """Number of tokens before the patches: [CLS] and registers."""
         return self.predictor.prefix_tokens
 
     @property
     def blocks(self) -> int:
-        """Of the model."""
+        """Number of blocks of the model."""
         return self.predictor.blocks
 
     @property
     def example(self) -> bool:
-        """Whether the photograph is one of the examples."""
+        """Whether the image is one of the examples."""
         return self.key.photo in EXAMPLES
 
     def queries_keys(self, block: int) -> QueriesKeys:
-        """Queries and keys of one block, counted from 0.
-
-        Raises:
-            LabError: no such block, or figures beyond float16.
-        """
+        """Return queries and keys of one block, counted from 0."""
         self._check(block)
         try:
-            return self.predictor.queries_keys(block)
+            with _READING:
+                return self.predictor.queries_keys(block)
         except ValueError as error:
             raise LabError(
-                f"The figures of block {block} are too large for 16 bits: try another block."
+                f"Queries or keys of block {block} exceed 16 bits: choose another block."
             ) from error
 
-    def features(self, block: int) -> Features:
-        """Every token after one block and the final norm.
-
-        Raises:
-            LabError: no such block, or features beyond float16.
-        """
+    def features(self, block: int) -> NDArray[np.float16]:
+        """Return all tokens after one block and the final norm: [tokens, width], prefix tokens first."""
         self._check(block)
-        tokens = self.predictor.tokens(block)
+        with _READING:
+            tokens = self.predictor.tokens(block)
         if np.abs(tokens).max() > np.finfo(np.float16).max:
-            raise LabError(f"The features of block {block} are too large for 16 bits: try another block.")
+            raise LabError(f"Features of block {block} exceed 16 bits: choose another block.")
         return tokens.astype(np.float16)
 
     def rollout(self, block: int) -> NDArray[np.float16]:
-        """How much of every token comes from which, through all blocks up to this one: [tokens, tokens].
-
-        Raises:
-            LabError: no such block, or too many patches: it grows with their square.
-        """
+        """Return the attention rollout through all blocks up to this one: [tokens, tokens]."""
         self._check(block)
         if self.grid[0] * self.grid[1] > ROLLOUT_PATCHES:
             raise LabError(
                 f"Rollout compares all pairs of patches and takes at most {ROLLOUT_PATCHES:,} of them: "
                 "choose a lower resolution."
             )
-        return quantities.rollout([self.queries_keys(one) for one in range(block + 1)]).astype(np.float16)
+        return quantities.rollout([self.queries_keys(number) for number in range(block + 1)]).astype(
+            np.float16
+        )
 
     def _check(self, block: int) -> None:
         if not 0 <= block < self.blocks:
@@ -154,7 +140,7 @@ class Engine:
     Args:
         models: Models that users may choose.
         pictures: Images by name.
-        limits: Bounds on memory, patches and waiting requests.
+        limits: Bounds on memory and patches.
         precision, device: As in `AttentionPredictor`.
     """
 
@@ -168,14 +154,11 @@ class Engine:
         device: str = "auto",
     ) -> None:
         self.models, self.pictures, self.limits = models, pictures, limits
-        self.reading = threading.Lock()
-        """Held while maps are computed from an encoding."""
         self._model = threading.Lock()
-        self._waiting = 0
         self._precision: Precision = precision
         self._device = device
         self._predictors: dict[int, AttentionPredictor] = {}  # by the identity of their model
-        self._looks: BoundedCache[Key, Encoding] = BoundedCache(limits.max_memory_mb * MEGABYTE // 2)
+        self._encodings: BoundedCache[Key, Encoding] = BoundedCache(limits.max_memory_mb * MEGABYTE // 2)
         models.on_forgotten = self._forget
 
     def encode(self, photo: str, model: str, size: int, progress: Progress = silent) -> Encoding:
@@ -185,130 +168,93 @@ class Engine:
             photo: Name of the image in `pictures`.
             model: Name of the model in `models`.
             size: Pixels of the short side.
-            progress: Hears of a download and of a compilation.
-
-        Raises:
-            LabError: An argument is invalid, the image or model is missing, or too many requests wait.
+            progress: Receives the progress of a download.
         """
         if not (isinstance(photo, str) and isinstance(model, str)):
             raise LabError("The image and the model must be named by text.")
         if type(size) is not int or not SIZES[0] <= size <= SIZES[1]:
             raise LabError(f"The resolution must be a whole number from {SIZES[0]} to {SIZES[1]} pixels.")
         key = Key(photo, model, size, self.models.source(model).version)
-        found = self._looks.get(key)
+        found = self._encodings.get(key)
         if found is None:
             self.pictures.check(photo)
             weights = self.models.ready(model, progress)
-            with self._turn():
+            with self._model:
                 # Another request may have encoded the same image meanwhile.
-                found = self._looks.get(key) or self.look(key, weights, self.pictures.read(photo), progress)
+                found = self._encodings.get(key) or self.look(key, weights, self.pictures.read(photo))
         return found
 
     def holds(self, token: str) -> bool:
-        """Whether the encoding of a token is in memory.
+        """Return whether the encoding of a token is in memory."""
+        return self._encodings.get(Key.of(token)) is not None
 
-        Raises:
-            NotHere: There is no such token.
-        """
-        return self._looks.get(Key.of(token)) is not None
-
-    def encoding(self, token: str, progress: Progress = silent) -> Encoding:
-        """Return the encoding of a token, computed again where it was forgotten.
-
-        Raises:
-            LabError: As `encode`; or the model's file has changed since the token was given.
-        """
+    def encoding(self, token: str) -> Encoding:
+        """Return the encoding of a token; compute it again if it was forgotten."""
         key = Key.of(token)
         if self.models.source(key.model).version != key.version:
             raise NotHere(f"{key.model} has been trained on meanwhile: choose it again.")
-        return self.encode(key.photo, key.model, key.size, progress)
+        return self.encode(key.photo, key.model, key.size)
 
     def predictor(self, weights: LoadedModel, size: int) -> AttentionPredictor:
-        """Of a model at a resolution; shares weights and compiled graphs with all others of that model."""
+        """Return the predictor of a model at a resolution; all resolutions share weights and graphs."""
         if id(weights) not in self._predictors:
             self._predictors[id(weights)] = AttentionPredictor(
                 weights, size=size, precision=self._precision, device=self._device
             )
         return self._predictors[id(weights)].at(size)
 
-    def look(self, key: Key, weights: LoadedModel, picture: Picture, progress: Progress = silent) -> Encoding:
-        """Encode an image now; `progress` hears of a compilation.
-
-        Raises:
-            LabError: too many patches, or a model that cannot be used on it.
-        """
+    def look(self, key: Key, weights: LoadedModel, picture: Picture) -> Encoding:
+        """Encode an image now, whatever the cache holds."""
         try:
             predictor = self.predictor(weights, key.size)
-            self._check_patches(picture, key.size, predictor.patch_size)
+            height, width = picture.shape[:2]
+            patches = patches_of((height, width), key.size, predictor.patch_size)
+            if patches > self.limits.max_patches:
+                raise LabError(
+                    f"At resolution {key.size} this image of {width} × {height} pixels has {patches:,} "
+                    f"patches, more than the {self.limits.max_patches:,} allowed: "
+                    "choose a lower resolution or crop it."
+                )
             started = time.perf_counter()
             predictor.set_image(picture)
-            last, _ = _last_block(predictor, key.model)
+            keys = _last_keys(predictor, key.model)
         except LabError:
             raise
         except Exception as error:
             traceback.print_exc()
-            raise LabError(f"{key.model} cannot look at this picture: choose another model.") from error
-        seconds = time.perf_counter() - started
-        found = Encoding(key, (picture.shape[0], picture.shape[1]), seconds, predictor)
-        tokens = predictor.grid[0] * predictor.grid[1] + predictor.prefix_tokens
-        self._looks.put(key, found, 4 * (predictor.blocks + 1) * tokens * last.shape[0] * last.shape[-1])
+            raise LabError(f"{key.model} cannot encode this image: choose another model.") from error
+        found = Encoding(key, (height, width), time.perf_counter() - started, predictor)
+        heads, tokens, dimensions = keys.shape
+        self._encodings.put(key, found, 4 * (predictor.blocks + 1) * tokens * heads * dimensions)
         return found
 
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Wait for the model.
-
-        Raises:
-            Busy: Too many requests wait already.
-        """
-        if self._waiting >= self.limits.max_waiting:
-            raise Busy("Too many images wait for the model: try again in a moment.")
-        self._waiting += 1
-        try:
-            with self._model:
-                yield
-        finally:
-            self._waiting -= 1
-
     def _forget(self, model: LoadedModel) -> None:
-        """Let go of encodings whose weights were let go: they would hold them."""
+        """Drop the encodings of a model that was dropped: they would hold its weights."""
         self._predictors.pop(id(model), None)
-        self._looks.drop(lambda encoding: encoding.predictor.model is model)
-
-    def _check_patches(self, picture: Picture, size: int, patch_size: int) -> None:
-        height, width = picture.shape[:2]
-        patches = patches_of((height, width), size, patch_size)
-        if patches > self.limits.max_patches:
-            raise LabError(
-                f"At resolution {size} this picture of {width} × {height} pixels would make {patches:,} "
-                f"patches, more than the {self.limits.max_patches:,} allowed: "
-                "choose a lower resolution or crop it."
-            )
+        self._encodings.drop(lambda encoding: encoding.predictor.model is model)
 
 
 def patches_of(picture_size: tuple[int, int], size: int, patch_size: int) -> int:
-    """How many patches a picture of this height and width makes at a resolution."""
+    """Return the number of patches of an image of this height and width at a resolution."""
     height, width = fed_size(*picture_size, size, "short-side", patch_size)
     return height * width // patch_size**2
 
 
-def _last_block(predictor: AttentionPredictor, model: str) -> QueriesKeys:
-    """Queries and keys of the last block, where the page's arithmetic holds: every map follows from them and
-    [CLS].
+def _last_keys(predictor: AttentionPredictor, model: str) -> NDArray[np.float16]:
+    """Return the keys of the last block.
 
     Raises:
-        LabError: attention has a bias beside them (BEiT), or there is no [CLS] in the blocks (SigLIP, CaiT).
+        LabError: Attention does not follow from queries, keys and [CLS], as for BEiT, SigLIP and CaiT.
     """
     try:
         predictor.cls_attention(0)
     except ValueError as error:
         raise LabError(
-            f"{model} has no [CLS] token in its blocks, which this page asks first: choose another model."
+            f"{model} has no [CLS] token in its blocks, which this page needs: choose another model."
         ) from error
     try:
-        return predictor.queries_keys(-1)
+        return predictor.queries_keys(-1)[1]
     except ValueError as error:
         raise LabError(
-            f"The queries and keys of {model} alone do not tell its attention, as this page needs it: "
-            "choose another model."
+            f"The attention of {model} needs more than queries and keys: choose another model."
         ) from error

@@ -1,12 +1,16 @@
-"""Errors that a user reads: one sentence, and the HTTP status for the routes."""
+"""Errors that a user reads, and the check of values that a client sends."""
 
 import html
+from typing import Self
 
 import gradio as gr
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class LabError(gr.Error):
-    """A request that cannot be answered; Gradio shows the message as a toast.
+    """A request that cannot be answered, in one sentence; Gradio shows it as a toast.
+
+    Every function of this package that takes a client's value raises it.
 
     Attributes:
         status: HTTP status of the routes: 422 invalid, 404 not found, 413 too large, 503 try again later.
@@ -38,3 +42,23 @@ class Busy(LabError):
     """The server cannot do this now."""
 
     status = 503
+
+
+class ClientValue(BaseModel):
+    """JSON of a client with fields of fixed types and ranges; other fields are ignored."""
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """Check a client's value.
+
+        Raises:
+            LabError: The value is no object, or a field is missing, of another type or outside its range.
+        """
+        try:
+            return cls.model_validate(value)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            field = ".".join(map(str, fault["loc"])) or "request"
+            raise LabError(f"Invalid {field}: {fault['msg'][:1].lower()}{fault['msg'][1:]}.") from error

@@ -1,4 +1,4 @@
-"""Example clips: objects cut out of freely licensed photographs move over a landscape."""
+"""Example clips: objects of freely licensed photographs move over a landscape."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from app.clips import Clip, frame_jpeg
+from app.clips import JPEG_QUALITY, Clip
+from app.files import jpeg
 from app.photos import Picture
 from dino_model import photographs
 
@@ -21,13 +22,12 @@ Pose = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Actor:
-    """An object of a photograph that moves from one pose to another."""
+    """An object of a photograph that moves from one pose to another; `sway` is in degrees."""
 
     photograph: str
     start: Pose
     end: Pose
     sway: float = 0.0
-    """Amplitude of the periodic rotation, in degrees."""
 
 
 @dataclass(frozen=True)
@@ -44,40 +44,41 @@ class Example:
         return (*(actor.photograph for actor in self.actors), self.landscape)
 
 
+SHEEP = Actor("sheep", (0.66, 0.56, 0.62, 0), (0.36, 0.60, 0.74, 0), sway=3)
+DUCK = Actor("duck", (0.2, 0.80, 0.34, 0), (0.84, 0.76, 0.38, 0), sway=6)
+MACAW = Actor("macaw", (0.8, 0.5, 0.4, -15), (0.22, 0.42, 0.6, 12), sway=5)
+SHEPHERD = Actor("shepherd", (0.28, 0.62, 0.56, 0), (0.68, 0.55, 0.78, 0), sway=3)
 EXAMPLES: Mapping[str, Example] = {
-    "sheep": Example(
-        "Sheep and duck",
-        "hillside",
-        (
-            Actor("sheep", (0.66, 0.56, 0.62, 0), (0.36, 0.60, 0.74, 0), sway=3),
-            Actor("duck", (0.2, 0.80, 0.34, 0), (0.84, 0.76, 0.38, 0), sway=6),
-        ),
-    ),
-    "macaw": Example(
-        "Scarlet macaw", "canyon", (Actor("macaw", (0.8, 0.5, 0.4, -15), (0.22, 0.42, 0.6, 12), 5),)
-    ),
-    "shepherd": Example(
-        "German shepherd", "cliff", (Actor("shepherd", (0.28, 0.62, 0.56, 0), (0.68, 0.55, 0.78, 0), 3),)
-    ),
+    "sheep": Example("Sheep and duck", "hillside", (SHEEP, DUCK)),
+    "macaw": Example("Scarlet macaw", "canyon", (MACAW,)),
+    "shepherd": Example("German shepherd", "cliff", (SHEPHERD,)),
 }
 
 
 def example(name: str) -> Clip:
-    """Render one of `EXAMPLES`.
-
-    Raises:
-        KeyError: If there is no such example.
-    """
+    """Render one of `EXAMPLES`."""
     film = EXAMPLES[name]
     landscape = photographs.picture(film.landscape)
     cutouts = [cut_out(actor.photograph) for actor in film.actors]
     frames = []
     for time in np.linspace(0, 1, FRAMES):
         frame = _background(landscape, float(time))
-        for actor, (picture, cover) in zip(film.actors, cutouts, strict=True):
-            frame = _placed(frame, picture, cover, actor, float(time))
-        frames.append(frame_jpeg(np.rint(frame).astype(np.uint8)))
+        for actor, (picture, opacity) in zip(film.actors, cutouts, strict=True):
+            move, size = _move(opacity, actor, float(time)), SIZE[::-1]
+            moved = cv2.warpAffine(picture.astype(np.float32), move, size, borderMode=cv2.BORDER_REPLICATE)
+            alpha = cv2.warpAffine(opacity, move, size)[..., None]
+            frame = frame * (1 - alpha) + moved * alpha
+        frames.append(jpeg(np.rint(frame).astype(np.uint8), JPEG_QUALITY, subsampling=0))
     return Clip(name, tuple(frames), SIZE, SIZE, FPS)
+
+
+def first_mask(name: str) -> NDArray[np.uint8]:
+    """Return labels of an example's first frame, [*SIZE]: number of the actor from 1; 0 is background."""
+    labels = np.zeros(SIZE, np.uint8)
+    for number, actor in enumerate(EXAMPLES[name].actors, 1):
+        _, opacity = cut_out(actor.photograph)
+        labels[cv2.warpAffine(opacity, _move(opacity, actor, 0), SIZE[::-1]) > 0.5] = number
+    return labels
 
 
 def cut_out(name: str) -> tuple[Picture, NDArray[np.float32]]:
@@ -93,37 +94,18 @@ def _background(landscape: Picture, time: float) -> NDArray[np.float32]:
     """Render the landscape while the camera pans from left to right: [*SIZE, 3]."""
     height, width = SIZE
     scale = LANDSCAPE_ZOOM * max(height / landscape.shape[0], width / landscape.shape[1])
-    room = scale * landscape.shape[1] - width
-    move = np.array([[scale, 0, -time * room], [0, scale, (height - scale * landscape.shape[0]) / 2]])
-    seen = cv2.warpAffine(landscape.astype(np.float32), move, (width, height), flags=cv2.INTER_AREA)
-    return np.asarray(seen, np.float32)
+    margin = scale * landscape.shape[1] - width
+    move = np.array([[scale, 0, -time * margin], [0, scale, (height - scale * landscape.shape[0]) / 2]])
+    frame = cv2.warpAffine(landscape.astype(np.float32), move, (width, height), flags=cv2.INTER_AREA)
+    return np.asarray(frame, np.float32)
 
 
-def _placed(
-    frame: NDArray[np.float32], picture: Picture, cover: NDArray[np.float32], actor: Actor, time: float
-) -> NDArray[np.float32]:
-    """Draw an actor over a frame."""
-    move, size = _move(cover, actor, time), SIZE[::-1]
-    seen = cv2.warpAffine(picture.astype(np.float32), move, size, borderMode=cv2.BORDER_REPLICATE)
-    alpha = cv2.warpAffine(cover, move, size)[..., None]
-    return frame * (1 - alpha) + seen * alpha
-
-
-def first_mask(name: str) -> NDArray[np.uint8]:
-    """Return labels of an example's first frame, [*SIZE]: number of the actor from 1; 0 is background."""
-    labels = np.zeros(SIZE, np.uint8)
-    for number, actor in enumerate(EXAMPLES[name].actors, 1):
-        _, cover = cut_out(actor.photograph)
-        labels[cv2.warpAffine(cover, _move(cover, actor, 0), SIZE[::-1]) > 0.5] = number
-    return labels
-
-
-def _move(cover: NDArray[np.float32], actor: Actor, time: float) -> NDArray[np.float64]:
+def _move(opacity: NDArray[np.float32], actor: Actor, time: float) -> NDArray[np.float64]:
     """Return the affine transform of an actor's cut-out into the frame: [2, 3]."""
     height, width = SIZE
-    across, down, tall, degrees = np.array(actor.start) * (1 - time) + np.array(actor.end) * time
+    x, y, tall, degrees = np.array(actor.start) * (1 - time) + np.array(actor.end) * time
     degrees += actor.sway * np.sin(6 * np.pi * time)
-    centre = cover.shape[1] / 2, cover.shape[0] / 2
-    move = cv2.getRotationMatrix2D(centre, float(degrees), float(tall * height / cover.shape[0]))
-    move[:, 2] += across * width - centre[0], down * height - centre[1]
+    center = opacity.shape[1] / 2, opacity.shape[0] / 2
+    move = cv2.getRotationMatrix2D(center, float(degrees), float(tall * height / opacity.shape[0]))
+    move[:, 2] += x * width - center[0], y * height - center[1]
     return np.asarray(move, np.float64)

@@ -9,7 +9,6 @@ import contextlib
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,11 +23,15 @@ RECHECK_SECONDS = 1.0
 """Longest time after which a waiting event yields, so that Gradio can end it when its client has left."""
 
 
-@dataclass(eq=False)
 class _Ticket:
-    client: Hashable
-    moved: asyncio.Event = field(default_factory=asyncio.Event)
-    evicted: bool = False
+    def __init__(self, client: Hashable) -> None:
+        self.client, self.moved, self.evicted = client, asyncio.Event(), False
+
+    async def wait(self) -> None:
+        """Wait until the queue has moved, at most `RECHECK_SECONDS`."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.moved.wait(), RECHECK_SECONDS)
+        self.moved.clear()
 
 
 class FairTurns:
@@ -55,7 +58,7 @@ class FairTurns:
         """Run `work` in a thread when its turn comes; for event handlers that are asynchronous generators.
 
         Args:
-            client: Who asks, see `client_of`.
+            client: See `client_of`.
             work: A blocking function.
             progress: A `gr.Progress` that shows the number of requests ahead.
 
@@ -63,7 +66,7 @@ class FairTurns:
             `gr.skip()` while the request waits, then the result of `work`.
 
         Raises:
-            Busy: If too many requests wait.
+            Busy: Too many requests wait.
         """
         ticket = self._join(client)
         try:
@@ -71,7 +74,7 @@ class FairTurns:
                 if progress is not None:
                     progress(0, desc=f"{ahead} ahead of you")
                 yield gr.skip()
-                await _moved(ticket)
+                await ticket.wait()
             result = await in_thread(work)
         finally:
             self._leave(ticket)
@@ -79,15 +82,11 @@ class FairTurns:
 
     @contextlib.asynccontextmanager
     async def turn(self, client: Hashable) -> AsyncIterator[None]:
-        """Wait for a turn and hold it until the end of the block; for endpoints.
-
-        Raises:
-            Busy: If too many requests wait.
-        """
+        """Wait for a turn and hold it until the end of the block; for endpoints. Raises Busy as `run`."""
         ticket = self._join(client)
         try:
             while self._requests_ahead(ticket):
-                await _moved(ticket)
+                await ticket.wait()
             yield
         finally:
             self._leave(ticket)
@@ -113,11 +112,10 @@ class FairTurns:
         self._waiting.remove(last)
 
     def _requests_ahead(self, ticket: _Ticket) -> int:
-        """Number of requests before this one; 0 moves it from waiting to running."""
+        """Return the number of requests before this one; at 0 the ticket moves from waiting to running."""
         if ticket.evicted:
             raise Busy(f"Others wait for {self.name}: send fewer requests at once.")
-        order = self._order()
-        place = order.index(ticket)
+        place = self._order().index(ticket)
         if place or len(self._running) >= self.width:
             return place + len(self._running)
         self._waiting.remove(ticket)
@@ -127,7 +125,7 @@ class FairTurns:
         return 0
 
     def _order(self) -> list[_Ticket]:
-        """Waiting requests in the order of service: every client's first one, then every second one."""
+        """Return waiting requests in the order of service: every client's first one, then the second ones."""
         earlier: Counter[Hashable] = Counter()
         keys = {}
         for arrival, ticket in enumerate(self._waiting):
@@ -167,16 +165,15 @@ def in_turn(
     Args:
         function: The handler.
         prepare: Runs first with the same inputs, for example a download that must not hold a turn.
-        turns: Whose turn; `MODEL` by default.
+        turns: Default: `MODEL`.
     """
 
     async def handler(request: gr.Request, progress=gr.Progress(), *inputs):  # type: ignore[no-untyped-def]
-        client = client_of(request)
         stages = [(turns or MODEL, function)]
         if prepare is not None:
             stages.insert(0, (LOADING, prepare))
         for queue, work in stages:
-            updates = queue.run(client, partial(answered, work, *inputs), progress)
+            updates = queue.run(client_of(request), partial(answered, work, *inputs), progress)
             async with contextlib.aclosing(updates):  # type: ignore[type-var]
                 async for update in updates:
                     if work is function or update == gr.skip():
@@ -187,11 +184,7 @@ def in_turn(
 
 
 def answered(function: Callable[..., Result], *inputs: Any) -> Result:
-    """Call a handler; any error but a `LabError` is printed, and its user reads one sentence.
-
-    Raises:
-        LabError: If the handler fails.
-    """
+    """Call a handler; print any error but a `LabError`, and raise a `LabError` for it."""
     try:
         return function(*inputs)
     except gr.Error:
@@ -214,14 +207,8 @@ async def in_thread(work: Callable[[], Result]) -> Result:
 
 
 def client_of(request: gr.Request | None) -> Hashable:
-    """Address and session of the client that sent a request."""
+    """Return address and session of the client that sent a request."""
     if request is None:
         return ("", None)
     host = request.client.host if getattr(request, "client", None) else ""
     return (host, request.session_hash)
-
-
-async def _moved(ticket: _Ticket) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(ticket.moved.wait(), RECHECK_SECONDS)
-    ticket.moved.clear()

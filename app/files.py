@@ -1,4 +1,4 @@
-"""Pictures and labels as files in memory."""
+"""Images and labels as files in memory."""
 
 import io
 from typing import Any
@@ -7,26 +7,23 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from segmentation.labels import palette
-
-Picture = NDArray[np.uint8]
-"""RGB [height, width, 3], or grey [height, width]."""
+from segmentation.labels import Labels, palette
 
 
-def png(picture: Picture) -> bytes:
-    """A picture as a PNG file."""
+def png(picture: NDArray[np.uint8]) -> bytes:
+    """Encode an image, RGB [height, width, 3] or gray [height, width], as PNG."""
     return _saved(Image.fromarray(picture), "PNG")
 
 
-def labels_png(labels: NDArray[np.uint8]) -> bytes:
-    """Labels [height, width] as a palette PNG, which keeps their numbers: as DAVIS and VOC store masks."""
+def labels_png(labels: Labels) -> bytes:
+    """Encode labels [height, width] as a palette PNG, which keeps their values, as DAVIS and VOC do."""
     image = Image.fromarray(labels, mode="P")
     image.putpalette(palette().tobytes())
     return _saved(image, "PNG")
 
 
-def jpeg(picture: Picture, quality: int = 90, **options: Any) -> bytes:
-    """A picture as a JPEG file; options as Pillow's."""
+def jpeg(picture: NDArray[np.uint8], quality: int = 90, **options: Any) -> bytes:
+    """Encode an image as JPEG; options as Pillow's."""
     return _saved(Image.fromarray(picture), "JPEG", quality=quality, **options)
 
 

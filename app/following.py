@@ -10,14 +10,16 @@ import numpy as np
 from PIL import Image
 
 from app.clips import MAX_OBJECTS, Clip
+from app.engine import patches_of
 from app.errors import LabError
 from app.files import labels_png
 from app.limits import Limits
 from dino_model.predictor import AttentionPredictor
 from dino_model.resize import fed_size
 from segmentation.drawing import head_colors
+from segmentation.labels import Labels, object_ids
 from segmentation.masks import ImageArray
-from segmentation.propagation import Labels, object_ids, propagate_frames, vanished_objects
+from segmentation.propagation import propagate_frames, vanished_objects
 
 COLORS = head_colors(MAX_OBJECTS + 1)[1:]
 """Of objects: uint8 [MAX_OBJECTS, 3]. The first head's color, that of fur and wood, is left out."""
@@ -25,13 +27,12 @@ COLORS = head_colors(MAX_OBJECTS + 1)[1:]
 
 @dataclass
 class Following:
-    """A first mask on its way through a clip.
+    """Objects that are tracked through a clip.
 
     Attributes:
         token: Name of the clip in the server's memory.
         clip: The frames.
         model: Name of the model, as the user chose it.
-        size: Resolution: pixels of the short side.
         ids: Labels of the objects.
         masks: Palette PNGs of the finished frames; the first is the user's mask.
         started: Time of the first frame, in seconds of `time.perf_counter`.
@@ -40,15 +41,9 @@ class Following:
     token: str
     clip: Clip
     model: str
-    size: int
     ids: tuple[int, ...]
     masks: list[bytes] = field(default_factory=list)
     started: float = 0.0
-
-    def add(self, labels: Labels) -> None:
-        """Append the labels of the next frame, uint8 [height, width]."""
-        self.started = self.started or time.perf_counter()
-        self.masks.append(labels_png(labels))
 
     @property
     def seconds_left(self) -> float:
@@ -79,9 +74,6 @@ def begin(
         predictor: Computes the patch features.
         model: Name of the model for messages.
         limits: Upper bound on the number of patches.
-
-    Raises:
-        LabError: If there is no object, too many or too small objects, or too many patches.
     """
     ids = object_ids(first_mask)
     if first_mask.shape != clip.size:
@@ -93,30 +85,27 @@ def begin(
         raise LabError("Nothing is marked yet: click an object on the first frame, or paint it.")
     if len(ids) > MAX_OBJECTS:
         raise LabError(f"{len(ids)} objects are marked, at most {MAX_OBJECTS} are allowed.")
-    height, width = fed_size(*clip.size, predictor.size, predictor.resize, predictor.patch_size)
-    patches = height * width // predictor.patch_size**2
+    patches = patches_of(clip.size, predictor.size, predictor.patch_size)
     if patches > limits.max_patches:
         raise LabError(
             f"At resolution {predictor.size} a frame has {patches:,} patches, more than the "
             f"{limits.max_patches:,} allowed: choose a lower resolution."
         )
-    if vanished := vanished_objects(first_mask, (height, width), predictor.patch_size):
+    used = fed_size(*clip.size, predictor.size, predictor.resize, predictor.patch_size)
+    if vanished := vanished_objects(first_mask, used, predictor.patch_size):
         raise LabError(
             f"Object {vanished[0]} is smaller than a patch of the model: paint more of it, "
             "or choose a higher resolution."
         )
-    return Following(token, clip, model, predictor.size, ids)
+    return Following(token, clip, model, ids)
 
 
 def steps(following: Following, first_mask: Labels, predictor: AttentionPredictor) -> Generator[None]:
-    """Track the objects of a first mask, one frame per step.
-
-    Raises:
-        LabError: If the model's features are not finite.
-    """
+    """Track the objects of a first mask, one frame per step."""
     try:
         for labels in propagate_frames(following.clip.pictures(), first_mask, predictor, batch=1):
-            following.add(labels)
+            following.started = following.started or time.perf_counter()
+            following.masks.append(labels_png(labels))
             yield
     except ValueError as error:
         raise LabError(
@@ -125,18 +114,15 @@ def steps(following: Following, first_mask: Labels, predictor: AttentionPredicto
 
 
 def from_runs(runs: Any, size: tuple[int, int], most: int = MAX_OBJECTS) -> Labels:
-    """Decode run lengths in reading order, [label, pixels, label, pixels, …].
+    """Decode a client's run lengths in reading order, [label, pixels, label, pixels, …].
 
     Args:
-        runs: Whole numbers, checked here because any client may send them.
+        runs: Any JSON.
         size: Height and width of the image.
         most: Largest label.
 
     Returns:
         Labels, uint8 [height, width].
-
-    Raises:
-        LabError: If the runs are not those of an image of this size.
     """
     whole = isinstance(runs, Sequence) and all(type(value) is int and value >= 0 for value in runs)
     if whole and len(runs) % 2 == 0:

@@ -90,11 +90,9 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer as the application does, or with a refusal."""
         if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-            return
+            return await self.app(scope, receive, send)
         if scope["type"] != "http":  # the app has no web sockets
-            await send({"type": "websocket.close", "code": 1008})
-            return
+            return await send({"type": "websocket.close", "code": 1008})
         address = scope["client"][0] if scope.get("client") else ""
         answer: ASGIApp = self._refusal(scope, Headers(scope=scope), address) or self._checked
         self._under_way[address] += 1
@@ -102,11 +100,10 @@ class Guard:
             await answer(scope, receive, self._with_headers(send, scope["path"]))
         finally:
             self._under_way[address] -= 1
-            if not self._under_way[address]:
-                del self._under_way[address]
+            self._under_way += Counter()  # drops addresses with nothing under way
 
     def _with_headers(self, send: Send, path: str) -> Send:
-        """A `send` that adds the security headers, and forbids to store what does not allow it itself."""
+        """Return a `send` that adds security headers, and no-store where the response does not say."""
         store = b"private, max-age=31536000, immutable" if ASSETS.search(path) else b"private, no-store"
 
         async def send_with_headers(message: Message) -> None:
@@ -120,7 +117,7 @@ class Guard:
         return send_with_headers
 
     def _refusal(self, scope: Scope, headers: Headers, address: str) -> Response | None:
-        """The response to a request that can be refused by its head alone."""
+        """Return the response to a request that can be refused by its head alone."""
         path, method = scope["path"], scope["method"]
         if host_of(headers.get("host", "")) not in self._hosts:
             return refuse(400, "This page does not answer to that name: see --allowed-hosts.")
@@ -153,33 +150,43 @@ class Guard:
     async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on. Bodies are counted as they arrive; JSON is inspected before."""
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
-            await self.app(scope, receive, send)
-            return
+            return await self.app(scope, receive, send)
         is_upload = UPLOAD.search(scope["path"]) is not None
         files = FILES_PER_UPLOAD if is_upload else 2  # base64 takes a third more
         largest = self.limits.max_upload_bytes * files + MEGABYTE
-        address = scope["client"][0] if scope.get("client") else ""
-        body = _Body(self, receive, address if is_upload else None, largest)
+        too_large = HTTPException(413, f"The request is larger than the {largest // MEGABYTE} MB allowed.")
+        uploader = (scope["client"][0] if scope.get("client") else "") if is_upload else None
+        arrived = 0
+
+        async def counted() -> Message:
+            nonlocal arrived
+            try:
+                message = await asyncio.wait_for(receive(), SILENCE_SECONDS)
+            except TimeoutError as error:
+                raise HTTPException(408, "The file stopped arriving: send it again.") from error
+            size = len(message.get("body", b""))
+            arrived += size
+            self._count(size, uploader)
+            if arrived > largest:
+                raise too_large
+            return message
+
         try:
             if int(Headers(scope=scope).get("content-length", "0")) > largest:
-                raise HTTPException(413, too_large(largest))
+                raise too_large
             if is_upload:
-                await self.app(scope, body.receive, send)
+                await self.app(scope, counted, send)
             else:
-                content = await body.read()
+                content = await _whole_body(counted)
                 check_json(content)
                 await self.app(scope, _replayed(content, receive), send)
         except HTTPException as error:
             await refuse(error.status_code, error.detail)(scope, receive, send)
         finally:
-            self._held_bytes -= body.arrived
+            self._held_bytes -= arrived
 
-    def count(self, size: int, uploader: str | None) -> None:
-        """Count arriving bytes.
-
-        Raises:
-            HTTPException: If too many bytes are under way, or this uploader has sent too many in an hour.
-        """
+    def _count(self, size: int, uploader: str | None) -> None:
+        """Count arriving bytes of all bodies under way, and of this uploader within the hour."""
         self._held_bytes += size
         if self._held_bytes > BODIES_HELD * FILES_PER_UPLOAD * self.limits.max_upload_bytes:
             raise HTTPException(503, "Too many files are under way: try again in a moment.")
@@ -193,42 +200,17 @@ class Guard:
             raise HTTPException(429, "You have uploaded enough for this hour: try again later.")
 
 
-class _Body:
-    """The body of one request, counted as it arrives."""
-
-    def __init__(self, guard: Guard, receive: Receive, uploader: str | None, largest: int) -> None:
-        self.arrived = 0
-        self._guard, self._receive, self._uploader, self._largest = guard, receive, uploader, largest
-
-    async def receive(self) -> Message:
-        """The next message; raises HTTPException if the body is too large or stops arriving."""
-        try:
-            message = await asyncio.wait_for(self._receive(), SILENCE_SECONDS)
-        except TimeoutError as error:
-            raise HTTPException(408, "The file stopped arriving: send it again.") from error
-        size = len(message.get("body", b""))
-        self.arrived += size
-        self._guard.count(size, self._uploader)
-        if self.arrived > self._largest:
-            raise HTTPException(413, too_large(self._largest))
-        return message
-
-    async def read(self) -> bytes:
-        """The whole body."""
-        parts, more = [], True
-        while more:
-            message = await self.receive()
-            parts.append(message.get("body", b""))
-            more = message.get("more_body", False) and message["type"] == "http.request"
-        return b"".join(parts)
+async def _whole_body(receive: Receive) -> bytes:
+    parts, more = [], True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False) and message["type"] == "http.request"
+    return b"".join(parts)
 
 
 def check_json(body: bytes) -> None:
-    """Check that a body holds no file by a foreign address, which Gradio would download.
-
-    Raises:
-        HTTPException: If it does, or if it cannot be read as UTF-8.
-    """
+    """Refuse a body that is no UTF-8 or has a file by a foreign address, which Gradio would download."""
     if b"\0" in body:
         raise HTTPException(400, "The request is not JSON in UTF-8.")
     if b'"path"' not in body and b"\\u" not in body:
@@ -249,7 +231,7 @@ def check_json(body: bytes) -> None:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives a body which was read already, then whatever comes."""
+    """Return a `receive` for a body that was read already, and for later messages."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -259,18 +241,13 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def refuse(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """A refusal that closes the connection: the rest of the request is not awaited."""
+    """Return a refusal that closes the connection: the rest of the request is not awaited."""
     closing = {"Connection": "close", **(headers or {})}
     return JSONResponse({"error": sentence}, status_code=status, headers=closing)
 
 
-def too_large(largest: int) -> str:
-    """The sentence for a body of more than `largest` bytes."""
-    return f"The request is larger than the {largest // MEGABYTE} MB allowed."
-
-
 def host_of(header: str) -> str:
-    """The name or address in a Host header, without port and brackets; empty if it cannot be read."""
+    """Return name or address of a Host header, without port and brackets; empty if it cannot be read."""
     try:
         return (urlsplit(f"//{header}").hostname or "").lower()
     except ValueError:
@@ -278,7 +255,7 @@ def host_of(header: str) -> str:
 
 
 def host_names(host: str, further: Sequence[str] = ()) -> list[str]:
-    """Names under which the app may be addressed. Others are refused, against DNS rebinding.
+    """Return the names under which the app may be addressed; others are refused, against DNS rebinding.
 
     Raises:
         ValueError: If the app listens on every address and no name is given.
@@ -318,10 +295,10 @@ def read_users(file: Path | None) -> dict[str, str]:
 
 
 def root_path_of(text: str) -> str:
-    """The path under which a proxy shows the app: begins with a slash and ends without one, or is empty.
+    """Return the path under which a proxy shows the app, without a slash at its end.
 
     Raises:
-        ValueError: If it is no path.
+        ValueError: It is no path.
     """
     path = text.rstrip("/")
     if path and not (path.startswith("/") and all(part.strip(".") for part in path[1:].split("/"))):
@@ -330,10 +307,10 @@ def root_path_of(text: str) -> str:
 
 
 def frame_ancestors_of(origins: Sequence[str]) -> tuple[str, ...]:
-    """Origins of pages that may show the app in a frame.
+    """Check origins of pages that may show the app in a frame.
 
     Raises:
-        ValueError: If one is no origin.
+        ValueError: One is no origin.
     """
     for origin in origins:
         parts = urlsplit(origin)

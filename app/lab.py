@@ -1,4 +1,4 @@
-"""The lab: everything that the page and its programs share, in one object."""
+"""The lab: models, images, clips, runs and class maps that all users share."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -17,12 +17,12 @@ from app.photos import Pictures
 from app.runs import Runs
 from dino_model.device import Precision
 
-MASK_BYTES = 20_000  # what the mask of a frame is reckoned to weigh: several times what most do
+MASK_BYTES = 20_000  # assumed size of the mask of a frame: several times that of most
 
 
 @dataclass(frozen=True)
 class Start:
-    """What the page opens with."""
+    """Choices that the page opens with."""
 
     model: str
     size: int
@@ -34,10 +34,10 @@ class Lab:
     """Models, images, clips, runs and class maps. It holds no state of a user.
 
     Args:
-        models: what visitors choose from.
-        limits: what they may ask.
-        size: resolution that the page opens with.
-        precision, device: as in `Engine`.
+        models: Models that users may choose.
+        limits: Upper bounds on what users may request.
+        size: Resolution that the page opens with.
+        precision, device: As in `AttentionPredictor`.
     """
 
     def __init__(
@@ -58,24 +58,20 @@ class Lab:
         self.maps = Maps(models.folder)
 
     def look_first(self) -> Encoding:
-        """Load the model that the page opens with, and look at the example it shows.
+        """Load the model that the page opens with and encode the first example.
 
         Raises:
-            OSError, TypeError, ValueError: as `Models.load`.
-            LabError: the example makes too many patches.
+            OSError, TypeError, ValueError: As `Models.load`: wrong options are reported at the start.
         """
         start = self.start
         weights = self.models.load(start.model)
-        self.engine.predictor(weights, start.size)  # whatever is wrong with the options is said now
+        self.engine.predictor(weights, start.size)
         key = Key(start.photo, start.model, start.size, self.models.source(start.model).version)
         return self.engine.look(key, weights, self.pictures.read(start.photo))
 
 
 class Clips:
-    """Clips, named by their content, and what was followed through them, in bounded memory.
-
-    What was used longest ago goes first. The first frame of each is a photograph among the others.
-    """
+    """Clips, named by their content, and tracking results, in bounded memory."""
 
     def __init__(self, limits: Limits, pictures: Pictures) -> None:
         half = limits.max_clips_mb * MEGABYTE // 2
@@ -84,21 +80,17 @@ class Clips:
         self._followings: BoundedCache[str, Following] = BoundedCache(half)
 
     def keep(self, path: Path, name: str) -> tuple[str, Clip]:
-        """Read an uploaded file; return the clip's token and the clip. The user's name for it is not kept.
-
-        Raises:
-            LabError: If the file is no clip that can be read.
-        """
+        """Read an uploaded file; return the clip's token and the clip. The user's name for it is not kept."""
         clip = replace(clips.read(path, self._limits, name), name="clip")
         token = self._pictures.name_of(path.read_bytes())
         self._clips.put(token, clip, sum(map(len, clip.frames)))
         return token, clip
 
     def get(self, token: str) -> Clip:
-        """The clip of that name.
+        """Return a clip by its token, or an example.
 
         Raises:
-            NotHere: it is not here (any more).
+            NotHere: It is not in memory, or no longer.
         """
         clip = self._clips.get(token)
         if clip is None and token in example_clips.EXAMPLES:
@@ -109,23 +101,23 @@ class Clips:
         return clip
 
     def photo_of(self, clip: Clip) -> str:
-        """The name of a clip's first frame as a photograph, which is remembered anew."""
+        """Keep the first frame of a clip as an image; return its name."""
         return self._pictures.keep(clip.frames[0])[0]
 
     def put(self, following: Following) -> str:
-        """Keep what is followed; returns a name that cannot be guessed."""
+        """Keep a tracking result; return a name that cannot be guessed."""
         name = secrets.token_urlsafe(16)
         weight = sum(map(len, following.clip.frames)) + MASK_BYTES * len(following.clip.frames)
         self._followings.put(name, following, weight)
         return name
 
     def following(self, name: str) -> Following:
-        """What is or was followed under that name.
+        """Return the tracking result of that name.
 
         Raises:
-            NotHere: nothing (any more).
+            NotHere: It is not in memory, or no longer.
         """
         found = self._followings.get(name)
         if found is None:
-            raise NotHere("What was followed here is no longer in the server's memory: follow it again.")
+            raise NotHere("This result is no longer in the server's memory: track the objects again.")
         return found

@@ -119,7 +119,7 @@ def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str
 def training_numbers(status: RunStatus) -> dict[str, str]:
     """Return the last values of a run for the lesson about the teacher."""
     keys = {"kl": "kl", "entropy": "teacher_entropy", "ln_k": "ln_k"}
-    return {name: f"{status.curves.curves[key].steps_and_values()[1][-1]:.4g}" for name, key in keys.items()}
+    return {name: f"{status.log.curves[key].values[-1]:.4g}" for name, key in keys.items()}
 
 
 def _cls_maps(encoding: Encoding, block: int) -> Maps:

@@ -2,36 +2,47 @@
 
 import base64
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from matplotlib.colors import to_rgb
-from numpy.typing import NDArray
 from PIL import Image
+from pydantic import Field
 
 from app.engine import Encoding, Key, patches_of
-from app.errors import LabError
+from app.errors import ClientValue, LabError
 from app.files import png
 from app.lab import Lab
 from app.limits import SIZES
-from app.photos import Picture, Pictures, clean_name, for_screen
+from app.photos import Picture, clean_name, for_screen
 from segmentation import drawing, matching
 from segmentation.matching import SCALES, ImageFeatures, Matches, Sides, best_scale, matches_between
 
-MOST_PINS = 8
-TURN = 20
-"""Degrees by which `turned` turns an image."""
+TURN_DEGREES = 20
 GRAY = (128, 128, 128)
+Ratio = Annotated[float, Field(ge=0.01, le=1)]
+"""Largest distance of matching patches, relative to the distance of the next best patch."""
 
 
-class Pin(NamedTuple):
-    """A patch of A by row and column, and the color of its pair, such as #f97316."""
+class Pin(ClientValue):
+    """A patch of the first image, and the color of its pair."""
 
-    patch: tuple[int, int]
-    color: str
+    row: int = Field(ge=0)
+    column: int = Field(ge=0)
+    color: str = Field(pattern="^#[0-9a-f]{6}$")
+
+
+class PairRequest(ClientValue):
+    """Contents of a view of two images: their tokens and names, and what is drawn between them."""
+
+    a: str
+    b: str
+    names: list[str] = Field(min_length=2, max_length=2)
+    ratio: Ratio = 1.0
+    pins: list[Pin] = Field(max_length=8)
+    lines: bool = False
 
 
 class Half(NamedTuple):
@@ -39,168 +50,93 @@ class Half(NamedTuple):
 
     encoding: Encoding
     picture: Picture
-    seen: ImageFeatures
+    features: ImageFeatures
 
 
-def look(encoding: Encoding, pictures: Pictures) -> Half:
-    """Return the features of an image that is to be matched.
-
-    Raises:
-        LabError: The image has no texture, or is forgotten.
-    """
-    picture = pictures.read(encoding.key.photo)
+def look(lab: Lab, token: str) -> Half:
+    """Return the features of an encoded image; refuse one without texture."""
+    encoding = lab.engine.encoding(token)
+    picture = lab.pictures.read(encoding.key.photo)
     if matching.is_flat(picture):
         raise LabError("One of the images has no texture, every pixel has the same color: choose another.")
     return Half(encoding, picture, matching.image_features(encoding.predictor, picture))
 
 
-def directions(a: Half, b: Half) -> NDArray[np.float16]:
-    """Return vectors whose products are cosines: of every patch of A, then of B, length 1 [patches, D]."""
-    compared = matching.prepared(a.seen.features, b.seen.features)
-    return np.concatenate([matching.unit_vectors(one) for one in compared]).astype(np.float16)
+def look_at_pair(lab: Lab, a: str, b: str) -> tuple[Half, Half]:
+    """Return the features of two images encoded by one model."""
+    first, second = Key.of(a), Key.of(b)
+    if (first.model, first.version) != (second.model, second.version):
+        raise LabError("The two images were encoded by different models: encode both with one model.")
+    return look(lab, a), look(lab, b)
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Encodings of two images by one model, and the largest ratio of a match.
+def match(lab: Lab, a: str, b: str, ratio: float) -> dict[str, Any]:
+    """Match two encoded images, the second at several scales.
 
-    The ratio of a match is the distance of its patches by the distance of the next best patch.
+    Args:
+        lab: Holds the images.
+        a, b: Tokens of encodings by one model.
+        ratio: See `Ratio`.
 
-    Raises:
-        LabError: Two models, or a ratio outside 0.01 to 1.
+    Returns:
+        matches of the scale with the most (a and b as y and x in pixels, cosine, ratio), that scale, the
+        scales that were possible, and the encoding of B at that scale.
     """
-
-    lab: Lab
-    a: Key
-    b: Key
-    ratio: float = 1.0
-
-    def __post_init__(self) -> None:
-        if len({(key.model, key.version) for key in (self.a, self.b)}) > 1:
-            raise LabError("The two images were encoded by different models: encode both with one model.")
-        if (
-            isinstance(self.ratio, bool)
-            or not isinstance(self.ratio, int | float)
-            or not 0.01 <= self.ratio <= 1
-        ):
-            raise LabError("The ratio must be a number from 0.01 to 1.")
-
-    def half(self, key: Key) -> Half:
-        """One of the images."""
-        encoding = self.lab.engine.encoding(key.token)
-        with self.lab.engine.reading:
-            return look(encoding, self.lab.pictures)
-
-    def best(self) -> tuple[float, Mapping[float, Half], Matches]:
-        """Match B at several sizes; return the scale with the most matches, B by scale, and these matches."""
-        a, scaled = self.half(self.a), {1.0: self.half(self.b)}
-        encoding = scaled[1.0].encoding
-        for scale in SCALES:
-            size = round(self.b.size * scale)
-            patches = patches_of(encoding.picture_size, size, encoding.predictor.patch_size)
-            possible = SIZES[0] <= size <= SIZES[1] and patches <= self.lab.limits.max_patches
-            if scale not in scaled and possible:
-                scaled[scale] = self.half(replace(self.b, size=size))
-        scale, matches = best_scale(a.seen, {scale: half.seen for scale, half in scaled.items()}, self.ratio)
-        return scale, scaled, matches
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0.01 <= ratio <= 1:
+        raise LabError("The ratio must be a number from 0.01 to 1.")
+    first, second = look_at_pair(lab, a, b)
+    encoding, key = second.encoding, second.encoding.key
+    scaled = {1.0: second}
+    for scale in SCALES:
+        size = round(key.size * scale)
+        patches = patches_of(encoding.picture_size, size, encoding.predictor.patch_size)
+        possible = SIZES[0] <= size <= SIZES[1] and patches <= lab.limits.max_patches
+        if scale not in scaled and possible:
+            scaled[scale] = look(lab, replace(key, size=size).token)
+    features = {scale: half.features for scale, half in scaled.items()}
+    scale, found = best_scale(first.features, features, ratio)
+    best = scaled[scale].encoding
+    grids, sizes = (first.encoding.grid, best.grid), (first.encoding.picture_size, best.picture_size)
+    return {
+        "matches": matching.matches_as_json(found, grids, sizes),
+        "scale": scale,
+        "scales": sorted(scaled),
+        "encoding": best,
+    }
 
 
 def turned(lab: Lab, name: str) -> str:
-    """Turn an image within its frame by `TURN` degrees and keep the result; return its name.
+    """Turn an image within its frame and keep the copy; return its name.
 
     The matches of an image with its turned copy can be checked by eye.
     """
     image = Image.fromarray(for_screen(lab.pictures.read(name)))
-    copy = image.rotate(TURN, Image.Resampling.BICUBIC, fillcolor=GRAY)
+    copy = image.rotate(TURN_DEGREES, Image.Resampling.BICUBIC, fillcolor=GRAY)
     return lab.pictures.keep(png(np.asarray(copy)))[0]
 
 
 def direction_bytes(lab: Lab, a: str, b: str) -> bytes:
-    """Return `directions` of the encodings of two tokens as little-endian float16.
-
-    Raises:
-        LabError: An unknown token, or two models.
-    """
-    pair = Pair(lab, Key.of(a), Key.of(b))
-    return directions(pair.half(pair.a), pair.half(pair.b)).astype("<f2").tobytes()
+    """Return vectors whose products are cosines, little-endian float16 [patches of A and of B, D]."""
+    first, second = look_at_pair(lab, a, b)
+    compared = matching.prepared(first.features.features, second.features.features)
+    return np.concatenate([matching.unit_vectors(one) for one in compared]).astype("<f2").tobytes()
 
 
 def fetch_directions(lab: Lab, tokens: object) -> str:
-    """Return `direction_bytes` in base64, for views without routes.
-
-    Raises:
-        LabError: Not two tokens of one model.
-    """
-    if not isinstance(tokens, list) or len(tokens) != 2 or not all(isinstance(one, str) for one in tokens):
+    """Return `direction_bytes` in base64, for views without routes."""
+    if not isinstance(tokens, list) or len(tokens) != 2:
         raise LabError("Expected the tokens of two encodings.")
     return base64.b64encode(direction_bytes(lab, *tokens)).decode()
 
 
-def listed_matches(a: Encoding, b: Encoding, matches: Matches) -> list[dict[str, Any]]:
-    """Return matches as y and x in pixels of the images, with cosine and ratio."""
-    return matching.matches_as_json(matches, (a.grid, b.grid), (a.picture_size, b.picture_size))
-
-
-def scene_of(lab: Lab, asked: object) -> "Scene":
-    """Read what a browser shows of a pair.
-
-    Args:
-        lab: Whose images.
-        asked: a and b (tokens), ratio, pins ({row, column, color}), lines (Boolean), names (two texts).
-
-    Raises:
-        LabError: A field is invalid, or a token is unknown.
-    """
-    if not isinstance(asked, dict):
-        raise LabError("Choose two images first.")
-    a, b, names, pins = (asked.get(name) for name in ("a", "b", "names", "pins"))
-    if not isinstance(a, str) or not isinstance(b, str):
-        raise LabError("A pair needs the tokens of two encodings.")
-    if not isinstance(names, list) or len(names) != 2 or not all(isinstance(name, str) for name in names):
-        raise LabError("A pair needs the names of two images.")
-    if not isinstance(pins, list) or len(pins) > MOST_PINS:
-        raise LabError(f"A pair has at most {MOST_PINS} pins.")
-    ratio, lines = asked.get("ratio", 1.0), asked.get("lines") is True
-    pair = Pair(lab, Key.of(a), Key.of(b), ratio)
-    first, second = pair.half(pair.a), pair.half(pair.b)
-    matches = matches_between(first.seen, second.seen, ratio)
-    cleaned = [clean_name(name) for name in names]
-    return Scene(first, second, cleaned, ratio, matches, [_pin(pin) for pin in pins], lines)
-
-
-def _pin(value: object) -> Pin:
-    row, column, color = (
-        value.get(name) if isinstance(value, dict) else None for name in ("row", "column", "color")
-    )
-    if type(row) is not int or type(column) is not int or min(row, column) < 0:
-        raise LabError("A pin must have a row and a column, counted from 0.")
-    if not isinstance(color, str) or not re.fullmatch("#[0-9a-f]{6}", color):
-        raise LabError("A pin must have a color such as #f97316.")
-    return Pin((row, column), color)
-
-
 @dataclass(frozen=True)
 class Scene:
-    """A pair with everything that its files show.
-
-    Raises:
-        LabError: A pin beyond the last patch.
-    """
+    """A pair with everything that its files show."""
 
     a: Half
     b: Half
-    names: Sequence[str]
-    """Of both images, as their user calls them."""
-    ratio: float
     matches: Matches
-    pins: Sequence[Pin]
-    lines: bool
-    """Whether matches are drawn in addition to the pins."""
-
-    def __post_init__(self) -> None:
-        rows, columns = self.grids[0]
-        if any(row >= rows or column >= columns for (row, column), _ in self.pins):
-            raise LabError(f"The image's patches end at row {rows - 1}, column {columns - 1}.")
+    request: PairRequest
 
     @property
     def grids(self) -> Sides:
@@ -208,51 +144,59 @@ class Scene:
         return self.a.encoding.grid, self.b.encoding.grid
 
     def pinned(self) -> Matches:
-        """Every pin with the most similar patch of B; their ratio is 1, because no rival is searched."""
-        compared = matching.prepared(self.a.seen.features, self.b.seen.features)
-        found = [matching.transfer(*compared, pin.patch) for pin in self.pins]
-        patches, cells = ([one[0] for one in each] for each in (self.pins, found))
-        a, b = (np.array(each, np.int64).reshape(-1, 2) for each in (patches, cells))
+        """Return every pin with the most similar patch of B; their ratio is 1."""
+        compared = matching.prepared(self.a.features.features, self.b.features.features)
+        patches = [(pin.row, pin.column) for pin in self.request.pins]
+        found = [matching.transfer(*compared, patch) for patch in patches]
+        a, b = (np.array(one, np.int64).reshape(-1, 2) for one in (patches, [patch for patch, _ in found]))
         cosines = np.array([cosine for _, cosine in found], np.float32)
         return Matches(a, b.astype(np.float64), cosines, np.ones_like(cosines))
+
+
+def scene_of(lab: Lab, asked: object) -> Scene:
+    """Compute what a view shows; `asked` is a `PairRequest` from a client."""
+    request = PairRequest.of(asked)
+    a, b = look_at_pair(lab, request.a, request.b)
+    rows, columns = a.encoding.grid
+    if any(pin.row >= rows or pin.column >= columns for pin in request.pins):
+        raise LabError(f"The image's patches end at row {rows - 1}, column {columns - 1}.")
+    return Scene(a, b, matches_between(a.features, b.features, request.ratio), request)
 
 
 def lines_png(scene: Scene) -> bytes:
     """Draw both images side by side, lines between the best matches and, over them, the pinned pairs."""
     pictures = for_screen(scene.a.picture), for_screen(scene.b.picture)
-    sizes, most = _sides(pictures), matching.SHOWN if scene.lines else 0
-    found = [one[:most] for one in matching.in_pixels(scene.matches, scene.grids, sizes)]
+    sizes, most = _sizes(pictures), matching.SHOWN if scene.request.lines else 0
+    found = [places[:most] for places in matching.in_pixels(scene.matches, scene.grids, sizes)]
     pins = matching.in_pixels(scene.pinned(), scene.grids, sizes)
     in_a, in_b = (np.concatenate(places) for places in zip(found, pins, strict=True))
     colors = drawing.line_colors(in_a, sizes[0][0])
-    for row, pin in enumerate(scene.pins, start=len(found[0])):
+    for row, pin in enumerate(scene.request.pins, start=len(found[0])):
         colors[row] = np.multiply(to_rgb(pin.color), 255).round()
     return png(drawing.match_lines(*pictures, in_a, in_b, colors))
 
 
 def matches_json(scene: Scene) -> bytes:
     """Write matches and pinned pairs: y and x in pixels of the images, as `segmentation match` does."""
-    about = scene.grids, _sides((scene.a.picture, scene.b.picture))
+    where = scene.grids, _sizes((scene.a.picture, scene.b.picture))
     keys = scene.a.encoding.key, scene.b.encoding.key
-    told = {
-        "a": scene.names[0],
-        "b": scene.names[1],
+    a, b = map(clean_name, scene.request.names)
+    content = {
+        "a": a,
+        "b": b,
         "model": keys[0].model,
         "sizes": [key.size for key in keys],
-        "ratio": scene.ratio,
-        "pins": matching.matches_as_json(scene.pinned(), *about),
-        "matches": matching.matches_as_json(scene.matches, *about),
+        "ratio": scene.request.ratio,
+        "pins": matching.matches_as_json(scene.pinned(), *where),
+        "matches": matching.matches_as_json(scene.matches, *where),
     }
-    return (json.dumps(told, indent=2) + "\n").encode()
+    return (json.dumps(content, indent=2) + "\n").encode()
 
 
-def _sides(pictures: tuple[Picture, Picture]) -> Sides:
+def _sizes(pictures: tuple[Picture, Picture]) -> Sides:
     (a, b) = ((picture.shape[0], picture.shape[1]) for picture in pictures)
     return a, b
 
 
-FILES: Mapping[str, tuple[str, Callable[[Scene], bytes]]] = {
-    "lines.png": ("image/png", lines_png),
-    "matches.json": ("application/json", matches_json),
-}
-"""Downloads of a pair by name: media type and function."""
+FILES: Mapping[str, Callable[[Scene], bytes]] = {"lines.png": lines_png, "matches.json": matches_json}
+"""Downloads of a pair by name."""

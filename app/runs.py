@@ -1,7 +1,7 @@
-"""Training runs for the page: logs that may still grow, reduced to the width of a screen, and checkpoints.
+"""Training runs for the page: logs that may still grow, as curves for a screen, and checkpoints.
 
-Runs are the folders that `training.checkpoint` writes directly inside --models-dir. The log of the embedded
-model is part of the package. A client chooses a run by name and never sends a path.
+Runs are folders of `training.run.Run` directly inside --models-dir. The log of the embedded model is part of
+the package. A client chooses a run by name and never sends a path.
 """
 
 import json
@@ -9,12 +9,15 @@ import math
 import os
 import re
 import time
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, TypeGuard
 
+import numpy as np
 import pandas as pd
 
 from app.errors import NotHere
@@ -25,7 +28,6 @@ from training.run import Run, RunError
 Diagnosis = Callable[[Mapping[str, float]], str | None]
 """Returns a sentence if a line of a log shows a fault, such as a collapse."""
 
-MAX_CURVES = 20
 POINTS = 500
 """Largest number of points of a curve: about the width of a chart in pixels."""
 MAX_CHECKPOINTS = 40
@@ -33,17 +35,7 @@ MAX_WARNINGS = 50
 DIAGNOSED_EVERY = 100
 """Steps between two diagnoses, as in `training.monitor`."""
 LIVE_SECONDS = 120.0
-"""A run counts as live for so long after its last line."""
-QUANTITIES = (
-    "loss",
-    "teacher_entropy",
-    "kl",
-    "ln_k",
-    "knn_teacher",
-    "knn_student",
-    "images_per_second",
-)
-"""Keys of a log that are plotted; knn_NAME of other networks of a method is plotted as well."""
+"""Time after its last line for which a run counts as live."""
 EMBEDDED_LOG = EMBEDDED_FILE.with_name("log.jsonl")
 _MILESTONE = re.compile(r"step-(\d{1,12})\.pt")
 _CHECKPOINT = re.compile(r"(?P<run>[^/\\]+)@(?P<which>\d{1,12}|newest\.\d{1,20})")
@@ -79,102 +71,96 @@ class Checkpoint(NamedTuple):
     label: str
 
 
-class Curve:
-    """Means of one quantity over bins of steps; the bins double in width when there are too many.
+class Curve(NamedTuple):
+    """Steps and values of one quantity."""
 
-    Memory is bounded for runs of any length, and a rare quantity keeps its exact steps.
-    """
+    steps: array
+    values: array
 
-    def __init__(self, points: int = POINTS) -> None:
-        self.points = points
-        self.width = 1  # steps per bin
-        self._bins: dict[int, tuple[float, float, int]] = {}  # sum of steps, sum of values, count
-
-    def add(self, step: int, value: float) -> None:
-        """Add a finite value."""
-        self._put(step // self.width, step, value, 1)
-        if len(self._bins) > self.points:
-            bins, self._bins, self.width = self._bins, {}, 2 * self.width
-            for number, entry in bins.items():
-                self._put(number // 2, *entry)
-
-    def cut(self, step: int) -> None:
-        """Remove the values from `step` on, to the width of a bin."""
-        self._bins = {number: entry for number, entry in self._bins.items() if number < step // self.width}
-
-    def steps_and_values(self) -> tuple[list[float], list[float]]:
-        """Return mean step and mean value of every bin, in the order of the steps."""
-        entries = [self._bins[number] for number in sorted(self._bins)]
-        return [s / n for s, _, n in entries], [v / n for _, v, n in entries]
-
-    def _put(self, number: int, steps: float, values: float, count: int) -> None:
-        s, v, n = self._bins.get(number, (0.0, 0.0, 0))
-        self._bins[number] = (s + steps, v + values, n + count)
+    def thinned(self, points: int = POINTS) -> tuple[list[float], list[float]]:
+        """Return steps and values, or the means of at most `points` bins of them."""
+        if len(self.steps) <= points:
+            return self.steps.tolist(), self.values.tolist()
+        bins = np.array_split(np.array([self.steps, self.values]), points, axis=1)
+        steps, values = np.stack([one.mean(axis=1) for one in bins], axis=1).tolist()
+        return steps, values
 
 
-@dataclass
-class Curves:
-    """The contents of a log so far, read line by line.
+class Log:
+    """The contents of a log file that may still grow.
 
     Steps of a later phase follow those of the phase before. If a step is repeated, as after a resume, the
     later line replaces the earlier ones.
 
     Attributes:
-        diagnose: The diagnosis of the run's method.
         lines: Number of records.
         broken: Number of lines that are not a JSON object with a step.
         not_finite: Number of NaN or infinite values by quantity; the curves leave them out.
         phases: Name and first step of each phase; empty if the log names none.
         warnings: Step and sentence of the last `MAX_WARNINGS` faults, one per new cause.
+        warning: The fault of the last diagnosis; None without one.
         last: The last step, counted over all phases.
         curves: By quantity.
     """
 
-    diagnose: Diagnosis = lambda line: None
-    lines: int = 0
-    broken: int = 0
-    not_finite: dict[str, int] = field(default_factory=dict)
-    phases: list[tuple[str, int]] = field(default_factory=list)
-    warnings: list[tuple[int, str]] = field(default_factory=list)
-    last: int = -1
-    curves: dict[str, Curve] = field(default_factory=lambda: {name: Curve() for name in QUANTITIES})
-    _diagnosed: int = -(10**9)
-    _cause: str = ""
+    def __init__(self, path: Path, diagnose: Diagnosis = lambda line: None) -> None:
+        self.path, self._diagnose = path, diagnose
+        self._clear(inode=-1)
 
-    def add(self, line: bytes) -> None:
-        """Add one complete line."""
+    def _clear(self, inode: int) -> None:
+        self._inode, self._offset = inode, 0
+        self.lines = self.broken = 0
+        self.not_finite: dict[str, int] = {}
+        self.phases: list[tuple[str, int]] = []
+        self.warnings: list[tuple[int, str]] = []
+        self.warning: str | None = None
+        self.last = -1
+        names = [name for chart in CHARTS for name in chart.curves]
+        self.curves = {name: Curve(array("q"), array("d")) for name in names}
+        self._diagnosed, self._cause = -DIAGNOSED_EVERY, ""
+
+    def read(self) -> None:
+        """Parse the complete lines that were added since the last call.
+
+        Raises:
+            OSError: If the log does not exist any more.
+        """
+        with self.path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            if found.st_ino != self._inode or found.st_size < self._offset:  # a resumed run replaces the file
+                self._clear(found.st_ino)
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._offset += len(line)
+                self._add(line)
+
+    def _add(self, line: bytes) -> None:
         record = _record(line)
         if record is None:
             self.broken += 1
             return
         self.lines += 1
         step = self._global_step(record)
-        for name in record.keys() - self.curves.keys():
-            if name.startswith("knn_") and len(self.curves) < MAX_CURVES:
-                self.curves[name] = Curve()
         for name, curve in self.curves.items():
             value = record.get(name)
             if _is_finite_number(value):
-                curve.add(step, float(value))
+                curve.steps.append(step)
+                curve.values.append(value)
             elif isinstance(value, float):
                 self.not_finite[name] = self.not_finite.get(name, 0) + 1
-        self._update_warnings(step, record)
-
-    @property
-    def warning(self) -> str | None:
-        """The fault of the last diagnosis; None without one."""
-        return self.warnings[-1][1] if self.warnings and self._cause else None
+        if step - self._diagnosed >= DIAGNOSED_EVERY:
+            self._update_warnings(step, record)
 
     def _update_warnings(self, step: int, record: dict[str, Any]) -> None:
-        """Diagnose every hundredth step and record each new cause once."""
-        if "warning" not in record and step - self._diagnosed < DIAGNOSED_EVERY:
-            return
+        """Diagnose a line and record each new cause once."""
         self._diagnosed = step
         numbers = {name: float(value) for name, value in record.items() if _is_finite_number(value)}
-        sentence = str(record.get("warning") or self.diagnose(numbers) or "")
-        cause = re.sub(r"[\d.]+", "", sentence.partition(":")[0])
-        if sentence and cause != self._cause:
-            self.warnings = [*self.warnings, (step, sentence)][-MAX_WARNINGS:]
+        self.warning = self._diagnose(numbers)
+        cause = re.sub(r"[\d.]+", "", (self.warning or "").partition(":")[0])
+        if self.warning and cause != self._cause:
+            self.warnings = [*self.warnings, (step, self.warning)][-MAX_WARNINGS:]
         self._cause = cause
 
     def _global_step(self, record: dict[str, Any]) -> int:
@@ -182,42 +168,15 @@ class Curves:
         phase = record.get("phase")
         if phase is not None and (not self.phases or self.phases[-1][0] != str(phase)):
             self.phases.append((str(phase), self.last + 1))
-        step = record["step"] + (self.phases[-1][1] if self.phases else 0)
+        step = int(record["step"]) + (self.phases[-1][1] if self.phases else 0)
         if step <= self.last:
             for curve in self.curves.values():
-                curve.cut(step)
+                start = bisect_left(curve.steps, step)
+                del curve.steps[start:], curve.values[start:]
             self.warnings = [(at, sentence) for at, sentence in self.warnings if at < step]
             self._diagnosed, self._cause = -DIAGNOSED_EVERY, ""
         self.last = step
-        return int(step)
-
-
-class GrowingLog:
-    """A log file that may still grow; `read` parses only what was added."""
-
-    def __init__(self, path: Path, diagnose: Diagnosis = lambda line: None) -> None:
-        self.path, self._diagnose = path, diagnose
-        self._inode = -1  # a resumed run replaces the file
-        self._offset = 0
-        self._curves = Curves(diagnose)
-
-    def read(self) -> Curves:
-        """Return the curves up to the last complete line.
-
-        Raises:
-            OSError: If the log does not exist any more.
-        """
-        with self.path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            if found.st_ino != self._inode or found.st_size < self._offset:
-                self._inode, self._offset, self._curves = found.st_ino, 0, Curves(self._diagnose)
-            file.seek(self._offset)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._offset += len(line)
-                self._curves.add(line)
-            return self._curves
+        return step
 
 
 @dataclass(frozen=True)
@@ -235,23 +194,26 @@ class TrainingRun:
     log: Path
     folder: Path | None
 
+    def config(self) -> dict[str, Any]:
+        """Return the configuration; empty if there is none that can be read."""
+        try:
+            return {} if self.folder is None else Run(self.folder).config()
+        except (RunError, OSError):
+            return {}
+
     def planned_steps(self) -> int | None:
         """Return the number of steps in the run's configuration; None if unknown."""
-        if self.folder is None:
-            return None
+        config = self.config()
         try:
-            config = Run(self.folder).config()
             recipe = config["recipe"]
             return int(recipe["epochs"]) * (int(config["pictures"]) // int(recipe["batch_size"]))
-        except (RunError, OSError, KeyError, TypeError, ValueError, ZeroDivisionError):
+        except (KeyError, TypeError, ValueError, ZeroDivisionError):
             return None
 
-    def method(self) -> str:
-        """Return the name of the pretraining method; "dino" if the run does not say."""
-        try:
-            return "dino" if self.folder is None else str(Run(self.folder).config().get("method", "dino"))
-        except RunError:
-            return "dino"
+    def diagnosis(self) -> Diagnosis:
+        """Return the diagnosis of the pretraining method; one that finds nothing for an unknown method."""
+        known = METHODS.get(str(self.config().get("method", "dino")))
+        return (lambda line: None) if known is None else known.method_class().diagnose
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the models of the run, oldest first."""
@@ -260,9 +222,12 @@ class TrainingRun:
                 Checkpoint("random:embedded", 0, "untrained: random weights"),
                 Checkpoint("embedded", None, "final weights"),
             ]
+        names = (_MILESTONE.fullmatch(path.name) for path in self.folder.glob("step-*.pt"))
+        steps = sorted(int(name[1]) for name in names if name)
+        chosen = np.linspace(0, len(steps) - 1, min(len(steps), MAX_CHECKPOINTS)).round().astype(int)
         found = [
             Checkpoint(f"{self.name}@{step}", step, f"step {step:,}")
-            for step in _thinned(_milestones(self.folder), MAX_CHECKPOINTS)
+            for step in (steps[index] for index in chosen)
         ]
         newest = _version(self.folder)
         if newest is not None:
@@ -272,11 +237,11 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What the page shows of a run at one moment.
+    """State of a run at one moment.
 
     Attributes:
         name: Of the run.
-        curves: The contents of its log.
+        log: The contents of its log.
         planned: Planned number of steps; None if unknown.
         state: "live", "stopped" or "finished".
         age: Seconds since the last line; None for the embedded model.
@@ -285,17 +250,12 @@ class RunStatus:
     """
 
     name: str
-    curves: Curves
+    log: Log
     planned: int | None
     state: str
     age: float | None
     checkpoints: list[Checkpoint]
     version: str
-
-    @property
-    def steps(self) -> int:
-        """Finished steps over all phases."""
-        return self.curves.last + 1
 
 
 class Runs:
@@ -307,7 +267,7 @@ class Runs:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self._logs: dict[Path, GrowingLog] = {}
+        self._logs: dict[Path, Log] = {}
         self._lock = Lock()
 
     def all(self) -> dict[str, TrainingRun]:
@@ -321,27 +281,26 @@ class Runs:
         """Read a run.
 
         Raises:
-            NotHere: If there is no such run, or its log does not exist any more.
+            NotHere: There is no such run, or its log does not exist any more.
         """
         try:
             run = self.all()[name]
             with self._lock:
-                log = self._logs.setdefault(run.log, GrowingLog(run.log, _diagnosis(run.method())))
-                return _status(run, log.read())
+                if run.log not in self._logs:
+                    self._logs[run.log] = Log(run.log, run.diagnosis())
+                log = self._logs[run.log]
+                log.read()
         except (KeyError, TypeError, OSError) as error:
             raise NotHere("There is no such run (any more): choose another.") from error
-
-
-def _status(run: TrainingRun, curves: Curves) -> RunStatus:
-    planned, checkpoints = run.planned_steps(), run.checkpoints()
-    age = None if run.folder is None else max(0.0, time.time() - _written(run.log))
-    if age is None or (planned is not None and curves.last + 1 >= planned):
-        state = "finished"
-    else:
-        state = "live" if age < LIVE_SECONDS else "stopped"
-    newest = checkpoints[-1].model if checkpoints else ""
-    version = f"{run.name}.{curves.lines}.{curves.broken}.{curves.last}.{state}.{newest}"
-    return RunStatus(run.name, curves, planned, state, age, checkpoints, version)
+        planned, checkpoints = run.planned_steps(), run.checkpoints()
+        age = None if run.folder is None else max(0.0, time.time() - _written(run.log))
+        if age is None or (planned is not None and log.last + 1 >= planned):
+            state = "finished"
+        else:
+            state = "live" if age < LIVE_SECONDS else "stopped"
+        newest = checkpoints[-1].model if checkpoints else ""
+        version = f"{run.name}.{log.lines}.{log.broken}.{log.last}.{state}.{newest}"
+        return RunStatus(run.name, log, planned, state, age, checkpoints, version)
 
 
 def chart_table(
@@ -358,9 +317,8 @@ def chart_table(
     rows = []
     for status in statuses:
         for key, label in chart.curves.items():
-            curve = status.curves.curves.get(key)
             name = f"{status.name}: {label}" if len(statuses) > 1 else label
-            for step, value in zip(*curve.steps_and_values(), strict=True) if curve else ():
+            for step, value in zip(*status.log.curves[key].thinned(), strict=True):
                 if log_values and value <= 0:
                     continue
                 at = math.log10(step + 1) if log_steps else round(step, 1)
@@ -373,21 +331,19 @@ def status_text(status: RunStatus) -> str:
     age = _duration(status.age or 0)
     state = {"live": f"Live, last line {age} ago", "stopped": f"Stopped: no line for {age}"}
     planned = f" of {status.planned:,}" if status.planned else ""
-    phases = "".join(f" · phase {name} from step {start:,}" for name, start in status.curves.phases[1:])
-    return f"{state.get(status.state, 'Finished')} · {status.steps:,}{planned} steps{phases}"
+    phases = "".join(f" · phase {name} from step {start:,}" for name, start in status.log.phases[1:])
+    return f"{state.get(status.state, 'Finished')} · {status.log.last + 1:,}{planned} steps{phases}"
 
 
 def warnings_text(status: RunStatus) -> str:
     """Return the faults of a run as Markdown: the present one first, then earlier ones. Empty without any."""
-    curves = status.curves
-    faults = [f"{name} was not finite {_times(count)}" for name, count in curves.not_finite.items()]
-    if curves.broken:
-        faults.append(f"{curves.broken} {'line' if curves.broken == 1 else 'lines'} could not be read")
-    now = [curves.warning] if curves.warning else []
-    if faults:
-        now.append(f"In this log {', '.join(faults)}.")
-    past = [f"- Step {step:,}: {text}" for step, text in curves.warnings if text != curves.warning]
-    return "\n\n".join([*(f"**{sentence}**" for sentence in now), *(["\n".join(past)] if past else [])])
+    log = status.log
+    now = [f"**{log.warning}**"] if log.warning else []
+    now += [f"**Values of {name} that are not finite: {count}.**" for name, count in log.not_finite.items()]
+    if log.broken:
+        now.append(f"**Lines of the log that cannot be read: {log.broken}.**")
+    past = [f"- Step {step:,}: {text}" for step, text in log.warnings if text != log.warning]
+    return "\n\n".join([*now, *(["\n".join(past)] if past else [])])
 
 
 def checkpoint_file(name: str, folder: Path | None) -> Path | None:
@@ -418,19 +374,13 @@ def _record(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     step = record.get("step") if isinstance(record, dict) else None
-    return record if isinstance(step, int) and not isinstance(step, bool) and step >= 0 else None
+    return record if type(step) is int and 0 <= step < 10**12 else None
 
 
 def _runs(folder: Path | None) -> Iterator[TrainingRun]:
     for entry in sorted(folder.iterdir()) if folder and folder.is_dir() else ():
-        run = Run(entry)
-        if run.log.is_file():
-            yield TrainingRun(entry.name, entry.name, run.log, entry)
-
-
-def _milestones(folder: Path) -> list[int]:
-    names = (_MILESTONE.fullmatch(path.name) for path in folder.glob("step-*.pt"))
-    return sorted(int(name[1]) for name in names if name)
+        if (log := Run(entry).log).is_file():
+            yield TrainingRun(entry.name, entry.name, log, entry)
 
 
 def _version(folder: Path) -> int | None:
@@ -441,28 +391,11 @@ def _version(folder: Path) -> int | None:
         return None
 
 
-def _thinned(steps: list[int], most: int) -> list[int]:
-    """Return at most `most` of the steps, evenly spaced, with the first and the last."""
-    if len(steps) <= most:
-        return steps
-    return [steps[round(i * (len(steps) - 1) / (most - 1))] for i in range(most)]
-
-
-def _diagnosis(method: str) -> Diagnosis:
-    """Return the diagnosis of a method; one that finds nothing for an unknown method."""
-    known = METHODS.get(method)
-    return (lambda line: None) if known is None else known.method_class().diagnose
-
-
 def _written(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def _duration(seconds: float) -> str:

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from app.limits import MEGABYTE
+
 VARIABLE = "GRADIO_TEMP_DIR"
 TRIM_SECONDS = 5.0
 
@@ -53,26 +55,16 @@ def trim(folder: Path, max_bytes: int) -> None:
 
 
 def read_upload(path: object, max_bytes: int) -> bytes:
-    """Read a file that Gradio has stored.
-
-    Args:
-        path: As an upload component gives it.
-        max_bytes: Largest file that is read.
-
-    Raises:
-        LabError: It is no file of the upload folder, is deleted by now, or is too large.
-    """
-    from app.errors import LabError, TooLarge
+    """Read a file that Gradio has stored in its folder for uploads, of at most `max_bytes`."""
+    from app.errors import LabError, TooLarge  # importing gradio takes seconds
 
     folder = Path(os.environ.get(VARIABLE) or Path(tempfile.gettempdir(), "gradio")).resolve()
     try:
         file = Path(str(path)).resolve(strict=True)
-        size = file.stat().st_size if file.is_relative_to(folder) and file.is_file() else None
-        content = file.read_bytes() if size is not None and size <= max_bytes else b""
+        if not file.is_relative_to(folder) or not file.is_file():
+            raise LabError("This is no file of yours: open it again.")
+        if file.stat().st_size > max_bytes:
+            raise TooLarge(f"This file is larger than the {max_bytes // MEGABYTE} MB allowed.")
+        return file.read_bytes()
     except (OSError, ValueError) as error:
         raise LabError("This file is no longer on the server: open it again.") from error
-    if size is None:
-        raise LabError("This is no file of yours: open it again.")
-    if size > max_bytes:
-        raise TooLarge(f"This file is larger than the {max_bytes // 1_000_000} MB allowed.")
-    return content

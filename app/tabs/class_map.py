@@ -2,13 +2,14 @@
 
 import base64
 import json
+from dataclasses import asdict
 from typing import Any
 
 import gradio as gr
 
 from app import class_maps, fairness, views
 from app.errors import LabError, NotHere
-from app.shared import LIGHT, PRIVATE, Shared, split
+from app.shared import HEAVY, LIGHT, Shared, split
 from dino_model.class_map import files as class_map_files
 from dino_model.weights import LoadedModel
 
@@ -53,9 +54,6 @@ def build(shared: Shared) -> None:
             class_maps.facts(drawn),
         )
 
-    def prepare(photo: Any, chosen: Any) -> None:
-        _weights(shared, chosen)
-
     def place(photo: Any, chosen: Any) -> Any:
         return gr.HTML(placed=placed(shared, photo, chosen))
 
@@ -64,25 +62,22 @@ def build(shared: Shared) -> None:
         open_map, name, [opened, search, thumbnails, facts], trigger_mode="always_last", **LIGHT
     ).success(None, opened, None, js="(map) => lab('class-map').openMap(map)", **LIGHT)
     view.shown(
-        fairness.in_turn(place, prepare),
+        fairness.in_turn(place, lambda photo, chosen: _weights(shared, chosen)),
         [shared.photo, name],
         view,
-        trigger_mode="always_last",
-        show_progress="minimal",
-        concurrency_limit=None,
-        **PRIVATE,
+        **HEAVY,
     )
     search.input(None, search, None, js="(index) => lab('class-map').goTo(index)", **LIGHT)
     thumbnails.input(None, thumbnails, None, js="(on) => lab('class-map').showPictures(on)", **LIGHT)
-    shared.save(table, lambda chosen: _table(shared, chosen), 'lab("class-map")?.map.name')
+    shared.save(
+        table,
+        lambda chosen: (f"{chosen}-map.csv", class_map_files.as_csv(lab.maps.get(chosen)).encode()),
+        'lab("class-map")?.map.name',
+    )
 
 
 def placed(shared: Shared, photo: Any, chosen: Any) -> dict[str, Any]:
-    """Compute the position of an image of the header on a map.
-
-    Raises:
-        LabError: If the image or map is unknown, or the map's model is missing or has other weights.
-    """
+    """Return what the view shows of an image of the header: its position and nearest classes."""
     lab = shared.lab
     drawn = lab.maps.get(chosen)
     image, title = split(photo)
@@ -90,8 +85,12 @@ def placed(shared: Shared, photo: Any, chosen: Any) -> dict[str, Any]:
     weights = _weights(shared, chosen)
     precision = lab.engine.predictor(weights, drawn.origin.view.size).precision
     placement = class_maps.place_image(drawn, weights, picture, precision)
-    value = class_maps.placed_value(placement, title or image, highlight=image != lab.start.photo)
-    return value | {"photo": photo, "map": chosen}
+    return asdict(placement) | {
+        "name": title or image,
+        "highlight": image != lab.start.photo,
+        "photo": photo,
+        "map": chosen,
+    }
 
 
 def _weights(shared: Shared, chosen: Any) -> LoadedModel:
@@ -125,7 +124,3 @@ def _classes(shared: Shared, name: str) -> list[tuple[str, int]]:
 
 def _has_thumbnails(shared: Shared, name: str) -> bool:
     return shared.lab.maps.get(name).thumbnails is not None
-
-
-def _table(shared: Shared, name: str) -> tuple[str, bytes]:
-    return f"{name}-map.csv", class_map_files.as_csv(shared.lab.maps.get(name)).encode()

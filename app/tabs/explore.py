@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from app import downloads, sheets
+from app import downloads
 from app.errors import LabError
 from app.photos import stem
 from app.shared import Shared, field_of
@@ -114,21 +114,21 @@ def _files(shared: Shared) -> None:
     def draw(asked: Any) -> tuple[str, bytes]:
         file = known(field_of(asked, "file"), downloads.FILES)
         scene = shared.scene(asked.get("request"))
-        return f"{stem(scene.name)}-{file}", downloads.FILES[file][1](scene)
+        return f"{stem(scene.name)}-{file}", downloads.FILES[file](scene)
 
     def draw_all(asked: Any) -> tuple[str, bytes]:
-        file = known(field_of(asked, "file"), sheets.FILES)
+        file = known(field_of(asked, "file"), downloads.SHEETS)
         photos = shared.photos(field_of(asked, "album"))
         own = [photo for photo in photos if "/" in photo]
         request = asked.get("request")
-        chosen = (own or photos)[: sheets.MOST_PICTURES]
+        chosen = (own or photos)[: downloads.MOST_PICTURES]
         scenes = [shared.scene(request, photo, full=False) for photo in chosen]
         if not scenes:
             raise LabError("Your images are no longer in the server's memory: open them again.")
-        return f"{scenes[0].view.quantity}-{file}", sheets.FILES[file][1](scenes)
+        return f"{scenes[0].view.quantity}-{file}", downloads.SHEETS[file](scenes)
 
     def show(asked: Any) -> Any:
-        return gr.Textbox(downloads.view_py(shared.scene(asked)).decode(), visible=True)
+        return gr.Textbox(downloads.FILES["view.py"](shared.scene(asked)).decode(), visible=True)
 
     with gr.Accordion("Download", open=True, elem_id="downloads"):
         with gr.Row():
@@ -149,11 +149,7 @@ def _files(shared: Shared) -> None:
 
 
 def known(file: str, files: Mapping[str, Any]) -> str:
-    """Return the name of a download.
-
-    Raises:
-        LabError: There is no such file.
-    """
+    """Return the name of a download, or refuse it."""
     if file not in files:
         raise LabError(f"Unknown file. Available: {', '.join(files)}.")
     return file

@@ -9,7 +9,7 @@ from app import fairness, views
 from app.errors import LabError
 from app.lessons import RANDOM, TRAINED, Lesson, fill, lessons, numbers, settings, training_numbers
 from app.runs import CHARTS, chart_table
-from app.shared import LIGHT, PRIVATE, Shared
+from app.shared import HEAVY, LIGHT, Shared
 
 TITLE = "Learn"
 APPLY = """(text) => {
@@ -81,10 +81,7 @@ def build(shared: Shared) -> None:
         fairness.in_turn(lambda index, photo, size: _show(shared, index, photo, size)),
         [number, shared.photo, shared.size],
         [view, state, stage, curves, mass, block, weights, body, answer, paper, accordion],
-        trigger_mode="always_last",
-        show_progress="minimal",
-        concurrency_limit=None,
-        **PRIVATE,
+        **HEAVY,
     ).success(None, state, None, js=APPLY, **LIGHT)
     mass.input(None, mass, None, js="(mass) => lab('learn-view').set({ mass })", **LIGHT)
     block.input(None, block, None, js="(block) => lab('learn-view').set({ block })", **LIGHT)
@@ -92,10 +89,7 @@ def build(shared: Shared) -> None:
         fairness.in_turn(lambda model, photo, size: _by(shared, model, photo, size)),
         [weights, shared.photo, shared.size],
         view,
-        trigger_mode="always_last",
-        show_progress="minimal",
-        concurrency_limit=None,
-        **PRIVATE,
+        **HEAVY,
     )
 
 

@@ -1,23 +1,29 @@
 """The tab Segment: objects by a click, attention, LOST, TokenCut or MaskCut, and their scores."""
 
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from app import fairness, objects
 from app.clips import runs_of
-from app.engine import Encoding
-from app.errors import LabError, NotHere
 from app.lab import Lab
 from app.objects import Recipe
 from app.photos import stem
-from app.shared import LIGHT, PRIVATE, Shared
+from app.shared import HEAVY, LIGHT, Shared
 from app.views import mask_view
 
 TITLE = "Segment"
-USES_IMAGE = True
 BY_HAND = {"Mask (PNG)": "mask.png", "Cut-out (PNG)": "cutout.png", "Mask (COCO)": "mask.json"}
 COMPUTED = {"Labels (PNG)": "labels.png", "Masks (COCO)": "masks.json", "Overlay (PNG)": "overlay.png"}
+
+
+class ObjectsRequest(Recipe):
+    """A recipe with the token of an encoding, a key that the answer repeats, and the name of the image."""
+
+    token: str
+    key: str = ""
+    name: str = "image"
 
 
 def build(shared: Shared) -> None:
@@ -33,7 +39,7 @@ def build(shared: Shared) -> None:
                 button.click(None, None, None, js=f"() => lab('segment').save('{file}')", **LIGHT)
             for label, file in COMPUTED.items():
                 button = gr.Button(label, size="sm", elem_classes=["computed"])
-                shared.save(button, _drawing(shared.lab, file), "lab('segment').request")
+                shared.save(button, partial(drawn, shared.lab, file), "lab('segment').request")
 
     def find(wanted: object) -> Any:
         return gr.skip() if wanted is None else gr.HTML(found=found(shared.lab, wanted))
@@ -43,46 +49,34 @@ def build(shared: Shared) -> None:
         shared.asked,
         view,
         js="() => [lab('segment').wanted]",
-        trigger_mode="always_last",
-        concurrency_limit=None,
-        show_progress="minimal",
-        **PRIVATE,
+        **HEAVY,
     ).failure(None, js="() => lab('segment').failed()")
 
 
 def _settings() -> None:
-    """Controls that act in the browser; the style sheet hides those that the method does not use."""
+    """Build the controls that act in the browser; the style sheet hides those that a method does not use."""
     reach = gr.Slider(50, 99, 90, step=1, label="Key similarity kept (%)", elem_classes=["by-hand"])
     mass = gr.Slider(10, 100, 60, step=1, label="Attention kept (%)", elem_classes=["by-attention"])
     count = gr.Slider(1, objects.MOST_OBJECTS, 3, step=1, label="Most objects", elem_classes=["by-cuts"])
     refined = gr.Checkbox(False, label="Edges follow the image", elem_classes=["computed"])
     controls: dict[str, Any] = {"reach": reach, "mass": mass, "count": count, "refined": refined}
     for name, control in controls.items():
-        control.change(
-            None, control, None, js=f"(value) => lab('segment')?.set({{ {name}: value }})", **LIGHT
-        )
+        script = f"(value) => lab('segment')?.set({{ {name}: value }})"
+        control.change(None, control, None, js=script, **LIGHT)
 
 
 def found(lab: Lab, wanted: object) -> dict[str, Any]:
-    """Compute the objects that the view asks for.
-
-    Args:
-        lab: Whose images and models.
-        wanted: From a browser: the fields of a `Recipe`, the token of an encoding, and a key to repeat.
-
-    Raises:
-        LabError: A field is invalid, or the encoding is unknown.
-    """
-    encoding, recipe = checked(lab, wanted)
-    discovered = discover(lab, encoding, recipe)
+    """Compute the objects that the view requests; `wanted` is an `ObjectsRequest` from a client."""
+    request = ObjectsRequest.of(wanted)
+    encoding = lab.engine.encoding(request.token)
+    discovered = objects.find(encoding, request)
     labels = objects.labels_of(discovered, encoding.grid)
-    if recipe.refined:
+    if request.refined:
         picture = lab.pictures.read(encoding.key.photo)
         labels = objects.refine(labels, picture, objects.refined_size(picture))
-    key = wanted.get("key") if isinstance(wanted, dict) else ""
     return {
-        "token": encoding.key.token,
-        "key": str(key)[:200],
+        "token": request.token,
+        "key": request.key[:200],
         "rows": labels.shape[0],
         "columns": labels.shape[1],
         "runs": runs_of(labels),
@@ -90,43 +84,12 @@ def found(lab: Lab, wanted: object) -> dict[str, Any]:
     }
 
 
-def checked(lab: Lab, wanted: object) -> tuple[Encoding, Recipe]:
-    """Read what a browser sent.
-
-    Raises:
-        LabError: A field is invalid, or the encoding is unknown.
-    """
-    if not isinstance(wanted, dict) or not isinstance(wanted.get("token"), str):
-        raise LabError("Choose an image and a method first.")
-    recipe = Recipe.of({name: wanted[name] for name in Recipe.__dataclass_fields__ if name in wanted})
-    return lab.engine.encoding(wanted["token"]), recipe
-
-
-def discover(lab: Lab, encoding: Encoding, recipe: Recipe) -> list[objects.Discovery]:
-    """Find objects in an encoding.
-
-    Raises:
-        LabError: No such head, or an image of a single patch.
-    """
-    with lab.engine.reading:
-        last = encoding.queries_keys(encoding.blocks - 1)
-    return objects.find(encoding, last, recipe)
-
-
-def _drawing(lab: Lab, file: str) -> Any:
-    _, make = objects.FILES[file]
-
-    def draw(request: object) -> tuple[str, bytes]:
-        encoding, recipe = checked(lab, request)
-        name = encoding.key.photo
-        if not encoding.example:
-            given = request.get("name") if isinstance(request, dict) else None
-            name = given if isinstance(given, str) else "image"
-        if file not in objects.FILES:
-            raise NotHere(f"Unknown file. Available: {', '.join(objects.FILES)}.")
-        picture = lab.pictures.read(encoding.key.photo)
-        labels = objects.labels_of(discover(lab, encoding, recipe), encoding.grid)
-        content = make(picture, objects.in_pixels(labels, picture, recipe.refined))
-        return f"{stem(name)}-{recipe.method}-{file}", content
-
-    return draw
+def drawn(lab: Lab, file: str, wanted: object) -> tuple[str, bytes]:
+    """Write a download of `objects.FILES`; `wanted` is an `ObjectsRequest` from a client."""
+    request = ObjectsRequest.of(wanted)
+    encoding = lab.engine.encoding(request.token)
+    picture = lab.pictures.read(encoding.key.photo)
+    labels = objects.labels_of(objects.find(encoding, request), encoding.grid)
+    content = objects.FILES[file](picture, objects.in_pixels(labels, picture, request.refined))
+    name = encoding.key.photo if encoding.example else request.name
+    return f"{stem(name)}-{request.method}-{file}", content

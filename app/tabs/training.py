@@ -8,7 +8,7 @@ import gradio as gr
 from app import fairness, views
 from app.errors import LabError, NotHere
 from app.runs import CHARTS, Chart, RunStatus, chart_table, status_text, warnings_text
-from app.shared import LIGHT, PRIVATE, Shared
+from app.shared import HEAVY, LIGHT, Shared
 
 TITLE = "Training"
 POLL_SECONDS = 4
@@ -93,10 +93,7 @@ def build(shared: Shared) -> None:
         fairness.in_turn(partial(_see, shared), partial(_prepare, shared)),
         [run, checkpoint, shared.photo, shared.size],
         [view, label],
-        trigger_mode="always_last",
-        show_progress="minimal",
-        concurrency_limit=None,
-        **PRIVATE,
+        **HEAVY,
     )
 
 

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from pydantic import Field
 
 from app import clip_files, fairness, following, views
 from app.clips import MAX_OBJECTS, Clip, limits_in_words
-from app.errors import LabError, NotHere
+from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES
 from app.following import COLORS, Following, from_runs
 from app.photos import clean_name, thumbnail
-from app.shared import LIGHT, PRIVATE, Shared, field_of, split
+from app.shared import HEAVY, LIGHT, PRIVATE, Shared, split
 from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
 from segmentation.labels import palette
@@ -31,6 +32,22 @@ MARK = (
 TRACK = "### Track\nEvery patch of a frame takes the label of the most similar patches in the frames before."
 MAX_TRACKED = 4
 """Clips that are tracked at the same time; they take turns at the model after every frame."""
+
+
+class Marking(ClientValue):
+    """Marked objects: the clip, the number of the run in the browser, and run lengths of the first mask."""
+
+    clip: str
+    run: int
+    runs: list[int]
+
+
+class FileRequest(ClientValue):
+    """Tracked frames: the name of the result, how many frames the page has shown, and the clip's title."""
+
+    id: str = Field(min_length=1)
+    done: int = Field(ge=1)
+    name: str
 
 
 def build(shared: Shared) -> None:
@@ -92,10 +109,7 @@ def build(shared: Shared) -> None:
         ),
         [clip, shared.model, shared.size],
         view,
-        trigger_mode="always_last",
-        show_progress="minimal",
-        concurrency_limit=None,
-        **PRIVATE,
+        **HEAVY,
     )
     gr.on([shared.model.change, shared.size.change], None, js="() => lab('film')?.expire()", **LIGHT)
     gr.on(
@@ -157,26 +171,23 @@ async def tracked(
 
     Args:
         shared: Of the page.
-        marking: {"clip", "run", "runs"}: the clip that was marked, the number of the run in the browser, and
-            run lengths of the first mask.
+        marking: A `Marking` from a client.
         name: Of the clip, as in the text box.
-        model, size: As in the header.
+        model, size: Of the header.
         request: Tells the client.
 
     Yields:
         Progress for the film view.
-
-    Raises:
-        LabError: If an argument is invalid or the objects cannot be tracked.
     """
     token, _ = split(name)
-    if not isinstance(marking, dict) or marking.get("clip") != token or type(marking.get("run")) is not int:
+    marked = Marking.of(marking)
+    if marked.clip != token:
         raise LabError("The marked objects belong to another clip: mark them again.")
     lab, client = shared.lab, fairness.client_of(request)
 
     def begin() -> tuple[Following, Labels, AttentionPredictor]:
         clip = lab.clips.get(token)
-        first_mask = from_runs(marking.get("runs"), clip.size)
+        first_mask = from_runs(marked.runs, clip.size)
         encoding = lab.engine.encode(lab.clips.photo_of(clip), model, size)  # checks model and size
         predictor = lab.engine.predictor(encoding.predictor.model, size)
         return following.begin(token, clip, first_mask, predictor, model, lab.limits), first_mask, predictor
@@ -193,7 +204,7 @@ async def tracked(
             done = len(found.masks)
             state = "done" if done == frames else "running"
             yield {
-                "run": marking["run"],
+                "run": marked.run,
                 "id": identity,
                 "done": done,
                 "left": round(found.seconds_left, 1),
@@ -254,15 +265,13 @@ def _facts(clip: Clip) -> str:
 
 def _file(shared: Shared, file: str, seen: Any) -> tuple[str, bytes]:
     """Write a download with the frames that the page has shown: the server may have finished more."""
-    identity, title = field_of(seen, "id"), clean_name(field_of(seen, "name"))
-    done = seen.get("done")
-    if not identity or type(done) is not int or done < 1:
+    if not isinstance(seen, dict) or not seen.get("id") or not seen.get("done"):
         raise LabError("Nothing is tracked yet: mark an object and track it first.")
-    found = shared.lab.clips.following(identity)
-    if not found.masks:
-        raise NotHere("Nothing is tracked yet: wait for the first frame.")
-    clip = replace(found.clip, name=found.token if found.token in EXAMPLES else title or "clip")
-    named = replace(found, clip=clip, masks=found.masks[:done])
+    request = FileRequest.of(seen)
+    found = shared.lab.clips.following(request.id)
+    name = found.token if found.token in EXAMPLES else clean_name(request.name) or "clip"
+    clip = replace(found.clip, name=name)
+    named = replace(found, clip=clip, masks=found.masks[: request.done])
     return f"{clip.stem}-{file}", clip_files.FILES[file](named)
 
 

@@ -18,7 +18,7 @@ MODEL = "random:vit_tiny/16"
 
 @pytest.fixture(scope="session")
 def lab() -> Lab:
-    """Looks with ViT-Ti/16 at random initialisation, in fp32 on the CPU."""
+    """A lab with ViT-Ti/16 at random initialization, in fp32 on the CPU."""
     return Lab(Models(MODEL), Limits(max_patches=1200), 64, precision="fp32", device="cpu")
 
 
@@ -34,25 +34,25 @@ def encode(lab: Lab) -> Callable[..., Encoding]:
 
 @pytest.fixture(scope="session")
 def pixels() -> np.ndarray:
-    """A photograph of noise, 90 × 60 pixels."""
+    """An image of noise, 90 × 60 pixels."""
     return np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
 
 
 @pytest.fixture(scope="session")
 def photo(lab: Lab, pixels: np.ndarray, as_file: Callable[..., bytes]) -> str:
-    """That photograph, sent."""
+    """The name of the image of noise in the lab."""
     return lab.pictures.keep(as_file(pixels))[0]
 
 
 @pytest.fixture(scope="session")
 def shared(lab: Lab) -> Shared:
-    """What the tabs share, without components, for handlers that only compute."""
+    """`Shared` without components, for handlers that only compute."""
     return Shared(lab, True, *([None] * 7))
 
 
 @pytest.fixture(scope="session")
 def as_file() -> Callable[..., bytes]:
-    """`as_file(picture, kind)`: a picture as a file."""
+    """`as_file(picture, kind)`: an image as a file."""
 
     def write(picture: np.ndarray, kind: str = "PNG", **options: object) -> bytes:
         buffer = io.BytesIO()

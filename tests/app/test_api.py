@@ -145,7 +145,7 @@ def test_objects_are_followed_through_a_clip(client):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"),
+    ("name", "arguments", "sentence"),
     [
         ("attention", ["nobody"], "name of an example"),
         ("attention", ["/etc/passwd" * 9], "name of an example"),
@@ -155,23 +155,23 @@ def test_objects_are_followed_through_a_clip(client):
         ("attention", ["kitten", MODEL, 31], "size"),
         ("attention", ["kitten", MODEL, 64, 99], "no block 99"),
         ("attention", ["kitten", MODEL, 64, -1, 0, 99], "."),
-        ("attention", ["kitten", MODEL, 64, -1, 0], "whole number"),
-        ("masks", ["kitten", MODEL, 64, 2], "attention kept"),
+        ("attention", ["kitten", MODEL, 64, -1, 0], "row and a column"),
+        ("masks", ["kitten", MODEL, 64, 2], "mass"),
         ("masks", ["kitten", MODEL, 64, 0.6, "99"], "no head 99"),
         ("masks", ["kitten", MODEL, 64, 0.6, "best"], "ground truth"),
         ("masks", ["kitten", MODEL, 64, 0.6, "mean", False, {"size": [2, 2], "counts": "04"}], "size"),
-        ("objects", ["kitten", MODEL, 64, "magic"], "lost, tokencut, maskcut"),
-        ("objects", ["kitten", MODEL, 64, "maskcut", 1000], "between 1 and 6"),
+        ("objects", ["kitten", MODEL, 64, "magic"], "lost', 'tokencut' or"),
+        ("objects", ["kitten", MODEL, 64, "maskcut", 1000], "less than or equal to 6"),
         ("matches", ["kitten", "sheep", MODEL, 64, 7], "ratio"),
         ("follow", ["nobody", [{}]], "name of an example"),
         ("follow", ["sheep", []], "list of 1 to"),
         ("follow", ["sheep", [{"size": [48, 64], "counts": "0"}]], "size"),
     ],
 )
-def test_impossible_arguments_get_one_sentence(client, name, arguments, said):
+def test_invalid_arguments_are_refused_in_one_sentence(client, name, arguments, sentence):
     with pytest.raises(AppError) as error:
         client.predict(*arguments, api_name=f"/{name}")
-    assert said in sentence_of(error.value)
+    assert sentence in sentence_of(error.value)
     assert str(ROOT) not in str(error.value)
 
 

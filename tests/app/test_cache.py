@@ -4,15 +4,6 @@ from hypothesis import strategies as st
 from app.cache import BoundedCache
 
 
-def test_least_recently_used_value_is_forgotten_first():
-    cache: BoundedCache[str, int] = BoundedCache(2)
-    cache.put("a", 1)
-    cache.put("b", 2)
-    assert cache.get("a") == 1
-    cache.put("c", 3)
-    assert (cache.get("a"), cache.get("b"), cache.get("c")) == (1, None, 3)
-
-
 def test_value_heavier_than_the_cache_is_kept_alone():
     cache: BoundedCache[str, int] = BoundedCache(10)
     cache.put("small", 1, weight=4)

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app import class_maps, photos
+from app import class_maps
 from app.class_maps import SHIPPED, Maps, place_image
 from app.errors import LabError, NotHere
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
+from dino_model import photographs
 from dino_model.class_map import files as class_map_files
 from dino_model.class_map.layout import feature_of, place
 from dino_model.feature_cache import weights_fingerprint
@@ -47,7 +48,7 @@ def test_shipped_map_has_no_thumbnails():
 
 
 def test_place_image_matches_library():
-    drawn, picture, weights = Maps(None).get(NAME), photos.example("komodo"), load_model("embedded")
+    drawn, picture, weights = Maps(None).get(NAME), photographs.picture("komodo"), load_model("embedded")
     expected = place(feature_of(weights, picture, drawn.origin.view, "fp32"), drawn)
     found = place_image(drawn, weights, picture, "fp32")
     assert found.neighbours == expected.neighbours
@@ -57,7 +58,7 @@ def test_place_image_matches_library():
 def test_place_image_with_other_weights_is_refused(write_map):
     drawn = write_map(weights="others").maps.get("other")
     with pytest.raises(LabError, match="computed with other weights of embedded"):
-        place_image(drawn, load_model("embedded"), photos.example("kitten"), "fp32")
+        place_image(drawn, load_model("embedded"), photographs.picture("kitten"), "fp32")
 
 
 @pytest.mark.parametrize("name", ["no", "../secret", "", None, ["caltech101"], 3])
@@ -90,9 +91,3 @@ def test_content_has_classes_and_groups_without_features():
     assert len(told["classes"]) == 101
     assert told["features"] is None
     assert [group["name"] for group in told["groups"]] == list(class_maps.GROUP_COLORS)
-
-
-def test_facts_name_data_and_quality():
-    drawn = Maps(None).get(NAME)
-    assert str(drawn.overlap) in class_maps.facts(drawn)
-    assert "101 classes" in class_maps.facts(drawn)

@@ -10,7 +10,6 @@ from app.errors import LabError, NotHere
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
-from app.views import facts
 from dino_model.predictor import AttentionPredictor
 from dino_model.weights import LoadedModel
 
@@ -27,7 +26,7 @@ def _lab(**limits: int) -> Lab:
 
 @pytest.fixture
 def send(as_file) -> Callable[[Lab, np.ndarray], str]:
-    """Takes in a picture and says its name."""
+    """Keeps an image and returns its name."""
     return lambda lab, picture: lab.pictures.keep(as_file(picture))[0]
 
 
@@ -61,10 +60,6 @@ def test_resolutions_share_what_runs_the_model_until_it_is_forgotten():
     assert (one.size, other.size) == (64, 96)
     lab.models.on_forgotten(weights)
     assert lab.engine.predictor(weights, 64)._vit is not one._vit
-
-
-def test_facts_name_precision_and_device(encode):
-    assert ["Precision", "fp32 on cpu"] in facts(encode("kitten"))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +101,7 @@ def test_rollout_of_more_patches_than_a_browser_takes_is_refused(encode, photo, 
 def test_features_beyond_sixteen_bits_are_refused(encode, photo, monkeypatch):
     encoding = encode(photo)
     monkeypatch.setattr(AttentionPredictor, "tokens", lambda *_: np.full((25, 192), 1e6, np.float32))
-    with pytest.raises(LabError, match="too large for 16 bits"):
+    with pytest.raises(LabError, match="exceed 16 bits"):
         encoding.features(6)
 
 
@@ -129,7 +124,7 @@ def test_same_content_model_and_size_are_encoded_once_and_have_one_token(encode,
         Key("komodo", "mein Modell (ä, ü).pth", 32),
     ],
 )
-def test_token_says_what_it_stands_for(key):
+def test_key_of_its_token_is_the_same_key(key):
     assert Key.of(key.token) == key
     assert all(letter.isalnum() or letter in ".-_" for letter in key.token)
 
@@ -146,36 +141,12 @@ def test_token_says_what_it_stands_for(key):
         "a.1.!.b.c",
     ],
 )
-def test_what_is_no_token_is_behind_none(token):
+def test_key_of_an_invalid_token_is_refused(token):
     with pytest.raises(NotHere, match="open the image again"):
         Key.of(token)
 
 
-def test_weights_are_shared_by_all_resolutions(encode, photo):
-    one, other = (encode(photo, MODEL, size).predictor for size in (48, 64))
-    assert one.model is other.model
-
-
-def test_two_visitors_who_move_block_sliders_do_not_evict_each_other(encode, lab, monkeypatch, send):
-    one, other = (encode(send(lab, _noise(seed)), MODEL, 48) for seed in (1, 2))
-    monkeypatch.setattr(AttentionPredictor, "set_image", lambda *_: pytest.fail("it was encoded again"))
-    seen = [
-        encode(each.key.photo, MODEL, 48).queries_keys(block)[0]
-        for block in range(12)
-        for each in (one, other)
-    ]
-    assert not np.array_equal(seen[0], seen[1])
-
-
-def test_other_block_of_an_earlier_picture_is_that_pictures(encode, lab, send):
-    earlier, later = (encode(send(lab, _noise(seed)), MODEL, 48) for seed in (1, 2))
-    predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
-    predictor.set_image(_noise(1))
-    np.testing.assert_array_equal(earlier.queries_keys(4)[0], predictor.queries_keys(4)[0])
-    assert not np.array_equal(later.queries_keys(4)[0], predictor.queries_keys(4)[0])
-
-
-def test_many_visitors_at_once_each_get_their_own(encode, lab, send):
+def test_concurrent_requests_each_get_their_own_encoding(encode, lab, send):
     pictures = {send(lab, _noise(seed)): _noise(seed) for seed in range(10, 22)}
     with ThreadPoolExecutor(6) as pool:
         found = list(pool.map(lambda photo: encode(photo, MODEL, 48), pictures))
@@ -186,7 +157,7 @@ def test_many_visitors_at_once_each_get_their_own(encode, lab, send):
         np.testing.assert_array_equal(encoding.queries_keys(3)[0], predictor.queries_keys(3)[0])
 
 
-def test_forgotten_picture_says_so(encode, send):
+def test_forgotten_image_is_refused(encode, send):
     lab = _lab(max_memory_mb=1)
     first = send(lab, _noise(1, 300, 300))  # a file of 0.27 MB; files have a quarter of 1 MB
     send(lab, _noise(2, 300, 300))
@@ -203,18 +174,18 @@ def test_forgotten_encoding_is_computed_again_behind_the_same_token(encode):
     np.testing.assert_array_equal(again.queries_keys(0)[0], first.queries_keys(0)[0])
 
 
-def test_ribbon_is_refused_before_it_costs_anything(encode, lab, monkeypatch, send):
+def test_image_with_too_many_patches_is_refused_before_it_is_encoded(encode, lab, monkeypatch, send):
     monkeypatch.setattr(AttentionPredictor, "set_image", lambda *_: pytest.fail("it was encoded"))
     with pytest.raises(LabError, match=r"6000 × 10 pixels .* choose a lower resolution or crop it\.$"):
         encode(send(lab, _noise(3, 10, 6000)), MODEL, 64)
 
 
-def test_trouble_with_a_picture_is_told_without_paths(encode, photo, monkeypatch, capsys):
+def test_failure_of_the_model_is_reported_without_paths(encode, photo, monkeypatch, capsys):
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("cannot allocate /dev/secret")
 
     monkeypatch.setattr(AttentionPredictor, "set_image", fail)
-    with pytest.raises(LabError, match=r"^random:vit_tiny/16 cannot look at this picture") as caught:
+    with pytest.raises(LabError, match=r"^random:vit_tiny/16 cannot encode this image") as caught:
         encode(photo, MODEL, 80)
     assert "secret" not in str(caught.value)
     assert "/dev/secret" in capsys.readouterr().err
@@ -223,7 +194,7 @@ def test_trouble_with_a_picture_is_told_without_paths(encode, photo, monkeypatch
 @pytest.mark.parametrize(
     ("architecture", "options", "sentence"),
     [
-        ("beit_base_patch16_224", {}, "alone do not tell its attention"),
+        ("beit_base_patch16_224", {}, "needs more than queries and keys"),
         ("vit_base_patch16_siglip_224", {"dynamic_img_size": True}, r"no \[CLS\]"),
         ("cait_xxs24_224", {}, r"no \[CLS\]"),
         ("xcit_nano_12_p16_224", {}, r"no \[CLS\]"),

@@ -31,10 +31,6 @@ def test_numbers_fill_every_placeholder(encoding):
         assert "{" not in fill(lesson.body + lesson.answer, filled)
 
 
-def test_fill_without_numbers_shows_dots():
-    assert fill("{grid} patches", {}) == "… patches"
-
-
 def test_numbers_count_the_tokens(encoding):
     rows, columns = encoding.grid
     found = numbers(encoding)

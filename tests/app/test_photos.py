@@ -8,16 +8,8 @@ from app import photos
 from app.errors import LabError, NotHere
 from app.files import jpeg
 from app.limits import Limits
-from app.photos import EXAMPLES, Pictures, clean_name, stem
+from app.photos import Pictures, clean_name, stem
 from dino_model import images
-
-
-def test_examples_come_without_network_as_rgb():
-    for name in EXAMPLES:
-        pixels = photos.example(name)
-        assert pixels.dtype == np.uint8
-        assert pixels.shape[2] == 3
-        assert min(pixels.shape[:2]) >= 300
 
 
 def test_name_follows_the_content_and_cannot_be_guessed_from_it(as_file):
@@ -28,14 +20,14 @@ def test_name_follows_the_content_and_cannot_be_guessed_from_it(as_file):
     assert here.keep(black)[0] != elsewhere.keep(black)[0]
 
 
-def test_what_is_not_here_is_not_told_from_what_never_was():
+def test_read_of_unknown_image_is_refused():
     pictures = Pictures(Limits())
     for name in ("../cat", "", "0" * 32, "Kitten"):
         with pytest.raises(NotHere, match="open it again"):
             pictures.read(name)
 
 
-def test_too_many_pixels_are_refused_when_sent(as_file):
+def test_file_with_too_many_pixels_is_refused(as_file):
     with pytest.raises(LabError, match="too large"):
         Pictures(Limits(max_megapixels=1)).keep(as_file(np.zeros((1001, 1000, 3), np.uint8)))
 
@@ -49,7 +41,7 @@ def test_decoded_pictures_are_bounded_by_their_bytes(as_file):
 
 
 @pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
-def test_photographs_of_telephones_are_read(as_file, kind: str):
+def test_files_of_phones_are_read(as_file, kind: str):
     if kind not in images.FORMATS:
         pytest.skip(f"no decoder of {kind} is installed")
     pictures = Pictures(Limits())
@@ -58,14 +50,14 @@ def test_photographs_of_telephones_are_read(as_file, kind: str):
     assert abs(int(pictures.read(name).mean()) - 200) < 3
 
 
-def test_words_of_decoders_reach_no_visitor(as_file):
+def test_damaged_file_is_refused_without_details_of_the_decoder(as_file):
     whole = as_file(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
     with pytest.raises(LabError) as refused:
         Pictures(Limits()).keep(whole[: len(whole) // 2])
     assert str(refused.value) == "This file is damaged or cut short."
 
 
-def test_screen_gets_no_more_than_it_can_show():
+def test_for_screen_reduces_large_images_and_keeps_small_ones():
     assert photos.for_screen(np.zeros((3200, 800, 3), np.uint8)).shape == (1600, 400, 3)
     small = np.zeros((80, 60, 3), np.uint8)
     assert photos.for_screen(small) is small
@@ -75,7 +67,7 @@ def test_screen_gets_no_more_than_it_can_show():
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("cat.png", "cat"), ('a"b\r\nc<d>.png', "a-b-c-d"), ("…", "photograph"), ("x" * 200, "x" * 60)],
+    [("cat.png", "cat"), ('a"b\r\nc<d>.png', "a-b-c-d"), ("…", "image"), ("x" * 200, "x" * 60)],
 )
 def test_stem_is_fit_for_headers_and_file_systems(name, expected):
     assert stem(name) == expected

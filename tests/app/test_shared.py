@@ -52,12 +52,6 @@ def test_view_of_a_request_with_a_wrong_setting_raises_one_sentence(change):
     assert str(refused.value).endswith(".")
 
 
-@pytest.mark.parametrize("request_", [None, [], "view", 3])
-def test_view_of_what_is_no_object_raises(request_):
-    with pytest.raises(LabError, match="Nothing is shown yet"):
-        View.of(request_)
-
-
 def test_split_returns_name_and_clean_title():
     assert split("kitten") == ("kitten", "")
     assert split("kitten/other.jpg") == ("kitten", "")

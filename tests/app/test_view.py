@@ -35,7 +35,7 @@ def predictor(pixels) -> AttentionPredictor:
 
 def _file(seen, name: str, view: View) -> bytes:
     encoding, maps_of_view, picture = seen
-    return FILES[name][1](Scene(encoding, view, maps_of_view(view), picture, "noise.png"))
+    return FILES[name](Scene(encoding, view, maps_of_view(view), picture, "noise.png"))
 
 
 def _picture(content: bytes) -> np.ndarray:

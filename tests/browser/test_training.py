@@ -93,7 +93,7 @@ def test_log_is_drawn_while_it_grows(tab, run: Path):
         log.write(_line(100, loss=math.nan) + last[:20])
         log.flush()
         expect(tab.state).to_contain_text("101 of 120 steps", timeout=30_000)
-        expect(tab.page.locator("#run-warnings")).to_contain_text("loss was not finite once")
+        expect(tab.page.locator("#run-warnings")).to_contain_text("Values of loss that are not finite: 1")
         log.write(last[20:])
     expect(tab.state).to_contain_text("102 of 120 steps", timeout=30_000)
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app import downloads, sheets
-from app.downloads import Scene
+from app.downloads import FILES, Scene, sheet_png, views_zip
 from app.view import View, maps_of
 from segmentation import drawing
 
@@ -28,29 +27,29 @@ def _pixels(content: bytes) -> np.ndarray:
 
 def test_zip_has_the_files_of_every_image_under_its_own_query(scene):
     scenes = [scene(View(11, query=query, layer="heat", show="mean")) for query in ("cls", "1,2")]
-    with zipfile.ZipFile(io.BytesIO(sheets.views_zip(scenes))) as archive:
+    with zipfile.ZipFile(io.BytesIO(views_zip(scenes))) as archive:
         assert len(archive.namelist()) == 6
         for number, one in enumerate(scenes, 1):
             for file in ("overlay.png", "mask.png"):
                 found = archive.read(f"{number:02d}-my-image-{file}")
-                np.testing.assert_array_equal(_pixels(found), _pixels(downloads.FILES[file][1](one)))
+                np.testing.assert_array_equal(_pixels(found), _pixels(FILES[file](one)))
 
 
 def test_sheet_grows_with_its_images_four_in_a_row(scene):
     (one, wide, _), (same, wider, _), (two, as_wide, _) = (
-        _pixels(sheets.sheet_png([scene()] * count)).shape for count in (1, 4, 5)
+        _pixels(sheet_png([scene()] * count)).shape for count in (1, 4, 5)
     )
     assert one == same < two
     assert wide < wider == as_wide
 
 
 def test_principal_components_have_no_mask(scene):
-    with zipfile.ZipFile(io.BytesIO(sheets.views_zip([scene(View(3, quantity="key-pca"))]))) as archive:
+    with zipfile.ZipFile(io.BytesIO(views_zip([scene(View(3, quantity="key-pca"))]))) as archive:
         assert archive.namelist() == ["01-my-image-overlay.png", "01-my-image-maps.npz"]
 
 
 def test_sheet_writes_the_names_of_its_images(scene, monkeypatch):
     titles: list[str] = []
     monkeypatch.setattr(drawing, "caption", lambda picture, title, **_: titles.append(title) or picture)
-    sheets.sheet_png([scene(name="one"), scene(name="two")])
+    sheet_png([scene(name="one"), scene(name="two")])
     assert titles == ["one", "two"]
