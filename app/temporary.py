@@ -61,10 +61,11 @@ def read_upload(path: object, max_bytes: int) -> bytes:
     folder = Path(os.environ.get(VARIABLE) or Path(tempfile.gettempdir(), "gradio")).resolve()
     try:
         file = Path(str(path)).resolve(strict=True)
-        if not file.is_relative_to(folder) or not file.is_file():
-            raise LabError("This is no file of yours: open it again.")
-        if file.stat().st_size > max_bytes:
-            raise TooLarge(f"This file is larger than the {max_bytes // MEGABYTE} MB allowed.")
-        return file.read_bytes()
+        size = file.stat().st_size
     except (OSError, ValueError) as error:
         raise LabError("This file is no longer on the server: open it again.") from error
+    if not file.is_relative_to(folder) or not file.is_file():
+        raise LabError("This is no file of yours: open it again.")
+    if size > max_bytes:
+        raise TooLarge(f"This file is larger than the {max_bytes // MEGABYTE} MB allowed.")
+    return file.read_bytes()

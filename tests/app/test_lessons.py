@@ -51,7 +51,7 @@ def test_widest_and_narrowest_head_are_chosen_by_entropy(encoding):
 
 
 def test_training_numbers_are_the_last_of_the_log():
-    curves = Runs(None).status("embedded").curves.curves
+    curves = Runs(None).status("embedded").log.curves
     assert float(training_numbers(Runs(None).status("embedded"))["kl"]) == pytest.approx(
-        curves["kl"].steps_and_values()[1][-1], rel=1e-3
+        curves["kl"].values[-1], rel=1e-3
     )

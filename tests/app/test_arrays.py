@@ -1,0 +1,65 @@
+"""Routes that serve arrays, images and static files from memory."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from app import fairness
+from app.arrays import ArrayServer, routes, version
+from app.errors import LabError
+from app.view import principal_colors
+
+
+@pytest.fixture
+def client(lab, monkeypatch) -> Iterator[TestClient]:
+    """A server with the routes of the lab, and turns of its own event loop."""
+    for name in ("MODEL", "READING"):
+        monkeypatch.setattr(fairness, name, fairness.FairTurns("the model"))
+    with TestClient(Starlette(routes=routes(lab))) as found:
+        yield found
+
+
+def test_arrays_are_those_of_the_encoding(client, encode, photo):
+    encoding = encode(photo)
+    expected = {
+        "blocks": np.stack(encoding.queries_keys(3)),
+        "tokens": encoding.features(3),
+        "rollout": encoding.rollout(3),
+        "key-pca": principal_colors(encoding, 3, "key-pca"),
+    }
+    for kind, array in expected.items():
+        answer = client.get(f"/lab/arrays/{encoding.key.token}/{kind}/3")
+        assert "immutable" in answer.headers["cache-control"]
+        found = np.frombuffer(answer.content, "<f4" if kind == "key-pca" else "<f2")
+        np.testing.assert_array_equal(found.reshape(array.shape), array)
+
+
+def test_images_and_static_files_are_served(client, photo):
+    for path in (f"pictures/{photo}.jpg", "thumbnails/kitten.jpg", "clips/sheep/0.jpg"):
+        assert client.get(f"/lab/{path}").headers["content-type"] == "image/jpeg"
+    assert client.get(f"/lab/pictures/{photo}.jpg").headers["cache-control"] == "no-store"
+    assert "immutable" in client.get(f"/lab/static/{version()}/page.js").headers["cache-control"]
+    assert len(client.get("/lab/maps/caltech101/map.json").json()["classes"]) == 101
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["arrays/guessed/blocks/0", "arrays/TOKEN/all/0", "pictures/guessed.jpg", "clips/sheep/99.jpg",
+     "followings/guessed/0.png", "maps/none/map.json", "maps/caltech101/thumbnails.webp", "directions/a/b"],
+)  # fmt: skip
+def test_unknown_name_is_answered_with_404_and_one_sentence(client, encode, photo, path):
+    answer = client.get("/lab/" + path.replace("TOKEN", encode(photo).key.token))
+    assert answer.status_code == 404
+    assert answer.text.endswith(".")
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("question", [None, "abc", [], ["a", "blocks"], ["a", 3, 0], [3, "blocks", 0]])
+def test_fetch_with_invalid_question_is_refused(lab, question):
+    server = ArrayServer(lab)
+    for fetch in (server.fetch_array, server.fetch_frame):
+        with pytest.raises(LabError):
+            fetch(question)
