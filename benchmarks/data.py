@@ -23,7 +23,7 @@ from training.data import CropDataset
 from training.decoding import decode
 
 SIZE, IMAGES = (500, 375), 12
-FOLDER = Path(tempfile.gettempdir()) / "dino-benchmark-pictures"
+FOLDER = Path(tempfile.gettempdir()) / "dino-benchmark-images"
 CROPS = CropConfig(local_crops=10)
 GOAL, CORES = 3000, 16
 """Images per second that an H100 is to be fed with, and cores of its machine."""
@@ -64,7 +64,7 @@ class Data:
 
 
 def worker_stages() -> dict[str, Computation]:
-    """What a worker does for `IMAGES` images, by the name of the stage."""
+    """Name what a worker does for `IMAGES` images."""
     images = open_images(FOLDER)
     files = [(images.read_bytes(i), images.names[i]) for i in range(IMAGES)]
     return {
@@ -78,7 +78,7 @@ def worker_stages() -> dict[str, Computation]:
 
 
 def device_stages(device: torch.device) -> dict[str, Computation]:
-    """What the device does for a batch of `IMAGES` images."""
+    """Name what the device does for a batch of `IMAGES` images."""
     where = device.type
 
     def finish(augment: Literal["batch", "device"]) -> Callable[[], object]:

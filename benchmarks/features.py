@@ -1,6 +1,6 @@
-"""Extraction of features against a plain DataLoader with an fp32 forward, on the same pictures and cores.
+"""Extraction of features against a plain DataLoader with an fp32 forward, on the same images and cores.
 
-python -m benchmarks.features --data PICTURES [--json FILE]
+python -m benchmarks.features --data IMAGES [--json FILE]
 """
 
 import time
@@ -46,16 +46,16 @@ class _Plain(Dataset[Tensor]):
 
 @dataclass(frozen=True)
 class Features:
-    """Images a second of both, how alike their features are, and what k-NN makes of them."""
+    """Images per second of both, cosine of their features, and k-NN accuracy."""
 
     data: Path
-    """Labelled pictures."""
+    """Labeled images."""
     model: str = "embedded"
     """Name of a model."""
     size: int = 112
-    """Side of the centre crop in pixels."""
+    """Side of the center crop in pixels."""
     count: int = 800
-    """Pictures, taken evenly."""
+    """Number of images, taken at even distances."""
     json: Path | None = None
     """Write the figures to this file."""
 
@@ -82,7 +82,7 @@ class Features:
         ]
         cosines = torch.cosine_similarity(ours, plain)
         remarks = (
-            f"{len(images):,} pictures, {self.model} at {self.size} pixels:"
+            f"{len(images):,} images, {self.model} at {self.size} pixels:"
             f" {len(images) / seconds:.1f} against {len(images) / reference:.1f} images/s",
             f"cosine of features: mean {float(cosines.mean()):.5f}, least {float(cosines.min()):.5f}; k-NN"
             f" {top1[0]:.1f} against {top1[1]:.1f} %",

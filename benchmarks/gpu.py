@@ -47,7 +47,7 @@ PUBLISHED = (
 
 @dataclass(frozen=True)
 class Speed:
-    """One measurement."""
+    """Speed and memory of one measurement."""
 
     images_per_second: float
     memory: int

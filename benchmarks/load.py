@@ -54,7 +54,7 @@ WARM, ALONE, CHECKED, TIMEOUT = 5, 20, 20, 120
 
 @dataclass
 class Visits:
-    """What the visitors saw; lists may be appended to from several threads."""
+    """Answers that the visitors received; lists may be appended to from several threads."""
 
     first_maps: list[float] = field(default_factory=list)
     """Seconds from a chosen image to the first block received."""

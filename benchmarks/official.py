@@ -1,10 +1,9 @@
-"""The published figures, reproduced by one command where there are a network and the data.
+"""Reproduce the published figures, given a network and the data sets.
 
 python -m benchmarks.official [--davis DIR] [--voc DIR] [--imagenet DIR] [--output FOLDER]
 
-For each model published with the paper: its weights are downloaded, the project's own commands measure it on
-the data that are named, and each figure stands beside the paper's with a verdict.
-FOLDER/official.json is the file to send back.
+For each published model this downloads the weights, runs the project's commands on the given data, and compares
+every figure with the paper's. FOLDER/official.json holds the result.
 """
 
 import json
@@ -23,15 +22,14 @@ from dino_model import files
 from dino_model.weights import OFFICIAL
 
 TOLERANCE = {"k-NN": 0.3, "linear": 0.5, "VOC12": 1.0, "DAVIS": 0.5}
-"""Points by which a figure may differ and still be the paper's. The masks' protocol is the author's snippet,
-of which not all is published."""
+"""Points by which a figure may differ from the paper's. Not all of the masks' protocol is published."""
 MODELS = tuple(name for name, weights in OFFICIAL.items() if weights.scores.linear)
-"""Those with figures."""
+"""Models with published figures."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One figure of ours beside the paper's."""
+    """A measured figure beside the paper's."""
 
     model: str
     figure: str
@@ -55,12 +53,12 @@ class Official:
     imagenet: Path | None = None
     """ImageNet-1k, folders `train` and `val` with a folder for each class."""
     models: tuple[str, ...] = MODELS
-    """Which of the published ones."""
+    """Published models to evaluate."""
     output: Path = Path("output/official")
-    """Folder for official.json and what the commands wrote; figures that are there are not measured again."""
+    """Folder for official.json and the output of the commands; existing results are not measured again."""
 
     def run(self) -> None:
-        """Measure, print a verdict for each figure, leave the file."""
+        """Measure, print a verdict for each figure, write the file."""
         if not any((self.davis, self.voc, self.imagenet)):
             raise SystemExit("error: name at least one of --davis, --voc and --imagenet")
         if unknown := sorted({*self.models}.difference(MODELS)):
@@ -80,7 +78,7 @@ class Official:
             raise SystemExit(f"error: {missing} figures were not measured, see above: mend it and run again")
 
     def of_model(self, model: str) -> Iterator[Verdict]:
-        """Every figure that the data and the paper allow."""
+        """Yield a verdict for every figure that the data and the paper allow."""
         for figure, paper, words in self.plans(model):
             if paper is not None:  # the paper has no VOC12 figure of ViT-B
                 file = self.output / f"{model}-{figure}.json"
@@ -88,7 +86,7 @@ class Official:
                 yield verdict(model, figure, ours, paper)
 
     def plans(self, model: str) -> Iterator[tuple[str, float | None, list[str]]]:
-        """Figure, the paper's value, and the command that measures it."""
+        """Yield name, published value and command of every figure."""
         scores = OFFICIAL[model].scores
         out = str(self.output / model)
         view = ["--resize-to", "256", "--size", "224", "--cache", str(self.output / "features")]
@@ -105,7 +103,7 @@ class Official:
                 yield "DAVIS", scores.davis, [*words, "--output", f"{out}-davis"]
 
     def write(self, verdicts: Sequence[Verdict]) -> None:
-        """What was found so far, and on what machine."""
+        """Write the verdicts so far, with a description of the machine."""
         machine = {
             "system": platform.platform(),
             "python": platform.python_version(),
@@ -117,7 +115,7 @@ class Official:
 
 
 def measured(figure: str, file: Path, words: Sequence[str]) -> float | None:
-    """The figure that a command leaves in its file, run where that is missing; None where it fails."""
+    """Read a figure from its file, after running the command if the file is missing; None if that fails."""
     if not file.is_file():
         print("python -m", *words, flush=True)
         if subprocess.run([sys.executable, "-m", *words]).returncode:
@@ -126,7 +124,7 @@ def measured(figure: str, file: Path, words: Sequence[str]) -> float | None:
 
 
 def figure_of(figure: str, content: dict[str, Any]) -> float:
-    """What the project's commands write for one model, in percent."""
+    """Read the figure of one model from a command's JSON, in percent."""
     if figure == "VOC12":
         return float(content["jaccard"])
     if figure == "DAVIS":
@@ -135,7 +133,7 @@ def figure_of(figure: str, content: dict[str, Any]) -> float:
 
 
 def verdict(model: str, figure: str, ours: float | None, paper: float) -> Verdict:
-    """Whether a figure is the paper's within its tolerance."""
+    """Compare a figure with the paper's."""
     if ours is None:
         return Verdict(model, figure, None, paper, "not measured: the command failed, see above")
     allowed = TOLERANCE[figure]

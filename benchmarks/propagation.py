@@ -1,4 +1,4 @@
-"""One step of label propagation at DAVIS size, against the affinity of all patches with all patches.
+"""Label propagation for one frame at DAVIS size, against the affinity of all patches with all patches.
 
 python -m benchmarks.propagation [--device cuda] [--json FILE]
 """
@@ -49,7 +49,7 @@ class Propagation:
 
 
 def frames(device: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Target [h, w, D], contexts [n, h, w, D] and their soft labels [n, C, h, w], as in a drifting video.
+    """Draw target [h, w, D], contexts [n, h, w, D] and soft labels [n, C, h, w] of a drifting video.
 
     A smooth random field that shifts by a patch every other frame, with noise of its own in each.
     """
@@ -64,7 +64,7 @@ def frames(device: str) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def tiled(target: Tensor, contexts: Tensor, labels: Tensor) -> Tensor:
-    """Tiles inside the window. Context frames have length 1 already: each was normalised when it came."""
+    """Propagate by tiles inside the window; context features are already normalized."""
     return propagate_step(F.normalize(target, dim=-1), contexts, labels, normalized=True)
 
 
@@ -88,13 +88,13 @@ def dense(target: Tensor, contexts: Tensor, labels: Tensor, window: Tensor) -> T
 
 
 def square_window() -> Tensor:
-    """Which patches lie within the radius of which in rows and in columns: float [hw, hw]."""
+    """Mark pairs of patches within the radius in rows and columns: float [hw, hw]."""
     near = [(torch.arange(n)[:, None] - torch.arange(n)).abs() <= DINO.radius for n in (ROWS, COLUMNS)]
     return (near[0][:, None, :, None] & near[1][None, :, None, :]).flatten(2).flatten(0, 1).float()
 
 
 def compare(device: str) -> tuple[str, ...]:
-    """What to say of how far both results agree.
+    """Compare both results; describe settings and agreement.
 
     Raises:
         SystemExit: they differ where no two similarities are too close to call.
@@ -113,13 +113,13 @@ def compare(device: str) -> tuple[str, ...]:
         f"{CONTEXTS} contexts of {ROWS} × {COLUMNS} patches, D = {CHANNELS}, fp32 on {device}, "
         f"{torch.get_num_threads()} threads",
         f"soft labels differ by at most {agreeing:.1e} (allowed {AGREEMENT:.0e}), but for {called_off} of "
-        f"{ROWS * COLUMNS} patches whose neighbours {DINO.topk} and {DINO.topk + 1} are closer than "
+        f"{ROWS * COLUMNS} patches whose neighbors {DINO.topk} and {DINO.topk + 1} are closer than "
         f"{NEAR_TIE:.0e}",
     )
 
 
 def near_ties(queries: Tensor, contexts: Tensor, places: Tensor) -> int:
-    """How many queries [q, D], at places [q, 2], have a k-th and a next neighbour too close to order."""
+    """Count the queries [q, D], at positions [q, 2], whose neighbors k and k + 1 are too close to order."""
     count = 0
     for query, (row, column) in zip(F.normalize(queries, dim=-1), places.tolist(), strict=True):
         rows, columns = (slice(max(0, at - DINO.radius), at + DINO.radius + 1) for at in (row, column))
@@ -130,13 +130,13 @@ def near_ties(queries: Tensor, contexts: Tensor, places: Tensor) -> int:
 
 
 def build_ours(device: str) -> Computation:
-    """The next frame's soft labels, our way."""
+    """Our step, ready to run."""
     target, contexts, labels = frames(device)
     return finished(partial(tiled, target, F.normalize(contexts, dim=-1), labels), device)
 
 
 def build_reference(device: str) -> Computation:
-    """The next frame's soft labels, the plain way; the window is made once for a video."""
+    """The dense step, ready to run; the window is built once for a video."""
     return finished(partial(dense, *frames(device), square_window().to(device)), device)
 
 

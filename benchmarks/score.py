@@ -31,7 +31,7 @@ class Score:
     """Region similarity and contour accuracy of palette PNGs: frame by frame against whole arrays."""
 
     sequences: int = 20
-    """How many sequences of two objects."""
+    """Sequences of two objects."""
     frames: int = 20
     """Length of each."""
     repeats: int = 1
@@ -56,42 +56,42 @@ class Score:
 
 
 def draw(root: Path, sequences: int, frames: int) -> None:
-    """Write `truth` and `guess`: ellipses with a wavy outline that wander, the guess a few pixels off."""
+    """Write `truth` and `guess`: moving ellipses with a wavy outline, the guess displaced by a few pixels."""
     rng = np.random.default_rng(0)
     for sequence in range(sequences):
         starts = rng.uniform((120, 200), (360, 650), (OBJECTS, 2))
         steps = rng.uniform(-3, 3, (OBJECTS, 2))
         radii = rng.uniform(40, 110, (OBJECTS, 2))
         for frame in range(frames):
-            centres = starts + frame * steps
+            centers = starts + frame * steps
             for name, jitter in (("truth", 0.0), ("guess", 4.0)):
                 folder = root / name / f"{sequence:02d}"
                 folder.mkdir(parents=True, exist_ok=True)
                 labels = np.zeros((HEIGHT, WIDTH), np.uint8)
-                for label, (centre, radius) in enumerate(zip(centres, radii, strict=True), start=1):
+                for label, (center, radius) in enumerate(zip(centers, radii, strict=True), start=1):
                     outline = wavy_outline(
-                        centre + rng.normal(0, jitter or 1e-9, 2), radius, label + sequence
+                        center + rng.normal(0, jitter or 1e-9, 2), radius, label + sequence
                     )
                     cv2.fillPoly(labels, [outline], label)
                 write_mask_png(folder / f"{frame:05d}.png", labels)
 
 
-def wavy_outline(centre: NDArray[np.float64], radius: NDArray[np.float64], waves: int) -> NDArray[np.int32]:
-    """Corners of a polygon (x, y), int32 [360, 2]."""
+def wavy_outline(center: NDArray[np.float64], radius: NDArray[np.float64], waves: int) -> NDArray[np.int32]:
+    """Compute the corners (x, y) of a polygon, int32 [360, 2]."""
     angle = np.linspace(0, 2 * np.pi, 360, endpoint=False)
     length = 1 + 0.15 * np.sin((3 + waves % 9) * angle)
-    y, x = centre[0] + radius[0] * length * np.sin(angle), centre[1] + radius[1] * length * np.cos(angle)
+    y, x = center[0] + radius[0] * length * np.sin(angle), center[1] + radius[1] * length * np.cos(angle)
     return np.stack([x, y], axis=1).round().astype(np.int32)
 
 
 def ours(root: Path) -> Figures:
-    """Scores as the command computes them."""
+    """Score as the command does."""
     evaluation = score_folders(root / "truth", root / "guess")
     return {one.name: np.stack([one.J, one.F]) for one in evaluation.objects}
 
 
 def plain(root: Path) -> Figures:
-    """Scores from whole sequences: a float64 mask of every pixel for every object and frame, at once."""
+    """Score from float64 masks of whole sequences."""
     figures = {}
     for folder in sorted((root / "truth").iterdir()):
         truth, guess = (read_masks(root / kind / folder.name) for kind in ("truth", "guess"))
@@ -103,21 +103,21 @@ def plain(root: Path) -> Figures:
 
 
 def read_masks(folder: Path) -> NDArray[np.float64]:
-    """One mask per object and scored frame, of zeros and ones: float64 [objects, frames, H, W]."""
+    """Read masks of all objects and scored frames: float64 [objects, frames, H, W], 0 or 1."""
     files = sorted(folder.glob("*.png"))[1:-1]
     labels = np.stack([np.array(Image.open(file)) for file in files]).astype(np.float64)
     return np.stack([labels == label for label in range(1, OBJECTS + 1)]).astype(np.float64)
 
 
 def region_similarity(truth: NDArray[np.float64], guess: NDArray[np.float64]) -> NDArray[np.float64]:
-    """J of every frame."""
+    """Compute J of every frame."""
     a, b = truth.astype(bool), guess.astype(bool)
     intersection, union = (a & b).sum((1, 2)), (a | b).sum((1, 2))
     return np.where(union == 0, 1.0, intersection / np.maximum(union, 1))
 
 
 def contour_accuracy(guess: NDArray[np.float64], truth: NDArray[np.float64]) -> float:
-    """F of one frame, both contours widened over the whole picture."""
+    """Compute F of one frame with both contours dilated over the whole image."""
     radius = ceil(0.008 * hypot(*truth.shape))
     y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]
     disk = (x**2 + y**2 <= radius**2).astype(np.uint8)
@@ -131,7 +131,7 @@ def contour_accuracy(guess: NDArray[np.float64], truth: NDArray[np.float64]) -> 
 
 
 def boundary(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Pixels unlike their right, lower or lower-right neighbour; beyond the frame all is as at its edge."""
+    """Mark pixels that differ from their right, lower or lower-right neighbor; edges are repeated."""
     east, south, diagonal = (np.zeros_like(mask) for _ in range(3))
     east[:, :-1] = mask[:, 1:]
     south[:-1] = mask[1:]
@@ -144,10 +144,10 @@ def boundary(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def compare(ours: Figures, plain: Figures) -> float:
-    """The largest difference of a score.
+    """Return the largest difference of a score.
 
     Raises:
-        SystemExit: other objects, or a difference above what is allowed.
+        SystemExit: The objects differ, or a difference is too large.
     """
     if ours.keys() != plain.keys():
         raise SystemExit(f"scored {sorted(ours)}, expected {sorted(plain)}")
@@ -158,12 +158,12 @@ def compare(ours: Figures, plain: Figures) -> float:
 
 
 def build_ours(root: Path) -> Computation:
-    """Scores of a folder, our way."""
+    """Our scoring, ready to run."""
     return partial(ours, root)
 
 
 def build_reference(root: Path) -> Computation:
-    """Scores of a folder, the plain way."""
+    """The plain scoring, ready to run."""
     return partial(plain, root)
 
 

@@ -1,4 +1,4 @@
-"""A page in a process of its own, for what looks at it from outside: benchmarks, and tests in a browser."""
+"""A page in a process of its own, for benchmarks and for tests in a browser."""
 
 import os
 import re
@@ -19,21 +19,21 @@ ENDS_WITHIN = 60
 
 @dataclass(frozen=True)
 class Served:
-    """A page that answers."""
+    """A page that runs."""
 
     address: str
-    """Without a slash at the end."""
+    """Address without a slash at the end."""
     process: subprocess.Popen[bytes]
     log: Path
-    """What it prints."""
+    """Output of the process."""
 
 
 @contextmanager
 def serving(*options: str, env: Mapping[str, str] = MappingProxyType({})) -> Iterator[Served]:
-    """`python -m app` with these options, from the moment it tells its address; ended with the block.
+    """Run `python -m app` with these options until the block ends.
 
     Raises:
-        RuntimeError: it ends at once, or says nothing within three minutes.
+        RuntimeError: It ends, or prints no address within three minutes.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.txt"

@@ -1,4 +1,4 @@
-"""One DINO step of a ViT-Ti/16 (2 × 224 + 8 × 96, K = 65,536, batch 16) against the plain step in fp32.
+"""A DINO step of a ViT-Ti/16 (2 × 224 + 8 × 96, K = 65,536, batch 16) against the plain step in fp32.
 
 python -m benchmarks.train_step [--json FILE]
 python -m benchmarks.train_step --device cuda [--batch 256] [--compile] [--json FILE]

@@ -119,7 +119,7 @@ def restored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def is_weight(name: str, tensor: Tensor) -> bool:
-    """Whether a tensor of the state is a weight of student or teacher."""
+    """Test if a tensor of the state is a weight of student or teacher."""
     return name.startswith(("student.", "teacher.")) and tensor.is_floating_point()
 
 

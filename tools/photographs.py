@@ -164,7 +164,7 @@ def composites(each: int, seed: int) -> Iterator[Scene]:
 
 
 def is_whole(mask: Mask) -> bool:
-    """Whether an object is in one piece and does not go on beyond its image."""
+    """Test if an object is in one piece and does not touch the border of its image."""
     at_edge = mask[[0, -1]].any() or mask[:, [0, -1]].any()
     return not at_edge and components(mask, 8).max() == 1
 
