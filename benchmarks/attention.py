@@ -118,7 +118,7 @@ def plain_maps(model: LoadedModel) -> Maps:
 
 
 def plain_block(block: Block, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Apply a pre-norm block to [1, tokens, width]; return the same and attention [1, heads, tokens, tokens]."""
+    """Apply a pre-norm block to [1, n, width]; return it with attention [1, heads, n, n]."""
     qkv = block.attn.qkv(block.norm1(tokens)).unflatten(-1, (3, block.attn.num_heads, -1))
     query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [1, heads, tokens, d]
     attention = (query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5).softmax(dim=-1)

@@ -2,7 +2,7 @@
 
 python -m benchmarks.official [--davis DIR] [--voc DIR] [--imagenet DIR] [--output FOLDER]
 
-For each published model this downloads the weights, runs the project's commands on the given data, and compares
+For each published model: download the weights, run the project's commands on the given data, and compare
 every figure with the paper's. FOLDER/official.json holds the result.
 """
 
