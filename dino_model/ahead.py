@@ -1,4 +1,4 @@
-"""Work done ahead of where it is needed: threads read and decode while a model computes."""
+"""Load and compute items in threads before they are needed."""
 
 import os
 import queue
@@ -15,14 +15,14 @@ WORKERS = min(8, os.cpu_count() or 1)
 
 
 def load_ahead(load: Callable[[T], R], items: Iterable[T], depth: int = 2 * WORKERS) -> Iterator[R]:
-    """`load(item)` of every item, in their order, up to `depth` of them before they are asked for.
+    """Yield `load(item)` of every item, in order, computed by several threads.
 
-    What `load` raises is raised where its item's turn comes; items behind it are given up.
+    An exception of `load` is raised in its item's place; later items are dropped.
 
     Args:
-        load: run by several threads at once.
-        items: read as far as needed.
-        depth: how many results may wait, at least 1: memory holds no more.
+        load: Must be thread-safe.
+        items: Read as far as needed.
+        depth: Largest number of waiting results, at least 1.
     """
     pool, waiting = ThreadPoolExecutor(WORKERS), deque[Future[R]]()
     try:
@@ -37,17 +37,17 @@ def load_ahead(load: Callable[[T], R], items: Iterable[T], depth: int = 2 * WORK
 
 
 def run_ahead(items: Iterable[T], depth: int = 2) -> Iterator[T]:
-    """The items, computed by one thread that is up to `depth` of them ahead.
+    """Yield the items, computed by one thread that is at most `depth` of them ahead.
 
-    What they raise is raised where it would have been. Leaving early stops the thread at its next item.
+    An exception is raised in its item's place. Closing the iterator stops the thread at its next item.
     """
     ready: queue.Queue[Future[T] | None] = queue.Queue(depth)
-    left = threading.Event()
+    closed = threading.Event()
 
-    def hand_over(entry: Future[T] | None) -> None:
-        while not left.is_set():
+    def put(result: Future[T] | None) -> None:
+        while not closed.is_set():
             try:
-                return ready.put(entry, timeout=0.1)
+                return ready.put(result, timeout=0.1)
             except queue.Full:
                 continue
 
@@ -57,23 +57,23 @@ def run_ahead(items: Iterable[T], depth: int = 2) -> Iterator[T]:
             for item in iterator:
                 done: Future[T] = Future()
                 done.set_result(item)
-                hand_over(done)
-                if left.is_set():
+                put(done)
+                if closed.is_set():
                     break
         except BaseException as error:
             failed: Future[T] = Future()
             failed.set_exception(error)
-            hand_over(failed)
+            put(failed)
         finally:
             if isinstance(iterator, Generator):
                 iterator.close()  # files are closed by the thread that read them
-            hand_over(None)
+            put(None)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
-        while (entry := ready.get()) is not None:
-            yield entry.result()
+        while (result := ready.get()) is not None:
+            yield result.result()
     finally:
-        left.set()
+        closed.set()
         thread.join()

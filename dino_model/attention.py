@@ -1,8 +1,8 @@
 """Attention of chosen queries, for every family of ViTs in timm.
 
-A fused kernel never forms the attention matrix, so there is nothing to hook. The rows are recomputed instead:
-the tokens run through the blocks before the chosen one with fused attention, and the chosen block's own
-projections give the wanted queries and all keys. A row costs as much as one token's attention.
+A fused kernel never forms the attention matrix. The rows are recomputed instead: tokens run through the
+blocks before the chosen one with fused attention, and the chosen block's own projections give the wanted
+queries and all keys. A row costs as much as one token's attention.
 
 Each family changes softmax(q · k / sqrt(d)) in its own way: rotated queries and keys (Eva: EVA-02, DINOv3,
 Perception Encoder), a bias by relative position (Beit), a pooling query instead of [CLS] (SigLIP), or a class
@@ -10,44 +10,32 @@ token that attends only after the last block (CaiT, XCiT). `readable` returns th
 """
 
 import math
+import warnings
 from collections.abc import Sequence
+from types import MethodType
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from timm.layers import AttentionPoolLatent, AttentionRope, PatchEmbed, apply_rot_embed_cat
+from timm.layers import (
+    AttentionPoolLatent,
+    AttentionRope,
+    PatchEmbed,
+    apply_rot_embed_cat,
+    resample_abs_pos_embed,
+    resize_rel_pos_bias_table,
+)
 from timm.models import beit, cait, eva, vision_transformer, xcit
 from torch import Tensor, nn
-
-from dino_model import relative
 
 Layer = Any  # a layer of timm's: mypy does not know its attributes
 Grid = tuple[int, int]
 Queries = Sequence[int] | None
 Summary = Literal["cls", "pooling", "class-attention"]
 """Query that represents the whole image: a [CLS] token in every block, or a query after the last block."""
+QUERIES_AT_ONCE = 1024  # of a Beit, whose biases with all tokens are written out
 
 _POST_NORM = (vision_transformer.ResPostBlock, eva.EvaBlockPostNorm)
-
-# Reasons why a family is not supported, by the beginning of its class name; the first match holds.
-_REASONS = {
-    "Swin": "its tokens attend within shifted windows, not over the image",
-    "MaxxVit": "its tokens attend within windows and grids, between convolutions",
-    "Hiera": "its tokens attend within windows that it merges on the way",
-    "VisionTransformerSAM": "most of its blocks attend within windows",
-    "VisionTransformerRelPos": "the bias by relative position of this family is not read yet",
-    "Volo": "its first blocks weigh neighbours by outlook attention, without queries and keys",
-    "NaFlexVit": "it takes lists of patches instead of images",
-    "MlpMixer": "it mixes patches by weights that do not depend on the image",
-    "MetaFormer": "it pools and convolves more than it attends",
-    "ConvMixer": "it convolves and has no attention",
-    "ConvNeXt": "it convolves and has no attention",
-    "ResNet": "it convolves and has no attention",
-    "EfficientNet": "it convolves and has no attention",
-    "RegNet": "it convolves and has no attention",
-    "Conv": "it convolves before or between its attention",
-}
-_NO_REASON = "it is of no family whose [CLS] and patch attention is known here"
 
 
 class ReadableViT:
@@ -75,9 +63,8 @@ class ReadableViT:
 
     def grid(self, images: Tensor) -> Grid:
         """Return the rows and columns of patches of images, padding included."""
-        return math.ceil(images.shape[2] / self.patch_size[0]), math.ceil(
-            images.shape[3] / self.patch_size[1]
-        )
+        height, width = self.patch_size
+        return math.ceil(images.shape[2] / height), math.ceil(images.shape[3] / width)
 
     def block_index(self, block: int) -> int:
         """Return the index of a block from the front; negative numbers count from the back.
@@ -95,7 +82,7 @@ class ReadableViT:
         """Compute the input of the first block: [batch, channels, height, width] -> [batch, tokens, width].
 
         Raises:
-            ValueError: images that are not [batch, channels, height, width] of the model's channels.
+            ValueError: Images of another shape or number of channels.
         """
         if images.ndim != 4 or images.shape[1] != self.channels or 0 in images.shape:
             raise ValueError(
@@ -117,28 +104,22 @@ class ReadableViT:
     def queries_and_keys(
         self, index: int, tokens: Tensor, grid: Grid, queries: Queries = None
     ) -> tuple[Tensor, Tensor]:
-        """Compute queries and keys of one block from its input: normalized and rotated, not scaled.
+        """Compute queries and keys of one block from its input [batch, tokens, width]; `queries` are indices.
 
-        Attention is softmax(q · k / sqrt(d) + `bias`). Values and other queries are not computed.
-
-        Args:
-            index: of the block, from 0.
-            tokens: its input [batch, tokens, width].
-            grid: rows and columns of patches among them.
-            queries: indices of the query tokens, None for all.
+        They are normalized and rotated, not scaled: attention is softmax(q · k / sqrt(d) + `bias`).
 
         Returns:
             q [batch, heads, queries, d] and k [batch, heads, tokens, d], in the precision of the computation.
 
         Raises:
-            ValueError: a model whose patches do not attend by queries and keys.
+            ValueError: A model whose patches do not attend by queries and keys.
         """
         block = self.vit.blocks[index]
         attention = block.attn
         inputs = tokens if isinstance(block, _POST_NORM) else block.norm1(tokens)
         selected = inputs if queries is None else inputs[:, list(queries)]
         query, key = (
-            F.linear(source, weight, bias).unflatten(-1, (-1, head_width(attention))).transpose(1, 2)
+            F.linear(source, weight, bias).unflatten(-1, (-1, _head_width(attention))).transpose(1, 2)
             for source, (weight, bias) in zip((selected, inputs), _projections(attention), strict=True)
         )
         # A Beit has no such norms.
@@ -166,13 +147,15 @@ class ReadableViT:
         return _softmax_of(query, key, self.bias(index, grid, queries))
 
     def summary_rows(self, tokens: Tensor) -> Tensor:
-        """Compute the attention of a pooling query or class token: fp32 [batch, heads, patches].
+        """Compute the attention of the pooling query or class token after the last block.
 
-        For models whose `summary` attends after the last block. The softmax is over all tokens of that
-        attention; the entries of registers and of a class token are left out.
+        The softmax is over all tokens of that attention; entries of registers and a class token are left out.
 
         Args:
             tokens: Output of the last block [batch, tokens, width].
+
+        Returns:
+            float32 [batch, heads, patches].
 
         Raises:
             ValueError: The model has no such query.
@@ -191,9 +174,7 @@ class ReadableViT:
             for part in (pool.q(pool.latent), F.linear(tokens, weight, bias))
         )
         rows = _softmax_of(pool.q_norm(query), pool.k_norm(key))[..., -patches:]
-        return (
-            rows.mean(dim=2) if pool.pool == "avg" else rows[:, :, 0]
-        )  # of [batch, heads, latents, patches]
+        return rows.mean(dim=2) if pool.pool == "avg" else rows[:, :, 0]
 
     def _embed(self, images: Tensor) -> Tensor:
         patches = self.vit.patch_embed(images)
@@ -247,22 +228,60 @@ class RotaryViT(ReadableViT):
 
 
 class BiasedViT(ReadableViT):
-    """timm's Beit: every pair of tokens has a bias that depends on their relative position."""
+    """timm's Beit: every pair of tokens has a bias that depends on their relative position.
+
+    timm builds a Beit for one image size. Position embeddings and biases are resampled to the grid at hand,
+    without changing the model's weights.
+    """
 
     def __init__(self, vit: Layer) -> None:
         super().__init__(vit)
-        self._tables = relative.Tables(vit)
+        self._grid: Grid | None = None
+        self._resized: dict[int, Tensor | None] = {}
 
     def bias(self, index: int, grid: Grid, queries: Queries = None) -> Tensor | None:
         """As `ReadableViT.bias`."""
-        table = self._tables.of(index, grid)
-        return None if table is None else relative.bias(table, grid, queries)
+        table = self._table(index, grid)
+        return None if table is None else _relative_bias(table, grid, queries)
+
+    def _table(self, index: int, grid: Grid) -> Tensor | None:
+        """Biases of one block, its own plus those that all blocks share: [relative positions, heads]."""
+        if grid != self._grid:
+            self._grid, self._resized = grid, {}
+        if index not in self._resized:
+            owners = (self.vit.blocks[index].attn, self.vit.rel_pos_bias)
+            tables = [
+                _resize_table(owner.relative_position_bias_table, owner.window_size, grid)
+                for owner in owners
+                if owner is not None and owner.relative_position_bias_table is not None
+            ]
+            self._resized[index] = sum(tables[1:], tables[0]) if tables else None
+        return self._resized[index]
 
     def _embed(self, images: Tensor) -> Tensor:
-        return relative.embed(self.vit, images)
+        return _embed_on_any_grid(self.vit, images, prefix=1)
 
     def _block(self, index: int, tokens: Tensor, grid: Grid) -> Tensor:
-        return relative.run_block(self.vit.blocks[index], tokens, self._tables.of(index, grid), grid)
+        block, table = self.vit.blocks[index], self._table(index, grid)
+        attention = block.attn
+        biases = (attention.q_bias, attention.k_bias, attention.v_bias)
+        bias = None if attention.q_bias is None else torch.cat(biases)
+        qkv = F.linear(block.norm1(tokens), attention.qkv.weight, bias)
+        query, key, value = qkv.unflatten(-1, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        parts = [
+            F.scaled_dot_product_attention(
+                query[:, :, part],
+                key,
+                value,
+                attn_mask=None if table is None else _relative_bias(table, grid, part),
+            )
+            for part in torch.arange(tokens.shape[1]).split(QUERIES_AT_ONCE)
+        ]
+        mixed = attention.proj(torch.cat(parts, dim=2).transpose(1, 2).flatten(2))
+        tokens = tokens + (mixed if block.gamma_1 is None else block.gamma_1 * mixed)
+        changed = block.mlp(block.norm2(tokens))
+        after: Tensor = tokens + (changed if block.gamma_2 is None else block.gamma_2 * changed)
+        return after
 
 
 class ClassAttentionViT(ReadableViT):
@@ -277,14 +296,8 @@ class ClassAttentionViT(ReadableViT):
         self.prefix_tokens = 0
         self.summary = "class-attention"
 
-    def queries_and_keys(
-        self, index: int, tokens: Tensor, grid: Grid, queries: Queries = None
-    ) -> tuple[Tensor, Tensor]:
-        """Raise: there are no such queries and keys.
-
-        Raises:
-            ValueError: always.
-        """
+    def queries_and_keys(self, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Raise ValueError: there are no such queries and keys."""
         raise ValueError(
             f"the patches of a {type(self.vit).__name__} do not attend by a softmax of queries and keys: "
             "only the attention of its class token after the last block can be read"
@@ -310,14 +323,13 @@ class ClassAttentionViT(ReadableViT):
         return _softmax_of(query, key)[:, :, 0, 1:]
 
     def _embed(self, images: Tensor) -> Tensor:
-        images = relative.padded(images, self.patch_size)
         if isinstance(self.vit, xcit.Xcit):
-            tokens, grid = self.vit.patch_embed(images)
+            tokens, grid = self.vit.patch_embed(_pad(images, self.patch_size))
             if self.vit.pos_embed is not None:
                 positions = self.vit.pos_embed(len(images), *grid)
                 tokens = tokens + positions.flatten(2).transpose(1, 2)
             return tokens
-        return relative.embed(self.vit, images)
+        return _embed_on_any_grid(self.vit, images, prefix=0)
 
     def _block(self, index: int, tokens: Tensor, grid: Grid) -> Tensor:
         where = grid if isinstance(self.vit, xcit.Xcit) else ()
@@ -345,13 +357,10 @@ def readable(model: Layer) -> ReadableViT:
     """
     family = next((kind for kind in _FAMILIES if isinstance(model, kind)), None)
     if family is None:
-        name = type(model).__name__
-        why = next(
-            (why for start, why in _REASONS.items() if name.lower().startswith(start.lower())), _NO_REASON
-        )
+        families = ", ".join(kind.__name__ for kind in _FAMILIES)
         raise ValueError(
-            f"the attention of a {name} cannot be read: {why}. Choose a ViT, such as 'dino_vits16'; "
-            "`python -m dino_model list --timm PATTERN` shows which can be read"
+            f"the attention of a {type(model).__name__} cannot be read: expected one of timm's {families}. "
+            "Choose a ViT, such as 'dino_vits16'; `python -m dino_model list --timm PATTERN` lists those"
         )
     reads, blocks, attentions = _FAMILIES[family]
     embedding = model.patch_embed
@@ -361,16 +370,13 @@ def readable(model: Layer) -> ReadableViT:
             f"image but from the output of {type(embedding).__name__}. Choose a ViT without such a stem"
         )
     for number, block in enumerate(model.blocks):
-        if type(block) not in blocks:
-            raise ValueError(
-                f"block {number} is a {type(block).__name__}; only the maps of timm's "
-                f"{' and '.join(sorted(kind.__name__ for kind in blocks))} can be read"
-            )
-        if type(block.attn) not in attentions:
-            raise ValueError(
-                f"block {number} attends by {type(block.attn).__name__}, whose maps cannot be read: they are "
-                "no softmax of one query with every key"
-            )
+        for layer, supported in ((block, blocks), (getattr(block, "attn", None), attentions)):
+            if type(layer) not in supported:
+                known = " and ".join(sorted(kind.__name__ for kind in supported))
+                raise ValueError(
+                    f"block {number} has a {type(layer).__name__}, whose attention cannot be read: "
+                    f"expected {known}"
+                )
     return reads(model)
 
 
@@ -384,17 +390,15 @@ def attention_rows(model: nn.Module, images: Tensor, queries: Queries, block: in
     Args:
         model: A ViT of timm, of any family that `readable` supports.
         images: Normalized images [batch, channels, height, width].
-        queries: indices of the query tokens. The prefix tokens come first ([CLS], if there is one, then
-            registers), and the patch in row r and column c is `prefix tokens + r * columns + c`. None is
-            all: N x N values per head.
+        queries: Indices of the query tokens. Prefix tokens come first ([CLS], then registers); the patch in
+            row r and column c is `prefix tokens + r * columns + c`. None is all: N x N values per head.
         block: Number of the block; negative numbers count from the last.
 
     Returns:
         float32 [batch, heads, queries, tokens]; every row sums to 1 over all tokens, prefix tokens included.
 
     Raises:
-        ValueError: a model whose attention cannot be read (naming what is unsupported), images of the wrong
-            shape, a block or a query that does not exist.
+        ValueError: Unsupported model, images of the wrong shape, or no such block or query.
     """
     vit = readable(model)
     index = vit.block_index(block)
@@ -403,24 +407,67 @@ def attention_rows(model: nn.Module, images: Tensor, queries: Queries, block: in
     return vit.rows(index, vit.run(tokens, grid, 0, index), grid, queries)
 
 
-@torch.no_grad()
-def summary_rows(model: nn.Module, images: Tensor) -> Tensor:
-    """Compute the attention of a pooling query or class token after the last block.
+def accept_any_size(model: beit.Beit) -> None:
+    """Let a Beit compute features of images of any size."""
+    model.forward_features = MethodType(_beit_features, model)
+
+
+def _beit_features(model: Layer, images: Tensor) -> Tensor:
+    """All tokens after the final norm: [batch, tokens, width]."""
+    vit = BiasedViT(model)
+    return vit.norm(vit.run(vit.embed(images), vit.grid(images), 0, vit.depth))
+
+
+def _embed_on_any_grid(model: Layer, images: Tensor, prefix: int) -> Tensor:
+    """Input of the first block of a Beit or Cait: [batch, tokens, width]; `prefix` is 1 with [CLS]."""
+    patches = model.patch_embed.proj(_pad(images, model.patch_embed.patch_size))
+    grid = tuple(patches.shape[2:])
+    tokens = model.patch_embed.norm(patches.flatten(2).transpose(1, 2))
+    if prefix:
+        tokens = torch.cat([model.cls_token.expand(len(tokens), -1, -1), tokens], dim=1)
+    if model.pos_embed is None:
+        return tokens
+    learned = model.patch_embed.grid_size
+    return tokens + resample_abs_pos_embed(model.pos_embed, grid, learned, num_prefix_tokens=prefix)
+
+
+def _pad(images: Tensor, patch_size: tuple[int, int]) -> Tensor:
+    """Images with zeros at the bottom and the right, to whole patches."""
+    missing = [-side % patch for side, patch in zip(images.shape[2:], patch_size, strict=True)]
+    return F.pad(images, (0, missing[1], 0, missing[0])) if any(missing) else images
+
+
+def _relative_bias(table: Tensor, grid: Grid, queries: Sequence[int] | Tensor | None = None) -> Tensor:
+    """Compute the bias of query tokens with all tokens: [heads, queries, tokens].
 
     Args:
-        model: A ViT with such a query: SigLIP, CaiT, XCiT. If [CLS] passes through the blocks, use
-            `attention_rows(model, images, [0])`.
-        images: Normalized images [batch, channels, height, width].
-
-    Returns:
-        float32 [batch, heads, patches]; a head sums to 1, or less if the query attends to other tokens too.
-
-    Raises:
-        ValueError: as `attention_rows`, or a model without such a query.
+        table: (2 rows - 1) * (2 columns - 1) biases by how far a patch lies below and to the right of
+            another, then [CLS] to patch, patch to [CLS], [CLS] to itself: [relative positions, heads].
+        grid: Rows and columns of patches.
+        queries: Indices of query tokens, 0 is [CLS]; None for all.
     """
-    vit = readable(model)
-    tokens = vit.run(vit.embed(images), vit.grid(images), 0, vit.depth)
-    return vit.summary_rows(tokens)
+    rows, columns = grid
+    tokens = torch.arange(1 + rows * columns, device=table.device)
+    chosen = tokens if queries is None else torch.as_tensor(list(queries), device=table.device)
+    patch, other = (chosen - 1).clamp(min=0)[:, None], (tokens - 1).clamp(min=0)[None]
+    down = patch // columns - other // columns + rows - 1
+    right = patch % columns - other % columns + columns - 1
+    position = down * (2 * columns - 1) + right  # [queries, tokens]
+    position[chosen == 0] = len(table) - 3
+    position[:, 0] = torch.where(chosen == 0, len(table) - 1, len(table) - 2)
+    return table[position].permute(2, 0, 1)
+
+
+def _resize_table(table: Tensor, learned: Grid, grid: Grid) -> Tensor:
+    if grid == tuple(learned):
+        return table.detach()
+    shape = ((2 * grid[0] - 1) * (2 * grid[1] - 1) + 3, table.shape[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of timm, on its own indexing
+        resized: Tensor = resize_rel_pos_bias_table(
+            table.detach(), new_window_size=grid, new_bias_shape=shape, old_window_size=learned
+        )
+    return resized
 
 
 def _attend(attention: Layer, tokens: Tensor) -> Tensor:
@@ -435,7 +482,7 @@ def _attend(attention: Layer, tokens: Tensor) -> Tensor:
     return projected
 
 
-def head_width(attention: Layer) -> int:
+def _head_width(attention: Layer) -> int:
     """Return the width of one head's query in any family's attention layer."""
     return round(attention.scale**-2)
 

@@ -1,4 +1,4 @@
-"""Backbones over timm: ViTs of any patch size for pictures of any size, and ResNet-50.
+"""Build backbones with timm: ViTs of any patch and image size, and ResNet-50.
 
 Every backbone maps images [batch, channels, height, width] to one feature per image [batch, width]: the [CLS]
 token after the final norm for a ViT (section 3.2 of the paper), the pooled feature map for a ResNet.
@@ -15,22 +15,21 @@ from timm.models.vision_transformer import Attention, VisionTransformer
 from torch import Tensor, nn
 
 from dino_model import position
-from dino_model.choices import ComputePrecision
-from dino_model.configs import ARCHITECTURES, VIT_SHAPES, BackboneConfig
+from dino_model.configs import ARCHITECTURES, VIT_SHAPES, BackboneConfig, ComputePrecision
 
 SWIGLU: dict[str, Any] = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU, "mlp_ratio": 2.66667 * 2}
 """MLP of DINOv2's ViT-g, as timm builds it (`vit_giant_patch14_dinov2`)."""
 
 
 def create_backbone(config: BackboneConfig) -> nn.Module:
-    """Backbone with fresh weights.
+    """Create a backbone with random weights.
 
-    A ViT takes pictures of any height and width: what is missing to a multiple of the patch size is padded
-    with zeros (the mean colour, after normalisation) at the bottom and the right, and the position embeddings
-    are resampled to the grid. Its parameter names equal those of the official DINO checkpoints.
+    A ViT takes images of any size: they are padded with zeros at the bottom and the right to a multiple of
+    the patch size, and position embeddings are resampled to the grid. Parameter names equal those of the
+    official DINO checkpoints.
 
     Raises:
-        ValueError: unknown architecture, or sizes that cannot be.
+        ValueError: Unknown architecture, or impossible sizes.
     """
     _check(config)
     if config.architecture == "resnet50":
@@ -80,9 +79,8 @@ def build_vit(
         image_size: Side in pixels of the image whose patch grid the position embeddings are learned on.
         patch_size: Side of a patch in pixels.
         channels, width, depth, heads: Input channels, features per token, blocks, attention heads.
-        hidden: Outputs of the first layer of each MLP; of both its halves if `gated`.
+        hidden: Outputs of the first layer of each MLP; of both its halves if `gated` (SwiGLU).
         registers: Register tokens. With them, position embeddings are for patches alone.
-        gated: SwiGLU instead of GELU.
         layer_scale, qkv_bias, eps: Learned scale after each layer, bias of queries, keys and values, epsilon
             of the layer norms.
     """
@@ -149,10 +147,9 @@ def build_dinov3(
 
 
 def choose_training_attention(model: nn.Module, device: torch.device, precision: ComputePrecision) -> None:
-    """Let every ViT block of `model` compute attention in the way that trains fastest; results are alike.
+    """Choose the faster attention for training: explicit in bf16 on a CPU, fused elsewhere.
 
-    In bf16 on a CPU that is writing the matrix out: there and back, torch's fused kernel takes three times as
-    long at the few hundred tokens of a crop. In fp32 and on other devices it is the fused kernel.
+    At the few hundred tokens of a crop, torch's fused bf16 kernel for CPUs takes three times as long.
     """
     for module in model.modules():
         if isinstance(module, Attention):
@@ -160,12 +157,12 @@ def choose_training_attention(model: nn.Module, device: torch.device, precision:
 
 
 def feature_width(backbone: nn.Module) -> int:
-    """Length of the feature a backbone gives for one image."""
+    """Return the length of a backbone's feature."""
     return int(backbone.num_features)  # type: ignore[arg-type]
 
 
 def traits(backbone: nn.Module) -> dict[str, object]:
-    """What weights depend on beside the learned grid, by the names of `BackboneConfig`."""
+    """Return the settings that weights depend on, except the learned grid, by names of `BackboneConfig`."""
     if not isinstance(backbone, VisionTransformer):
         return {"architecture": type(backbone).__name__}
     return {
@@ -178,21 +175,18 @@ def traits(backbone: nn.Module) -> dict[str, object]:
 
 
 def forward_tokens(vit: VisionTransformer, images: Tensor) -> Tensor:
-    """All tokens after the final norm, prefix tokens first: [batch, tokens, width]."""
+    """Compute all tokens after the final norm, prefix tokens first: [batch, tokens, width]."""
     tokens: Tensor = vit.forward_features(images)
     return tokens
 
 
 def features_of_patches(backbone: nn.Module, images: Tensor, kept: Tensor | None = None) -> Tensor:
-    """A backbone's features, a ViT's from some of its patches only, as if the others were not there.
+    """Compute features [batch, width]; a ViT's from some patches only, as if the others did not exist.
 
     Args:
-        backbone: any; `kept` needs a ViT.
+        backbone: A ViT if `kept` is given.
         images: [batch, channels, height, width].
-        kept: numbers of the patches, row by row, that each picture keeps: [batch, kept]. None: all.
-
-    Returns:
-        [batch, width].
+        kept: Numbers of the patches that each image keeps, row by row: [batch, kept]. None: all.
     """
     vit: Any = backbone
     if kept is None:
@@ -206,7 +200,7 @@ def features_of_patches(backbone: nn.Module, images: Tensor, kept: Tensor | None
 
 
 def patch_grid(vit: VisionTransformer, height: int, width: int) -> tuple[int, int]:
-    """Rows and columns of patches that a picture of this size is cut into, padding included."""
+    """Return the rows and columns of patches of an image of this size, padding included."""
     patch_height, patch_width = vit.patch_embed.patch_size
     return -(-height // patch_height), -(-width // patch_width)
 
@@ -217,21 +211,17 @@ def _check(config: BackboneConfig) -> None:
             f"unknown architecture {config.architecture!r}: choose one of {', '.join(ARCHITECTURES)}"
         )
     found = {"in_channels": config.in_channels}
-    is_vit = config.architecture in VIT_SHAPES
-    if is_vit:
+    if config.architecture in VIT_SHAPES:
         width, depth, heads = config.vit_shape()
         found |= {"patch_size": config.patch_size, "width": width, "depth": depth, "heads": heads}
-    for name, value in found.items():
-        if value < 1:
-            raise ValueError(f"{name} is {value}, expected at least 1")
-    if is_vit:
         if config.image_size < config.patch_size:
             raise ValueError(
                 f"image_size {config.image_size} is smaller than one patch of {config.patch_size} pixels"
             )
-        if width % heads:
-            raise ValueError(
-                f"width {width} cannot be split over {heads} heads: choose a multiple of {heads}"
-            )
+    for name, value in found.items():
+        if value < 1:
+            raise ValueError(f"{name} is {value}, expected at least 1")
+    if "heads" in found and width % heads:
+        raise ValueError(f"width {width} cannot be split over {heads} heads: choose a multiple of {heads}")
     if not 0 <= config.drop_path < 1:
         raise ValueError(f"drop_path is {config.drop_path}, expected at least 0 and below 1")

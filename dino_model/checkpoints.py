@@ -1,4 +1,4 @@
-"""Files to tensors: reads every form a backbone is stored in, never runs pickled code, and loads strictly.
+"""Read every form a backbone is stored in, without running pickled code, and load it strictly.
 
 Forms: this package's self-describing .safetensors, a training run's folder, the official code's backbones and
 full checkpoints, and bare state dicts.
@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from dino_model import files
-from dino_model.backbones import VIT_SHAPES, BackboneConfig
-from dino_model.choices import CheckpointKey as CheckpointKey
+from dino_model.configs import VIT_SHAPES, BackboneConfig, CheckpointKey
 
 OFFICIAL_NETWORKS = ("teacher", "student")
 FORMAT = "dino-attention-lab/1"
@@ -29,33 +28,32 @@ SUFFIXES = (".pth", ".pt", ".safetensors")
 
 
 class WeightsError(ValueError):
-    """Weights that cannot be had. The message is one sentence for people."""
+    """Weights that cannot be loaded. The message is one sentence."""
 
 
 @dataclass(frozen=True)
 class StoredBackbone:
-    """What a file says about one backbone."""
+    """Content of a file: the tensors of one backbone and, where the file describes itself, the rest.
+
+    `network` is its name among several; None if the file holds only one.
+    """
 
     tensors: dict[str, Tensor]
     config: BackboneConfig | None
-    """None where the file does not describe itself."""
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     network: CheckpointKey = None
-    """Which of several networks this is; None where the file holds only one."""
-    official: bool = False
-    """Whether the official code wrote it (a full checkpoint with student and teacher)."""
 
 
 def read_backbone(path: Path, checkpoint_key: CheckpointKey = None) -> StoredBackbone:
-    """Tensors and description of the backbone in a file or a training run's folder.
+    """Read tensors and description of a backbone.
 
     Args:
         path: .safetensors, .pth or .pt file, or a run's folder with config.json and checkpoint.pt.
-        checkpoint_key: which of several networks; None: the teacher, or what the run's method evaluates.
+        checkpoint_key: Network of several. Default: the teacher, or the one that the run's method evaluates.
 
     Raises:
-        WeightsError: no such file, an unreadable or refused one, or one without such a backbone.
+        WeightsError: No such file, an unreadable or refused one, or one without such a backbone.
     """
     if path.is_dir():
         return _read_run(path, checkpoint_key)
@@ -66,12 +64,10 @@ def read_backbone(path: Path, checkpoint_key: CheckpointKey = None) -> StoredBac
     payload = read_torch(path)
     if "method" in payload:
         if not (path.parent / "config.json").is_file():
-            raise WeightsError(
-                f"{path} is of a training run and does not tell its heads: put its config.json beside it"
-            )
+            raise WeightsError(f"{path} is part of a training run: put its config.json beside it")
         return _read_run(path.parent, checkpoint_key, path.name)
     tensors, network = _select_network(payload, checkpoint_key, str(path))
-    return StoredBackbone(tensors, None, network=network, official=network is not None)
+    return StoredBackbone(tensors, None, network=network)
 
 
 def write_safetensors(
@@ -83,10 +79,10 @@ def write_safetensors(
     std: tuple[float, ...],
     dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Write a backbone as a self-describing file, floating-point tensors in `dtype`; all of it or nothing.
+    """Write a backbone as a self-describing file, floating-point tensors in `dtype`, whole or not at all.
 
     Raises:
-        WeightsError: a figure that `dtype` cannot hold.
+        WeightsError: A value that `dtype` cannot hold.
         OSError: `path` cannot be written.
     """
     tensors = {
@@ -96,7 +92,7 @@ def write_safetensors(
     broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if broken:
         raise WeightsError(
-            f"{broken[0]} has figures that {dtype} cannot hold: choose fp32, or mend the weights"
+            f"{broken[0]} has values that {dtype} cannot hold: choose fp32, or repair the weights"
         )
     metadata = {
         "format": FORMAT,
@@ -109,11 +105,7 @@ def write_safetensors(
 
 
 def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
-    """Copy `tensors` into `backbone`, which must have exactly these names and shapes.
-
-    Raises:
-        WeightsError: naming what is missing, left over or of another shape.
-    """
+    """Copy tensors into a backbone that has exactly these names and shapes; raise WeightsError otherwise."""
     expected = backbone.state_dict()
     # Older files lack batch norm's counter, which nothing in evaluation reads.
     missing = [name for name in expected if name not in tensors and not name.endswith("num_batches_tracked")]
@@ -133,10 +125,10 @@ def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str
 
 
 def infer_config(tensors: Mapping[str, Tensor], where: str) -> BackboneConfig:
-    """The architecture that bare tensors tell; heads are taken as 64 wide, as in the paper.
+    """Infer the architecture of bare tensors; heads are taken as 64 wide, as in the paper.
 
     Raises:
-        WeightsError: tensors of no backbone of this package.
+        WeightsError: Tensors of no backbone of this package.
     """
     if "layer1.0.conv1.weight" in tensors and "conv1.weight" in tensors:
         return BackboneConfig("resnet50", in_channels=tensors["conv1.weight"].shape[1])
@@ -151,8 +143,8 @@ def infer_config(tensors: Mapping[str, Tensor], where: str) -> BackboneConfig:
     side = math.isqrt(positions.shape[1] - 1)
     if side * side != positions.shape[1] - 1 or width % 64:
         raise WeightsError(
-            f"{where} does not describe itself, and {positions.shape[1]} positions of width {width} do not "
-            "tell the architecture (a square grid, heads of 64): export it as .safetensors from its run"
+            f"{where} does not describe itself: found {positions.shape[1]} positions of width {width}, "
+            "expected a square grid and heads of 64; export it as .safetensors from its run"
         )
     depth = len({name.split(".")[1] for name in tensors if name.startswith("blocks.")})
     shape = (width, depth, width // 64)
@@ -164,14 +156,13 @@ def infer_config(tensors: Mapping[str, Tensor], where: str) -> BackboneConfig:
 def _read_run(
     folder: Path, checkpoint_key: CheckpointKey, file_name: str = "checkpoint.pt"
 ) -> StoredBackbone:
-    """A training run's folder: config.json describes, checkpoint.pt holds."""
+    """Read a training run's folder: the description in config.json, tensors in checkpoint.pt."""
     for needed in ("config.json", file_name):
         if not (folder / needed).is_file():
             raise WeightsError(f"{str(folder)!r} is no training run: it has no {needed}")
     try:
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         described = settings["backbone"]
-        # What runs before format 2 do not tell was the same in all of them.
         networks = dict(settings.get("networks") or {name: f"{name}.backbone" for name in OFFICIAL_NETWORKS})
         mean, std = (
             tuple(map(float, settings[name])) if name in settings else None for name in ("mean", "std")
@@ -197,16 +188,12 @@ def _read_run(
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Every tensor of a .safetensors file, under its own name.
-
-    Raises:
-        WeightsError: not such a file, or a broken one.
-    """
+    """Read every tensor of a .safetensors file; raise WeightsError if it is broken."""
     return _open_safetensors(path)[0]
 
 
 def _open_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors, and the words that stand beside them."""
+    """Tensors and metadata."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
@@ -231,7 +218,7 @@ def _read_safetensors(path: Path, checkpoint_key: CheckpointKey) -> StoredBackbo
 
 
 def read_torch(path: Path) -> dict[str, Any]:
-    """What torch.save wrote, tensors and plain values only; the official code's argparse.Namespace passes."""
+    """Read a file of torch.save: tensors, plain values and the official code's argparse.Namespace only."""
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
             payload = torch.load(path, map_location="cpu", weights_only=True)
@@ -255,7 +242,7 @@ def read_torch(path: Path) -> dict[str, Any]:
 def _select_network(
     payload: Mapping[str, Any], checkpoint_key: CheckpointKey, where: str
 ) -> tuple[dict[str, Tensor], CheckpointKey]:
-    """Backbone tensors of the asked network, under the backbone's own names, and its name if it has one."""
+    """Tensors of the chosen network, under the backbone's own names, and its name if it has one."""
     networks = {name: payload[name] for name in OFFICIAL_NETWORKS if name in payload}
     if networks:
         network = checkpoint_key or OFFICIAL_NETWORKS[0]
@@ -267,7 +254,7 @@ def _select_network(
 
 
 def _strip(network: Any, where: str) -> dict[str, Tensor]:
-    """Without the prefixes of data parallelism and of the multi-crop wrapper, and without the head."""
+    """Remove the prefixes of data parallelism and of the multi-crop wrapper, and the head."""
     if not isinstance(network, Mapping):
         raise WeightsError(f"{where} holds no state dict: found a {type(network).__name__}")
     tensors = {

@@ -1,4 +1,4 @@
-"""The commands of `python -m dino_model`. They import torch when they run, not for `--help`."""
+"""Commands of `python -m dino_model`. They import torch when they run, not for `--help`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from dino_model import files
-from dino_model.choices import CheckpointKey, Precision
 from dino_model.class_map.command import DrawClassMap
+from dino_model.configs import CheckpointKey, Precision
 from dino_model.errors import SettingError
 from dino_model.options import ComputeOptions
 from dino_model.outputs import check_output_file, check_output_folder
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 COLUMNS = ("name", "model", "parameters", "k-NN", "linear", "VOC12", "DAVIS", "here")
 LEGEND = """\
 Scores are as published, in percent. k-NN (k = 20) and linear: ImageNet-1k top-1; VOC12: Jaccard of attention
-masks; DAVIS: 2017, mean of J and F. here: loads without a network; the others are fetched when first used.
+masks; DAVIS: 2017, mean of J and F. here: loads without a network; the others are downloaded when first used.
 
 Names are also random:ARCHITECTURE/PATCH (random:vit_small/16), any timm name (deit_small_patch16_224.fb_in1k,
-vit_small_patch14_reg4_dinov2.lvd142m; `list --timm '*dino*'` tells which), hf:OWNER/NAME, a .pth, .pt or
-.safetensors file, and the folder of a training run."""
+vit_small_patch14_reg4_dinov2.lvd142m; see `list --timm '*dino*'`), hf:OWNER/NAME, a .pth, .pt or .safetensors
+file, and the folder of a training run."""
 
 
 @dataclass(frozen=True)
 class List:
-    """Models with a name of their own, and their published scores; with --timm, timm's that can be read."""
+    """List models and their published scores; with --timm, timm's models that can be read."""
 
     timm: str | None = None
-    """Tell of the models of timm's whose name fits this instead, such as '*dinov3*': what of their attention
-    can be read, or why not; licence, size, whether here. Fetches nothing."""
+    """List timm's models whose name matches this instead, such as '*dinov3*': maps that can be read, licence,
+    size. Downloads nothing."""
     json: Path | None = None
     """Write the table to this file."""
 
@@ -69,7 +69,7 @@ class List:
 
 @dataclass(frozen=True)
 class Show:
-    """What a model is: architecture, source, licence, published scores. Fetches nothing."""
+    """Show architecture, source, licence and published scores of a model. Downloads nothing."""
 
     name: tyro.conf.Positional[str]
     """Any name of a model, file or training run."""
@@ -90,7 +90,7 @@ class Show:
             "parameters": parameters,
             "source": model.source,
             "licence": model.licence,
-            "here": "yes" if here == "yes" else "no, fetched when first used",
+            "here": "yes" if here == "yes" else "no, downloaded when first used",
             "published": ", ".join(f"{name} {score}" for name, score in named_scores if score != "–")
             or "nothing in the paper",
         }
@@ -108,16 +108,16 @@ class Export:
     name: tyro.conf.Positional[str]
     """Any name of a model, file or training run."""
     output: Path | None = None
-    """File to write; left out: one here that is called after the model and the format."""
+    """File to write. Default: named after the model and the format, in this folder."""
     format: Literal["safetensors", "onnx", "transformers"] = "safetensors"
     """onnx outputs the [CLS] feature and the last block's attention of [CLS]. transformers is a folder for
     its classes ViT and DINOv2."""
     dtype: Literal["fp32", "fp16"] = "fp32"
-    """Storage of figures in .safetensors; they load to fp32 either way."""
+    """Type of stored weights in .safetensors; they load to fp32."""
     size: int = 224
-    """Side of the square pictures that an .onnx file takes."""
+    """Side of the square images that an .onnx file takes."""
     checkpoint_key: CheckpointKey = None
-    """Which network of several in a checkpoint or run: teacher, student, …; left out: its default one."""
+    """Network of a checkpoint or run that holds several: teacher, student, … Default: the usual one."""
     overwrite: bool = False
     """Replace an existing file."""
 

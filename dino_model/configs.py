@@ -1,11 +1,13 @@
-"""Configuration of networks, without importing torch.
-
-Command lines are built from these classes: `--help` and argument errors must not wait for torch.
-"""
+"""Configuration of networks and values of options, without torch: `--help` must not wait for it."""
 
 from dataclasses import dataclass
 from typing import Literal
 
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+ComputePrecision = Literal["fp32", "bf16", "fp16"]
+Resize = Literal["short-side", "squash", "native", "davis"]
+CheckpointKey = str | None
+"""Name of one of several networks in a checkpoint; None: the default one of its method."""
 PositionMode = Literal["size", "official", "antialias"]
 PositionStart = Literal["normal", "sincos"]
 
@@ -22,16 +24,16 @@ ARCHITECTURES = (*VIT_SHAPES, "resnet50")
 
 @dataclass(frozen=True)
 class BackboneConfig:
-    """What a backbone is, apart from its weights."""
+    """Configuration of a backbone."""
 
     architecture: str = "vit_small"
     """vit_tiny, vit_small, vit_base, vit_large, vit_giant or resnet50."""
     patch_size: int = 16
     """Side of a patch in pixels (ViT)."""
     image_size: int = 224
-    """Side of the square picture whose patch grid the position embeddings are learned on (ViT)."""
+    """Side of the square image whose patch grid the position embeddings are learned on (ViT)."""
     in_channels: int = 3
-    """Channels of the pictures."""
+    """Channels of the images."""
     width: int | None = None
     """Features per token, instead of the architecture's."""
     depth: int | None = None
@@ -45,13 +47,13 @@ class BackboneConfig:
     drop_path: float = 0.0
     """Stochastic depth of the last block; earlier blocks get linearly less."""
     position_mode: PositionMode = "size"
-    """How position embeddings are resampled, see `dino_model.position`."""
+    """Resampling of position embeddings, see `dino_model.position`."""
     position_start: PositionStart = "normal"
-    """What position embeddings are before training: normal (deviation 0.02) or sincos (ViT)."""
+    """Initial position embeddings: normal (deviation 0.02) or sincos (ViT)."""
 
     @property
     def swiglu(self) -> bool:
-        """Whether the blocks have a SwiGLU MLP."""
+        """True if the blocks have a SwiGLU MLP."""
         return self.mlp == "swiglu" or (self.mlp == "auto" and self.architecture == "vit_giant")
 
     @property
@@ -61,7 +63,7 @@ class BackboneConfig:
         return (default if self.layer_scale is None else self.layer_scale) or None
 
     def vit_shape(self) -> tuple[int, int, int]:
-        """Width, depth and heads with the overrides applied."""
+        """Return width, depth and heads with the overrides applied."""
         width, depth, heads = VIT_SHAPES[self.architecture]
         return (
             width if self.width is None else self.width,
@@ -72,7 +74,7 @@ class BackboneConfig:
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """Every variant of the paper's appendix; the defaults are DINO's."""
+    """Configuration of a projection head; the defaults are DINO's, the rest variants of the appendix."""
 
     prototypes: int = 65536
     """K, the number of outputs."""
@@ -81,9 +83,9 @@ class HeadConfig:
     hidden: int = 2048
     """Width of the MLP's hidden layers."""
     bottleneck: int | None = 256
-    """Width of the l2-normalised bottleneck before the prototypes; None: the MLP's last layer gives the K."""
+    """Width of the l2-normalized bottleneck before the prototypes; None: the MLP's last layer gives the K."""
     batch_norm: bool = False
-    """Batch normalisation after every hidden layer."""
+    """Batch normalization after every hidden layer."""
     activation: Literal["gelu", "relu"] = "gelu"
     """Non-linearity of the hidden layers."""
     train_gain: bool = False

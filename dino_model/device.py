@@ -1,21 +1,20 @@
-"""Where a model runs and in which precision: chosen once, said aloud, never changed silently."""
+"""Choose the device and precision of a model, once and never silently."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
 
-from dino_model.choices import ComputePrecision as ComputePrecision
-from dino_model.choices import Precision as Precision
+from dino_model.configs import ComputePrecision, Precision
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device called `name`; `auto` is the first of cuda, mps and cpu that this machine has.
+    """Return the device called `name`; `auto` is the first of cuda, mps and cpu on this machine.
 
     Raises:
-        ValueError: no such device here, or not the name of one.
+        ValueError: Unknown or unavailable device.
     """
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
@@ -51,7 +50,7 @@ def choose_precision(precision: Precision, device: torch.device) -> ComputePreci
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether `device` multiplies bfloat16 matrices in hardware, rather than emulating it."""
+    """Return whether `device` multiplies bfloat16 matrices in hardware."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     if device.type == "mps":
@@ -60,14 +59,14 @@ def has_bf16(device: torch.device) -> bool:
 
 
 def has_fp16(device: torch.device) -> bool:
-    """Whether fp16 products are faster than fp32 ones on `device`."""
+    """Return whether fp16 products are faster than fp32 ones on `device`."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (7, 0)
     return device.type == "mps"
 
 
 def autocast(precision: ComputePrecision, device: torch.device) -> AbstractContextManager:
-    """Context in which matrix products run in `precision`; sums between blocks and norms stay in fp32."""
+    """Return a context in which matrix products run in `precision`; norms and residuals stay in fp32."""
     reduced = precision != "fp32"
     return torch.autocast(device.type, DTYPES[precision] if reduced else None, enabled=reduced)
 
@@ -82,7 +81,7 @@ def set_tensor_float32(precision: ComputePrecision) -> None:
 
 
 def _cpu_flags() -> set[str]:
-    """Instruction sets that Linux reports for the processor; elsewhere nothing is known or claimed."""
+    """Instruction sets of the processor as Linux reports them; empty on other systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Files fetched from the network, kept in one cache folder: the only place that opens a connection."""
+"""Download files into one cache folder. No other module opens a connection."""
 
 import os
 import sys
@@ -13,20 +13,18 @@ from tqdm import tqdm
 from dino_model import files
 
 CHUNK = 1 << 20  # bytes read at a time
-TIMEOUT = 30  # seconds without an answer
-BYTES: dict[str, Any] = {"unit": "B", "unit_scale": True}  # how a line of progress counts
-
-
-Told = Callable[[int, int], None]
-"""Hears how many bytes have come and how many there will be, 0 where nobody knows; may raise to end it."""
+TIMEOUT = 30  # seconds
+BYTES: dict[str, Any] = {"unit": "B", "unit_scale": True}
+Callback = Callable[[int, int], None]
+"""Receives the bytes that have arrived and their total, 0 if unknown; may raise to end the download."""
 
 
 class DownloadError(OSError):
-    """A file could not be fetched; the message says where to put it by hand."""
+    """A file could not be downloaded. The message names the place for a file put there by hand."""
 
 
 def cache_folder() -> Path:
-    """Folder for downloads: DINO_CACHE when set, else `dino-attention-lab` in the platform's cache folder."""
+    """Return DINO_CACHE if set, else `dino-attention-lab` in the platform's cache folder."""
     if named := os.environ.get("DINO_CACHE"):
         return Path(named).expanduser()
     if sys.platform == "win32":
@@ -38,28 +36,28 @@ def cache_folder() -> Path:
     return parent / "dino-attention-lab"
 
 
-def fetch(address: str, name: str, accept: Callable[[Path], object], told: Told | None = None) -> Path:
-    """The file `name` of the cache folder, fetched from `address` unless it is there already.
+def fetch(
+    address: str, name: str, accept: Callable[[Path], object], callback: Callback | None = None
+) -> Path:
+    """Return a file of the cache folder, downloaded unless it exists.
 
-    Progress goes to stderr. The file appears under its name only when all of it has come and `accept` has
-    taken it: a sign-in page that is sent with a good conscience does not stay.
+    The file appears under its name only when it is complete and `accept` has read it.
 
     Args:
-        address: where it is published.
-        name: in the cache folder.
-        accept: reads the file; a ValueError refuses it.
-        told: hears of the progress instead of stderr.
+        address: URL of the file.
+        name: Its name in the cache folder.
+        accept: Reads the file; a ValueError refuses it.
+        callback: Receives the progress. Default: a line on stderr.
 
     Raises:
-        DownloadError: no connection, no such file, an answer shorter than announced, or one that `accept`
-            refuses.
+        DownloadError: No connection, no such file, a truncated response, or one that `accept` refuses.
     """
     target = cache_folder() / name
     if target.is_file():
         return target
     try:
         with files.replacing(target) as beside:
-            _transfer(address, beside, name, told)
+            _transfer(address, beside, name, callback)
             _check(accept, beside, name)
     except (OSError, HTTPException) as error:  # urllib's own errors are OSErrors
         raise DownloadError(
@@ -73,22 +71,22 @@ def _check(accept: Callable[[Path], object], file: Path, name: str) -> None:
     try:
         accept(file)
     except ValueError as error:
-        raise OSError(f"what came is no such file: {str(error).replace(str(file), name)}") from error
+        raise OSError(f"the response is no such file: {str(error).replace(str(file), name)}") from error
 
 
-def _transfer(address: str, target: Path, name: str, told: Told | None) -> None:
+def _transfer(address: str, target: Path, name: str, callback: Callback | None) -> None:
     request = urllib.request.Request(address, headers={"User-Agent": "dino-attention-lab"})
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, target.open("wb") as file:
-        announced = int(answer.headers.get("Content-Length") or 0)
-        shown = tqdm(total=announced or None, desc=f"downloading {name}", disable=bool(told), **BYTES)
-        with shown as progress:
-            while chunk := answer.read1(CHUNK):  # what is there: a slow connection is told of, can be ended
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as response, target.open("wb") as file:
+        total = int(response.headers.get("Content-Length") or 0)
+        progress = tqdm(total=total or None, desc=f"downloading {name}", disable=bool(callback), **BYTES)
+        with progress:
+            while chunk := response.read1(CHUNK):  # what has arrived: a slow connection can be interrupted
                 file.write(chunk)
                 progress.update(len(chunk))
-                if told:
-                    told(file.tell(), announced)
-        if announced and file.tell() != announced:
-            raise OSError(f"the connection broke off after {file.tell():,} of {announced:,} bytes")
+                if callback:
+                    callback(file.tell(), total)
+        if total and file.tell() != total:
+            raise OSError(f"the connection broke off after {file.tell():,} of {total:,} bytes")
 
 
 def _reason(error: Exception) -> str:

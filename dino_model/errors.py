@@ -1,21 +1,21 @@
-"""What a command says when it cannot go on."""
+"""Errors that a command reports in one sentence."""
 
 
 class SettingError(Exception):
-    """A setting that cannot be. The message is one sentence for people that names the setting.
+    """An invalid setting. The message names it.
 
-    Not a ValueError: of those that nested settings raise, the parser of the command line makes boxes.
+    Not a ValueError: tyro prints those of nested settings in boxes.
     """
 
 
 EXPECTED = (SettingError, ValueError, RuntimeError, OSError)
-"""What pictures, settings, files and hardware raise; anything else is a fault of the program."""
+"""Errors of inputs, settings, files and hardware; any other is a fault of the program."""
 
 
 def sentence(error: BaseException) -> str:
-    """The error as one sentence: the system's own errors name the file and the reason instead of a number."""
+    """Return an error as one sentence; an error of the system without its number."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"cannot use {str(error.filename)!r}: {error.strerror.lower()}"
     if isinstance(error, OSError) and error.strerror:
-        return f"cannot go on: {error.strerror.lower()}"
+        return f"cannot continue: {error.strerror.lower()}"
     return str(error)

@@ -1,4 +1,4 @@
-"""Models for other programs: one .onnx file that gives the feature and the maps of [CLS]."""
+"""Export models: self-describing .safetensors, .onnx with the feature and maps of [CLS], transformers."""
 
 import importlib.util
 import warnings
@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from dino_model import files
 from dino_model.attention import readable
-from dino_model.checkpoints import CheckpointKey, WeightsError, write_safetensors
+from dino_model.checkpoints import WeightsError, write_safetensors
+from dino_model.configs import CheckpointKey
 from dino_model.outputs import PROVENANCE, write_provenance
 from dino_model.transformers_export import write_transformers
 from dino_model.weights import load_model
@@ -20,12 +21,12 @@ NEEDED = ("onnx", "onnxscript")
 def export(
     name: str, path: Path, format: str, dtype: str, size: int, checkpoint_key: CheckpointKey = None
 ) -> str:
-    """Load a model and write it to one file; return where its weights came from.
+    """Load a model, write it, and return where its weights came from.
 
     Args:
         name, checkpoint_key: As in `load_model`.
-        path: File to write.
-        format: safetensors, onnx or transformers (a folder).
+        path: File to write, a folder for transformers.
+        format: safetensors, onnx or transformers.
         dtype: fp32 or fp16, the type of stored weights in .safetensors.
         size: Side of the square images that an .onnx file takes.
 
@@ -52,7 +53,7 @@ def export(
 
 
 class FeatureAndAttention(nn.Module):
-    """A ViT that answers with [CLS] after the final norm and with where [CLS] looks in the last block."""
+    """A ViT that outputs [CLS] after the final norm and the attention of [CLS] in the last block."""
 
     def __init__(self, backbone: nn.Module) -> None:
         super().__init__()
@@ -71,13 +72,12 @@ class FeatureAndAttention(nn.Module):
 
 
 def write_onnx(backbone: nn.Module, path: Path, *, size: int, channels: int = 3) -> None:
-    """Write a backbone as .onnx, for normalised square pictures of `size` pixels in batches of any length.
+    """Write a backbone as .onnx, for normalized square images of `size` pixels in batches of any length.
 
     Outputs are `feature` and, for a ViT, `cls_attention`; see `FeatureAndAttention`.
 
     Raises:
-        ValueError: packages that are missing, or a size below 1.
-        OSError: `path` cannot be written.
+        ValueError: Missing packages, or a size below 1.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:

@@ -1,4 +1,4 @@
-"""Features on disk, by what they were computed from: one cache for all commands."""
+"""Cache features on disk, keyed by every setting that they depend on."""
 
 import hashlib
 import json
@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from dino_model import files
 
 Key = Mapping[str, str]
-"""All that decides features: names of settings, and their values as text."""
+"""Names of settings, and their values as text."""
 
 
 class FeatureCache:
-    """A folder with a file DIGEST.npy for each tensor, and its key in DIGEST.json beside it.
+    """A folder with a file DIGEST.npy for each tensor, and its key in DIGEST.json.
 
-    Files appear complete or not at all, and any of them may be deleted at any time. Features are mapped from
-    the file: they take no more memory than is read.
+    Files appear whole or not at all, and may be deleted at any time. Features are mapped from the file.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -44,7 +43,7 @@ class FeatureCache:
                 with beside.open("wb") as file:
                     _write_header(file, array, array.shape)
                     file.write(array.data)
-                _write_key(path, key)
+                files.write_json(path.with_suffix(".json"), dict(key))
         return self.read(key)
 
     def read(self, key: Key) -> Tensor:
@@ -108,7 +107,7 @@ class FeatureWriter:
             ValueError: The file holds another number of rows.
         """
         if not self.path.is_file():
-            _write_key(self.path, self.key)
+            files.write_json(self.path.with_suffix(".json"), dict(self.key))
             self._partial.replace(self.path)
         found = len(self.cache.read(self.key))
         if found != self.count:
@@ -128,10 +127,7 @@ class FeatureWriter:
 
 
 def model_fingerprint(model: nn.Module) -> str:
-    """Hash every weight, and the numbers and words that modules hold in addition to their weights.
-
-    The latter tell apart models of equal weights that compute otherwise: heads, epsilon, position mode.
-    """
+    """Hash every weight, and the plain attributes of modules: heads, epsilon, position mode."""
     parts = hashlib.sha256()
     for name, module in model.named_modules():
         plain = {k: v for k, v in vars(module).items() if isinstance(v, str | int | float | tuple)}
@@ -142,7 +138,7 @@ def model_fingerprint(model: nn.Module) -> str:
 
 
 def weights_fingerprint(model: nn.Module) -> str:
-    """Hash every weight: features of models that differ in it cannot be compared."""
+    """Hash every weight."""
     parts = hashlib.sha256()
     _hash_weights(model, parts)
     return parts.hexdigest()[:32]
@@ -158,15 +154,15 @@ def image_features(
     view: str,
     computed: str,
 ) -> np.ndarray:
-    """Return the features of one image, from the cache if there is one.
+    """Return the features of one image, from the cache in `folder` if there is one.
 
     Args:
-        folder: Of the cache; None computes each time.
+        folder: None computes each time.
         compute: Runs the model.
         image: uint8 [height, width, channels].
         feature: Name of the feature.
         weights: `model_fingerprint` of the model.
-        view: How the image was resized.
+        view: Resizing of the image.
         computed: Precision and device.
 
     Raises:
@@ -178,7 +174,7 @@ def image_features(
     key = {
         "feature": feature,
         "model": weights,
-        "picture": f"{image.shape} {content}",
+        "image": f"{image.shape} {content}",
         "view": view,
         "computed": computed,
     }
@@ -213,10 +209,6 @@ def _write_header(file: BinaryIO, array: np.ndarray, shape: tuple[int, ...]) -> 
     """Begin a .npy file of this shape; `np.save` would hide the reason of a failed write."""
     header = np.lib.format.header_data_from_array_1_0(array) | {"shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
-
-
-def _write_key(path: Path, key: Key) -> None:
-    files.write_json(path.with_suffix(".json"), dict(key))
 
 
 def _hash_weights(model: nn.Module, parts: "hashlib._Hash") -> None:

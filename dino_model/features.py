@@ -1,7 +1,6 @@
-"""Features of whole image collections: which output of a model, from which view, cached on disk.
+"""Compute features of image collections, cached on disk.
 
-`FeatureExtractor` holds all that decides a feature, and its configuration is the key of the cache.
-`patch_tokens`, `last_blocks` and `gem` compute features of a batch.
+`FeatureExtractor` holds every setting of a feature; its configuration is the key of the cache.
 """
 
 import json
@@ -38,7 +37,7 @@ _NAMED = 3  # unreadable images that are named one by one
 
 @dataclass(frozen=True)
 class FeatureType:
-    """The output of a model that is an image's feature: [CLS] of some blocks, then pooled patch tokens."""
+    """Output of a model that is an image's feature: [CLS] of some blocks, then pooled patch tokens."""
 
     blocks: int = 1
     """[CLS] of this many last blocks, each after the final norm, oldest first; 0: none."""
@@ -53,18 +52,13 @@ class FeatureType:
             raise ValueError("patches on their grid come without [CLS]: blocks must be 0")
 
     def __str__(self) -> str:
-        several = f"[CLS] of the last {self.blocks} blocks"
-        cls = {0: "", 1: "[CLS]"}.get(self.blocks, several)
+        cls = {0: "", 1: "[CLS]"}.get(self.blocks, f"[CLS] of the last {self.blocks} blocks")
         pooled = {"average": "mean of the patches", "gem": "GeM of the patches", "grid": "patches"}
         parts = [part for part in (cls, pooled.get(self.pool, "")) if part]
         return f"{' and '.join(parts)} after the final norm"
 
     def compute(self, backbone: nn.Module, images: Tensor) -> Tensor:
-        """Compute the features of a batch.
-
-        Args:
-            backbone: In evaluation mode.
-            images: Normalized [batch, 3, height, width].
+        """Compute the features of normalized images [batch, 3, height, width] in evaluation mode.
 
         Returns:
             [batch, vectors * width], or the grid [batch, rows, columns, width].
@@ -104,14 +98,17 @@ CLS = FeatureType()
 
 @dataclass(frozen=True)
 class ImageFeatures:
-    """Features, and the images they belong to."""
+    """Features, and the images that could be read.
+
+    Attributes:
+        images: In their order.
+        features: float32 [len(images), ...] on the CPU, not normalized; mapped from the disk if cached.
+        broken: One message for each image that could not be read.
+    """
 
     images: Images
-    """Those that could be read, in their order."""
     features: Tensor
-    """float32 [len(images), ...] on the CPU, not normalized; mapped from the disk if they are cached."""
     broken: tuple[str, ...]
-    """One message for each image that could not be read."""
 
     def __str__(self) -> str:
         """Describe what was left out; empty if nothing was."""
@@ -144,24 +141,24 @@ class FeatureExtractor:
     def extract(
         self, images: Images, *, boxes: Sequence[Box | None] | None = None, track: Track = iter
     ) -> ImageFeatures:
-        """Compute the features of images; an image that cannot be read is left out and named.
+        """Compute the features of images; images that cannot be read are left out and named.
 
-        The backbone is moved to the device, runs in evaluation mode and returns to its former mode.
+        The backbone is moved to the device, runs in evaluation mode and returns to its former mode. Each rank
+        computes its share, and all ranks have the result.
 
         Args:
-            images: Threads read the next ones while a batch is computed. Each rank computes its share, and
-                all ranks have the result.
+            images: Read ahead by threads.
             boxes: Part of each image that is used; None: all of it.
             track: Reports progress.
 
         Raises:
-            ValueError: No images, none that can be read, boxes that do not fit, images for which the model
-                outputs no finite feature, a kind that the backbone does not have, a damaged cache.
+            ValueError: No readable image, boxes that do not fit, features that are not finite, a kind that
+                the backbone does not have, or a damaged cache.
         """
         if not len(images):
-            raise ValueError("no pictures to compute features of")
+            raise ValueError("no images to compute features of")
         if boxes is not None and len(boxes) != len(images):
-            raise ValueError(f"{len(boxes)} boxes for {len(images)} pictures")
+            raise ValueError(f"{len(boxes)} boxes for {len(images)} images")
 
         def compute(numbers: range) -> Tensor | None:
             return _stack(self._compute(images, boxes, track(numbers)))
@@ -184,7 +181,7 @@ class FeatureExtractor:
         key = {
             "feature": json.dumps(asdict(self.kind)),
             "model": model_fingerprint(self.model.backbone),
-            "pictures": images.fingerprint(),
+            "images": images.fingerprint(),
             "view": json.dumps(asdict(self.view)),
             "computed": f"{choose_precision(self.precision, device)} on {device.type}",
         }
@@ -198,7 +195,7 @@ class FeatureExtractor:
             part = ranks.gather_rows(compute, numbers)
             if part is None:
                 raise ImageError(
-                    f"{len(numbers):,} pictures in a row cannot be read, such as {images.names[first]}"
+                    f"{len(numbers):,} images in a row cannot be read, such as {images.names[first]}"
                 )
             yield part
 
@@ -255,9 +252,9 @@ class FeatureExtractor:
             return _Pending(batch, None)
         stacked = torch.stack(crops)
         stacked = stacked.pin_memory() if device.type == "cuda" else stacked
-        images = self.view.normalise(stacked.to(device, non_blocking=True))
+        images = self.view.normalize(stacked.to(device, non_blocking=True))
         scales = [
-            self.kind.compute(self.model.backbone, scaled).float() for scaled in self.view.shown(images)
+            self.kind.compute(self.model.backbone, scaled).float() for scaled in self.view.rescale(images)
         ]
         features = torch.stack(scales).mean(dim=0) if len(scales) > 1 else scales[0]
         is_cuda = device.type == "cuda"
@@ -273,7 +270,7 @@ class FeatureExtractor:
             pending.event.synchronize()
         if not features.isfinite().all():
             raise ValueError(
-                f"{self.model.name} gives NaN or infinity for one of the pictures {done + 1} to"
+                f"{self.model.name} outputs NaN or infinity for one of the images {done + 1} to"
                 f" {done + len(batch)}: the model is broken, or needs --precision fp32"
             )
         found = iter(features)
@@ -337,37 +334,25 @@ def _readable(images: Images, rows: Tensor) -> ImageFeatures:
             broken.append(str(error))
         else:
             raise ValueError(
-                f"the feature kept of {images.names[index]} is NaN, though the picture can be read:"
+                f"the feature kept of {images.names[index]} is NaN, though the image can be read:"
                 " empty the folder of the cache"
             )
     if len(broken) == len(images):
-        raise ImageError(f"none of the {len(images)} pictures can be read; the first: {broken[0]}")
+        raise ImageError(f"none of the {len(images)} images can be read; the first: {broken[0]}")
     kept = (~missing).nonzero()[:, 0]
     return ImageFeatures(images.subset(kept.tolist()), rows[kept], tuple(broken))
 
 
 def patch_tokens(vit: VisionTransformer | Eva | Beit, images: Tensor) -> Tensor:
-    """Patch tokens after the final norm, on their grid.
-
-    Takes images [batch, 3, height, width], returns [batch, rows, columns, width].
-    """
+    """Compute patch tokens after the final norm on their grid: [batch, rows, columns, width]."""
     tokens = forward_tokens(vit, images)[:, vit.num_prefix_tokens :]
     return tokens.unflatten(1, patch_grid(vit, *images.shape[-2:]))
 
 
 def last_blocks(vit: VisionTransformer, images: Tensor, blocks: int) -> Tensor:
-    """[CLS] of the last `blocks` blocks, each after the final norm, oldest first.
+    """Compute [CLS] of the last blocks, each after the final norm, oldest first: [batch, blocks * width].
 
-    Args:
-        vit: with a [CLS] token.
-        images: [batch, 3, height, width].
-        blocks: how many; 4 is the paper's linear evaluation of ViT-S (appendix, "Evaluation").
-
-    Returns:
-        [batch, blocks * width].
-
-    Raises:
-        ValueError: more blocks than there are, or none.
+    4 blocks are the paper's linear evaluation of ViT-S (appendix, "Evaluation").
     """
     return torch.cat([prefix[:, 0] for _, prefix in _layers(vit, images, blocks)], dim=-1)
 
@@ -383,8 +368,8 @@ def _layers(vit: VisionTransformer, images: Tensor, blocks: int) -> list[tuple[T
 
 
 def gem(tokens: Tensor, power: float = 4.0, floor: float = 1e-6) -> Tensor:
-    """Generalised mean over tokens, (mean x^power)^(1/power): [..., tokens, width] -> [..., width].
+    """Compute (mean x^power)^(1/power) over tokens: [..., tokens, width] -> [..., width].
 
-    What is below `floor` counts as `floor`. Power 4 is the official copy detection's.
+    Values below `floor` count as `floor`. Power 4 is the official copy detection's.
     """
     return tokens.clamp(min=floor).pow(power).mean(dim=-2).pow(1 / power)

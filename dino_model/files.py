@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Write files whole or not at all, and lock them."""
 
 import errno
 import json
@@ -24,13 +24,12 @@ _FAR = 2**30
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to; `path` is replaced when the block ends, left alone when it fails.
+    """Yield a temporary path that replaces `path` when the block ends, and is removed when it fails.
 
-    The folder is made where it is missing. Whoever reads `path` finds the old file or the new one, whatever
-    interrupts the writing.
+    The folder is created if it is missing. Readers of `path` find the old file or the new one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own for every writer, thread or process; the suffix tells some writers the format.
+    # Unique for every writer; the suffix is the format for some libraries.
     beside = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
     try:
         yield beside
@@ -40,15 +39,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 class Held(Exception):
-    """A file that another process holds. The message says who, as that process told."""
+    """A file that another process holds. The message names the process."""
 
 
 @contextmanager
 def held(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold a file against other processes while the block runs; it is made here, and is gone afterwards.
+    """Hold a lock file while the block runs; it is created here and removed afterwards.
 
-    The system releases it when this process ends, however it ends, and not before: a process that is
-    stopped still holds it. Processes that this one forks do not.
+    The system releases it when this process ends in any way. Forked processes do not hold it.
 
     Args:
         path: The lock file.
@@ -70,9 +68,7 @@ def held(path: Path, *, wait: bool = False) -> Iterator[None]:
                     continue
                 file.seek(0)  # not by its name: the holder may end, and take the file away, any moment
                 raise Held(file.read().strip() or "another process") from None
-            if not _is_at(
-                file, path
-            ):  # whoever held it took it away while we waited: another may hold a new one
+            if not _is_at(file, path):  # the former holder removed it: another process may hold a new one
                 continue
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
@@ -80,13 +76,13 @@ def held(path: Path, *, wait: bool = False) -> Iterator[None]:
             try:
                 yield
             finally:
-                with suppress(PermissionError):  # Windows keeps what is open; the next one takes it over
+                with suppress(PermissionError):  # Windows keeps open files
                     path.unlink(missing_ok=True)
             return
 
 
 def _lock(file: TextIO) -> None:
-    """Lock a byte far behind the end, so that where locks are strict others can still read who has it."""
+    """Lock a byte far behind the end: where locks are strict, others can still read the holder's name."""
     if sys.platform == "win32":
         file.seek(_FAR)
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
@@ -127,10 +123,10 @@ def _finite(content: Any) -> Any:
 
 
 def make_room(*paths: Path | None) -> None:
-    """Make the folders of files that are written at the end: what cannot be written is known before the work.
+    """Create the folders of output files before the work.
 
     Raises:
-        OSError: a folder that cannot be, or a file that is a folder.
+        OSError: A folder that cannot be created, or a file that is a folder.
     """
     for path in paths:
         if path is not None:

@@ -11,7 +11,7 @@ from dino_model.configs import HeadConfig
 
 
 class Prototypes(nn.Module):
-    """Weight-normalised linear layer without bias: row k is gain_k * v_k / |v_k|.
+    """Weight-normalized linear layer without bias: row k is gain_k * v_k / |v_k|.
 
     The two parameters carry the names of torch's classic weight norm, as the official checkpoints do.
     """
@@ -31,11 +31,11 @@ class Prototypes(nn.Module):
         # Even under autocast: logits near 1 are divided by a temperature of 0.04, where bf16 loses 0.1 nat.
         with torch.autocast(features.device.type, enabled=False):
             flat = features.float().flatten(0, -2)
-            logits: Tensor = NormalisedProduct.apply(flat, self.weight_v, self.weight_g.squeeze(1))
+            logits: Tensor = NormalizedProduct.apply(flat, self.weight_v, self.weight_g.squeeze(1))
         return logits.unflatten(0, features.shape[:-1])
 
 
-class NormalisedProduct(torch.autograd.Function):
+class NormalizedProduct(torch.autograd.Function):
     """features @ (gain * v / |v|).T that scales the product instead of the weights.
 
     With K = 65,536 the weights are the largest tensor of a step; they are never copied, forward or backward.
@@ -51,7 +51,7 @@ class NormalisedProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of what asks for one; that of v lies across v, whose length does not matter."""
+        """Gradients of the inputs that need one; that of v is orthogonal to v."""
         features, v, gain, norm, product = ctx.saved_tensors
         along = (gradients[0] * product).sum(0) / norm  # [K], the gain's
         scaled = gradients[0] * (gain / norm)  # [n, K]
@@ -65,17 +65,16 @@ class NormalisedProduct(torch.autograd.Function):
 
 
 class ProjectionHead(nn.Module):
-    """MLP, l2-normalised bottleneck, prototypes: [..., in_width] -> logits [..., K].
+    """MLP, l2-normalized bottleneck, prototypes: [..., in_width] -> logits [..., K].
 
-    A student's may have a predictor after the MLP, two more layers of which the hidden one has `predictor`
-    units; norm and activation are the MLP's.
+    A predictor after the MLP has two more layers with `predictor` hidden units.
     """
 
     def __init__(self, in_width: int, config: HeadConfig | None = None, predictor: int = 0) -> None:
         super().__init__()
         config = config or HeadConfig()
         _check(config)
-        self.normalise = config.bottleneck is not None
+        self.normalize = config.bottleneck is not None
         width = config.bottleneck or config.prototypes
         self.mlp = _mlp(in_width, width, config)
         self.predictor = (
@@ -95,11 +94,11 @@ class ProjectionHead(nn.Module):
     def project(self, features: Tensor) -> Tensor:
         """The bottleneck, fp32 and of length 1, or, without one, the logits: [..., in_width] -> [..., d]."""
         projected: Tensor = self.predictor(self.mlp(features))
-        return F.normalize(projected.float(), dim=-1) if self.normalise else projected
+        return F.normalize(projected.float(), dim=-1) if self.normalize else projected
 
     def output_layer(self) -> nn.Module:
-        """The layer that gives the logits."""
-        if self.normalise:
+        """Return the layer that outputs the logits."""
+        if self.normalize:
             return self.last_layer
         last = self.mlp if isinstance(self.predictor, nn.Identity) else self.predictor
         return last[-1]
@@ -126,9 +125,7 @@ def _check(config: HeadConfig) -> None:
     if config.activation not in ("gelu", "relu"):
         raise ValueError(f"unknown activation {config.activation!r}: choose 'gelu' or 'relu'")
     if config.prototypes < 2:
-        raise ValueError(
-            f"K is {config.prototypes}, expected at least 2: one prototype has nothing to tell apart"
-        )
+        raise ValueError(f"K is {config.prototypes}, expected at least 2")
     for name, value in (("hidden", config.hidden), ("bottleneck", config.bottleneck)):
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")

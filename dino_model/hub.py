@@ -1,7 +1,7 @@
-"""Backbones of Hugging Face repositories, `hf:owner/name`: config.json says what, safetensors hold it.
+"""Load backbones from Hugging Face repositories (`hf:owner/name`): config.json and safetensors.
 
-Two kinds of repository are read: timm's (any model of timm's), and transformers' ViT, DINOv2, DINOv2 with
-registers and DINOv3, whose tensors have other names. Nothing of theirs is run.
+Two kinds of repository are read: timm's (any of its models), and transformers' ViT, DINOv2, DINOv2 with
+registers and DINOv3, whose tensors have other names. None of their code is run.
 """
 
 import json
@@ -26,7 +26,7 @@ PREFIX = "hf:"
 WEIGHTS, CONFIG, IMAGE_PROCESSOR = "model.safetensors", "config.json", "preprocessor_config.json"
 KINDS = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
 
-# transformers' name -> timm's; {n} is the block. What stands for query, key and value is joined afterwards.
+# transformers' name -> timm's. Queries, keys and values are joined afterwards.
 _NAMES = {
     r"embeddings\.cls_token": "cls_token",
     r"embeddings\.register_tokens": "reg_token",
@@ -45,34 +45,34 @@ _NAMES = {
     r"layer_scale1\.lambda1": "ls1.gamma",
     r"layer_scale2\.lambda1": "ls2.gamma",
 }
-_WITHOUT_USE = ("pooler.", "classifier.", "embeddings.mask_token")
+_UNUSED = ("pooler.", "classifier.", "embeddings.mask_token")
 
 
 class Hosted(NamedTuple):
-    """What a repository holds."""
+    """A backbone from a repository; `kind` is timm's architecture, or transformers' model type."""
 
     backbone: nn.Module
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    kind: str  # timm's architecture, or transformers' model type
+    kind: str
 
 
 def is_hosted(name: str) -> bool:
-    """Whether a name means a Hugging Face repository."""
+    """Return whether a name means a Hugging Face repository."""
     return name.startswith(PREFIX)
 
 
 def is_local(name: str) -> bool:
-    """Whether everything of a repository that is needed is here."""
+    """Return whether the needed files of a repository are on this machine."""
     return all(_cached(name, file) for file in (CONFIG, WEIGHTS))
 
 
 def load(name: str) -> Hosted:
-    """The backbone of `hf:owner/name`, fetched once.
+    """Load the backbone of `hf:owner/name`, downloaded once.
 
     Raises:
-        WeightsError: no such name, a model that is not read, or tensors that do not fit it.
-        DownloadError: files that are not here and cannot be fetched.
+        WeightsError: No such name, an unsupported model, or tensors that do not fit it.
+        DownloadError: Files that are not on this machine and cannot be downloaded.
     """
     if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", name):
         raise WeightsError(
@@ -84,22 +84,22 @@ def load(name: str) -> Hosted:
     kind = config.get("model_type")
     if kind not in KINDS:
         raise WeightsError(
-            f"{name} holds a {kind or 'model of no named kind'}: read are timm's repositories, and "
+            f"{name} holds a {kind or 'model of no named kind'}: expected a repository of timm's or one of "
             f"transformers' {', '.join(KINDS)}"
         )
     return _of_transformers(name, config, str(kind))
 
 
 def to_timm_names(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-    """Tensors under transformers' names -> under timm's, queries, keys and values joined.
+    """Rename transformers' tensors to timm's names, with queries, keys and values joined.
 
     Raises:
-        WeightsError: a name that is not known.
+        WeightsError: An unknown name.
     """
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         bare = re.sub(r"^(?:vit|dinov2|dinov2_with_registers|dinov3_vit|model)\.", "", name)
-        if not bare.startswith(_WITHOUT_USE):
+        if not bare.startswith(_UNUSED):
             renamed[_renamed(bare, where)] = tensor
     if "pos_embed" not in renamed:
         renamed = {
@@ -118,7 +118,7 @@ def to_timm_names(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor
 
 
 def _of_eva(name: str, gated: bool) -> str:
-    """A name of timm's VisionTransformer -> of its Eva, which a DINOv3 is; its keys have no bias."""
+    """Rename a tensor of timm's VisionTransformer to its Eva (DINOv3), whose keys have no bias."""
     name = re.sub(r"\.ls([12])\.gamma$", r".gamma_\1", name)
     name = re.sub(r"\.attn\.([qv])\.bias$", r".attn.\1_bias", name)
     return name.replace(".mlp.fc1.", ".mlp.fc1_x.") if gated else name
@@ -137,10 +137,10 @@ def _renamed(name: str, where: str) -> str:
 def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
     where = f"{name} ({WEIGHTS})"
     tensors = to_timm_names(read_tensors(_file(name, WEIGHTS)), where)
-    pictures = _json(_file(name, IMAGE_PROCESSOR))
+    processor = _json(_file(name, IMAGE_PROCESSOR))
     try:
         backbone = (_dinov3 if kind == "dinov3_vit" else _vit)(config, tensors)
-        mean, std = tuple(pictures["image_mean"]), tuple(pictures["image_std"])
+        mean, std = tuple(processor["image_mean"]), tuple(processor["image_std"])
     except (KeyError, TypeError, ValueError) as error:
         raise WeightsError(f"{name} does not describe a {kind}: {error!r}") from error
     load_strictly(backbone, tensors, where)
@@ -148,7 +148,7 @@ def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
 
 
 def _vit(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> VisionTransformer:
-    """An empty ViT of the described shape."""
+    """Create an empty ViT of the described shape."""
     registers = tensors["reg_token"].shape[1] if "reg_token" in tensors else 0
     patches = tensors["pos_embed"].shape[1] - (not registers)
     return build_vit(
@@ -163,7 +163,7 @@ def _vit(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> VisionTran
 
 
 def _dinov3(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Eva:
-    """An empty DINOv3 of the described shape."""
+    """Create an empty DINOv3 of the described shape."""
     gated = bool(config.get("use_gated_mlp", False))
     expected = "silu" if gated else "gelu"
     if config["hidden_act"] != expected:
@@ -179,7 +179,7 @@ def _dinov3(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Eva:
 
 
 def _shape(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters that both families have."""
+    """Arguments of both families."""
     return {
         "patch_size": config["patch_size"],
         "channels": config.get("num_channels", 3),
@@ -190,24 +190,52 @@ def _shape(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def create_timm(
+    architecture: str, path: Path, where: str, *, num_classes: int | None = None, **options: Any
+) -> nn.Module:
+    """Create a timm model, load a file strictly, its classifier included, then remove the classifier.
+
+    Images may have any size if the model supports that: only its constructor tells.
+
+    Raises:
+        WeightsError: Weights that do not load, or an architecture that cannot be created.
+    """
+    overlay: dict[str, Any] = {"file": str(path)}
+    if num_classes is not None:
+        overlay["num_classes"] = options["num_classes"] = num_classes
+    sizes: list[dict[str, bool]] = [
+        {"dynamic_img_size": True, "dynamic_img_pad": True},
+        {"dynamic_img_size": True},
+        {},
+    ]
+    for size in sizes:
+        try:
+            model = timm.create_model(
+                architecture, pretrained=True, pretrained_cfg_overlay=overlay, **options, **size
+            )
+        except Exception as error:  # timm and safetensors raise many kinds
+            if isinstance(error, TypeError) and "dynamic_img" in str(error):
+                continue
+            reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+            raise WeightsError(
+                f"{where} do not fit ({reason}): delete the file to download it again"
+            ) from error
+        model.reset_classifier(0)
+        return model
+    raise WeightsError(f"timm cannot create {architecture}")
+
+
 def _of_timm(name: str, config: Mapping[str, Any]) -> Hosted:
     architecture, described = str(config["architecture"]), config.get("pretrained_cfg", {})
     if not timm.is_model(architecture):
         raise WeightsError(f"{name} holds a {architecture!r}, which timm {timm.__version__} does not have")
-    options = {**config.get("model_args", {}), "num_classes": config.get("num_classes", 0)}
-    for sizes in ({"dynamic_img_size": True, "dynamic_img_pad": True}, {"dynamic_img_size": True}, {}):
-        try:
-            backbone = timm.create_model(architecture, pretrained=False, **options, **sizes)
-            break
-        except TypeError as error:
-            if "dynamic_img" not in str(error):
-                raise WeightsError(f"{name} does not describe a {architecture}: {error}") from error
-    load_strictly(backbone, read_tensors(_file(name, WEIGHTS)), f"{name} ({WEIGHTS})")
-    backbone.reset_classifier(0)
+    options = config.get("model_args", {}) | {"num_classes": config.get("num_classes", 0)}
+    where = f"the weights of {name} ({WEIGHTS})"
+    backbone = create_timm(architecture, _file(name, WEIGHTS), where, **options)
     try:
         return Hosted(backbone, tuple(described["mean"]), tuple(described["std"]), f"timm {architecture}")
     except KeyError as error:
-        raise WeightsError(f"{name} does not say how pictures are normalised: {error} is missing") from error
+        raise WeightsError(f"{name} does not describe its normalization: {error} is missing") from error
 
 
 def _file(name: str, file: str) -> Path:
@@ -217,7 +245,7 @@ def _file(name: str, file: str) -> Path:
 
 
 def _cached(name: str, file: str) -> Path | None:
-    """A file that is here already, in this package's cache or in Hugging Face's own."""
+    """A file that exists already, in this package's cache or in Hugging Face's."""
     own = cache_folder() / _in_cache(name, file)
     shared = huggingface_hub.try_to_load_from_cache(name.removeprefix(PREFIX), file)
     return own if own.is_file() else Path(shared) if isinstance(shared, str) else None

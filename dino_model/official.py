@@ -25,11 +25,7 @@ def is_official(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def load_official(tensors: Mapping[str, Tensor], where: str) -> tuple[nn.Module, str]:
-    """Build the backbone of an official DINOv2 or DINOv3 file.
-
-    Args:
-        tensors: The backbone's tensors under their official names.
-        where: Name of the file, for messages.
+    """Build the backbone of an official DINOv2 or DINOv3 file, whose name for messages is `where`.
 
     Returns:
         Backbone for images of any size, whose positions are resampled as officially, and the family's name.

@@ -1,7 +1,4 @@
-"""The options that every command with a model shares: which model, and how it computes.
-
-The module imports torch only when a model is loaded, so that `--help` and wrong options take no time.
-"""
+"""Options of every command with a model. Torch is imported only when a model is loaded."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dino_model.choices import CheckpointKey, ComputePrecision, Precision, Resize
+from dino_model.configs import CheckpointKey, ComputePrecision, Precision, Resize
 
 if TYPE_CHECKING:
     from dino_model.predictor import AttentionPredictor
@@ -18,15 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ComputeOptions:
-    """How models are taken from their files and run; `ModelOptions` adds which one."""
+    """Network, precision and device; `ModelOptions` adds the model."""
 
     checkpoint_key: CheckpointKey = None
-    """Which network of several in a checkpoint or run: teacher, student, …; left out: its usual one."""
+    """Network of a checkpoint or run that holds several: teacher, student, … Default: the usual one."""
     precision: Precision = "auto"
     """Arithmetic of the model. auto is bf16 where the hardware has it, but fp32 where labels are carried from
-    frame to frame: there the few that bf16 changes would change others after them."""
+    frame to frame."""
     device: str = "auto"
-    """Where the model runs: auto, cpu, cuda or mps."""
+    """auto, cpu, cuda or mps."""
 
     def chosen_precision(self, *, carries_labels: bool = False) -> ComputePrecision:
         """Return the precision to compute in on the device; errors as `choose_precision`."""
@@ -38,12 +35,12 @@ class ComputeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(ComputeOptions):
-    """A command inherits these; where its `size` means something else, it says so in a `size` of its own."""
+    """Model and image size."""
 
     model: str = "embedded"
-    """Name of a model, checkpoint file or run; `python -m dino_model list` tells the names."""
+    """Name of a model, checkpoint file or run; `python -m dino_model list` lists names."""
     size: int = 480
-    """Pixels of the short side that the model sees (of both sides with --resize squash)."""
+    """Pixels of the input's short side (of both sides with --resize squash)."""
 
     def load(self) -> LoadedModel:
         """Load the model; errors as `load_model`."""
@@ -63,8 +60,8 @@ class ModelOptions(ComputeOptions):
 
         Args:
             resize, std: As in `AttentionPredictor`.
-            model: Result of `load`; None: it is loaded.
-            carries_labels: Whether labels of one image follow from those of the image before.
+            model: Result of `load`. Default: it is loaded.
+            carries_labels: Labels of one image follow from those of the image before.
         """
         from dino_model.predictor import AttentionPredictor
 

@@ -1,12 +1,13 @@
-"""One policy for the results of every command: refuse, replace or resume them, and record how they were made.
+"""Refuse, replace or resume the results of every command, and record how they were made.
 
 A command that writes a folder derives its options from `OutputOptions` and writes through `OutputFolder`::
 
     folder = self.open_output({"model": model.name, "precision": precision, "mass": self.mass})
     for image in images:
         if not folder.has(image.name, inputs=[image]):
-            write_mask_png(folder.path("masks", f"{image.stem}.png"), mask)
-            folder.add(image.name, inputs=[image], files=[folder.path("masks", f"{image.stem}.png")])
+            mask_file = folder.path("masks", f"{image.stem}.png")
+            write_mask_png(mask_file, mask)
+            folder.add(image.name, inputs=[image], files=[mask_file])
     folder.finish()
 
 `run_command` turns the end of a command into its exit code.
@@ -38,7 +39,7 @@ EXIT_ERROR, EXIT_SIGTERM, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 75, 130, 141
 
 
 class OutputError(ValueError):
-    """An output folder or file that a command must not write to. The message is one sentence."""
+    """An output folder or file that a command must not write to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,7 @@ def check_output_file(file: Path, *, overwrite: bool = False) -> None:
 
 
 def run_metadata() -> dict[str, Any]:
-    """Describe this process: the command line, the versions of Python and of the packages in use."""
+    """Describe this process: the command line, and the versions of Python and of packages."""
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
     versions = {"python": platform.python_version()}
@@ -116,7 +117,7 @@ def run_metadata() -> dict[str, Any]:
 
 
 def write_provenance(file: Path, settings: Mapping[str, Any], **more: Any) -> None:
-    """Write command, versions, settings and `more` as JSON; model and precision stand at the top level.
+    """Write command, versions, settings and further entries as JSON.
 
     Args:
         file: `provenance.json` of a folder, or `NAME.provenance.json` for a single result file.
@@ -130,30 +131,26 @@ def write_provenance(file: Path, settings: Mapping[str, Any], **more: Any) -> No
 class OutputFolder:
     """A folder of results, its `provenance.json`, and a log of the finished items.
 
-    An item is what a command finishes one at a time: an image, a sequence, a pair. An interrupted run
-    continues after its last finished item.
+    An item is a unit of work of a command: an image, a sequence, a pair. An interrupted run continues after
+    its last finished item.
+
+    Args:
+        folder: Created if missing.
+        settings: Everything that the results depend on, apart from the input files. JSON types, with the keys
+            `model` and `precision` where a model is used.
+        overwrite: Remove what earlier runs wrote.
+        resume: Keep the finished items of an earlier run.
 
     Attributes:
-        folder: The folder.
-        settings: What the results depend on, as JSON types.
         finished: Recorded values of the finished items by name, in their order.
+
+    Raises:
+        OutputError: See `check_output_folder`; or `resume` with other settings than before.
     """
 
     def __init__(
         self, folder: Path, settings: Mapping[str, Any], *, overwrite: bool = False, resume: bool = False
     ) -> None:
-        """Open or create the folder.
-
-        Args:
-            folder: Where the results are written.
-            settings: Everything that the results depend on, apart from the input files. JSON types, with
-                the keys `model` and `precision` where a model is used.
-            overwrite: Remove what earlier runs wrote.
-            resume: Keep the finished items of an earlier run.
-
-        Raises:
-            OutputError: See `check_output_folder`; or `resume` with other settings than before.
-        """
         check_output_folder(folder, overwrite=overwrite, resume=resume)
         self.folder = folder
         self.finished: dict[str, Any] = {}
@@ -174,9 +171,9 @@ class OutputFolder:
         self._write_provenance(finished=None)
 
     def path(self, *parts: str) -> Path:
-        """Return the path of a result below the folder, and note that it belongs to the results.
+        """Return the path of a result below the folder, and create its folder.
 
-        Only what was noted is removed by `overwrite`. The folder of the path is created.
+        Only paths that were returned here are removed by `overwrite`.
         """
         path = self.folder.joinpath(*parts)
         top_level = path.relative_to(self.folder).parts[0]
@@ -195,13 +192,9 @@ class OutputFolder:
     def add(
         self, name: str, record: Any = None, *, inputs: Iterable[Path] = (), files: Iterable[Path] = ()
     ) -> None:
-        """Record a finished item.
+        """Record a finished item, the files that it was made from, and its result files.
 
-        Args:
-            name: Name of the item, unique in the folder.
-            record: JSON value that `finished` returns in a later run.
-            inputs: Files that the item was made from.
-            files: Result files of the item.
+        `record` is a JSON value that `finished` returns in a later run.
         """
         self.finished[name] = json.loads(json.dumps(record))
         self._inputs[name] = [_identity(file) for file in inputs]
@@ -261,18 +254,14 @@ class SkippedInputs:
         self._messages: list[str] = []
 
     def add(self, name: str, error: Exception) -> None:
-        """Print an input and the reason why it is skipped; the name is added if the reason lacks it."""
+        """Print an input and the reason why it is skipped."""
         reason = sentence(error)
         message = reason if name in reason else f"{name}: {reason}"
         self._messages.append(message)
         print(f"skipped {message}", file=sys.stderr, flush=True)
 
     def check(self, total: int, kind: str = "images") -> None:
-        """Raise if an input was skipped, after all others were finished.
-
-        Raises:
-            ValueError: The number of skipped inputs, and each with its reason.
-        """
+        """Raise ValueError with the first reasons if an input was skipped, after all others were finished."""
         if self._messages:
             reasons = "; ".join(self._messages[:MAX_REASONS])
             others = len(self._messages) - MAX_REASONS
@@ -289,7 +278,7 @@ def run_command(run: Callable[[], int | None]) -> int:
 
     Returns:
         What `run` returns, 0 for None; 1 after an error, printed as one sentence; 130 after Ctrl-C; 75
-        after SIGTERM; 141 where nobody reads the output any more.
+        after SIGTERM; 141 after a closed pipe.
     """
     former = signal.signal(signal.SIGTERM, _raise_terminated)
     try:
@@ -340,7 +329,7 @@ def _read_provenance(folder: Path) -> dict[str, Any]:
 
 
 def _remove(folder: Path, contents: Iterable[str]) -> None:
-    """Remove the results of earlier runs, the provenance last: an interrupted removal can be repeated."""
+    """Remove results, the provenance last: an interrupted removal can be repeated."""
     for name in contents:
         if Path(name).name != name:
             raise OutputError(f"{folder / PROVENANCE} lists {name!r}, which is no entry of {folder}.")

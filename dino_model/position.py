@@ -18,10 +18,12 @@ from dino_model.configs import PositionMode
 
 
 class Family(NamedTuple):
-    """Models whose own code resamples position embeddings in one way."""
+    """Models whose own code resamples position embeddings in one way.
+
+    `pattern` is searched in timm's name, or in a Hugging Face repository's name and kind.
+    """
 
     pattern: str
-    """Regular expression searched in timm's name, or in a Hugging Face repository's name and kind."""
     mode: PositionMode
     source: str
 
@@ -64,19 +66,19 @@ def resample(
 
     Args:
         embedding: [1, prefix + rows * columns, width] of the learned grid.
-        learned: rows and columns of the learned grid.
-        grid: rows and columns wanted.
-        prefix: leading tokens ([CLS], registers) with an embedding of their own; they are not resampled.
+        learned: Rows and columns of the learned grid.
+        grid: Rows and columns wanted.
+        prefix: Leading tokens ([CLS], registers), which are not resampled.
         mode: `size` samples exactly `grid`. `antialias` does so with antialiasing, as DINOv2 with registers.
             `official` uses the scale factors (rows + 0.1) / learned rows and (columns + 0.1) / learned
-            columns, as DINO and DINOv2 without registers: the sampling points shift, and only a square grid
-            of the learned number of patches keeps its embedding.
+            columns, as DINO and DINOv2 without registers; only a square grid of the learned number of patches
+            keeps its embedding.
 
     Returns:
         [1, prefix + rows * columns, width].
 
     Raises:
-        ValueError: unknown mode, or an embedding that does not fit `learned`.
+        ValueError: Unknown mode, or an embedding that does not fit `learned`.
     """
     _check_mode(mode)
     if embedding.shape[1] != prefix + learned[0] * learned[1]:
@@ -101,16 +103,16 @@ def sincos_embedding(rows: int, columns: int, width: int) -> Tensor:
     """Compute a fixed 2-D sine and cosine embedding: [rows * columns, width], values -1 to 1.
 
     A quarter of the width each for sine and cosine of column and row, at wavelengths of 2 pi to 20,000 pi
-    patches of a grid of 14 x 14, so that a place in the picture has the same embedding on every grid. What is
-    left of the width is 0.
+    patches of a grid of 14 x 14: a position in the image has the same embedding on every grid. The rest of
+    the width is 0.
 
-    Source: A. Vaswani et al. (2017), section 3.5, in two dimensions as X. Chen et al. (2021) start ViTs.
+    Source: A. Vaswani et al. (2017), section 3.5, in two dimensions as X. Chen et al. (2021).
     """
     frequencies = 10_000 ** -(torch.arange(width // 4) / (width // 4))
     embedding = torch.zeros(rows, columns, width)
     for first, count, shape in ((0, columns, (1, -1, 1)), (2, rows, (-1, 1, 1))):
-        places = (torch.arange(count) + 0.5) * 14 / count
-        angles = places.view(shape) * frequencies  # [1, columns, width / 4] or [rows, 1, width / 4]
+        positions = (torch.arange(count) + 0.5) * 14 / count
+        angles = positions.view(shape) * frequencies  # [1, columns, width / 4] or [rows, 1, width / 4]
         for part, wave in enumerate((angles.sin(), angles.cos()), first):
             embedding[..., part * len(frequencies) : (part + 1) * len(frequencies)] = wave
     return embedding.flatten(0, 1)
@@ -127,7 +129,7 @@ def install(vit: VisionTransformer, mode: PositionMode) -> None:
     """Make a timm ViT resample its position embeddings with `resample` in the given mode.
 
     Raises:
-        ValueError: no timm VisionTransformer with learned position embeddings, or an unknown mode.
+        ValueError: A model without learned position embeddings, or an unknown mode.
     """
     if not isinstance(vit, VisionTransformer) or vit.pos_embed is None:
         raise ValueError(f"{type(vit).__name__} has no learned position embeddings to resample")

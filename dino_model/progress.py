@@ -1,4 +1,4 @@
-"""How far a long command is: one line on stderr."""
+"""Progress of a long command: one line on stderr."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -8,24 +8,24 @@ from tqdm import tqdm
 
 T = TypeVar("T")
 
-tqdm.monitor_interval = 0  # no thread beside: the lines come with the items
+tqdm.monitor_interval = 0  # no thread
 
 
 def following(name: str, total: int) -> Callable[[range], Iterable[int]]:
-    """`progress` over numbers that come in several ranges of one whole."""
+    """Return `progress` for numbers that come in several ranges of one whole."""
     return lambda numbers: progress(numbers, name, total, done=numbers.start)
 
 
 def progress(items: Iterable[T], name: str, total: int | None = None, *, done: int = 0) -> Iterable[T]:
-    """The items, while a line tells how many are done, how fast, and how long the rest will take.
+    """Yield the items and print how many are done, the rate and the remaining time.
 
-    On a terminal the line is rewritten; elsewhere it is told every half minute, and at the end.
+    On a terminal the line is rewritten; elsewhere it is printed every 30 seconds and at the end.
 
     Args:
-        items: what is worked through.
-        name: of the work.
-        total: how many there will be, where `items` does not know.
-        done: how many were before `items`.
+        items: Items to work through.
+        name: Name of the work.
+        total: Number of items, if `items` has no length.
+        done: Number of items before these.
     """
     pause = 0.2 if sys.stderr.isatty() else 30
     return tqdm(items, name, total, initial=done, mininterval=pause, dynamic_ncols=sys.stderr.isatty())

@@ -1,4 +1,4 @@
-"""Processes that compute together (torch.distributed); without a process group there is one."""
+"""Exchange rows between the processes of torch.distributed; without a process group there is one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,22 +11,21 @@ from torch import Tensor
 
 Result = TypeVar("Result")
 ROWS_AT_ONCE = 1024
-"""Rows of a stream between ranks that are sent together."""
 _alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
 def rank() -> int:
-    """Number of this process, from 0."""
-    return dist.get_rank() if _initialised() else 0
+    """Return the number of this process, from 0."""
+    return dist.get_rank() if _initialized() else 0
 
 
 def world() -> int:
-    """Number of processes."""
-    return dist.get_world_size() if _initialised() else 1
+    """Return the number of processes."""
+    return dist.get_world_size() if _initialized() else 1
 
 
 def local_range(numbers: range, index: int | None = None) -> range:
-    """The consecutive share of one rank (this one if None); together the ranks have each number once."""
+    """Return the consecutive share of a rank (this one if None); all shares have each number once."""
     index = rank() if index is None else index
     first, end = (len(numbers) * i // world() for i in (index, index + 1))
     return numbers[first:end]
@@ -35,17 +34,15 @@ def local_range(numbers: range, index: int | None = None) -> range:
 def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Tensor | None:
     """Compute a row for every number, each rank its share, and return all rows on all ranks.
 
-    One tensor per rank is sent: `all_gather_into_tensor` of shares padded to equal length.
-
     Args:
-        compute: numbers -> [numbers, ...], or None if no row could be computed.
-        numbers: the same on all ranks.
+        compute: Numbers -> [numbers, ...], or None if no row could be computed.
+        numbers: The same on all ranks.
 
     Returns:
-        [numbers, ...] on the CPU, the same on all ranks. Shares that are None become NaN; None if all are.
+        [numbers, ...] on the CPU. Shares that are None become NaN; None if all are.
 
     Raises:
-        Exception: what `compute` raised on any rank, on every rank.
+        Exception: What `compute` raised on any rank, on every rank.
     """
     if world() == 1:
         return compute(numbers)
@@ -106,7 +103,7 @@ def all_true(condition: bool) -> bool:
 
 
 def broadcast_rows(rows: Tensor | None) -> Tensor:
-    """Return the first rank's rows [n, ...] on all ranks, sent in a stream of at most `ROWS_AT_ONCE` rows."""
+    """Return the first rank's rows [n, ...] on all ranks, sent `ROWS_AT_ONCE` at a time."""
     kind = broadcast(None if rows is None else (rows.shape, rows.dtype))
     if rank():
         rows = torch.empty(kind[0], dtype=kind[1])
@@ -134,5 +131,5 @@ def _device() -> torch.device:
     return torch.device("cpu" if "gloo" in dist.get_backend_config() else "cuda")
 
 
-def _initialised() -> bool:
+def _initialized() -> bool:
     return not _alone.get() and dist.is_available() and dist.is_initialized()

@@ -3,15 +3,12 @@
 import os
 
 PASSIVE_OMP = {"OMP_WAIT_POLICY": "passive"}
-"""Environment in which OpenMP's threads sleep while they wait for each other.
-
-By default they spin, and keep the processor from the process they wait for: next to other work, an image took
-eight times as long, a lesson over ten times.
-"""
+"""Environment in which OpenMP's threads sleep while they wait. By default they spin, which makes an image
+eight times slower next to other work."""
 
 
 def set_passive_omp(**more: str) -> None:
-    """Set `PASSIVE_OMP` and `more` variables in the environment, except those that are set already.
+    """Set `PASSIVE_OMP` and `more` in the environment, except variables that are set already.
 
     Call it before PyTorch and NumPy are imported: they read the environment once.
     """

@@ -1,7 +1,4 @@
-"""Build a class map on disk from labeled images.
-
-docs/embedded-model.md describes how the map that the app includes is made.
-"""
+"""Build a class map on disk from labeled images."""
 
 import json
 import sys
@@ -56,7 +53,7 @@ def build(options: DrawClassMap) -> None:
     keys, labels = classes_of(images)
     lowered = protocol.fitted(len(keys), features.shape[1]).perplexity
     if lowered < protocol.perplexity:
-        print(f"{len(keys)} classes are few: perplexity lowered from {protocol.perplexity:g} to {lowered:g}")
+        print(f"{len(keys)} classes: perplexity lowered from {protocol.perplexity:g} to {lowered:g}")
 
     started = time.perf_counter()
     origin = Origin(model.name, weights_fingerprint(model.backbone), options.data.stem, view)
@@ -87,7 +84,7 @@ def _report(
     options: DrawClassMap, drawn: ClassMap, pictures: int, broken: int, seconds: dict[str, float]
 ) -> None:
     alone = sum(point.pictures == 1 for point in drawn.classes)
-    print(f"{len(drawn.classes):,} classes, {pictures:,} pictures; with one picture: {alone:,}")
+    print(f"{len(drawn.classes):,} classes, {pictures:,} images; with one image: {alone:,}")
     print(drawn.protocol, drawn.overlap, sep="\n")
     print(f"features in {seconds['features']:.1f} s, map in {seconds['map']:.1f} s: {options.output}")
     if options.json:
@@ -106,24 +103,20 @@ def _report(
 
 
 def labelled(images: Images, leave_out: Sequence[str]) -> Images:
-    """The pictures whose folder is a class.
-
-    Raises:
-        ValueError: fewer than three classes.
-    """
+    """Return the images whose folder is a class; raise ValueError for fewer than three classes."""
     labels = images.labels or ()
     kept = [index for index, label in enumerate(labels) if images.classes[label] not in leave_out]
     found = {labels[index] for index in kept}
     if len(found) < FEWEST_CLASSES:
         raise ValueError(
-            f"found {len(found) or 'no'} classes in {images.root}, a map needs at least {FEWEST_CLASSES}: "
-            "put the pictures of each class into a folder of its own"
+            f"found {len(found) or 'no'} classes in {images.root}, expected at least {FEWEST_CLASSES}: "
+            "put the images of each class into a folder of its own"
         )
     return images.subset(kept)
 
 
 def classes_of(images: Images) -> tuple[list[str], list[int]]:
-    """Folders that have pictures, and of each picture the index of its folder among them."""
+    """Return the folders that have images, and the index of each image's folder among them."""
     labels = images.labels or ()
     present = sorted(set(labels))
     place = {label: index for index, label in enumerate(present)}
@@ -133,7 +126,7 @@ def classes_of(images: Images) -> tuple[list[str], list[int]]:
 def typical_pictures(
     images: Images, labels: Sequence[int], features: Tensor, drawn: ClassMap
 ) -> list[NDArray[np.uint8]]:
-    """Of every class, the picture whose feature is nearest (cosine) to the class mean."""
+    """Read the image of every class whose feature is nearest (cosine) to the class mean."""
     of = np.array(labels)
     chosen = []
     for label, mean in enumerate(drawn.features.astype(np.float32)):

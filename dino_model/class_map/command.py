@@ -1,4 +1,4 @@
-"""`python -m dino_model class-map`: the options; `class_map.build` does the work."""
+"""Options of `python -m dino_model class-map`; `class_map.build` does the work."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,29 +16,29 @@ class DrawClassMap(ModelOptions):
     """
 
     data: Path
-    """Pictures in a folder for each class: FOLDER, uncompressed TAR or LIST."""
+    """Images in a folder for each class: FOLDER, uncompressed TAR or LIST."""
     output: Path
     """Folder to write the map to."""
     overwrite: bool = False
     """Replace an earlier map in that folder."""
     size: int = field(default=224, kw_only=True)
-    """Side of the centre crop in pixels."""
+    """Side of the center crop in pixels."""
     resize_to: int | None = None
-    """Short side before the crop, --size if left out. ImageNet's protocol is --resize-to 256 --size 224."""
+    """Short side before the crop. Default: --size. ImageNet's protocol is --resize-to 256 --size 224."""
     perplexity: float = 20.0
-    """Of t-SNE; lowered where classes are few."""
+    """Perplexity of t-SNE; lowered for few classes."""
     iterations: int = 5000
-    """Of t-SNE."""
+    """Iterations of t-SNE."""
     seed: int = 0
-    """Of t-SNE: the same seed draws the same map."""
+    """Seed of t-SNE."""
     leave_out: tuple[str, ...] = ("BACKGROUND_Google",)
-    """Folders that are no class; as it stands, Caltech-101's."""
+    """Folders that are no class. Default: Caltech-101's."""
     thumbnails: bool = True
-    """Keep a small picture of each class, the one nearest to its mean. Mind the pictures' licence."""
+    """Write a small image of each class, the one nearest to its mean. Mind the images' licence."""
     batch_size: int = 64
-    """Pictures at once."""
+    """Images per forward pass."""
     cache: Path | None = None
-    """Folder that keeps features, so that another map of them takes seconds."""
+    """Folder of the feature cache."""
     json: Path | None = None
     """Write protocol, quality and times to this file."""
 

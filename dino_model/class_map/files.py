@@ -1,6 +1,6 @@
-"""A class map as files: JSON for programs, CSV for tables, a figure and thumbnails for people.
+"""Read and write a class map: a folder with JSON, CSV, a figure and thumbnails.
 
-A map is a folder. `map.json` is written last: a folder that has it is whole.
+`map.json` is written last: a folder that has it is complete.
 """
 
 import base64
@@ -31,22 +31,24 @@ COLORS = (
     *("#c2410c", "#b08300", "#0284c7", "#0f8f80", "#b832c6", "#3f8f29"),
     *("#dc2668", "#6366f1", "#9a4ff0", "#8a6d4f", "#5f7d95", "#71802a", "#7b7b86"),
 )
-"""One for each of `GROUPS`; each at least 3 : 1 against white and against the page's dark ground."""
+"""Color and marker of each of `GROUPS`; each color has a contrast of at least 3 : 1 on white and on dark."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "h", "d", "*")
-"""Likewise, so that colour never stands alone."""
 
 
 def write(folder: Path, drawn: ClassMap, pictures: Sequence[NDArray[np.uint8]] | None = None) -> ClassMap:
-    """Write a map, with thumbnails where there are pictures; returns it as it was written.
+    """Write a map, with thumbnails if there is an image of each class; replace a former map.
 
     Args:
-        folder: made where it is missing; files of a former map in it are replaced.
-        drawn: the map.
-        pictures: one for each class, uint8 [height, width, 3].
+        folder: Created if missing.
+        drawn: The map.
+        pictures: uint8 [height, width, 3], one for each class.
+
+    Returns:
+        The map as it was written.
     """
     sprite, layout = (None, None) if pictures is None else thumbnail_sheet(pictures)
     drawn = ClassMap(**{**vars(drawn), "thumbnails": layout})
-    figure = figure_png(drawn)  # everything is there before the first file is touched
+    figure = figure_png(drawn)
     if sprite is None:
         (folder / THUMBNAILS).unlink(missing_ok=True)
     for name, content in {THUMBNAILS: sprite, FIGURE: figure}.items():
@@ -59,11 +61,11 @@ def write(folder: Path, drawn: ClassMap, pictures: Sequence[NDArray[np.uint8]] |
 
 
 def read(folder: Path) -> ClassMap:
-    """The map that `write` left in a folder.
+    """Read a map from a folder.
 
     Raises:
-        ValueError: no map of this format.
-        OSError: it cannot be read.
+        ValueError: No map of this format.
+        OSError: It cannot be read.
     """
     try:
         content = json.loads((folder / JSON).read_text(encoding="utf-8"))
@@ -76,7 +78,7 @@ def read(folder: Path) -> ClassMap:
 
 
 def as_json(drawn: ClassMap) -> dict[str, Any]:
-    """Everything of a map in plain values; features as base64 of little-endian float16, row after row."""
+    """Return a map as JSON types; features are base64 of little-endian float16, row after row."""
     return {
         "format": FORMAT,
         **asdict(drawn),
@@ -85,7 +87,7 @@ def as_json(drawn: ClassMap) -> dict[str, Any]:
 
 
 def as_csv(drawn: ClassMap) -> str:
-    """A line for each class; its nearest classes by features in one field, split by "; "."""
+    """Return a line for each class; its nearest classes are separated by "; "."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["class", "name", "group", "pictures", "x", "y", "nearest classes", "cosine distances"])
@@ -98,7 +100,7 @@ def as_csv(drawn: ClassMap) -> str:
 
 
 def thumbnail_sheet(pictures: Sequence[NDArray[np.uint8]]) -> tuple[bytes, Sprite]:
-    """The middle squares of all pictures in one WebP file, and how they lie in it."""
+    """Encode the center squares of all images in one WebP file."""
     side, columns = THUMBNAIL_SIDE, math.ceil(math.sqrt(len(pictures)))
     sheet = Image.new("RGB", (columns * side, math.ceil(len(pictures) / columns) * side))
     for index, picture in enumerate(pictures):
@@ -110,7 +112,7 @@ def thumbnail_sheet(pictures: Sequence[NDArray[np.uint8]]) -> tuple[bytes, Sprit
 
 
 def figure_png(drawn: ClassMap) -> bytes:
-    """The map as a figure: every class with its name, a colour and a marker for its group."""
+    """Draw every class with its name, and a color and marker for its group."""
     many = len(drawn.classes) > 300
     figure = Figure(figsize=(24, 22) if many else (13, 12), dpi=100, layout="constrained")
     axes = figure.add_subplot()
@@ -120,7 +122,9 @@ def figure_png(drawn: ClassMap) -> bytes:
             x, y = zip(*((point.x, point.y) for point in points), strict=True)
             axes.scatter(x, y, s=30, c=color, marker=marker, linewidths=0, label=group)
         for point in points:
-            _write_name(axes, point, color, 6 if many else 8)
+            where = (point.x, point.y)
+            size = 6 if many else 8
+            axes.annotate(point.name, where, (4, 3), textcoords="offset points", fontsize=size, color=color)
     axes.set(xticks=[], yticks=[], aspect="equal")
     axes.spines[:].set_visible(False)
     axes.set_title(f"{drawn.origin.data}, {drawn.origin.model}: {drawn.overlap}", fontsize=11, loc="left")
@@ -129,12 +133,6 @@ def figure_png(drawn: ClassMap) -> bytes:
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer)
     return buffer.getvalue()
-
-
-def _write_name(axes: Any, point: MappedClass, color: str, size: int) -> None:
-    axes.annotate(
-        point.name, (point.x, point.y), (4, 3), textcoords="offset points", fontsize=size, color=color
-    )
 
 
 def _thumbnail(picture: NDArray[np.uint8]) -> Image.Image:
@@ -166,5 +164,5 @@ def _class_from_json(point: dict[str, Any], classes: int) -> MappedClass:
     neighbours = tuple((int(index), float(distance)) for index, distance in point["neighbours"])
     x, y = float(point["x"]), float(point["y"])
     if not (math.isfinite(x) and math.isfinite(y)) or any(not 0 <= i < classes for i, _ in neighbours):
-        raise ValueError(f"class {point['key']!r} lies nowhere, or has neighbours that do not exist")
+        raise ValueError(f"class {point['key']!r} has no position, or neighbors that do not exist")
     return MappedClass(**{**point, "x": x, "y": y, "neighbours": neighbours})

@@ -1,8 +1,8 @@
-"""The class map: every class of a collection as a point in the plane, near those that a model finds alike.
+"""Place the classes of a collection in the plane, near classes with similar features.
 
 The mean feature of each class is reduced to 30 dimensions by PCA and laid out by t-SNE (appendix, "Class
-Representation", and the figure "t-SNE visualization of ImageNet classes"). How much of the feature space
-survives in the plane is told by `neighbour_overlap`.
+Representation", and the figure "t-SNE visualization of ImageNet classes"). `neighbor_overlap` measures how
+much of the feature space survives in the plane.
 """
 
 from collections.abc import Sequence
@@ -26,18 +26,13 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Protocol:
-    """How features become a map."""
+    """Dimensions of the PCA, and parameters of t-SNE, which starts from the principal components."""
 
     components: int = 30
-    """Dimensions left by the PCA."""
     perplexity: float = 20.0
-    """Of t-SNE: about how many neighbours a class tries to keep."""
     learning_rate: float = 200.0
-    """Of t-SNE."""
     iterations: int = 5000
-    """Of t-SNE; all of them are run."""
     seed: int = 0
-    """Of t-SNE, which starts from the first two principal components and draws nothing else."""
 
     def __post_init__(self) -> None:
         # scikit-learn spends the first 250 iterations on early exaggeration.
@@ -47,10 +42,9 @@ class Protocol:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {low}")
 
     def fitted(self, classes: int, width: int) -> "Protocol":
-        """With no more components than classes or features, and a perplexity that suits few classes.
+        """Limit the components to the classes and features, and adapt the perplexity.
 
-        t-SNE looks at three times as many neighbours as the perplexity says: it is lowered to a third of the
-        other classes.
+        t-SNE uses three times as many neighbors as the perplexity.
         """
         perplexity = min(self.perplexity, max(1.0, (classes - 1) / 3))
         return replace(self, components=min(self.components, classes, width), perplexity=perplexity)
@@ -65,105 +59,100 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Share of a class's nearest neighbours by features that are nearest on the map, mean over classes."""
+    """Share of a class's nearest neighbors by features that are nearest on the map, mean over classes.
+
+    `neighbours` is their number, `chance` the expected share of random points.
+    """
 
     neighbours: int
-    """How many nearest are compared."""
     share: float
-    """0 to 1."""
     chance: float
-    """What points thrown at random would reach on average."""
 
     def __str__(self) -> str:
         return (
-            f"{100 * self.share:.1f} % of the {self.neighbours} nearest neighbours by features (cosine) are "
+            f"{100 * self.share:.1f} % of the {self.neighbours} nearest neighbors by features (cosine) are "
             f"among the {self.neighbours} nearest on the map (chance {100 * self.chance:.1f} %)"
         )
 
 
 @dataclass(frozen=True)
 class MappedClass:
-    """One point of a map."""
+    """One point of a map.
+
+    Attributes:
+        key: Name of the class's folder.
+        name: Name in words.
+        group: One of `names.GROUPS`.
+        pictures: Number of images of the mean feature.
+        neighbours: Index and cosine distance (0 to 2) of the nearest classes by features, nearest first.
+    """
 
     key: str
-    """Name of the class's folder."""
     name: str
-    """In words."""
     group: str
-    """One of `names.GROUPS`."""
     pictures: int
-    """Behind the mean feature."""
     x: float
     y: float
     neighbours: tuple[tuple[int, float], ...]
-    """The nearest classes by features: index and cosine distance (1 - cosine, 0 to 2), nearest first."""
 
 
 @dataclass(frozen=True)
 class Sprite:
-    """Square thumbnails of all classes in one picture, row after row."""
+    """Square thumbnails of all classes in one image, row after row; `side` of one in pixels."""
 
     side: int
-    """Of one thumbnail, in pixels."""
     columns: int
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a map was made from, so that another picture can be seen in the same way."""
+    """Model (its name and `weights_fingerprint`), name of the collection and view of a map."""
 
     model: str
-    """Name of the model, as it was asked for."""
     weights: str
-    """`weights_fingerprint` of the model."""
     data: str
-    """Name of the collection."""
     view: View
-    """How pictures were shown to the model."""
 
 
 @dataclass(frozen=True)
 class ClassMap:
-    """A finished map, with all that places another picture on it."""
+    """A map, with everything that places another image on it; `features` are [classes, width]."""
 
     origin: Origin
     protocol: Protocol
-    """What was done, with the perplexity that was used."""
     overlap: Overlap
     classes: tuple[MappedClass, ...]
     features: NDArray[np.float16]
-    """Mean features: [classes, width]."""
     thumbnails: Sprite | None = None
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a further picture lies: at the mean of its nearest classes, for t-SNE has no transform."""
+    """Position of another image: the mean of its nearest classes, as t-SNE has no transform."""
 
     x: float
     y: float
     neighbours: tuple[tuple[int, float], ...]
-    """As in `MappedClass`."""
 
 
 def draw(
     features: Tensor, labels: Sequence[int], keys: Sequence[str], protocol: Protocol, origin: Origin
 ) -> ClassMap:
-    """The map of labelled pictures, without thumbnails.
+    """Compute the map of labeled images, without thumbnails.
 
     Args:
-        features: of every picture: [pictures, width].
-        labels: of every picture, index into `keys`.
-        keys: folder names of the classes, each with a picture at least.
-        protocol: made to suit few classes, see `Protocol.fitted`.
-        origin: where the features come from.
+        features: [images, width].
+        labels: Index into `keys` of every image.
+        keys: Folder names of the classes, each with an image at least.
+        protocol: Adapted to few classes, see `Protocol.fitted`.
+        origin: Origin of the features.
 
     Raises:
-        ValueError: fewer than three classes, one without pictures, or features beyond float16.
+        ValueError: Fewer than three classes, one without images, or features beyond float16.
     """
     if len(keys) < FEWEST_CLASSES:
         raise ValueError(
-            f"found {len(keys)} classes, a map needs at least {FEWEST_CLASSES}: a folder of pictures for each"
+            f"found {len(keys)} classes, expected at least {FEWEST_CLASSES}: a folder of images for each"
         )
     means = class_means(features, labels, len(keys))
     with np.errstate(over="ignore"):
@@ -175,39 +164,33 @@ def draw(
     nearest, distances = nearest_classes(means, NEIGHBOURS)
     counts = np.bincount(labels)
     classes = tuple(
-        MappedClass(key, told.name, told.group, int(count), float(x), float(y), _pairs(indices, far))
-        for key, told, count, (x, y), indices, far in zip(
+        MappedClass(
+            key, class_name.name, class_name.group, int(count), float(x), float(y), _pairs(indices, far)
+        )
+        for key, class_name, count, (x, y), indices, far in zip(
             keys, describe(keys), counts, points, nearest, distances, strict=True
         )
     )
-    return ClassMap(origin, protocol, neighbour_overlap(means, points), classes, small)
+    return ClassMap(origin, protocol, neighbor_overlap(means, points), classes, small)
 
 
 def class_means(features: Tensor, labels: Sequence[int], classes: int) -> Vectors:
-    """Mean feature of every class: [pictures, width], [pictures] -> [classes, width].
-
-    Raises:
-        ValueError: a class without pictures.
-    """
+    """Compute the mean feature of every class: [images, width], [images] -> [classes, width]."""
     of = torch.tensor(labels)
     counts = torch.bincount(of, minlength=classes)
     if (counts == 0).any():
-        raise ValueError(f"class {int(counts.argmin())} has no pictures")
+        raise ValueError(f"class {int(counts.argmin())} has no images")
     sums = torch.zeros(classes, features.shape[1], dtype=torch.float64).index_add_(0, of, features.double())
     means: Vectors = (sums / counts[:, None]).float().numpy()
     return means
 
 
 def plane(vectors: Vectors, protocol: Protocol) -> Vectors:
-    """PCA, then t-SNE: [classes, width] -> [classes, 2]. The same for the same seed.
+    """Compute PCA, then t-SNE: [classes, width] -> [classes, 2]; equal for equal seeds.
 
-    On one thread: of so few points each step is short, and threads that wait for each other at every one of
-    them, beside other work, take several times as long.
-
-    Raises:
-        ValueError: a perplexity that is not below the number of classes, or more components than these.
+    On one thread: with few points, threads spend more time waiting than computing.
     """
-    from sklearn.decomposition import PCA  # seconds to import, wanted only when a map is drawn
+    from sklearn.decomposition import PCA  # seconds to import
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
@@ -216,7 +199,7 @@ def plane(vectors: Vectors, protocol: Protocol) -> Vectors:
         perplexity=protocol.perplexity,
         learning_rate=protocol.learning_rate,
         max_iter=protocol.iterations,
-        n_iter_without_progress=protocol.iterations,  # the paper's number, not an early end
+        n_iter_without_progress=protocol.iterations,  # no early end
         min_grad_norm=0,
         init="pca",
         random_state=protocol.seed,
@@ -227,7 +210,7 @@ def plane(vectors: Vectors, protocol: Protocol) -> Vectors:
 
 
 def nearest_classes(vectors: Vectors, count: int) -> tuple[NDArray[np.intp], Vectors]:
-    """Of every vector, the `count` others at the least cosine distance, and those distances.
+    """Find the `count` other vectors at the least cosine distance from each vector.
 
     Returns:
         Indices and distances (0 to 2), nearest first, each [vectors, min(count, vectors - 1)]. Ties go to the
@@ -238,13 +221,13 @@ def nearest_classes(vectors: Vectors, count: int) -> tuple[NDArray[np.intp], Vec
     return _smallest(distances, min(count, len(vectors) - 1))
 
 
-def neighbour_overlap(vectors: Vectors, points: Vectors, count: int = NEIGHBOURS) -> Overlap:
-    """How many of the nearest by features (cosine) are the nearest in the plane (Euclidean).
+def neighbor_overlap(vectors: Vectors, points: Vectors, count: int = NEIGHBOURS) -> Overlap:
+    """Compute the share of nearest classes by features (cosine) that are nearest in the plane (Euclidean).
 
     Args:
-        vectors: [classes, width]
-        points: [classes, 2]
-        count: nearest neighbours; at most half of the other classes, so that chance stays below one half.
+        vectors: [classes, width].
+        points: [classes, 2].
+        count: Number of nearest neighbors, at most half of the other classes.
     """
     others = len(vectors) - 1
     count = min(count, max(1, others // 2))
@@ -257,7 +240,7 @@ def neighbour_overlap(vectors: Vectors, points: Vectors, count: int = NEIGHBOURS
 
 
 def place(feature: Vectors, drawn: ClassMap) -> Placement:
-    """Where a picture's feature [width] lies on a map."""
+    """Place an image's feature [width] on a map."""
     distances = cosine_distances(feature[None], drawn.features.astype(np.float32))
     indices, far = _smallest(distances, min(NEIGHBOURS, len(drawn.classes)))
     near = [drawn.classes[index] for index in indices[0]]
@@ -268,16 +251,16 @@ def place(feature: Vectors, drawn: ClassMap) -> Placement:
 def feature_of(
     model: LoadedModel, picture: NDArray[np.uint8], view: View, precision: ComputePrecision
 ) -> Vectors:
-    """The model's feature of one picture, uint8 [height, width, 3], seen as those of a map were: [width]."""
+    """Compute the feature [width] of an image, uint8 [height, width, 3], with a map's view."""
     device = next(model.backbone.parameters()).device
     with torch.no_grad(), autocast(precision, device):
-        seen = view.normalise(view.crop(picture)[None].to(device))
-        feature: Vectors = model.backbone(seen)[0].float().cpu().numpy()
+        image = view.normalize(view.crop(picture)[None].to(device))
+        feature: Vectors = model.backbone(image)[0].float().cpu().numpy()
     return feature
 
 
 def cosine_distances(one: Vectors, other: Vectors) -> NDArray[np.float64]:
-    """1 - cosine of every pair: [n, width], [m, width] -> [n, m]. A zero vector is at 1 from all."""
+    """Compute 1 - cosine of every pair: [n, width], [m, width] -> [n, m]; 1 for a zero vector."""
 
     def unit(vectors: Vectors) -> NDArray[np.float64]:
         lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)

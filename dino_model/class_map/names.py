@@ -1,12 +1,12 @@
-"""Names and coarse groups of classes that are known: ImageNet's WordNet ids and the folders of Caltech-101.
+"""Names and coarse groups of known classes: ImageNet's WordNet ids and the folders of Caltech-101.
 
-Names of WordNet ids are timm's (the first lemma of 21,841 synsets). Groups of ImageNet-1k's 1,000 stand in
-`tables/imagenet1k_groups.csv`: of the following WordNet 3.0 synsets, the first that is the class or above it.
-dog: dog; bird: bird; other mammal: mammal; fish, reptile, amphibian: these three; invertebrate: animal;
-vehicle: vehicle, public transport; food: food in either sense; plant, fungus: plant, fungus, plant part;
-clothing: clothing, footwear; building, landscape: structure, geological formation; household: furniture,
-container, durables, appliance, fabric; tool, device: artifact; other: none. WordNet 3.0 is copyright 2006 by
-Princeton University, https://wordnet.princeton.edu. Those of Caltech-101 were given by hand.
+Names of WordNet ids are timm's (the first lemma). `tables/imagenet1k_groups.csv` has the groups of
+ImageNet-1k: the first of these WordNet 3.0 synsets that is the class or above it. dog: dog; bird: bird; other
+mammal: mammal; fish, reptile, amphibian: these three; invertebrate: animal; vehicle: vehicle, public
+transport; food: food in either sense; plant, fungus: plant, fungus, plant part; clothing: clothing, footwear;
+building, landscape: structure, geological formation; household: furniture, container, durables, appliance,
+fabric; tool, device: artifact; other: none. WordNet 3.0 is copyright 2006 by Princeton University,
+https://wordnet.princeton.edu. The groups of Caltech-101 were chosen by hand.
 """
 
 import csv
@@ -21,7 +21,6 @@ from timm.data import ImageNetInfo
 TABLES = Path(__file__).parent / "tables"
 WORDNET_ID = re.compile(r"n\d{8}")
 OTHER = "other"
-"""The group of what is known and in no other group, and of what is not known."""
 GROUPS = (
     "dog",
     "other mammal",
@@ -37,27 +36,21 @@ GROUPS = (
     "tool, device",
     OTHER,
 )
-"""In the order of legends."""
 
 
 @dataclass(frozen=True)
 class ClassName:
-    """What people are told of a class."""
+    """Name in words, unique in a collection, and one of `GROUPS`."""
 
     name: str
-    """In words, different for every class of a collection."""
     group: str
-    """One of `GROUPS`."""
 
 
 def describe(classes: Sequence[str]) -> tuple[ClassName, ...]:
-    """Name and group of every class, in their order.
+    """Return name and group of every class, in their order.
 
-    Known are collections whose folders are all called by WordNet ids, or all as in Caltech-101. Others keep
-    the names of their folders: one folder called `bass` says nothing of whether it holds fish or guitars.
-
-    Args:
-        classes: folder names, each different.
+    Known are collections whose folders are all named by WordNet ids, or all as in Caltech-101. Others keep
+    the names of their folders.
     """
     if all(map(WORDNET_ID.fullmatch, classes)):
         return _wordnet(classes)

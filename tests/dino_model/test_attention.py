@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model import position
-from dino_model.attention import attention_rows, readable
+from dino_model.attention import attention_rows
 
 
 def tiny_vit(seed: int = 0, **settings) -> VisionTransformer:
@@ -50,16 +49,6 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_run_gives_the_tokens_of_timms_blocks(variant: str, dtype: torch.dtype):
-    vit, images = tiny_vit(**VARIANTS[variant]), picture(32, 48, batch=2)
-    access = readable(vit)
-    with torch.no_grad(), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-        tokens = access.embed(images)
-        assert torch.equal(access.run(tokens, (4, 6), 0, 3), vit.blocks(tokens))
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
 def test_rows_are_those_of_the_whole_softmax(variant: str):
     vit, images = tiny_vit(**VARIANTS[variant]), picture(32, 48, batch=2)
     whole = whole_softmax(vit, images)
@@ -83,13 +72,6 @@ def test_rows_sum_to_one_for_any_size(height: int, width: int, block: int, queri
     assert rows.shape == (1, 3, len(queries), tokens)
     assert rows.dtype == torch.float32
     torch.testing.assert_close(rows.sum(-1), torch.ones(1, 3, len(queries)))
-
-
-def test_a_row_does_not_depend_on_what_else_is_asked():
-    vit, images = tiny_vit(), picture()
-    both = attention_rows(vit, images, [3, 0, 3])
-    torch.testing.assert_close(both[:, :, :1], attention_rows(vit, images, [3]))
-    torch.testing.assert_close(both[:, :, 0], both[:, :, 2])
 
 
 def test_only_the_blocks_before_the_asked_one_run_and_they_run_fused(monkeypatch: pytest.MonkeyPatch):
@@ -117,19 +99,6 @@ def test_bf16_is_close_and_its_softmax_is_fp32():
     half = attention_rows(vit.bfloat16(), images, [0])
     assert half.dtype == torch.float32
     assert (half - exact).abs().max() < 0.05
-
-
-def test_no_gradient_is_kept():
-    assert not attention_rows(tiny_vit(), picture(), [0]).requires_grad
-
-
-@pytest.mark.parametrize("mode", ["size", "official"])
-def test_position_mode_of_a_model_with_registers_is_respected(mode: str):
-    vit = tiny_vit(reg_tokens=4, no_embed_class=True)
-    position.install(vit, mode)
-    torch.testing.assert_close(
-        attention_rows(vit, picture(40, 64), None), whole_softmax(vit, picture(40, 64))[-1]
-    )
 
 
 @pytest.mark.parametrize(

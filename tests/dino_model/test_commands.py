@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import subprocess
 import sys
@@ -9,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from dino_model import catalogue, commands, weights
+from dino_model import commands, weights
 from dino_model.attention import attention_rows
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.checkpoints import write_safetensors
 from dino_model.errors import EXPECTED
-from dino_model.export import FeatureAndAttention
 from dino_model.weights import OFFICIAL, load_model
 
 ROOT = Path(__file__).parents[2]
@@ -97,21 +95,6 @@ def test_list_shows_every_model_with_its_published_scores(tmp_path: Path, capsys
     assert max(map(len, printed.splitlines())) <= 110
 
 
-def test_the_embedded_model_is_listed_with_its_card(
-    model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
-    monkeypatch.setattr(weights, "EMBEDDED_FILE", model_file)
-    monkeypatch.setattr(catalogue, "EMBEDDED_FILE", model_file)
-    monkeypatch.setattr(catalogue, "EMBEDDED_CARD", tmp_path / "card.md")
-    (tmp_path / "card.md").write_text("Trained on little.")
-    commands.main(["list"])
-    assert "embedded" in capsys.readouterr().out
-    commands.main(["show", "embedded"])
-    shown = capsys.readouterr().out
-    assert "2 blocks × 24, 3 heads" in shown
-    assert "Trained on little." in shown
-
-
 def test_show_tells_official_timm_and_own_models_without_fetching(
     model_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
@@ -152,29 +135,6 @@ def test_an_exported_file_loads_to_the_same_model(model_file: Path, tmp_path: Pa
     assert (copy.stat().st_size < 0.7 * model_file.stat().st_size) == (dtype == "fp16")
 
 
-def test_an_export_without_output_is_called_after_the_model(
-    model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    commands.main(["export", str(model_file)])
-    commands.main(["export", "random:vit_tiny/16"])
-    names = ["model.safetensors", "random_vit_tiny_16.safetensors"]
-    assert sorted(path.name for path in folder.iterdir()) == names
-    assert f"wrote {names[0]}" in capsys.readouterr().out
-    assert "exists already" in sentence(["export", model_file])
-
-
-def test_what_goes_into_onnx_answers_as_the_model_does():
-    vit = create_backbone(SMALL).eval()
-    images = torch.randn(2, 3, 36, 36)
-    feature, attention = FeatureAndAttention(vit)(images)
-    torch.testing.assert_close(feature, vit(images))
-    rows = attention_rows(vit, images, [0])[:, :, 0, 1:].unflatten(-1, (5, 5))
-    torch.testing.assert_close(attention, rows)
-
-
 def test_onnx_answers_as_the_model_does(model_file: Path, tmp_path: Path):
     pytest.importorskip("onnx", reason="ONNX is optional: pip install onnx onnxscript onnxruntime")
     pytest.importorskip("onnxscript", reason="ONNX is optional: pip install onnx onnxscript onnxruntime")
@@ -187,15 +147,6 @@ def test_onnx_answers_as_the_model_does(model_file: Path, tmp_path: Path):
     np.testing.assert_allclose(feature, vit(images).numpy(), atol=1e-4)
     rows = attention_rows(vit, images, [0])[:, :, 0, 1:].unflatten(-1, (5, 5))
     np.testing.assert_allclose(attention, rows.numpy(), atol=1e-5)
-
-
-def test_onnx_without_its_packages_names_them(
-    model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    told = sentence(["export", model_file, "--format", "onnx", "--output", tmp_path / "m.onnx"])
-    assert "pip install onnx onnxscript" in told
-    assert not (tmp_path / "m.onnx").exists()
 
 
 def test_wrong_arguments_become_one_sentence(model_file: Path, tmp_path: Path):

@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dino_model import device
-from dino_model.device import autocast, choose_device, choose_precision, has_bf16
+from dino_model.device import choose_device, choose_precision
 
 CPU = torch.device("cpu")
 
@@ -51,24 +50,6 @@ def test_auto_precision_follows_the_processor(flags: str, precision: str, monkey
     assert choose_precision("bf16", CPU) == "bf16"
 
 
-def test_nothing_is_claimed_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch):
-    def missing(_: Path) -> str:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(Path, "read_text", missing)
-    assert device._cpu_flags() == set()
-    assert not has_bf16(CPU)
-    assert not has_bf16(torch.device("mps"))
-
-
-def test_autocast_computes_products_in_the_asked_precision():
-    numbers = torch.randn(4, 4)
-    with autocast("bf16", CPU):
-        assert (numbers @ numbers).dtype == torch.bfloat16
-    with autocast("fp32", CPU):
-        assert (numbers @ numbers).dtype == torch.float32
-
-
 @pytest.mark.parametrize(
     ("capability", "precision"), [((6, 1), "fp32"), ((7, 0), "fp16"), ((7, 5), "fp16"), ((9, 0), "bf16")]
 )
@@ -76,10 +57,3 @@ def test_auto_precision_on_cuda_follows_the_tensor_cores(capability, precision, 
     """P40, V100, T4, H100."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     assert choose_precision("auto", torch.device("cuda")) == precision
-
-
-@pytest.mark.parametrize(("macos_14", "precision"), [(True, "bf16"), (False, "fp16")])
-def test_auto_precision_on_mps_follows_the_system(macos_14, precision, monkeypatch):
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda *_: macos_14)
-    assert choose_precision("auto", torch.device("mps")) == precision

@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 from dino_model import features as features_module
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.collections import Images, open_images
-from dino_model.feature_cache import FeatureCache, FeatureWriter, model_fingerprint
+from dino_model.feature_cache import FeatureCache, model_fingerprint
 from dino_model.features import FeatureExtractor, FeatureType, gem, last_blocks, patch_tokens
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, ImageError
 from dino_model.views import View
@@ -79,18 +79,9 @@ def official_view(size: int, resize_to: int) -> v2.Transform:
 def test_the_view_is_the_official_one(height: int, width: int, resize_to: int, cut: int, seed: int):
     picture = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
     view = View(resize_to - cut, IMAGENET_MEAN, IMAGENET_STD, resize_to)
-    ours = view.normalise(view.crop(picture)[None])[0]
+    ours = view.normalize(view.crop(picture)[None])[0]
     expected = official_view(resize_to - cut, resize_to)(Image.fromarray(picture))
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-6)
-
-
-def test_the_view_refuses_what_cannot_be():
-    with pytest.raises(ValueError, match="cannot crop 64 pixels from a short side of 32"):
-        View(64, IMAGENET_MEAN, IMAGENET_STD, resize_to=32)
-    with pytest.raises(ValueError, match="cannot crop 0 pixels"):
-        View(0, IMAGENET_MEAN, IMAGENET_STD)
-    with pytest.raises(ValueError, match="takes 1 channels, pictures have 3"):
-        View(32, (0.5,), (0.2,))
 
 
 # --- features of collections
@@ -107,14 +98,6 @@ def test_features_are_those_of_single_pictures_in_order(pictures: Images, vit: n
     torch.testing.assert_close(found, torch.cat(single), rtol=0, atol=1e-5)
 
 
-def test_bf16_features_point_the_same_way(pictures: Images, vit: nn.Module):
-    exact = cls_features(vit, pictures, **VIEW, **CPU)
-    fast = cls_features(vit, pictures, **VIEW, device="cpu", precision="bf16")
-    assert fast.dtype == torch.float32
-    assert not torch.equal(fast, exact)
-    assert torch.cosine_similarity(fast, exact).min() > 0.999
-
-
 def test_training_mode_is_left_for_the_features_and_restored(pictures: Images, vit: nn.Module):
     exact = cls_features(vit, pictures, **VIEW, **CPU)
     vit.train()  # drop path 0.5 would show
@@ -126,11 +109,6 @@ def test_training_mode_is_left_for_the_features_and_restored(pictures: Images, v
         vit.eval()
 
 
-def test_resnet_gives_its_pooled_feature(pictures: Images):
-    resnet = create_backbone(BackboneConfig("resnet50"))
-    assert cls_features(resnet, pictures.subset([0, 1]), **VIEW, **CPU).shape == (2, 2048)
-
-
 def extractor(vit: nn.Module, kind: FeatureType, view: View | None = None, **how) -> FeatureExtractor:
     model = LoadedModel("test", vit, IMAGENET_MEAN, IMAGENET_STD, "test", None)
     return FeatureExtractor(model, view or View(**VIEW), kind, **CPU | how)
@@ -139,7 +117,7 @@ def extractor(vit: nn.Module, kind: FeatureType, view: View | None = None, **how
 @torch.no_grad()
 def test_every_kind_is_what_the_batch_functions_say(pictures: Images, vit: nn.Module):
     view = View(**VIEW)
-    images = view.normalise(torch.stack([view.crop(pictures.read(i)) for i in range(len(pictures))]))
+    images = view.normalize(torch.stack([view.crop(pictures.read(i)) for i in range(len(pictures))]))
     grid, cls = patch_tokens(vit, images), last_blocks(vit, images, 2)
     expected = {
         FeatureType(0, "grid"): grid,
@@ -151,26 +129,6 @@ def test_every_kind_is_what_the_batch_functions_say(pictures: Images, vit: nn.Mo
     for kind, features in expected.items():
         found = extractor(vit, kind, batch_size=4).extract(pictures).features
         torch.testing.assert_close(found, features, rtol=0, atol=1e-5, msg=str(kind))
-
-
-def test_a_kind_that_the_model_has_not_is_one_sentence(pictures: Images):
-    with pytest.raises(ValueError, match="ResNet has one feature per image, no patches after"):
-        extractor(create_backbone(BackboneConfig("resnet50")), FeatureType(0, "grid")).extract(
-            pictures.subset([0])
-        )
-    for wrong in ((0, "none"), (-1, "gem"), (1, "grid")):
-        with pytest.raises(ValueError, match="blocks"):
-            FeatureType(*wrong)
-
-
-@torch.no_grad()
-def test_pictures_of_all_shapes_go_through_views_that_keep_them(pictures: Images, vit: nn.Module):
-    for framing in ("short-side", "long-side", "squash"):
-        view = View(**VIEW, framing=framing)
-        found = extractor(vit, FeatureType(), view, batch_size=3).extract(pictures).features
-        for index in range(len(pictures)):
-            crop = view.crop(pictures.read(index))
-            torch.testing.assert_close(found[index], vit(view.normalise(crop[None]))[0], rtol=0, atol=1e-5)
 
 
 def test_framings_come_to_their_sizes():
@@ -192,14 +150,14 @@ def test_a_box_is_cut_out_first_and_must_lie_inside(pictures: Images, vit: nn.Mo
     cut = view.crop(picture, (3, 4, 23, 24))
     assert torch.equal(cut, view.crop(picture[4:24, 3:23]))
     boxes = [None] * 10 + [(0, 0, 999, 9)]
-    with pytest.raises(ValueError, match=r"10\.png: the box \(0, 0, 999, 9\) does not lie in a picture"):
+    with pytest.raises(ValueError, match=r"10\.png: the box \(0, 0, 999, 9\) is not inside the image"):
         extractor(vit, FeatureType()).extract(pictures, boxes=boxes)
 
 
 @torch.no_grad()
 def test_several_scales_are_averaged_and_what_fills_no_patch_is_cut(pictures: Images, vit: nn.Module):
     view = View(35, IMAGENET_MEAN, IMAGENET_STD, scales=(1.0, 0.5), cut=8)
-    image = view.normalise(view.crop(pictures.read(0))[None])
+    image = view.normalize(view.crop(pictures.read(0))[None])
     half = nn.functional.interpolate(image, scale_factor=0.5, mode="bilinear")
     expected = (vit(image[..., :32, :32]) + vit(half[..., :16, :16])) / 2
     found = extractor(vit, FeatureType(), view).extract(pictures.subset([0])).features
@@ -215,19 +173,9 @@ def test_a_broken_picture_is_left_out_and_named(pictures: Images, vit: nn.Module
         rest = [i for i in range(11) if i != 7]
         torch.testing.assert_close(found.features, sound[rest], rtol=0, atol=1e-5)
         assert found.images.names == pictures.subset(rest).names
-        assert str(found).startswith("left out (1): 07.png is not a picture")
-    with pytest.raises(ImageError, match=r"1 pictures in a row cannot be read, such as 07\.png"):
+        assert str(found).startswith("left out (1): 07.png is not an image")
+    with pytest.raises(ImageError, match=r"1 images in a row cannot be read, such as 07\.png"):
         keeping.extract(pictures.subset([7]))
-
-
-def test_a_kept_nan_of_a_sound_picture_is_refused(pictures: Images, vit: nn.Module, tmp_path: Path):
-    cache = FeatureCache(tmp_path / "cache")
-    keeping = extractor(vit, FeatureType(), cache=cache)
-    damaged = keeping.extract(pictures).features.clone()
-    damaged[3] = torch.nan
-    np.save(cache.path(keeping.key(pictures)), damaged.numpy())
-    with pytest.raises(ValueError, match=r"feature kept of 03\.png is NaN, though the picture can be read"):
-        keeping.extract(pictures)
 
 
 def test_features_that_are_not_finite_are_refused(pictures: Images, vit: nn.Module, tmp_path: Path):
@@ -235,14 +183,9 @@ def test_features_that_are_not_finite_are_refused(pictures: Images, vit: nn.Modu
         def forward(self, images: Tensor) -> Tensor:
             return torch.full((len(images), 3), torch.nan)
 
-    with pytest.raises(ValueError, match=r"test gives NaN or infinity .* needs --precision fp32"):
+    with pytest.raises(ValueError, match=r"test outputs NaN or infinity .* needs --precision fp32"):
         extractor(Broken(), FeatureType(), cache=FeatureCache(tmp_path / "cache")).extract(pictures)
     assert list((tmp_path / "cache").iterdir()) == []
-
-
-def test_no_pictures_are_one_sentence(pictures: Images, vit: nn.Module):
-    with pytest.raises(ValueError, match="no pictures"):
-        cls_features(vit, pictures.subset([]), **VIEW, **CPU)
 
 
 # --- features of a batch
@@ -270,12 +213,6 @@ def test_patch_tokens_and_last_blocks_are_the_normed_outputs_of_blocks(vit: nn.M
         expected = torch.cat([tokens[:, 0] for tokens in blocks[-count:]], dim=1)
         torch.testing.assert_close(last_blocks(vit, images, count), expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(last_blocks(vit, images, 1), vit(images), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("count", [0, 4])
-def test_blocks_that_are_not_there_are_one_sentence(vit: nn.Module, count: int):
-    with pytest.raises(ValueError, match=rf"last {count} blocks of a ViT with 3"):
-        last_blocks(vit, torch.zeros(1, 3, 32, 32), count)
 
 
 @settings(deadline=None)
@@ -362,22 +299,6 @@ def test_an_interruption_costs_one_part(
     assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".npy"]
 
 
-def test_rows_cut_by_a_full_disk_are_written_again(tmp_path: Path):
-    cache, key, rows = FeatureCache(tmp_path), {"a": "b"}, torch.arange(12.0).view(6, 2)
-    writer = FeatureWriter(cache, key, 6)
-    assert writer.open() == 0
-    writer.append(rows[:4])
-    writer.close()
-    partial = cache.path(key).with_suffix(".partial")
-    partial.write_bytes(partial.read_bytes()[:-3])
-    writer = FeatureWriter(cache, key, 6)
-    assert writer.open() == 3
-    writer.append(rows[3:])
-    writer.finish()
-    writer.close()
-    assert torch.equal(cache.read(key), rows)
-
-
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path):
     import resource
 
@@ -389,44 +310,6 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_features_of_another_model_are_refused(tmp_path: Path):
-    cache = FeatureCache(tmp_path)
-    cache.get({"model": "one"}, lambda: torch.ones(2))
-    cache.get({"model": "two"}, lambda: torch.ones(2))
-    one, two = (cache.path({"model": name}).with_suffix(".json") for name in ("one", "two"))
-    two.write_bytes(one.read_bytes())
-    with pytest.raises(ValueError, match=r"holds features of another model \(one, expected two\): delete it"):
-        cache.get({"model": "two"}, lambda: torch.ones(2))
-
-
-def test_features_come_back_mapped_from_the_file(tmp_path: Path):
-    cache = FeatureCache(tmp_path)
-    cache.get({"a": "b"}, lambda: torch.ones(4_000_000))
-
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-    if not Path("/proc/self/statm").exists():
-        pytest.skip("only Linux tells")
-    before = resident()
-    found = cache.get({"a": "b"}, lambda: torch.zeros(1))
-    assert resident() - before < 4_000_000  # a quarter of the tensor
-    assert found.sum() == 4_000_000
-
-
-def test_nothing_is_left_when_the_computation_fails(tmp_path: Path):
-    cache = FeatureCache(tmp_path)
-
-    def fail() -> Tensor:
-        raise ImageError("a.png is empty")
-
-    with pytest.raises(ImageError):
-        cache.get({"a": "b"}, fail)
-    assert list(tmp_path.iterdir()) == []
-    cache.get({"a": "b"}, lambda: torch.ones(2))
-    assert len(list(tmp_path.glob("*.npy"))) == 1
 
 
 def test_a_damaged_cache_file_is_named(tmp_path: Path):

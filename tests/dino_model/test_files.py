@@ -25,21 +25,6 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["note.txt"]
 
 
-def test_line_ends_are_kept(tmp_path):
-    write_text(tmp_path / "table.csv", "a,b\r\n1,2\n")
-    assert (tmp_path / "table.csv").read_bytes() == b"a,b\r\n1,2\n"
-
-
-def test_writers_of_the_same_file_do_not_meet(tmp_path):
-    path = tmp_path / "note.txt"
-    with replacing(path) as first:
-        first.write_text("first")
-        with replacing(path) as second:
-            second.write_text("second")
-        assert path.read_text() == "second"
-    assert path.read_text() == "first"
-
-
 def test_what_cannot_be_written_is_known_before_the_work(tmp_path):
     (tmp_path / "file").write_text("")
     make_room(None, tmp_path / "new" / "figures.json")

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dino_model.head import HeadConfig, NormalisedProduct, ProjectionHead
+from dino_model.head import HeadConfig, NormalizedProduct, ProjectionHead
 
 
 @given(
@@ -30,31 +30,6 @@ def test_logits_are_cosines_scaled_by_the_gain():
     torch.testing.assert_close(head(features), cosines * head.last_layer.weight_g[:, 0])
 
 
-def test_gain_starts_at_one_and_trains_only_when_asked():
-    frozen, trained = (
-        ProjectionHead(6, HeadConfig(20, train_gain=train)).last_layer for train in (False, True)
-    )
-    assert torch.equal(frozen.weight_g, torch.ones(20, 1))
-    assert (frozen.weight_g.requires_grad, trained.weight_g.requires_grad) == (False, True)
-
-
-@pytest.mark.parametrize("predictor", [0, 5])
-@pytest.mark.parametrize("bottleneck", [None, 4])
-def test_the_output_layer_is_the_one_that_gives_the_logits(bottleneck, predictor):
-    head = ProjectionHead(6, HeadConfig(20, 2, 12, bottleneck), predictor)
-    last = "last_layer" if bottleneck else "predictor.2" if predictor else "mlp.2"
-    assert head.output_layer() is head.get_submodule(last)
-
-
-def test_a_predictor_is_an_mlp_between_the_mlp_and_the_bottleneck():
-    head = ProjectionHead(6, HeadConfig(20, 2, 12, 4, batch_norm=True, activation="relu"), predictor=5)
-    assert [type(module).__name__ for module in head.predictor] == ["Linear", "BatchNorm1d", "ReLU", "Linear"]
-    assert (head.predictor[0].in_features, head.predictor[0].out_features) == (4, 5)
-    features = torch.randn(7, 6)
-    bottleneck = torch.nn.functional.normalize(head.predictor(head.mlp(features)), dim=-1)
-    torch.testing.assert_close(head(features), head.last_layer(bottleneck))
-
-
 def test_logits_stay_in_fp32_under_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         assert ProjectionHead(6, HeadConfig(20))(torch.randn(5, 6)).dtype == torch.float32
@@ -78,7 +53,7 @@ def test_product_with_prototypes_has_the_gradients_of_the_plain_formula():
     torch.manual_seed(0)
     features, v = (torch.randn(n, 3, dtype=torch.float64, requires_grad=True) for n in (4, 5))
     gain = torch.rand(5, dtype=torch.float64, requires_grad=True)
-    product = NormalisedProduct.apply(features, v, gain)
+    product = NormalizedProduct.apply(features, v, gain)
     plain = features @ (gain[:, None] * v / v.norm(dim=1, keepdim=True)).T
     torch.testing.assert_close(product, plain)
     weights = torch.randn_like(plain)

@@ -15,7 +15,6 @@ from dino_model.outputs import (
     OutputFolder,
     OutputOptions,
     SkippedInputs,
-    check_output_file,
     run_command,
 )
 
@@ -91,12 +90,6 @@ def test_resume_with_same_settings_keeps_finished_items(tmp_path):
     assert not folder.has("b")
 
 
-def test_resume_with_other_settings_names_the_first_that_differs(tmp_path):
-    write(OutputFolder(tmp_path / "out", SETTINGS), "a")
-    with pytest.raises(OutputError, match=r"mass was 0\.6, now 0\.8"):
-        OutputFolder(tmp_path / "out", SETTINGS | {"mass": 0.8}, resume=True)
-
-
 @pytest.mark.parametrize("changed", ["input", "result", "removed result"])
 def test_item_with_changed_files_is_unfinished(tmp_path, changed):
     image, result = tmp_path / "a.jpg", tmp_path / "out/masks/a.txt"
@@ -116,15 +109,6 @@ def test_log_cut_off_within_a_line_loses_that_item_only(tmp_path):
     log = tmp_path / "out/progress.jsonl"
     log.write_text(log.read_text()[:-5])
     assert list(OutputFolder(tmp_path / "out", SETTINGS, resume=True).finished) == ["a"]
-
-
-def test_existing_file_without_overwrite_is_refused(tmp_path):
-    file = tmp_path / "sheets" / "sheet.png"
-    check_output_file(file)
-    file.write_text("pixels")
-    with pytest.raises(OutputError, match="Pass --overwrite to replace it"):
-        check_output_file(file)
-    check_output_file(file, overwrite=True)
 
 
 def test_skipped_inputs_are_named_and_counted(capsys):

@@ -30,12 +30,6 @@ def test_every_grid_gets_its_embedding(learned, rows, columns, mode):
     assert torch.equal(resampled[:, 0], embedding[:, 0])
 
 
-@pytest.mark.parametrize("mode", ["size", "official", "antialias"])
-def test_the_learned_grid_is_left_alone(mode):
-    embedding = torch.randn(1, 1 + 49, 4)
-    assert position.resample(embedding, (7, 7), (7, 7), 1, mode) is embedding
-
-
 def dinov2_positions(
     embedding: torch.Tensor, grid: tuple[int, int], *, antialias: bool, offset: float
 ) -> torch.Tensor:
@@ -97,39 +91,9 @@ def test_loaded_dinov2_adds_positions_as_its_own_code(architecture, official, ca
     )
 
 
-def test_modes_are_the_two_interpolations():
-    embedding = torch.randn(1, 1 + 196, 8)
-    patches = embedding[:, 1:].unflatten(1, (14, 14)).permute(0, 3, 1, 2)
-    for mode, arguments in {
-        "size": {"size": (6, 20)},
-        "official": {"scale_factor": (6.1 / 14, 20.1 / 14)},
-    }.items():
-        expected = F.interpolate(patches, mode="bicubic", **arguments).flatten(2).transpose(1, 2)
-        found = position.resample(embedding, (14, 14), (6, 20), 1, mode)[:, 1:]
-        torch.testing.assert_close(found, expected)
-
-
 def test_a_transposed_grid_of_the_same_count_is_resampled_in_official_mode():
     embedding = torch.randn(1, 1 + 16, 4)
     assert not torch.equal(position.resample(embedding, (4, 4), (2, 8), 1, "official"), embedding)
-
-
-def test_registers_without_positions_survive():
-    vit = timm.create_model(
-        "vit_small_patch14_reg4_dinov2", embed_dim=32, depth=1, num_heads=2, num_classes=0, img_size=56
-    )
-    position.install(vit, "size")
-    tokens = vit.forward_features(torch.randn(1, 3, 70, 42))
-    assert tokens.shape == (1, 5 + 5 * 3, 32)
-
-
-def test_a_copied_model_resamples_its_own_embedding():
-    vit = create_backbone(BackboneConfig("vit_tiny", 8, 32, width=16, depth=1, heads=2))
-    twin = copy.deepcopy(vit)
-    images = torch.randn(1, 3, 48, 40)
-    torch.testing.assert_close(vit(images), twin(images))
-    torch.nn.init.zeros_(twin.pos_embed)
-    assert not torch.allclose(vit(images), twin(images))
 
 
 def test_unknown_modes_and_models_are_refused():
@@ -156,14 +120,6 @@ def test_sincos_embedding_equals_the_formula():
             torch.testing.assert_close(found[row, column], expected)
 
 
-def test_sincos_embedding_of_a_place_is_equal_on_every_grid():
-    fine, coarse = (
-        position.sincos_embedding(9, 9, 16).view(9, 9, 16),
-        position.sincos_embedding(3, 3, 16).view(3, 3, 16),
-    )
-    torch.testing.assert_close(fine[1::3, 1::3], coarse)
-
-
 @pytest.mark.parametrize("again", [lambda vit: pickle.loads(pickle.dumps(vit)), copy.deepcopy])
 def test_a_model_that_was_sent_or_copied_resamples_its_own_positions(again):
     vit = create_backbone(BackboneConfig("vit_tiny", 8, 16, width=12, depth=1, heads=2)).eval()
@@ -173,10 +129,3 @@ def test_a_model_that_was_sent_or_copied_resamples_its_own_positions(again):
     with torch.no_grad():
         other.pos_embed.add_(1.0)
     assert not torch.equal(other(pictures), vit(pictures))
-
-
-def test_a_whole_model_can_be_saved(tmp_path):
-    vit = create_backbone(BackboneConfig("vit_tiny", 8, 16, width=12, depth=1, heads=2)).eval()
-    torch.save(vit, tmp_path / "vit.pt")
-    other = torch.load(tmp_path / "vit.pt", weights_only=False)
-    assert torch.equal(other(torch.ones(1, 3, 24, 24)), vit(torch.ones(1, 3, 24, 24)))

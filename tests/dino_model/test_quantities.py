@@ -1,7 +1,5 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dino_model import quantities
 from dino_model.predictor import AttentionPredictor
@@ -60,23 +58,6 @@ def test_cosines_lie_between_minus_one_and_one_and_with_oneself_are_one():
     assert found[1, 2] == pytest.approx(expected, rel=1e-5)
 
 
-def test_vector_of_zeros_has_cosine_zero():
-    tokens = np.concatenate([np.zeros((1, 4)), np.ones((2, 4))])
-    np.testing.assert_array_equal(quantities.cosines(tokens, 0), [0, 0, 0])
-
-
-@given(st.integers(0, 10_000), st.integers(-3, 3))
-def test_weights_do_not_mind_a_constant(seed, constant):
-    maps = np.random.default_rng(seed).integers(-8, 8, (2, 3, 4)).astype(np.float32)
-    weights = quantities.above_least(maps)
-    assert weights.min() >= 0
-    np.testing.assert_array_equal(weights, quantities.above_least(maps + constant))
-
-
-def test_constant_map_weighs_all_patches_alike():
-    np.testing.assert_array_equal(quantities.above_least(np.full((1, 2, 2), -0.5)), np.ones((1, 2, 2)))
-
-
 def test_principal_colors_are_the_components_of_a_plain_decomposition():
     features = _vectors(3, 6, 5, 8).astype(np.float32) * np.arange(8, 0, -1)
     colors = quantities.principal_colors(features)
@@ -96,12 +77,6 @@ def test_principal_colors_keep_their_sign_when_the_picture_is_turned_around():
     np.testing.assert_allclose(turned[::-1, ::-1], quantities.principal_colors(features), atol=1e-5)
 
 
-def test_single_patch_has_a_color_and_flat_features_are_refused():
-    np.testing.assert_array_equal(quantities.principal_colors(np.ones((1, 1, 8))), np.zeros((1, 1, 3)))
-    with pytest.raises(ValueError, match="2 dimensions, expected at least 3"):
-        quantities.principal_colors(np.ones((2, 2, 2)))
-
-
 def test_lift_is_the_objects_share_of_attention_over_its_share_of_patches():
     mask = np.zeros((6, 8), dtype=bool)  # patches of 2 × 2 pixels: 3 rows, 4 columns
     mask[2:4, 2:6] = True  # two of twelve patches
@@ -113,32 +88,10 @@ def test_lift_is_the_objects_share_of_attention_over_its_share_of_patches():
     assert quantities.lift(attention * 0.1, mask) == pytest.approx(by_hand)  # renormalised
 
 
-@given(st.integers(0, 10_000))
-def test_even_attention_has_lift_one(seed):
-    mask = np.random.default_rng(seed).random((21, 35)) < 0.3
-    assert quantities.lift(np.full((3, 3, 5), 0.01), mask) in (None, pytest.approx(1))
-
-
-def test_the_pixel_under_a_patchs_centre_decides():
-    mask = np.zeros((9, 15), dtype=bool)
-    mask[1, 4] = mask[7, 13] = True  # centres of the patches (0, 1) and (2, 4), of 3 × 3 pixels
-    mask[3:6, 0:3] = True
-    mask[4, 1] = False
-    expected = np.zeros((3, 5), dtype=bool)
-    expected[0, 1] = expected[2, 4] = True
-    np.testing.assert_array_equal(quantities.on_patches(mask, (3, 5)), expected)
-
-
 def test_object_between_the_centres_has_no_lift():
     mask = np.zeros((9, 9), dtype=bool)
     mask[0, 0] = True
     assert quantities.lift(np.ones((1, 3, 3)), mask) is None
-
-
-@pytest.mark.parametrize("wrong", [0, -1, np.nan, np.inf])
-def test_map_without_mass_has_no_share(wrong):
-    with pytest.raises(ValueError, match="finite, non-negative and not all zero"):
-        quantities.share_inside(np.full((2, 2), wrong, dtype=float), np.ones((4, 4), dtype=bool))
 
 
 def test_outlier_patches_marks_the_planted_tokens_alone():

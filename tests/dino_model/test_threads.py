@@ -1,21 +1,8 @@
 """Threads that sleep while they wait: said once, before libraries look, and never against the environment."""
 
 import json
-import os
 import subprocess
 import sys
-
-import pytest
-
-from dino_model.threads import set_passive_omp
-
-
-def test_what_the_environment_says_is_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "taken back after the test")
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    set_passive_omp(OPENBLAS_NUM_THREADS="1")
-    assert (os.environ["OMP_WAIT_POLICY"], os.environ["OPENBLAS_NUM_THREADS"]) == ("active", "1")
 
 
 def test_libraries_that_are_loaded_after_it_do_as_it_says():

@@ -125,21 +125,6 @@ def test_a_name_that_is_none_is_told_what_would_be(name: str, message: str):
         load_model(name)
 
 
-def test_the_table_tells_where_official_weights_are_and_what_they_scored():
-    assert set(OFFICIAL) == {
-        *("dino_vits16", "dino_vits8", "dino_vitb16", "dino_vitb8", "dino_vits8_300ep", "dino_resnet50")
-    }
-    entry = OFFICIAL["dino_vits16"]
-    assert entry.address.endswith("/dino_deitsmall16_pretrain/dino_deitsmall16_pretrain.pth")
-    assert (entry.scores.knn, entry.scores.linear, entry.scores.voc, entry.scores.davis) == (
-        74.5,
-        77.0,
-        45.9,
-        61.8,
-    )
-    assert len({entry.address for entry in OFFICIAL.values()}) == len(OFFICIAL)
-
-
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_official_weights_load_from_the_cache_in_official_mode(name: str, cache: Path, monkeypatch: Any):
     assert not is_local(name)
@@ -153,7 +138,6 @@ def test_official_weights_load_from_the_cache_in_official_mode(name: str, cache:
     assert is_local(name)
     if "vit" in name:
         assert model.backbone.position_mode == "official"
-        assert load_model(name, position_mode="size").backbone.position_mode == "size"
 
 
 def test_without_a_network_official_and_timm_weights_say_where_to_put_the_file(cache: Path):
@@ -165,14 +149,6 @@ def test_without_a_network_official_and_timm_weights_say_where_to_put_the_file(c
             load_model(name)
         assert f"put it at {cache / file}" in str(failure.value)
         assert "\n" not in str(failure.value)
-
-
-def test_the_embedded_model_is_missed_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(weights, "EMBEDDED_FILE", tmp_path / "model.safetensors")
-    for name in ("embedded", "random:embedded"):
-        assert not is_local(name)
-        with pytest.raises(WeightsError, match="has no embedded model"):
-            load_model(name)
 
 
 def test_the_embedded_model_and_its_architecture_with_random_weights(
@@ -223,8 +199,6 @@ def test_a_timm_vit_brings_its_own_prefix_tokens(
     picture = torch.zeros(1, 3, 5 * patch - 3, 3 * patch)  # padded, not square
     assert model.backbone(picture).shape == (1, 24), "the classifier is off"
     assert attention_rows(model.backbone, picture, [0]).shape == (1, 3, 1, prefix + 15)
-    with pytest.raises(WeightsError, match=f"found a timm model with patch {patch}"):
-        load_model(name, patch_size=8)
 
 
 def test_timm_weights_with_a_tensor_missing_are_refused(cache: Path, monkeypatch: pytest.MonkeyPatch):
@@ -234,22 +208,8 @@ def test_timm_weights_with_a_tensor_missing_are_refused(cache: Path, monkeypatch
     del tensors["blocks.1.mlp.fc2.weight"]
     cache.mkdir()
     safetensors.torch.save_file(tensors, cache / f"{name}.safetensors")
-    with pytest.raises(WeightsError, match=r"do not load \(.*\): delete the file to fetch it anew"):
+    with pytest.raises(WeightsError, match=r"do not fit \(.*\): delete the file to download it again"):
         load_model(name)
-
-
-def test_a_timm_network_without_dynamic_sizes_loads_too(cache: Path):
-    name = "resnet10t.c3_in1k"
-    cache.mkdir()
-    safetensors.torch.save_file(
-        timm.create_model(name, pretrained=False).state_dict(), cache / f"{name}.safetensors"
-    )
-    model = load_model(name)
-    assert model.backbone(torch.zeros(1, 3, 50, 70)).shape == (1, 512)
-    with pytest.raises(WeightsError, match="has no patches, asked for patch 16"):
-        load_model(name, patch_size=16)
-    with pytest.raises(WeightsError, match="no position embeddings that mode 'size' could resample"):
-        load_model(name, position_mode="size")
 
 
 # --- files and runs
@@ -276,31 +236,11 @@ def test_a_bare_backbone_is_recognised(tmp_path: Path, wrap: Any, suffix: str):
         safetensors.torch.save_file(network(4), path)
     else:
         torch.save(content, path)
-    model = load_model(str(path), patch_size=8)
+    model = load_model(str(path))
     assert_holds(model, network(4))
     assert model.config == replace(SMALL, position_mode="size" if suffix == ".safetensors" else "official")
     with pytest.raises(WeightsError, match="has no student: it holds a single network"):
         load_model(str(path), checkpoint_key="student")
-
-
-@pytest.mark.parametrize("file", ["dino_deitsmall8_pretrain.pth", "renamed.pth"])
-def test_an_official_file_resamples_officially_whatever_its_name(tmp_path: Path, file: str):
-    torch.save(network(4), tmp_path / file)
-    model = load_model(str(tmp_path / file))
-    assert model.config is not None
-    assert model.config.position_mode == "official"
-
-
-def test_a_page_that_comes_instead_of_weights_does_not_stay(cache: Path, monkeypatch: pytest.MonkeyPatch):
-    def transfer(address: str, target: Path, name: str, told: object) -> None:
-        target.write_text("<!doctype html><title>Sign in</title>")
-
-    monkeypatch.setattr("dino_model.download._transfer", transfer)
-    for name in ("dino_vits16", "vit_small_patch14_reg4_dinov2.lvd142m"):
-        with pytest.raises(DownloadError, match="what came is no such file") as failure:
-            load_model(name)
-        assert "\n" not in str(failure.value)
-    assert [file for file in cache.rglob("*") if file.is_file()] == []
 
 
 @pytest.mark.parametrize(
@@ -362,16 +302,6 @@ def test_a_written_file_describes_itself_and_loads_to_fp32(tmp_path: Path, dtype
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["model.safetensors"]
 
 
-def test_figures_that_fp16_cannot_hold_are_not_written(tmp_path: Path):
-    backbone = create_backbone(SMALL)
-    backbone.cls_token.data[0, 0, 0] = 1e6
-    with pytest.raises(WeightsError, match=r"cls_token has figures that torch.float16 cannot hold"):
-        write_safetensors(
-            backbone, tmp_path / "m.safetensors", config=SMALL, mean=(0,), std=(1,), dtype=torch.float16
-        )
-    assert not (tmp_path / "m.safetensors").exists()
-
-
 # --- what must be refused
 
 
@@ -388,12 +318,6 @@ def test_a_pickle_that_would_run_code_is_refused_unrun(tmp_path: Path, monkeypat
     ):
         load_model("evil.pth")
     assert not Path("pwned").exists()
-
-
-def test_a_namespace_passes_only_as_plain_values(tmp_path: Path):
-    torch.save({"teacher": network(2), "args": argparse.Namespace(hook=Malicious())}, tmp_path / "evil.pth")
-    with pytest.raises(WeightsError, match="is refused"):
-        load_model(str(tmp_path / "evil.pth"))
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
@@ -439,7 +363,7 @@ def damaged(change: str) -> dict[str, Any]:
         ("left over", r"1 not expected \(blocks.1.attn.gate\)"),
         ("shape", r"1 of another shape \(norm.bias \(found \[7\], expected \[128\]\)\)"),
         ("registers", "another kind of ViT .it has reg_token.: load it by its timm name"),
-        ("odd", "do not tell the architecture"),
+        ("odd", "expected a square grid and heads of 64"),
         ("head only", "holds no tensors of a backbone: found head.mlp.0.weight"),
         ("nothing", "holds no tensors of a backbone: found nothing"),
         ("other", r"holds no DINO backbone: found 1 tensors \(encoder.weight\)"),
@@ -450,14 +374,6 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, change: str, message:
     torch.save(damaged(change), tmp_path / "weights.pth")
     with pytest.raises(WeightsError, match=message):
         load_model(str(tmp_path / "weights.pth"))
-
-
-def test_another_patch_size_than_asked_is_refused(tmp_path: Path):
-    folder = run_folder(tmp_path / "run")
-    with pytest.raises(
-        WeightsError, match=r"no weights with patch 16 in .*run: found vit_small with patch 8 .teacher of"
-    ):
-        load_model(str(folder), patch_size=16)
 
 
 def test_a_single_network_has_no_student():
@@ -474,7 +390,7 @@ def test_a_single_network_has_no_student():
         ("config.json", "{", "config.json does not describe a backbone"),
         ("config.json", "[]", "config.json does not describe a backbone"),
         ("config.json", '{"backbone": {"size": 3}}', "of another version: .*size"),
-        ("config.json", '{"backbone": {"width": "wide"}}', "cannot be: "),
+        ("config.json", '{"backbone": {"width": "wide"}}', "cannot be created: "),
     ],
 )
 def test_a_folder_that_is_no_run_is_told_why(tmp_path: Path, file: str, content: str | None, message: str):
@@ -484,12 +400,6 @@ def test_a_folder_that_is_no_run_is_told_why(tmp_path: Path, file: str, content:
         (folder / file).write_text(content)
     with pytest.raises(WeightsError, match=message):
         load_model(str(folder))
-
-
-def test_a_checkpoint_taken_out_of_its_run_is_not_guessed_at(tmp_path: Path):
-    alone = (run_folder(tmp_path / "run") / "checkpoint.pt").rename(tmp_path / "alone.pt")
-    with pytest.raises(WeightsError, match=r"alone.pt is of a training run .* put its config.json"):
-        load_model(str(alone))
 
 
 def test_a_file_of_a_later_description_is_refused(tmp_path: Path):

@@ -30,7 +30,7 @@ def test_multi_scale_features_are_normalised_picture_by_picture(oracle):
     vit, images = tiny(data, position_mode="official"), torch.from_numpy(data["images"]).double()
     scales = tuple(data["scales"].tolist())
     view = View(68, (0.0,) * 3, (1.0,) * 3, scales=scales, cut=int(data["patch_size"]))
-    shown = list(view.shown(images))
+    shown = list(view.rescale(images))
     for number in (1, 2):
         whole = torch.nn.functional.interpolate(images, scale_factor=scales[number], mode="bilinear")
         expected = torch.from_numpy(data[f"images_scale{number}"]).double()

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import tyro
 
-from dino_model.choices import Precision
 from dino_model.collections import Images, open_images
-from dino_model.configs import HeadConfig
+from dino_model.configs import HeadConfig, Precision
 from dino_model.errors import SettingError
 from dino_model.images import ImageError
 from training import presets

@@ -295,7 +295,7 @@ class _Finetuning:
         crops = load_ahead(load, [index for numbers, _ in shares for index in numbers], batch)
         for numbers, weight in shares:
             crop = torch.stack(list(islice(crops, len(numbers))))
-            yield self.view.normalise(crop.to(self.device)), labels[numbers].to(self.device), weight
+            yield self.view.normalize(crop.to(self.device)), labels[numbers].to(self.device), weight
 
     @torch.no_grad()
     def _scores(self, network: Classifier) -> Tensor:
@@ -308,7 +308,7 @@ class _Finetuning:
             scores = []
             with autocast(self.precision, self.device):
                 while batch := list(islice(crops, size)):
-                    shown = self.view.normalise(torch.stack(batch).to(self.device))
+                    shown = self.view.normalize(torch.stack(batch).to(self.device))
                     scores.append(network(shown).float())
             return torch.cat(scores)
 

@@ -414,7 +414,7 @@ class _Probe:
         def forward(share: range) -> Tensor:
             batch = torch.stack(list(islice(crops, len(share)))).to(self.device)
             with torch.no_grad(), autocast(self.precision, self.device):
-                return kind.compute(backbone, self.view.normalise(batch)).float()
+                return kind.compute(backbone, self.view.normalize(batch)).float()
 
         for step in steps:
             rows = ranks.gather_rows(forward, range(len(step)))

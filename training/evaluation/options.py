@@ -7,7 +7,7 @@ from typing import Literal
 
 from tyro.conf import Positional, UseAppendAction
 
-from dino_model.choices import ComputePrecision
+from dino_model.configs import ComputePrecision
 from dino_model.errors import SettingError
 from dino_model.options import ComputeOptions
 

@@ -89,7 +89,7 @@ def look(network: nn.Module, recipe: Recipe, where: Where) -> tuple[float, float
     view = View(recipe.crops.global_size, recipe.mean, recipe.std)
     was_training = network.training
     network.eval()
-    features = torch.cat([network(view.normalise(part.to(where.device))) for part in pictures.split(100)])
+    features = torch.cat([network(view.normalize(part.to(where.device))) for part in pictures.split(100)])
     network.train(was_training)
     labels = torch.tensor(where.images.labels, device=where.device)
     fifth = torch.arange(len(labels), device=where.device) % 5

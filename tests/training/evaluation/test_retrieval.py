@@ -121,7 +121,7 @@ def test_damaged_benchmark_raises(oxford: Path, tmp_path: Path):
     content = pickle.loads(truth.read_bytes())
     content["gnd"][0]["bbx"] = [20, 20, 90, 60]
     truth.write_bytes(pickle.dumps(content))
-    with pytest.raises(ValueError, match=r"query_0\.jpg: the box .* does not lie in a picture of 60 × 60"):
+    with pytest.raises(ValueError, match=r"query_0\.jpg: the box .* is not inside the image of 60 × 60"):
         evaluate("retrieval", "--data", oxford, "--model", "pixels", "--size", "32")
     content["imlist"][0] = "elsewhere"
     truth.write_bytes(pickle.dumps(content))
