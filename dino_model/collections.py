@@ -22,6 +22,7 @@ from dino_model import files, remote
 from dino_model.download import cache_folder
 from dino_model.errors import sentence
 from dino_model.images import MAX_PIXELS, SUFFIXES, ImageError, read, read_file
+from dino_model.textures import textures_tar
 
 Tar = Path | str
 """A local tar, or the URL of a remote one."""
@@ -230,7 +231,8 @@ def open_images(source: str | Path | Sequence[str | Path], *, exclude: str | Pat
 
     Args:
         source: FOLDER, TAR, LIST, or a pattern of tars: 'train/*.tar', 'shard-{000..127}.tar', also of URLs
-            (s3://…, https://…). The index of tars is cached.
+            (s3://…, https://…). The index of tars is cached. `textures:` and `textures:test` are generated,
+            see `dino_model.textures`.
         exclude: Text file with the names of images to leave out, one a line, as in `Images.names`.
 
     Raises:
@@ -238,6 +240,7 @@ def open_images(source: str | Path | Sequence[str | Path], *, exclude: str | Pat
             does not exist.
     """
     sources = [source] if isinstance(source, str | Path) else list(source)
+    sources = [textures_tar(str(one)) if str(one).startswith("textures:") else one for one in sources]
     groups = [_find_tars(str(source)) for source in sources]
     if all(groups):
         images = _open_tars(list(dict.fromkeys(tar for group in groups for tar in group)))

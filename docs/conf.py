@@ -29,7 +29,6 @@ root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "docs/*.md",
-    "docs/studies/*.md",
     "docs/reference/**",
     "dino_model/embedded/card.md",
     "notebooks/README.md",

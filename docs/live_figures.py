@@ -27,7 +27,6 @@ from dino_model.files import write_text
 from dino_model.predictor import AttentionPredictor
 from segmentation.discovery import key_features
 from segmentation.propagation import propagate_frames
-from training.studies import grids
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/live"
@@ -36,7 +35,8 @@ QUALITY = 80  # of JPEG
 LARGEST = 1_000_000  # bytes of the queries and keys of a photograph
 PHOTOGRAPHS = ("sheep", "macaw", "shepherd")
 CLIP = "sheep"
-STUDY = ROOT / "docs" / "studies" / "collapse.jsonl"
+STUDY = ROOT / "docs" / "live" / "collapse.jsonl"
+VARIANTS = ("both", "no centering", "no sharpening", "neither")  # in the order of the phases of the log
 CLASS_MAP = ROOT / "app" / "static" / "maps" / "caltech101" / "map.json"
 BUNDLE = ROOT / "docs" / "live" / "main.js"
 
@@ -160,13 +160,13 @@ def classes() -> Data:
 def collapse() -> Data:
     """Curves of the study's runs, with and without centering and sharpening, from the log that ships.
 
-    `python -m training thin-log` made it of the runs' logs, a phase of each, in the order of the study.
+    `python -m training thin-log` made it of the runs' logs, a phase of each.
     """
     lines = [json.loads(line) for line in STUDY.read_text(encoding="utf-8").splitlines()]
     found = {}
-    for phase, variant in enumerate(grids.collapse(epochs=1), start=1):
+    for phase, variant in enumerate(VARIANTS, start=1):
         own = [line for line in lines if line["phase"] == phase]
-        found[variant.label] = {key: [line[key] for line in own] for key in ("step", "kl", "teacher_entropy")}
+        found[variant] = {key: [line[key] for line in own] for key in ("step", "kl", "teacher_entropy")}
     return {"runs": found, "top": lines[0]["ln_k"]}
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dino_model.collections import Images
-    from training.studies.runs import Where
 
 NEEDED = ("numpy", "torch", "matplotlib", "IPython", "dino_model", "segmentation", "training")
 OLDEST = (3, 11)
 DATA = "DINO_DATA"
+CLASSES, PER_CLASS = 10, 100  # of the stand-in
 
 
 def ready() -> None:
@@ -46,20 +46,6 @@ def ready() -> None:
     torch.manual_seed(0)
 
 
-def study_place(folder: Path) -> "Where":
-    """Where the lessons train: on a study's pictures, or on `pieces` written to `folder`; on the CPU."""
-    import torch
-
-    from dino_model.collections import open_images
-    from dino_model.device import choose_precision
-    from training.studies import base, runs
-
-    caltech = data("caltech101_112px.tar")
-    images = base.choose(open_images(caltech)) if caltech else pieces(folder)
-    device = torch.device("cpu")
-    return runs.Where(images, device, choose_precision("auto", device))
-
-
 def pieces(folder: Path) -> "Images":
     """A stand-in for labelled pictures: a class is a photograph, its pictures are pieces of it.
 
@@ -72,13 +58,12 @@ def pieces(folder: Path) -> "Images":
 
     from dino_model import photographs
     from dino_model.collections import open_images
-    from training.studies import base
 
     generator = np.random.default_rng(0)
-    for name in photographs.names()[: base.CLASSES]:
+    for name in photographs.names()[:CLASSES]:
         photo = photographs.picture(name)
         (folder / name).mkdir(parents=True, exist_ok=True)
-        for number in range(base.PER_CLASS):
+        for number in range(PER_CLASS):
             side = int(min(photo.shape[:2]) * generator.uniform(0.15, 0.5))
             top, left = generator.integers(0, np.array(photo.shape[:2]) - side)
             piece = cv2.resize(

@@ -25,7 +25,7 @@ KINDS = {
     "lecture": "docs/lecture.html",
     "lesson": "notebooks/1_what_a_vit_sees.html",
     "guide": "docs/protocols.html",
-    "study": "docs/studies/collapse.html",
+    "study": "docs/studies.html",
     "commands": "docs/reference/commands.html",
     "module": "docs/reference/api/dino_model/attention/index.html",
     "search": "search.html",

@@ -14,7 +14,7 @@ from dino_model.errors import EXPECTED
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "docs"
 MAX_SITE_BYTES = 32_000_000  # a page for every module of the API, and the slides
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "studies").glob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 PAGES += [ROOT / "notebooks" / "README.md", ROOT / "dino_model" / "embedded" / "card.md"]
 
 sys.path.insert(0, str(ROOT / "docs"))

@@ -150,8 +150,9 @@ def test_a_data_folder_that_is_not_there_is_told(monkeypatch, tmp_path):
 
 def test_without_data_a_stand_in_is_announced_and_can_be_trained_on(monkeypatch, tmp_path, capsys):
     monkeypatch.delenv("DINO_DATA", raising=False)
-    pictures = start.study_place(tmp_path).images
+    assert start.data("caltech101_112px.tar") is None
     assert "a stand-in is used" in capsys.readouterr().out
+    pictures = start.pieces(tmp_path)
     assert len(pictures) == 1000
     assert len(pictures.classes) == 10
 

@@ -24,10 +24,10 @@ from training.logging import Diverged
 from training.methods import diagnosis
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino_config import DINOConfig
+from training.monitor import Probe
 from training.recipe import METHODS, OptimizerConfig, Recipe
 from training.run import Run
 from training.session import Session
-from training.studies import runs
 from training.train import Callbacks
 
 HEAD = HeadConfig(prototypes=32, hidden=32, bottleneck=16, batch_norm=True)
@@ -83,13 +83,13 @@ def trained(folder: Path, pictures: Path, plan: Recipe, *, probe=False, waiting=
     wanted, looks every eighth step.
     """
     run, session = Run(folder), Session(plan, open_images(pictures))
-    where = runs.Where(session.images, session.device, "fp32")
+    probe_of = Probe(session.images, plan.crops.global_size, plan.mean, plan.std, "fp32", session.device)
 
     def look(step):
         if not probe or (step + 1) % 8:
             return {}
         name, network = next(iter(session.method.backbones().items()))
-        return {f"rank_{name}": runs.look(network, plan, where)[1]}
+        return {f"rank_{name}": probe_of.look(network)[1]}
 
     with suppress(Diverged):
         session.train(run, callbacks=Callbacks(eval_hook=look))

@@ -1,186 +1,153 @@
-"""`python -m training study`: a conclusion of the paper, drawn again with short runs."""
+"""`python -m training study`: test a law of the paper with short runs."""
 
-import json
-import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from statistics import fmean
+from typing import Annotated
 
-import torch
 import tyro
+from tqdm import tqdm
 from tyro.conf import Positional
 
 from dino_model import files
-from dino_model.collections import open_images
-from dino_model.device import Precision, choose_device, choose_precision
+from dino_model.choices import Precision
+from dino_model.device import choose_device, choose_precision
 from dino_model.errors import SettingError
-from training.commands.pretrain import EXIT_CODES, stop_signal
+from dino_model.outputs import OutputOptions
 from training.settings import at_least
-from training.studies import report, runs
-from training.studies.base import CLASSES, PER_CLASS, choose
-from training.studies.grids import STUDIES
-from training.studies.study import Study, Variant
+from training.studies import report
+from training.studies.laws import GRIDS, LAWS, Law
+from training.studies.report import Outcome
+from training.studies.runs import (
+    Cell,
+    Result,
+    StudyData,
+    check_base,
+    photograph_lifts,
+    pixels_accuracy,
+    textures,
+    train_cell,
+)
 
 
-@dataclass(frozen=True)
-class StudyCommand:
-    """Run a small grid of short runs; leave a picture, a table beside the paper's, the log and a reading."""
+@dataclass(frozen=True, kw_only=True)
+class StudyCommand(OutputOptions):
+    """Test a law of the paper: write a figure, a table and a sentence with the effect and its interval."""
 
     name: Positional[str]
-    """collapse, teacher, components, methods, crops, head, batch, patch or heads."""
-    data: Path
-    """Labelled pictures: a folder for each class, or a tar or list of such."""
-    output: Path
-    """Folder of the study: its runs, and what they say."""
-    resume: bool = False
-    """Go on with the study in --output."""
-    jobs: int = 1
-    """Runs at a time."""
-    seeds: int | None = None
-    """Runs of each variant; left out: the study's own number."""
+    """collapse, teacher, lead, multicrop, loss or emergence; `grids` lists comparisons that need a GPU."""
+    output: Path = Path("study")
+    """Folder for runs and results."""
+    seeds: int = 3
+    """Runs of each variant."""
     epochs: int | None = None
-    """Passes of each run over the pictures; left out: the study's own number."""
+    """Passes over the 3,200 textures instead of the study's own number."""
     device: str = "auto"
     """auto, cpu, mps or cuda."""
-    precision: Precision = "auto"
-    """auto is bf16 where the hardware has it, else fp32; the loss is always fp32."""
+    precision: Precision = "fp32"
+    """Precision of the networks; the loss is fp32."""
     json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = None
-    """File for the figures."""
+    """Write verdict, effect and values to this file."""
 
     def run(self) -> int:
-        """Train what is not trained yet, then read it; returns the exit code."""
-        study = find(self.name)
-        at_least(self, jobs=1)
-        if self.seeds is not None or self.epochs is not None:
-            at_least(self, **{name: 1 for name in ("seeds", "epochs") if getattr(self, name) is not None})
+        """Train the missing runs, then report."""
+        if self.name == "grids":
+            print(grids_text())
+            return 0
+        if self.name not in LAWS:
+            raise SettingError(f"Unknown study {self.name!r}. Available: {', '.join(LAWS)}, grids.")
+        at_least(self, seeds=1)
+        law, epochs = LAWS[self.name], self.epochs or LAWS[self.name].epochs
         files.make_room(self.json_file)
         device = choose_device(self.device)
-        images = choose(open_images(self.data))
-        where = runs.Where(images, device, choose_precision(self.precision, device))
-        plan = begin(self, study, where)
-        variants = list(study.make(plan["epochs"]))
-        cells = grid(self.output, variants, plan["seeds"])
-        distinct = [cell for cell in cells if cell.folder.name == f"{cell.variant}-{cell.seed}"]
-        print(f"{study.title}: {len(distinct)} runs of {plan['epochs']} epochs on {len(images):,} pictures")
-        if not train(distinct, where, self.jobs):
-            print(f"{self.output}: stopped, --resume goes on")
-            return next(iter(EXIT_CODES.values()))
-        results = [runs.result(cell) for cell in cells]
-        seconds = sum(runs.result(cell).seconds for cell in distinct)
-        reading = report.write(self.output, study, variants, results, self._about(plan, where, seconds))
-        print(*report.table(study, variants, results), "", *reading.sentences, sep="\n")
-        print(f"{self.output / study.name}.png, .md and .jsonl")
+        precision = choose_precision(self.precision, device)
+        settings = {"study": law.name, "seeds": self.seeds, "epochs": epochs, "precision": precision}
+        folder = self.open_output(settings)
+        runs, figure, page = (folder.path(name) for name in ("runs", f"{law.name}.png", f"{law.name}.md"))
+        if law.name == "emergence":
+            outcome = emergence(str(device), precision)
+        else:
+            outcome = train_study(law, textures(device, precision), runs, self.seeds, epochs)
+        report.draw(law, outcome, figure)
+        files.write_text(page, report.page(law, outcome))
+        folder.finish()
+        print(*report.table(law, outcome), "", report.verdict(law, outcome), sep="\n")
+        print(figure, page)
         if self.json_file:
-            files.write_json(self.json_file, report.as_json(study, results, reading))
+            files.write_json(self.json_file, report.as_json(law, outcome))
         return 0
 
-    def _about(self, plan: dict[str, Any], where: runs.Where, seconds: float) -> list[str]:
-        """How it was made."""
-        words = [f"python -m training study {self.name} --data {self.data.name} --output {self.output.name}"]
-        words += [f"--{name} {plan[name]}" for name in ("seeds", "epochs") if getattr(self, name) is not None]
-        seeds = f"seeds 0 to {plan['seeds'] - 1}" if plan["seeds"] > 1 else "seed 0"
-        return [
-            f"Ours: {len(where.images):,} pictures of the {CLASSES} largest classes of `{self.data.name}` "
-            f"({PER_CLASS} each), {plan['epochs']} epochs, {seeds}, the base setting of "
-            "`training/studies/base.py`.",
-            "Every picture is named by its ten nearest of the four fifths that it is not part of. Classes "
-            "are few and easy: compare differences with the paper's, not figures.",
-            "KL and entropy are means over the last tenth of the steps.",
-            f"`{' '.join(words)}`",
-            f"{seconds:.0f} seconds of training in all ({where.device.type}, {where.precision}, torch "
-            f"{torch.__version__}, {platform.machine()}), on a machine that may have done other work too.",
+
+def train_study(law: Law, data: StudyData, folder: Path, seeds: int, epochs: int) -> Outcome:
+    """Train the base runs, check that they beat pixels and untrained weights, train the other variants.
+
+    Raises:
+        StudyError: A base run does not.
+    """
+    recipes = law.variants(epochs)
+    base, *others = recipes
+    cells = {
+        name: [Cell(name, seed, recipe, folder / f"{name.replace(' ', '-')}-{seed}") for seed in range(seeds)]
+        for name, recipe in recipes.items()
+    }
+    pixels = pixels_accuracy(data, recipes[base].crops.global_size)
+    results: dict[str, list[Result]] = {}
+    total = sum(cell.steps(data) for row in cells.values() for cell in row)
+    done = 0
+    with tqdm(total=total, unit="step") as bar:
+        for name in (base, *others):
+            results[name] = []
+            for cell in cells[name]:
+                bar.set_description(f"{name}, seed {cell.seed}")
+                results[name].append(train_cell(cell, data, law.probes, partial(_move, bar, done)))
+                done += cell.steps(data)
+                _move(bar, done, 0)
+            if name == base:
+                check_base(results[base], pixels)
+    return outcome_of(law, results, pixels, is_short=epochs < law.epochs)
+
+
+def _move(bar: "tqdm[None]", done: int, steps: int) -> None:
+    bar.update(done + steps - bar.n)
+
+
+def outcome_of(law: Law, results: Mapping[str, list[Result]], pixels: float, *, is_short: bool) -> Outcome:
+    """Reduce the results of all runs to the values of the report."""
+    by_seed = [dict(zip(results, row, strict=True)) for row in zip(*results.values(), strict=True)]
+    untrained = fmean(result.untrained for row in results.values() for result in row)
+    is_accuracy = law.unit == "points"
+    return Outcome(
+        values={name: [law.value(result) for result in row] for name, row in results.items()},
+        differences=[law.effect(row) for row in by_seed],
+        baselines={"pixels": pixels, "untrained": untrained} if is_accuracy else {},
+        seconds={name: fmean(result.seconds for result in row) for name, row in results.items()},
+        is_short=is_short,
+    )
+
+
+def emergence(device: str, precision: str) -> Outcome:
+    """Compare the attention of the embedded model with that of random weights on the same photographs."""
+    random, trained = (
+        photograph_lifts(name, device, precision)  # type: ignore[arg-type]
+        for name in ("random:embedded", "embedded")
+    )
+    differences = [after - before for before, after in zip(random, trained, strict=True)]
+    values = {"random weights": random, "trained": trained}
+    return Outcome(values, differences, {"attention in proportion to area": 1.0}, {})
+
+
+def grids_text() -> str:
+    """List the comparisons that need a GPU: command, source and expected effect."""
+    lines = ["ViT-S/16, 100 epochs of ImageNet: 250 to 390 V100 hours a run."]
+    for name, grid in GRIDS.items():
+        values = "|".join(map(str, grid.values))
+        command = (
+            f"python -m training pretrain --data imagenet/train --epochs 100 {grid.option} {values}".strip()
+        )
+        lines += [
+            f"{name} ({grid.source}, largest effect {grid.effect}):",
+            f"  {command} --output runs/{name}",
         ]
-
-
-def find(name: str) -> Study:
-    """The study of that name.
-
-    Raises:
-        SettingError: there is none.
-    """
-    if name not in STUDIES:
-        raise SettingError(f"no study {name!r}: choose {', '.join(STUDIES)}")
-    return STUDIES[name]
-
-
-def begin(options: StudyCommand, study: Study, where: runs.Where) -> dict[str, Any]:
-    """Make the study's folder, or look whether the one that is there goes on; returns what is planned.
-
-    Raises:
-        SettingError: another study, other pictures or settings, or one that was not to be resumed.
-    """
-    plan: dict[str, Any] = {
-        "study": study.name,
-        "seeds": options.seeds or study.seeds,
-        "epochs": options.epochs or study.epochs,
-        "data": where.images.inventory(),
-        "precision": where.precision,
-    }
-    path = options.output / "study.json"
-    if not path.exists():
-        if options.output.is_dir() and any(options.output.iterdir()):
-            raise SettingError(f"{options.output} is not empty and holds no study: pass another --output")
-        files.write_json(path, plan)
-        return plan
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-        there = before["study"]
-    except (ValueError, KeyError, TypeError):
-        raise SettingError(f"{path} is damaged: pass another --output") from None
-    if there != study.name:
-        raise SettingError(
-            f"{options.output} holds the study {there!r}: pass another --output for {study.name!r}"
-        )
-    if not options.resume:
-        raise SettingError(
-            f"{options.output} holds this study already: --resume goes on, or pass another --output"
-        )
-    if options.seeds is None:
-        plan["seeds"] = before["seeds"]
-    if options.epochs is None:
-        plan["epochs"] = before["epochs"]
-    for name, words in {
-        "epochs": "--epochs",
-        "data": "the pictures' fingerprint",
-        "precision": "--precision",
-    }.items():
-        if before[name] != plan[name]:
-            raise SettingError(
-                f"{options.output} was begun otherwise: {words} was {before[name]}, now {plan[name]}: "
-                "pass its own, or another --output"
-            )
-    files.write_json(path, plan)  # more seeds may have been asked for
-    return plan
-
-
-def grid(folder: Path, variants: list[Variant], seeds: int) -> list[runs.Cell]:
-    """The runs, seed by seed, so that the first seed of all is there soonest; one for variants alike.
-
-    The base setting is a row of several of a study's tables, and is trained once.
-    """
-    first = {
-        variant.name: next(v.name for v in variants if v.recipe == variant.recipe) for variant in variants
-    }
-    return [
-        runs.Cell(variant.name, seed, variant.recipe, folder / "runs" / f"{first[variant.name]}-{seed}")
-        for seed in range(seeds)
-        for variant in variants
-    ]
-
-
-def train(cells: list[runs.Cell], where: runs.Where, jobs: int) -> bool:
-    """Train all, telling of each; returns whether all are at their end."""
-    ended = 0
-    with stop_signal() as received:
-        for cell in runs.train_all(cells, where, jobs, lambda: bool(received)):
-            ended += 1
-            print(f"{ended}/{len(cells)} {told(cell)}", flush=True)
-    return ended == len(cells)
-
-
-def told(cell: runs.Cell) -> str:
-    """One run at its end, in a line."""
-    found = runs.result(cell)
-    kl = found.late("kl")
-    after = "" if kl is None else f", KL {kl:.2f}"
-    return f"{cell.variant}, seed {cell.seed}: k-NN {found.knn():.1f} %{after}, {found.seconds:.0f} s"
+    return "\n".join(lines)

@@ -133,7 +133,9 @@ class DINOConfig(AblationConfig):
     teacher_temperature_warmup_epochs: int = 0
     """Epochs of linear warm-up of tau_t."""
     teacher_momentum: float = 0.996
-    """Start of the cosine to 1 of the teacher's moving average."""
+    """Start of the cosine of the teacher's moving average."""
+    teacher_momentum_end: float = 1.0
+    """End of the cosine of the teacher's moving average."""
     center_momentum: float = 0.9
     """Moving average of the center."""
     freeze_last_layer_epochs: int = 1
@@ -142,7 +144,7 @@ class DINOConfig(AblationConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         above(self, 0, "student_temperature")
-        between(self, 0, 1, "teacher_momentum", "center_momentum")
+        between(self, 0, 1, "teacher_momentum", "teacher_momentum_end", "center_momentum")
         at_least(self, teacher_temperature=0, teacher_temperature_start=0)
         at_least(self, teacher_temperature_warmup_epochs=0, freeze_last_layer_epochs=0)
 
@@ -154,17 +156,21 @@ class DINOConfig(AblationConfig):
         if not self.sharpen:
             temperatures = np.full(epochs, self.student_temperature)
         return DINOSchedules(
-            teacher_momenta(self.teacher, self.teacher_momentum, epochs, steps_per_epoch),
+            teacher_momenta(
+                self.teacher, self.teacher_momentum, self.teacher_momentum_end, epochs, steps_per_epoch
+            ),
             temperatures.repeat(steps_per_epoch),
             self.freeze_last_layer_epochs * steps_per_epoch,
         )
 
 
-def teacher_momenta(teacher: Teacher, start: float, epochs: int, steps_per_epoch: int) -> Schedule:
+def teacher_momenta(
+    teacher: Teacher, start: float, end: float, epochs: int, steps_per_epoch: int
+) -> Schedule:
     """Momentum of the teacher in every step, [steps]: 1 keeps the teacher, 0 copies the student."""
     steps = epochs * steps_per_epoch
     if teacher == "momentum":
-        return cosine(start, 1.0, steps)
+        return cosine(start, end, steps)
     momenta = np.zeros(steps)
     if teacher == "previous-epoch":
         momenta[np.arange(steps) % steps_per_epoch < steps_per_epoch - 1] = 1.0

@@ -1,1 +1,1 @@
-"""Ablations of the paper as small grids of runs: `python -m training study` runs one of `grids.STUDIES`."""
+"""Laws of the paper that short runs can show: `python -m training study`."""

@@ -1,107 +1,135 @@
-"""What a study leaves: a picture, a table beside the paper's, its raw log, and a paragraph."""
+"""Statistics of a study, and its sentence, figure, table and page."""
 
-import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any, NamedTuple
 
-from dino_model import files
-from training.studies import drawing
-from training.studies.study import Reading, Result, Study, Variant, of_variant, summary
+from matplotlib.figure import Figure
+from scipy.stats import t as student_t
 
-
-def write(
-    folder: Path, study: Study, variants: Sequence[Variant], results: Sequence[Result], about: Sequence[str]
-) -> Reading:
-    """Write NAME.png, NAME.md and NAME.jsonl into a folder.
-
-    Args:
-        folder: where to.
-        study: what was asked.
-        variants, results: of its runs, all at their end.
-        about: sentences on pictures, machine and command.
-    """
-    reading = study.read(study, variants, results)
-    drawing.draw(study, variants, results, folder / f"{study.name}.png")
-    files.write_text(folder / f"{study.name}.md", page(study, variants, results, reading, about))
-    raw = (
-        json.dumps({"variant": result.variant, "seed": result.seed} | _rounded(line)) + "\n"
-        for result in results
-        for line in result.lines
-    )
-    files.write_text(folder / f"{study.name}.jsonl", "".join(raw))
-    return reading
+from training import figures
+from training.studies.laws import Law
 
 
-def page(
-    study: Study,
-    variants: Sequence[Variant],
-    results: Sequence[Result],
-    reading: Reading,
-    about: Sequence[str],
-) -> str:
-    """The study as Markdown: conclusion of the paper, what was read, picture, table, how it was made."""
-    notes = [f"- {note}" for note in (*study.notes, *about)]
-    return "\n".join(
-        [
-            f"# {study.title}",
-            "",
-            f"The paper ({study.source}): {study.conclusion}",
-            "",
-            " ".join(reading.sentences),
-            "",
-            f"![{study.title}: {reading.sentences[-1]}]({study.name}.png)",
-            "",
-            *table(study, variants, results),
-            "",
-            *notes,
-            "",
-        ]
-    )
+class Interval(NamedTuple):
+    """Mean and 95 % confidence interval."""
+
+    mean: float
+    low: float
+    high: float
 
 
-def table(study: Study, variants: Sequence[Variant], results: Sequence[Result]) -> list[str]:
-    """Lines of a Markdown table, a row for each variant, the paper's figures beside ours."""
-    grouped = any(variant.group for variant in variants)
-    names = ["group"] * grouped + ["variant", "k-NN here (%)", "untrained", "KL", "entropy / ln K", "seconds"]
-    names.append(f"paper: {study.paper_figure}")
-    lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
-    for variant in variants:
-        runs = of_variant(results, variant.name)
-        cells = [variant.group] * grouped + [variant.label, *_cells(runs)]
-        cells.append(variant.told or "–" if variant.paper is None else f"{variant.paper:.1f}")
-        lines.append(f"| {' | '.join(cells)} |")
+def interval(values: Sequence[float]) -> Interval:
+    """Compute the mean and its 95 % interval by Student's t distribution; infinite for a single value."""
+    mean = fmean(values)
+    if len(values) < 2:
+        return Interval(mean, -math.inf, math.inf)
+    half = float(student_t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Values of a study."""
+
+    values: Mapping[str, Sequence[float]]
+    """By variant, one per seed (emergence: per photograph)."""
+    differences: Sequence[float]
+    """The law's contrast in each seed or photograph."""
+    baselines: Mapping[str, float]
+    """Values without training: pixels and untrained weights."""
+    seconds: Mapping[str, float]
+    """Training time of one run of each variant."""
+    is_short: bool = False
+    """Whether the runs are shorter than the law's."""
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the whole interval is on the law's side of zero."""
+        return interval(self.differences).low > 0
+
+
+def verdict(law: Law, outcome: Outcome) -> str:
+    """Return the finding with its effect and interval, or the cause why it is not shown."""
+    mean, low, high = interval(outcome.differences)
+    count, digits = len(outcome.differences), 1 if law.unit == "points" else 2
+    size = f"{mean:.{digits}f} {law.unit}"
+    if count < 2:
+        return f"Not shown: too few runs; one run gives {size} and no interval."
+    bounds = f"95 % interval {low:.{digits}f} to {high:.{digits}f}"
+    if low > 0:
+        return f"{law.finding.format(effect=size)}, {bounds}."
+    if high < 0:
+        return f"Not shown: the measured effect has the other sign, {size}, {bounds}."
+    cause = "the runs are too short" if outcome.is_short else f"{count} runs are too few"
+    return f"Not shown: {cause} for the measured effect, {size}, {bounds}."
+
+
+def table(law: Law, outcome: Outcome) -> list[str]:
+    """Return the lines of a Markdown table: a row for each variant and baseline."""
+    lines = [f"| variant | {law.quantity} | 95 % interval | paper | seconds |", "|---|---|---|---|---|"]
+    for name, values in outcome.values.items():
+        mean, low, high = interval(values)
+        spread = f"{low:.2f} to {high:.2f}" if math.isfinite(low) else "–"
+        paper = f"{law.paper[name]:.1f}" if name in law.paper else "–"
+        lines.append(f"| {name} | {mean:.2f} | {spread} | {paper} | {outcome.seconds.get(name, 0):.0f} |")
+    lines += [f"| {name} | {value:.2f} | – | – | – |" for name, value in outcome.baselines.items()]
     return lines
 
 
-def _cells(runs: Sequence[Result]) -> list[str]:
-    values = [run.knn() for run in runs]
-    knn = f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
-    if any(run.diverged for run in runs):
-        knn += " (diverged)"
-    kl, entropy, top = (
-        [value for run in runs if (value := run.late(name)) is not None]
-        for name in ("kl", "teacher_entropy", "ln_k")
-    )
-    return [
-        knn,
-        f"{fmean(run.untrained for run in runs):.1f}",
-        f"{fmean(kl):.2f}" if kl else "–",
-        f"{fmean(entropy) / fmean(top):.2f}" if entropy else "–",
-        f"{sum(run.seconds for run in runs):.0f}",
+def draw(law: Law, outcome: Outcome, path: Path) -> None:
+    """Draw a point with its interval for each variant, the paper's values and lines at the baselines."""
+    with figures.style(figures.STYLE):
+        figure = Figure(figsize=(8, 4), dpi=110, layout="constrained")
+        axes = figure.add_subplot()
+        names = list(outcome.values)
+        for place, name in enumerate(names):
+            mean, low, high = interval(outcome.values[name])
+            error = [[mean - low], [high - mean]] if math.isfinite(low) else None
+            axes.errorbar(place, mean, error, fmt="o", capsize=6, color=figures.COLORS[0])
+            values = outcome.values[name]
+            axes.plot([place] * len(values), values, ".", color=figures.COLORS[0], alpha=0.4)
+            if name in law.paper:
+                axes.plot(place, law.paper[name], "D", markerfacecolor="none", color=figures.COLORS[1])
+        for number, (name, value) in enumerate(outcome.baselines.items()):
+            line = figures.LINES[1 + number % 3]
+            axes.axhline(value, color="black", linewidth=1, linestyle=line, label=f"{name} {value:.1f}")
+        if law.paper:
+            axes.plot([], [], "D", markerfacecolor="none", color=figures.COLORS[1], label="paper")
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlim(-0.5, len(names) - 0.5)
+        axes.set(ylabel=law.quantity, title=f"{law.title} ({law.source})")
+        axes.legend(fontsize=9)
+        figures.save(figure, path)
+
+
+def page(law: Law, outcome: Outcome) -> str:
+    """Return title, verdict, figure, table and command as Markdown."""
+    unit = "photograph" if law.name == "emergence" else "seed"
+    sentence = verdict(law, outcome)
+    parts = [
+        f"# {law.title}",
+        f"{sentence} The paper: {law.source}.",
+        f"![{sentence}]({law.name}.png)",
+        "\n".join(table(law, outcome)),
+        f"Points are means with 95 % intervals, small points are {unit}s. The effect is paired by {unit}.",
+        f"`python -m training study {law.name} --output FOLDER`",
     ]
+    return "\n\n".join(parts) + "\n"
 
 
-def as_json(study: Study, results: Sequence[Result], reading: Reading) -> dict[str, object]:
-    """The figures of a study for --json."""
+def as_json(law: Law, outcome: Outcome) -> dict[str, Any]:
+    """Return verdict, effect and values for --json."""
     return {
-        "study": study.name,
-        "shows": reading.shows,
-        "reading": list(reading.sentences),
-        "runs": [summary(result) for result in results],
+        "study": law.name,
+        "is_shown": outcome.is_shown,
+        "verdict": verdict(law, outcome),
+        "effect": interval(outcome.differences)._asdict(),
+        "unit": law.unit,
+        "values": {name: list(values) for name, values in outcome.values.items()},
+        "baselines": dict(outcome.baselines),
+        "seconds": dict(outcome.seconds),
     }
-
-
-def _rounded(line: object) -> dict[str, float]:
-    assert isinstance(line, dict)
-    return {name: float(f"{value:.5g}") for name, value in line.items()}

@@ -1,234 +1,208 @@
-"""The runs of a study, each in a folder like any other run's: begun, gone on with, several at once, read."""
+"""Runs of a study: training with probes, resuming, and reading of results."""
 
-import os
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from multiprocessing import get_context, parent_process
-from multiprocessing.synchronize import Event
+from functools import cache
 from pathlib import Path
-from threading import Thread
+from statistics import fmean
 
 import torch
 from torch import Tensor, nn
 
-from dino_model import files
-from dino_model.collections import Images
+from dino_model import files, photographs
+from dino_model.collections import Images, open_images
 from dino_model.device import ComputePrecision
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.predictor import AttentionPredictor
+from dino_model.quantities import lift
 from dino_model.views import View
+from dino_model.weights import load_model
 from training.evaluation.knn import knn_accuracy
-from training.evaluation.rank import rank_me
+from training.evaluation.run import Pixels
 from training.logging import Diverged
 from training.plan import Plan
 from training.recipe import Recipe
-from training.run import Run, RunError
+from training.run import Run
 from training.session import Session
-from training.studies.base import NEIGHBOURS
-from training.studies.study import Result
 from training.train import Callbacks
 
-PROBES = 10
-"""Times that a run's networks are probed, the end included."""
+K = 20
+SAVE_EVERY = 100
+"""Steps that an interruption loses at most."""
+
+
+class StudyError(ValueError):
+    """A study that cannot be used. The message is for people."""
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """Images that a study trains on, others that it is tested on, and where it is computed."""
+
+    train: Images
+    test: Images
+    device: torch.device
+    precision: ComputePrecision = "fp32"
+
+    def accuracy(self, network: nn.Module, size: int) -> float:
+        """Compute the k-NN top-1 accuracy of a network on the test images, in percent.
+
+        Args:
+            network: Maps normalized images [batch, 3, size, size] to features; its mode is restored.
+            size: Side of the center crop in pixels.
+        """
+        view = View(size, IMAGENET_MEAN, IMAGENET_STD)
+        was_training = network.training
+        network.eval()
+        with torch.no_grad():
+            train, test = (
+                torch.cat([network(view.normalize(part.to(self.device))) for part in crops.split(200)]).cpu()
+                for crops in (_crops(self.train, size), _crops(self.test, size))
+            )
+        network.train(was_training)
+        labels, truth = (torch.tensor(images.labels) for images in (self.train, self.test))
+        return knn_accuracy(train, labels, test, truth, k=min(K, len(train))).top1
+
+
+def textures(device: str | torch.device = "cpu", precision: ComputePrecision = "fp32") -> StudyData:
+    """Return the generated textures of `dino_model.textures`."""
+    device = torch.device(device)
+    return StudyData(open_images("textures:"), open_images("textures:test"), device, precision)
+
+
+@cache
+def _crops(images: Images, size: int) -> Tensor:
+    """Decode all images once: uint8 [images, 3, size, size]."""
+    view = View(size, IMAGENET_MEAN, IMAGENET_STD)
+    return torch.stack([view.crop(images.read(index)) for index in range(len(images))])
+
+
+@dataclass(frozen=True)
+class Result:
+    """Log of one run."""
+
+    lines: tuple[Mapping[str, float], ...]
+    """Metrics of every step."""
+    untrained: float
+    """k-NN top-1 before the first step, in percent."""
+
+    @property
+    def probes(self) -> list[Mapping[str, float]]:
+        """Lines of the steps at which the networks were evaluated."""
+        return [line for line in self.lines if "knn_student" in line]
+
+    def knn(self, network: str = "teacher") -> float:
+        """Return the last k-NN top-1 in percent; of a run that diverged before, the untrained network's."""
+        return self.probes[-1][f"knn_{network}"] if self.probes else self.untrained
+
+    def leads(self) -> list[float]:
+        """Return the teacher's k-NN top-1 minus the student's in the second half of the probes, in points."""
+        return [line["knn_teacher"] - line["knn_student"] for line in self.probes[len(self.probes) // 2 :]]
+
+    def late(self, name: str) -> float:
+        """Return the mean of a metric over the last tenth of the steps."""
+        return fmean(line[name] for line in self.lines[-max(1, len(self.lines) // 10) :])
+
+    def entropy(self) -> float:
+        """Return the entropy of the teacher's outputs in units of ln K, mean over the last tenth."""
+        return self.late("teacher_entropy") / self.late("ln_k")
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the steps, without probes."""
+        return sum(line["seconds"] for line in self.lines)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a study's grid."""
+    """One run of a study."""
 
     variant: str
     seed: int
     recipe: Recipe
     folder: Path
-    """Of the run."""
 
-    @property
-    def run(self) -> Run:
-        """Its folder."""
-        return Run(self.folder)
+    def steps(self, data: StudyData) -> int:
+        """Return the number of steps of the whole run."""
+        return Plan.of(self.recipe, len(data.train)).steps
 
-    def ended(self, images: Images) -> bool:
-        """Whether it was trained to its end, or as far as its loss was a number."""
-        if self.diverged.exists():
-            return True
-        lines = self.run.lines() if self.run.log.exists() else []
-        return bool(lines) and lines[-1]["step"] + 1 == Plan.of(self.recipe, len(images)).steps
+    def is_finished(self, data: StudyData) -> bool:
+        """Return whether it was trained to its end, or as far as its loss was finite."""
+        lines = Run(self.folder).lines() if Run(self.folder).log.exists() else []
+        is_diverged = (self.folder / "diverged.txt").exists()
+        return is_diverged or (bool(lines) and lines[-1]["step"] + 1 == self.steps(data))
 
-    @property
-    def diverged(self) -> Path:
-        """A file that stands there where the loss was no number any more."""
-        return self.folder / "diverged.txt"
-
-
-@dataclass(frozen=True)
-class Where:
-    """On which pictures, and where, the runs are computed."""
-
-    images: Images
-    device: torch.device
-    precision: ComputePrecision
-
-
-@lru_cache(maxsize=1)
-def shown(images: Images, size: int) -> Tensor:
-    """The pictures as the probe shows them, uint8 [pictures, 3, size, size]: decoded once."""
-    view = View(size, IMAGENET_MEAN, IMAGENET_STD)
-    return torch.stack([view.crop(images.read(index)) for index in range(len(images))])
-
-
-@torch.no_grad()
-def look(network: nn.Module, recipe: Recipe, where: Where) -> tuple[float, float]:
-    """k-NN top-1 in percent, and rank of the features.
-
-    Every picture is named by the votes of the four fifths that it is not part of. The pictures are those of
-    the training, so that it is for comparing runs and nothing else.
-    """
-    pictures = shown(where.images, recipe.crops.global_size)
-    view = View(recipe.crops.global_size, recipe.mean, recipe.std)
-    was_training = network.training
-    network.eval()
-    features = torch.cat([network(view.normalize(part.to(where.device))) for part in pictures.split(100)])
-    network.train(was_training)
-    labels = torch.tensor(where.images.labels, device=where.device)
-    fifth = torch.arange(len(labels), device=where.device) % 5
-    right = 0.0
-    for number in range(5):
-        asked = fifth == number
-        found = knn_accuracy(features[~asked], labels[~asked], features[asked], labels[asked], k=NEIGHBOURS)
-        right += found.top1 * int(asked.sum())
-    return right / len(labels), rank_me(features)
+    def result(self) -> Result:
+        """Read the log; raises RunError if there is none."""
+        run = Run(self.folder)
+        timed = (
+            line | {"seconds": self.recipe.batch_size / line["images_per_second"]} for line in run.lines()
+        )
+        return Result(tuple(timed), run.config()["untrained_knn"])
 
 
 def train_cell(
-    cell: Cell, where: Where, interrupted: Callable[[], bool] = lambda: False, probes: int = PROBES
-) -> bool:
-    """Train one run of the grid, from where it was left; returns whether it is at its end.
+    cell: Cell, data: StudyData, probes: int = 10, after_step: Callable[[int], object] = lambda _: None
+) -> Result:
+    """Train a run to its end, from its last checkpoint if there is one; returns its result.
+
+    Args:
+        cell: Folder and recipe.
+        data: Images and device.
+        probes: Evenly spaced k-NN evaluations of every network, the last one at the end.
+        after_step: Called with the number of steps done.
 
     Raises:
-        RunError: another process trains it.
+        RunError: Another process trains the run, or its files are damaged.
     """
-    if cell.ended(where.images):
-        return True
-    with cell.run.held():
-        return _train(cell, where, interrupted, probes)
-
-
-def _train(cell: Cell, where: Where, interrupted: Callable[[], bool], probes: int) -> bool:
-    session = Session(
-        cell.recipe, where.images, seed=cell.seed, device=where.device, precision=where.precision
-    )
-    steps = session.plan.steps
-    done = session.resume(cell.run) if cell.run.checkpoint.exists() else 0
-    if not done:
-        first = next(iter(session.method.backbones().values()))
-        cell.run.create(session.config() | {"untrained_knn": look(first, cell.recipe, where)[0]})
-    every = max(1, steps // probes)
-
-    def probe(step: int) -> dict[str, float]:
-        if (step + 1) % every and step + 1 < steps:
-            return {}
-        found = {}
-        for name, network in session.method.backbones().items():
-            found[f"knn_{name}"], found[f"rank_{name}"] = look(network, cell.recipe, where)
-        return found
-
-    try:
-        watch = Callbacks(every, steps, eval_hook=probe, interrupted=interrupted)
-        done = session.train(cell.run, done, watch)
-    except Diverged as error:
-        files.write_text(cell.diverged, f"{error}\n")
-        return True
-    if done == steps:
-        for milestone in cell.folder.glob("step-*.pt"):  # the newest state stays
-            milestone.unlink()
-    return done == steps
-
-
-def train_all(
-    cells: Sequence[Cell], where: Where, jobs: int, interrupted: Callable[[], bool]
-) -> Iterator[Cell]:
-    """Train the runs of a grid, `jobs` at a time; each is given when it is at its end."""
-    for cell in cells:
-        if cell.ended(where.images):
-            yield cell
-    left = [cell for cell in cells if not cell.ended(where.images)]
-    if jobs > 1 and left:
-        yield from _side_by_side(left, where, jobs, interrupted)
-        return
-    for cell in left:
-        if interrupted():
-            return
-        if train_cell(cell, where, interrupted):
-            yield cell
-
-
-_stop: Event | None = None
-"""Of a process that trains for another: set when it is to stop."""
-
-
-def _side_by_side(
-    cells: Sequence[Cell], where: Where, jobs: int, interrupted: Callable[[], bool]
-) -> Iterator[Cell]:
-    context = get_context("spawn")
-    stop = context.Event()
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(stop, threads)) as pool:
-        running: dict[Future[bool], Cell] = {
-            pool.submit(_train_for_another, cell, where): cell for cell in cells
-        }
-        try:
-            while running:
-                ended, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                if interrupted():
-                    stop.set()
-                for future in ended:
-                    cell = running.pop(future)
-                    if future.result():
-                        yield cell
-        except BaseException:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _begin(stop: Event, threads: int) -> None:
-    global _stop
-    _stop = stop
-    for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C reaches every process; the first one decides
-        signal.signal(number, signal.SIG_IGN)
-    Thread(target=_end_with_the_first, daemon=True).start()
-    torch.set_num_threads(threads)
-
-
-def _end_with_the_first() -> None:
-    """Where the process that this one trains for was killed: else it would train on, beside who resumes."""
-    first = parent_process()
-    assert first is not None
-    first.join()
-    os._exit(1)
-
-
-def _train_for_another(cell: Cell, where: Where) -> bool:
-    assert _stop is not None
-    return not _stop.is_set() and train_cell(cell, where, _stop.is_set)
-
-
-def result(cell: Cell) -> Result:
-    """What a run at its end gave.
-
-    Raises:
-        RunError: its log is not whole.
-    """
-    config = cell.run.config()
-    lines = cell.run.lines()
-    size = cell.recipe.batch_size
-    timed = tuple(line | {"seconds": size / line["images_per_second"]} for line in lines)
-    found = Result(cell.variant, cell.seed, timed, config["untrained_knn"], cell.diverged.exists())
-    if not found.probes and not found.diverged:
-        raise RunError(
-            f"{cell.run.log} ends before its first probe: "
-            f"delete {cell.folder} and pass --resume to make it anew"
+    if cell.is_finished(data):
+        return cell.result()
+    run, size = Run(cell.folder), cell.recipe.crops.global_size
+    with run.held():
+        session = Session(
+            cell.recipe, data.train, seed=cell.seed, device=data.device, precision=data.precision
         )
-    return found
+        networks, steps = session.method.backbones(), session.plan.steps
+        done = session.resume(run) if run.checkpoint.exists() else 0
+        if not done:
+            run.remove()
+            untrained = data.accuracy(next(iter(networks.values())), size)
+            run.create(session.config() | {"untrained_knn": untrained})
+        every = max(1, steps // probes)
+
+        def evaluate(step: int) -> dict[str, float]:
+            after_step(step + 1)
+            if (step + 1) % every and step + 1 < steps:
+                return {}
+            return {f"knn_{name}": data.accuracy(network, size) for name, network in networks.items()}
+
+        try:
+            session.train(run, done, Callbacks(SAVE_EVERY, milestone_every=steps, eval_hook=evaluate))
+        except Diverged as error:
+            files.write_text(cell.folder / "diverged.txt", f"{error}\n")
+    return cell.result()
+
+
+def check_base(results: list[Result], pixels: float) -> None:
+    """Raise StudyError unless the base run of each seed beats its untrained network and the pixels."""
+    for seed, result in enumerate(results):
+        if result.knn() <= max(result.untrained, pixels):
+            raise StudyError(
+                f"The base run of seed {seed} reaches {result.knn():.1f} % k-NN top-1, its untrained network"
+                f" {result.untrained:.1f} %, pixels {pixels:.1f} %: train longer with --epochs."
+            )
+
+
+def pixels_accuracy(data: StudyData, size: int) -> float:
+    """Compute the k-NN top-1 of 16 × 16 pixels without a network, in percent."""
+    return data.accuracy(Pixels(), size)
+
+
+def photograph_lifts(model: str, device: str, precision: ComputePrecision) -> list[float]:
+    """Compute the lift of the last block's attention on each photograph of the package."""
+    predictor = AttentionPredictor(load_model(model), size=224, precision=precision, device=device)
+    lifts = []
+    for name in photographs.names():
+        predictor.set_image(photographs.picture(name))
+        lifts.append(lift(predictor.cls_attention(), photographs.mask(name)))
+    return [value for value in lifts if value is not None]

@@ -1,0 +1,33 @@
+"""The generated textures."""
+
+import numpy as np
+import pytest
+
+from dino_model import textures
+from dino_model.collections import open_images
+from dino_model.textures import CLASSES, texture
+
+
+@pytest.fixture(autouse=True)
+def small_sets(monkeypatch, tmp_path):
+    monkeypatch.setenv("DINO_CACHE", str(tmp_path))
+    monkeypatch.setattr(textures, "SETS", {"textures:": (0, 3), "textures:test": (1, 2)})
+
+
+def test_open_images_generates_labeled_textures():
+    train, test = open_images("textures:"), open_images("textures:test")
+    assert train.classes == test.classes == CLASSES[:1] + tuple(sorted(CLASSES))[1:]
+    assert (len(train), len(test)) == (48, 32)
+    image = train.read(0)
+    assert image.shape == (48, 48, 3)
+    assert (image[..., 0] == image[..., 1]).all()
+    with pytest.raises(ValueError, match=r"Unknown data set 'textures:tset'\. Available: textures:, "):
+        open_images("textures:tset")
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_texture_follows_seed(name: str):
+    first, again, other = (texture(name, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    assert (first == again).all()
+    assert (first != other).mean() > 0.5
+    assert first.std() > 15

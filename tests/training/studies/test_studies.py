@@ -1,0 +1,165 @@
+"""Studies: statistics, verdicts, the gate, and the command on tiny runs."""
+
+import json
+from dataclasses import replace
+from itertools import count
+
+import pytest
+import torch
+
+from dino_model.collections import open_images
+from tests.training.pictures import noise
+from training import __main__ as command
+from training.commands import study as module
+from training.plan import Plan
+from training.studies import laws, runs
+from training.studies.laws import LAWS
+from training.studies.report import Outcome, interval, verdict
+from training.studies.runs import Result, StudyData, StudyError, check_base
+
+
+def outcome(*differences: float, is_short: bool = False) -> Outcome:
+    return Outcome({"momentum": [50.0]}, differences, {}, {}, is_short)
+
+
+def result(teacher: float, student: float = 0.0, **metrics: float) -> Result:
+    line = {"knn_teacher": teacher, "knn_student": student, "ln_k": 2.0, "seconds": 1.0} | metrics
+    return Result((line,) * 10, untrained=20.0)
+
+
+def test_interval_is_students_t():
+    mean, low, high = interval([1.0, 2.0, 3.0])
+    assert mean == 2
+    assert (low, high) == pytest.approx((2 - 2.4841, 2 + 2.4841), abs=1e-4)  # t = 4.3027 with 2 degrees
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            outcome(20, 21, 22),
+            "The momentum teacher gains 21.0 points over the copied one, 95 % interval 18.5 to 23.5.",
+        ),
+        (outcome(-20, -21, -22), "Not shown: the measured effect has the other sign, -21.0 points"),
+        (outcome(-1, 0, 4), "Not shown: 3 runs are too few for the measured effect, 1.0 points"),
+        (outcome(-1, 0, 4, is_short=True), "Not shown: the runs are too short"),
+        (outcome(5), "Not shown: too few runs; one run gives 5.0 points and no interval"),
+    ],
+)
+def test_verdict_states_effect_interval_and_cause(given: Outcome, sentence: str):
+    assert verdict(LAWS["teacher"], given).startswith(sentence)
+    assert given.is_shown == (not sentence.startswith("Not shown"))
+
+
+def test_contrast_of_each_law_is_positive_if_the_law_holds():
+    better, worse = result(60, 55, teacher_entropy=2.0), result(40, 45, teacher_entropy=0.0)
+    holds = {
+        "collapse": {"no sharpening": better, "no centering": worse},
+        "teacher": {"momentum": better, "student copy": worse},
+        "lead": {"constant momentum": better},
+        "multicrop": {"multi-crop": better, "two crops": worse},
+        "loss": {"cross-entropy": better, "mean squared error": worse},
+    }
+    effects = {name: LAWS[name].effect(results) for name, results in holds.items()}
+    assert effects == {"collapse": 1.0, "teacher": 20, "lead": 5, "multicrop": 20, "loss": 20}
+
+
+def test_check_base_refuses_run_below_untrained_or_pixels():
+    check_base([result(50)], pixels=40)
+    for accuracy, pixels in ((39.0, 40), (19.0, 10)):
+        with pytest.raises(StudyError, match=f"seed 1 reaches {accuracy} % k-NN top-1"):
+            check_base([result(50), result(accuracy)], pixels)
+
+
+@pytest.mark.parametrize("law", LAWS.values(), ids=list(LAWS))
+def test_variants_of_law_are_valid_recipes(law):
+    for recipe in law.variants(law.epochs).values():
+        assert Plan.of(recipe, 3200).steps >= 800
+    assert law.paper.keys() <= law.variants(law.epochs).keys()
+
+
+def test_lead_study_keeps_momentum_and_rate_constant():
+    (recipe,) = LAWS["lead"].variants(12).values()
+    plan = Plan.of(recipe, 3200)
+    assert plan.method.teacher_momentum == pytest.approx(0.99)
+    assert plan.lr[200] == pytest.approx(plan.lr[-1])
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """Patch the studies to networks of one block on 66 images."""
+    whole, images = laws.base_recipe, open_images(noise(tmp_path / "images", 66, 2, 20, 20))
+
+    def recipe(epochs):
+        small = replace(whole(epochs).backbone, width=24, depth=1, image_size=16)
+        crops = replace(whole(epochs).crops, global_size=16, local_size=8)
+        return replace(whole(epochs), backbone=small, crops=crops)
+
+    monkeypatch.setattr(laws, "base_recipe", recipe)
+    monkeypatch.setattr(module, "textures", lambda *_: StudyData(images, images, torch.device("cpu")))
+    monkeypatch.setattr(module, "check_base", lambda *_: None)
+
+
+def study(output, *more, name="collapse"):
+    words = ["study", name, "--output", str(output), "--epochs", "2", "--seeds", "2", "--device", "cpu"]
+    return command.main([*words, *map(str, more)])
+
+
+def losses(folder):
+    logs = sorted(folder.glob("runs/*/log.jsonl"))
+    return {log.parent.name: [json.loads(line)["loss"] for line in log.open()] for log in logs}
+
+
+def test_study_command_writes_figure_table_and_verdict(tiny, tmp_path, capsys):
+    file = tmp_path / "out.json"
+    assert study(tmp_path / "study", "--json", file) == 0
+    shown = capsys.readouterr().out
+    page = (tmp_path / "study" / "collapse.md").read_text()
+    content = json.loads(file.read_text())
+    assert content["verdict"] in shown
+    assert content["verdict"] in page
+    assert "| no centering |" in shown
+    assert len(content["values"]["both"]) == 2
+    assert (tmp_path / "study" / "collapse.png").read_bytes().startswith(b"\x89PNG")
+    assert study(tmp_path / "study") == 1  # it holds results already
+
+
+def test_study_after_interruption_continues_with_same_losses(tiny, tmp_path, monkeypatch):
+    assert study(tmp_path / "whole") == 0
+    steps, update = count(), module._move
+
+    def interrupt(*arguments):
+        if next(steps) == 7:
+            raise KeyboardInterrupt
+        update(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "SAVE_EVERY", 1)
+        patch.setattr(module, "_move", interrupt)
+        assert study(tmp_path / "cut") == 130
+    assert 0 < len(losses(tmp_path / "cut")) < 8
+    assert study(tmp_path / "cut", "--resume") == 0
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+
+
+def test_study_with_failing_base_run_stops(tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "check_base", check_base)
+    assert study(tmp_path / "study", name="teacher") == 1
+    assert "The base run of seed" in capsys.readouterr().err
+    assert not [*(tmp_path / "study" / "runs").glob("student-copy-*")]
+
+
+def test_study_emergence_shows_on_photographs(tmp_path):
+    file = tmp_path / "out.json"
+    assert study(tmp_path / "study", "--json", file, name="emergence") == 0
+    content = json.loads(file.read_text())
+    assert content["is_shown"]
+    assert content["effect"]["low"] > 0.5
+    assert content["baselines"] == {"attention in proportion to area": 1.0}
+
+
+def test_study_with_unknown_name_lists_names(tmp_path, capsys):
+    assert study(tmp_path / "study", name="ghost") == 1
+    assert "Available: collapse, teacher, lead" in capsys.readouterr().err
+    assert study(tmp_path / "study", name="grids") == 0
+    assert "--patch-size 16|8|5" in capsys.readouterr().out

@@ -1,0 +1,205 @@
+"""The laws of the paper that short runs can show, one contrast each, and grids that need a GPU.
+
+Every contrast is fixed here, before a run: the difference of two values in each seed (or photograph). Effects
+of 1 to 2 points, which three seeds cannot resolve, are in `GRIDS`.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from dino_model.configs import BackboneConfig, HeadConfig
+from training.crop_config import CropConfig
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
+from training.studies.runs import Result
+
+Results = Mapping[str, Result]
+"""Results of one seed by variant."""
+
+
+def base_recipe(epochs: int = 12) -> Recipe:
+    """Return DINO for a ViT of 4 blocks of width 96, two crops of 32 pixels, 100 steps of 32 per epoch.
+
+    Batch normalization in the heads, sine-cosine position embeddings and a teacher that averages over 50
+    steps shorten the start, in which outputs are near uniform.
+    """
+    return Recipe(
+        backbone=BackboneConfig(
+            "vit_tiny", 8, image_size=32, width=96, depth=4, heads=3, position_start="sincos"
+        ),
+        method=DINOConfig(
+            HeadConfig(prototypes=256, hidden=256, bottleneck=64, batch_norm=True),
+            teacher_momentum=0.98,
+            teacher_temperature_start=0.03,
+            teacher_temperature=0.03,
+            freeze_last_layer_epochs=0,
+        ),
+        crops=CropConfig(global_size=32, local_size=16, local_crops=0, blur=(0.02, 0.5), augment="batch"),
+        optimizer=OptimizerConfig(lr=0.016, warmup_epochs=epochs // 10),
+        epochs=epochs,
+        batch_size=32,
+    )
+
+
+def change(recipe: Recipe, part: str, **values: Any) -> Recipe:
+    """Return a recipe with other values in its `backbone`, `method`, `crops` or `optimizer`."""
+    return replace(recipe, **{part: replace(getattr(recipe, part), **values)})
+
+
+def collapse_variants(epochs: int) -> dict[str, Recipe]:
+    """Centering and sharpening, each with and without."""
+    both = base_recipe(epochs)
+    no_centering = change(both, "method", teacher_output="none")
+    return {
+        "both": both,
+        "no centering": no_centering,
+        "no sharpening": change(both, "method", sharpen=False),
+        "neither": change(no_centering, "method", sharpen=False),
+    }
+
+
+def teacher_variants(epochs: int) -> dict[str, Recipe]:
+    """Teachers of section 5.2."""
+    momentum = base_recipe(epochs)
+    copies = {name: change(momentum, "method", teacher=name.replace(" ", "-")) for name in _TEACHERS}
+    return {"momentum": momentum, **copies}
+
+
+_TEACHERS = ("previous epoch", "student copy")
+
+
+def lead_variants(epochs: int) -> dict[str, Recipe]:
+    """A constant momentum and learning rate: the student stays noisy, the teacher stays an average."""
+    recipe = change(base_recipe(epochs), "method", teacher_momentum=0.99, teacher_momentum_end=0.99)
+    return {"constant momentum": change(recipe, "optimizer", min_lr=recipe.optimizer.lr * 32 / 256)}
+
+
+def crop_variants(epochs: int) -> dict[str, Recipe]:
+    """Local crops of 16 tokens, against two crops for as many token passes.
+
+    With 64 tokens of a global and 16 of a local crop, a step of student and teacher costs 512 token passes
+    with two crops and 800 with six local crops.
+    """
+    multi = change(change(base_recipe(epochs), "backbone", patch_size=4), "crops", local_crops=6)
+    longer = round(epochs * 800 / 512)
+    return {"multi-crop": multi, "two crops": replace(change(multi, "crops", local_crops=0), epochs=longer)}
+
+
+def loss_variants(epochs: int) -> dict[str, Recipe]:
+    """Cross-entropy and mean squared error."""
+    recipe = base_recipe(epochs)
+    return {"cross-entropy": recipe, "mean squared error": change(recipe, "method", loss="mse")}
+
+
+@dataclass(frozen=True)
+class Law:
+    """A conclusion of the paper and the contrast that tests it."""
+
+    name: str
+    title: str
+    source: str
+    """Figure or table of the paper."""
+    finding: str
+    """Sentence of a positive contrast, with {effect}."""
+    effect: Callable[[Results], float] = lambda results: math.nan
+    """The contrast in one seed: positive if the law holds. `emergence` trains nothing and has none."""
+    variants: Callable[[int], dict[str, Recipe]] = lambda epochs: {}
+    """Recipes by name for a number of epochs; the first one is the base."""
+    value: Callable[[Result], float] = lambda result: result.knn()
+    """Value of a variant in figure and table."""
+    unit: str = "points"
+    quantity: str = "k-NN top-1, %"
+    paper: Mapping[str, float] = field(default_factory=dict)
+    """The paper's values by variant."""
+    epochs: int = 12
+    probes: int = 10
+
+
+LAWS = {
+    law.name: law
+    for law in (
+        Law(
+            "collapse",
+            "Centering and sharpening hold back opposite collapses",
+            "Figure 7",
+            "Without sharpening the teacher's entropy ends {effect} above that without centering",
+            lambda r: r["no sharpening"].entropy() - r["no centering"].entropy(),
+            collapse_variants,
+            Result.entropy,
+            unit="ln K",
+            quantity="entropy of the teacher / ln K",
+            paper={"no centering": 0.0, "no sharpening": 1.0},
+            epochs=8,
+        ),
+        Law(
+            "teacher",
+            "The teacher must be slow",
+            "Table 7 and Figure 6, right",
+            "The momentum teacher gains {effect} over the copied one",
+            lambda r: r["momentum"].knn() - r["student copy"].knn(),
+            teacher_variants,
+            paper={"momentum": 72.8, "previous epoch": 66.6, "student copy": 0.1},
+        ),
+        Law(
+            "lead",
+            "The teacher is ahead of its student",
+            "Figure 6, left",
+            "The teacher leads its student by {effect} over the second half of training",
+            lambda r: fmean(r["constant momentum"].leads()),
+            lead_variants,
+            probes=30,
+        ),
+        Law(
+            "multicrop",
+            "Multi-crop is better for the same computation",
+            "Table 8",
+            "Local crops gain {effect} over longer training with two crops",
+            lambda r: r["multi-crop"].knn() - r["two crops"].knn(),
+            crop_variants,
+            paper={"multi-crop": 73.8, "two crops": 72.5},
+            epochs=10,
+        ),
+        Law(
+            "loss",
+            "Cross-entropy is better than mean squared error",
+            "Table 7",
+            "Cross-entropy gains {effect} over the mean squared error",
+            lambda r: r["cross-entropy"].knn() - r["mean squared error"].knn(),
+            loss_variants,
+            paper={"cross-entropy": 72.8, "mean squared error": 52.6},
+        ),
+        Law(
+            "emergence",
+            "Attention localizes objects without labels",
+            "Figures 1 and 4",
+            "Training raises the attention to objects by {effect}",
+            unit="times their area",
+            quantity="lift of attention over the area of the object",
+        ),
+    )
+}
+
+
+class Grid(NamedTuple):
+    """A comparison whose effect needs a GPU and long runs."""
+
+    source: str
+    option: str
+    """Option of `pretrain`."""
+    values: tuple[int, ...]
+    effect: str
+    """The paper's largest difference in k-NN top-1."""
+
+
+GRIDS = {
+    "heads": Grid("appendix D", "--heads", (6, 8, 12, 16), "1.0 points"),
+    "prototypes": Grid("appendix C", "--prototypes", (1024, 4096, 16384, 65536, 262144), "1.9 points"),
+    "batch": Grid("Table 9", "--batch-size", (128, 256, 512, 1024), "2.0 points"),
+    "patch": Grid("Figure 5", "--patch-size", (16, 8, 5), "3.8 points"),
+    "local-crops": Grid("Table 8", "--local-crops", (0, 2, 6, 10), "6.8 points, linear"),
+    "methods": Grid("Table 13", "--method dino|byol|moco-v2|swav", (), "10.8 points"),
+}
+"""Each run: ViT-S/16, 100 epochs of ImageNet, 250 to 390 V100 hours (Table 8)."""
