@@ -33,7 +33,7 @@ def snippet(encoding: Encoding, view: View, name: str) -> str:
         *(_colors(view) if view.quantity in PCA else _maps_and_mask(view)),
         "",
         *_overlay(encoding, view),
-        f'drawing.save_png(Path("{stem(name)}-overlay.png"), overlay)',
+        f'drawing.save_image(Path("{stem(name)}-overlay.png"), overlay)',
     ]
     return "\n".join([IMPORTS, *lines]) + "\n"
 

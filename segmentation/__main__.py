@@ -10,7 +10,6 @@ from dino_model.outputs import run_command
 
 COMMANDS = {
     "attention": "Attention maps and masks of every head, and the attention of a point.",
-    "gallery": "Contact sheet: each image, the best head, all heads, and the mask of the best head.",
     "voc": "Agreement of attention masks with the annotated objects of VOC 2012, and its protocol.",
     "davis": "Labels of first frames propagated through DAVIS by nearest neighbors, and their scores.",
     "score": "Region similarity J and contour accuracy F of predicted masks, as DAVIS defines them.",

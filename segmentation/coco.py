@@ -1,12 +1,12 @@
 """COCO files of masks: results that `COCO.loadRes` reads, and the images and categories they refer to."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from dino_model.files import replacing, write_json
+from dino_model.files import replacing
 from segmentation.labels import Labels, object_ids
 from segmentation.masks import Mask, bounding_box, rle
 
@@ -33,70 +33,62 @@ def coco_record(image_id: int, category_id: int, mask: Mask, score: float = 1.0)
     }
 
 
-def write_coco_results(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """Write detections as the JSON list that `COCO.loadRes` reads."""
-    write_json(path, list(records))
-
-
-def write_coco_images(
-    path: Path, images: Mapping[int, tuple[str, tuple[int, int]]], categories: Mapping[int, str]
-) -> None:
-    """Write the images and categories that detections refer to, as a COCO file for `COCO(...)`.
-
-    Args:
-        path: File to write.
-        images: File name with suffix and (height, width) by id. File names are unique.
-        categories: Name by id.
-
-    Raises:
-        ValueError: Two images have the same file name.
-    """
-    names = [name for name, _ in images.values()]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"Two images have the file name {twice!r}; expected unique file names.")
-    described = [
-        {"id": number, "file_name": name, "height": height, "width": width}
-        for number, (name, (height, width)) in images.items()
-    ]
-    named = [{"id": number, "name": name} for number, name in categories.items()]
-    write_json(path, {"info": {}, "images": described, "annotations": [], "categories": named})
-
-
 class CocoWriter:
-    """Writes the labels of many frames as COCO files, with one frame in memory at a time.
+    """Writes the masks of many images as COCO files, with one image in memory at a time.
 
-    Each label is a category. Create it with `coco_writer`.
+    Create it with `coco_writer`.
     """
 
     def __init__(self, results: TextIO, images: TextIO) -> None:
         self._results, self._images = results, images
-        self._labels: set[int] = set()
-        self._frames = 0
+        self._file_names: set[str] = set()
+        self._separator = "\n"
+        self.categories: set[int] = set()
         results.write("[")
         images.write('{"info": {}, "annotations": [], "images": [')
 
-    def add(self, file_name: str, labels: Labels) -> None:
-        """Append one frame: its file name with suffix, and its labels uint8 [height, width]."""
-        self._frames += 1
-        height, width = labels.shape
-        image = {"id": self._frames, "file_name": file_name, "height": height, "width": width}
-        self._images.write((",\n" if self._frames > 1 else "\n") + json.dumps(image))
-        for label in object_ids(labels):
-            record = coco_record(self._frames, label, labels == label)
-            self._results.write((",\n" if self._labels else "\n") + json.dumps(record))
-            self._labels.add(label)
+    def add(
+        self, file_name: str, size: tuple[int, int], masks: Iterable[tuple[int, Mask, float]] = ()
+    ) -> None:
+        """Append one image.
 
-    def close(self) -> None:
-        """Write the categories and the ends of both files."""
-        categories = [{"id": label, "name": f"object {label}"} for label in sorted(self._labels)]
-        self._results.write("\n]\n")
-        self._images.write(f'\n], "categories": {json.dumps(categories)}}}\n')
+        Args:
+            file_name: With suffix, unique.
+            size: Height and width in pixels.
+            masks: Category, Boolean mask [height, width] and score of each mask.
+
+        Raises:
+            ValueError: A file name that was added before.
+        """
+        if file_name in self._file_names:
+            raise ValueError(f"two images have the file name {file_name!r}; expected unique file names")
+        first, number = not self._file_names, len(self._file_names) + 1
+        self._file_names.add(file_name)
+        image = {"id": number, "file_name": file_name, "height": int(size[0]), "width": int(size[1])}
+        self._images.write(("\n" if first else ",\n") + json.dumps(image))
+        for category, mask, score in masks:
+            record = coco_record(number, category, mask, score)
+            self._results.write(self._separator + json.dumps(record))
+            self._separator = ",\n"
+            self.categories.add(category)
+
+    def add_labels(self, file_name: str, labels: Labels) -> None:
+        """Append one image whose labels, uint8 [height, width], are the categories."""
+        masks = ((label, labels == label, 1.0) for label in object_ids(labels))
+        self.add(file_name, (labels.shape[0], labels.shape[1]), masks)
 
 
 @contextmanager
-def coco_writer(results: Path, images: Path) -> Iterator[CocoWriter]:
-    """Write both COCO files frame by frame; they appear when the block ends without error."""
+def coco_writer(
+    results: Path, images: Path, categories: Mapping[int, str] | None = None
+) -> Iterator[CocoWriter]:
+    """Write both COCO files image by image; they appear when the block ends without error.
+
+    Args:
+        results: File of the masks.
+        images: File of the images and categories.
+        categories: Name by id; None names the labels in use "object 1", "object 2", ….
+    """
     with (
         replacing(results) as new_results,
         replacing(images) as new_images,
@@ -105,4 +97,7 @@ def coco_writer(results: Path, images: Path) -> Iterator[CocoWriter]:
     ):
         writer = CocoWriter(results_file, images_file)
         yield writer
-        writer.close()
+        named = categories or {number: f"object {number}" for number in sorted(writer.categories)}
+        listed = [{"id": number, "name": name} for number, name in named.items()]
+        results_file.write("\n]\n")
+        images_file.write(f'\n], "categories": {json.dumps(listed)}}}\n')

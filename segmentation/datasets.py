@@ -4,7 +4,7 @@ Sources: DAVIS 2016 and 2017, PASCAL VOC 2007 and 2012. Protocols are described 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from dino_model import images
 from segmentation.labels import VOID, Labels, object_ids, read_labels
-from segmentation.masks import Box, ImageArray
+from segmentation.masks import Box
 
 VOC_CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable"),
@@ -30,14 +30,14 @@ class DavisError(ValueError):
     """Files of a data set that are missing, broken or inconsistent. The message is one sentence."""
 
 
-def frame_files(folder: Path, *, allow_gaps: bool = False) -> tuple[Path, ...]:
+def frame_files(folder: Path) -> tuple[Path, ...]:
     """List the images of a folder in the order of the numbers in their names; without numbers, by name.
 
     A constant step between the numbers is no gap: some data sets keep every fifth frame.
 
     Raises:
         VideoError: No such folder, no image, images with and without number, two frames of one number, or
-            a gap (unless `allow_gaps`).
+            a gap.
     """
     if not folder.is_dir():
         raise VideoError(f"{folder} is no folder; pass a folder of frames such as 00000.jpg, 00001.jpg")
@@ -57,7 +57,7 @@ def frame_files(folder: Path, *, allow_gaps: bool = False) -> tuple[Path, ...]:
             f"{folder} holds {len(numbered)} numbered frames and {', '.join(unnumbered)[:200]} without a "
             "number; remove or number what is no frame, so that the order is certain"
         )
-    _check_numbers(numbered, folder, allow_gaps)
+    _check_numbers(numbered, folder)
     return tuple(file for _, file in numbered)
 
 
@@ -66,7 +66,7 @@ def _frame_number(file: Path) -> int | None:
     return int(digits[1]) if digits else None
 
 
-def _check_numbers(numbered: Sequence[tuple[int, Path]], folder: Path, allow_gaps: bool) -> None:
+def _check_numbers(numbered: Sequence[tuple[int, Path]], folder: Path) -> None:
     steps = [(after[0] - before[0], before[1], after[1]) for before, after in pairwise(numbered)]
     smallest = min((step for step, _, _ in steps), default=1)
     for step, before, after in steps:
@@ -74,11 +74,18 @@ def _check_numbers(numbered: Sequence[tuple[int, Path]], folder: Path, allow_gap
             raise VideoError(
                 f"{folder} holds {before.name} and {after.name}, two frames of one number; remove one"
             )
-        if step != smallest and not allow_gaps:
+        if step != smallest:
             raise VideoError(
                 f"frames of {folder} jump from {before.name} to {after.name}, a gap of {step - smallest}; "
-                "add what is missing, or pass --allow-gaps"
+                "add the missing frames, or number the frames without gaps"
             )
+
+
+def nearby_hint(root: Path, is_right: Callable[[Path], bool]) -> str:
+    """Name the folder below or above `root` that fulfills a condition, for the end of a message."""
+    below = (folder for depth in ("*/", "*/*/", "*/*/*/") for folder in sorted(root.glob(depth)))
+    right = next((folder for folder in (*below, *root.resolve().parents[:3]) if is_right(folder)), None)
+    return f"; {right} looks right" if right else ""
 
 
 @dataclass(frozen=True)
@@ -86,10 +93,10 @@ class Clip:
     """A video to propagate labels through.
 
     Attributes:
-        name: of the sequence.
-        frames: its images, in order.
-        first_mask: labels of the first frame, a PNG.
-        binary: every label but 0 is object 1 (DAVIS-2016).
+        name: Name of the sequence.
+        frames: Image files, in order.
+        first_mask: Labels of the first frame, a PNG.
+        binary: Whether every label other than 0 is object 1 (DAVIS-2016).
     """
 
     name: str
@@ -111,17 +118,20 @@ class DavisFolder:
         """List the sequences with masks beyond the first; test sets have none."""
         return tuple(name for name in self.sequences if len(list((self.masks / name).glob("*.png"))) > 1)
 
-    def clip(self, sequence: str, *, allow_gaps: bool = False) -> Clip:
+    def clip(self, sequence: str) -> Clip:
         """Find the frames of a sequence and its first mask.
 
         Raises:
-            DavisError: no such folder, no first mask, or a mask without frame.
-            VideoError: no frames, or a gap in the numbers of frames or masks.
+            DavisError: No such folder, no first mask, or a mask without frame.
+            VideoError: No frames, or a gap in the numbers of frames or masks.
         """
         for kind in (self.images, self.masks):
             if not (kind / sequence).is_dir():
-                raise DavisError(_missing_folder(kind, sequence))
-        frames = frame_files(self.images / sequence, allow_gaps=allow_gaps)
+                raise DavisError(
+                    f"the folder {kind / sequence} is missing; restore it, or name the others with "
+                    "--sequences"
+                )
+        frames = frame_files(self.images / sequence)
         masks = self.masks / sequence
         known = {frame.stem for frame in frames}
         alone = sorted(mask.name for mask in masks.glob("*.png") if mask.stem not in known)
@@ -133,106 +143,63 @@ class DavisFolder:
         if not first_mask.is_file():
             raise DavisError(f"the first mask {first_mask} is missing; it says which objects to follow")
         if len(list(masks.glob("*.png"))) > 1:  # to be scored later: a gap is better found now
-            frame_files(masks, allow_gaps=allow_gaps)
+            frame_files(masks)
         return Clip(sequence, frames, first_mask, self.binary)
 
 
 def open_davis(
-    root: Path,
-    *,
-    year: int = 2017,
-    split: str = "val",
-    resolution: str = "480p",
-    sequences: Sequence[str] = (),
-    binary: bool = False,
+    root: Path, *, split: str = "val", sequences: Sequence[str] = (), binary: bool = False
 ) -> DavisFolder:
-    """Find the sequences of a DAVIS folder.
+    """Find the sequences of a folder with the layout of DAVIS 2017 at 480p.
 
     Args:
-        root: holds ImageSets, JPEGImages and Annotations.
-        year: 2017 (ImageSets/2017, labelled masks) or 2016 (ImageSets/480p, binary masks).
-        split: name of the list without .txt.
-        resolution: folder below JPEGImages and Annotations.
-        sequences: only these; all of the list when empty.
-        binary: every label but 0 is object 1, in 2017 too.
+        root: Folder that holds ImageSets/2017, JPEGImages/480p and Annotations/480p.
+        split: Name of the list without .txt.
+        sequences: Only these; empty for all of the list.
+        binary: Make every label other than 0 object 1, as in DAVIS-2016.
 
     Raises:
-        DavisError: no list (naming the folder that looks right), or a sequence that is not in it.
+        DavisError: No list, or a sequence that is not in it.
     """
-    if year not in (2016, 2017):
-        raise DavisError(f"there is no DAVIS-{year} here; choose 2016 or 2017")
-    place = Path("ImageSets", "2017" if year == 2017 else resolution, f"{split}.txt")
-    if not (root / place).is_file():
-        raise DavisError(f"the list {root / place} is missing; {_better_root(root, place, year)}")
-    listed = sequence_list(root / place)
+    lists = Path("ImageSets", "2017")
+    listed_in = root / lists / f"{split}.txt"
+    if not listed_in.is_file():
+        there = ", ".join(sorted(file.stem for file in (root / lists).glob("*.txt"))) or "none"
+        hint = nearby_hint(root, lambda folder: (folder / lists / f"{split}.txt").is_file())
+        raise DavisError(f"the list {listed_in} is missing; lists there: {there}{hint}")
+    listed = sequence_list(listed_in)
     if unknown := [name for name in sequences if name not in listed]:
-        raise DavisError(
-            f"sequence {unknown[0]!r} is not in {root / place}; it has {', '.join(listed)[:300]}"
-        )
+        raise DavisError(f"sequence {unknown[0]!r} is not in {listed_in}; it has {', '.join(listed)[:300]}")
     chosen = tuple(name for name in listed if name in sequences or not sequences)
-    return DavisFolder(
-        root / "JPEGImages" / resolution, root / "Annotations" / resolution, chosen, binary or year == 2016
-    )
-
-
-def _missing_folder(kind: Path, sequence: str) -> str:
-    """Describe a missing folder of frames or masks: a wrong --resolution, or one folder."""
-    if not kind.is_dir():
-        there = ", ".join(folder.name for folder in sorted(kind.parent.glob("*/"))) or "none"
-        return f"the folder {kind} is missing; folders there: {there}"
-    return f"the folder {kind / sequence} is missing; restore it, or name the others with --sequences"
+    return DavisFolder(root / "JPEGImages/480p", root / "Annotations/480p", chosen, binary)
 
 
 def sequence_list(file: Path) -> tuple[str, ...]:
-    """Read the names of sequences from a text file: one per line (2017), or folders of frames (2016).
+    """Read the names of sequences from a text file, one per line.
 
     Raises:
-        DavisError: no such file, none that is text, or an empty one.
+        DavisError: No such file, no text, or an empty file.
     """
     try:
         text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DavisError(f"the list {file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise DavisError(f"the list {file} is no text with one sequence a line") from None
-    lines = [line.split()[0] for line in text.splitlines() if line.strip()]
-    names = [Path(line).parent.name if "/" in line else line for line in lines]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DavisError(f"the list {file} cannot be read as text: {error}") from None
+    names = [line.split()[0] for line in text.splitlines() if line.strip()]
     if not names:
-        raise DavisError(f"the list {file} is empty")
+        raise DavisError(f"the list {file} is empty; expected one sequence per line")
     return tuple(dict.fromkeys(names))
-
-
-def _better_root(root: Path, place: Path, year: int) -> str:
-    other = 2016 if year == 2017 else 2017
-    if (root / "ImageSets" / ("2017" if other == 2017 else "480p")).is_dir():
-        return f"the folder looks like DAVIS-{other}: pass --year {other}, or another --split"
-    if (root / place.parent).is_dir():
-        lists = ", ".join(sorted(file.stem for file in (root / place.parent).glob("*.txt"))) or "none"
-        return f"lists there, for --split: {lists}"
-    around = [*root.resolve().parents[:3], *(sorted(root.glob("*/")) if root.is_dir() else [])]
-    right = next((folder for folder in around if (folder / place).is_file()), None)
-    return (
-        f"pass {right}, which has it"
-        if right
-        else "pass the folder that holds ImageSets, JPEGImages and Annotations"
-    )
 
 
 def read_first_mask(clip: Clip) -> Labels:
     """Read the labels of the first frame of a clip and check their size: uint8 [H, W].
 
     Raises:
-        DavisError, LabelError: unreadable, without object, of another size than the frame, or binary without
-        being called so.
+        DavisError, LabelError: Unreadable, without object, or of another size than the frame.
     """
     labels = read_labels(clip.first_mask, binary=clip.binary)
     if not object_ids(labels):
         binary = bool((labels == VOID).any())
-        remedy = (
-            "it has 255 only, as binary masks have: pass --year 2016 or --binary"
-            if binary
-            else "every pixel is 0"
-        )
+        remedy = "it has 255 only, as binary masks have: pass --binary" if binary else "every pixel is 0"
         raise DavisError(f"the mask {clip.first_mask} marks no object: {remedy}")
     height, width = images.read(clip.frames[0], name=str(clip.frames[0])).shape[:2]
     if labels.shape != (height, width):
@@ -243,22 +210,6 @@ def read_first_mask(clip: Clip) -> Labels:
     return labels
 
 
-def read_frames(clip: Clip, size: tuple[int, int]) -> Iterator[ImageArray]:
-    """Read the frames of a clip, uint8 [H, W, 3], and check their height and width.
-
-    Raises:
-        DavisError, ImageError: a frame of another size, or one that cannot be read; both name its file.
-    """
-    for file in clip.frames:
-        frame = images.read(file, name=str(file))
-        if frame.shape[:2] != size:
-            raise DavisError(
-                f"the frame {file} is {frame.shape[1]}x{frame.shape[0]} pixels, "
-                f"the first mask {size[1]}x{size[0]}; they must be of one size"
-            )
-        yield frame
-
-
 class VocSample(NamedTuple):
     """One image of the list with its two annotations."""
 
@@ -266,6 +217,11 @@ class VocSample(NamedTuple):
     image: Path
     classes: Path
     objects: Path
+
+    @property
+    def file_name(self) -> str:
+        """Name of the image file."""
+        return self.image.name
 
 
 class Annotation(NamedTuple):
@@ -281,17 +237,11 @@ def find_voc(root: Path, year: int = 2012) -> Path:
     Raises:
         FileNotFoundError: `root` is no VOCdevkit; the message names a folder above or below that is one.
     """
-    if _is_devkit(root, year):
-        return root / f"VOC{year}"
-    above = root.resolve().parents[:3]
-    below = sorted(path for depth in ("*", "*/*") for path in root.glob(depth) if path.is_dir())
-    right = next((path for path in (*above, *below) if _is_devkit(path, year)), None)
-    remedy = f"; {right} looks right" if right else "; pass the VOCdevkit that holds it"
-    raise FileNotFoundError(f"{root} holds no VOC{year}/JPEGImages{remedy}")
-
-
-def _is_devkit(folder: Path, year: int) -> bool:
-    return (folder / f"VOC{year}" / "JPEGImages").is_dir()
+    images_folder = Path(f"VOC{year}", "JPEGImages")
+    if not (root / images_folder).is_dir():
+        hint = nearby_hint(root, lambda folder: (folder / images_folder).is_dir())
+        raise FileNotFoundError(f"{root} holds no {images_folder}; pass the VOCdevkit that holds it{hint}")
+    return root / f"VOC{year}"
 
 
 def list_voc_names(voc: Path, split: str, task: Literal["Segmentation", "Main"]) -> list[str]:

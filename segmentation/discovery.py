@@ -3,7 +3,7 @@
 The algorithms work on features of a patch grid; `Placement` converts masks and boxes to pixels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -37,8 +37,7 @@ class Placement:
     image: tuple[int, int]
     """Height and width of the image in pixels."""
     covered: tuple[int, int]
-    """Height and width, in the image's pixels, that the grid covers from the top left corner; more than the
-    image where it was padded."""
+    """Height and width in pixels that the grid covers from the top left corner, padding included."""
 
     def mask(self, on_grid: Mask) -> Mask:
         """Enlarge a mask [rows, columns] to pixels by nearest: [height, width]."""
@@ -62,7 +61,7 @@ class Settings:
     """Settings of the methods; the defaults are the published ones.
 
     Raises:
-        ValueError: a setting that cannot be.
+        ValueError: A setting outside its range.
     """
 
     candidates: int = 100
@@ -75,50 +74,40 @@ class Settings:
     """Largest number of objects of MaskCut."""
 
     def __post_init__(self) -> None:
-        for name, number in (("candidates", self.candidates), ("count", self.count)):
-            if number < 1:
-                raise ValueError(f"{name} is {number}, expected at least 1")
-        for name, tau in (("tau", self.tau), ("tau_maskcut", self.tau_maskcut)):
-            if not -1 < tau < 1:  # refuses NaN too
-                raise ValueError(f"{name} is {tau:g}, expected a cosine similarity between -1 and 1")
+        if min(self.candidates, self.count) < 1 or not (-1 < self.tau < 1 and -1 < self.tau_maskcut < 1):
+            raise ValueError(
+                f"candidates is {self.candidates}, count {self.count}, tau {self.tau:g}, tau_maskcut "
+                f"{self.tau_maskcut:g}; expected counts of at least 1 and cosines between -1 and 1"
+            )
 
 
 def find(method: Method, features: Features, settings: Settings = Settings()) -> list[Discovery]:
     """Find objects on the patch grid by the named method, without empty ones.
 
     Args:
-        method: lost, tokencut or maskcut; `attention_object` looks at a map instead of features.
-        features: keys of the last block: [rows, columns, D].
-        settings: see there.
-
-    Raises:
-        ValueError: another method.
+        method: lost, tokencut or maskcut.
+        features: Keys of the last block: [rows, columns, D].
+        settings: Settings of the methods.
     """
-    match method:
-        case "lost":
-            found = [lost(features, settings.candidates)]
-        case "tokencut":
-            found = [tokencut(features, settings.tau)]
-        case "maskcut":
-            found = maskcut(features, settings.count, settings.tau_maskcut)
-        case _:
-            raise ValueError(f"there is no method {method!r} of features: choose lost, tokencut or maskcut")
+    if method == "lost":
+        found = [lost(features, settings.candidates)]
+    elif method == "tokencut":
+        found = [tokencut(features, settings.tau)]
+    else:
+        found = maskcut(features, settings.count, settings.tau_maskcut)
     return [one for one in found if one.mask.any()]
 
 
 def lost(features: Features, candidates: int = 100) -> Discovery:
     """Find one object by LOST: it holds the patch that is similar to the fewest others.
 
-    That patch is the seed. Of the `candidates` patches with the fewest positive similarities, those similar
-    to the seed join it; a patch belongs to the object if its similarities to all of them sum to more than 0
-    and it hangs together with the seed.
+    That patch is the seed. The `candidates` patches with the fewest positive similarities join it if they are
+    similar to it. A patch belongs to the object if the sum of its similarities to all of them is positive and
+    it is connected with the seed.
 
     Args:
-        features: keys of the last block: [rows, columns, D].
-        candidates: how many patches may join the seed.
-
-    Returns:
-        One object. Of patches with equally few similarities the first is taken.
+        features: Keys of the last block: [rows, columns, D].
+        candidates: Number of patches that may join the seed.
 
     Source: Siméoni et al. 2021, "Localizing objects with self-supervised transformers and no labels", sec. 3.
     """
@@ -142,14 +131,12 @@ def _positive_similarities(flat: Features, chunk: int = 2048) -> NDArray[np.int6
 def tokencut(features: Features, tau: float = 0.2) -> Discovery:
     """Find one object by TokenCut: a normalized cut of the graph of similar patches.
 
-    Args:
-        features: keys of the last block: [rows, columns, D].
-        tau: cosine similarity above which two patches are joined.
+    The cut divides the eigenvector at its mean. The object is the side with the element of largest magnitude,
+    more precisely the connected component of that patch.
 
-    Returns:
-        One object: of the side with the most extreme patch, the part that hangs together with it. That patch
-        is the one with the largest element of the eigenvector by size; the sides are those above and below
-        the eigenvector's mean.
+    Args:
+        features: Keys of the last block: [rows, columns, D].
+        tau: Cosine similarity above which two patches are connected.
 
     Source: Wang et al. 2022, "Self-supervised transformers for unsupervised object discovery using normalized
     cut", section 3.
@@ -164,14 +151,14 @@ def maskcut(
 ) -> list[Discovery]:
     """Find up to `count` objects by repeated cuts: each object's patches are removed from the graph.
 
-    The idea of MaskCut (Wang et al. 2023), on a grid of any shape; patches of an object leave the graph,
-    where MaskCut keeps them as nodes that are similar to none.
+    The idea of MaskCut (Wang et al. 2023), on a grid of any shape. MaskCut keeps the patches of an object as
+    isolated nodes instead.
 
     Args:
-        features: keys of the last block: [rows, columns, D].
-        count: the most objects to look for.
-        tau: cosine similarity above which two patches are joined.
-        least_area: share of the image below which a piece is left out.
+        features: Keys of the last block: [rows, columns, D].
+        count: Largest number of objects.
+        tau: Cosine similarity above which two patches are connected.
+        least_area: Share of the image below which a piece is left out.
         overlap: Jaccard similarity with an earlier object above which a piece is left out.
 
     Returns:
@@ -197,15 +184,7 @@ def maskcut(
 
 
 def attention_object(attention: NDArray[np.floating], mass: float = 0.6) -> Discovery:
-    """Return the largest component of one head's kept mass: the baseline.
-
-    Args:
-        attention: of one head: [rows, columns].
-        mass: share kept, in (0, 1].
-
-    Raises:
-        ValueError: as `keep_mass`.
-    """
+    """Return the largest component of the kept mass of one head [rows, columns]: the baseline."""
     mask = components(keep_mass_of_maps(attention, mass)) == 1
     strongest = int(np.where(mask, attention, -1).argmax())
     return Discovery(mask, divmod(strongest, attention.shape[1]))
@@ -296,11 +275,10 @@ def _lanczos(weights: NDArray[np.float64], root: NDArray[np.float64]) -> NDArray
 def _side_of_extreme(
     cut: NDArray[np.float64], background_in_corners: bool = False
 ) -> tuple[Mask, tuple[int, int]]:
-    """Return the side of a cut that holds the object, and its most extreme patch; NaN is outside.
+    """Return the side of a cut that holds the object, and its patch of largest magnitude.
 
-    A patch is the more extreme the farther its value lies from zero; a side is what lies above the mean, or
-    below. With `background_in_corners`, a side that holds three corners of the image or more is the
-    background, and the other side the object.
+    NaN marks patches outside of the graph. With `background_in_corners`, a side that holds three corners of
+    the image or more is the background, and the other side the object.
     """
     inside = ~np.isnan(cut)
     strength = np.where(inside, np.abs(cut), 0)
@@ -325,8 +303,8 @@ def refine_edges(
     Args:
         mask: [height, width].
         image: [height, width, 3].
-        radius: how far, in pixels, an edge may move; about the side of a patch.
-        smoothness: variance of color (on a scale of 0 to 1) below which a region counts as flat.
+        radius: Largest shift of an edge in pixels, about the side of a patch.
+        smoothness: Variance of color (on a scale of 0 to 1) below which a region counts as flat.
 
     Returns:
         Soft mask in [0, 1]: [height, width]; above 0.5 is inside.
@@ -343,7 +321,7 @@ def refine_edges(
     rows = max(2 * radius, _PIXELS_AT_A_TIME // width)
     for top in range(0, height, rows):
         bottom = min(top + rows, height)
-        # Means of means: what lies two windows away reaches in.
+        # Means of means depend on pixels up to two windows away.
         first, last = max(0, top - 2 * radius), min(height, bottom + 2 * radius)
         strip = _guided(mask[first:last], image[first:last], radius, smoothness)
         soft[top:bottom] = strip[top - first : bottom - first]
@@ -356,7 +334,7 @@ _PIXELS_AT_A_TIME = 1 << 19  # of a strip that is filtered at once: about 150 MB
 def _guided(
     mask: Mask, image: NDArray[np.uint8], radius: int, smoothness: float
 ) -> NDArray[np.floating[Any]]:
-    """`refine_edges` of a strip, which is right where no window crosses a cut."""
+    """Filter a strip; pixels within two windows of a cut are wrong."""
 
     def mean(values: NDArray[np.floating]) -> NDArray[np.float64]:
         window = (2 * radius + 1, 2 * radius + 1)
@@ -393,15 +371,13 @@ def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -
     """Compute the F measure of one soft mask at 255 thresholds from 0 to 1: [255], in [0, 1].
 
     Args:
-        score: in [0, 1]; a pixel at the threshold is inside: [height, width].
+        score: Values in [0, 1]; a pixel at the threshold is inside: [height, width].
         truth: [height, width].
-        convention: weight beta squared of recall, 0.3 (tokencut) or 0.09 (found, which squares it once more).
+        convention: Weight beta squared of recall, 0.3 (tokencut) or 0.09 (found, which squares it once more).
     """
     weight = {"tokencut": 0.3, "found": 0.3**2}[convention]
     thresholds = np.linspace(0, 1 - 1e-10, 255)
-    passed = np.searchsorted(
-        thresholds, score.astype(np.float64), side="right"
-    )  # thresholds that a pixel reaches
+    passed = np.searchsorted(thresholds, score.astype(np.float64), side="right")  # of each pixel
     inside, correct = (
         np.bincount(passed[chosen], minlength=256)[::-1].cumsum()[::-1][1:]
         for chosen in (np.ones_like(truth), truth)
@@ -414,8 +390,8 @@ def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -
 def max_f(curves: NDArray[np.float64], convention: FConvention) -> float:
     """Compute maxF of a data set in [0, 1] from the F curves of its images, [images, 255].
 
-    `tokencut` averages the images first and takes the best common threshold; `found` gives every image
-    its own. Published figures of the two cannot be compared.
+    `tokencut` averages the images first and takes the best common threshold; `found` takes the best threshold
+    of each image. Published values of the two cannot be compared.
     """
     return float(curves.mean(axis=0).max() if convention == "tokencut" else curves.max(axis=1).mean())
 
@@ -425,6 +401,24 @@ def accuracy(prediction: Mask, truth: Mask) -> float:
     return float((prediction == truth).mean())
 
 
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Average the scores of one method over all images, in percent.
+
+    Args:
+        rows: For each image `objects`, with boxes `localized`, with masks `iou`, `accuracy`, `f_tokencut` and
+            `f_found`.
+    """
+    means: dict[str, float] = {}
+    for key, name in (("localized", "corloc"), ("iou", "iou"), ("accuracy", "accuracy")):
+        if key in rows[0]:
+            means[name] = 100 * float(np.mean([row[key] for row in rows]))
+    conventions: tuple[FConvention, ...] = ("tokencut", "found") if "f_found" in rows[0] else ()
+    for convention in conventions:
+        curves = np.stack([row[f"f_{convention}"] for row in rows])
+        means[f"max_f_{convention}"] = 100 * max_f(curves, convention)
+    return means | {"objects_per_image": float(np.mean([row["objects"] for row in rows]))}
+
+
 PUBLISHED_CORLOC = {
     "voc07": {"lost": 61.9, "tokencut": 68.8},
     "voc12": {"lost": 64.0, "tokencut": 72.1},
@@ -432,43 +426,36 @@ PUBLISHED_CORLOC = {
 """Percent on trainval with DINO ViT-S/16, from the methods' own repositories."""
 
 
-def placement(image: tuple[int, int], patch_size: int, *, padded: bool) -> Placement:
-    """Return the position of the grid of an image: padded to whole patches, or resized."""
-    height, width = image
-    if not padded:
-        return Placement(image, image)
-    return Placement(image, (-(-height // patch_size) * patch_size, -(-width // patch_size) * patch_size))
-
-
 def set_resized(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Placement:
     """Encode an image, resized by the predictor; the grid covers the image exactly."""
     predictor.set_image(image)
-    return placement(predictor.image_size, predictor.patch_size, padded=False)
+    return Placement(predictor.image_size, predictor.image_size)
 
 
 def set_padded(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Placement:
     """Encode an image at its own size, padded at the right and bottom to whole patches.
 
-    The padding has the model's mean color, which normalisation turns into 0: what LOST and TokenCut do.
+    The padding has the model's mean color, which normalization turns into 0, as in LOST and TokenCut.
 
     Args:
-        predictor: one that resizes `native`, which leaves whole patches alone.
+        predictor: Predictor with resize='native', which keeps whole patches.
         image: [height, width, 3].
 
     Raises:
-        ValueError: a predictor that resizes otherwise.
+        ValueError: The predictor has another `resize`.
     """
     if predictor.resize != "native":
         raise ValueError(
             f"the predictor resizes {predictor.resize!r}; padding needs one with resize='native'"
         )
     height, width = image.shape[:2]
-    placed = placement((height, width), predictor.patch_size, padded=True)
-    fed = np.empty((*placed.covered, 3), dtype=np.uint8)
+    side = predictor.patch_size
+    covered = -(-height // side) * side, -(-width // side) * side
+    fed = np.empty((*covered, 3), dtype=np.uint8)
     fed[:] = np.rint(255 * np.array(predictor.model.mean)).astype(np.uint8)
     fed[:height, :width] = image
     predictor.set_image(fed)
-    return placed
+    return Placement((height, width), covered)
 
 
 def image_features(predictor: "AttentionPredictor", kind: Literal["keys", "tokens"] = "keys") -> Features:

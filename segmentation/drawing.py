@@ -5,7 +5,7 @@ Images are uint8 RGB [height, width, 3]; maps are on a patch grid and are enlarg
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import cv2
 import matplotlib
@@ -15,6 +15,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dino_model.files import replacing
 from segmentation.masks import Box, ImageArray, Interpolation, Mask, enlarge, keep_mass_of_maps
+
+Color = Sequence[int] | NDArray[np.uint8]
+"""Red, green and blue, 0 to 255."""
 
 # The first eight are Okabe and Ito's seven and a violet; each further one is the color of an 18-step RGB
 # cube, neither dark, pale nor gray, that lies farthest (CIEDE2000) from those before it, to normal,
@@ -27,9 +30,9 @@ _HEAD_COLORS = (
 )  # fmt: skip
 
 
-WIDEST = 8  # times its height, of an image on a sheet: one of 1 × 4000 pixels would take gigabytes
+WIDEST = 8  # width of an image on a sheet, in heights: an image of 1 × 4000 pixels would take gigabytes
 BAND = 512  # rows that are drawn at once: whole images of 50 megapixels would take gigabytes
-CAP = 98  # percentile of a map from which on all is shown alike, so that one hot patch does not dim the rest
+CAP = 98  # percentile of a map above which all values have one color, so that one patch does not dim the rest
 
 Scale = Literal["median", "capped", "full"]
 """From the median, or from the least value, to the 98th percentile; or from least to greatest."""
@@ -37,68 +40,13 @@ Scale = Literal["median", "capped", "full"]
 
 def head_colors(count: int) -> NDArray[np.uint8]:
     """Return one fixed RGB color per head: [count, 3]; colors repeat after 24."""
-    return np.array(
-        [_HEAD_COLORS[head % len(_HEAD_COLORS)] for head in range(count)], dtype=np.uint8
-    ).reshape(-1, 3)
+    colors = [_HEAD_COLORS[head % len(_HEAD_COLORS)] for head in range(count)]
+    return np.array(colors, dtype=np.uint8).reshape(-1, 3)
 
 
-def heat_map(
-    values: NDArray[np.floating],
-    size: tuple[int, int],
-    *,
-    colormap: str = "inferno",
-    value_range: tuple[float, float] | None = None,
-    interpolation: Interpolation = "nearest",
-) -> ImageArray:
-    """Draw a map on the patch grid as an image in false colors.
-
-    Args:
-        values: [rows, columns].
-        size: height and width of the image.
-        colormap: a matplotlib name.
-        value_range: values shown by the first and last color; by default the map's own least and greatest.
-            Give the same range to maps that are to be compared.
-        interpolation: how the grid is enlarged.
-
-    Returns:
-        [height, width, 3].
-
-    Raises:
-        ValueError: unknown colormap.
-    """
-    if colormap not in matplotlib.colormaps:
-        raise ValueError(
-            f"no colormap {colormap!r}; matplotlib has viridis, inferno, magma, cividis, gray and others"
-        )
-    scaled = enlarge(_to_unit(values, value_range), size, interpolation)
-    return color_table(colormap)[(scaled * 255).round().astype(np.uint8)]
-
-
-def blend(image: ImageArray, layer: ImageArray, opacity: float | NDArray[np.floating]) -> ImageArray:
-    """`layer` over `image` with an opacity in [0, 1], one for all pixels or one each: [height, width]."""
-    alpha = np.asarray(opacity, dtype=np.float32)
-    alpha = np.broadcast_to(alpha[..., None] if alpha.ndim == 2 else alpha, (*image.shape[:-1], 1))
-    blended = np.empty_like(image)
-    for top in range(0, len(image), BAND):
-        band = slice(top, top + BAND)
-        blended[band] = np.rint(image[band] * (1 - alpha[band]) + layer[band] * alpha[band])
-    return blended
-
-
-def overlay_heat(
-    image: ImageArray,
-    values: NDArray[np.floating],
-    *,
-    opacity: float = 0.6,
-    colormap: str = "inferno",
-    value_range: tuple[float, float] | None = None,
-    interpolation: Interpolation = "bilinear",
-) -> ImageArray:
-    """Draw a map [rows, columns] in false colors over its image; arguments as `heat_map`."""
-    layer = heat_map(
-        values, image.shape[:2], colormap=colormap, value_range=value_range, interpolation=interpolation
-    )
-    return blend(image, layer, opacity)
+def color_table(colormap: str) -> ImageArray:
+    """Return the 256 colors of a matplotlib color map: [256, 3]."""
+    return (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
 
 
 def display_range(
@@ -107,14 +55,12 @@ def display_range(
     """Return the values that are drawn as the lowest and highest color.
 
     Args:
-        values: one map, or several that are to be compared: any shape.
-        scale: see `Scale`; with "median", half of the image recedes.
-        diverging: zero lies in the middle, and the range reaches as far below as above.
+        values: One map, or several that are to be compared: any shape.
+        scale: See `Scale`; "median" hides half of the image.
+        diverging: Zero is in the middle, and the range is symmetric.
 
     Returns:
-        Low and high; least and greatest value where these would be the same.
-
-    Source: docs/images.md compares scales by how much of what is shown lies on the object.
+        Low and high; least and greatest value if these would be equal.
     """
     if diverging:
         size = np.abs(values)
@@ -140,13 +86,58 @@ def levels(
     return np.clip(enlarged, 0, 1, out=enlarged)
 
 
+def heat_map(
+    values: NDArray[np.floating],
+    size: tuple[int, int],
+    *,
+    colormap: str = "inferno",
+    value_range: tuple[float, float] | None = None,
+    interpolation: Interpolation = "nearest",
+) -> ImageArray:
+    """Draw a map on the patch grid as an image in false colors.
+
+    Args:
+        values: [rows, columns].
+        size: Height and width of the image.
+        colormap: Name of a matplotlib color map.
+        value_range: Values of the first and last color; by default the least and greatest of the map. Maps
+            that are to be compared need the same range.
+        interpolation: Enlargement of the grid.
+
+    Returns:
+        [height, width, 3].
+    """
+    value_range = value_range or (float(values.min()), float(values.max()))
+    shares = levels(values, size, value_range, interpolation)
+    return color_table(colormap)[(shares * 255).round().astype(np.uint8)]
+
+
+def blend(image: ImageArray, layer: ImageArray, opacity: float | NDArray[np.floating]) -> ImageArray:
+    """Lay `layer` over `image` with an opacity in [0, 1], one for all pixels or one each: [height, width]."""
+    alpha = np.asarray(opacity, dtype=np.float32)
+    alpha = np.broadcast_to(alpha[..., None] if alpha.ndim == 2 else alpha, (*image.shape[:-1], 1))
+    blended = np.empty_like(image)
+    for top in range(0, len(image), BAND):
+        band = slice(top, top + BAND)
+        blended[band] = np.rint(image[band] * (1 - alpha[band]) + layer[band] * alpha[band])
+    return blended
+
+
+def overlay_heat(
+    image: ImageArray, values: NDArray[np.floating], value_range: tuple[float, float] | None = None
+) -> ImageArray:
+    """Draw a map [rows, columns] in false colors over its image; `value_range` as `heat_map`."""
+    layer = heat_map(values, image.shape[:2], value_range=value_range, interpolation="bilinear")
+    return blend(image, layer, 0.6)
+
+
 def overlay_light(image: ImageArray, shares: NDArray[np.floating], *, opacity: float = 0.8) -> ImageArray:
     """Darken an image where a map is low.
 
     Args:
         image: [height, width, 3].
-        shares: how much each pixel counts, as `levels` gives it: [height, width].
-        opacity: of the dark where nothing counts, in [0, 1].
+        shares: Brightness of each pixel in [0, 1], as `levels` returns it: [height, width].
+        opacity: Opacity of the black where `shares` is 0, in [0, 1].
     """
     return blend(image, np.zeros_like(image), opacity * (1 - shares))
 
@@ -163,10 +154,10 @@ def overlay_glow(
 
     Args:
         image: [height, width, 3].
-        shares: as `levels` gives them: [height, width].
-        opacity: of what counts most, in [0, 1].
-        colormap: a matplotlib name.
-        diverging: the middle counts for nothing, both ends for most.
+        shares: Values in [0, 1], as `levels` returns them: [height, width].
+        opacity: Opacity of the highest value, in [0, 1].
+        colormap: Name of a matplotlib color map.
+        diverging: The middle is transparent, and both ends are opaque.
     """
     weights = np.abs(2 * shares - 1) if diverging else shares
     layer = color_table(colormap)[(shares * 255).round().astype(np.uint8)]
@@ -177,7 +168,6 @@ def overlay_heads(
     image: ImageArray,
     attention: NDArray[np.floating],
     *,
-    heads: Sequence[int] | None = None,
     mass: float = 0.6,
     kept: Mask | None = None,
     opacity: float = 0.75,
@@ -185,32 +175,27 @@ def overlay_heads(
 ) -> ImageArray:
     """Draw every head in its own color over a dimmed gray image.
 
-    A pixel takes the color of the head that attends to it most, each head measured against its own strongest
-    patch; the stronger, the more opaque. Only patches within a head's kept mass are colored.
+    A pixel takes the color of the head with the highest attention there, relative to the head's own maximum;
+    higher attention is more opaque. Only patches within a head's kept mass are colored.
 
     Args:
         image: [height, width, 3].
-        attention: [all heads, rows, columns].
-        heads: the heads to show; all by default. A head keeps its color whichever others are shown.
-        mass: share of each head's attention that may be colored, in (0, 1].
-        kept: the patches that may be, [all heads, rows, columns], where they are known already; `mass` then
-            does not matter.
-        opacity: of the strongest patches, in [0, 1].
-        interpolation: how the grid is enlarged.
+        attention: [heads, rows, columns].
+        mass: Share of each head's attention that is colored, in (0, 1].
+        kept: Patches that are colored, Boolean [heads, rows, columns], instead of `mass`.
+        opacity: Opacity of the strongest patches, in [0, 1].
+        interpolation: Enlargement of the grid.
 
     Raises:
-        ValueError: as `keep_mass`, or no head chosen.
+        ValueError: As `keep_mass`.
 
     Source: Fig. 3 of the paper, "Attention maps from multiple heads"; the colors are our own.
     """
-    chosen = list(range(len(attention))) if heads is None else list(heads)
-    if not chosen:
-        raise ValueError("no head chosen: pass at least one")
-    maps = np.asarray(attention, dtype=np.float32)[chosen]
-    colored = keep_mass_of_maps(maps, mass) if kept is None else kept[chosen]
+    maps = np.asarray(attention, dtype=np.float32)
+    colored = keep_mass_of_maps(maps, mass) if kept is None else kept
     # The square root brings out the middle of the range: attention falls off steeply from its peak.
     strengths = np.sqrt(np.where(colored, maps, 0) / maps.max(axis=(1, 2), keepdims=True))
-    size, colors = (image.shape[0], image.shape[1]), head_colors(len(attention))[chosen]
+    size, colors = (image.shape[0], image.shape[1]), head_colors(len(attention))
     strongest = enlarge(strengths[0], size, interpolation)  # [height, width]
     layer = np.broadcast_to(colors[0], image.shape).copy()
     for strength, color in zip(strengths[1:], colors[1:], strict=True):  # all at once would take gigabytes
@@ -218,6 +203,15 @@ def overlay_heads(
         layer[enlarged > strongest] = color
         np.maximum(strongest, enlarged, out=strongest)
     return blend(_dimmed(image), layer, opacity * strongest)
+
+
+def _dimmed(image: ImageArray) -> ImageArray:
+    """Return the image in gray at half its brightness."""
+    dimmed = np.empty_like(image)
+    for top in range(0, len(image), BAND):
+        band = slice(top, top + BAND)
+        dimmed[band] = np.rint(image[band] @ np.array([0.299, 0.587, 0.114]) * 0.5)[..., None]
+    return dimmed
 
 
 def overlay_masks(
@@ -234,11 +228,11 @@ def overlay_masks(
         image: [height, width, 3].
         masks: [height, width] or [masks, height, width].
         colors: [masks, 3]; the head colors by default.
-        opacity: of the tint, in [0, 1].
-        contour: width of the outline in pixels, 0 for none.
+        opacity: Opacity of the tint, in [0, 1].
+        contour: Width of the outline in pixels, with a thin dark line outside; 0 for none.
 
     Raises:
-        ValueError: masks and image differ in size.
+        ValueError: Masks and image differ in size.
     """
     masks = masks[None] if masks.ndim == 2 else masks
     if masks.shape[1:] != image.shape[:2]:
@@ -247,12 +241,14 @@ def overlay_masks(
     result = image.copy()
     for mask, color in zip(masks, colors, strict=True):
         result[mask] = blend(result[mask], np.broadcast_to(color, (int(mask.sum()), 3)), opacity)
-    for mask, color in zip(masks, colors, strict=True):
-        _draw_contour(result, mask, color, contour)
+    for mask, color in zip(masks if contour else (), colors if contour else (), strict=True):
+        lines, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+        cv2.drawContours(result, lines, -1, (0, 0, 0), contour + 2)
+        cv2.drawContours(result, lines, -1, color.tolist(), contour)
     return result
 
 
-def draw_point(image: ImageArray, y: int, x: int, color: Sequence[int] = (255, 255, 255)) -> ImageArray:
+def draw_point(image: ImageArray, y: int, x: int, color: Color = (255, 255, 255)) -> ImageArray:
     """Draw a ring and a dot at one pixel, edged in black."""
     result = image.copy()
     radius = max(4, min(image.shape[:2]) // 50)
@@ -262,37 +258,40 @@ def draw_point(image: ImageArray, y: int, x: int, color: Sequence[int] = (255, 2
     return result
 
 
-def draw_boxes(
-    image: ImageArray, boxes: Sequence[Box], colors: NDArray[np.uint8] | None = None
-) -> ImageArray:
-    """Draw boxes in their colors [boxes, 3] (the head colors by default), edged in black."""
+def draw_boxes(image: ImageArray, boxes: Sequence[Box]) -> ImageArray:
+    """Draw boxes in the head colors, edged in black."""
     result = image.copy()
-    colors = head_colors(len(boxes)) if colors is None else colors
     width = max(2, min(image.shape[:2]) // 150)
-    for box, color in zip(boxes, colors, strict=True):
+    for box, color in zip(boxes, head_colors(len(boxes)).tolist(), strict=True):
         corners = (box.left, box.top), (box.right - 1, box.bottom - 1)
         cv2.rectangle(result, *corners, (0, 0, 0), width + 2)
-        cv2.rectangle(result, *corners, tuple(int(part) for part in color), width)
+        cv2.rectangle(result, *corners, color, width)
     return result
 
 
-def legend(entries: Sequence[tuple[str, Sequence[int]]], width: int, text_size: int = 16) -> ImageArray:
+def legend(entries: Sequence[tuple[str, Color]], width: int) -> ImageArray:
     """Draw a white strip of colored squares with their names, in lines that fit: [height, width, 3]."""
-    font, pad = ImageFont.load_default(text_size), text_size // 2
+    size, pad = 16, 8
+    font = ImageFont.load_default(size)
     places, x, y = [], pad, pad
     for text, _ in entries:
-        length = int(font.getlength(text)) + text_size + 3 * pad
+        length = int(font.getlength(text)) + size + 3 * pad
         if x > pad and x + length > width:
-            x, y = pad, y + text_size + pad
+            x, y = pad, y + size + pad
         places.append((x, y))
         x += length
-    strip = Image.new("RGB", (width, y + text_size + pad), "white")
+    strip = Image.new("RGB", (width, y + size + pad), "white")
     draw = ImageDraw.Draw(strip)
     for (text, color), (x, y) in zip(entries, places, strict=True):
         shade = tuple(int(part) for part in color)
-        draw.rectangle((x, y, x + text_size, y + text_size), fill=shade, outline="black")
-        draw.text((x + text_size + pad // 2, y + text_size // 2), text, fill="black", font=font, anchor="lm")
+        draw.rectangle((x, y, x + size, y + size), fill=shade, outline="black")
+        draw.text((x + size + pad // 2, y + size // 2), text, fill="black", font=font, anchor="lm")
     return np.array(strip)
+
+
+def with_legend(image: ImageArray, entries: Sequence[tuple[str, Color]]) -> ImageArray:
+    """Append a `legend` below an image, if there are entries."""
+    return stack([image, legend(entries, image.shape[1])]) if entries else image
 
 
 def color_bar(
@@ -306,11 +305,11 @@ def color_bar(
     """Draw a white strip with the colors of a map between its lowest and highest value.
 
     Args:
-        colormap: a matplotlib name.
-        value_range: as `display_range` gives it.
-        width: of the strip, in pixels; words that do not fit are cut.
-        capped: values beyond the range have the colors of its ends.
-        percent: the values are shares.
+        colormap: Name of a matplotlib color map.
+        value_range: Low and high, as `display_range` returns them.
+        width: Width of the strip in pixels; words that do not fit are cut.
+        capped: Values beyond the range have the colors of its ends.
+        percent: The values are shares.
 
     Returns:
         [height, width, 3].
@@ -329,16 +328,6 @@ def color_bar(
     return np.array(strip)
 
 
-def color_table(colormap: str) -> ImageArray:
-    """Return the 256 colors of a matplotlib color map: [256, 3]."""
-    return (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
-
-
-def with_legend(image: ImageArray, entries: Sequence[tuple[str, Sequence[int]]]) -> ImageArray:
-    """Append a `legend` below an image."""
-    return stack([image, legend(entries, image.shape[1])])
-
-
 def caption(image: ImageArray, text: str, text_size: int = 16) -> ImageArray:
     """Put a line of text above an image, shortened with an ellipsis if it does not fit."""
     font, width = ImageFont.load_default(text_size), image.shape[1]
@@ -346,9 +335,8 @@ def caption(image: ImageArray, text: str, text_size: int = 16) -> ImageArray:
     while shown and font.getlength(shown) > width - text_size // 2:
         shown = shown.removesuffix("…")[:-1] + "…" if len(shown) > 1 else ""
     strip = Image.new("RGB", (width, text_size + text_size // 2), "white")
-    ImageDraw.Draw(strip).text(
-        (text_size // 4, text_size * 3 // 4), shown, fill="black", font=font, anchor="lm"
-    )
+    place = text_size // 4, text_size * 3 // 4
+    ImageDraw.Draw(strip).text(place, shown, fill="black", font=font, anchor="lm")
     return np.concatenate([np.array(strip), image])
 
 
@@ -361,16 +349,12 @@ def stack(images: Sequence[ImageArray], gap: int = 0) -> ImageArray:
 
 def side_by_side(*images: ImageArray, gap: int = 8) -> ImageArray:
     """Put images in a row on white, aligned at the top."""
-    height = max(image.shape[0] for image in images)
-    wide = [_padded(image, height, image.shape[1] + gap) for image in images[:-1]]
-    return np.concatenate([*wide, _padded(images[-1], height, images[-1].shape[1])], axis=1)
+    return stack([image.swapaxes(0, 1) for image in images], gap).swapaxes(0, 1).copy()
 
 
-def color_map(colors: NDArray[np.floating], size: tuple[int, int]) -> ImageArray:
-    """Draw colors of patches [rows, columns, 3], 0 to 1, as an image of height × width."""
-    return np.stack(
-        [(enlarge(one, size) * 255).round().astype(np.uint8) for one in np.moveaxis(colors, -1, 0)], -1
-    )
+def _padded(image: ImageArray, height: int, width: int) -> ImageArray:
+    missing = ((0, height - image.shape[0]), (0, width - image.shape[1]), (0, 0))
+    return np.pad(image, missing, constant_values=255)
 
 
 def line_colors(in_a: NDArray[np.floating], height: int) -> NDArray[np.uint8]:
@@ -390,9 +374,10 @@ def match_lines(
     """Draw two images side by side and a line for each match.
 
     Args:
-        a, b: images of any sizes.
+        a, b: Images of any sizes.
         in_a, in_b: y and x of the matches [matches, 2], in pixels.
-        colors: of the lines [matches, 3], such as `line_colors`.
+        colors: Colors of the lines [matches, 3], such as `line_colors`.
+        gap: White columns between the images.
     """
     sheet = side_by_side(a, b, gap=gap)
     shift = np.array([0, a.shape[1] + gap])
@@ -406,124 +391,28 @@ def match_lines(
     return sheet
 
 
-def attention_sheet(
-    image: ImageArray,
-    attention: NDArray[np.floating],
-    kept: Mask,
-    point: tuple[int, int] | None = None,
-    point_attention: NDArray[np.floating] | None = None,
-    point_kept: Mask | None = None,
-    *,
-    height: int = 200,
-) -> ImageArray:
-    """Draw all heads of one image on a sheet: colored heads, heat maps, masks, and the attention of a point.
-
-    Args:
-        image: [height, width, 3].
-        attention: of [CLS]: [heads, rows, columns].
-        kept: patches of each head's mask: [heads, rows, columns].
-        point: y and x of a pixel, drawn where its attention is shown.
-        point_attention, point_kept: of that point: [heads, rows, columns].
-        height: of each image on the sheet, in pixels.
-    """
-    small = _fitting(image, height)
-    size = (small.shape[0], small.shape[1])
-    masks = enlarge(kept, size)
-    colors = head_colors(len(attention))
-    colored = overlay_heads(small, attention, kept=kept)
-    rows = [
-        [("image", small), ("all heads", colored)],
-        [(f"head {head}", heat_map(values, size)) for head, values in enumerate(attention)],
-        [
-            (
-                f"mask {head}: {mask.mean():.0%} of the area",
-                overlay_masks(small, mask, colors=color, contour=1),
-            )
-            for head, (mask, color) in enumerate(zip(masks, colors[:, None], strict=True))
-        ],
-    ]
-    if point is not None and point_attention is not None:
-        y, x = (at * new // old for at, new, old in zip(point, size, image.shape[:2], strict=True))
-        colored = overlay_heads(small, point_attention, kept=point_kept)
-        heats = [overlay_heat(small, values) for values in point_attention]
-        rows[0].append((f"point y={point[0]}, x={point[1]}", draw_point(colored, y, x)))
-        rows.append([(f"point, head {head}", draw_point(heat, y, x)) for head, heat in enumerate(heats)])
-    return contact_sheet(rows, height=height)
-
-
 def contact_sheet(
     rows: Sequence[Sequence[tuple[str, ImageArray]]], *, height: int = 160, gap: int = 8
 ) -> ImageArray:
     """Draw rows of titled images on one white sheet, resized to the same height.
 
     Args:
-        rows: each a sequence of (title, image [any height, any width, 3]).
-        height: of every image, in pixels; one that would be wider than `WIDEST` times that is less high.
-        gap: white space around images, in pixels.
+        rows: Sequences of (title, image [any height, any width, 3]).
+        height: Height of every image in pixels; an image wider than `WIDEST` times that is lower.
+        gap: White space around images, in pixels.
 
     Raises:
-        ValueError: no image at all.
+        ValueError: No image.
     """
     lines = []
     for row in rows:
-        cells = [caption(_on_white(image, height), title, text_size=14) for title, image in row]
+        small = [(title, _fitting(image, height)) for title, image in row]
+        cells = [caption(_padded(image, height, image.shape[1]), title, 14) for title, image in small]
         if cells:
-            padded = [_padded(cell, cell.shape[0], cell.shape[1] + gap) for cell in cells]
-            lines.append(np.concatenate(padded, axis=1))
+            lines.append(side_by_side(*cells, gap=gap))
     if not lines:
         raise ValueError("a contact sheet needs at least one image")
-    sheet = stack(lines, gap)
-    return np.pad(sheet, ((gap, gap), (gap, 0), (0, 0)), constant_values=255)
-
-
-def check_suffix(path: Path) -> str:
-    """Return the Pillow format of an image file name.
-
-    Raises:
-        ValueError: Not .png, .jpg or .jpeg.
-    """
-    format_name = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}.get(path.suffix.lower())
-    if format_name is None:
-        raise ValueError(f"{path} is not the name of an image; expected a .png or .jpg file")
-    return format_name
-
-
-def save_image(path: Path, image: ImageArray) -> None:
-    """Write an image [height, width, 3] as PNG or JPEG, as its suffix says, whole or not at all."""
-    format_name = check_suffix(path)
-    with replacing(path) as beside:
-        Image.fromarray(np.ascontiguousarray(image)).save(beside, format=format_name, quality=88)
-
-
-def save_png(path: Path, image: ImageArray) -> None:
-    """Write an image [height, width, 3] or a gray one [height, width] as PNG, whole or not at all."""
-    with replacing(path) as beside:
-        Image.fromarray(np.ascontiguousarray(image)).save(beside, format="PNG")
-
-
-def _to_unit(values: NDArray[Any], value_range: tuple[float, float] | None) -> NDArray[np.float32]:
-    """Scale values from their range to [0, 1]; a constant map becomes 0."""
-    low, high = value_range if value_range is not None else (float(values.min()), float(values.max()))
-    scaled = (np.asarray(values, dtype=np.float64) - low) / (high - low if high > low else 1.0)
-    return scaled.clip(0, 1).astype(np.float32)
-
-
-def _dimmed(image: ImageArray) -> ImageArray:
-    """Return the image in gray at half its brightness."""
-    dimmed = np.empty_like(image)
-    for top in range(0, len(image), BAND):
-        band = slice(top, top + BAND)
-        dimmed[band] = np.rint(image[band] @ np.array([0.299, 0.587, 0.114]) * 0.5)[..., None]
-    return dimmed
-
-
-def _draw_contour(image: ImageArray, mask: Mask, color: NDArray[np.uint8], width: int) -> None:
-    """Outline a mask in place: its color, with a thin dark line outside it."""
-    if width == 0:
-        return
-    lines, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
-    cv2.drawContours(image, lines, -1, (0, 0, 0), width + 2)
-    cv2.drawContours(image, lines, -1, tuple(int(part) for part in color), width)
+    return np.pad(stack(lines, gap), ((gap, gap), (gap, gap), (0, 0)), constant_values=255)
 
 
 def _fitting(image: ImageArray, height: int) -> ImageArray:
@@ -534,12 +423,7 @@ def _fitting(image: ImageArray, height: int) -> ImageArray:
     return np.asarray(cv2.resize(image, (columns, rows), interpolation=method), dtype=np.uint8)
 
 
-def _on_white(image: ImageArray, height: int) -> ImageArray:
-    """Resize an image as `_fitting` and pad it with white to the height."""
-    fitting = _fitting(image, height)
-    return _padded(fitting, height, fitting.shape[1])
-
-
-def _padded(image: ImageArray, height: int, width: int) -> ImageArray:
-    missing = ((0, height - image.shape[0]), (0, width - image.shape[1]), (0, 0))
-    return np.pad(image, missing, constant_values=255)
+def save_image(path: Path, image: ImageArray) -> None:
+    """Write an image [height, width, 3] as PNG or JPEG, depending on the suffix, whole or not at all."""
+    with replacing(path) as beside:
+        Image.fromarray(np.ascontiguousarray(image)).save(beside, quality=88)

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
 from scipy.spatial import cKDTree
 
+from dino_model.quantities import principal_colors
+
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
     from dino_model.predictor import AttentionPredictor
 
@@ -31,10 +33,10 @@ SCALES = (0.7, 1.0, 1.4)
 SHOWN = 100
 """Number of drawn lines, of the surest matches."""
 CHUNK = 2048  # patches whose similarities with all others are held at once
-NEIGHBORHOOD = 2  # patches around the nearest one that are no rivals: they show the same thing
+NEIGHBORHOOD = 2  # patches around the nearest one that are no rivals
 LEAST_TEXTURE = 4.0  # standard deviation of a patch's gray values, of 255
-NEIGHBORS = 8  # matches that tell where one between them should go
-FIRST, AFTERWARDS = 4, 6  # of them that must agree: among all matches, then among those that were kept
+NEIGHBORS = 8  # matches from which the position of one between them is predicted
+FIRST, AFTERWARDS = 4, 6  # neighbors that must agree: among all matches, then among the kept matches
 
 
 class ImageFeatures(NamedTuple):
@@ -66,13 +68,7 @@ class Matches:
 
 
 def image_features(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> ImageFeatures:
-    """Return the tokens of an image's patches after each of the last `BLOCKS` blocks.
-
-    Args:
-        predictor: has encoded the image.
-        image: the image [H, W, 3].
-
-    """
+    """Return the patch tokens after each of the last `BLOCKS` blocks, of the image [H, W, 3] set last."""
     blocks = range(max(0, predictor.blocks - BLOCKS), predictor.blocks)
     features = concatenate_blocks([predictor.token_features(block) for block in blocks])
     return ImageFeatures(features, textured_patches(image, predictor.grid))
@@ -94,10 +90,9 @@ def is_flat(image: NDArray[np.uint8]) -> bool:
 
 
 def textured_patches(image: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray[np.bool_]:
-    """Return which patches of an image [H, W, 3] have texture: [rows, columns].
+    """Mark the patches of an image [H, W, 3] that have texture: [rows, columns].
 
-    Those that do not, such as a bright sky's, are told apart by their place alone, and match what lies at the
-    same place.
+    Patches without texture, such as a bright sky's, match whatever is at the same position.
     """
     gray = image.astype(np.float32).mean(axis=-1)
     mean, squares = (cv2.resize(one, grid[::-1], interpolation=cv2.INTER_AREA) for one in (gray, gray**2))
@@ -105,14 +100,11 @@ def textured_patches(image: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray
 
 
 def prepared(a: Features, b: Features, around: int = 1) -> tuple[Features, Features]:
-    """Average features with their neighbors and subtract the mean over both images.
-
-    What both images have everywhere (a ViT's features share a large part) tells nothing apart, and the mean
-    of a few patches is steadier than one.
+    """Average features [rows, columns, D] with their neighbors and subtract the mean over both images.
 
     Args:
-        a, b: [rows, columns, D] each.
-        around: how many patches to each side are averaged; 0 takes each alone.
+        a, b: Features of both images.
+        around: Patches to each side that are averaged.
     """
     side = 2 * around + 1
     a, b = (uniform_filter(np.asarray(one, np.float32), (side, side, 1), mode="nearest") for one in (a, b))
@@ -137,32 +129,36 @@ def similarities(a: Features, b: Features, patch: tuple[int, int]) -> NDArray[np
 def nearest(a: Features, b: Features) -> Nearest:
     """Find for every patch of A the patch of B with the greatest cosine, and its ratio.
 
-    The ratio compares the distance 1 - cosine of the nearest with that of the nearest rival, which lies more
-    than `NEIGHBORHOOD` patches away in B: 0 where nothing else comes near, 1 where another is as near.
+    The ratio is the distance 1 - cosine of the nearest patch divided by that of its nearest rival, a patch
+    more than `NEIGHBORHOOD` patches away in B: 0 is unambiguous, 1 is ambiguous.
 
     Args:
-        a, b: features [rows, columns, D] each, see `prepared`.
+        a, b: Features [rows, columns, D] each, see `prepared`.
 
-    Source: the ratio is Lowe's (2004, "Distinctive image features from scale-invariant keypoints", section
-    7.1); that neighbors are no rivals suits features that lie densely.
+    Source: Lowe 2004, "Distinctive image features from scale-invariant keypoints", section 7.1.
     """
     units_a, units_b = unit_vectors(a), unit_vectors(b)
     parts = [_nearest(units_a[at : at + CHUNK], units_b, b.shape[:2]) for at in range(0, len(units_a), CHUNK)]
     return Nearest(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
+def check_ratio(ratio: float, name: str = "ratio") -> None:
+    """Raise ValueError if a ratio is outside (0, 1]; `name` is its name in the message."""
+    if not 0 < ratio <= 1:
+        raise ValueError(f"{name} is {ratio}; expected above 0 and up to 1, such as 0.7")
+
+
 def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
     """Find patches that are each other's nearest, without a near rival in either direction.
 
     Args:
-        a, b: features [rows, columns, D] each, see `prepared`.
-        ratio: largest `Nearest.ratio` of both directions; 1 keeps all mutual neighbors.
+        a, b: Features [rows, columns, D] each, see `prepared`.
+        ratio: Largest `Nearest.ratio` of both directions; 1 keeps all mutual neighbors.
 
     Raises:
-        ValueError: a ratio outside (0, 1].
+        ValueError: A ratio outside (0, 1].
     """
-    if not 0 < ratio <= 1:
-        raise ValueError(f"ratio is {ratio}, expected above 0 and up to 1, such as 0.7")
+    check_ratio(ratio)
     to_b, to_a = nearest(a, b), nearest(b, a)
     mutual = np.flatnonzero(to_a.patch[to_b.patch] == np.arange(len(to_b.patch)))
     larger = np.maximum(to_b.ratio[mutual], to_a.ratio[to_b.patch[mutual]])
@@ -176,11 +172,11 @@ def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
 
 
 def coherent(matches: Matches) -> Matches:
-    """Keep the matches that agree with their neighbors, at the positions that these predict.
+    """Keep the matches that agree with their neighbors, at the positions that the neighbors predict.
 
-    The nearest matches of a patch, itself left out, are fitted by an affine map, in which those far off count
-    little. A match is kept that this map puts within a patch of where it is, if enough of its neighbors
-    agree; then once more, with the kept ones as neighbors and all matches as candidates.
+    A robust affine map is fitted to the nearest other matches of each match. A match is kept if the map
+    predicts it to within a patch and enough neighbors agree. The second pass has only kept matches as
+    neighbors, and all matches as candidates.
     """
     places, agreeing = _expected(matches, np.arange(len(matches)), FIRST)
     if agreeing.any():
@@ -201,19 +197,14 @@ def best_scale(
 ) -> tuple[float, Matches]:
     """Return the scale of B with the most matches (ties: nearest to 1), and these matches.
 
-    Patches show as much of the world as they are large: where B was taken from nearer, its patches match
-    those of A only once B is made smaller.
-
     Args:
-        a: what is known of A.
-        scaled: the same of B resized by each scale.
-        ratio: see `mutual_matches`.
+        a: Features of A.
+        scaled: Features of B resized by each scale, at least one.
+        ratio: See `mutual_matches`.
 
     Raises:
-        ValueError: no scale, or a ratio outside (0, 1].
+        ValueError: A ratio outside (0, 1].
     """
-    if not scaled:
-        raise ValueError("no scale to match at")
     found = {scale: matches_between(a, b, ratio) for scale, b in scaled.items()}
     best = max(found, key=lambda scale: (len(found[scale]), -abs(math.log(scale))))
     return best, found[best]
@@ -231,31 +222,30 @@ def joint_colors(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Color the patches by three principal components over both images.
 
-    With `foreground`, the first component divides the patches in two; the side that touches the images'
-    edges less is kept, and the three components are those of what is kept, the rest is black.
+    `foreground` divides the patches by the sign of the first component. It keeps the side with the smaller
+    share of the images' edges, and computes the three components of that side; the rest is black.
 
     Args:
-        a, b: features [rows, columns, D] each, D at least 3.
+        a, b: Features [rows, columns, D] each, D at least 3.
+        part: Patches to color.
 
     Returns:
         float32 [rows, columns, 3] each, red, green and blue from 0 to 1.
 
     Raises:
-        ValueError: fewer than three dimensions.
+        ValueError: Fewer than three dimensions.
 
-    Source: Oquab et al. 2023 ("DINOv2", figure 1) show features so; that the foreground touches the edges
-    less is our rule.
+    Source: Oquab et al. 2023 ("DINOv2", figure 1); the rule for the foreground is our own.
     """
-    if a.shape[-1] < 3:
-        raise ValueError(f"features have {a.shape[-1]} dimensions, expected at least 3")
     both = np.concatenate([one.reshape(-1, one.shape[-1]) for one in (a, b)]).astype(np.float64)
-    kept = _foreground(both, a.shape[:2], b.shape[:2]) if part == "foreground" else np.ones(len(both), bool)
-    if kept.sum() < 3:
-        kept[:] = True
-    colors = np.zeros((len(both), 3), np.float32)
-    components = _components(both[kept], 3)
-    low, high = components.min(axis=0), components.max(axis=0)
-    colors[kept] = (components - low) / np.where(high > low, high - low, 1)
+    colors = principal_colors(both[None])[0]
+    if part == "foreground":
+        side = colors[:, 0] > colors[:, 0].mean(dtype=np.float64)  # the components have mean 0
+        edge = np.concatenate([_edge(a.shape[:2]), _edge(b.shape[:2])])
+        kept = side if side[edge].mean() <= side[~edge].mean() else ~side
+        if kept.sum() >= 3:
+            colors = np.zeros_like(colors)
+            colors[kept] = principal_colors(both[kept][None])[0]
     cut = a.shape[0] * a.shape[1]
     return colors[:cut].reshape(*a.shape[:2], 3), colors[cut:].reshape(*b.shape[:2], 3)
 
@@ -270,9 +260,9 @@ def in_pixels(matches: Matches, grids: Sides, sizes: Sides) -> tuple[Positions, 
     """Return y and x of matches in both images: [matches, 2] each.
 
     Args:
-        matches: between two patch grids.
-        grids: rows and columns of both.
-        sizes: height and width of both images.
+        matches: Matches between two patch grids.
+        grids: Rows and columns of both grids.
+        sizes: Height and width of both images.
     """
     return centers(matches.a, grids[0], sizes[0]), centers(matches.b, grids[1], sizes[1])
 
@@ -305,9 +295,7 @@ def patch_of(point: tuple[int, int], grid: tuple[int, int], image: tuple[int, in
 def _expected(
     matches: Matches, sources: NDArray[np.int64], enough: int
 ) -> tuple[Positions, NDArray[np.bool_]]:
-    """Where the nearest of the `sources` would put each match: [matches, 2]; whether it is there, and so
-    many of them agree.
-    """
+    """Predict each match from the nearest of the `sources`: position in B [matches, 2], and agreement."""
     here, there = matches.a.astype(np.float64), matches.b
     if len(sources) <= NEIGHBORS:
         return there, np.zeros(len(matches), dtype=bool)
@@ -316,7 +304,7 @@ def _expected(
     near = np.take_along_axis(near, itself_last, axis=1)[:, :NEIGHBORS]
     steps, went = here[near] - here[:, None], there[near] - there[:, None]  # [matches, neighbors, 2]
     design = np.concatenate([steps, np.ones_like(steps[..., :1])], axis=-1)
-    shifts = went - steps  # at first, neighbors are thought to keep their distances
+    shifts = went - steps  # the first weights assume that neighbors keep their distances
     off = np.linalg.norm(shifts - np.median(shifts, axis=1, keepdims=True), axis=-1)
     weights = 1 / (1 + off**2)
     for _ in range(5):
@@ -338,7 +326,7 @@ def _nearest(
     best = cosines[every, index]
     rows, columns = np.divmod(index, grid[1])
     reach = range(-NEIGHBORHOOD, NEIGHBORHOOD + 1)
-    for down in reach:  # the nearest and what lies around it drop out; then the greatest is the rival
+    for down in reach:  # exclude the nearest patch and its neighborhood; the greatest left is the rival
         for right in reach:
             row = (rows + down).clip(0, grid[0] - 1)
             column = (columns + right).clip(0, grid[1] - 1)
@@ -346,25 +334,6 @@ def _nearest(
     rival = 1 - cosines.max(axis=1)
     ratio = np.where(rival > 0, (1 - best) / np.where(rival > 0, rival, 1), 1).clip(0, 1)
     return index, best, ratio.astype(np.float32)
-
-
-def _components(vectors: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Project vectors on their first principal components: [n, D] -> [n, count]."""
-    centered = vectors - vectors.mean(axis=0)
-    _, axes = np.linalg.eigh(centered.T @ centered)
-    axes = axes[:, : -count - 1 : -1]
-    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(count)])
-    along: NDArray[np.float64] = centered @ axes
-    return along
-
-
-def _foreground(
-    vectors: NDArray[np.float64], grid_a: tuple[int, ...], grid_b: tuple[int, ...]
-) -> NDArray[np.bool_]:
-    """Select patches on the side of the first component that touches the edges less: [patches]."""
-    side = _components(vectors, 1)[:, 0] > 0
-    edge = np.concatenate([_edge(grid_a), _edge(grid_b)])
-    return side if side[edge].mean() <= side[~edge].mean() else ~side
 
 
 def _edge(grid: tuple[int, ...]) -> NDArray[np.bool_]:

@@ -1,8 +1,4 @@
-"""Region similarity J, contour accuracy F and the statistics that DAVIS makes of them.
-
-Pure functions on masks and on the scores of one object. Whole folders are scored
-in `segmentation.davis_eval`.
-"""
+"""Region similarity J, contour accuracy F and their statistics over frames, as DAVIS defines them."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,7 +28,7 @@ def jaccard(prediction: Mask, ground_truth: Mask, void: Mask | None = None) -> S
         float64 in [0, 1], shape [...] of the broadcast leading axes. An empty union gives 1.
 
     Raises:
-        ValueError: a mask is not Boolean, or heights and widths differ.
+        ValueError: A mask is not Boolean, or heights and widths differ.
 
     Source: Perazzi et al. 2016, section 4.1; DINO, figure 4.
     """
@@ -53,25 +49,20 @@ def _area(masks: Mask) -> NDArray[np.int64]:
 
 
 def _check_masks(prediction: Mask, ground_truth: Mask, void: Mask | None) -> None:
-    masks = {"prediction": prediction, "ground_truth": ground_truth}
-    if void is not None:
-        masks["void"] = void
-    for name, mask in masks.items():
+    for mask in (prediction, ground_truth) if void is None else (prediction, ground_truth, void):
         if mask.dtype != np.bool_:
-            raise ValueError(f"{name} is of type {mask.dtype}; pass a Boolean mask, for example labels == 1")
+            raise ValueError(f"a mask is of type {mask.dtype}; pass a Boolean mask, for example labels == 1")
         if mask.ndim < 2 or mask.shape[-2:] != prediction.shape[-2:]:
             raise ValueError(
-                f"{name} has shape {mask.shape}, prediction {prediction.shape}: "
-                "masks need the same height and width on their last two axes"
+                f"a mask has shape {mask.shape}, the prediction {prediction.shape}; expected the same height "
+                "and width on the last two axes"
             )
 
 
 def contour_radius(height: int, width: int, tolerance: float = CONTOUR_TOLERANCE) -> int:
     """Return the largest distance in pixels at which two contour pixels match: 8 at 854x480.
 
-    Args:
-        height, width: Size of the image in pixels.
-        tolerance: Share of the diagonal if below 1, else pixels.
+    `tolerance` is a share of the diagonal if below 1, else a number of pixels.
     """
     return int(tolerance) if tolerance >= 1 else ceil(tolerance * hypot(height, width))
 
@@ -121,12 +112,7 @@ class Contour:
 
 
 def trace(mask: Mask, radius: int) -> Contour:
-    """Compute the contour of a mask and the pixels within `radius` (Euclidean) of it.
-
-    Args:
-        mask: Boolean [H, W].
-        radius: matching distance in pixels, see `contour_radius`.
-    """
+    """Compute the contour of a mask, Boolean [H, W], and the pixels within `radius` (Euclidean) of it."""
     height, width = mask.shape
     left, top, box_width, box_height = cv2.boundingRect(mask.view(np.uint8))
     # A contour starts one pixel before its mask, and reach ends at the radius.
@@ -155,10 +141,8 @@ def contour_match(prediction: Contour, ground_truth: Contour) -> float:
     """
     if not len(prediction) or not len(ground_truth):
         return float(len(prediction) == len(ground_truth))
-    precision, recalled = (
-        prediction.share_within_reach(ground_truth),
-        ground_truth.share_within_reach(prediction),
-    )
+    precision = prediction.share_within_reach(ground_truth)
+    recalled = ground_truth.share_within_reach(prediction)
     return 2 * precision * recalled / (precision + recalled) if precision + recalled else 0.0
 
 
@@ -177,15 +161,11 @@ def contour_accuracy(
         F in [0, 1]; see `contour_match` for masks without contour.
 
     Raises:
-        ValueError: a mask is not Boolean, not two-dimensional, or sizes differ.
+        ValueError: A mask is not Boolean, or sizes differ.
 
     Source: Perazzi et al. 2016, section 4.2.
     """
     _check_masks(prediction, ground_truth, void)
-    if prediction.ndim != 2:
-        raise ValueError(
-            f"prediction has shape {prediction.shape}; contour_accuracy takes one [height, width] mask"
-        )
     if void is not None:
         prediction, ground_truth = prediction & ~void, ground_truth & ~void
     height, width = prediction.shape
@@ -202,18 +182,7 @@ class Statistics(NamedTuple):
 
 
 def statistics(values: Scores) -> Statistics:
-    """Compute mean, recall and decay of one object's scores over the frames of its sequence.
-
-    Args:
-        values: J or F per frame, float64 [frames].
-
-    Raises:
-        ValueError: No frame.
-    """
-    if values.ndim != 1 or not len(values):
-        raise ValueError(
-            f"scores have shape {values.shape}; statistics need one score per frame, at least one frame"
-        )
+    """Compute mean, recall and decay of one object's J or F, float64 [frames], at least one frame."""
     return Statistics(float(values.mean()), recall(values), decay(values))
 
 

@@ -1,11 +1,9 @@
 """Propagation of the labels of a first frame through a video by nearest neighbors of patch features.
 
-Every patch of the next frame takes the average label of the patches most like it in the frames before.
-Nothing is trained. The step is exact, ties included, and never holds the similarity of all patches with all
-patches.
+Each patch of the next frame takes the average label of the most similar patches in the frames before. The
+step is exact, ties included, and its memory is bounded by tiles.
 
-Source: DINO, section 4.2.2 and table 5; Jabri et al. 2020, appendix F. Protocol: docs/segmentation.md,
-"DAVIS: labels carried along".
+Source: DINO, section 4.2.2 and table 5; Jabri et al. 2020, appendix F. Protocol: docs/protocols.md.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice, repeat
 from math import ceil
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import cv2
 import numpy as np
@@ -34,20 +32,22 @@ Window = Literal["square", "disk"]
 
 @dataclass(frozen=True)
 class Preset:
-    """One way to propagate labels.
+    """Settings of label propagation.
 
     Attributes:
-        name: what people call it.
-        previous: frames before the present one that give labels, beside the first frame.
-        radius: half side of the square window, or radius of the disk, in patches.
+        name: Name on the command line.
+        previous: Frames before the present one that give labels, in addition to the first frame.
+        radius: Half side of the square window, or radius of the disk, in patches.
         window: `square` keeps |dy|, |dx| <= radius; `disk` keeps distances strictly below the radius.
-        topk: neighbors per patch, over all context frames jointly; more where several are equal to the last.
-        temperature: of the softmax over the neighbors' cosine similarities.
-        first_unmasked: the first frame gives labels from anywhere, not from the window only.
-        repeat_first: while fewer than `previous` frames are known, the first stands in for those missing.
-        mask_resize: how the first mask becomes a grid of patches: its nearest pixel, or every channel
-            bilinearly.
-        min_max: stretch each channel to [0, 1] over the image before the largest one wins.
+        topk: Neighbors per patch, over all context frames jointly; more if several are equal to the last.
+        temperature: Temperature of the softmax over the neighbors' cosine similarities.
+        first_unmasked: Whether the first frame gives labels from anywhere, not only from the window.
+        repeat_first: Whether the first frame replaces missing ones of the `previous` frames.
+        mask_resize: Resizing of the first mask to the patch grid: nearest, or bilinear per channel.
+        min_max: Whether each channel is scaled to [0, 1] over the image before the argmax.
+
+    Raises:
+        ValueError: A setting outside its range.
     """
 
     name: str
@@ -61,69 +61,42 @@ class Preset:
     mask_resize: Literal["nearest", "bilinear"]
     min_max: bool
 
+    def __post_init__(self) -> None:
+        if self.topk < 1 or self.temperature <= 0 or self.radius < (self.window == "disk"):
+            raise ValueError(
+                f"topk {self.topk}, temperature {self.temperature}, radius {self.radius}: expected "
+                "topk >= 1, temperature > 0, radius >= 0 (>= 1 for the disk, which would be empty)"
+            )
 
-DINO = Preset(
-    name="dino",
-    previous=7,
-    radius=12,
-    window="square",
-    topk=5,
-    temperature=0.1,
-    first_unmasked=False,
-    repeat_first=False,
-    mask_resize="nearest",
-    min_max=True,
-)
+
+DINO = Preset("dino", 7, 12, "square", 5, 0.1, False, False, "nearest", True)
 """The official DINO evaluation of DAVIS-2017."""
 
-CRW = Preset(
-    name="crw",
-    previous=20,
-    radius=12,
-    window="disk",
-    topk=10,
-    temperature=0.05,
-    first_unmasked=True,
-    repeat_first=True,
-    mask_resize="bilinear",
-    min_max=False,
-)
-"""Contrastive random walk (Jabri et al. 2020). Unlike theirs, equals of the last neighbor are kept."""
+CRW = Preset("crw", 20, 12, "disk", 10, 0.05, True, True, "bilinear", False)
+"""Contrastive random walk (Jabri et al. 2020), but equals of the last neighbor count."""
 
 PRESETS = {preset.name: preset for preset in (DINO, CRW)}
 
 OFFICIAL_STD = (0.228, 0.224, 0.225)
-"""The official evaluation of DINO on DAVIS divides red by 0.228, where ImageNet's figure is 0.229."""
+"""Standard deviation in the official DAVIS evaluation of DINO; ImageNet's is 0.229 for red."""
 
 
 def official_std(model: LoadedModel, preset: Preset) -> tuple[float, ...] | None:
-    """`OFFICIAL_STD` with the official preset, for a model trained with ImageNet's figures; else None."""
+    """Return `OFFICIAL_STD` for the official preset and a model with ImageNet's statistics, else None."""
     return OFFICIAL_STD if preset.name == "dino" and tuple(model.std) == IMAGENET_STD else None
 
 
 def propagate_step(
-    target: Tensor,
-    contexts: Tensor,
-    labels: Tensor,
-    *,
-    radius: int = DINO.radius,
-    topk: int = DINO.topk,
-    temperature: float = DINO.temperature,
-    window: Window = DINO.window,
-    first_unmasked: bool = False,
-    normalized: bool = False,
-    tile: tuple[int, int] | None = None,
+    target: Tensor, contexts: Tensor, labels: Tensor, preset: Preset = DINO, *, normalized: bool = False
 ) -> Tensor:
     """Compute the soft labels of one frame from those of its context frames.
 
     Args:
-        target: patch features of the frame, float [h, w, D].
-        contexts: patch features of the context frames, the first frame first, float [n, h, w, D].
-        labels: soft labels of the context frames, float [n, C, h, w].
-        radius, topk, temperature, window, first_unmasked: see `Preset`.
-        normalized: the features have length 1 already; saves a copy of them.
-        tile: rows and columns of target patches worked on at a time; None chooses for the device. The result
-            does not depend on it but for rounding.
+        target: Patch features of the frame, float [h, w, D].
+        contexts: Patch features of the context frames, the first frame first, float [n, h, w, D].
+        labels: Soft labels of the context frames, float [n, C, h, w].
+        preset: Window, number of neighbors and temperature.
+        normalized: Whether the features have length 1 already; saves a copy of them.
 
     Returns:
         float [C, h, w]: for each patch the mean label of the `topk` most similar patches over all contexts
@@ -131,63 +104,50 @@ def propagate_step(
         too. Not renormalized.
 
     Raises:
-        ValueError: shapes that do not fit each other, or a setting outside its range.
+        ValueError: The shapes do not fit each other.
 
     Memory: one tile and the columns of the contexts near it, about 50 MB for 8 contexts of 60 x 104 patches
     with D = 384 on a CPU.
     """
-    _check_step(target, contexts, labels, radius, topk, temperature, window)
+    _check_shapes(target, contexts, labels)
     if not normalized:
         target, contexts = F.normalize(target, dim=-1), F.normalize(contexts, dim=-1)
     height, width, _ = target.shape
     label_vectors = labels.permute(0, 2, 3, 1)  # [contexts, h, w, C]
     result = target.new_empty(height, width, labels.shape[1])
-    windowed = slice(1 if first_unmasked else 0, len(contexts))
-    tile_height, tile_width = tile or _tile_size(target.device)
+    windowed = slice(1 if preset.first_unmasked else 0, None)
+    # Small tiles waste least of the products outside the window; a GPU needs larger ones to be busy.
+    tile_height, tile_width = (8, 13) if target.device.type == "cpu" else (20, 26)
     for columns in _pieces(width, tile_width):
-        near_columns = _widened(columns, radius, width)
+        near_columns = _widened(columns, preset.radius, width)
         # Copied once for a column of tiles; the rows near a tile are then a view of it.
         strip = contexts[windowed, :, near_columns].contiguous()  # [contexts, h, columns, D]
         strip_labels = label_vectors[windowed, :, near_columns]
         for rows in _pieces(height, tile_height):
+            near = _widened(rows, preset.radius, height)
+            place = _relative(rows, near), _relative(columns, near_columns)
+            bias = _window_bias(*place, preset.radius, preset.window, target.device)
             queries = target[rows, columns].flatten(0, 1)  # [queries, D]
-            sources = []
-            if first_unmasked:
-                sources.append(_source(queries, contexts[:1], label_vectors[:1], None))
-            if len(strip):
-                near = _widened(rows, radius, height)
-                bias = _window_bias(
-                    _relative(rows, near), _relative(columns, near_columns), radius, window, target.device
-                )
-                sources.append(_source(queries, strip[:, near], strip_labels[:, near], bias))
-            averages = _average(sources, topk, temperature)  # [queries, C]
+            sources = [_source(queries, strip[:, near], strip_labels[:, near], bias)]
+            if preset.first_unmasked:
+                sources.insert(0, _source(queries, contexts[:1], label_vectors[:1], None))
+            averages = _average(sources, preset.topk, preset.temperature)  # [queries, C]
             result[rows, columns] = averages.unflatten(0, (-1, columns.stop - columns.start))
     return result.permute(2, 0, 1)
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Patches that may give labels to the queries of one tile.
+class _Source(NamedTuple):
+    """Patches that may give labels to the queries of one tile."""
 
-    Attributes:
-        similarity: cosine, -inf outside the window: [contexts, queries, rows, columns].
-        row_maxima: the largest of each row: [queries, contexts, rows].
-        labels: [contexts, rows * columns, C].
-    """
-
-    similarity: Tensor
-    row_maxima: Tensor
-    labels: Tensor
+    similarity: Tensor  # cosine, -inf outside the window: [contexts, queries, rows, columns]
+    row_maxima: Tensor  # [queries, contexts, rows]
+    labels: Tensor  # [contexts, rows * columns, C]
 
 
 def _source(queries: Tensor, contexts: Tensor, labels: Tensor, bias: Tensor | None) -> _Source:
-    """Compute the similarity of queries with every patch of the contexts.
+    """Compute the similarity of queries [queries, D] with every patch of contexts [n, rows, columns, D].
 
-    Args:
-        queries: [queries, D].
-        contexts: [contexts, rows, columns, D].
-        labels: [contexts, rows, columns, C].
-        bias: 0 in the window of each query and -inf outside, [queries, rows, columns]; None for no window.
+    `bias` is 0 in the window of each query and -inf outside, [queries, rows, columns]; None for no window.
     """
     count, rows, columns, _ = contexts.shape
     similarity = queries.new_empty(count, len(queries), rows * columns)
@@ -221,7 +181,7 @@ def _average(sources: list[_Source], topk: int, temperature: float) -> Tensor:
 def _largest(source: _Source, count: int) -> Tensor:
     """Return the largest similarities of each query: [queries, up to count].
 
-    They lie in the `count` grid rows with the largest maxima, so only those are searched.
+    The `count` grid rows with the largest maxima hold them, so only those rows are searched.
     """
     _, queries, rows, _ = source.similarity.shape
     maxima = source.row_maxima.flatten(1)
@@ -235,11 +195,10 @@ _NEIGHBORS_AT_A_TIME = 1 << 18
 
 
 def _neighbors(source: _Source, threshold: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """List context, query, patch and similarity at or above the threshold of each query, in pieces.
+    """List context, query, patch and similarity at or above the threshold of each query.
 
-    Only rows whose maximum reaches the threshold are searched. Usually there are k neighbors for each query.
-    Where everything is equal (a black border has no direction) it is the whole window, so the list is handed
-    out in pieces of bounded size.
+    Only rows whose maximum reaches the threshold are searched. In a black border all patches of the window
+    are equal neighbors, so the list is split into pieces of bounded size.
     """
     columns = source.similarity.shape[-1]
     reached = (source.row_maxima >= threshold[:, None, None]).nonzero()
@@ -257,11 +216,6 @@ def _widened(piece: slice, radius: int, length: int) -> slice:
     return slice(max(piece.start - radius, 0), min(piece.stop + radius, length))
 
 
-def _tile_size(device: torch.device) -> tuple[int, int]:
-    # Small tiles waste least of the products outside the window; a GPU wants larger ones to be busy.
-    return (8, 13) if device.type == "cpu" else (20, 26)
-
-
 def _relative(piece: slice, near: slice) -> tuple[int, int, int]:
     """Return start and length of a piece in its neighborhood, and the length of that."""
     return piece.start - near.start, piece.stop - piece.start, near.stop - near.start
@@ -277,7 +231,7 @@ def _window_bias(
 ) -> Tensor:
     """Return 0 for patches in the window of a query and -inf outside: float [queries, rows, columns].
 
-    It depends on the place of a tile in its neighborhood only, so that most tiles share it.
+    The bias depends only on the position of a tile in its neighborhood, so most tiles share it.
     """
     down, right = (
         torch.arange(length, device=device) - torch.arange(start, start + count, device=device)[:, None]
@@ -292,26 +246,13 @@ def _window_bias(
     return bias.flatten(0, 1)
 
 
-def _check_step(
-    target: Tensor, contexts: Tensor, labels: Tensor, radius: int, topk: int, temperature: float, window: str
-) -> None:
-    if target.ndim != 3 or contexts.ndim != 4 or contexts.shape[1:] != target.shape or not len(contexts):
+def _check_shapes(target: Tensor, contexts: Tensor, labels: Tensor) -> None:
+    fits = target.ndim == 3 and contexts.ndim == 4 and contexts.shape[1:] == target.shape and len(contexts)
+    if not fits or labels.ndim != 4 or (len(labels), *labels.shape[2:]) != tuple(contexts.shape[:3]):
         raise ValueError(
-            f"target features {tuple(target.shape)} and context features {tuple(contexts.shape)} do not fit: "
-            "expected [h, w, D] and [n, h, w, D] of one grid, n at least 1"
-        )
-    grid = tuple(target.shape[:2])
-    if labels.ndim != 4 or len(labels) != len(contexts) or tuple(labels.shape[2:]) != grid:
-        raise ValueError(
-            f"labels {tuple(labels.shape)} do not fit {len(contexts)} contexts on a grid of "
-            f"{grid[0]}x{grid[1]} patches: expected [n, C, h, w]"
-        )
-    if window not in ("square", "disk"):
-        raise ValueError(f"window is {window!r}; expected 'square' or 'disk'")
-    if topk < 1 or temperature <= 0 or radius < (1 if window == "disk" else 0):
-        raise ValueError(
-            f"topk {topk}, temperature {temperature}, radius {radius}: expected topk >= 1, temperature > 0, "
-            "radius >= 0 (>= 1 for the disk, which would be empty)"
+            f"target features {tuple(target.shape)}, context features {tuple(contexts.shape)} and labels "
+            f"{tuple(labels.shape)} do not fit: expected [h, w, D], [n, h, w, D] and [n, C, h, w] of one "
+            "grid, n at least 1"
         )
 
 
@@ -325,13 +266,12 @@ class Propagator:
         """Start at the first frame.
 
         Args:
-            features: patch features of the first frame, float [h, w, D].
-            labels: its labels, one channel per object after the background, float [C, h, w]; see
-                `grid_labels`.
-            preset: how to propagate.
+            features: Patch features of the first frame, float [h, w, D].
+            labels: Labels of the first frame, float [C, h, w], see `grid_labels`.
+            preset: Settings of the propagation.
 
         Raises:
-            ValueError: shapes that do not fit, or features that are not finite.
+            ValueError: Features that are not finite.
         """
         height, width, dimension = features.shape
         slots = 1 + preset.previous
@@ -350,19 +290,9 @@ class Propagator:
         target = _normalize(features)
         slots = len(self._features)
         known = slots if self.preset.repeat_first else min(self._frames, slots)
-        labels = propagate_step(
-            target,
-            self._features[:known],
-            self._labels[:known],
-            radius=self.preset.radius,
-            topk=self.preset.topk,
-            temperature=self.preset.temperature,
-            window=self.preset.window,
-            first_unmasked=self.preset.first_unmasked,
-            normalized=True,
-        )
-        if slots > 1:
-            # Slot 0 is the first frame's for good; the others are written in turn, the oldest first.
+        contexts = self._features[:known], self._labels[:known]
+        labels = propagate_step(target, *contexts, self.preset, normalized=True)
+        if slots > 1:  # slot 0 keeps the first frame; the others are replaced in turn, the oldest first
             slot = 1 + (self._frames - 1) % (slots - 1)
             self._features[slot] = target
             self._labels[slot] = labels
@@ -382,17 +312,17 @@ def grid_labels(
     """Convert the labels of an image to one channel per object on the grid of patches.
 
     Args:
-        mask: labels [H, W]; void counts as background.
-        ids: the objects, in the order of their channels.
-        fed: height and width in pixels that the model saw; padded at the bottom and right to whole patches.
-        patch_size: in pixels.
-        preset: says how the mask is resized.
+        mask: Labels [H, W]; void counts as background.
+        ids: Labels of the objects, in the order of their channels.
+        fed: Height and width in pixels of the model's input, padded at the bottom and right to whole patches.
+        patch_size: Side of a patch in pixels.
+        preset: Decides how the mask is resized.
 
     Returns:
         float32 [1 + len(ids), rows, columns]; channel 0 is the background. An object too small for the grid
-        keeps its channel, empty: no other object takes its place.
+        has an empty channel.
     """
-    grid = _grid(fed, patch_size)
+    grid = ceil(fed[0] / patch_size), ceil(fed[1] / patch_size)
     # The grid may reach beyond the image: give the mask the same share of background there.
     beyond = [round(m * g * patch_size / f) - m for m, g, f in zip(mask.shape, grid, fed, strict=True)]
     mask = np.pad(mask, ((0, beyond[0]), (0, beyond[1])))
@@ -421,9 +351,9 @@ def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray
     """Return the channel with the largest label at every pixel.
 
     Args:
-        soft: labels on the grid of patches, float [C, h, w], at most 256 channels.
-        patch_size: how many times the grid is enlarged, bilinearly.
-        preset: says whether each channel is stretched to [0, 1] first.
+        soft: Labels on the patch grid, float [C, h, w], at most 256 channels.
+        patch_size: Factor by which the grid is enlarged, bilinearly.
+        preset: Decides whether each channel is scaled to [0, 1] first.
 
     Returns:
         uint8 [h * patch_size, w * patch_size]; of equal channels the first wins.
@@ -434,16 +364,12 @@ def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray
     for index, channel in enumerate(soft):
         large = _bilinear(channel, (height, width))
         low, high = channel.aminmax()
-        # A constant channel stays as it is: stretched, it would be 0 / 0, or rounding errors blown up.
+        # A constant channel is not scaled: the result would be 0 / 0 or rounding errors.
         if preset.min_max and high > low:
             large = (large - large.min()) / (large.max() - large.min())
         winner = torch.where(large > highest, index, winner)
         highest = torch.maximum(highest, large)
     return winner.to(torch.uint8).cpu().numpy()
-
-
-def _grid(fed: tuple[int, int], patch_size: int) -> tuple[int, int]:
-    return ceil(fed[0] / patch_size), ceil(fed[1] / patch_size)
 
 
 class FeatureExtractor(Protocol):
@@ -470,23 +396,19 @@ def propagate_frames(
     """Label every frame of a video from the labels of its first one.
 
     Args:
-        frames: uint8 [H, W, 3] each, the first frame first; read as far as needed.
-        first_mask: labels of the first frame, uint8 [H, W]; 0 background, 255 void, which becomes background.
-        source: computes the patch features.
-        preset: how to propagate.
-        batch: frames whose features are computed at once.
-        overlap: one thread reads frames and one computes their features while labels are carried along.
+        frames: uint8 [H, W, 3] each, the first frame first. At most a batch is read ahead.
+        first_mask: Labels of the first frame, uint8 [H, W]: 0 background, 255 void, which becomes background.
+        source: Computes the patch features.
+        preset: Settings of the propagation.
+        batch: Frames whose features are computed at once.
+        overlap: Read frames and compute features in threads of their own.
 
     Yields:
-        Labels of each frame, uint8 [H, W]: the first mask itself, then what was propagated.
+        Labels of each frame, uint8 [H, W], the first mask included.
 
     Raises:
-        ValueError: a mask without object, a frame of another size, or a batch below 1.
-
-    Memory does not grow with the video: no more than a batch is read or computed ahead.
+        ValueError: A mask without object, or a frame of another size.
     """
-    if batch < 1:
-        raise ValueError(f"batch is {batch}; expected at least 1")
     ids = object_ids(first_mask)
     if not ids:
         raise ValueError("the first mask marks no object: every pixel is 0 (background) or 255 (void)")
@@ -509,18 +431,17 @@ def _features(
     frames: Iterable[ImageArray], size: tuple[int, int], source: FeatureExtractor, batch: int
 ) -> Iterator[Tensor]:
     """Yield the patch features [rows, columns, D] of each frame, computed in batches."""
-    numbered = enumerate(frames)
-    while images := [_checked(number, frame, size) for number, frame in islice(numbered, batch)]:
+    remaining = iter(frames)
+    count = 0
+    while images := list(islice(remaining, batch)):
+        for number, image in enumerate(images, start=count):
+            if image.shape[:2] != size:
+                raise ValueError(
+                    f"frame {number} is {image.shape[0]}x{image.shape[1]} pixels (height x width), the first "
+                    f"mask {size[0]}x{size[1]}: frames and mask of one video must be of one size"
+                )
         yield from source.features(images)
-
-
-def _checked(number: int, frame: ImageArray, size: tuple[int, int]) -> ImageArray:
-    if frame.shape[:2] != size:
-        raise ValueError(
-            f"frame {number} is {frame.shape[0]}x{frame.shape[1]} pixels (height x width), "
-            f"the first mask {size[0]}x{size[1]}: frames and mask of one video must be of one size"
-        )
-    return frame
+        count += len(images)
 
 
 def copy_first_mask(mask: Labels, frames: int) -> Iterator[Labels]:
@@ -529,15 +450,14 @@ def copy_first_mask(mask: Labels, frames: int) -> Iterator[Labels]:
 
 
 class ColorPatches:
-    """Colors of a patch as its feature: the baseline without a network."""
+    """Computes the colors of a patch as its feature: the baseline without a network."""
 
     def __init__(self, patch_size: int = 8, size: int = 480) -> None:
         self.patch_size, self.size = patch_size, size
         self.resize: Resize = "davis"
 
     def features(self, images: Sequence[ImageArray]) -> Tensor:
-        """Subtract the frame's mean patch from the pixels of each patch: float32 [frames, rows, columns, 3 *
-        patch_size**2]."""
+        """Subtract the mean patch of each frame: float32 [frames, rows, columns, 3 * patch_size**2]."""
         height, width = images[0].shape[:2]
         height, width = fed_size(height, width, self.size, self.resize, self.patch_size)
         resized = np.stack(

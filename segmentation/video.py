@@ -3,14 +3,13 @@
 Frames stream: each is read, used and written before the next, so memory does not grow with the length.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, sqrt
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import av
 import cv2
@@ -30,58 +29,39 @@ if TYPE_CHECKING:  # commands import this module before they need PyTorch
 DEFAULT_FPS = 24.0
 """Frames per second of a folder of frames."""
 
-
-class Frames(Protocol):
-    """Frames of one video in order. Every iteration starts again.
-
-    Attributes:
-        name: Name of the video.
-        fps: Frames per second.
-        expected: Number of frames according to the file; 0 if unknown.
-    """
-
-    name: str
-    fps: float
-    expected: int
-
-    def __iter__(self) -> Iterator[ImageArray]:
-        """Iterate over the frames, uint8 [height, width, 3], RGB."""
-        ...
-
-    def sample(self, count: int) -> Iterator[ImageArray]:
-        """Iterate over up to `count` frames at even distances."""
-        ...
-
-    def file_name(self, number: int) -> str:
-        """Return the file name of a frame, for its mask and for COCO; `number` counts from 0."""
-        ...
-
-    def time(self, number: int) -> float:
-        """Return the time of a frame in seconds from the first; known after the frame was read."""
-        ...
+MAX_SIDE = 1280
+"""Largest side of drawn videos in pixels."""
 
 
-def open_frames(path: Path, *, allow_gaps: bool = False) -> "VideoFile | FrameFolder":
+def open_frames(path: Path, *, fps: float = DEFAULT_FPS) -> "VideoFile | FrameFolder":
     """Open a video file, or a folder of images numbered in their order.
 
+    Args:
+        path: Video file or folder.
+        fps: Frames per second of a folder.
+
     Raises:
-        VideoError: No such file, no video, no frame, or a gap in the numbers (unless `allow_gaps`).
+        VideoError: No such file, no video, no frame, or a gap in the numbers.
     """
     if path.is_dir():
-        return FrameFolder(path, allow_gaps=allow_gaps)
+        return FrameFolder(path, fps)
     if not path.exists():
         raise VideoError(f"{path} does not exist; pass a video file or a folder of frames")
     return VideoFile(path)
 
 
 class FrameFolder:
-    """A folder of images as a video."""
+    """A folder of images as a video. Every iteration starts again.
 
-    def __init__(self, folder: Path, *, allow_gaps: bool = False) -> None:
-        self.files = frame_files(folder, allow_gaps=allow_gaps)
-        self.name = folder.resolve().name
-        self.fps = DEFAULT_FPS
-        self.expected = len(self.files)
+    Attributes:
+        name: Name of the video.
+        fps: Frames per second.
+        expected: Number of frames.
+    """
+
+    def __init__(self, folder: Path, fps: float = DEFAULT_FPS) -> None:
+        self.files = frame_files(folder)
+        self.name, self.fps, self.expected = folder.resolve().name, fps, len(self.files)
 
     def __iter__(self) -> Iterator[ImageArray]:
         """Iterate over the frames.
@@ -92,13 +72,8 @@ class FrameFolder:
         size = None
         for file in self.files:
             image = images.read(file, name=str(file))
-            size = check_size(image, size, f"the frame {file}")
+            size = _check_size(image, size, f"the frame {file}")
             yield image
-
-    def sample(self, count: int) -> Iterator[ImageArray]:
-        """Iterate over up to `count` frames at even distances."""
-        for index in _spread(len(self.files), count):
-            yield images.read(self.files[index], name=str(self.files[index]))
 
     def file_name(self, number: int) -> str:
         """Return the name of the image file."""
@@ -110,10 +85,13 @@ class FrameFolder:
 
 
 class VideoFile:
-    """A video file, turned upright as its metadata say.
+    """A video file, turned upright as its metadata say. Every iteration starts again.
 
     Attributes:
-        times: when each frame handed out in the latest pass is shown, in seconds from the first.
+        name: Name of the video.
+        fps: Frames per second.
+        expected: Number of frames according to the file.
+        times: Time of each frame of the latest iteration, in seconds from the first.
     """
 
     def __init__(self, path: Path) -> None:
@@ -126,16 +104,11 @@ class VideoFile:
             if next(_decoded(container), None) is None:
                 raise VideoError(f"no frame of {path} can be decoded; it is damaged, or of an unknown kind")
             self.expected = int(stream.frames)
-        if not self.expected:
-            self.expected = self._counted()
-
-    def _counted(self) -> int:
-        """Count the frames of a file without decoding them."""
-        with _opened(self.path) as container:
-            packets = sum(packet.size > 0 for packet in container.demux(video=0))
-            seconds = (container.duration or 0) / 1e6
-        # Some packets are never shown; some frames last longer than others.
-        return min(packets, round(seconds * self.fps) or packets)
+        if not self.expected:  # count without decoding; some packets are never shown
+            with _opened(path) as container:
+                packets = sum(packet.size > 0 for packet in container.demux(video=0))
+                seconds = (container.duration or 0) / 1e6
+            self.expected = min(packets, round(seconds * self.fps) or packets)
 
     def __iter__(self) -> Iterator[ImageArray]:
         """Iterate over the frames to the last that can be decoded.
@@ -148,20 +121,12 @@ class VideoFile:
         with _opened(self.path) as container:
             for number, frame in enumerate(_decoded(container)):
                 image = _upright(frame)
-                size = check_size(image, size, f"frame {number} of {self.path}")
+                size = _check_size(image, size, f"frame {number} of {self.path}")
                 # Without times in the file, frames are evenly spaced.
                 time = number / self.fps if frame.time is None else frame.time
                 start = start if number else time
                 self.times.append(time - start)
                 yield image
-
-    def sample(self, count: int) -> Iterator[ImageArray]:
-        """Iterate over up to `count` frames at even distances; without seeking, which some formats break."""
-        chosen = set(_spread(self.expected or count, count))
-        with _opened(self.path) as container:
-            for number, frame in zip(range(max(chosen) + 1), _decoded(container), strict=False):
-                if number in chosen:
-                    yield _upright(frame)
 
     def file_name(self, number: int) -> str:
         """Return the number of the frame with five digits or more, as a PNG file name."""
@@ -172,12 +137,8 @@ class VideoFile:
         return self.times[number]
 
 
-def check_size(image: ImageArray, size: tuple[int, int] | None, name: str) -> tuple[int, int]:
-    """Return the size of a frame and check that it is that of the frames before.
-
-    Raises:
-        VideoError: another size.
-    """
+def _check_size(image: ImageArray, size: tuple[int, int] | None, name: str) -> tuple[int, int]:
+    """Return the size of a frame; raises VideoError if the frames before had another."""
     height, width = image.shape[:2]
     if size is not None and size != (height, width):
         raise VideoError(
@@ -216,54 +177,33 @@ def _upright(frame: av.VideoFrame) -> ImageArray:
     return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))
 
 
-def _spread(length: int, count: int) -> list[int]:
-    """Return up to `count` different indices below `length` at even distances."""
-    return sorted({int(index) for index in np.linspace(0, length - 1, min(count, length))})
-
-
-View = Literal["heads", "mean", "mask"]
-
-CODECS: dict[str, tuple[str, dict[str, str]]] = {
-    ".webm": ("libvpx", {"deadline": "realtime", "cpu-used": "4"}),
-    ".mp4": ("mpeg4", {}),
-}
-"""Codec and options by suffix. Browsers play VP8 in WebM, but not MPEG-4 Part 2 in MP4."""
-
 BITS_PER_PIXEL = 0.2  # of a frame, at most: figures and outlines stay sharp
 
 TIME_BASE = Fraction(1, 60_000)  # of a second: what every usual frame rate divides, 30000/1001 too
 
 
 class VideoWriter:
-    """Writes images of one size into a video file, whole or not at all.
+    """Writes images of one size into a WebM file (VP8, which browsers play), whole or not at all.
 
     Use as a context: the file appears when the block ends without exception; `keep_partial` keeps the frames
     written before an exception. Odd sides grow by one repeated pixel: codecs halve the sides of color.
 
     Raises:
-        VideoError: a suffix other than those of `CODECS`, no encoder for it, or images of different sizes.
+        VideoError: A suffix other than .webm, or images of different sizes.
     """
 
     def __init__(self, path: Path, fps: float, *, keep_partial: bool = False) -> None:
-        if path.suffix.lower() not in CODECS:
-            raise VideoError(f"cannot write {path.name}: choose a name that ends in {' or '.join(CODECS)}")
+        if path.suffix.lower() != ".webm":
+            raise VideoError(f"cannot write {path.name}; expected a name that ends in .webm")
         self.path, self.fps, self._keep_partial = path, fps, keep_partial
-        self._codec, self._options = CODECS[path.suffix.lower()]
         self._replacing = replacing(path)
         self._size: tuple[int, ...] | None = None
         self._count = 0
 
     def __enter__(self) -> Self:
-        self._beside = self._replacing.__enter__()
-        try:
-            self._container = av.open(str(self._beside), "w")
-            self._stream: Any = self._container.add_stream(self._codec, rate=_fraction(self.fps))
-        except (av.FFmpegError, ValueError) as error:  # a build without the encoder
-            self._replacing.__exit__(type(error), error, None)
-            others = " or ".join(suffix for suffix in CODECS if suffix != self.path.suffix.lower())
-            raise VideoError(
-                f"this build of FFmpeg cannot encode {self._codec} for {self.path.name}; try a {others} file"
-            ) from error
+        self._container = av.open(str(self._replacing.__enter__()), "w")
+        rate = Fraction(self.fps).limit_denominator(1001)  # 30000/1001 among them
+        self._stream: Any = self._container.add_stream("libvpx", rate=rate)
         return self
 
     def __exit__(
@@ -291,7 +231,7 @@ class VideoWriter:
             self._stream.height, self._stream.width = height, width
             self._stream.pix_fmt = "yuv420p"
             self._stream.bit_rate = int(BITS_PER_PIXEL * height * width * self.fps)
-            self._stream.options = self._options
+            self._stream.options = {"deadline": "realtime", "cpu-used": "4"}
             self._stream.time_base = self._stream.codec_context.time_base = TIME_BASE
         if image.shape != self._size:
             raise VideoError(f"a frame of {self.path.name} is {image.shape}, the first was {self._size}")
@@ -303,154 +243,80 @@ class VideoWriter:
         self._container.mux(self._stream.encode(frame))
 
 
-def _fraction(fps: float) -> Fraction:
-    return Fraction(fps).limit_denominator(1001)  # 30000/1001 among them
-
-
-@dataclass(frozen=True)
-class ColorRange:
-    """Attention value of the brightest color, fixed for a whole video to avoid flicker.
-
-    Attributes:
-        heads: one value per head, float32 [heads].
-        mean: the value for the mean over the heads.
-    """
-
-    heads: NDArray[np.float32]
-    mean: float
-
-
-def color_range(
-    frames: Frames, predictor: "AttentionPredictor", samples: int = 8, quantile: float = 0.995
-) -> ColorRange:
-    """Choose the color range from frames of the whole video: a quantile of their attention, 0 is black.
-
-    Args:
-        frames: the video.
-        predictor: computes the attention of its frames.
-        samples: how many frames to look at.
-        quantile: share of the patches that stay below the brightest color.
-    """
-    maps = np.concatenate(
-        [_attention(predictor, frame).reshape(predictor.heads, -1) for frame in frames.sample(samples)], 1
-    )
-    return ColorRange(
-        np.quantile(maps, quantile, axis=1).astype(np.float32), float(np.quantile(maps.mean(0), quantile))
-    )
-
-
-def _attention(predictor: "AttentionPredictor", frame: ImageArray) -> NDArray[np.float32]:
-    predictor.set_image(frame)
-    return predictor.cls_attention()
-
-
-@dataclass(frozen=True)
-class AttentionFrame:
-    """One frame of an attention video.
-
-    Attributes:
-        views: images uint8 [height, width, 3] by name: `heads` (every head beside the frame), `mean` (heat
-            map over the frame), `mask` (outline of the kept patches).
-        mask: patches that hold the kept share of the attention, enlarged to the frame: Boolean [H, W].
-    """
-
-    views: Mapping[View, ImageArray]
-    mask: NDArray[np.bool_]
-
-
+View = Literal["heads", "mean", "mask"]
 VIEWS: tuple[View, ...] = ("heads", "mean", "mask")
 
 
+class AttentionFrame(NamedTuple):
+    """One frame of an attention video."""
+
+    views: dict[View, ImageArray]  # see `attention_video`
+    mask: NDArray[np.bool_]  # patches of the kept share, enlarged to the frame: [height, width]
+
+
 def attention_video(
-    frames: Iterable[ImageArray],
-    predictor: "AttentionPredictor",
-    colors: ColorRange,
-    *,
-    views: Sequence[View] = VIEWS,
-    mass: float = 0.6,
-    head: int | None = None,
-    max_side: int = 1280,
+    frames: Iterable[ImageArray], predictor: "AttentionPredictor", *, mass: float = 0.6
 ) -> Iterator[AttentionFrame]:
     """Draw the [CLS] attention of every frame of a video.
 
+    The views are `heads` (every head beside the frame), `mean` (heat map over the frame) and `mask` (outline
+    of the kept patches). The brightest color is the 99.5th percentile of the first frame, for all frames.
+
     Args:
         frames: uint8 [height, width, 3], all of one size.
-        predictor: computes the attention.
-        colors: what the brightest color stands for, see `color_range`.
-        views: which images to draw, of `VIEWS`.
-        mass: share of the attention that the mask keeps.
-        head: whose attention that is; None takes the mean over the heads.
-        max_side: longer side of the images at most, in pixels.
-
-    Raises:
-        ValueError: an unknown view or head, or a mass outside (0, 1].
+        predictor: Computes the attention.
+        mass: Share of the mean attention over the heads that the mask keeps, in (0, 1].
     """
-    if unknown := [view for view in views if view not in VIEWS]:
-        raise ValueError(f"unknown view {unknown[0]!r}; choose among {', '.join(VIEWS)}")
-    if head is not None and not 0 <= head < predictor.heads:
-        raise ValueError(
-            f"there is no head {head}; {predictor.model.name} has heads 0 to {predictor.heads - 1}"
-        )
+    brightest: NDArray[np.floating] | None = None  # of each head, and of the mean
     for frame in frames:
-        attention = _attention(predictor, frame)  # [heads, rows, columns]
+        predictor.set_image(frame)
+        attention = predictor.cls_attention()  # [heads, rows, columns]
         mean = attention.mean(0)
-        kept = keep_mass_of_maps(mean if head is None else attention[head], mass)
-        small = shrunk(frame, max_side)
-        drawn: dict[View, ImageArray] = {}
-        if "heads" in views:
-            drawn["heads"] = _mosaic(frame, attention, colors.heads, max_side)
-        if "mean" in views:
-            drawn["mean"] = drawing.overlay_heat(small, mean, value_range=(0.0, colors.mean))
-        if "mask" in views:
-            drawn["mask"] = drawing.overlay_masks(small, enlarge(kept, small.shape[:2]))
+        if brightest is None:
+            brightest = np.quantile([*attention, mean], 0.995, axis=(1, 2))
+        kept = keep_mass_of_maps(mean, mass)
+        small = shrunk(frame)
+        drawn: dict[View, ImageArray] = {
+            "heads": _mosaic(frame, attention, brightest[:-1]),
+            "mean": drawing.overlay_heat(small, mean, (0.0, float(brightest[-1]))),
+            "mask": drawing.overlay_masks(small, enlarge(kept, small.shape[:2])),
+        }
         yield AttentionFrame(drawn, enlarge(kept, frame.shape[:2]))
 
 
-def shrunk(image: ImageArray, max_side: int) -> ImageArray:
+def shrunk(image: ImageArray, max_side: int = MAX_SIDE) -> ImageArray:
     """Shrink an image so that its longer side is at most `max_side` pixels."""
-    height, width = shown_size(image.shape[:2], max_side)
-    if (height, width) == image.shape[:2]:
+    scale = max_side / max(image.shape[:2])
+    if scale >= 1:
         return image
+    height, width = (max(1, round(side * scale)) for side in image.shape[:2])
     return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), dtype=np.uint8)
 
 
-def shown_size(size: tuple[int, int], max_side: int) -> tuple[int, int]:
-    """Return height and width of an image shrunk to a longer side of at most `max_side`."""
-    scale = min(1.0, max_side / max(size))
-    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
-
-
 def draw_labels(
-    frame: ImageArray,
-    labels: Labels,
-    ids: Sequence[int],
-    max_side: int = 1280,
-    names: Sequence[str] = (),
+    frame: ImageArray, labels: Labels, ids: Sequence[int], max_side: int = MAX_SIDE
 ) -> ImageArray:
     """Tint and outline the objects of a frame, with a legend below.
 
     Args:
         frame: uint8 [height, width, 3].
         labels: uint8 [height, width].
-        ids: the objects, whether they are in this frame or not: the legend stays the same for a whole video.
-        max_side: longer side of the frame in the image at most, in pixels.
-        names: of the objects in the legend; by default their numbers.
+        ids: Labels of all objects of the video, so that the legend is the same in every frame.
+        max_side: Largest side of the drawn frame in pixels.
     """
     small = shrunk(frame, max_side)
     shown = enlarge(labels, small.shape[:2])
     colors = drawing.head_colors(max(ids))[np.array(ids) - 1]
     drawn = drawing.overlay_masks(small, np.stack([shown == label for label in ids]), colors=colors)
-    names = names or [f"object {label}" for label in ids]
+    names = [f"object {label}" for label in ids]
     return drawing.with_legend(drawn, list(zip(names, colors, strict=True)))
 
 
-def _mosaic(
-    frame: ImageArray, attention: NDArray[np.float32], brightest: NDArray[np.float32], max_side: int
-) -> ImageArray:
-    """Draw the frame and the heat map of each head as tiles, about `max_side` wide or high."""
+def _mosaic(frame: ImageArray, attention: NDArray[np.float32], brightest: NDArray[np.floating]) -> ImageArray:
+    """Draw the frame and the heat map of each head as tiles, about `MAX_SIDE` wide or high."""
     tiles = 1 + len(attention)
     columns = ceil(sqrt(tiles))
-    small = shrunk(frame, max_side // columns)
+    small = shrunk(frame, MAX_SIDE // columns)
     size = small.shape[:2]
     text_size = max(10, min(16, size[1] // 12))
     named = [drawing.caption(small, "frame", text_size)]

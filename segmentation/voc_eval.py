@@ -1,7 +1,7 @@
 """Jaccard similarity of attention masks on PASCAL VOC 2012: protocol and scores.
 
-The paper gives no code for its figure and leaves the protocol open; a snippet that its author published later
-settles part of it. What is left is explicit in `VocProtocol`.
+The paper leaves the protocol open. A snippet that its author published later settles a part; `VocProtocol`
+states the rest.
 """
 
 from collections.abc import Iterable
@@ -26,22 +26,22 @@ PAPER = {
 """Percent on VOC12 val, best head: Fig. 4 of the paper, 60 % of the mass; the same in its appendix, 80 %."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class VocProtocol:
     """Everything that decides the score; the defaults follow the author's snippet where it specifies them."""
 
     mass: float = 0.6
-    """Share of the attention that a mask keeps."""
+    """Share of the attention that a mask keeps, above 0 and up to 1."""
     ground_truth: GroundTruth = "class"
-    """Regions to compare masks with: each class of the image, each object, or all of them as one."""
+    """Regions to compare masks with: each class of an image, each object, or all objects as one."""
     void: Void = "union"
-    """Unannotated pixels stay in the union (union), or are excluded (exclude)."""
+    """Unannotated pixels (255) stay in the union, or are excluded."""
     head: Literal["best", "mean"] | int = "best"
-    """The best for each class or object (the ground truth chooses), the mean of all, or one by number."""
-    resize: str = "squash"
-    """Resizing of images for the model: squash, short-side or native."""
+    """The best head for each class or object, the mean of all heads' maps, or one head by number."""
+    resize: Literal["squash", "short-side", "native"] = "squash"
+    """How an image is resized for the model."""
     size: int = 480
-    """Pixels, of both sides with squash, of the short side with short-side."""
+    """Pixels of the model's input: both sides with squash, the short side with short-side."""
     block: int = -1
     """Block whose [CLS] attention is taken; -1 is the last."""
     split: str = "val"
@@ -114,16 +114,8 @@ def _category(classes: Labels, mask: Mask) -> int:
     return int(counts.argmax())
 
 
-def head_maps(attention: NDArray[np.floating], head: Literal["best", "mean"] | int) -> dict[int, NDArray]:
-    """Select the maps to threshold, by head (-1 for the mean), each [rows, columns].
-
-    Args:
-        attention: [heads, rows, columns].
-        head: see `VocProtocol`.
-
-    Raises:
-        ValueError: no such head.
-    """
+def _select_heads(attention: NDArray[np.floating], head: Literal["best", "mean"] | int) -> dict[int, NDArray]:
+    """Return the maps to threshold, each [rows, columns], by head; -1 is the mean of the heads."""
     if head == "best":
         return dict(enumerate(attention))
     if head == "mean":
@@ -139,11 +131,10 @@ def score_masks(
     """Choose the best mask for every target of an image.
 
     Args:
-        name: of the image.
-        masks: by head, each [height, width] of the annotation.
-        annotation: the labels.
-        ground_truth: see `VocProtocol`.
-        void: see `VocProtocol`.
+        name: Name of the image.
+        masks: Boolean [height, width] by head; -1 for a mask of no head.
+        annotation: Classes and objects.
+        ground_truth, void: See `VocProtocol`.
     """
     regions, unannotated = targets(annotation, ground_truth)
     heads, stacked = list(masks), np.stack(list(masks.values()))
@@ -157,14 +148,14 @@ def score_masks(
 def score_attention(
     name: str, attention: NDArray[np.floating], annotation: Annotation, protocol: VocProtocol
 ) -> ImageScore:
-    """`score_masks` for the attention maps of an image, [heads, rows, columns], thresholded by the protocol.
+    """Choose the best mask for every target, among attention maps [heads, rows, columns] with a threshold.
 
-    Each target's lift is that of the mean over all heads, whichever heads the protocol makes masks of.
+    Each target's lift is computed from the mean over all heads, whichever heads give masks.
 
     Raises:
-        ValueError: no such head, or maps that cannot be thresholded.
+        ValueError: The model has no such head, or a map cannot be thresholded.
     """
-    maps = head_maps(attention, protocol.head)
+    maps = _select_heads(attention, protocol.head)
     size = (annotation.classes.shape[0], annotation.classes.shape[1])
     kept = enlarge(keep_mass_of_maps(np.stack(list(maps.values())), protocol.mass), size)
     masks = dict(zip(maps, kept, strict=True))
@@ -183,6 +174,12 @@ def centered_box(size: tuple[int, int]) -> Mask:
     mask = np.zeros(size, dtype=bool)
     mask[height // 4 : height // 4 + height // 2, width // 4 : width // 4 + width // 2] = True
     return mask
+
+
+def score_box(name: str, annotation: Annotation, protocol: VocProtocol) -> ImageScore:
+    """`score_masks` for the centered box."""
+    box = centered_box((annotation.classes.shape[0], annotation.classes.shape[1]))
+    return score_masks(name, {-1: box}, annotation, protocol.ground_truth, protocol.void)
 
 
 def mean_jaccard(scores: Iterable[ImageScore]) -> float:

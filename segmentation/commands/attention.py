@@ -6,29 +6,26 @@ from typing import Annotated, Literal
 
 import numpy as np
 import tyro
+from numpy.typing import NDArray
 
+from dino_model import images
 from dino_model.files import replacing
-from dino_model.images import ImageError
 from dino_model.options import ModelOptions
 from dino_model.outputs import OutputOptions, SkippedInputs
-from segmentation import coco, drawing
-from segmentation.commands.common import (
-    check_point,
-    model_settings,
-    open_inputs,
-    parse_point,
-    read_images,
-)
+from segmentation import drawing
+from segmentation.coco import coco_writer
+from segmentation.commands import common
 from segmentation.labels import write_mask_png
-from segmentation.masks import ImageArray, Mask, check_mass, enlarge, keep_mass_of_maps
+from segmentation.masks import ImageArray, Mask, central_head, check_mass, enlarge, keep_mass_of_maps
 
 
 @dataclass(frozen=True)
 class Attention(ModelOptions, OutputOptions):
     """Attention maps and masks of every head, and the attention of a point.
 
-    Writes a folder per image, named after it: overview.png (everything on one sheet), heads.png (each head in
-    its color), attention_head_N.png, mask_head_N.png (labels 0 and 1), overlay_head_N.png; with --point also
+    Writes contact_sheet.png of up to 24 images (each with all heads, and the head whose mask is nearest to
+    the center), and a folder per image, named after it: heads.png (each head in its color),
+    attention_head_N.png, mask_head_N.png (labels 0 and 1), overlay_head_N.png; with --point also
     point_heads.png and point_head_N.png; masks.json with masks_images.json (COCO run lengths); and
     attention.npz with `attention` [heads, h, w] float32 of the [CLS] query, `mask` [heads, h, w] bool,
     `point_attention` [heads, h, w] with --point, `grid` (h, w) and `model`; h and w count patches.
@@ -47,90 +44,86 @@ class Attention(ModelOptions, OutputOptions):
 
     def run(self) -> None:
         """Compute and write one image after the other."""
-        point = None if self.point is None else parse_point(self.point)
+        point = None if self.point is None else common.parse_point(self.point)
         check_mass(self.mass, "--mass")
         self.check_output()
-        inputs = open_inputs(self.inputs)
+        inputs = common.open_inputs(self.inputs)
         predictor = self.predictor(self.resize)
+
+        def read(item: common.InputImage) -> ImageArray:
+            image = common.check_patches(item.read(), predictor)
+            if point is not None:
+                common.check_point(point, image)
+            return image
+
         settings = {"mass": self.mass, "point": self.point, "block": self.block}
-        output = self.open_output(model_settings(predictor) | settings)
+        output = self.open_output(common.model_settings(predictor) | settings)
         skipped = SkippedInputs()
         todo = [item for item in inputs if not output.has(item.name, [item.file])]
-        for item, image in read_images(todo, skipped, predictor, "attention"):
-            try:
-                if point is not None:
-                    check_point(point, image)
-            except ImageError as error:
-                skipped.add(item.file_name, error)
-                continue
+        for item, image in common.read_ahead(todo, read, skipped, "attention"):
             predictor.set_image(image)
             attention = predictor.cls_attention(self.block)
-            point_attention = None if point is None else predictor.point_attention(*point, self.block)
             folder = output.path(item.name)
             folder.mkdir(exist_ok=True)
-            maps = _Maps(image, attention, self.mass, point, point_attention)
-            maps.write(folder, Path(item.file_name).name, predictor.model.name)
-            output.add(item.name, inputs=[item.file], files=[folder / "attention.npz"])
+            mask = keep_mass_of_maps(attention, self.mass)
+            _write_heads(folder, Path(item.file_name).name, image, attention, mask)
+            arrays = {"attention": attention, "mask": mask}
+            if point is not None:
+                arrays["point_attention"] = predictor.point_attention(*point, self.block)
+                _write_point(folder, image, point, arrays["point_attention"], self.mass)
+            with replacing(folder / "attention.npz") as beside, beside.open("wb") as file:
+                grid, model = np.array(predictor.grid), np.array(predictor.model.name)
+                np.savez_compressed(file, allow_pickle=False, grid=grid, model=model, **arrays)
+            head = central_head(mask)
+            record = {"head": head, "title": item.label or Path(item.name).name}
+            output.add(item.name, record, inputs=[item.file], files=[folder / "attention.npz"])
             print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%}", flush=True)
+        finished = [item for item in inputs if item.name in output.finished]
+        rows = [
+            _cells(item, output.folder / item.name, **output.finished[item.name])
+            for item in common.choose_evenly(finished)
+        ]
+        if rows:
+            drawing.save_image(output.path("contact_sheet.png"), drawing.contact_sheet(rows))
         output.finish()
         skipped.check(len(inputs))
 
 
-class _Maps:
-    """Everything that is written about one image."""
+def _write_heads(
+    folder: Path, file_name: str, image: ImageArray, attention: NDArray[np.float32], kept: Mask
+) -> None:
+    size = (image.shape[0], image.shape[1])
+    masks: Mask = enlarge(kept, size)  # [heads, height, width]
+    colors = drawing.head_colors(len(masks))
+    names = [f"head {head}" for head in range(len(masks))]
+    colored = drawing.overlay_heads(image, attention, kept=kept)
+    legend = list(zip(names, colors, strict=True))
+    drawing.save_image(folder / "heads.png", drawing.with_legend(colored, legend))
+    for head, (values, mask) in enumerate(zip(attention, masks, strict=True)):
+        drawing.save_image(folder / f"attention_head_{head}.png", drawing.heat_map(values, size))
+        write_mask_png(folder / f"mask_head_{head}.png", mask.astype(np.uint8))
+        overlay = drawing.overlay_masks(image, mask, colors=colors[head : head + 1])
+        drawing.save_image(folder / f"overlay_head_{head}.png", overlay)
+    categories = dict(enumerate(names, start=1))
+    with coco_writer(folder / "masks.json", folder / "masks_images.json", categories) as writer:
+        writer.add(file_name, size, ((head, mask, 1.0) for head, mask in enumerate(masks, start=1)))
 
-    def __init__(
-        self,
-        image: ImageArray,
-        attention: np.ndarray,
-        mass: float,
-        point: tuple[int, int] | None,
-        point_attention: np.ndarray | None,
-    ) -> None:
-        self.image, self.attention, self.point, self.point_attention = (
-            image,
-            attention,
-            point,
-            point_attention,
-        )
-        self.mask = keep_mass_of_maps(attention, mass)
-        self.point_mask = None if point_attention is None else keep_mass_of_maps(point_attention, mass)
 
-    def write(self, folder: Path, file_name: str, model: str) -> None:
-        """Write all files; the arrays last, which mark the folder as complete."""
-        self._write_heads(folder, file_name)
-        arrays = {"attention": self.attention, "mask": self.mask}
-        if self.point is not None and self.point_attention is not None and self.point_mask is not None:
-            self._write_point(folder, self.point, self.point_attention, self.point_mask)
-            arrays["point_attention"] = self.point_attention
-        sheet = drawing.attention_sheet(
-            self.image, self.attention, self.mask, self.point, self.point_attention, self.point_mask
-        )
-        drawing.save_png(folder / "overview.png", sheet)
-        with replacing(folder / "attention.npz") as beside, beside.open("wb") as file:
-            grid = np.array(self.attention.shape[1:])
-            np.savez_compressed(file, allow_pickle=False, grid=grid, model=np.array(model), **arrays)
+def _write_point(
+    folder: Path, image: ImageArray, point: tuple[int, int], attention: NDArray[np.float32], mass: float
+) -> None:
+    colored = drawing.overlay_heads(image, attention, mass=mass)
+    drawing.save_image(folder / "point_heads.png", drawing.draw_point(colored, *point))
+    for head, values in enumerate(attention):
+        heat = drawing.overlay_heat(image, values)
+        drawing.save_image(folder / f"point_head_{head}.png", drawing.draw_point(heat, *point))
 
-    def _write_heads(self, folder: Path, file_name: str) -> None:
-        image, size = self.image, (self.image.shape[0], self.image.shape[1])
-        masks: Mask = enlarge(self.mask, size)  # [heads, height, width]
-        colors = drawing.head_colors(len(masks))
-        named = [(f"head {head}", color) for head, color in enumerate(colors)]
-        colored = drawing.overlay_heads(image, self.attention, kept=self.mask)
-        drawing.save_png(folder / "heads.png", drawing.with_legend(colored, named))
-        for head, (values, mask) in enumerate(zip(self.attention, masks, strict=True)):
-            drawing.save_png(folder / f"attention_head_{head}.png", drawing.heat_map(values, size))
-            write_mask_png(folder / f"mask_head_{head}.png", mask.astype(np.uint8))
-            overlay = drawing.overlay_masks(image, mask, colors=colors[head : head + 1])
-            drawing.save_png(folder / f"overlay_head_{head}.png", overlay)
-        records = [coco.coco_record(1, head + 1, mask) for head, mask in enumerate(masks)]
-        coco.write_coco_results(folder / "masks.json", records)
-        heads = {head + 1: f"head {head}" for head in range(len(masks))}
-        coco.write_coco_images(folder / "masks_images.json", {1: (file_name, size)}, heads)
 
-    def _write_point(self, folder: Path, point: tuple[int, int], attention: np.ndarray, mask: Mask) -> None:
-        colored = drawing.overlay_heads(self.image, attention, kept=mask)
-        drawing.save_png(folder / "point_heads.png", drawing.draw_point(colored, *point))
-        for head, values in enumerate(attention):
-            heat = drawing.overlay_heat(self.image, values)
-            drawing.save_png(folder / f"point_head_{head}.png", drawing.draw_point(heat, *point))
+def _cells(item: common.InputImage, folder: Path, head: int, title: str) -> list[tuple[str, ImageArray]]:
+    """Return one row of the contact sheet."""
+    files = {
+        "all heads": "heads.png",
+        f"head {head}": f"attention_head_{head}.png",
+        "mask": f"overlay_head_{head}.png",
+    }
+    return [(title, item.read()), *((name, images.read(folder / file)) for name, file in files.items())]

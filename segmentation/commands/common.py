@@ -7,8 +7,9 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dino_model import images
 from dino_model.ahead import load_ahead
@@ -32,25 +33,22 @@ class InputImage:
         file_name: Unique among the inputs, with suffix and "/": `file_name` in COCO files.
         name: Unique among the inputs, without suffix: result files are named after it.
         file: The image file, or the tar that holds it.
+        root: The folder or tar that `file_name` is relative to.
+        read: Reads the image; raises ImageError with the name of the file as given.
         label: Name of its class, where the inputs have classes.
     """
 
     file_name: str
     name: str
     file: Path
+    root: Path
+    read: Callable[[], ImageArray]
     label: str | None = None
-    collection: Images | None = None
-    index: int = 0
 
-    def read(self) -> ImageArray:
-        """Read the image.
 
-        Raises:
-            ImageError: It cannot be read. The message names the file as given.
-        """
-        if self.collection is not None and self.collection.extents is not None:
-            return self.collection.read(self.index)
-        return images.read(self.file, name=str(self.file))
+def image_file(file: Path) -> InputImage:
+    """Describe a single image file."""
+    return InputImage(file.name, file.stem, file, file.parent, partial(images.read, file, name=str(file)))
 
 
 def open_inputs(sources: Sequence[Path]) -> list[InputImage]:
@@ -62,10 +60,9 @@ def open_inputs(sources: Sequence[Path]) -> list[InputImage]:
     if not sources:
         raise ImageError("no image given; pass image files, folders, tars, lists of paths or glob patterns")
     found = [image for source in sources for path in _expand(source) for image in _open(path)]
-    named = [image.file_name for image in found]
-    if len(set(named)) < len(named):  # images of one name in several folders
-        parent = Path(os.path.commonpath([image.file.resolve().parent for image in found]))
-        found = [replace(image, file_name=_relative(image, parent)) for image in found]
+    if len({image.file_name for image in found}) < len(found):  # images of one name in several folders
+        parent = Path(os.path.commonpath([image.root.resolve() for image in found]))
+        found = [_with_folder(image, parent) for image in found]
     return _with_names(found)
 
 
@@ -82,87 +79,95 @@ def _open(path: Path) -> list[InputImage]:
     if not path.exists() and "://" not in str(path):
         raise ImageError(f"{path} does not exist; pass an image, a folder, a tar or a list of paths")
     if path.is_file() and path.suffix.lower() in images.SUFFIXES:
-        return [InputImage(path.name, "", path)]
+        return [image_file(path)]
     collection = open_images(path)
-    labels, classes = collection.labels, collection.classes
-    return [
-        InputImage(
-            _inside(name),
-            "",
-            collection.root / name if collection.extents is None else collection.root,
-            None if labels is None else classes[labels[index]],
-            collection,
-            index,
-        )
-        for index, name in enumerate(collection.names)
-    ]
+    root, labels, classes = collection.root, collection.labels, collection.classes
+    found = []
+    for index, name in enumerate(collection.names):
+        if collection.extents is None:
+            image = replace(image_file(root / name), root=root)
+        else:
+            image = InputImage(name, "", root, root, partial(collection.read, index))
+        label = None if labels is None else classes[labels[index]]
+        found.append(replace(image, file_name=_inside(name), label=label))
+    return found
 
 
 def _inside(name: str) -> str:
-    """Remove leading `..` from a name, so that results named after it stay in the output folder."""
+    """Remove `..` from a name, so that results named after it stay in the output folder."""
     return "/".join(part for part in name.split("/") if part not in ("", ".", ".."))
 
 
-def _relative(image: InputImage, parent: Path) -> str:
-    if image.collection is None:
-        return image.file.resolve().relative_to(parent).as_posix()
-    folder = image.collection.root.resolve().relative_to(parent).with_suffix("").as_posix()
-    return _inside(f"{folder}/{image.file_name}")
+def _with_folder(image: InputImage, parent: Path) -> InputImage:
+    root = image.root.resolve().relative_to(parent)
+    folder = root.with_suffix("") if image.root.is_file() else root
+    return replace(image, file_name=_inside(f"{folder.as_posix()}/{image.file_name}"))
 
 
 def _with_names(found: list[InputImage]) -> list[InputImage]:
     """Name images after their files, with the suffix in the name where two differ only in it."""
-    stems = Counter(Path(image.file_name).with_suffix("").as_posix() for image in found)
+    paths = [Path(image.file_name) for image in found]
+    stems = Counter(path.with_suffix("") for path in paths)
     named = []
-    for image in found:
-        path = Path(image.file_name)
-        stem = path.with_suffix("").as_posix()
+    for image, path in zip(found, paths, strict=True):
+        stem = path.with_suffix("")
         suffix = "_" + path.suffix.removeprefix(".") if stems[stem] > 1 else ""
-        named.append(replace(image, name=stem + suffix))
+        named.append(replace(image, name=stem.as_posix() + suffix))
     twice = [name for name, count in Counter(image.name for image in named).items() if count > 1]
     if twice:
         raise ImageError(f"several images would write to {twice[0]!r}; pass each once, or rename one")
     return named
 
 
-def read_images(
-    inputs: Sequence[InputImage],
-    skipped: SkippedInputs,
-    predictor: "AttentionPredictor",
-    title: str,
-    crop: Callable[[ImageArray], ImageArray] | None = None,
-) -> Iterator[tuple[InputImage, ImageArray]]:
-    """Iterate over the images that can be read and encoded; the others are added to `skipped`.
+class Item(Protocol):
+    """One input of a command."""
+
+    @property
+    def file_name(self) -> str:
+        """Name of the image file, for messages."""
+        ...
+
+
+AnyItem = TypeVar("AnyItem", bound=Item)
+Loaded = TypeVar("Loaded")
+
+
+SHEET_IMAGES = 24  # on a contact sheet
+
+
+def choose_evenly(items: Sequence[AnyItem]) -> list[AnyItem]:
+    """Choose the items for a contact sheet, at even distances."""
+    return list(items[:: max(1, -(-len(items) // SHEET_IMAGES))])
+
+
+def read_ahead(
+    items: Sequence[AnyItem], read: Callable[[AnyItem], Loaded], skipped: SkippedInputs, title: str
+) -> Iterator[tuple[AnyItem, Loaded]]:
+    """Iterate over the items that can be read, with a progress line; the others are added to `skipped`.
 
     Args:
-        inputs: Read ahead by threads.
-        skipped: Receives damaged images and images with too many patches.
-        predictor: Its resizing decides the number of patches.
+        items: Inputs of the command.
+        read: Reads one item, in one of several threads; a ValueError says why it cannot be used.
+        skipped: Receives the items that cannot be used.
         title: Name of the work in the progress line.
-        crop: Applied to every image first.
     """
-    read = zip(inputs, load_ahead(_read, inputs), strict=True)
-    for item, image in progress(read, title, len(inputs)):
+
+    def attempt(item: AnyItem) -> Loaded | ValueError:
         try:
-            if isinstance(image, ImageError):
-                raise image
-            image = image if crop is None else crop(image)
-            check_patches(image, predictor)
-        except ImageError as error:
-            skipped.add(str(item.file_name), error)
-            continue
-        yield item, image
+            return read(item)
+        except ValueError as error:
+            return error
+
+    pairs = zip(items, load_ahead(attempt, items), strict=True)
+    for item, loaded in progress(pairs, title, len(items)):
+        if isinstance(loaded, ValueError):
+            skipped.add(item.file_name, loaded)
+        else:
+            yield item, loaded
 
 
-def _read(item: InputImage) -> ImageArray | ImageError:
-    try:
-        return item.read()
-    except ImageError as error:
-        return error
-
-
-def check_patches(image: ImageArray, predictor: "AttentionPredictor") -> None:
-    """Raise ImageError if an image [height, width, 3] gives more patches than the predictor encodes."""
+def check_patches(image: ImageArray, predictor: "AttentionPredictor") -> ImageArray:
+    """Return the image [height, width, 3]; raise ImageError if it gives too many patches."""
     height, width = image.shape[:2]
     fed = fed_size(height, width, predictor.size, predictor.resize, predictor.patch_size)
     rows, columns = (-(-side // predictor.patch_size) for side in fed)
@@ -172,14 +177,7 @@ def check_patches(image: ImageArray, predictor: "AttentionPredictor") -> None:
             f"an image of {height} × {width} pixels gives {rows} × {columns} patches, more than "
             f"{predictor.max_patches:,}; {remedy}, or pass --resize squash"
         )
-
-
-def check_at_least(options: object, **least: int) -> None:
-    """Raise ValueError for the first option below its least value; names are those of the fields."""
-    for name, value in least.items():
-        if getattr(options, name) < value:
-            option = name.replace("_", "-")
-            raise ValueError(f"--{option} is {getattr(options, name)}; expected at least {value}")
+    return image
 
 
 def check_head(head: int, predictor: "AttentionPredictor") -> None:

@@ -1,8 +1,7 @@
 """`python -m segmentation discover`: objects without labels, in images and in scored data sets."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -10,29 +9,23 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
+from dino_model import images
 from dino_model.files import make_room, write_json
 from dino_model.options import ModelOptions
 from dino_model.outputs import OutputFolder, OutputOptions, SkippedInputs
-from segmentation import coco, datasets, discovery, drawing
-from segmentation.commands.common import (
-    InputImage,
-    check_head,
-    model_settings,
-    open_inputs,
-    read_images,
-    write_csv,
-)
+from segmentation import datasets, discovery, drawing
+from segmentation.coco import coco_writer
+from segmentation.commands import common
+from segmentation.commands.common import InputImage
 from segmentation.discovery import Method
 from segmentation.labels import read_labels, write_mask_png
-from segmentation.masks import Box, ImageArray, Mask, RunLengths, bounding_box, components, decode, rle
+from segmentation.masks import Box, ImageArray, Mask, bounding_box, components, decode, rle
 from segmentation.metrics import jaccard
 
 if TYPE_CHECKING:
     from dino_model.predictor import AttentionPredictor
 
 Resize = Literal["pad", "native", "short-side", "squash"]
-
-_SHEET = 24  # images on the contact sheet
 
 
 class Sample(NamedTuple):
@@ -41,6 +34,11 @@ class Sample(NamedTuple):
     image: InputImage
     boxes: Path | None = None  # VOC annotation
     mask: Path | None = None  # foreground above 0
+
+    @property
+    def file_name(self) -> str:
+        """Name of the image file."""
+        return self.image.file_name
 
     @property
     def files(self) -> list[Path]:
@@ -69,76 +67,67 @@ class Objects(NamedTuple):
 class Discover(ModelOptions, OutputOptions):
     """Objects without labels or training: LOST, TokenCut, MaskCut, with one pass of the model.
 
-    Writes contact_sheet.png, masks/METHOD/NAME.png (labels 1, 2, …), METHOD.json with images.json (COCO run
-    lengths and boxes), for data sets per_image.csv, for images (and data sets with --overlays)
-    overlays/METHOD/NAME.png. Scores are CorLoc (first object) where the data set has boxes, and maxF, IoU and
-    accuracy (union of the objects) where it has masks.
+    Writes contact_sheet.png, masks/METHOD/NAME.png (labels 1, 2, …), overlays/METHOD/NAME.jpg, METHOD.json
+    with METHOD_images.json (COCO run lengths and boxes) and per_image.csv. Scores are CorLoc (first object)
+    with --dataset, and maxF, IoU and accuracy (union of the objects) with --masks.
     """
 
     inputs: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Images: files, folders, tars, lists of paths, or glob patterns."""
-    dataset: str | None = None
-    """Instead of inputs: voc07 or voc12 (trainval, see --root), or a folder of images."""
-    root: Path = Path("VOCdevkit")
-    """Folder VOCdevkit, for voc07 and voc12."""
     masks: Path | None = None
-    """Folder of masks with the names of the data set's images, .png, foreground above 0; not needed for a
-    folder that holds the folders images and masks."""
+    """Folder of true masks with the names of the images, .png, foreground above 0."""
+    dataset: Literal["voc07", "voc12"] | None = None
+    """Instead of inputs: trainval of VOC 2007 or 2012 in --root, with its boxes."""
+    root: Path = Path("VOCdevkit")
+    """Folder VOCdevkit, for --dataset."""
     methods: tuple[Method, ...] = ("lost", "tokencut", "maskcut")
     """Methods to run; attention is the baseline: the kept mass of one attention head (see --head)."""
     features: Literal["keys", "tokens"] = "keys"
     """Keys of the last block, as published, or its tokens after the final norm."""
     resize: Resize | None = None
     """How an image is resized for the model: own size, padded to whole patches (pad: published for boxes, the
-    default for voc07 and voc12) or rounded to them (native: published for masks, the default for folders with
-    masks); or short-side (the default otherwise), or squash."""
-    tau: float = 0.2
-    """Cosine similarity above which TokenCut connects two patches."""
-    tau_maskcut: float = 0.15
-    """The same for MaskCut."""
-    count: int = 3
-    """Largest number of objects of MaskCut."""
-    candidates: int = 100
-    """Patches that may join the seed of LOST."""
+    default with --dataset) or rounded to them (native: published for masks, the default with --masks); or
+    short-side (the default otherwise), or squash."""
+    settings: tyro.conf.OmitArgPrefixes[discovery.Settings] = field(default_factory=discovery.Settings)
+    """Settings of the methods."""
     head: int = 4
     """Attention head of the baseline; its mask keeps 60 % of the mass."""
     refine: bool = False
     """Align the edges of masks with those of the image (guided filter)."""
-    overlays: bool = False
-    """Draw every image of a data set too: objects with their boxes, names and scores."""
     output: Path = field(default=Path("output/discover"), kw_only=True)
     """Folder for the results. It is created if missing."""
     json: Path | None = None
     """File for the scores and their protocol."""
-    cache: Path | None = None
-    """Folder that keeps features, so that other methods and settings need no model."""
 
     def run(self) -> None:
         """Compute and write one image after the other, then score and print."""
         make_room(self.json)
-        method_settings = discovery.Settings(
-            candidates=self.candidates, tau=self.tau, tau_maskcut=self.tau_maskcut, count=self.count
-        )
         samples = self._samples()
         self.check_output()
-        resize = self.resize or _published_resize(self.dataset, samples)
+        resize = self.resize or ("pad" if self.dataset else "native" if self.masks else "short-side")
         predictor = self.predictor("native" if resize == "pad" else resize)
         if "attention" in self.methods:
-            check_head(self.head, predictor)
+            common.check_head(self.head, predictor)
         protocol = self._protocol(resize, predictor)
-        output = self.open_output({**protocol, "weights": model_settings(predictor)["weights"]})
+        output = self.open_output({**protocol, "weights": common.model_settings(predictor)["weights"]})
+
+        def read(sample: Sample) -> ImageArray:
+            return common.check_patches(sample.image.read(), predictor)
+
         skipped = SkippedInputs()
-        todo = {
-            sample.image.name: sample for sample in samples if not output.has(sample.image.name, sample.files)
-        }
-        unfinished = [sample.image for sample in todo.values()]
-        for item, image in read_images(unfinished, skipped, predictor, "discover"):
-            encoded = _Encoded(
-                predictor, image, resize == "pad", self.features, self.cache, output.settings["weights"]
-            )
-            found = dict(self._find(encoded, method_settings))
-            scored = {method: _score(todo[item.name], objects) for method, objects in found.items()}
-            _finish_image(output, todo[item.name], image, found, scored)
+        todo = [sample for sample in samples if not output.has(sample.image.name, sample.files)]
+        for sample, image in common.read_ahead(todo, read, skipped, "discover"):
+            set_image = discovery.set_padded if resize == "pad" else discovery.set_resized
+            placement = set_image(predictor, image)
+            features = discovery.image_features(predictor, self.features)
+            grids = {
+                method: [discovery.attention_object(predictor.cls_attention()[self.head])]
+                if method == "attention"
+                else discovery.find(method, features, self.settings)
+                for method in self.methods
+            }
+            found = {method: self._objects(grid, image, placement) for method, grid in grids.items()}
+            _finish_image(output, sample, image, found)
         finished = [sample for sample in samples if sample.image.name in output.finished]
         if not finished:
             skipped.check(len(samples))
@@ -147,25 +136,26 @@ class Discover(ModelOptions, OutputOptions):
         skipped.check(len(samples))
 
     def _finish(self, samples: list[Sample], output: OutputFolder, protocol: dict[str, Any]) -> None:
-        """Write what needs all images: overlays, scores, tables, contact sheet."""
-        records: dict[str, dict[str, Any]] = {
-            sample.image.name: output.finished[sample.image.name] for sample in samples
-        }
-        if self.overlays or self.inputs:
-            for sample in samples:
-                _write_overlays(output, sample, records[sample.image.name])
+        """Write what needs all images: scores, tables, COCO files, contact sheet."""
         rows = [
-            {"image": name, "method": method, **record["scored"][method]}
-            for name, record in records.items()
-            for method in self.methods
+            {"image": sample.image.name, "method": method, **scores}
+            for sample in samples
+            for method, scores in output.finished[sample.image.name]["scored"].items()
         ]
-        scores: dict[str, dict[str, float]] = {
-            method: _summary([row for row in rows if row["method"] == method]) for method in self.methods
+        scores = {
+            method: discovery.summary([row for row in rows if row["method"] == method])
+            for method in self.methods
         }
-        _write_results(output, samples, records, self.methods)
-        if self.dataset:
-            columns = [column for column in rows[0] if not column.startswith("f_")]
-            write_csv(output.path("per_image.csv"), columns, rows)
+        columns = [column for column in rows[0] if not column.startswith("f_")]
+        common.write_csv(output.path("per_image.csv"), columns, rows)
+        for method in self.methods:
+            files = output.path(f"{method}.json"), output.path(f"{method}_images.json")
+            with coco_writer(*files, {1: "object"}) as writer:
+                for sample in samples:
+                    record = output.finished[sample.image.name]
+                    masks = ((1, decode(mask), 1.0) for mask in record["masks"][method])
+                    writer.add(sample.file_name, record["size"], masks)
+        drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, samples, self.methods))
         print(_report(protocol, scores, self.dataset, len(samples)))
         print(f"written to {self.output}")
         if self.json:
@@ -175,28 +165,37 @@ class Discover(ModelOptions, OutputOptions):
         if not self.methods:
             raise ValueError("--methods names none; choose among lost, tokencut, maskcut and attention")
         if bool(self.inputs) == bool(self.dataset):
-            raise ValueError("pass images, or --dataset voc07, voc12 or a folder: one of the two")
-        if self.dataset in ("voc07", "voc12"):
-            return _voc_samples(self.root, 2000 + int(self.dataset[-2:]))
+            raise ValueError("pass images, or --dataset voc07 or voc12: one of the two")
         if self.dataset:
-            return _folder_samples(Path(self.dataset), self.masks)
-        return [Sample(image) for image in open_inputs(self.inputs)]
+            folder = datasets.find_voc(self.root, 2000 + int(self.dataset[-2:]))
+            names = datasets.list_voc_names(folder, "trainval", "Main")
+            files = {name: folder / "JPEGImages" / f"{name}.jpg" for name in names}
+            samples = [
+                Sample(common.image_file(file), boxes=folder / "Annotations" / f"{name}.xml")
+                for name, file in files.items()
+            ]
+        else:
+            samples = [
+                Sample(image, mask=self.masks and self.masks / Path(image.file_name).with_suffix(".png"))
+                for image in common.open_inputs(self.inputs)
+            ]
+        for sample in samples:
+            for path in sample.files:
+                if not path.is_file():
+                    raise FileNotFoundError(
+                        f"{path} is missing, though the data set lists {sample.file_name}"
+                    )
+        return samples
 
-    def _find(self, encoded: "_Encoded", settings: discovery.Settings) -> Iterator[tuple[str, Objects]]:
-        """Run every method on one image; the model encodes it once, or not at all if all is cached."""
-        image, placement = encoded.image, encoded.placement
-        for method in self.methods:
-            if method == "attention":
-                objects = [discovery.attention_object(encoded.attention[self.head])]
-            else:
-                objects = discovery.find(method, encoded.features, settings)
-            masks = [placement.mask(each.mask) for each in objects]
-            if self.refine and masks:
-                radius = max(1, placement.covered[0] // objects[0].mask.shape[0])
-                yield method, _refine(masks, image, radius)
-            else:
-                union = np.any(masks, axis=0) if masks else np.zeros(image.shape[:2], dtype=bool)
-                yield method, Objects(masks, union.astype(np.float32))
+    def _objects(
+        self, found: list[discovery.Discovery], image: ImageArray, placement: discovery.Placement
+    ) -> Objects:
+        """Bring objects from the patch grid to the image, with --refine along its edges."""
+        masks = [placement.mask(each.mask) for each in found]
+        if self.refine and masks:
+            return _refine(masks, image, max(1, placement.covered[0] // found[0].mask.shape[0]))
+        union = np.any(masks, axis=0) if masks else np.zeros(image.shape[:2], dtype=bool)
+        return Objects(masks, union.astype(np.float32))
 
     def _protocol(self, resize: str, predictor: "AttentionPredictor") -> dict[str, Any]:
         """Everything that decides the scores."""
@@ -207,106 +206,10 @@ class Discover(ModelOptions, OutputOptions):
             "features": self.features,
             "resize": resize if resize in ("pad", "native") else f"{resize} {self.size}",
             "methods": ", ".join(self.methods),
-            "candidates": self.candidates,
-            "tau": self.tau,
-            "tau_maskcut": self.tau_maskcut,
-            "count": self.count,
+            **asdict(self.settings),
             "head": self.head,
             "edges": "guided filter" if self.refine else "patches",
         }
-
-
-class _Encoded:
-    """Features of one image: computed when they are needed, read from the cache if they are there."""
-
-    def __init__(
-        self,
-        predictor: "AttentionPredictor",
-        image: ImageArray,
-        padded: bool,
-        kind: Literal["keys", "tokens"],
-        cache: Path | None,
-        weights: str,
-    ) -> None:
-        self.image = image
-        size = (image.shape[0], image.shape[1])
-        self.placement = discovery.placement(size, predictor.patch_size, padded=padded)
-        self._predictor, self._padded, self._kind = predictor, padded, kind
-        self._cache, self._weights = cache, weights
-
-    @cached_property
-    def features(self) -> discovery.Features:
-        """Features of the patches: float32 [rows, columns, D]."""
-        return self._cached(self._kind, partial(discovery.image_features, self._predictor, self._kind))
-
-    @cached_property
-    def attention(self) -> NDArray[np.float32]:
-        """[CLS] attention: [heads, rows, columns]."""
-        return self._cached("attention", self._predictor.cls_attention)
-
-    def _cached(self, what: str, compute: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
-        from dino_model.feature_cache import image_features
-
-        predictor = self._predictor
-
-        def encode() -> NDArray[np.float32]:
-            set_image = discovery.set_padded if self._padded else discovery.set_resized
-            set_image(predictor, self.image)
-            return compute()
-
-        return image_features(
-            self._cache,
-            encode,
-            self.image,
-            feature=f"{what} of the last block",
-            weights=self._weights,
-            view=f"{'padded' if self._padded else predictor.resize} {predictor.size}",
-            computed=predictor.computed,
-        )
-
-
-def _published_resize(dataset: str | None, samples: list[Sample]) -> Resize:
-    if dataset in ("voc07", "voc12"):
-        return "pad"
-    return "native" if samples[0].mask else "short-side"
-
-
-def _voc_samples(root: Path, year: int) -> list[Sample]:
-    folder = datasets.find_voc(root, year)
-    names = datasets.list_voc_names(folder, "trainval", "Main")
-    samples = [
-        Sample(
-            InputImage(f"{name}.jpg", name, folder / "JPEGImages" / f"{name}.jpg"),
-            boxes=folder / "Annotations" / f"{name}.xml",
-        )
-        for name in names
-    ]
-    _check_files(samples)
-    return samples
-
-
-def _folder_samples(folder: Path, masks: Path | None) -> list[Sample]:
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"--dataset is {folder}; expected voc07, voc12 or an existing folder of images"
-        )
-    if masks is None and (folder / "images").is_dir() and (folder / "masks").is_dir():
-        folder, masks = folder / "images", folder / "masks"
-    found = open_inputs([folder])
-    print(f"{len(found):,} images of {folder}", flush=True)
-    samples = [
-        Sample(image, mask=masks / Path(image.file_name).with_suffix(".png") if masks else None)
-        for image in found
-    ]
-    _check_files(samples)
-    return samples
-
-
-def _check_files(samples: list[Sample]) -> None:
-    for sample in samples:
-        for path in sample.files:
-            if not path.is_file():
-                raise FileNotFoundError(f"{path} is missing, though the data set lists {sample.image.name}")
 
 
 def _refine(masks: list[Mask], image: ImageArray, radius: int) -> Objects:
@@ -318,52 +221,29 @@ def _refine(masks: list[Mask], image: ImageArray, radius: int) -> Objects:
 
 
 def _finish_image(
-    output: OutputFolder,
-    sample: Sample,
-    image: ImageArray,
-    found: dict[str, Objects],
-    scored: dict[str, dict[str, Any]],
+    output: OutputFolder, sample: Sample, image: ImageArray, found: dict[Method, Objects]
 ) -> None:
-    """Write the masks of one image and record size, masks as run lengths, and scores."""
-    files = []
+    """Write masks and overlays of one image and record size, masks as run lengths, and scores."""
+    files, scored = [], {}
     for method, objects in found.items():
         labels = np.zeros(image.shape[:2], dtype=np.uint8)
         for label, mask in reversed(list(enumerate(objects.masks, start=1))):  # the first object on top
             labels[mask] = label
-        files.append(output.path("masks", method, f"{sample.image.name}.png"))
-        write_mask_png(files[-1], labels)
-        (output.folder / "overlays" / method / f"{sample.image.name}.png").unlink(missing_ok=True)
-    record = {
-        "size": image.shape[:2],
-        "masks": {method: [rle(mask) for mask in objects.masks] for method, objects in found.items()},
-        "scored": {
-            method: {
-                name: value.tolist() if isinstance(value, np.ndarray) else value
-                for name, value in scores.items()
-            }
-            for method, scores in scored.items()
-        },
-    }
+        scored[method] = _score(sample, objects)
+        files += [
+            output.path("masks", method, f"{sample.image.name}.png"),
+            output.path("overlays", method, f"{sample.image.name}.jpg"),
+        ]
+        write_mask_png(files[-2], labels)
+        title = f"{method}: {_score_text(scored[method])}"
+        drawing.save_image(files[-1], drawing.caption(_draw(image, objects.masks), title))
+    masks = {method: [rle(mask) for mask in objects.masks] for method, objects in found.items()}
+    record = {"size": image.shape[:2], "masks": masks, "scored": scored}
     output.add(sample.image.name, record, inputs=sample.files, files=files)
 
 
-def _write_overlays(output: OutputFolder, sample: Sample, record: dict[str, Any]) -> None:
-    """Draw the objects of every method over one image, unless an interrupted run did."""
-    files = {
-        method: output.path("overlays", method, f"{sample.image.name}.png") for method in record["masks"]
-    }
-    missing = {method: file for method, file in files.items() if not file.exists()}
-    image = sample.image.read() if missing else None
-    for method, file in missing.items():
-        if image is not None:
-            masks = [decode(mask) for mask in record["masks"][method]]
-            drawn = _with_objects(_draw(image, masks), len(masks))
-            title = f"{method}: {_score_text(record['scored'][method])}"
-            drawing.save_png(file, drawing.caption(drawn, title))
-
-
 def _score(sample: Sample, objects: Objects) -> dict[str, Any]:
-    """Score the objects of one image against its ground truth."""
+    """Score the objects of one image against its ground truth, as JSON types."""
     scores: dict[str, Any] = {"objects": len(objects.masks)}
     if sample.boxes:
         scores["localized"] = discovery.localized(objects.box, datasets.read_voc_boxes(sample.boxes))
@@ -375,27 +255,13 @@ def _score(sample: Sample, objects: Objects) -> dict[str, Any]:
             )
         scores["iou"] = float(jaccard(objects.union, truth))
         scores["accuracy"] = discovery.accuracy(objects.union, truth)
-        scores["f_tokencut"] = discovery.f_curve(objects.soft, truth, "tokencut")
-        scores["f_found"] = discovery.f_curve(objects.soft, truth, "found")
+        scores["f_tokencut"] = discovery.f_curve(objects.soft, truth, "tokencut").tolist()
+        scores["f_found"] = discovery.f_curve(objects.soft, truth, "found").tolist()
     return scores
 
 
-def _summary(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Average the scores of one method over all images, in percent."""
-    summary: dict[str, float] = {}
-    for key, name in (("localized", "corloc"), ("iou", "iou"), ("accuracy", "accuracy")):
-        if key in rows[0]:
-            summary[name] = 100 * float(np.mean([row[key] for row in rows]))
-    if "f_found" in rows[0]:
-        for convention in ("tokencut", "found"):
-            curves = np.stack([row[f"f_{convention}"] for row in rows])
-            summary[f"max_f_{convention}"] = 100 * discovery.max_f(curves, convention)
-    summary["objects_per_image"] = float(np.mean([row["objects"] for row in rows]))
-    return summary
-
-
 def _report(
-    protocol: dict[str, Any], scores: dict[str, dict[str, float]], dataset: str | None, count: int
+    protocol: dict[str, Any], scores: dict[Method, dict[str, float]], dataset: str | None, count: int
 ) -> str:
     """Format the scores as text."""
     lines = ["protocol  " + ", ".join(f"{key} {value}" for key, value in protocol.items())]
@@ -409,54 +275,26 @@ def _report(
     return "\n".join(lines)
 
 
-def _write_results(
-    output: OutputFolder,
-    samples: list[Sample],
-    records: dict[str, dict[str, Any]],
-    methods: tuple[Method, ...],
-) -> None:
-    """Write COCO files of all images, and a contact sheet of some at even distances."""
-    listed = {
-        number: (sample.image.file_name, tuple(records[sample.image.name]["size"]))
-        for number, sample in enumerate(samples, start=1)
-    }
-    for method in methods:
-        detections = [
-            coco.coco_record(number, 1, decode(mask))
-            for number, sample in enumerate(samples, start=1)
-            for mask in records[sample.image.name]["masks"][method]
+def _contact_sheet(output: OutputFolder, samples: list[Sample], methods: Sequence[Method]) -> ImageArray:
+    """Show some images at even distances, and their objects by every method."""
+    rows = []
+    for sample in common.choose_evenly(samples):
+        name = sample.image.name
+        overlays = [
+            ("", images.read(output.folder / "overlays" / method / f"{name}.jpg")) for method in methods
         ]
-        coco.write_coco_results(output.path(f"{method}.json"), detections)
-    coco.write_coco_images(output.path("images.json"), listed, {1: "object"})
-    chosen = samples[:: max(1, -(-len(samples) // _SHEET))]
-    cells = [_cells(sample, records[sample.image.name]["masks"]) for sample in chosen]
-    most = max(len(masks) for sample in chosen for masks in records[sample.image.name]["masks"].values())
-    sheet = _with_objects(drawing.contact_sheet(cells, height=180), most)
-    drawing.save_png(output.path("contact_sheet.png"), sheet)
-
-
-def _cells(sample: Sample, found: dict[str, list[RunLengths]]) -> list[tuple[str, ImageArray]]:
-    """Draw a row of the contact sheet: the image, and the objects of every method."""
-    image = sample.image.read()
-    drawn = [
-        (f"{method}: {_count_text(len(masks), 'object')}", _draw(image, [decode(mask) for mask in masks]))
-        for method, masks in found.items()
-    ]
-    return [(sample.image.name, image), *drawn]
+        rows.append([(name, sample.image.read()), *overlays])
+    return drawing.contact_sheet(rows, height=200)
 
 
 def _draw(image: ImageArray, masks: list[Mask]) -> ImageArray:
+    """Tint the objects, draw their boxes, and name them in a legend."""
     if not masks:
         return image
     tinted = drawing.overlay_masks(image, np.stack(masks))
-    return drawing.draw_boxes(tinted, [bounding_box(mask) for mask in masks])
-
-
-def _with_objects(drawn: ImageArray, objects: int) -> ImageArray:
-    """Append a legend of the objects, if there are any."""
-    names = [f"object {number}" for number in range(1, objects + 1)]
-    entries = list(zip(names, drawing.head_colors(objects), strict=True))
-    return drawing.with_legend(drawn, entries) if entries else drawn
+    boxed = drawing.draw_boxes(tinted, [bounding_box(mask) for mask in masks])
+    names = [f"object {number}" for number in range(1, len(masks) + 1)]
+    return drawing.with_legend(boxed, list(zip(names, drawing.head_colors(len(masks)), strict=True)))
 
 
 def _count_text(count: int, thing: str) -> str:

@@ -12,8 +12,8 @@ from dino_model.files import write_json
 from dino_model.options import ModelOptions
 from dino_model.outputs import OutputFolder, OutputOptions
 from segmentation import drawing, matching
-from segmentation.commands.common import check_patches, check_point, model_settings, parse_point
-from segmentation.masks import ImageArray
+from segmentation.commands import common
+from segmentation.masks import ImageArray, enlarge
 from segmentation.matching import Features, ImageFeatures
 
 if TYPE_CHECKING:
@@ -46,21 +46,26 @@ class Match(ModelOptions, OutputOptions):
 
     def run(self) -> None:
         """Read, encode, match, write."""
-        point = self._check()
+        if not self.scales or not all(0 < scale <= 8 for scale in self.scales):
+            raise ValueError(
+                f"--scales is {self.scales}; expected values above 0, up to 8, such as 0.7 1 1.4"
+            )
+        matching.check_ratio(self.ratio, "--ratio")
+        point = None if self.point is None else common.parse_point(self.point)
         self.check_output()
-        pair = read_textured(self.a), read_textured(self.b)
+        pair = _read_textured(self.a), _read_textured(self.b)
         if point is not None:
-            check_point(point, pair[0])
+            common.check_point(point, pair[0])
         predictor = self.predictor()
         options = {"ratio": self.ratio, "scales": self.scales, "point": self.point}
-        output = self.open_output(model_settings(predictor) | options)
+        output = self.open_output(common.model_settings(predictor) | options)
         name = f"{self.a.name} and {self.b.name}"
         if output.has(name, [self.a, self.b]):
             print(f"{self.output} is finished already")
             return
-        encoded = _encode(predictor, pair[0], self.a)
+        encoded = _encode(predictor, pair[0])
         scaled = {
-            scale: _encode(predictor.at(max(1, round(self.size * scale))), pair[1], self.b)
+            scale: _encode(predictor.at(max(1, round(self.size * scale))), pair[1])
             for scale in sorted(set(self.scales))
         }
         scale, matches = matching.best_scale(encoded, scaled, self.ratio)
@@ -68,8 +73,7 @@ class Match(ModelOptions, OutputOptions):
         grids, sizes = (a.shape[:2], b.shape[:2]), (pair[0].shape[:2], pair[1].shape[:2])
         in_a, in_b = (each[: matching.SHOWN] for each in matching.in_pixels(matches, grids, sizes))
         colors = drawing.line_colors(in_a, pair[0].shape[0])
-        lines = drawing.match_lines(*pair, in_a, in_b, colors)
-        drawing.save_png(output.path("lines.png"), lines)
+        drawing.save_image(output.path("lines.png"), drawing.match_lines(*pair, in_a, in_b, colors))
         _write_colors(output, pair, a, b)
         found = {
             "a": str(self.a),
@@ -90,25 +94,16 @@ class Match(ModelOptions, OutputOptions):
             f"{predictor.model.name}, {predictor.precision} on {predictor.device}"
         )
 
-    def _check(self) -> tuple[int, int] | None:
-        """Check the options that need no model; returns the point."""
-        if not self.scales or not all(0 < scale <= 8 for scale in self.scales):
-            raise ValueError(
-                f"--scales is {self.scales}; expected values above 0, up to 8, such as 0.7 1 1.4"
-            )
-        if not 0 < self.ratio <= 1:
-            raise ValueError(f"--ratio is {self.ratio}; expected above 0 and up to 1, such as 0.7")
-        return None if self.point is None else parse_point(self.point)
-
 
 def _write_colors(output: OutputFolder, pair: Pair, a: Features, b: Features) -> None:
     parts: tuple[tuple[matching.Part, str], ...] = (("all", "colors.png"), ("foreground", "foreground.png"))
     for part, name in parts:
-        maps = (
-            drawing.color_map(colors, image.shape[:2])
+        maps = [
+            np.moveaxis(enlarge(np.moveaxis(colors, -1, 0), image.shape[:2]), 0, -1)
             for colors, image in zip(matching.joint_colors(a, b, part), pair, strict=True)
-        )
-        drawing.save_png(output.path(name), drawing.side_by_side(*maps))
+        ]
+        drawn = drawing.side_by_side(*[(255 * colors).round().astype(np.uint8) for colors in maps])
+        drawing.save_image(output.path(name), drawn)
 
 
 def _write_point(
@@ -121,26 +116,17 @@ def _write_point(
     target = (round(float(y)), round(float(x)))
     heat = drawing.overlay_heat(pair[1], matching.similarities(a, b, patch))
     marked = (drawing.draw_point(pair[0], *point), drawing.draw_point(heat, *target))
-    drawing.save_png(output.path("point.png"), drawing.side_by_side(*marked))
+    drawing.save_image(output.path("point.png"), drawing.side_by_side(*marked))
     return {"a": point, "b": target, "cosine": round(cosine, 4)}
 
 
-def _encode(predictor: "AttentionPredictor", image: ImageArray, path: Path) -> ImageFeatures:
-    try:
-        check_patches(image, predictor)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    predictor.set_image(image)
+def _encode(predictor: "AttentionPredictor", image: ImageArray) -> ImageFeatures:
+    predictor.set_image(common.check_patches(image, predictor))
     return matching.image_features(predictor, image)
 
 
-def read_textured(path: Path) -> ImageArray:
-    """Read an image that has something to match.
-
-    Raises:
-        ImageError: It cannot be read.
-        ValueError: All pixels have the same color.
-    """
+def _read_textured(path: Path) -> ImageArray:
+    """Read an image; raises ValueError if all pixels have the same color."""
     image = images.read(path, name=str(path))
     if matching.is_flat(image):
         raise ValueError(

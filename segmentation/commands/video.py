@@ -15,7 +15,7 @@ from dino_model.options import ModelOptions
 from dino_model.outputs import OutputFolder, OutputOptions
 from dino_model.progress import progress
 from segmentation.coco import coco_writer
-from segmentation.commands.common import check_at_least, check_head, model_settings
+from segmentation.commands.common import model_settings
 from segmentation.labels import LabelError, Labels, object_ids, read_labels, write_mask_png
 from segmentation.masks import ImageArray, check_mass
 from segmentation.video import (
@@ -24,9 +24,7 @@ from segmentation.video import (
     VideoError,
     VideoFile,
     VideoWriter,
-    View,
     attention_video,
-    color_range,
     draw_labels,
     open_frames,
 )
@@ -53,39 +51,30 @@ class Video(ModelOptions, OutputOptions):
     """Labels of the first frame, a palette or gray PNG, to propagate through the video."""
     binary: bool = False
     """Every value other than 0 of --mask is object 1."""
-    views: tuple[View, ...] = VIEWS
-    """Views of the attention to draw."""
     mass: float = 0.6
     """Share of the attention that a mask keeps, above 0 and up to 1."""
-    head: int | None = None
-    """Attention head of the mask; by default the mean over all heads."""
     preset: Literal["dino", "crw"] = "dino"
     """Protocol of the propagation, with --mask."""
-    format: Literal["webm", "mp4"] = "webm"
-    """webm (VP8) plays in browsers; mp4 (MPEG-4 Part 2) in most players, not in browsers."""
-    fps: float | None = None
-    """Frames per second of the written videos; by default those of the input, 24 for a folder."""
-    max_side: int = 1280
-    """Largest side of the drawn videos in pixels; masks keep the size of the frames."""
-    batch: int = 4
-    """Frames that are encoded at once, with --mask."""
-    allow_gaps: bool = False
-    """Accept gaps in the numbers of the frames of a folder."""
+    fps: float = 24.0
+    """Frames per second of a folder; a video file has its own."""
 
     def run(self) -> None:
         """Check, read, draw and write one frame at a time."""
-        self._check()
+        check_mass(self.mass, "--mass")
+        if not 0 < self.fps < 1000:
+            raise VideoError(f"--fps is {self.fps:g}; expected more than 0 and less than 1000")
         self.check_output()
-        frames = open_frames(self.input, allow_gaps=self.allow_gaps)
-        size = first_size(frames)
-        mask = None if self.mask is None else self._first_mask(self.mask, size)
+        frames = open_frames(self.input, fps=self.fps)
+        height, width = next(iter(frames)).shape[:2]
+        mask = None if self.mask is None else self._first_mask(self.mask, (height, width))
         predictor = self._predictor()
         output = self.open_output(model_settings(predictor) | self._settings())
-        if output.has(frames.name, self._inputs()):
+        inputs = [self.input] if self.mask is None else [self.input, self.mask]
+        if output.has(frames.name, inputs):
             print(f"{self.output} is finished already")
             return
         output.clear()
-        print(f"{self.input.name}: {size[1]}x{size[0]}", flush=True)
+        print(f"{self.input.name}: {width}x{height}", flush=True)
         found = (
             self._attention(frames, predictor, output)
             if mask is None
@@ -98,41 +87,28 @@ class Video(ModelOptions, OutputOptions):
                 for labels in progress(found, frames.name, frames.expected or None):
                     file_name = frames.file_name(count)
                     write_mask_png(output.path("masks", f"{Path(file_name).stem}.png"), labels)
-                    writer.add(file_name, labels)
+                    writer.add_labels(file_name, labels)
                     count += 1
         except BaseException:
             expected = f" of {frames.expected}" if frames.expected else ""
             print(f"{count}{expected} frames are finished and kept in {self.output}", flush=True)
             raise
-        output.add(frames.name, count, inputs=self._inputs(), files=[results])
+        output.add(frames.name, count, inputs=inputs, files=[results])
         output.finish()
         print(f"{count} frames written to {self.output}")
         if count < frames.expected:
             print(f"note: {self.input.name} promises {frames.expected} frames, {count} could be decoded")
 
-    def _check(self) -> None:
-        check_at_least(self, max_side=16, batch=1)
-        check_mass(self.mass, "--mass")
-        if self.fps is not None and not 0 < self.fps < 1000:
-            raise VideoError(f"--fps is {self.fps:g}; expected more than 0 and less than 1000")
-
-    def _inputs(self) -> list[Path]:
-        return [self.input] if self.mask is None else [self.input, self.mask]
-
     def _settings(self) -> dict[str, Any]:
-        drawn = {"format": self.format, "fps": self.fps, "max_side": self.max_side}
-        if self.mask is not None:
-            return drawn | {"preset": self.preset, "binary": self.binary}
-        return drawn | {"views": self.views, "mass": self.mass, "head": self.head}
+        if self.mask is None:
+            return {"fps": self.fps, "mass": self.mass}
+        return {"fps": self.fps, "preset": self.preset, "binary": self.binary}
 
     def _predictor(self) -> "AttentionPredictor":
         from segmentation.propagation import PRESETS, official_std
 
         if self.mask is None:
-            predictor = self.predictor()
-            if self.head is not None:
-                check_head(self.head, predictor)
-            return predictor
+            return self.predictor()
         model = self.load()
         std = official_std(model, PRESETS[self.preset])
         return self.predictor("davis", model=model, std=std, carries_labels=True)
@@ -152,20 +128,12 @@ class Video(ModelOptions, OutputOptions):
         self, frames: Frames, predictor: "AttentionPredictor", output: OutputFolder
     ) -> Generator[Labels]:
         """Draw the attention of every frame; yields the masks."""
-        drawn = attention_video(
-            run_ahead(frames),
-            predictor,
-            color_range(frames, predictor),
-            views=self.views,
-            mass=self.mass,
-            head=self.head,
-            max_side=self.max_side,
-        )
+        drawn = attention_video(run_ahead(frames), predictor, mass=self.mass)
         with ExitStack() as stack:
-            writers = {view: stack.enter_context(self._writer(view, frames, output)) for view in self.views}
+            writers = {view: stack.enter_context(_writer(view, frames, output)) for view in VIEWS}
             for number, frame in enumerate(drawn):
                 for view, image in frame.views.items():
-                    writers[view].write(image, self._time(frames, number))
+                    writers[view].write(image, frames.time(number))
                 yield frame.mask.astype(np.uint8)
 
     def _propagated(
@@ -182,23 +150,12 @@ class Video(ModelOptions, OutputOptions):
                 waiting.append(frame)
                 yield frame
 
-        labeled = propagate_frames(read(), mask, predictor, PRESETS[self.preset], self.batch, overlap=True)
-        with self._writer("labels", frames, output) as writer:
+        labeled = propagate_frames(read(), mask, predictor, PRESETS[self.preset], overlap=True)
+        with _writer("labels", frames, output) as writer:
             for number, labels in enumerate(labeled):
-                drawn = draw_labels(waiting.popleft(), labels, ids, self.max_side)
-                writer.write(drawn, self._time(frames, number))
+                writer.write(draw_labels(waiting.popleft(), labels, ids), frames.time(number))
                 yield labels
 
-    def _time(self, frames: Frames, number: int) -> float | None:
-        """Return the time of a frame as in the input; None if --fps sets an even rate."""
-        return frames.time(number) if self.fps is None else None
 
-    def _writer(self, view: str, frames: Frames, output: OutputFolder) -> VideoWriter:
-        file = output.path(f"{view}.{self.format}")
-        return VideoWriter(file, self.fps or frames.fps, keep_partial=True)
-
-
-def first_size(frames: Frames) -> tuple[int, int]:
-    """Return height and width of the first frame."""
-    height, width = next(iter(frames)).shape[:2]
-    return height, width
+def _writer(view: str, frames: Frames, output: OutputFolder) -> VideoWriter:
+    return VideoWriter(output.path(f"{view}.webm"), frames.fps, keep_partial=True)

@@ -1,12 +1,13 @@
 """One step of label propagation agrees with the official DINO code, ties included."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from segmentation.propagation import hard_labels, propagate_step
+from segmentation.propagation import DINO, hard_labels, propagate_step
 
 Oracle = Callable[[str], dict[str, np.ndarray]]
 
@@ -15,13 +16,12 @@ Oracle = Callable[[str], dict[str, np.ndarray]]
 def test_soft_and_hard_labels_are_the_official_ones(oracle: Oracle, case: str):
     arrays = oracle(f"propagation_{case}")
     grid = int(arrays["grid_height"]), int(arrays["grid_width"])
+    settings = {name: arrays[name].item() for name in ("radius", "topk", "temperature")}
     soft = propagate_step(
         torch.from_numpy(arrays["target_features"]).unflatten(0, grid),
         torch.from_numpy(arrays["context_features"]).unflatten(1, grid),
         torch.from_numpy(arrays["context_labels"]),
-        radius=int(arrays["radius"]),
-        topk=int(arrays["topk"]),
-        temperature=float(arrays["temperature"]),
+        replace(DINO, **settings),
     )
     np.testing.assert_allclose(soft[None].numpy(), arrays["target_labels"], rtol=0, atol=1e-5)
     np.testing.assert_array_equal(hard_labels(soft, int(arrays["patch_size"])), arrays["hard_labels"])

@@ -22,14 +22,6 @@ def test_every_command_is_listed_with_its_own_words(name):
     assert COMMANDS[name] == command(name).__doc__.splitlines()[0]
 
 
-def test_help_lists_every_command_on_a_line_of_its_own(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["segmentation", "--help"])
-    main()
-    lines = capsys.readouterr().out.splitlines()
-    for name in COMMANDS:
-        assert sum(line.startswith(f"  {name} ") for line in lines) == 1
-
-
 @pytest.mark.parametrize("arguments", [[], ["attend"]])
 def test_an_unknown_command_is_an_error_that_shows_those_there_are(arguments, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["segmentation", *arguments])

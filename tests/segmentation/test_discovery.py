@@ -1,7 +1,5 @@
 """Objects without labels: the algorithms against plain versions, the eigenproblem, the measures."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -10,7 +8,6 @@ from scipy.linalg import eigh
 from scipy.ndimage import label
 from skimage import data
 
-from dino_model import images
 from dino_model.predictor import AttentionPredictor
 from segmentation import discovery
 from segmentation.discovery import Placement, affinity, second_eigenvector, second_eigenvector_dense
@@ -84,35 +81,6 @@ def test_tokencut_equals_its_plain_dense_version(seed):
     np.testing.assert_array_equal(discovery.tokencut(features).mask, tokencut_in_full(features, 0.2))
 
 
-@pytest.mark.parametrize("name", ["motorbike_00021", "tennis_00005"])
-def test_tokencut_equals_its_plain_dense_version_on_photographs(data_root, name):
-    predictor = AttentionPredictor(size=128, precision="fp32")
-    predictor.set_image(images.read(data_root / f"VOCdevkit/VOC2012/JPEGImages/{name}.jpg"))
-    features = discovery.image_features(predictor)
-    np.testing.assert_array_equal(discovery.tokencut(features).mask, tokencut_in_full(features, 0.2))
-
-
-def test_features_of_the_methods_are_not_rounded():
-    predictor = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32")
-    predictor.set_image(data.cat())
-    features = discovery.image_features(predictor)
-    assert (features != features.astype(np.float16)).any()
-
-
-def test_settings_that_cannot_be_are_refused():
-    for wrong in (
-        {"candidates": 0},
-        {"count": 0},
-        {"tau": 2.0},
-        {"tau": float("nan")},
-        {"tau_maskcut": -1.0},
-    ):
-        with pytest.raises(ValueError, match=rf"{next(iter(wrong))} is .*, expected"):
-            discovery.Settings(**wrong)
-    with pytest.raises(ValueError, match="no method 'attention' of features"):
-        discovery.find("attention", np.ones((2, 2, 3)))
-
-
 def test_an_object_on_a_wide_grid_is_found_by_every_method():
     place = (slice(4, 9), slice(12, 18))
     features, expected = scene(14, 23, [place]), box_mask(14, 23, place)
@@ -132,23 +100,14 @@ def test_several_objects_are_found_one_after_the_other():
         assert not any((piece.mask & earlier.mask).any() for earlier in found[:number])
 
 
-def test_a_tiny_piece_is_no_object():
-    speck = (slice(5, 6), slice(5, 6))
-    found = discovery.maskcut(scene(20, 20, [speck]), count=1)
-    assert not found
-
-
 def test_a_blank_picture_holds_no_object():
     blank = np.ones((6, 7, 8))
     assert not discovery.tokencut(blank).mask.any()
     assert discovery.maskcut(blank) == []
-
-
-def test_the_attention_baseline_is_the_largest_part_of_the_kept_mass():
-    attention = np.full((5, 8), 0.001)
-    attention[1:4, 1:3], attention[4, 7] = 0.1, 0.2
-    found = discovery.attention_object(attention, mass=0.9)
-    np.testing.assert_array_equal(found.mask, box_mask(5, 8, (slice(1, 4), slice(1, 3))))
+    speck = scene(20, 20, [(slice(5, 6), slice(5, 6))])
+    assert not discovery.maskcut(speck, count=1)  # below 1 % of the image
+    with pytest.raises(ValueError, match="tau nan"):
+        discovery.Settings(tau=float("nan"))
 
 
 @settings(max_examples=15, deadline=None)
@@ -161,28 +120,6 @@ def test_lanczos_cuts_as_the_dense_solver_does(nodes, seed):
     dense *= np.sign(ours @ dense)
     np.testing.assert_allclose(ours, dense / np.linalg.norm(dense), atol=1e-7)
     np.testing.assert_array_equal(ours > ours.mean(), dense > dense.mean())
-
-
-@pytest.mark.parametrize("cliques", [2, 3])
-def test_equal_cliques_are_cut_as_the_dense_solver_does(cliques):
-    weights = (
-        np.kron(np.eye(cliques), np.ones((90, 90))) * (1 - 1e-5) + 1e-5
-    )  # three: the eigenvalue is double
-    ours, dense = second_eigenvector(weights), second_eigenvector_dense(weights)
-    dense *= np.sign(ours @ dense)
-    np.testing.assert_array_equal(ours > ours.mean(), dense > dense.mean())
-
-
-def test_a_graph_of_one_node_cannot_be_cut():
-    with pytest.raises(ValueError, match="1 nodes cannot be cut"):
-        second_eigenvector(np.ones((1, 1)))
-
-
-def test_keys_of_all_heads_stand_side_by_side_without_prefix_tokens():
-    keys = np.arange(2 * 7 * 3).reshape(2, 7, 3).astype(np.float16)  # [heads, tokens, d]
-    features = discovery.key_features(keys, prefix=1, grid=(2, 3))
-    assert features.dtype == np.float32
-    assert features[1, 2].tolist() == [*keys[0, 6], *keys[1, 6]]
 
 
 def test_a_padded_grid_gives_masks_and_boxes_within_the_picture():
@@ -227,18 +164,6 @@ def test_strips_of_the_guided_filter_leave_no_seam(height, width, monkeypatch):
     np.testing.assert_allclose(discovery.refine_edges(mask, picture, radius=5), whole, atol=1e-6)
 
 
-def test_the_guided_filter_needs_no_more_memory_for_a_larger_picture():
-    most = []
-    for height in (300, 900):
-        picture, mask = np.zeros((height, 2000, 3), dtype=np.uint8), np.zeros((height, 2000), dtype=bool)
-        tracemalloc.start()
-        discovery.refine_edges(mask, picture, radius=10)
-        most.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert most[1] < 1.2 * most[0]
-    assert most[0] < 280 * 300 * 2000  # bytes a pixel of a strip: windows of many pixels make strips large
-
-
 def test_box_jaccard_counts_pixels():
     assert discovery.box_jaccard(Box(0, 0, 4, 4), Box(2, 0, 6, 4)) == pytest.approx(8 / 24)
     assert discovery.box_jaccard(Box(0, 0, 4, 4), Box(4, 0, 6, 4)) == 0
@@ -273,9 +198,5 @@ def test_the_two_conventions_of_max_f_differ_as_named():
     curves[0, 10], curves[1, 200] = 0.8, 0.6
     assert discovery.max_f(curves, "tokencut") == pytest.approx(0.4)
     assert discovery.max_f(curves, "found") == pytest.approx(0.7)
-
-
-def test_an_empty_ground_truth_gives_no_nan():
     nothing = np.zeros((4, 4), dtype=bool)
     assert (discovery.f_curve(np.ones((4, 4)), nothing, "tokencut") == 0).all()
-    assert discovery.accuracy(nothing, nothing) == 1.0

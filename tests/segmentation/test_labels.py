@@ -11,7 +11,6 @@ from segmentation.labels import (
     LabelError,
     object_ids,
     read_labels,
-    resize_nearest,
     without_void,
     write_mask_png,
 )
@@ -67,20 +66,3 @@ def test_ids_are_neither_background_nor_void_and_void_becomes_background():
     labels = np.array([[0, 7, 255], [7, 2, 0]], np.uint8)
     assert object_ids(labels) == (2, 7)
     np.testing.assert_array_equal(without_void(labels), [[0, 7, 0], [7, 2, 0]])
-
-
-def test_resizing_labels_invents_none():
-    labels = np.array([[1, 200], [3, 4]], np.uint8)
-    assert set(np.unique(resize_nearest(labels, (7, 5)))) == {1, 3, 4, 200}
-    assert resize_nearest(labels, (7, 5)).shape == (7, 5)
-
-
-@pytest.mark.parametrize(
-    ("kind", "suffix"), [("JPEG", ".jpg"), ("GIF", ".gif"), ("BMP", ".bmp"), ("GIF", ".png")]
-)
-def test_masks_in_other_formats_are_refused_whatever_their_name(tmp_path: Path, kind: str, suffix: str):
-    labels = np.zeros((20, 30), np.uint8)
-    labels[5:15, 5:25] = 3
-    Image.fromarray(labels).save(tmp_path / f"mask{suffix}", format=kind)
-    with pytest.raises(LabelError, match=r"is not a PNG; expected a palette or 8-bit gray PNG"):
-        read_labels(tmp_path / f"mask{suffix}")

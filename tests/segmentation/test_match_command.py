@@ -36,15 +36,6 @@ def test_a_photograph_and_a_part_of_it_match_where_they_are_the_same(
     assert "mutual matches, B at 1 of its size" in capsys.readouterr().out
 
 
-def test_without_a_point_none_of_an_earlier_run_stays(tmp_path: Path):
-    a = written(tmp_path / "a.png", photographs.picture("owl"))
-    for point in ("10,10", None):
-        options = {"size": 64, "scales": (1.0,), "point": point, "overwrite": True}
-        Match(a=a, b=a, output=tmp_path / "out", **options).run()
-    assert not (tmp_path / "out" / "point.png").exists()
-    assert json.loads((tmp_path / "out" / "matches.json").read_text())["point"] is None
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -9,7 +9,6 @@ from segmentation.matching import (
     best_scale,
     centers,
     coherent,
-    concatenate_blocks,
     joint_colors,
     mutual_matches,
     nearest,
@@ -67,29 +66,6 @@ def test_mutual_matches_are_each_others_nearest_and_beat_their_rivals_both_ways(
     assert len(found) == len(expected) > 0
 
 
-def test_a_picture_matches_itself_everywhere():
-    a = features(5, 9)
-    found = mutual_matches(a, a)
-    assert len(found) == 45
-    np.testing.assert_array_equal(found.a, found.b)
-    np.testing.assert_allclose(found.cosine, 1, atol=1e-6)
-
-
-def test_equal_patches_everywhere_match_nothing():
-    a = np.ones((6, 6, 4), np.float32)
-    assert len(mutual_matches(a, a, ratio=0.99)) == 0
-    assert len(mutual_matches(*prepared(a, a), ratio=0.99)) == 0
-
-
-def test_a_shifted_picture_matches_by_its_shift():
-    whole = features(10, 14)
-    a, b = whole[:, :10], whole[:, 3:13]
-    found = mutual_matches(a, b, 0.9)
-    inside = found.a[:, 1] >= 3
-    assert inside.sum() == 70
-    np.testing.assert_array_equal(found.b[inside], found.a[inside] - [0, 3])
-
-
 @pytest.mark.parametrize("around", [0, 1])
 def test_preparing_averages_neighbours_and_takes_the_mean_of_both_pictures_away(around: int):
     a, b = features(4, 5), features(3, 6, seed=1)
@@ -113,14 +89,7 @@ def test_the_scale_with_most_matches_is_taken():
     scale, found = best_scale(seen(a), others)
     assert scale == 1.0
     assert len(found) > 10
-    with pytest.raises(ValueError, match="no scale"):
-        best_scale(seen(a), {})
-
-
-@pytest.mark.parametrize("order", [(0.7, 1.0, 1.4), (1.4, 1.0, 0.7), (1.0, 0.7, 1.4)])
-def test_of_scales_with_as_many_matches_the_nearest_to_the_pictures_own_is_taken(order: tuple[float, ...]):
-    a = seen(features(6, 6))
-    assert best_scale(a, dict.fromkeys(order, a))[0] == 1.0
+    assert best_scale(seen(a), dict.fromkeys((0.7, 1.4, 1.0), seen(a)))[0] == 1.0  # ties: nearest to 1
 
 
 def turned_grid(degrees: float, scale: float, share_wrong: float) -> tuple[Matches, NDArray, NDArray]:
@@ -170,14 +139,6 @@ def test_patches_that_show_nothing_are_not_matched():
     assert matching.matches_between(seen(wide), ImageFeatures(wide, half)).a[:, 1].min() >= 10
 
 
-def test_joined_blocks_are_equally_loud():
-    quiet, loud = features(5, 6), 100 * features(5, 6, seed=1) + 7
-    both = concatenate_blocks([quiet, loud])
-    for part in (both[..., :12], both[..., 12:]):
-        assert np.linalg.norm(part - part.mean((0, 1)), axis=-1).mean() == pytest.approx(1, abs=1e-4)
-    np.testing.assert_allclose(both[..., 12:] / loud, (both[..., 12:] / loud)[0, 0, 0], rtol=1e-4)
-
-
 def test_a_point_is_found_again():
     a = features(6, 7)
     b = a[::-1, ::-1]
@@ -214,17 +175,5 @@ def test_centres_and_patches_go_back_and_forth():
     for place, cell in zip(centers(cells, (3, 4), (31, 50)).round().astype(int), cells, strict=True):
         assert patch_of((int(place[0]), int(place[1])), (3, 4), (31, 50)) == tuple(cell)
     np.testing.assert_allclose(centers(np.array([0, 0]), (2, 2), (16, 8)), [3.5, 1.5])
-    assert patch_of((15, 7), (2, 2), (16, 8)) == (1, 1)
-
-
-@pytest.mark.parametrize("ratio", [0, -1, 1.01, float("nan")])
-def test_a_ratio_that_cannot_be_is_refused(ratio: float):
-    with pytest.raises(ValueError, match="expected above 0 and up to 1"):
-        mutual_matches(features(2, 2), features(2, 2), ratio)
-
-
-def test_other_impossible_things_are_told():
     with pytest.raises(ValueError, match="the point has y=16, but the image ends at y=15"):
         patch_of((16, 0), (2, 2), (16, 8))
-    with pytest.raises(ValueError, match="2 dimensions, expected at least 3"):
-        joint_colors(features(2, 2, width=2), features(2, 2, width=2))

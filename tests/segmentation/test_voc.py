@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,10 @@ from PIL import Image
 from pycocotools.coco import COCO
 from skimage import data
 
+from dino_model.predictor import AttentionPredictor
 from segmentation import datasets, voc_eval
-from segmentation.__main__ import main
 from segmentation.commands.voc import Voc
 from segmentation.datasets import Annotation
-from segmentation.drawing import head_colors
 from segmentation.labels import write_mask_png
 from segmentation.voc_eval import VocProtocol
 
@@ -61,13 +59,12 @@ def devkit(tmp_path) -> Path:
     return root
 
 
-def test_classes_objects_and_foreground_are_three_ways_to_cut_one_picture(annotation):
-    by_kind = {kind: voc_eval.targets(annotation, kind)[0] for kind in ("class", "object", "foreground")}
-    assert [(target.label, target.category) for target in by_kind["class"]] == [(8, 8), (12, 12)]
-    assert [(target.label, target.category) for target in by_kind["object"]] == [(1, 8), (2, 8), (3, 12)]
-    assert [(target.label, target.category) for target in by_kind["foreground"]] == [(1, 0)]
-    assert by_kind["foreground"][0].mask.sum() == 6
-    assert [int(target.mask.sum()) for target in by_kind["object"]] == [3, 2, 1]
+def test_object_targets_have_own_best_head(annotation):
+    heads = {head: annotation.objects == head + 1 for head in range(3)}
+    score = voc_eval.score_masks("x", heads, annotation, "object", "union")
+    found = [(target.label, target.category, target.head) for target in score.targets]
+    assert found == [(1, 8, 0), (2, 8, 1), (3, 12, 2)]
+    assert score.jaccard == 1.0
 
 
 def test_void_pixels_are_no_target_and_count_in_the_union_only_if_asked(annotation):
@@ -76,13 +73,6 @@ def test_void_pixels_are_no_target_and_count_in_the_union_only_if_asked(annotati
     exclude = voc_eval.score_masks("x", whole, annotation, "foreground", "exclude")
     assert union.jaccard == pytest.approx(6 / 12)
     assert exclude.jaccard == pytest.approx(6 / 11)
-
-
-def test_every_object_has_a_best_head_of_its_own(annotation):
-    heads = {head: annotation.objects == head + 1 for head in range(3)}
-    score = voc_eval.score_masks("x", heads, annotation, "object", "union")
-    assert [target.head for target in score.targets] == [0, 1, 2]
-    assert score.jaccard == 1.0
 
 
 def test_the_score_is_a_mean_over_regions_then_over_pictures(annotation):
@@ -137,36 +127,15 @@ def test_lift_is_that_of_all_heads_over_targets_then_pictures():
     assert voc_eval.mean_lift([without]) is None
 
 
-def test_the_default_protocol_is_the_agreed_one():
-    assert VocProtocol() == VocProtocol(
-        mass=0.6,
-        ground_truth="class",
-        void="union",
-        head="best",
-        resize="squash",
-        size=480,
-        block=-1,
-        split="val",
-    )
-
-
 @pytest.mark.parametrize("wrong", [".", "VOCdevkit/VOC2012", "VOCdevkit/VOC2012/JPEGImages"])
-def test_a_root_too_high_or_too_low_is_put_right(devkit, wrong):
+def test_find_voc_from_nearby_folder_names_devkit(devkit, wrong):
     with pytest.raises(FileNotFoundError, match=r"holds no VOC2012/JPEGImages; .*VOCdevkit looks right"):
         datasets.find_voc(devkit.parent / wrong)
 
 
-def test_a_root_far_from_any_data_says_what_is_expected(tmp_path):
-    with pytest.raises(FileNotFoundError, match="pass the VOCdevkit that holds it"):
-        datasets.find_voc(tmp_path)
-
-
-def test_a_missing_list_names_those_there_are(devkit):
+def test_missing_list_or_mask_is_named(devkit):
     with pytest.raises(FileNotFoundError, match=r"no list .*trainval\.txt; lists there: val"):
         datasets.list_voc_samples(devkit, "trainval")
-
-
-def test_a_missing_mask_is_named_before_anything_is_computed(devkit):
     (devkit / "VOC2012" / "SegmentationObject" / "cup.png").unlink()
     with pytest.raises(FileNotFoundError, match=r"cup\.png is missing, though val\.txt names cup"):
         datasets.list_voc_samples(devkit)
@@ -178,9 +147,6 @@ def test_a_mask_in_colours_or_of_another_size_is_refused(devkit):
         datasets.read_voc_annotation(sample, (90, 160))
     Image.new("RGB", (160, 120)).save(sample.classes)
     with pytest.raises(ValueError, match=r"cat\.png is an image of mode RGB; expected a palette"):
-        datasets.read_voc_annotation(sample, (120, 160))
-    sample.classes.write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"cat\.png is not a PNG"):
         datasets.read_voc_annotation(sample, (120, 160))
 
 
@@ -209,24 +175,7 @@ def test_the_command_writes_figures_that_agree_with_each_other(devkit, tmp_path,
     assert 100 * annotation["score"] == pytest.approx(figures["per_class"]["bottle"]["jaccard"])
     assert set(np.unique(Image.open(out / "masks" / "cat.png"))) == {0, 8}
     assert (out / "contact_sheet.png").is_file()
-
-
-def test_overlays_are_drawn_of_every_picture_with_an_object(devkit, tmp_path):
-    out = tmp_path / "out"
-    Voc(root=devkit, model=MODEL, size=64, output=out, overlays=True).run()
-    assert sorted(file.stem for file in (out / "overlays").iterdir()) == ["cat", "cup"]
-    overlay = np.array(Image.open(out / "overlays" / "cat.png"))
-    assert overlay.shape[0] > 120  # a legend stands below the picture
-    assert (overlay[20:80, 30] == 255).all(axis=1).mean() > 0.9  # the truth's left edge, in white
-
-
-def test_the_contact_sheet_shows_no_picture_twice_and_names_every_colour(devkit, tmp_path):
-    Voc(root=devkit, model=MODEL, size=64, output=tmp_path / "out").run()
-    sheet = np.array(Image.open(tmp_path / "out" / "contact_sheet.png"))
-    assert sheet.shape[0] < 2 * 200  # one row of pictures
-    legend = sheet[-30:].reshape(-1, 3)
-    for colour in head_colors(2):  # the cup's picture has two classes
-        assert (legend == colour).all(axis=1).any()
+    assert sorted(file.name for file in (out / "overlays").iterdir()) == ["cat.jpg", "cup.jpg"]
 
 
 def test_the_grid_holds_what_each_protocol_scores_alone(devkit, tmp_path):
@@ -240,22 +189,6 @@ def test_the_grid_holds_what_each_protocol_scores_alone(devkit, tmp_path):
     wanted = json.loads(alone.read_text())
     (cell,) = [cell for cell in grid if cell["protocol"] == wanted["protocol"]]
     assert cell["jaccard"] == pytest.approx(wanted["jaccard"])
-
-
-def test_bad_roots_end_the_command_in_one_sentence(devkit, tmp_path, monkeypatch, capsys):
-    arguments = ["voc", "--root", str(devkit / "VOC2012"), "--output", str(tmp_path / "out")]
-    monkeypatch.setattr("sys.argv", ["segmentation", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 1
-    assert re.fullmatch(r"error: [^\n]*VOCdevkit looks right\n", capsys.readouterr().err)
-
-
-def test_overlays_of_finished_images_are_drawn_on_resume(devkit, tmp_path):
-    common = {"root": devkit, "model": MODEL, "size": 64, "output": tmp_path / "out"}
-    Voc(**common).run()
-    Voc(**common, resume=True, overlays=True).run()
-    assert sorted(file.stem for file in (tmp_path / "out" / "overlays").iterdir()) == ["cat", "cup"]
 
 
 def test_damaged_image_is_skipped_and_named(devkit, tmp_path):
@@ -278,24 +211,19 @@ def test_the_centred_box_scores_its_reference_on_real_photographs(data_root, tmp
     assert score_on_real_data(data_root, tmp_path, baseline="centered-box") == pytest.approx(20.4, abs=0.1)
 
 
-def test_random_weights_score_their_reference_on_real_photographs(data_root, tmp_path):
-    options = {"model": MODEL, "resize": "short-side", "size": 224}
-    assert score_on_real_data(data_root, tmp_path, **options) == pytest.approx(7.5, abs=0.3)
-
-
 def test_an_interrupted_run_goes_on_where_it_was_stopped(devkit, tmp_path, monkeypatch):
     common = {"root": devkit, "model": MODEL, "size": 64, "grid": True}
     file = {name: tmp_path / f"{name}.json" for name in ("whole", "resumed")}
     Voc(**common, output=tmp_path / "whole", json=file["whole"]).run()
-    looked, attention = [], Voc._attention
+    looked, encode = [], AttentionPredictor.set_image
 
-    def stop_at_the_second(self, predictor, picture, weights):
-        looked.append(picture.shape)
+    def stop_at_the_second(self, image):
+        looked.append(image.shape)
         if len(looked) == 2:
             raise KeyboardInterrupt
-        return attention(self, predictor, picture, weights)
+        encode(self, image)
 
-    monkeypatch.setattr(Voc, "_attention", stop_at_the_second)
+    monkeypatch.setattr(AttentionPredictor, "set_image", stop_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         Voc(**common, output=tmp_path / "resumed").run()
     Voc(**common, output=tmp_path / "resumed", json=file["resumed"], resume=True).run()
@@ -303,11 +231,3 @@ def test_an_interrupted_run_goes_on_where_it_was_stopped(devkit, tmp_path, monke
     assert file["whole"].read_text() == file["resumed"].read_text()
     for name in ("masks.json", "per_image.csv", "contact_sheet.png"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "resumed" / name).read_bytes()
-
-
-def test_cached_maps_need_no_model(devkit, tmp_path, monkeypatch):
-    common = {"root": devkit, "model": MODEL, "size": 64, "cache": tmp_path / "cache"}
-    Voc(**common, output=tmp_path / "a").run()
-    monkeypatch.setattr("dino_model.predictor.AttentionPredictor.set_image", None)
-    Voc(**common, output=tmp_path / "b").run()
-    assert (tmp_path / "a/masks.json").read_text() == (tmp_path / "b/masks.json").read_text()
