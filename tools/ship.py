@@ -19,8 +19,9 @@ from typing import Any
 
 import tyro
 
-from dino_model import files, photographs
+from dino_model import files, images, photographs
 from dino_model.weights import EMBEDDED_FILE
+from segmentation.drawing import save_image
 from training import figures
 from training.commands.thin_log import Record, read_log
 
@@ -61,10 +62,11 @@ class Ship:
         settings = ("--model", "embedded", "--size", 112, "--no-thumbnails")
         run_command("dino_model", "class-map", "--data", self.data, *settings, "--output", class_map)
         with tempfile.TemporaryDirectory() as folder:
-            only, names = Path(folder) / "photographs.txt", photographs.names()
-            files.write_text(only, "".join(f"{name}.jpg\n" for name in names))
-            sheet = ("--only", only, "--count", len(names), "--output", REPOSITORY / "docs/gallery.jpg")
-            run_command("segmentation", "gallery", photographs.FOLDER, *sheet)
+            listed, maps = Path(folder) / "photographs.txt", Path(folder) / "maps"
+            names = (photographs.FOLDER / f"{name}.jpg" for name in photographs.names())
+            files.write_text(listed, "".join(f"{name}\n" for name in names))
+            run_command("segmentation", "attention", listed, "--size", 224, "--output", maps)
+            save_image(REPOSITORY / "docs/gallery.jpg", images.read(maps / "contact_sheet.png"))
         model, random = (self.measure(name) for name in ("embedded", "random:embedded"))
         files.write_text(CARD, with_figures(CARD.read_text(encoding="utf-8"), model, random))
         print(f"written: {CARD}. Look at it, at docs/gallery.jpg and at the class map before you commit.")

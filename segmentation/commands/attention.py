@@ -1,6 +1,7 @@
 """`python -m segmentation attention`: the attention of every head as images, masks and arrays."""
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,7 +24,7 @@ from segmentation.masks import ImageArray, Mask, central_head, check_mass, enlar
 class Attention(ModelOptions, OutputOptions):
     """Attention maps and masks of every head, and the attention of a point.
 
-    Writes contact_sheet.png of up to 24 images (each with all heads, and the head whose mask is nearest to
+    Writes contact_sheet.png of up to 30 images (each with all heads, and the head whose mask is nearest to
     the center), and a folder per image, named after it: heads.png (each head in its color),
     attention_head_N.png, mask_head_N.png (labels 0 and 1), overlay_head_N.png; with --point also
     point_heads.png and point_head_N.png; masks.json with masks_images.json (COCO run lengths); and
@@ -79,11 +80,12 @@ class Attention(ModelOptions, OutputOptions):
             output.add(item.name, record, inputs=[item.file], files=[folder / "attention.npz"])
             print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%}", flush=True)
         finished = [item for item in inputs if item.name in output.finished]
-        rows = [
+        cells = [
             _cells(item, output.folder / item.name, **output.finished[item.name])
             for item in common.choose_evenly(finished)
         ]
-        if rows:
+        if cells:
+            rows = [list(chain(*cells[start : start + 3])) for start in range(0, len(cells), 3)]
             drawing.save_image(output.path("contact_sheet.png"), drawing.contact_sheet(rows))
         output.finish()
         skipped.check(len(inputs))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dino_model import images
 from dino_model.ahead import load_ahead
-from dino_model.collections import Images, open_images
+from dino_model.collections import open_images
 from dino_model.files import write_text
 from dino_model.images import ImageError
 from dino_model.outputs import SkippedInputs
@@ -132,7 +132,7 @@ AnyItem = TypeVar("AnyItem", bound=Item)
 Loaded = TypeVar("Loaded")
 
 
-SHEET_IMAGES = 24  # on a contact sheet
+SHEET_IMAGES = 30  # on a contact sheet
 
 
 def choose_evenly(items: Sequence[AnyItem]) -> list[AnyItem]:
