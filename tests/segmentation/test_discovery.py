@@ -130,15 +130,19 @@ def test_a_padded_grid_gives_masks_and_boxes_within_the_picture():
     assert place.box(np.zeros((3, 4), dtype=bool)) is None
 
 
-def test_padding_keeps_the_picture_and_adds_the_mean_colour():
+def test_padding_keeps_image_and_adds_mean_color(monkeypatch):
     predictor = AttentionPredictor("random:vit_tiny/16", resize="native", precision="fp32")
-    placement = discovery.set_padded(predictor, data.cat()[:50, :70])
-    assert placement == Placement((50, 70), (64, 80))
-    assert predictor.grid == (4, 5)
+    given, encode = [], predictor.set_image
+    monkeypatch.setattr(predictor, "set_image", lambda image: given.append(image) or encode(image))
+    image = data.cat()[:50, :70]
+    assert discovery.set_padded(predictor, image) == Placement((50, 70), (64, 80))
+    np.testing.assert_array_equal(given[0][:50, :70], image)
+    mean = np.rint(255 * np.array(predictor.model.mean))
+    assert (given[0][50:] == mean).all()
     assert discovery.image_features(predictor).shape == (4, 5, 192)
     assert discovery.image_features(predictor, "tokens").shape == (4, 5, 192)
     with pytest.raises(ValueError, match="padding needs one with resize='native'"):
-        discovery.set_padded(AttentionPredictor("random:vit_tiny/16"), data.cat())
+        discovery.set_padded(AttentionPredictor("random:vit_tiny/16"), image)
 
 
 def test_refined_edges_move_to_those_of_the_picture():

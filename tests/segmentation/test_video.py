@@ -6,6 +6,7 @@ import wave
 from collections.abc import Callable
 from pathlib import Path
 
+import av
 import cv2
 import numpy as np
 import pytest
@@ -314,10 +315,10 @@ def test_frames_keep_their_times_and_missing_end_is_reported(tmp_path: Path, mon
 
 def test_a_turned_video_is_seen_upright(tmp_path: Path):
     plain = tmp_path / "plain.mp4"
-    writer = cv2.VideoWriter(str(plain), cv2.VideoWriter_fourcc(*"mp4v"), 10, (64, 48))
-    for picture in pictures(2):
-        writer.write(picture)
-    writer.release()
+    with av.open(str(plain), "w") as container:
+        stream = container.add_stream("mpeg4", rate=10, width=64, height=48, pix_fmt="yuv420p")
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(pictures(1)[0], format="rgb24")))
+        container.mux(stream.encode(None))
     content = bytearray(plain.read_bytes())
     one, none = (1 << 16).to_bytes(4, "big"), bytes(4)
     upright = (
