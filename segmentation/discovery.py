@@ -46,8 +46,7 @@ class Placement:
 
     def box(self, on_grid: Mask) -> Box | None:
         """Return the box around a mask [rows, columns] in pixels of the image; None if it is empty."""
-        in_pixels = self.mask(on_grid)
-        return bounding_box(in_pixels) if in_pixels.any() else None
+        return bounding_box(self.mask(on_grid)) if on_grid.any() else None
 
 
 def key_features(keys: NDArray[np.floating], prefix: int, grid: tuple[int, int]) -> Features:
@@ -56,46 +55,18 @@ def key_features(keys: NDArray[np.floating], prefix: int, grid: tuple[int, int])
     return patches.reshape(*grid, -1)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the methods; the defaults are the published ones.
-
-    Raises:
-        ValueError: A setting outside its range.
-    """
-
-    candidates: int = 100
-    """Patches that may join the seed of LOST."""
-    tau: float = 0.2
-    """Cosine similarity above which TokenCut connects two patches."""
-    tau_maskcut: float = 0.15
-    """The same for MaskCut."""
-    count: int = 3
-    """Largest number of objects of MaskCut."""
-
-    def __post_init__(self) -> None:
-        if min(self.candidates, self.count) < 1 or not (-1 < self.tau < 1 and -1 < self.tau_maskcut < 1):
-            raise ValueError(
-                f"candidates is {self.candidates}, count {self.count}, tau {self.tau:g}, tau_maskcut "
-                f"{self.tau_maskcut:g}; expected counts of at least 1 and cosines between -1 and 1"
-            )
-
-
-def find(method: Method, features: Features, settings: Settings = Settings()) -> list[Discovery]:
+def find(method: Method, features: Features, count: int = 3) -> list[Discovery]:
     """Find objects on the patch grid by the named method, without empty ones.
 
     Args:
-        method: lost, tokencut or maskcut.
+        method: lost, tokencut or maskcut, with their published settings.
         features: Keys of the last block: [rows, columns, D].
-        settings: Settings of the methods.
+        count: Largest number of objects of MaskCut.
     """
-    if method == "lost":
-        found = [lost(features, settings.candidates)]
-    elif method == "tokencut":
-        found = [tokencut(features, settings.tau)]
-    else:
-        found = maskcut(features, settings.count, settings.tau_maskcut)
-    return [one for one in found if one.mask.any()]
+    if method == "maskcut":
+        return maskcut(features, count)
+    found = lost(features) if method == "lost" else tokencut(features)
+    return [found] if found.mask.any() else []
 
 
 def lost(features: Features, candidates: int = 100) -> Discovery:
@@ -206,8 +177,6 @@ def affinity(features: NDArray[np.floating], tau: float, faint: float = 1e-5) ->
 
     Returns:
         float64 [nodes, nodes], symmetric.
-
-    Source: TokenCut (Wang et al. 2022), section 3.
     """
     unit = np.asarray(features, dtype=np.float32)
     unit = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
@@ -226,14 +195,9 @@ def second_eigenvector(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     Returns:
         [nodes], of unit length; its element of largest magnitude is positive.
 
-    Raises:
-        ValueError: Fewer than two nodes.
     """
-    nodes = len(weights)
-    if nodes < 2:
-        raise ValueError(f"a graph of {nodes} nodes cannot be cut; expected at least 2")
     root = np.sqrt(weights.sum(axis=1))
-    found = None if nodes < _DENSE_BELOW else _lanczos(weights, root)
+    found = None if len(weights) < _DENSE_BELOW else _lanczos(weights, root)
     vector = second_eigenvector_dense(weights) if found is None else found / root
     vector = vector / np.linalg.norm(vector)
     return vector * np.sign(vector[np.abs(vector).argmax()])
@@ -394,11 +358,6 @@ def max_f(curves: NDArray[np.float64], convention: FConvention) -> float:
     of each image. Published values of the two cannot be compared.
     """
     return float(curves.mean(axis=0).max() if convention == "tokencut" else curves.max(axis=1).mean())
-
-
-def accuracy(prediction: Mask, truth: Mask) -> float:
-    """Return the share of pixels on which two masks agree."""
-    return float((prediction == truth).mean())
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

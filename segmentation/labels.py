@@ -66,8 +66,7 @@ def _decode_png(content: bytes, path: Path) -> Labels:
 def _decode_plain_png(content: bytes) -> Labels | None:
     """Decode a PNG of one byte per pixel without filters, as most masks are written; None for others.
 
-    Inflating takes nearly all of the time to read a mask. ISA-L inflates three times faster than zlib and
-    compares checksums, where Pillow returns damaged labels.
+    ISA-L inflates three times faster than zlib and compares checksums, where Pillow returns damaged labels.
 
     Raises:
         OSError: Damaged.
@@ -111,11 +110,7 @@ def resize_nearest(labels: Labels, size: tuple[int, int]) -> Labels:
 
 
 def palette() -> NDArray[np.uint8]:
-    """Return the colors of labels 0 to 255 in PASCAL VOC and DAVIS masks: uint8 [256, 3].
-
-    The three lowest bits of a label become the highest bits of red, green and blue, the next three bits the
-    second highest, and so on.
-    """
+    """Return the colors of labels 0 to 255 in PASCAL VOC and DAVIS masks: uint8 [256, 3]."""
     labels = np.arange(256)
     colors = np.zeros((256, 3), dtype=np.uint8)
     for group in range(3):

@@ -5,7 +5,7 @@ each; `centers` and `patch_of` convert between patches and pixels.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -47,7 +47,7 @@ class ImageFeatures(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """For every patch of one grid, in reading order, the most similar patch of another."""
+    """The most similar patch of another grid for each patch, in reading order."""
 
     patch: PatchIndices  # [patches], in reading order of the other grid; the first of equals
     cosine: NDArray[np.float32]  # [patches], -1 to 1
@@ -69,19 +69,13 @@ class Matches:
 
 def image_features(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> ImageFeatures:
     """Return the patch tokens after each of the last `BLOCKS` blocks, of the image [H, W, 3] set last."""
-    blocks = range(max(0, predictor.blocks - BLOCKS), predictor.blocks)
-    features = concatenate_blocks([predictor.token_features(block) for block in blocks])
+    parts = []  # of equal spread
+    for block in range(max(0, predictor.blocks - BLOCKS), predictor.blocks):
+        tokens = np.asarray(predictor.token_features(block), np.float32)
+        spread = np.linalg.norm(tokens - tokens.mean(axis=(0, 1)), axis=-1).mean()
+        parts.append(tokens / (spread or 1))
+    features = np.concatenate(parts, axis=-1)
     return ImageFeatures(features, textured_patches(image, predictor.grid))
-
-
-def concatenate_blocks(blocks: Sequence[Features]) -> Features:
-    """Concatenate features of several blocks, scaled to equal spread: [rows, columns, sum of D]."""
-    parts = []
-    for block in blocks:
-        one = np.asarray(block, np.float32)
-        spread = np.linalg.norm(one - one.mean(axis=(0, 1)), axis=-1).mean()
-        parts.append(one / (spread or 1))
-    return np.concatenate(parts, axis=-1)
 
 
 def is_flat(image: NDArray[np.uint8]) -> bool:
@@ -257,13 +251,7 @@ def centers(cells: NDArray[np.number], grid: tuple[int, int], image: tuple[int, 
 
 
 def in_pixels(matches: Matches, grids: Sides, sizes: Sides) -> tuple[Positions, Positions]:
-    """Return y and x of matches in both images: [matches, 2] each.
-
-    Args:
-        matches: Matches between two patch grids.
-        grids: Rows and columns of both grids.
-        sizes: Height and width of both images.
-    """
+    """Return y and x [matches, 2] in both images, given rows and columns, and height and width of both."""
     return centers(matches.a, grids[0], sizes[0]), centers(matches.b, grids[1], sizes[1])
 
 

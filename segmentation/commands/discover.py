@@ -1,7 +1,7 @@
 """`python -m segmentation discover`: objects without labels, in images and in scored data sets."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -88,8 +88,8 @@ class Discover(ModelOptions, OutputOptions):
     """How an image is resized for the model: own size, padded to whole patches (pad: published for boxes, the
     default with --dataset) or rounded to them (native: published for masks, the default with --masks); or
     short-side (the default otherwise), or squash."""
-    settings: tyro.conf.OmitArgPrefixes[discovery.Settings] = field(default_factory=discovery.Settings)
-    """Settings of the methods."""
+    count: int = 3
+    """Largest number of objects of MaskCut."""
     head: int = 4
     """Attention head of the baseline; its mask keeps 60 % of the mass."""
     refine: bool = False
@@ -123,7 +123,7 @@ class Discover(ModelOptions, OutputOptions):
             grids = {
                 method: [discovery.attention_object(predictor.cls_attention()[self.head])]
                 if method == "attention"
-                else discovery.find(method, features, self.settings)
+                else discovery.find(method, features, self.count)
                 for method in self.methods
             }
             found = {method: self._objects(grid, image, placement) for method, grid in grids.items()}
@@ -164,6 +164,8 @@ class Discover(ModelOptions, OutputOptions):
     def _samples(self) -> list[Sample]:
         if not self.methods:
             raise ValueError("--methods names none; choose among lost, tokencut, maskcut and attention")
+        if self.count < 1:
+            raise ValueError(f"--count is {self.count}; expected at least 1")
         if bool(self.inputs) == bool(self.dataset):
             raise ValueError("pass images, or --dataset voc07 or voc12: one of the two")
         if self.dataset:
@@ -206,7 +208,7 @@ class Discover(ModelOptions, OutputOptions):
             "features": self.features,
             "resize": resize if resize in ("pad", "native") else f"{resize} {self.size}",
             "methods": ", ".join(self.methods),
-            **asdict(self.settings),
+            "count": self.count,
             "head": self.head,
             "edges": "guided filter" if self.refine else "patches",
         }
@@ -254,7 +256,7 @@ def _score(sample: Sample, objects: Objects) -> dict[str, Any]:
                 f"{sample.mask} is {truth.shape}, its image {objects.soft.shape} (height, width)"
             )
         scores["iou"] = float(jaccard(objects.union, truth))
-        scores["accuracy"] = discovery.accuracy(objects.union, truth)
+        scores["accuracy"] = float((objects.union == truth).mean())
         scores["f_tokencut"] = discovery.f_curve(objects.soft, truth, "tokencut").tolist()
         scores["f_found"] = discovery.f_curve(objects.soft, truth, "found").tolist()
     return scores

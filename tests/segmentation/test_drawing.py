@@ -32,10 +32,6 @@ def test_a_heat_map_runs_over_the_whole_colormap():
     np.testing.assert_array_equal(shown[3, 7], ends[1])
 
 
-def test_a_constant_map_is_drawn_without_division_by_zero():
-    assert len(np.unique(drawing.heat_map(np.full((2, 2), 0.3), (4, 4)).reshape(-1, 3), axis=0)) == 1
-
-
 def test_heads_drawn_one_by_one_are_those_drawn_all_at_once():
     rng = np.random.default_rng(3)
     picture = rng.integers(0, 256, (31, 45, 3), dtype=np.uint8)
@@ -85,15 +81,6 @@ def test_a_color_bar_has_the_colours_of_the_map_in_their_order(width):
     assert levels == sorted(levels)
     assert (levels[0], levels[-1]) == pytest.approx((10, 245), abs=25)
     assert not np.array_equal(bar, drawing.color_bar("inferno", (-0.25, 1.6), width, capped=False))
-
-
-def test_a_legend_breaks_into_lines_that_fit():
-    entries = [(f"head {head}", color) for head, color in enumerate(drawing.head_colors(12))]
-    narrow, wide = drawing.legend(entries, 200), drawing.legend(entries, 2000)
-    assert narrow.shape[1] == 200
-    assert narrow.shape[0] > wide.shape[0]
-    for color in drawing.head_colors(12):
-        assert (narrow == color).all(axis=2).any()
 
 
 def test_a_contact_sheet_holds_pictures_of_every_shape(picture):

@@ -52,7 +52,7 @@ def test_the_nearest_are_those_of_every_pair_compared_plainly(chunk: int, monkey
     np.testing.assert_allclose(found.ratio, ratio, atol=1e-5)
 
 
-@pytest.mark.parametrize("ratio", [0.5, 0.8, 1.0])
+@pytest.mark.parametrize("ratio", [0.8, 1.0])
 def test_mutual_matches_are_each_others_nearest_and_beat_their_rivals_both_ways(ratio: float):
     a, b = features(6, 8), features(6, 8)[::-1] + 1.5 * features(6, 8, seed=2)
     to_b, to_a = plain_nearest(a, b), plain_nearest(b, a)
@@ -107,7 +107,7 @@ def turned_grid(degrees: float, scale: float, share_wrong: float) -> tuple[Match
     return Matches(a[order], b[order], ones, ones), truth[order], wrong[order]
 
 
-@pytest.mark.parametrize(("degrees", "scale"), [(0, 1), (30, 1), (-20, 1.15), (10, 0.85)])
+@pytest.mark.parametrize(("degrees", "scale"), [(30, 1), (10, 0.85)])
 def test_matches_against_their_neighbours_are_dropped_and_the_others_put_right(degrees: float, scale: float):
     matches, truth, wrong = turned_grid(degrees, scale, 0.4)
     kept = coherent(matches)
@@ -118,12 +118,6 @@ def test_matches_against_their_neighbours_are_dropped_and_the_others_put_right(d
     off = np.linalg.norm(kept.b - np.array(places), axis=1)
     plain = np.linalg.norm((matches.b - truth)[~wrong], axis=1)
     assert off.mean() < 0.8 * plain.mean() or plain.mean() == 0
-
-
-def test_random_matches_are_hardly_coherent_and_a_few_are_not_at_all():
-    assert len(coherent(turned_grid(0, 1, 1.0)[0])) < 20
-    few = turned_grid(0, 1, 0.0)[0]
-    assert len(coherent(Matches(few.a[:8], few.b[:8], few.cosine[:8], few.ratio[:8]))) == 0
 
 
 def test_patches_that_show_nothing_are_not_matched():
@@ -139,35 +133,27 @@ def test_patches_that_show_nothing_are_not_matched():
     assert matching.matches_between(seen(wide), ImageFeatures(wide, half)).a[:, 1].min() >= 10
 
 
-def test_a_point_is_found_again():
-    a = features(6, 7)
-    b = a[::-1, ::-1]
-    assert transfer(a, b, (1, 2)) == ((4, 4), pytest.approx(1, abs=1e-6))
-    cosines = similarities(a, b, (1, 2))
-    assert cosines.shape == (6, 7)
-    assert cosines[0, 3] == pytest.approx(plain_cosine(a[1, 2], b[0, 3]), abs=1e-6)
-
-
-def test_the_same_features_have_the_same_colours_in_both_pictures():
-    a = features(5, 6)
-    in_a, in_b = joint_colors(a, a[:, ::-1])
-    np.testing.assert_allclose(in_a, in_b[:, ::-1], atol=1e-6)
-    assert (in_a.min(), in_a.max()) == (0, 1)
-    assert in_a.dtype == np.float32
-    assert in_a.reshape(-1, 3).std(axis=0).min() > 0.05
-
-
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_foreground_is_what_touches_the_edges_less_and_the_rest_is_black(sign: int):
     a, b = 0.1 * features(8, 8), 0.1 * features(8, 8, seed=1)
     a[2:5, 2:6, 0] += sign * 5
     b[3:7, 1:4, 0] += sign * 5
+    same_a, same_b = joint_colors(a, a[:, ::-1])  # the same features have the same colors
+    np.testing.assert_allclose(same_a, same_b[:, ::-1], atol=1e-6)
+    assert (same_a.min(), same_a.max()) == (0, 1)
     in_a, in_b = joint_colors(a, b, "foreground")
     inside = np.zeros((8, 8), bool)
     inside[2:5, 2:6] = True
     assert (in_a[~inside] == 0).all()
     assert (in_a[inside].sum(-1) > 0).mean() > 0.9
     assert (in_b.sum(-1) > 0).sum() in range(10, 13)
+
+
+def test_transfer_finds_most_similar_patch():
+    a = features(6, 7)
+    b = a[::-1, ::-1]
+    assert transfer(a, b, (1, 2)) == ((4, 4), pytest.approx(1, abs=1e-6))
+    assert similarities(a, b, (1, 2))[0, 3] == pytest.approx(plain_cosine(a[1, 2], b[0, 3]), abs=1e-6)
 
 
 def test_centres_and_patches_go_back_and_forth():

@@ -110,23 +110,6 @@ def test_attention_on_the_object_alone_scores_full_marks():
         voc_eval.score_attention("x", attention, annotation, VocProtocol(head=2))
 
 
-def test_lift_is_that_of_all_heads_over_targets_then_pictures():
-    objects = np.zeros((8, 8), dtype=np.uint8)
-    objects[:4, :4], objects[4:, 4:] = 1, 2  # four of sixteen patches each
-    annotation = Annotation(np.where(objects > 0, 8, 0).astype(np.uint8), objects)
-    attention = np.ones((2, 4, 4), dtype=np.float32)
-    attention[0, :2, :2] = 9  # mean 5 on the first object
-    protocol = VocProtocol(ground_truth="object", head=1)
-    score = voc_eval.score_attention("x", attention, annotation, protocol)
-    first, second = 20 / 32 / 0.25, 4 / 32 / 0.25
-    assert [target.lift for target in score.targets] == pytest.approx([first, second])
-    assert score.lift == pytest.approx((first + second) / 2)
-    even = voc_eval.score_attention("y", np.ones((2, 4, 4)), annotation, protocol)
-    without = voc_eval.score_masks("z", {0: objects > 0}, annotation, "object", "union")
-    assert voc_eval.mean_lift([score, even, without]) == pytest.approx((score.lift + 1) / 2)
-    assert voc_eval.mean_lift([without]) is None
-
-
 @pytest.mark.parametrize("wrong", [".", "VOCdevkit/VOC2012", "VOCdevkit/VOC2012/JPEGImages"])
 def test_find_voc_from_nearby_folder_names_devkit(devkit, wrong):
     with pytest.raises(FileNotFoundError, match=r"holds no VOC2012/JPEGImages; .*VOCdevkit looks right"):
@@ -139,6 +122,21 @@ def test_missing_list_or_mask_is_named(devkit):
     (devkit / "VOC2012" / "SegmentationObject" / "cup.png").unlink()
     with pytest.raises(FileNotFoundError, match=r"cup\.png is missing, though val\.txt names cup"):
         datasets.list_voc_samples(devkit)
+
+
+def test_lift_is_mean_of_all_heads_over_targets_then_images():
+    objects = np.zeros((8, 8), dtype=np.uint8)
+    objects[:4, :4], objects[4:, 4:] = 1, 2  # four of sixteen patches each
+    annotation = Annotation(np.where(objects > 0, 8, 0).astype(np.uint8), objects)
+    attention = np.ones((2, 4, 4), dtype=np.float32)
+    attention[0, :2, :2] = 9  # mean 5 on the first object
+    protocol = VocProtocol(ground_truth="object", head=1)
+    score = voc_eval.score_attention("x", attention, annotation, protocol)
+    assert [target.lift for target in score.targets] == pytest.approx([20 / 32 / 0.25, 4 / 32 / 0.25])
+    even = voc_eval.score_attention("y", np.ones((2, 4, 4)), annotation, protocol)
+    box = voc_eval.score_box("z", annotation, protocol)
+    assert voc_eval.mean_lift([score, even, box]) == pytest.approx((1.5 + 1) / 2)
+    assert voc_eval.mean_lift([box]) is None
 
 
 def test_a_mask_in_colours_or_of_another_size_is_refused(devkit):
