@@ -75,39 +75,25 @@ def test_photographs_of_one_name_get_folders_of_their_own(photo, tmp_path):
         Attention(inputs=(photo, photo), output=tmp_path / "twice", model=MODEL).run()
 
 
-@pytest.mark.parametrize("point", ["5", "a,b", "1,2,3", "1.5,2"])
-def test_a_point_that_is_none_is_quoted(photo, tmp_path, point):
-    with pytest.raises(ValueError, match="expected two whole numbers Y,X"):
-        run(photo, tmp_path / "out", point=point)
-
-
-def test_wrong_input_at_the_command_line_is_one_sentence(tmp_path, monkeypatch, capsys):
-    (tmp_path / "broken.jpg").write_bytes(b"no picture")
-    arguments = ["attention", str(tmp_path / "broken.jpg"), "--output", str(tmp_path / "out")]
-    monkeypatch.setattr("sys.argv", ["segmentation", *arguments])
+def test_unusable_images_are_named_and_others_written(photo, tmp_path, monkeypatch, capsys):
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    Image.fromarray(data.cat()[:40, :40]).save(tmp_path / "small.png")
+    Image.fromarray(np.zeros((20, 3000, 3), np.uint8)).save(tmp_path / "long.png")
+    names = ("broken", "cat", "long", "small")
+    words = ["attention", *(str(tmp_path / f"{name}.png") for name in names), "--model", MODEL]
+    words += ["--point", "100,100", "--output", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", ["segmentation", *words])
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 1
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert re.fullmatch(r"error: skipped 1 of 1 images: .*broken\.jpg is not .*", last)
-
-
-def test_long_image_is_skipped_and_named_with_the_option_as_typed(photo, tmp_path, capsys):
-    odd = tmp_path / "odd.png"
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 3000, 3), np.uint8)).save(odd)
-    with pytest.raises(ValueError, match=r"skipped 1 of 2 images: odd\.png: .*--resize squash"):
-        Attention(inputs=(odd, photo), output=tmp_path / "out", model=MODEL, size=480).run()
-    assert "skipped odd.png: an image of 20 × 3000 pixels gives" in capsys.readouterr().err
+    messages = capsys.readouterr().err
+    assert "skipped 3 of 4 images" in messages
+    assert re.search(r"skipped .*broken\.png is not", messages)
+    assert "skipped long.png: an image of 20 × 3000 pixels gives" in messages
+    assert "skipped small.png: --point 100,100 is outside" in messages
     assert (tmp_path / "out" / "cat" / "attention.npz").is_file()
-
-
-def test_point_outside_of_one_image_does_not_end_the_batch(photo, tmp_path):
-    small = tmp_path / "small.png"
-    Image.fromarray(data.cat()[:40, :40]).save(small)
-    options = {"model": MODEL, "size": 32, "point": "100,100"}
-    with pytest.raises(ValueError, match=r"skipped 1 of 2 images: small\.png: --point 100,100 is outside"):
-        Attention(inputs=(small, photo), output=tmp_path / "out", **options).run()
-    assert (tmp_path / "out" / "cat" / "point_heads.png").is_file()
+    with pytest.raises(ValueError, match="expected two whole numbers Y,X"):
+        run(photo, tmp_path / "other", point="1,2,3")
 
 
 def test_interrupted_folder_is_resumed_after_its_last_image(photo, tmp_path, monkeypatch):

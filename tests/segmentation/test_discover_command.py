@@ -173,14 +173,3 @@ def test_images_of_one_name_get_results_and_coco_names_of_their_own(tmp_path):
         "b/cat_jpg.png",
         "b/cat_png.png",
     }
-
-
-def test_a_broken_photograph_is_named_and_the_others_are_written(tmp_path):
-    for name, picture in PICTURES.items():
-        Image.fromarray(picture).save(tmp_path / f"{name}.png")
-    (tmp_path / "broken.png").write_bytes(b"no picture")
-    photos = tuple(tmp_path / f"{name}.png" for name in ("cat", "broken", "cup"))
-    with pytest.raises(ValueError, match=r"skipped 1 of 3 images: .*broken\.png is not"):
-        Discover(inputs=photos, model=MODEL, size=64, output=tmp_path / "out").run()
-    assert {file.stem for file in (tmp_path / "out/masks/lost").iterdir()} == {"cat", "cup"}
-    assert (tmp_path / "out" / "contact_sheet.png").is_file()

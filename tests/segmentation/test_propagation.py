@@ -1,6 +1,5 @@
 """Label propagation, judged by a version that compares every patch with every patch."""
 
-import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -112,7 +111,7 @@ def test_propagator_uses_first_and_latest_frames(preset: Preset):
 
 
 @pytest.mark.parametrize("preset", [DINO, CRW], ids=lambda preset: preset.name)
-@pytest.mark.parametrize("size", [(96, 96), (96, 170), (170, 96)], ids=["square", "landscape", "portrait"])
+@pytest.mark.parametrize("size", [(96, 96), (170, 96)], ids=["square", "portrait"])
 def test_a_static_video_keeps_its_labels(preset: Preset, size: tuple[int, int]):
     rng = np.random.default_rng(0)
     frame = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
@@ -205,15 +204,6 @@ def test_reading_ahead_changes_no_label_and_holds_few_frames():
     found = list(propagate_frames(frames, mask, source, batch=4, overlap=True))
     np.testing.assert_array_equal(found, plain)
     assert frames.most <= 3 * 4 + 3  # a batch that waits, one in work, and what is in hand
-
-
-def test_leaving_a_video_early_stops_its_threads():
-    mask = np.ones((64, 64), np.uint8)
-    before = threading.active_count()
-    labelled = propagate_frames(CountedFrames(300), mask, ColorPatches(size=64), overlap=True)
-    next(labelled)
-    labelled.close()
-    assert threading.active_count() == before
 
 
 def test_wrong_input_raises_value_error():
