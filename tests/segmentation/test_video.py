@@ -45,9 +45,13 @@ def write_folder(folder: Path, names: list[str], size: tuple[int, int] = (48, 64
 
 
 def write_video(path: Path, count: int, size: tuple[int, int] = (48, 64), fps: float = 12.5) -> Path:
+    return write_images(path, pictures(count, size), fps)
+
+
+def write_images(path: Path, images: list[np.ndarray], fps: float = 12.5) -> Path:
     with VideoWriter(path, fps) as writer:
-        for picture in pictures(count, size):
-            writer.write(picture)
+        for image in images:
+            writer.write(image)
     return path
 
 
@@ -121,9 +125,8 @@ def test_a_written_video_is_read_again(tmp_path: Path, size: tuple[int, int]):
         assert frame.dtype == np.uint8
         assert np.abs(frame[: size[0], : size[1]].astype(int) - picture).mean() < 12  # lossy
     before = path.read_bytes()
-    with pytest.raises(VideoError, match="the first was"), VideoWriter(path, 10) as writer:
-        for other in ((48, 64), (32, 32)):
-            writer.write(pictures(1, other)[0])
+    with pytest.raises(VideoError, match="the first was"):
+        write_images(path, [*pictures(1), *pictures(1, (32, 32))])
     assert path.read_bytes() == before  # an error leaves the earlier file alone
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
@@ -224,9 +227,10 @@ def test_interrupted_video_keeps_finished_frames_and_is_resumed(
             raise KeyboardInterrupt
         write_mask_png(file, labels)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("segmentation.commands.video.write_mask_png", write)
-        Video(frames, **common).run()
+        with pytest.raises(KeyboardInterrupt):
+            Video(frames, **common).run()
     assert "3 of 5 frames are finished and kept" in capsys.readouterr().out
     assert len(list((tmp_path / "out" / "masks").iterdir())) == 3
     assert len(list(VideoFile(tmp_path / "out" / f"{view}.webm"))) >= 3
