@@ -137,11 +137,11 @@ fed = tuple(side * predictor.patch_size for side in features[0].shape[:2])
 def follow(**settings: object) -> list[np.ndarray]:
     """The labels of every frame, with DINO's preset but for `settings`."""
     preset = dataclasses.replace(DINO, **settings)
-    labels = grid_labels(masks[0], [1], fed, predictor.patch_size, preset)
+    labels = grid_labels(masks[0], [1], fed, predictor.patch_size)
     propagator = Propagator(features[0], labels, preset)
     followed = [masks[0]]
     for one in features[1:]:
-        winner = hard_labels(propagator.step(one), predictor.patch_size, preset)
+        winner = hard_labels(propagator.step(one), predictor.patch_size)
         followed.append(cv2.resize(winner, (WIDTH, HEIGHT), interpolation=cv2.INTER_NEAREST))
     return followed
 
