@@ -66,15 +66,6 @@ def test_mask_files_agree_with_each_other(photo, tmp_path):
             np.testing.assert_array_equal(np.array(picture), masks[head])
 
 
-def test_photographs_of_one_name_get_folders_of_their_own(photo, tmp_path):
-    other = photo.with_suffix(".bmp")
-    Image.open(photo).save(other)
-    Attention(inputs=(photo, other), output=tmp_path / "out", model=MODEL, size=32).run()
-    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {"cat_png", "cat_bmp"}
-    with pytest.raises(ValueError, match="several images would write"):
-        Attention(inputs=(photo, photo), output=tmp_path / "twice", model=MODEL).run()
-
-
 def test_unusable_images_are_named_and_others_written(photo, tmp_path, monkeypatch, capsys):
     (tmp_path / "broken.png").write_bytes(b"no image")
     Image.fromarray(data.cat()[:40, :40]).save(tmp_path / "small.png")
@@ -94,28 +85,3 @@ def test_unusable_images_are_named_and_others_written(photo, tmp_path, monkeypat
     assert (tmp_path / "out" / "cat" / "attention.npz").is_file()
     with pytest.raises(ValueError, match="expected two whole numbers Y,X"):
         run(photo, tmp_path / "other", point="1,2,3")
-
-
-def test_interrupted_folder_is_resumed_after_its_last_image(photo, tmp_path, monkeypatch):
-    other = photo.with_name("dog.png")
-    Image.fromarray(data.coffee()[:100, :120]).save(other)
-    (tmp_path / "images").mkdir()
-    for file in (photo, other):
-        file.rename(tmp_path / "images" / file.name)
-    encode, encoded = AttentionPredictor.set_image, []
-
-    def stop_at_the_second(self, image):
-        encoded.append(image.shape)
-        if len(encoded) == 2:
-            raise KeyboardInterrupt
-        encode(self, image)
-
-    monkeypatch.setattr(AttentionPredictor, "set_image", stop_at_the_second)
-    common = {"inputs": (tmp_path / "images",), "output": tmp_path / "out", "model": MODEL, "size": 32}
-    with pytest.raises(KeyboardInterrupt):
-        Attention(**common).run()
-    assert (tmp_path / "out" / "cat" / "heads.png").is_file()
-    Attention(**common, resume=True).run()
-    assert encoded == [(200, 260, 3), (100, 120, 3), (100, 120, 3)]
-    with pytest.raises(ValueError, match=r"mass was 0\.6, now 0\.7"):
-        Attention(**common, resume=True, mass=0.7).run()

@@ -165,6 +165,8 @@ def test_images_of_one_name_get_results_and_coco_names_of_their_own(tmp_path):
         Image.fromarray(PICTURES["cat"]).save(tmp_path / name)
     common = {"model": MODEL, "size": 32, "methods": ("lost",), "output": tmp_path / "out"}
     Discover(inputs=(tmp_path / "a", tmp_path / "b"), **common).run()
+    with pytest.raises(ValueError, match="several images would write"):
+        Discover(inputs=(tmp_path / "a", tmp_path / "a"), model=MODEL, output=tmp_path / "twice").run()
     images = json.loads((tmp_path / "out" / "lost_images.json").read_text())["images"]
     assert [image["file_name"] for image in images] == ["a/cat.png", "b/cat.jpg", "b/cat.png"]
     masks = tmp_path / "out" / "masks" / "lost"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.ndimage import binary_dilation
 
-from segmentation.metrics import contour, contour_accuracy, contour_radius, decay, jaccard, statistics
+from segmentation.metrics import contour_accuracy, contour_radius, decay, jaccard, statistics
 
 
 def reference_contour(mask: np.ndarray) -> np.ndarray:
@@ -66,46 +66,17 @@ def test_jaccard_counts_pixels(masks: tuple[np.ndarray, ...]):
     assert jaccard(prediction, truth, void) == pytest.approx(expected, abs=1e-12)
 
 
-def test_jaccard_of_many_masks_is_that_of_each():
-    masks = np.random.default_rng(0).random((2, 3, 5, 7)) > 0.5
-    together = jaccard(masks, masks[0, 0])
-    assert together.shape == (2, 3)
-    assert together.dtype == np.float64
-    assert together[1, 2] == jaccard(masks[1, 2], masks[0, 0])
-
-
-@pytest.mark.parametrize(
-    ("place", "count"), [((3, 3), 4), ((0, 0), 1), ((6, 6), 3), ((0, 3), 2), ((6, 0), 2)]
-)
-def test_a_single_pixel_has_the_official_number_of_contour_pixels(place: tuple[int, int], count: int):
-    mask = np.zeros((7, 7), bool)
-    mask[place] = True
-    assert contour(mask).sum() == count
-
-
-def test_a_full_frame_has_no_contour_and_so_matches_an_empty_one():
-    full, empty = np.ones((5, 6), bool), np.zeros((5, 6), bool)
-    assert not contour(full).any()
-    assert contour_accuracy(full, empty) == 1.0
-    assert jaccard(full, empty) == 0.0
-
-
 def test_the_radius_is_a_share_of_the_diagonal_rounded_up():
     assert contour_radius(480, 854) == 8 == ceil(0.008 * sqrt(480**2 + 854**2))
     assert contour_radius(480, 854, tolerance=3) == 3
 
 
-def plain_decay(values: np.ndarray) -> float:
-    edges = [int(np.floor(1 + k * (len(values) - 1) / 4 + 0.5 + 1e-10)) - 1 for k in range(5)]
-    first, last = values[edges[0] : edges[1] + 1], values[edges[3] : edges[4] + 1]
-    return float(first.mean() - last.mean())
-
-
-@pytest.mark.parametrize("frames", [1, 2, 3, 4, 5, 8, 38, 102, 255, 256, 257, 300, 1000])
-def test_decay_compares_the_first_quarter_with_the_last_at_any_length(frames: int):
+@pytest.mark.parametrize("frames", [1, 4, 5, 256, 1000])
+def test_decay_is_first_quarter_minus_last_at_any_length(frames: int):
     values = np.random.default_rng(frames).random(frames)
-    assert decay(values) == pytest.approx(plain_decay(values), abs=1e-12)
-    assert decay(np.linspace(1, 0, max(frames, 2))) > 0.4
+    edges = [int(np.floor(1 + k * (frames - 1) / 4 + 0.5 + 1e-10)) - 1 for k in range(5)]
+    first, last = values[edges[0] : edges[1] + 1], values[edges[3] : edges[4] + 1]
+    assert decay(values) == pytest.approx(first.mean() - last.mean(), abs=1e-12)
 
 
 def test_wrong_masks_are_refused_in_words():

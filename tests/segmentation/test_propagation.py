@@ -199,7 +199,7 @@ def test_wrong_input_raises_value_error():
     for wrong in ((target, contexts[:, :3], labels), (target, contexts, labels[:1])):
         with pytest.raises(ValueError, match="one grid"):
             propagate_step(*wrong)
-    with pytest.raises(ValueError, match="topk 0"):
+    with pytest.raises(ValueError, match="topk=0"):
         replace(DINO, topk=0)
     with pytest.raises(ValueError, match="infinite or undefined"):
         Propagator(target * torch.nan, labels[0])
