@@ -61,7 +61,7 @@ def find(encoding: Encoding, recipe: Recipe) -> list[Discovery]:
         raise LabError("An image of a single patch cannot be divided: choose a higher resolution.")
     _, keys = encoding.queries_keys(encoding.blocks - 1)
     features = discovery.key_features(keys, encoding.prefix_tokens, encoding.grid)
-    return discovery.find(recipe.method, features, discovery.Settings(count=recipe.count))
+    return discovery.find(recipe.method, features, recipe.count)
 
 
 def cls_map(encoding: Encoding, head: str) -> NDArray[np.float32]:
