@@ -19,7 +19,6 @@ from app.errors import ClientValue, LabError, TooLarge
 from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
 from app.fairness import answered, client_of, in_thread
 from app.lab import Lab
-from app.limits import SIZES
 from app.objects import Recipe
 from app.photos import EXAMPLES
 from segmentation.coco import coco_record
@@ -242,18 +241,13 @@ class Endpoints:
         for label, mask in enumerate(masks, start=1):
             labels[mask_of(mask, found.sent_size)] = label
         first_mask, client = resize_nearest(labels, found.size), client_of(request)
-        weights = await self._model(model, client)
-        predictor = self.lab.engine.predictor(weights, _check_size(size))
-        run = following.begin(token, found, first_mask, predictor, model, self.lab.limits)
-        steps = following.steps(run, first_mask, predictor)
-        while len(run.masks) < len(found.frames):
-            async with fairness.MODEL.turn(client):  # others use the model between two frames
-                await in_thread(partial(answered, next, steps, None))
-        return await in_thread(partial(clip_files.coco, run))
+        await self._model(model, client)
+        results = self.lab.track(token, first_mask, model, size, client)
+        *_, tracked = [result async for result in results]
+        return await in_thread(partial(clip_files.coco, tracked))
 
     async def _encoding(self, image: str, model: str, size: int, request: gr.Request | None) -> Encoding:
         photo, client = await in_thread(partial(answered, self._photo, image)), client_of(request)
-        _check_size(size)
         await self._model(model, client)
         async with fairness.MODEL.turn(client):
             return await in_thread(partial(answered, self.lab.engine.encode, photo, model, size))
@@ -315,9 +309,3 @@ def mask_of(encoded: object, size: tuple[int, int]) -> Mask:
         return decode({"size": lengths.size, "counts": lengths.counts})
     except ValueError as error:
         raise LabError("The mask's counts are not COCO's compressed run lengths.") from error
-
-
-def _check_size(size: object) -> int:
-    if type(size) is not int or not SIZES[0] <= size <= SIZES[1]:
-        raise LabError(f"The size must be a whole number from {SIZES[0]} to {SIZES[1]} pixels.")
-    return size

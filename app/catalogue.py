@@ -71,7 +71,7 @@ def _in_folder(folder: Path) -> dict[str, Choice]:
         if entry.suffix in CHECKPOINT_SUFFIXES or (entry / "checkpoint.pt").is_file()
     }
     for run in Runs(folder).all().values():
-        for one in run.checkpoints() if run.folder else ():
+        for one in run.checkpoints if run.folder else ():
             if one.step is not None:
                 source = str(checkpoint_file(one.model, folder))
                 found[one.model] = Choice(f"{run.name} · {one.label}", source)

@@ -4,13 +4,12 @@ Nothing is unpacked to disk and nothing beyond the limits is decoded. Frames are
 model receives the decoded JPEGs: a download reproduces the result.
 """
 
-import contextlib
 import io
 import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,16 +17,15 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from app.errors import LabError
 from app.files import jpeg
 from app.limits import MEGABYTE, Limits
 from app.photos import stem
 from dino_model import images
+from segmentation.labels import Labels, resize_nearest
 from segmentation.masks import ImageArray
-from segmentation.propagation import resize_nearest
 from segmentation.video import DEFAULT_FPS, VideoError, VideoFile, shrunk
 
 FRAME_SIDE = 854
@@ -38,7 +36,7 @@ MAX_OBJECTS = 8
 """Largest number of objects that are tracked at once."""
 MAX_ZIP_ENTRIES = 10_000
 UNPACKED_RATIO = 4  # largest unpacked size of a zip, relative to the largest upload; images hardly compress
-_UNREADABLE = (
+_DAMAGED = (
     zipfile.BadZipFile,
     NotImplementedError,
     EOFError,
@@ -87,6 +85,10 @@ class Clip:
         return (self.picture(number) for number in range(len(self.frames)))
 
 
+class ClipError(ValueError):
+    """A file that is no clip. The message is the rest of a sentence after the file's name."""
+
+
 class Film(NamedTuple):
     """Frames that are not decoded yet.
 
@@ -100,7 +102,7 @@ class Film(NamedTuple):
     pictures: Iterator[ImageArray]
     fps: float
     total: int
-    labels: NDArray[np.uint8] | None = None
+    labels: Labels | None = None
 
 
 def read(path: Path, limits: Limits, name: str | None = None) -> Clip:
@@ -112,35 +114,28 @@ def read(path: Path, limits: Limits, name: str | None = None) -> Clip:
         name: The user's name for the clip. Default: the file's name.
     """
     name = name or path.name
-    if path.stat().st_size > limits.max_upload_bytes:
-        raise LabError(f"{name} is larger than the {limits.max_upload_mb} MB allowed: send a smaller file.")
     try:
-        return _first_frames(name, _open(path, name, limits), limits)
+        return _first_frames(name, _open(path, limits), limits)
+    except ClipError as error:
+        raise LabError(f"{name} {error}.") from error
     except images.ImageError as error:  # the decoder's details are not for users
         frame, damaged, _ = str(error).partition(" is damaged or cut short")
         raise LabError(f"{name}: {frame}{damaged}.") from error
+    except _DAMAGED as error:
+        raise LabError(f"{name} is damaged or cut short.") from error
 
 
-@contextlib.contextmanager
-def _unreadable_as(sentence: str) -> Iterator[None]:
-    """Convert exceptions for damaged files to a `LabError`."""
-    try:
-        yield
-    except LabError:
-        raise
-    except _UNREADABLE as error:
-        raise LabError(sentence) from error
-
-
-def _open(path: Path, name: str, limits: Limits) -> Film:
+def _open(path: Path, limits: Limits) -> Film:
+    if path.stat().st_size > limits.max_upload_bytes:
+        raise ClipError(f"is larger than the {limits.max_upload_mb} MB allowed: send a smaller file")
     with path.open("rb") as file:
         start = file.read(256)
-    for opener, signature in FORMATS.values():
+    for opener, signature in FORMATS:
         if re.match(signature, start, re.DOTALL):
-            return opener(path, name, limits)
-    raise LabError(
-        f"{name} is empty or not a known video format: "
-        "send MP4, MOV, WebM, MKV, AVI, MPEG, OGG, an animated GIF, PNG or WebP, or a zip of images."
+            return opener(path, limits)
+    raise ClipError(
+        "is empty or not a known video format: "
+        "send MP4, MOV, WebM, MKV, AVI, MPEG, OGG, an animated GIF, PNG or WebP, or a zip of images"
     )
 
 
@@ -153,19 +148,19 @@ def _first_frames(name: str, film: Film, limits: Limits) -> Clip:
         sent_size = sent_size if frames else picture.shape[:2]
         if picture.shape[:2] != sent_size:
             found, first = (f"{width} × {height}" for height, width in (picture.shape[:2], sent_size))
-            raise LabError(f"{name} has frames of {first} and {found} pixels: all frames must have one size.")
+            raise ClipError(f"has frames of {first} and {found} pixels: all frames must have one size")
         small = shrunk(picture, FRAME_SIDE)
         size = small.shape[:2]
         frames.append(jpeg(small, JPEG_QUALITY, subsampling=0))
     if len(frames) < 2:
-        raise LabError(f"{name} has {len(frames) or 'no'} readable frame: a clip needs at least two.")
+        raise ClipError(f"has {len(frames) or 'no'} readable frame: a clip needs at least two")
     more = len(frames) == most and next(film.pictures, None) is not None
     note = _note(len(frames), film.total, more)
     marked = () if film.labels is None else runs_of(resize_nearest(film.labels, (size[0], size[1])))
     return Clip(name, tuple(frames), size, sent_size, film.fps, note, marked)
 
 
-def runs_of(labels: NDArray[np.uint8]) -> tuple[int, ...]:
+def runs_of(labels: Labels) -> tuple[int, ...]:
     """Encode labels [height, width] as run lengths in reading order: [label, pixels, label, pixels, …]."""
     flat = labels.ravel()
     starts = np.concatenate(([0], np.flatnonzero(np.diff(flat)) + 1))
@@ -192,96 +187,87 @@ def limits_in_words(limits: Limits) -> str:
     )
 
 
-def _check_pixels(name: str, width: int, height: int, limits: Limits) -> None:
+def _check_pixels(width: int, height: int, limits: Limits) -> None:
     if width * height > limits.max_frame_megapixels * MEGABYTE:
-        raise LabError(
-            f"{name} has frames of {width} × {height} pixels, more than the "
-            f"{limits.max_frame_megapixels} million allowed: send smaller frames."
+        raise ClipError(
+            f"has frames of {width} × {height} pixels, more than the "
+            f"{limits.max_frame_megapixels} million allowed: send smaller frames"
         )
 
 
-def _video(path: Path, name: str, limits: Limits) -> Film:
+def _video(path: Path, limits: Limits) -> Film:
     capture = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)  # reads the size before a frame is decoded
     width, height = capture.get(cv2.CAP_PROP_FRAME_WIDTH), capture.get(cv2.CAP_PROP_FRAME_HEIGHT)
     capture.release()
-    _check_pixels(name, int(width), int(height), limits)
+    _check_pixels(int(width), int(height), limits)
     try:
         video = VideoFile(path)
     except VideoError as error:
-        raise LabError(
-            f"{name} has no frame that can be decoded: "
-            "it is damaged, cut short, sound only, or of a kind that OpenCV cannot read."
+        raise ClipError(
+            "has no frame that can be decoded: it is damaged, cut short, sound only, or of an unknown kind"
         ) from error
     return Film(iter(video), video.fps, video.expected)
 
 
-def _animation(path: Path, name: str, limits: Limits) -> Film:
-    with _unreadable_as(f"{name} is damaged or cut short."):
-        try:
-            image = Image.open(path, formats=("GIF", "PNG", "WEBP"))
-        except Image.DecompressionBombError as error:  # from the header, before anything is decoded
-            raise LabError(f"{name} has frames of more pixels than are allowed: send it smaller.") from error
-        _check_pixels(name, *image.size, limits)
-        total = getattr(image, "n_frames", 1)
-        image.load()  # WebP sets the duration of a frame when it is decoded
+def _animation(path: Path, limits: Limits) -> Film:
+    try:
+        image = Image.open(path, formats=("GIF", "PNG", "WEBP"))
+    except Image.DecompressionBombError as error:  # from the header, before anything is decoded
+        raise ClipError("has frames of more pixels than are allowed: send smaller frames") from error
+    _check_pixels(*image.size, limits)
+    total = getattr(image, "n_frames", 1)
     if total < 2:
-        raise LabError(f"{name} is a single image: a clip needs at least two frames.")
+        raise ClipError("is a single image: a clip needs at least two frames")
+    image.load()  # WebP sets the duration of a frame when it is decoded
     milliseconds = float(image.info.get("duration") or 100)
-    return Film(_animation_frames(image, total, name), max(1.0, 1000 / milliseconds), total)
+    return Film(map(_on_white, ImageSequence.Iterator(image)), max(1.0, 1000 / milliseconds), total)
 
 
-def _animation_frames(image: Image.Image, total: int, name: str) -> Iterator[ImageArray]:
-    for number in range(total):
-        with _unreadable_as(f"{name} is damaged or cut short."):
-            image.seek(number)
-            frame = image.convert("RGBA")
-        white = Image.new("RGBA", frame.size, "white")
-        yield np.asarray(Image.alpha_composite(white, frame).convert("RGB"))
+def _on_white(image: Image.Image) -> ImageArray:
+    white = Image.new("RGBA", image.size, "white")
+    return np.asarray(Image.alpha_composite(white, image.convert("RGBA")).convert("RGB"))
 
 
-def _zip(path: Path, name: str, limits: Limits) -> Film:
-    with _unreadable_as(f"{name} is a damaged zip."):
-        archive = zipfile.ZipFile(path)
-        entries = archive.infolist()
-    _check_entries(name, entries, limits)
-    frames = _frame_entries(name, entries)
-    pictures = (_unpacked(archive, entry, name, limits) for entry in frames)
-    return Film(pictures, DEFAULT_FPS, len(frames), _annotation(archive, frames[0], name, limits))
+def _zip(path: Path, limits: Limits) -> Film:
+    archive = zipfile.ZipFile(path)
+    _check_entries(archive.infolist(), limits)
+    frames = _frame_entries(archive.infolist())
+    most = limits.max_frame_megapixels * MEGABYTE
+    # An entry unpacks to at most its claimed size, which was checked.
+    pictures = (
+        images.read(archive.read(one), max_pixels=most, name=Path(one.filename).name) for one in frames
+    )
+    return Film(pictures, DEFAULT_FPS, len(frames), _annotation(archive, frames[0], limits))
 
 
-def _annotation(
-    archive: zipfile.ZipFile, frame: zipfile.ZipInfo, name: str, limits: Limits
-) -> NDArray[np.uint8] | None:
+def _annotation(archive: zipfile.ZipFile, frame: zipfile.ZipInfo, limits: Limits) -> Labels | None:
     """Read the objects of a frame from a folder Annotations, as in DAVIS; None without any."""
     for entry in archive.infolist():
         path = Path(entry.filename)
         if path.stem != Path(frame.filename).stem or "Annotations" not in path.parts:
             continue
-        with _unreadable_as(f"{name}: {path.name} in the folder Annotations is damaged."):
-            image = Image.open(io.BytesIO(archive.read(entry)), formats=("PNG",))
-            _check_pixels(name, *image.size, limits)
-            values = np.asarray(image if image.mode in ("P", "L") else image.convert("L"), np.uint8)
+        image = Image.open(io.BytesIO(archive.read(entry)), formats=("PNG",))
+        _check_pixels(*image.size, limits)
+        values = np.asarray(image if image.mode in ("P", "L") else image.convert("L"), np.uint8)
         if values.max(initial=0) == 255 and len(np.unique(values)) == 2:  # DAVIS 2016: black and white
             return (values > 0).astype(np.uint8)
         return np.where(values > MAX_OBJECTS, 0, values).astype(np.uint8)  # 255 is void
     return None
 
 
-def _check_entries(name: str, entries: list[zipfile.ZipInfo], limits: Limits) -> None:
+def _check_entries(entries: list[zipfile.ZipInfo], limits: Limits) -> None:
     """Refuse hostile archives before anything is unpacked."""
     if len(entries) > MAX_ZIP_ENTRIES:
-        raise LabError(f"{name} has {len(entries):,} files, more than the {MAX_ZIP_ENTRIES:,} allowed.")
+        raise ClipError(f"has {len(entries):,} files, more than the {MAX_ZIP_ENTRIES:,} allowed")
     if any(_is_unsafe(entry.filename) for entry in entries):
-        raise LabError(f"{name} has a file name that leads out of the zip.")
+        raise ClipError("has a file name that leads out of the zip")
     if any(stat.S_ISLNK(entry.external_attr >> 16) for entry in entries):
-        raise LabError(f"{name} has links: send the images themselves.")
+        raise ClipError("has links: send the images themselves")
     if any(entry.flag_bits & 1 for entry in entries):
-        raise LabError(f"{name} is encrypted: send it without a password.")
+        raise ClipError("is encrypted: send it without a password")
     unpacked, allowed = sum(entry.file_size for entry in entries), UNPACKED_RATIO * limits.max_upload_mb
     if unpacked > allowed * MEGABYTE:
-        raise LabError(
-            f"{name} would unpack to {unpacked / MEGABYTE:,.0f} MB, more than the {allowed} MB allowed."
-        )
+        raise ClipError(f"would unpack to {unpacked / MEGABYTE:,.0f} MB, more than the {allowed} MB allowed")
 
 
 def _is_unsafe(name: str) -> bool:
@@ -289,42 +275,33 @@ def _is_unsafe(name: str) -> bool:
     return name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or "\0" in name
 
 
-def _frame_entries(name: str, entries: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
+def _frame_entries(entries: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
     """Return the images of the one folder with frames, in the order of the numbers in their names."""
-    folders: dict[str, list[zipfile.ZipInfo]] = {}
+    folders: dict[Path, list[zipfile.ZipInfo]] = {}
     for entry in entries:
         path = Path(entry.filename)
         hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
         if path.suffix.lower() in images.SUFFIXES and not hidden and "Annotations" not in path.parts:
-            folders.setdefault(str(path.parent), []).append(entry)
+            folders.setdefault(path.parent, []).append(entry)
     if len(folders) != 1:
         found = "no image" if not folders else f"images in {len(folders)} folders"
-        raise LabError(f"{name} has {found}: send the frames of one clip, in one folder.")
+        raise ClipError(f"has {found}: send the frames of one clip, in one folder")
     (frames,) = folders.values()
     return sorted(frames, key=lambda entry: _natural_key(entry.filename))
 
 
 def _natural_key(name: str) -> list[tuple[int, str]]:
-    """Sort frame 10 after frame 9."""
+    """Return a key that sorts frame 10 after frame 9."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str, limits: Limits) -> ImageArray:
-    frame = Path(entry.filename).name
-    with _unreadable_as(f"{frame} in {name} is damaged."):
-        content = archive.read(entry)  # at most the claimed size, which was checked
-    return images.read(content, max_pixels=limits.max_frame_megapixels * MEGABYTE, name=frame)
-
-
-FORMATS: Mapping[str, tuple[Callable[[Path, str, Limits], Film], bytes]] = {
-    "zip": (_zip, rb"PK(\x03\x04|\x05\x06)"),
-    "animation": (_animation, rb"GIF8|\x89PNG|RIFF....WEBP"),
-    "MP4, MOV": (_video, rb"....(ftyp|moov|mdat|wide|free|skip)"),
-    "Matroska, WebM": (_video, rb"\x1a\x45\xdf\xa3.{0,60}(matroska|webm)"),
-    "AVI": (_video, rb"RIFF....AVI "),
-    "OGG": (_video, rb"OggS"),
-    "MPEG stream": (_video, rb"\x00\x00\x01[\xb3\xba]|\x47.{187}\x47"),
-    "Flash": (_video, rb"FLV\x01"),
-}
-"""Reader and first bytes of every format. OpenCV receives only these containers: playlists, which it would
+FORMATS: tuple[tuple[Callable[[Path, Limits], Film], bytes], ...] = (
+    (_zip, rb"PK(\x03\x04|\x05\x06)"),
+    (_animation, rb"GIF8|\x89PNG|RIFF....WEBP"),
+    (_video, rb"....(ftyp|moov|mdat|wide|free|skip)"),  # MP4, MOV
+    (_video, rb"\x1a\x45\xdf\xa3.{0,60}(matroska|webm)"),
+    (_video, rb"RIFF....AVI |OggS|FLV\x01"),
+    (_video, rb"\x00\x00\x01[\xb3\xba]|\x47.{187}\x47"),  # MPEG
+)
+"""Reader and first bytes of the formats. FFmpeg receives only these containers: playlists, which it would
 also try, open further files."""

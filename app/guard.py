@@ -272,26 +272,18 @@ def read_users(file: Path | None) -> dict[str, str]:
     """Read passwords by user from a file with lines USER:PASSWORD, or from the variable `USERS_VARIABLE`.
 
     Raises:
-        OSError: If the file cannot be read.
-        ValueError: If a line lacks user or password, or the file is empty.
+        OSError: The file cannot be read.
+        ValueError: A line lacks user or password, or the file is empty.
     """
-    text = os.environ.get(USERS_VARIABLE, "")
-    if file is not None:
-        if not file.is_file():
-            raise FileNotFoundError(
-                "--auth names no file: write USER:PASSWORD into a file and pass its name, "
-                f"or set {USERS_VARIABLE}"
-            )
-        text = file.read_text(encoding="utf-8")
-    users = {}
-    for line in filter(None, map(str.strip, text.splitlines())):
-        user, _, password = line.partition(":")
-        if not user or not password:
-            raise ValueError("found a line without user or password; --auth expects USER:PASSWORD on each")
-        users[user] = password
-    if file is not None and not users:
-        raise ValueError("the file that --auth names is empty: expected a line USER:PASSWORD for each user")
-    return users
+    if file is not None and not file.is_file():
+        raise FileNotFoundError(
+            f"--auth names no file: write USER:PASSWORD into one, or set {USERS_VARIABLE}"
+        )
+    text = os.environ.get(USERS_VARIABLE, "") if file is None else file.read_text(encoding="utf-8")
+    lines = [line.strip().partition(":") for line in text.splitlines() if line.strip()]
+    if not all(user and password for user, _, password in lines) or (file and not lines):
+        raise ValueError("--auth expects a line USER:PASSWORD for each user, found another line or none")
+    return {user: password for user, _, password in lines}
 
 
 def root_path_of(text: str) -> str:

@@ -1,10 +1,13 @@
 """The lab: models, images, clips, runs and class maps that all users share."""
 
+import contextlib
 import secrets
+from collections.abc import AsyncIterator, Generator, Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from app import clips, example_clips
+from app import clips, example_clips, fairness, following
 from app.cache import BoundedCache
 from app.class_maps import Maps
 from app.clips import Clip
@@ -16,6 +19,7 @@ from app.models import Models
 from app.photos import Pictures
 from app.runs import Runs
 from dino_model.device import Precision
+from segmentation.labels import Labels
 
 MASK_BYTES = 20_000  # assumed size of the mask of a frame: several times that of most
 
@@ -69,6 +73,36 @@ class Lab:
         key = Key(start.photo, start.model, start.size, self.models.source(start.model).version)
         return self.engine.look(key, weights, self.pictures.read(start.photo))
 
+    async def track(
+        self, token: str, first_mask: Labels, model: str, size: int, client: Hashable
+    ) -> AsyncIterator[Following]:
+        """Track objects through a clip; other requests use the model between two frames.
+
+        Args:
+            token: Name of the clip.
+            first_mask: Labels of the first frame, uint8 [height, width]; 0 is background.
+            model, size: As `Engine.encode`, which checks them.
+            client: See `fairness.client_of`.
+
+        Yields:
+            The same result after every frame.
+        """
+
+        def start() -> tuple[Following, Generator[None]]:
+            clip = self.clips.get(token)
+            encoding = self.engine.encode(self.clips.photo_of(clip), model, size)
+            predictor = self.engine.predictor(encoding.predictor.model, size)
+            found = following.begin(token, clip, first_mask, predictor, model, self.limits)
+            return found, following.steps(found, first_mask, predictor)
+
+        async with fairness.MODEL.turn(client):
+            found, frames = await fairness.in_thread(partial(fairness.answered, start))
+        with contextlib.closing(frames):
+            while len(found.masks) < len(found.clip.frames):
+                async with fairness.MODEL.turn(client):
+                    await fairness.in_thread(partial(fairness.answered, next, frames, None))
+                yield found
+
 
 class Clips:
     """Clips, named by their content, and tracking results, in bounded memory."""
@@ -104,11 +138,11 @@ class Clips:
         """Keep the first frame of a clip as an image; return its name."""
         return self._pictures.keep(clip.frames[0])[0]
 
-    def put(self, following: Following) -> str:
+    def put(self, result: Following) -> str:
         """Keep a tracking result; return a name that cannot be guessed."""
         name = secrets.token_urlsafe(16)
-        weight = sum(map(len, following.clip.frames)) + MASK_BYTES * len(following.clip.frames)
-        self._followings.put(name, following, weight)
+        weight = sum(map(len, result.clip.frames)) + MASK_BYTES * len(result.clip.frames)
+        self._followings.put(name, result, weight)
         return name
 
     def following(self, name: str) -> Following:

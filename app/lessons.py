@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import entropy
 
 from app.engine import Encoding
-from app.runs import RunStatus
+from app.runs import TrainingRun
 from app.view import Maps, attention
 from segmentation.masks import keep_mass_of_maps
 
@@ -85,7 +86,7 @@ def fill(text: str, numbers: Mapping[str, str]) -> str:
 def settings(lesson: Lesson, encoding: Encoding) -> dict[str, Any]:
     """Return the settings of the view for a lesson."""
     shown = {**PLAIN, **lesson.settings}
-    return shown | {"head": str(_by_entropy(encoding)[0][0])} if lesson.narrowest else shown
+    return shown | {"head": str(_entropies(encoding, -1).argmin())} if lesson.narrowest else shown
 
 
 def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str]:
@@ -97,49 +98,41 @@ def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str
     """
     rows, columns = encoding.grid
     patches, prefix = rows * columns, encoding.prefix_tokens
-    narrowest, widest = _by_entropy(encoding)[0], _by_entropy(encoding)[-1]
-    head = _cls_maps(encoding, -1)[narrowest[0]]
+    maps, entropies = _cls_maps(encoding, -1), _entropies(encoding, -1)
+    narrowest, widest = int(entropies.argmin()), int(entropies.argmax())
     found = {
         "grid": f"{columns} × {rows} = {patches:,}",
         "tokens": f"{patches + prefix:,}",
         "finer": f"{4 * patches + prefix:,}",
-        "narrowest": f"head {narrowest[0]} with {narrowest[1]:.2f} of {np.log(patches):.2f} nats",
-        "widest": f"head {widest[0]} with {widest[1]:.2f} of {np.log(patches):.2f} nats",
+        "narrowest": f"head {narrowest} with {entropies[narrowest]:.2f} of {np.log(patches):.2f} nats",
+        "widest": f"head {widest} with {entropies[widest]:.2f} of {np.log(patches):.2f} nats",
         "mutual": _mutual(encoding),
-        "area": _percent(_area(head)),
-        "trained_area": _percent(_area(_cls_maps(encoding, -1).mean(axis=0))),
-        "first_entropy": f"{_entropies(_cls_maps(encoding, 0)).mean():.2f} nats",
-        "last_entropy": f"{_entropies(_cls_maps(encoding, -1)).mean():.2f} nats",
+        "area": _area(maps[narrowest]),
+        "trained_area": _area(maps.mean(axis=0)),
+        "first_entropy": f"{_entropies(encoding, 0).mean():.2f} nats",
+        "last_entropy": f"{entropies.mean():.2f} nats",
     }
-    if random is not None:
-        found["random_area"] = _percent(_area(_cls_maps(random, -1).mean(axis=0)))
-    return found
+    return found if random is None else found | {"random_area": _area(_cls_maps(random, -1).mean(axis=0))}
 
 
-def training_numbers(status: RunStatus) -> dict[str, str]:
+def training_numbers(run: TrainingRun) -> dict[str, str]:
     """Return the last values of a run for the lesson about the teacher."""
     keys = {"kl": "kl", "entropy": "teacher_entropy", "ln_k": "ln_k"}
-    return {name: f"{status.log.curves[key].values[-1]:.4g}" for name, key in keys.items()}
+    return {name: f"{run.log.curves[key].values[-1]:.4g}" for name, key in keys.items()}
 
 
 def _cls_maps(encoding: Encoding, block: int) -> Maps:
     return attention(encoding, encoding.queries_keys(block % encoding.blocks), None)
 
 
-def _entropies(maps: Maps) -> np.ndarray:
-    """Entropy of each map in nats: [heads]."""
-    shares = maps.reshape(len(maps), -1).astype(np.float64)
-    shares = np.maximum(shares / shares.sum(axis=1, keepdims=True), 1e-300)
-    return -(shares * np.log(shares)).sum(axis=1)
+def _entropies(encoding: Encoding, block: int) -> np.ndarray:
+    """Return the entropy of each head's [CLS] attention in nats: [heads]."""
+    maps = _cls_maps(encoding, block)
+    return np.asarray(entropy(maps.reshape(len(maps), -1).astype(np.float64), axis=1))
 
 
-def _by_entropy(encoding: Encoding) -> list[tuple[int, float]]:
-    """Heads of the last block and the entropy of their [CLS] attention, the most concentrated first."""
-    return sorted(enumerate(_entropies(_cls_maps(encoding, -1)).tolist()), key=lambda one: one[1])
-
-
-def _area(values: np.ndarray) -> float:
-    return float(keep_mass_of_maps(values, MASS).mean())
+def _area(values: np.ndarray) -> str:
+    return _percent(float(keep_mass_of_maps(values, MASS).mean()))
 
 
 def _mutual(encoding: Encoding) -> str:
@@ -150,11 +143,11 @@ def _mutual(encoding: Encoding) -> str:
     given = attention(encoding, queries_keys, own).mean(axis=0)
     others = given.copy()
     others[own] = -1
-    partner = tuple(int(index) for index in np.unravel_index(int(others.argmax()), others.shape))
-    back = attention(encoding, queries_keys, (partner[0], partner[1])).mean(axis=0)[own]
+    row, column = divmod(int(others.argmax()), columns)
+    back = attention(encoding, queries_keys, (row, column)).mean(axis=0)[own]
     return (
-        f"The patch in row {own[0]}, column {own[1]} gives {_percent(float(given[partner]))} of its "
-        f"attention, averaged over the heads, to the patch in row {partner[0]}, column {partner[1]}, "
+        f"The patch in row {own[0]}, column {own[1]} gives {_percent(float(given[row, column]))} of its "
+        f"attention, averaged over the heads, to the patch in row {row}, column {column}, "
         f"and receives {_percent(float(back))}."
     )
 

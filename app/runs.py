@@ -11,8 +11,9 @@ import re
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, TypeGuard
@@ -24,9 +25,6 @@ from app.errors import NotHere
 from dino_model.weights import EMBEDDED_FILE
 from training.recipe import METHODS
 from training.run import Run, RunError
-
-Diagnosis = Callable[[Mapping[str, float]], str | None]
-"""Returns a sentence if a line of a log shows a fault, such as a collapse."""
 
 POINTS = 500
 """Largest number of points of a curve: about the width of a chart in pixels."""
@@ -103,9 +101,15 @@ class Log:
         curves: By quantity.
     """
 
-    def __init__(self, path: Path, diagnose: Diagnosis = lambda line: None) -> None:
-        self.path, self._diagnose = path, diagnose
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._clear(inode=-1)
+
+    @cached_property
+    def _diagnose(self) -> Callable[[Mapping[str, float]], str | None]:
+        """Function of the pretraining method that returns a sentence if a line shows a fault."""
+        known = METHODS.get(str(_config(self.path.parent).get("method", "dino")))
+        return (lambda line: None) if known is None else known.method_class().diagnose
 
     def _clear(self, inode: int) -> None:
         self._inode, self._offset = inode, 0
@@ -185,38 +189,41 @@ class TrainingRun:
 
     Attributes:
         name, title: The name for requests and the label for people.
-        log: The log file.
+        log: The contents of its log so far.
         folder: None for the embedded model, of which only the log is kept.
     """
 
     name: str
     title: str
-    log: Path
+    log: Log
     folder: Path | None
 
-    def config(self) -> dict[str, Any]:
-        """Return the configuration; empty if there is none that can be read."""
-        try:
-            return {} if self.folder is None else Run(self.folder).config()
-        except (RunError, OSError):
-            return {}
-
-    def planned_steps(self) -> int | None:
-        """Return the number of steps in the run's configuration; None if unknown."""
-        config = self.config()
+    @property
+    def planned(self) -> int | None:
+        """Number of steps in the run's configuration; None if unknown."""
+        config = _config(self.log.path.parent)
         try:
             recipe = config["recipe"]
             return int(recipe["epochs"]) * (int(config["pictures"]) // int(recipe["batch_size"]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             return None
 
-    def diagnosis(self) -> Diagnosis:
-        """Return the diagnosis of the pretraining method; one that finds nothing for an unknown method."""
-        known = METHODS.get(str(self.config().get("method", "dino")))
-        return (lambda line: None) if known is None else known.method_class().diagnose
+    @property
+    def age(self) -> float:
+        """Seconds since the last line."""
+        return max(0.0, time.time() - _written(self.log.path))
 
+    @property
+    def state(self) -> str:
+        """State of the training: live, stopped or finished."""
+        planned = self.planned
+        if self.folder is None or (planned is not None and self.log.last + 1 >= planned):
+            return "finished"
+        return "live" if self.age < LIVE_SECONDS else "stopped"
+
+    @property
     def checkpoints(self) -> list[Checkpoint]:
-        """Return the models of the run, oldest first."""
+        """Models of the run, oldest first."""
         if self.folder is None:
             return [
                 Checkpoint("random:embedded", 0, "untrained: random weights"),
@@ -234,28 +241,11 @@ class TrainingRun:
             found.append(Checkpoint(f"{self.name}@newest.{newest}", None, "newest checkpoint"))
         return found
 
-
-@dataclass(frozen=True)
-class RunStatus:
-    """State of a run at one moment.
-
-    Attributes:
-        name: Of the run.
-        log: The contents of its log.
-        planned: Planned number of steps; None if unknown.
-        state: "live", "stopped" or "finished".
-        age: Seconds since the last line; None for the embedded model.
-        checkpoints: Its models, oldest first.
-        version: Changes whenever the plots or the checkpoints change.
-    """
-
-    name: str
-    log: Log
-    planned: int | None
-    state: str
-    age: float | None
-    checkpoints: list[Checkpoint]
-    version: str
+    @property
+    def version(self) -> str:
+        """Text that changes whenever the plots or the checkpoints change."""
+        log, newest = self.log, [one.model for one in self.checkpoints[-1:]]
+        return ".".join(map(str, [self.name, log.lines, log.broken, log.last, self.state, *newest]))
 
 
 class Runs:
@@ -272,13 +262,18 @@ class Runs:
 
     def all(self) -> dict[str, TrainingRun]:
         """Return the runs by name, the last written first and the embedded model last."""
-        found = sorted(_runs(self.folder), key=lambda run: _written(run.log), reverse=True)
-        embedded = TrainingRun("embedded", "Training of the embedded model", EMBEDDED_LOG, None)
-        runs = {run.name: run for run in found}
-        return runs if "embedded" in runs or not EMBEDDED_LOG.is_file() else runs | {"embedded": embedded}
+        folders = sorted(_folders(self.folder), key=lambda one: _written(Run(one).log), reverse=True)
+        found = [(folder.name, folder.name, Run(folder).log, folder) for folder in folders]
+        if EMBEDDED_LOG.is_file():
+            found.append(("embedded", "Training of the embedded model", EMBEDDED_LOG, None))
+        runs: dict[str, TrainingRun] = {}
+        for name, title, path, folder in found:
+            log = self._logs.setdefault(path, Log(path))
+            runs.setdefault(name, TrainingRun(name, title, log, folder))
+        return runs
 
-    def status(self, name: str) -> RunStatus:
-        """Read a run.
+    def read(self, name: str) -> TrainingRun:
+        """Return a run whose log has been read to its end.
 
         Raises:
             NotHere: There is no such run, or its log does not exist any more.
@@ -286,39 +281,28 @@ class Runs:
         try:
             run = self.all()[name]
             with self._lock:
-                if run.log not in self._logs:
-                    self._logs[run.log] = Log(run.log, run.diagnosis())
-                log = self._logs[run.log]
-                log.read()
+                run.log.read()
+            return run
         except (KeyError, TypeError, OSError) as error:
             raise NotHere("There is no such run (any more): choose another.") from error
-        planned, checkpoints = run.planned_steps(), run.checkpoints()
-        age = None if run.folder is None else max(0.0, time.time() - _written(run.log))
-        if age is None or (planned is not None and log.last + 1 >= planned):
-            state = "finished"
-        else:
-            state = "live" if age < LIVE_SECONDS else "stopped"
-        newest = checkpoints[-1].model if checkpoints else ""
-        version = f"{run.name}.{log.lines}.{log.broken}.{log.last}.{state}.{newest}"
-        return RunStatus(run.name, log, planned, state, age, checkpoints, version)
 
 
 def chart_table(
-    chart: Chart, statuses: Sequence[RunStatus], *, log_steps: bool = False, log_values: bool = False
+    chart: Chart, runs: Sequence[TrainingRun], *, log_steps: bool = False, log_values: bool = False
 ) -> pd.DataFrame:
     """Return the curves of one chart as a table with the columns step, value and curve.
 
     Args:
         chart: Which quantities.
-        statuses: One run or several; with several, the run's name precedes the curve's.
+        runs: One run or several; with several, the run's name precedes the curve's.
         log_steps: Replace steps by log10(step + 1).
         log_values: Replace values by log10(value), without values that are not positive.
     """
     rows = []
-    for status in statuses:
+    for run in runs:
         for key, label in chart.curves.items():
-            name = f"{status.name}: {label}" if len(statuses) > 1 else label
-            for step, value in zip(*status.log.curves[key].thinned(), strict=True):
+            name = f"{run.name}: {label}" if len(runs) > 1 else label
+            for step, value in zip(*run.log.curves[key].thinned(), strict=True):
                 if log_values and value <= 0:
                     continue
                 at = math.log10(step + 1) if log_steps else round(step, 1)
@@ -326,18 +310,18 @@ def chart_table(
     return pd.DataFrame(rows, columns=["step", "value", "curve"])
 
 
-def status_text(status: RunStatus) -> str:
+def status_text(run: TrainingRun) -> str:
     """Describe in one line whether a run is live and how many steps are done."""
-    age = _duration(status.age or 0)
+    age = _duration(run.age)
     state = {"live": f"Live, last line {age} ago", "stopped": f"Stopped: no line for {age}"}
-    planned = f" of {status.planned:,}" if status.planned else ""
-    phases = "".join(f" · phase {name} from step {start:,}" for name, start in status.log.phases[1:])
-    return f"{state.get(status.state, 'Finished')} · {status.log.last + 1:,}{planned} steps{phases}"
+    planned = f" of {run.planned:,}" if run.planned else ""
+    phases = "".join(f" · phase {name} from step {start:,}" for name, start in run.log.phases[1:])
+    return f"{state.get(run.state, 'Finished')} · {run.log.last + 1:,}{planned} steps{phases}"
 
 
-def warnings_text(status: RunStatus) -> str:
+def warnings_text(run: TrainingRun) -> str:
     """Return the faults of a run as Markdown: the present one first, then earlier ones. Empty without any."""
-    log = status.log
+    log = run.log
     now = [f"**{log.warning}**"] if log.warning else []
     now += [f"**Values of {name} that are not finite: {count}.**" for name, count in log.not_finite.items()]
     if log.broken:
@@ -350,17 +334,17 @@ def checkpoint_file(name: str, folder: Path | None) -> Path | None:
     """Return the file of a checkpoint by its name, RUN@STEP or RUN@newest.VERSION; None if there is none.
 
     Args:
-        name: As `TrainingRun.checkpoints` returns it; any other string finds nothing.
+        name: Of a `Checkpoint`; any other string finds nothing.
         folder: The folder of the runs.
     """
     parts = _CHECKPOINT.fullmatch(name)
-    run = parts and next((run for run in _runs(folder) if run.name == parts["run"]), None)
-    if not parts or not run or run.folder is None:
+    found = parts and next((one for one in _folders(folder) if one.name == parts["run"]), None)
+    if not parts or not found:
         return None
     if parts["which"].isdecimal():
-        path = run.folder / f"step-{int(parts['which']):08d}.pt"
+        path = found / f"step-{int(parts['which']):08d}.pt"
         return path if path.is_file() else None
-    return Run(run.folder).checkpoint if parts["which"] == f"newest.{_version(run.folder)}" else None
+    return Run(found).checkpoint if parts["which"] == f"newest.{_version(found)}" else None
 
 
 def _is_finite_number(value: Any) -> TypeGuard[int | float]:
@@ -377,10 +361,18 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return record if type(step) is int and 0 <= step < 10**12 else None
 
 
-def _runs(folder: Path | None) -> Iterator[TrainingRun]:
-    for entry in sorted(folder.iterdir()) if folder and folder.is_dir() else ():
-        if (log := Run(entry).log).is_file():
-            yield TrainingRun(entry.name, entry.name, log, entry)
+def _folders(folder: Path | None) -> list[Path]:
+    """Return the folders of runs directly inside a folder."""
+    entries = sorted(folder.iterdir()) if folder and folder.is_dir() else []
+    return [entry for entry in entries if Run(entry).log.is_file()]
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """Return the configuration of a run; empty if there is none that can be read."""
+    try:
+        return Run(folder).config()
+    except (RunError, OSError):
+        return {}
 
 
 def _version(folder: Path) -> int | None:

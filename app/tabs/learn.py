@@ -40,7 +40,7 @@ def build(shared: Shared) -> None:
                 )
             chart = CHARTS[1]
             curves = gr.LinePlot(
-                chart_table(chart, [shared.lab.runs.status("embedded")]),
+                chart_table(chart, [shared.lab.runs.read("embedded")]),
                 x="step",
                 y="value",
                 color="curve",
@@ -117,7 +117,7 @@ def _shown(shared: Shared, index: Any, photo: Any, size: Any) -> tuple[Lesson, d
         raise LabError(f"The lesson must be a number from 0 to {len(lessons()) - 1}.")
     lesson = lessons()[index]
     if lesson.plot:
-        found = training_numbers(shared.lab.runs.status("embedded"))
+        found = training_numbers(shared.lab.runs.read("embedded"))
         return lesson, {"value": gr.skip(), "settings": {}, "blocks": 2, "numbers": found}
     encoding = shared.encode(photo, TRAINED, size)
     random = shared.encode(photo, RANDOM, size) if "weights" in lesson.controls else None

@@ -7,7 +7,7 @@ import gradio as gr
 
 from app import fairness, views
 from app.errors import LabError, NotHere
-from app.runs import CHARTS, Chart, RunStatus, chart_table, status_text, warnings_text
+from app.runs import CHARTS, Chart, Checkpoint, TrainingRun, chart_table, status_text, warnings_text
 from app.shared import HEAVY, LIGHT, Shared
 
 TITLE = "Training"
@@ -29,7 +29,7 @@ def build(shared: Shared) -> None:
     """Build the tab inside its `gr.Tab`."""
     choices = run_choices(shared)
     first = choices[0][1]
-    status = shared.lab.runs.status(first)
+    status = shared.lab.runs.read(first)
     with gr.Row():
         run = gr.Dropdown(choices, value=first, label="Training run", min_width=220, elem_id="run")
         compared = gr.Dropdown(
@@ -44,11 +44,25 @@ def build(shared: Shared) -> None:
     plots = []
     for left, right in zip(CHARTS[::2], CHARTS[1::2], strict=True):
         with gr.Row():
-            plots += [_plot(chart, [status], False, False, build=True) for chart in (left, right)]
+            plots += [
+                gr.LinePlot(
+                    x="step",
+                    y="value",
+                    color="curve",
+                    title=f"{chart.title} ({chart.unit})",
+                    tooltip="all",
+                    height=260,
+                    min_width=300,
+                    show_label=False,
+                    **_plot(chart, [status]),
+                )
+                for chart in (left, right)
+            ]
     gr.Markdown(GROWTH)
     last = len(status.checkpoints) - 1
     checkpoint = gr.Slider(0, max(1, last), value=last, step=1, label="Checkpoint", elem_id="checkpoint")
-    label = gr.Markdown(_label(status, last), elem_id="checkpoint-label")
+    text = f"Shown: {status.checkpoints[last].label}" if status.checkpoints else "No checkpoint yet"
+    label = gr.Markdown(text, elem_id="checkpoint-label")
     view = views.attention_view(elem_id="checkpoints", pins=False, server_functions=shared.server_functions)
 
     version = gr.State("")
@@ -57,19 +71,14 @@ def build(shared: Shared) -> None:
     chosen: list[Any] = [run, compared, log_steps, log_values]
     shown: list[Any] = [version, state, warnings, hint, checkpoint, *plots]
 
-    def refresh(known: Any, index: Any, *settings: Any) -> list[Any]:
-        return _refresh(shared, known, index, *settings)
-
-    def redraw(index: Any, *settings: Any) -> list[Any]:
-        return _refresh(shared, "", index, *settings)
-
     for component in (run, compared):
         component.focus(
             lambda: [gr.Dropdown(choices=run_choices(shared))] * 2, None, [run, compared], **LIGHT
         )  # new runs appear
+    refresh = partial(_refresh, shared)
     redrawn = gr.on(
         [one.input for one in chosen],
-        redraw,
+        partial(refresh, ""),
         [checkpoint, *chosen],
         shown,
         trigger_mode="always_last",
@@ -98,13 +107,12 @@ def build(shared: Shared) -> None:
 
 
 def _prepare(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> None:
-    """Load the model of a checkpoint."""
-    shared.lab.models.ready(_checkpoint(shared.lab.runs.status(name), index).model)
+    shared.lab.models.ready(_checkpoint(shared.lab.runs.read(name), index).model)
 
 
 def _see(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:
     """Encode the image with a checkpoint; return the view's value and its label."""
-    found = _checkpoint(shared.lab.runs.status(name), index)
+    found = _checkpoint(shared.lab.runs.read(name), index)
     value = shared.value(shared.encode(photo, found.model, size), photo)
     return value, f"Shown: {found.label}"
 
@@ -120,69 +128,45 @@ def _refresh(
     """Return version, state, warnings, hint, checkpoint slider and plots; what has not changed is skipped."""
     if not isinstance(compared, list) or len(compared) > MAX_COMPARED:
         raise LabError(f"Choose at most {MAX_COMPARED} runs to compare with.")
-    statuses, missing = [shared.lab.runs.status(name)], []
+    runs, missing = [shared.lab.runs.read(name)], []
     for other in dict.fromkeys(one for one in compared if one != name):
         try:
-            statuses.append(shared.lab.runs.status(other))
+            runs.append(shared.lab.runs.read(other))
         except NotHere:
             missing.append(str(other)[:100])
-    status = statuses[0]
-    note = f" · not here any more: {', '.join(missing)}" if missing else ""
-    version = " ".join([str(log_steps), str(log_values), *(one.version for one in statuses)])
-    state = status_text(status) + note
+    run = runs[0]
+    state = status_text(run) + (f" · not here any more: {', '.join(missing)}" if missing else "")
+    version = " ".join([str(log_steps), str(log_values), *(one.version for one in runs)])
     if version == known:
         return [gr.skip(), state, *[gr.skip()] * (3 + len(CHARTS))]
-    faults = warnings_text(status)
-    only = len(run_choices(shared)) == 1
-    plots = [_plot(chart, statuses, bool(log_steps), bool(log_values)) for chart in CHARTS]
+    last = len(run.checkpoints) - 1  # another run is shown at its newest checkpoint
+    same = run.name in str(known) and type(index) is int and index < last
+    faults = warnings_text(run)
     return [
         version,
         state,
         gr.Markdown(faults, visible=bool(faults)),
-        gr.Markdown(visible=only),
-        _slider(status, index, str(known)),
-        *plots,
+        gr.Markdown(visible=len(run_choices(shared)) == 1),
+        gr.Slider(maximum=max(1, last), value=index if same else last, interactive=last > 0),
+        *(gr.LinePlot(**_plot(chart, runs, bool(log_steps), bool(log_values))) for chart in CHARTS),
     ]
 
 
-def _slider(status: RunStatus, index: Any, known: str) -> Any:
-    """Return the slider of the checkpoints: at the newest of another run, else where it is."""
-    last = len(status.checkpoints) - 1
-    same = status.name in known and type(index) is int and index < last
-    return gr.Slider(maximum=max(1, last), value=index if same else last, interactive=last > 0)
-
-
 def _plot(
-    chart: Chart, statuses: list[RunStatus], log_steps: bool, log_values: bool, *, build: bool = False
-) -> Any:
-    table = chart_table(chart, statuses, log_steps=log_steps, log_values=log_values)
-    titles: dict[str, Any] = {
+    chart: Chart, runs: list[TrainingRun], log_steps: bool = False, log_values: bool = False
+) -> dict[str, Any]:
+    """Return the properties of a plot that change with the runs and the scales."""
+    return {
+        "value": chart_table(chart, runs, log_steps=log_steps, log_values=log_values),
         "x_title": "log10(step + 1)" if log_steps else "step",
         "y_title": f"log10 of {chart.unit}" if log_values else chart.unit,
     }
-    if not build:
-        return gr.LinePlot(table, **titles)
-    return gr.LinePlot(
-        table,
-        x="step",
-        y="value",
-        color="curve",
-        title=f"{chart.title} ({chart.unit})",
-        tooltip="all",
-        height=260,
-        min_width=300,
-        show_label=False,
-        **titles,
-    )
 
 
-def _checkpoint(status: RunStatus, index: Any) -> Any:
-    if type(index) is not int or not 0 <= index <= max(1, len(status.checkpoints) - 1):
+def _checkpoint(run: TrainingRun, index: Any) -> Checkpoint:
+    checkpoints = run.checkpoints
+    if type(index) is not int or not 0 <= index <= max(1, len(checkpoints) - 1):
         raise LabError("The checkpoint must be a number of the slider.")
-    if not status.checkpoints:
-        raise LabError(f"{status.name} has no checkpoint yet.")
-    return status.checkpoints[min(index, len(status.checkpoints) - 1)]
-
-
-def _label(status: RunStatus, index: int) -> str:
-    return f"Shown: {status.checkpoints[index].label}" if status.checkpoints else "No checkpoint yet"
+    if not checkpoints:
+        raise LabError(f"{run.name} has no checkpoint yet.")
+    return checkpoints[min(index, len(checkpoints) - 1)]

@@ -10,17 +10,15 @@ from typing import Any
 import gradio as gr
 from pydantic import Field
 
-from app import clip_files, fairness, following, views
+from app import clip_files, fairness, views
 from app.clips import MAX_OBJECTS, Clip, limits_in_words
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES
-from app.following import COLORS, Following, from_runs
+from app.following import COLORS, from_runs
 from app.photos import clean_name, thumbnail
 from app.shared import HEAVY, LIGHT, PRIVATE, Shared, split
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
 from segmentation.labels import palette
-from segmentation.propagation import Labels
 
 TITLE = "Video"
 SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif", ".webp", ".png", ".apng", ".zip"]
@@ -183,32 +181,19 @@ async def tracked(
     marked = Marking.of(marking)
     if marked.clip != token:
         raise LabError("The marked objects belong to another clip: mark them again.")
-    lab, client = shared.lab, fairness.client_of(request)
-
-    def begin() -> tuple[Following, Labels, AttentionPredictor]:
-        clip = lab.clips.get(token)
-        first_mask = from_runs(marked.runs, clip.size)
-        encoding = lab.engine.encode(lab.clips.photo_of(clip), model, size)  # checks model and size
-        predictor = lab.engine.predictor(encoding.predictor.model, size)
-        return following.begin(token, clip, first_mask, predictor, model, lab.limits), first_mask, predictor
-
-    async with fairness.MODEL.turn(client):
-        found, first_mask, predictor = await fairness.in_thread(partial(fairness.answered, begin))
-    identity = lab.clips.put(found)
-    steps = following.steps(found, first_mask, predictor)
-    frames = len(found.clip.frames)
-    with contextlib.closing(steps):
-        while len(found.masks) < frames:
-            async with fairness.MODEL.turn(client):
-                await fairness.in_thread(lambda: next(steps, None))
+    first_mask = from_runs(marked.runs, shared.lab.clips.get(token).size)
+    client, identity = fairness.client_of(request), ""
+    results = shared.lab.track(token, first_mask, model, size, client)
+    async with contextlib.aclosing(results):  # type: ignore[type-var]
+        async for found in results:
+            identity = identity or shared.lab.clips.put(found)
             done = len(found.masks)
-            state = "done" if done == frames else "running"
             yield {
                 "run": marked.run,
                 "id": identity,
                 "done": done,
                 "left": round(found.seconds_left, 1),
-                "state": state,
+                "state": "done" if done == len(found.clip.frames) else "running",
             }
 
 

@@ -37,29 +37,13 @@ def predictor(pixels) -> AttentionPredictor:
     return library
 
 
-def test_queries_and_keys_are_the_predictors(encode, photo, predictor):
+def test_arrays_of_an_encoding_are_the_predictors(encode, photo, predictor):
     encoding = encode(photo)
     for block in (0, 11):
-        for ours, expected in zip(encoding.queries_keys(block), predictor.queries_keys(block), strict=True):
-            np.testing.assert_array_equal(ours, expected)
+        for found, expected in zip(encoding.queries_keys(block), predictor.queries_keys(block), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(encoding.features(block), predictor.tokens(block), atol=5e-3)
     assert (encoding.grid, encoding.predictor.heads, encoding.blocks) == (predictor.grid, 3, 12)
-
-
-def test_features_are_the_predictors_tokens(encode, photo, predictor):
-    encoding = encode(photo)
-    for block in (0, 11):
-        found = encoding.features(block)
-        assert found.dtype == np.float16
-        np.testing.assert_allclose(found, predictor.tokens(block), atol=5e-3)
-
-
-def test_resolutions_share_what_runs_the_model_until_it_is_forgotten():
-    lab = _lab()
-    weights = lab.models.load(MODEL)
-    one, other = (lab.engine.predictor(weights, size) for size in (64, 96))
-    assert (one.size, other.size) == (64, 96)
-    lab.models.on_forgotten(weights)
-    assert lab.engine.predictor(weights, 64)._vit is not one._vit
 
 
 @pytest.mark.parametrize(
@@ -80,29 +64,23 @@ def test_encode_with_invalid_arguments_raises_one_sentence(lab, question):
         lab.engine.encode(*question)
 
 
-def test_blocks_that_are_not_there_are_refused(encode, photo):
+def test_block_that_does_not_exist_and_values_beyond_16_bits_are_refused(encode, photo, monkeypatch):
     encoding = encode(photo)
-    for arrays in (encoding.queries_keys, encoding.features):
+    for arrays in (encoding.queries_keys, encoding.features, encoding.rollout):
         for block in (-1, 12):
             with pytest.raises(LabError, match="blocks 0 to 11"):
                 arrays(block)
+    monkeypatch.setattr(AttentionPredictor, "tokens", lambda *_: np.full((25, 192), 1e6, np.float32))
+    with pytest.raises(LabError, match="exceed 16 bits"):
+        encoding.features(6)
 
 
 def test_rollout_of_more_patches_than_a_browser_takes_is_refused(encode, photo, monkeypatch):
     encoding = encode(photo)
     assert encoding.rollout(2).shape == (25, 25)
-    with pytest.raises(LabError, match="blocks 0 to 11"):
-        encoding.rollout(12)
     monkeypatch.setattr(engine_module, "ROLLOUT_PATCHES", 23)
     with pytest.raises(LabError, match="choose a lower resolution"):
         encoding.rollout(2)
-
-
-def test_features_beyond_sixteen_bits_are_refused(encode, photo, monkeypatch):
-    encoding = encode(photo)
-    monkeypatch.setattr(AttentionPredictor, "tokens", lambda *_: np.full((25, 192), 1e6, np.float32))
-    with pytest.raises(LabError, match="exceed 16 bits"):
-        encoding.features(6)
 
 
 def test_same_content_model_and_size_are_encoded_once_and_have_one_token(encode, lab, pixels, send):

@@ -47,24 +47,6 @@ def test_first_request_of_every_client_precedes_second_request_of_any(run):
     assert run(lambda: served(FairTurns("the model", max_per_client=9), "aaaabbc")) == list("abcabaa")
 
 
-def test_turns_of_width_two_run_two_requests_at_once(run):
-    async def most_at_once() -> int:
-        turns, now, most = FairTurns("the model", width=2), 0, 0
-
-        async def ask(client: int) -> None:
-            nonlocal now, most
-            async with turns.turn(client):
-                now += 1
-                most = max(most, now)
-                await asyncio.sleep(0.01)
-                now -= 1
-
-        await asyncio.gather(*(ask(client) for client in range(6)))
-        return most
-
-    assert run(most_at_once) == 2
-
-
 def test_client_with_too_many_requests_is_refused_and_others_are_not(run):
     async def refused() -> list[str]:
         turns, refusals = FairTurns("the model", max_per_client=2), []

@@ -25,18 +25,10 @@ def test_every_lesson_has_a_question_an_answer_and_a_link_to_its_section():
 
 
 def test_numbers_fill_every_placeholder(encoding):
-    filled = numbers(encoding, encoding) | training_numbers(Runs(None).status("embedded"))
+    filled = numbers(encoding, encoding) | training_numbers(Runs(None).read("embedded"))
     for lesson in lessons():
         assert "…" not in fill(lesson.body + lesson.answer, filled)
         assert "{" not in fill(lesson.body + lesson.answer, filled)
-
-
-def test_numbers_count_the_tokens(encoding):
-    rows, columns = encoding.grid
-    found = numbers(encoding)
-    assert found["grid"] == f"{columns} × {rows} = {rows * columns:,}"
-    assert found["tokens"] == f"{rows * columns + 1:,}"
-    assert found["finer"] == f"{4 * rows * columns + 1:,}"
 
 
 def test_widest_and_narrowest_head_are_chosen_by_entropy(encoding):
@@ -51,7 +43,7 @@ def test_widest_and_narrowest_head_are_chosen_by_entropy(encoding):
 
 
 def test_training_numbers_are_the_last_of_the_log():
-    curves = Runs(None).status("embedded").log.curves
-    assert float(training_numbers(Runs(None).status("embedded"))["kl"]) == pytest.approx(
+    curves = Runs(None).read("embedded").log.curves
+    assert float(training_numbers(Runs(None).read("embedded"))["kl"]) == pytest.approx(
         curves["kl"].values[-1], rel=1e-3
     )

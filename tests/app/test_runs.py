@@ -22,7 +22,7 @@ from app.runs import (
     MAX_CHECKPOINTS,
     POINTS,
     Runs,
-    RunStatus,
+    TrainingRun,
     chart_table,
     checkpoint_file,
     status_text,
@@ -56,12 +56,12 @@ def append(folder: Path, content: bytes) -> None:
         file.write(content)
 
 
-def read(folder: Path, *lines: bytes) -> RunStatus:
-    """Write a run with these lines and return its status."""
-    return Runs(write_run(folder / "run", *lines).parent).status("run")
+def read(folder: Path, *lines: bytes) -> TrainingRun:
+    """Write a run with these lines and return it."""
+    return Runs(write_run(folder / "run", *lines).parent).read("run")
 
 
-def points(status: RunStatus) -> tuple[list[float], list[float]]:
+def points(status: TrainingRun) -> tuple[list[float], list[float]]:
     """Steps and values of the loss as they are plotted."""
     table = chart_table(CHARTS[0], [status])
     return table["step"].tolist(), table["value"].tolist()
@@ -111,16 +111,16 @@ def test_steps_repeated_after_a_resume_replace_the_former_ones(tmp_path):
 
 def test_growing_log_is_read_to_its_last_complete_line_and_replaced_log_anew(tmp_path):
     folder, runs = write_run(tmp_path / "run", line(0, loss=1.0), line(1, loss=2.0)[:-5]), Runs(tmp_path)
-    before = runs.status("run")
-    assert points(before)[0] == [0]
-    assert runs.status("run").version == before.version
+    run = runs.read("run")
+    version = run.version
+    assert points(run)[0] == [0]
+    assert runs.read("run").version == version
     append(folder, line(1, loss=2.0)[-5:])
-    after = runs.status("run")
-    assert points(after)[1] == [1, 2]
-    assert after.version != before.version
+    assert points(runs.read("run"))[1] == [1, 2]
+    assert run.version != version
     (folder / "other").write_bytes(line(0, loss=7.0))
     (folder / "other").replace(folder / "log.jsonl")
-    assert points(runs.status("run")) == ([0], [7])
+    assert points(runs.read("run")) == ([0], [7])
 
 
 # --- runs
@@ -137,7 +137,7 @@ def test_runs_are_folders_with_a_log_and_the_embedded_models_comes_last(tmp_path
 
 
 def test_embedded_log_has_every_plotted_quantity():
-    status = Runs(None).status("embedded")
+    status = Runs(None).read("embedded")
     assert warnings_text(status) == ""
     for chart in CHARTS:
         assert set(chart_table(chart, [status])["curve"]) == set(chart.curves.values())
@@ -147,16 +147,16 @@ def test_embedded_log_has_every_plotted_quantity():
 
 def test_status_without_new_lines_changes_from_live_to_stopped_to_finished(tmp_path):
     folder, runs = write_run(tmp_path / "run"), Runs(tmp_path)
-    live = runs.status("run")
-    assert status_text(live) == "Live, last line 0 s ago · 3 of 30 steps"
+    run = runs.read("run")
+    version = run.version
+    assert status_text(run) == "Live, last line 0 s ago · 3 of 30 steps"
     os.utime(folder / "log.jsonl", (time.time() - 2 * LIVE_SECONDS,) * 2)
-    stopped = runs.status("run")
-    assert status_text(stopped) == "Stopped: no line for 4 min · 3 of 30 steps"
-    assert live.version != stopped.version
+    assert status_text(run) == "Stopped: no line for 4 min · 3 of 30 steps"
+    assert run.version != version
     append(folder, b"".join(line(step, loss=1.0) for step in range(3, 30)))
-    assert status_text(runs.status("run")) == "Finished · 30 of 30 steps"
+    assert status_text(runs.read("run")) == "Finished · 30 of 30 steps"
     write_run(tmp_path / "without", recipe=None)
-    assert runs.status("without").planned is None
+    assert runs.read("without").planned is None
 
 
 def test_chart_table_with_log_scales_drops_values_that_are_not_positive(tmp_path):
@@ -167,7 +167,7 @@ def test_chart_table_with_log_scales_drops_values_that_are_not_positive(tmp_path
 
 
 def test_chart_table_of_several_runs_names_the_run(tmp_path):
-    statuses = [Runs(write_run(tmp_path / name).parent).status(name) for name in ("first", "second")]
+    statuses = [Runs(write_run(tmp_path / name).parent).read(name) for name in ("first", "second")]
     assert set(chart_table(CHARTS[0], statuses)["curve"]) == {"first: Loss", "second: Loss"}
 
 
@@ -190,7 +190,7 @@ def test_new_cause_is_reported_once_and_not_after_it_has_passed(tmp_path):
 @pytest.mark.parametrize("name", ["none", "..", "../etc", "a\0b", None, ["run"], 3])
 def test_status_of_unknown_run_is_refused_without_a_path(tmp_path, name):
     with pytest.raises(NotHere) as caught:
-        Runs(tmp_path).status(name)
+        Runs(tmp_path).read(name)
     assert str(tmp_path) not in str(caught.value)
 
 
@@ -208,7 +208,7 @@ def grown(tmp_path: Path) -> SimpleNamespace:
 
 
 def test_milestone_is_encoded_with_its_own_weights(grown, encode):
-    names = [one.model for one in grown.runs.status("run").checkpoints]
+    names = [one.model for one in grown.runs.read("run").checkpoints]
     assert names == ["run@0", "run@20"]
     found = []
     for name, step in zip(names, (0, 20), strict=True):
@@ -223,7 +223,7 @@ def test_milestone_is_encoded_with_its_own_weights(grown, encode):
 def test_newest_checkpoint_has_a_name_that_a_later_one_does_not_share(grown, encode):
     newest = grown.folder / "checkpoint.pt"
     (grown.folder / "step-00000020.pt").rename(newest)
-    name = grown.runs.status("run").checkpoints[-1].model
+    name = grown.runs.read("run").checkpoints[-1].model
     assert checkpoint_file(name, grown.runs.folder) == newest
     save_milestone(grown.folder, 40, seed=3)
     (grown.folder / "step-00000040.pt").replace(newest)
@@ -244,7 +244,7 @@ def test_many_checkpoints_are_thinned_with_the_first_and_the_last_kept(tmp_path)
     folder = write_run(tmp_path / "run")
     for step in range(0, 30_000, 100):
         (folder / f"step-{step:08d}.pt").touch()
-    steps = [one.step for one in Runs(tmp_path).status("run").checkpoints]
+    steps = [one.step for one in Runs(tmp_path).read("run").checkpoints]
     assert len(steps) == MAX_CHECKPOINTS
     assert (steps[0], steps[-1]) == (0, 29_900)
     assert steps == sorted(set(steps))

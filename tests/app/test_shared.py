@@ -4,7 +4,7 @@ import pytest
 
 from app import page
 from app.errors import LabError
-from app.shared import field_of, split
+from app.shared import split
 from app.view import View, object_patch
 
 REQUEST = {
@@ -58,12 +58,6 @@ def test_split_returns_name_and_clean_title():
     assert split("ab12/../../a\nb.jpg") == ("ab12", "a b.jpg")
     with pytest.raises(LabError):
         split(["kitten"])
-
-
-@pytest.mark.parametrize("asked", [None, {}, {"file": 3}, ["file"]])
-def test_field_of_anything_else_raises(asked):
-    with pytest.raises(LabError, match="text file"):
-        field_of(asked, "file")
 
 
 def test_object_patch_is_the_known_place_or_inside_the_border(encode):

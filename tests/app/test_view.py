@@ -9,7 +9,7 @@ from pycocotools import mask as coco_mask
 
 from app.downloads import FILES, Scene
 from app.errors import LabError
-from app.view import PCA, View, attention, maps_of, shown_map, shown_mask
+from app.view import PCA, View, maps_of, shown_map, shown_mask
 from dino_model import quantities
 from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, keep_mass_of_maps
@@ -84,15 +84,6 @@ def test_every_quantity_is_the_librarys(seen, predictor, quantity, query, token)
         np.testing.assert_allclose(seen[1](view), expected, atol=1e-3)
 
 
-def test_attention_equals_the_predictors(seen, predictor):
-    encoding, *_ = seen
-    queries_keys = encoding.queries_keys(11)
-    np.testing.assert_allclose(attention(encoding, queries_keys, None), predictor.cls_attention(), atol=1e-3)
-    y, x = 25, 70
-    of_point = attention(encoding, queries_keys, predictor.patch_at(y, x))
-    np.testing.assert_allclose(of_point, predictor.point_attention(y, x), atol=1e-3)
-
-
 def test_principal_components_are_the_librarys_colors(seen, predictor):
     of_tokens = quantities.principal_colors(predictor.token_features(5))
     keys = predictor.queries_keys(5)[1][:, 1:].transpose(1, 0, 2).reshape(*predictor.grid, -1)
@@ -110,14 +101,6 @@ def test_mask_files_are_the_kept_mask_at_the_photographs_size(seen):
         np.testing.assert_array_equal(_picture(_file(seen, "mask.png", shown)), 255 * mask)
         run_lengths = json.loads(_file(seen, "mask.json", shown))
         np.testing.assert_array_equal(coco_mask.decode(run_lengths), mask)
-
-
-def test_mask_of_all_heads_is_their_union(seen):
-    view = View(block=11, mass=0.3)
-    maps = seen[1](view)
-    union = keep_mass_of_maps(maps, 0.3).any(axis=0)
-    np.testing.assert_array_equal(shown_mask(maps, view), union)
-    assert union.sum() > keep_mass_of_maps(maps, 0.3)[0].sum()
 
 
 @pytest.mark.parametrize("quantity", ["logits", "key-cosine", "token-cosine"])
@@ -229,33 +212,6 @@ def test_copied_python_reproduces_the_view(seen, pixels, view, tmp_path, monkeyp
     shown = _picture(_file(seen, "overlay.png", view))
     assert np.abs(written.astype(int) - shown).mean() < 0.5
     np.testing.assert_array_equal(written, found["overlay"])
-
-
-def test_copied_python_reads_the_photograph_by_its_name_and_fits_a_screen(seen):
-    text = _file(seen, "view.py", PYTHON_VIEWS[1]).decode()
-    assert "images.read('noise.png')" in text
-    assert max(map(len, text.splitlines())) <= 120
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"query": "1"},
-        {"query": "-1,2"},
-        {"query": "cls; rm"},
-        {"show": "9999"},
-        {"show": "nobody"},
-        {"colormap": "../secret"},
-        {"mass": 0},
-        {"mass": 1.01},
-        {"mass": float("nan")},
-        {"opacity": float("nan")},
-        {"opacity": float("inf")},
-    ],
-)
-def test_impossible_settings_are_refused_in_words(settings):
-    with pytest.raises(LabError, match=r"must .*\.$"):
-        View(block=0, **settings)
 
 
 def test_heads_patches_and_blocks_that_are_not_there_are_refused(seen):
