@@ -263,7 +263,9 @@ class Runs:
     def all(self) -> dict[str, TrainingRun]:
         """Return the runs by name, the last written first and the embedded model last."""
         folders = sorted(_folders(self.folder), key=lambda one: _written(Run(one).log), reverse=True)
-        found = [(folder.name, folder.name, Run(folder).log, folder) for folder in folders]
+        found: list[tuple[str, str, Path, Path | None]] = [
+            (folder.name, folder.name, Run(folder).log, folder) for folder in folders
+        ]
         if EMBEDDED_LOG.is_file():
             found.append(("embedded", "Training of the embedded model", EMBEDDED_LOG, None))
         runs: dict[str, TrainingRun] = {}
