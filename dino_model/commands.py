@@ -110,12 +110,14 @@ class Export:
     output: Path | None = None
     """File to write. Default: named after the model and the format, in this folder."""
     format: Literal["safetensors", "onnx", "transformers"] = "safetensors"
-    """onnx outputs the [CLS] feature and the last block's attention of [CLS]. transformers is a folder for
-    its classes ViT and DINOv2."""
-    dtype: Literal["fp32", "fp16"] = "fp32"
-    """Type of stored weights in .safetensors; they load to fp32."""
+    """transformers is a folder for its classes ViT and DINOv2."""
+    dtype: Literal["fp32", "fp16", "int8"] = "fp32"
+    """Type of stored weights; they load to fp32. int8: onnx only."""
+    outputs: Literal["cls", "qkv"] = "cls"
+    """Outputs of an .onnx file. cls: [CLS] feature and the last block's attention of [CLS]. qkv: [CLS] and
+    patch features, queries and keys of every block, for images of any size."""
     size: int = 224
-    """Side of the square images that an .onnx file takes."""
+    """Side of the square images that an .onnx file with the outputs cls takes."""
     checkpoint_key: CheckpointKey = None
     """Network of a checkpoint or run that holds several: teacher, student, … Default: the usual one."""
     overwrite: bool = False
@@ -123,8 +125,10 @@ class Export:
 
     def run(self) -> None:
         """Check the options, load the model, write it, print the size."""
-        if self.format != "safetensors" and self.dtype == "fp16":
-            raise SettingError(f"--format {self.format} is written in fp32: leave --dtype out")
+        if self.format == "transformers" and self.dtype != "fp32":
+            raise SettingError("--format transformers is written in fp32: leave --dtype out")
+        if self.format != "onnx" and (self.dtype == "int8" or self.outputs == "qkv"):
+            raise SettingError("--dtype int8 and --outputs qkv need --format onnx")
         output = self.output or _default_file(self.name, self.format)
         if not output.parent.is_dir():
             raise SettingError(f"no folder {str(output.parent)!r} to write {output.name} to")
@@ -134,7 +138,9 @@ class Export:
             check_output_file(output, overwrite=self.overwrite)
         from dino_model.export import export
 
-        source = export(self.name, output, self.format, self.dtype, self.size, self.checkpoint_key)
+        source = export(
+            self.name, output, self.format, self.dtype, self.size, self.outputs, self.checkpoint_key
+        )
         written = output / "model.safetensors" if output.is_dir() else output
         print(f"wrote {output}: {source}, {written.stat().st_size / 1e6:.1f} MB")
 

@@ -4,12 +4,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from dino_model import commands, weights
-from dino_model.attention import attention_rows
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.checkpoints import write_safetensors
 from dino_model.errors import EXPECTED
@@ -51,7 +49,7 @@ def sentence(arguments: list[Any]) -> str:
         (["export", "--help"], 0),
         (["class-map", "--help"], 0),
         (["class-map", "--perplexity", "five"], 2),
-        (["export", "embedded", "--format", "onnx", "--dtype", "fp16"], 1),
+        (["export", "embedded", "--format", "transformers", "--dtype", "fp16"], 1),
     ],
 )
 def test_help_and_argument_errors_load_no_torch(arguments: list[str], code: int):
@@ -135,20 +133,6 @@ def test_an_exported_file_loads_to_the_same_model(model_file: Path, tmp_path: Pa
     assert (copy.stat().st_size < 0.7 * model_file.stat().st_size) == (dtype == "fp16")
 
 
-def test_onnx_answers_as_the_model_does(model_file: Path, tmp_path: Path):
-    pytest.importorskip("onnx", reason="ONNX is optional: pip install onnx onnxscript onnxruntime")
-    pytest.importorskip("onnxscript", reason="ONNX is optional: pip install onnx onnxscript onnxruntime")
-    runtime = pytest.importorskip("onnxruntime", reason="ONNX is optional: pip install onnxruntime")
-    path = tmp_path / "model.onnx"
-    commands.main(["export", str(model_file), "--format", "onnx", "--size", "36", "--output", str(path)])
-    images = torch.randn(3, 3, 36, 36)
-    feature, attention = runtime.InferenceSession(path).run(None, {"images": images.numpy()})
-    vit = load_model(str(model_file)).backbone
-    np.testing.assert_allclose(feature, vit(images).numpy(), atol=1e-4)
-    rows = attention_rows(vit, images, [0])[:, :, 0, 1:].unflatten(-1, (5, 5))
-    np.testing.assert_allclose(attention, rows.numpy(), atol=1e-5)
-
-
 def test_wrong_arguments_become_one_sentence(model_file: Path, tmp_path: Path):
     output = ["--output", tmp_path / "out.safetensors"]
     assert "unknown model 'nope'" in sentence(["show", "nope"])
@@ -156,7 +140,7 @@ def test_wrong_arguments_become_one_sentence(model_file: Path, tmp_path: Path):
     assert "has no student" in sentence(["export", model_file, "--checkpoint-key", "student", *output])
     assert "no folder" in sentence(["export", model_file, "--output", tmp_path / "missing" / "m.safetensors"])
     assert "leave --dtype out" in sentence(
-        ["export", model_file, "--format", "onnx", "--dtype", "fp16", *output]
+        ["export", model_file, "--format", "transformers", "--dtype", "fp16", *output]
     )
     assert "Invalid pretrained tag" in sentence(["show", "vit_small_patch16_224.nonsense"])
     broken = tmp_path / "broken.safetensors"

@@ -1,0 +1,222 @@
+"""ONNX files: the [CLS] feature and map at one size, or queries and keys of every block at any size."""
+
+import importlib.util
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from dino_model import files
+from dino_model.attention import readable
+from dino_model.checkpoints import WeightsError
+from dino_model.configs import PositionMode
+
+NEEDED = ("onnx", "onnxscript")
+SMALLEST = 1024
+"""Weights with fewer elements stay in fp32 in compressed files."""
+
+Outputs = Literal["cls", "qkv"]
+Weights = Literal["fp32", "fp16", "int8"]
+
+
+class FeatureAndAttention(nn.Module):
+    """A ViT that returns the [CLS] feature after the final norm and the last block's attention of [CLS]."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone  # registers its parameters
+        self.vit = readable(backbone)
+        if self.vit.summary != "cls":
+            raise ValueError("the model has no [CLS] token, so there is no attention of [CLS] to export")
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Images [batch, channels, size, size] -> feature [batch, width], [batch, heads, rows, columns]."""
+        vit, last, grid = self.vit, self.vit.depth - 1, self.vit.grid(images)
+        tokens = vit.run(vit.embed(images), grid, 0, last)
+        attention = vit.rows(last, tokens, grid, [0])[:, :, 0, vit.prefix_tokens :].unflatten(-1, grid)
+        feature = vit.vit.forward_head(vit.norm(vit.run(tokens, grid, last, last + 1)))
+        return feature, attention
+
+
+class QueriesAndKeys(nn.Module):
+    """A plain ViT that returns features, and queries and keys of every block, for images of any size.
+
+    Position embeddings are resampled inside of the graph, in the way of the model's family.
+    """
+
+    def __init__(self, vit: nn.Module) -> None:
+        super().__init__()
+        if type(vit) is not VisionTransformer or vit.cls_token is None or vit.pos_embed is None:
+            raise ValueError(
+                f"{type(vit).__name__} has no [CLS] token with learned positions: "
+                "--outputs qkv supports DINO, DINOv2 and timm's plain ViTs"
+            )
+        self.vit: Any = vit
+        self.mode: PositionMode = getattr(vit, "position_mode", "size")
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Encode one image.
+
+        Args:
+            images: Normalized, [1, channels, height, width]; both sides are multiples of the patch size.
+
+        Returns:
+            [CLS] feature [1, width] and patch features [1, rows * columns, width] after the final norm;
+            queries and keys [blocks, 2, heads, tokens, d].
+        """
+        vit = self.vit
+        patches = vit.patch_embed.proj(images)
+        rows, columns = patches.shape[-2:]
+        patches = patches.flatten(2).transpose(1, 2)
+        prefix = vit.num_prefix_tokens
+        learned, own = vit.patch_embed.grid_size, 0 if vit.no_embed_class else prefix
+        positions = _resample(vit.pos_embed[:, own:].unflatten(1, learned), rows, columns, self.mode)
+        tokens = [vit.cls_token] if vit.reg_token is None else [vit.cls_token, vit.reg_token]
+        first = torch.cat(tokens, dim=1)
+        if own:
+            first = first + vit.pos_embed[:, :own]
+        x = vit.norm_pre(torch.cat([first, patches + positions], dim=1))
+        found = []
+        for block in vit.blocks:
+            attention = block.attn
+            qkv = attention.qkv(block.norm1(x)).unflatten(-1, (3, attention.num_heads, -1))
+            query, key, _ = qkv[0].permute(1, 2, 0, 3).unbind(0)  # each [heads, tokens, d]
+            found.append(torch.stack([attention.q_norm(query), attention.k_norm(key)]))
+            x = block(x)
+        x = vit.norm(x)
+        return x[:, 0], x[:, prefix:], torch.stack(found)
+
+
+def _resample(embedding: Tensor, rows: int, columns: int, mode: PositionMode) -> Tensor:
+    """Resample [1, r, c, width] to [1, rows * columns, width], as `position.resample` does.
+
+    Bicubic interpolation is one product with a matrix of weights for each axis. Written like this, sizes may
+    stay unknown when the graph is traced.
+    """
+    learned = embedding.shape[1:3]
+    wanted = [torch.ones(count).sum() for count in (rows, columns)]  # tensors, which traced code may compare
+    factors = [(n + 0.1 * (mode == "official")) / m for n, m in zip(wanted, learned, strict=True)]
+    if mode == "official":  # a square grid of the learned number of patches keeps its embedding
+        keep = (wanted[0] == learned[0]) & (wanted[1] == learned[1]) & (wanted[0] == wanted[1])
+        factors = [torch.where(keep, 1.0, factor) for factor in factors]
+    antialias = mode == "antialias"
+    vertical = _cubic_weights(learned[0], rows, factors[0], antialias)
+    horizontal = _cubic_weights(learned[1], columns, factors[1], antialias)
+    resampled = torch.einsum("ij,bjkw->bikw", vertical, embedding)
+    return torch.einsum("lk,bikw->bilw", horizontal, resampled).flatten(1, 2)
+
+
+def _cubic_weights(learned: int, wanted: int, factor: Tensor, antialias: bool) -> Tensor:
+    """Compute the matrix [wanted, learned] of bicubic interpolation along one axis, as PyTorch defines it."""
+    places = (torch.arange(wanted) + 0.5) / factor - 0.5
+    if antialias:
+        stretch = (1 / factor).clamp(min=1)
+        weights = _cubic((places[:, None] - torch.arange(learned)) / stretch, -0.5)
+        return weights / weights.sum(1, keepdim=True)
+    weights = torch.zeros(1)
+    for tap in range(-1, 3):
+        source = places.floor() + tap
+        inside = source.clamp(0, learned - 1)[:, None] == torch.arange(learned)
+        weights = weights + inside * _cubic(places - source, -0.75)[:, None]
+    return weights
+
+
+def _cubic(distance: Tensor, a: float) -> Tensor:
+    """Evaluate the cubic convolution kernel (Keys 1981)."""
+    x = distance.abs()
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return torch.where(x <= 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+
+
+def write_onnx(
+    backbone: nn.Module,
+    path: Path,
+    *,
+    size: int,
+    channels: int = 3,
+    outputs: Outputs = "cls",
+    weights: Weights = "fp32",
+) -> None:
+    """Write a backbone as .onnx, for normalized images.
+
+    Args:
+        backbone: A loaded model.
+        path: File to write.
+        size: Side of the square images that `outputs="cls"` takes, in batches of any length.
+        channels: Channels of the images.
+        outputs: cls: `feature` and, for a ViT, `cls_attention`, see `FeatureAndAttention`. qkv: `cls`,
+            `patches` and `queries_keys` of one image of any size, see `QueriesAndKeys`.
+        weights: Type of the stored weights; the graph computes in fp32. int8 has a scale for every row.
+
+    Raises:
+        ValueError: Missing packages, a size below 1, or a model that the outputs do not exist for.
+        OSError: `path` cannot be written.
+    """
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise WeightsError(f"ONNX needs {' and '.join(missing)}: run `pip install {' '.join(NEEDED)}` first")
+    if size < 1:
+        raise ValueError(f"size is {size}, expected at least 1")
+    if outputs == "qkv":
+        graph = QueriesAndKeys(backbone)
+        model: nn.Module = graph
+        height, width = graph.vit.patch_embed.patch_size
+        rows, columns = torch.export.Dim("rows", min=1), torch.export.Dim("columns", min=1)
+        # Traced at 3 x 4 patches: no size may become a special case.
+        images, names = torch.zeros(1, channels, 3 * height, 4 * width), ["cls", "patches", "queries_keys"]
+        shapes = {2: height * rows, 3: width * columns}
+    else:
+        is_vit = hasattr(backbone, "blocks")
+        model = FeatureAndAttention(backbone) if is_vit else backbone
+        images, names = torch.zeros(2, channels, size, size), ["feature", "cls_attention"][: 1 + is_vit]
+        shapes = {0: torch.export.Dim("batch")}
+    with files.replacing(path) as beside, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # from the exporter, about itself
+        program = torch.onnx.export(
+            model.eval(),
+            (images,),
+            input_names=["images"],
+            output_names=names,
+            dynamic_shapes=(shapes,),
+            dynamo=True,
+            verbose=False,
+        )
+        assert program is not None  # it is None only without dynamo
+        proto = program.model_proto
+        if weights != "fp32":
+            _compress(proto, weights)
+        Path(beside).write_bytes(proto.SerializeToString())
+
+
+def _compress(model: Any, weights: Weights) -> None:
+    """Store the large weights of an ONNX model in fewer bits; nodes in front of the graph restore fp32."""
+    from onnx import helper, numpy_helper
+
+    graph, nodes = model.graph, []
+    for tensor in list(graph.initializer):
+        values = numpy_helper.to_array(tensor)
+        if values.dtype != np.float32 or values.size < SMALLEST:
+            continue
+        graph.initializer.remove(tensor)
+        name = tensor.name
+        if weights == "fp16":
+            graph.initializer.append(numpy_helper.from_array(values.astype(np.float16), f"{name}_fp16"))
+            nodes.append(helper.make_node("Cast", [f"{name}_fp16"], [name], to=1))
+            continue
+        axis = values.ndim - 1 if values.ndim == 2 else 0
+        others = tuple(i for i in range(values.ndim) if i != axis)
+        scale = np.maximum(np.abs(values).max(axis=others), 1e-12) / 127
+        shape = [-1 if i == axis else 1 for i in range(values.ndim)]
+        stored = np.round(values / scale.reshape(shape)).astype(np.int8)
+        graph.initializer.append(numpy_helper.from_array(stored, f"{name}_int8"))
+        graph.initializer.append(numpy_helper.from_array(scale.astype(np.float32), f"{name}_scale"))
+        nodes.append(
+            helper.make_node("DequantizeLinear", [f"{name}_int8", f"{name}_scale"], [name], axis=axis)
+        )
+    for node in reversed(nodes):
+        graph.node.insert(0, node)
