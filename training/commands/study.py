@@ -12,7 +12,7 @@ from tqdm import tqdm
 from tyro.conf import Positional
 
 from dino_model import files
-from dino_model.choices import Precision
+from dino_model.configs import Precision
 from dino_model.device import choose_device, choose_precision
 from dino_model.errors import SettingError
 from dino_model.outputs import OutputOptions
