@@ -1,1 +1,1 @@
-"""Everything a picture needs to become attention maps: backbones, weights, features, predictor."""
+"""From an image to attention maps and features: backbones, weights, collections, predictor."""

@@ -349,14 +349,6 @@ def patch_tokens(vit: VisionTransformer | Eva | Beit, images: Tensor) -> Tensor:
     return tokens.unflatten(1, patch_grid(vit, *images.shape[-2:]))
 
 
-def last_blocks(vit: VisionTransformer, images: Tensor, blocks: int) -> Tensor:
-    """Compute [CLS] of the last blocks, each after the final norm, oldest first: [batch, blocks * width].
-
-    4 blocks are the paper's linear evaluation of ViT-S (appendix, "Evaluation").
-    """
-    return torch.cat([prefix[:, 0] for _, prefix in _layers(vit, images, blocks)], dim=-1)
-
-
 def _layers(vit: VisionTransformer, images: Tensor, blocks: int) -> list[tuple[Tensor, Tensor]]:
     """Patch and prefix tokens of the last blocks after the final norm: [batch, tokens, width] each."""
     if not 1 <= blocks <= len(vit.blocks):

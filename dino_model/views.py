@@ -63,26 +63,26 @@ class View:
         """Short side before the crop, in pixels."""
         return self.size if self.resize_to is None else self.resize_to
 
-    def crop(self, picture: np.ndarray, box: Box | None = None) -> Tensor:
+    def crop(self, image: np.ndarray, box: Box | None = None) -> Tensor:
         """Frame an image: RGB uint8 [height, width, 3] -> uint8 [3, rows, columns].
 
         Raises:
             ValueError: A box, the part to use, that is not inside the image.
         """
-        image = Image.fromarray(picture if box is None else _inside(picture, box))
+        framed = Image.fromarray(image if box is None else _inside(image, box))
         if self.framing == "long-side":
-            image.thumbnail((self.size, self.size), Image.Resampling.LANCZOS)
+            framed.thumbnail((self.size, self.size), Image.Resampling.LANCZOS)
         elif self.framing == "squash":
-            image = image.resize((self.size, self.size), Image.Resampling.BICUBIC)
+            framed = framed.resize((self.size, self.size), Image.Resampling.BICUBIC)
         else:
-            short = min(image.size)
+            short = min(framed.size)
             if short != self.short_side:
-                width, height = (self.short_side * side // short for side in image.size)
-                image = image.resize((width, height), Image.Resampling.BICUBIC)
+                width, height = (self.short_side * side // short for side in framed.size)
+                framed = framed.resize((width, height), Image.Resampling.BICUBIC)
             if self.framing == "center-crop":
-                left, top = (round((side - self.size) / 2) for side in image.size)
-                image = image.crop((left, top, left + self.size, top + self.size))
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+                left, top = (round((side - self.size) / 2) for side in framed.size)
+                framed = framed.crop((left, top, left + self.size, top + self.size))
+        return torch.from_numpy(np.array(framed)).permute(2, 0, 1)
 
     def normalize(self, crops: Tensor) -> Tensor:
         """Normalize crops: uint8 [batch, 3, rows, columns] -> float32."""
@@ -110,9 +110,9 @@ class View:
             yield scaled
 
 
-def _inside(picture: np.ndarray, box: Sequence[float]) -> np.ndarray:
-    height, width = picture.shape[:2]
+def _inside(image: np.ndarray, box: Sequence[float]) -> np.ndarray:
+    height, width = image.shape[:2]
     left, top, right, bottom = (round(edge) for edge in box)
     if not (0 <= left < right <= width and 0 <= top < bottom <= height):
         raise ValueError(f"the box {tuple(box)} is not inside the image of {width} × {height} pixels")
-    return picture[top:bottom, left:right]
+    return image[top:bottom, left:right]

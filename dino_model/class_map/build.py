@@ -1,6 +1,5 @@
 """Build a class map on disk from labeled images."""
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -58,11 +57,11 @@ def build(options: DrawClassMap) -> None:
     started = time.perf_counter()
     origin = Origin(model.name, weights_fingerprint(model.backbone), options.data.stem, view)
     drawn = draw(features, labels, keys, protocol, origin)
-    pictures = typical_pictures(images, labels, features, drawn) if options.thumbnails else None
+    pictures = typical_images(images, labels, features, drawn) if options.thumbnails else None
     drawn = class_map_files.write(options.output, drawn, pictures)
     written = sorted(path.name for path in options.output.iterdir() if not path.name.startswith("."))
     seconds["map"] = time.perf_counter() - started
-    _report(options, drawn, len(images), len(extracted.broken), seconds)
+    _report(options, drawn, len(images), seconds)
     settings = {"model": model.name, "precision": options.chosen_precision(), "view": asdict(view)}
     settings |= asdict(protocol) | {"data": str(options.data), "leave_out": options.leave_out}
     write_provenance(options.output / PROVENANCE, settings, contents=written)
@@ -80,26 +79,15 @@ def _features(options: DrawClassMap, model: LoadedModel, view: View, images: Ima
     return extractor.extract(images, track=following("features", len(images)))
 
 
-def _report(
-    options: DrawClassMap, drawn: ClassMap, pictures: int, broken: int, seconds: dict[str, float]
-) -> None:
+def _report(options: DrawClassMap, drawn: ClassMap, count: int, seconds: dict[str, float]) -> None:
     alone = sum(point.pictures == 1 for point in drawn.classes)
-    print(f"{len(drawn.classes):,} classes, {pictures:,} images; with one image: {alone:,}")
+    print(f"{len(drawn.classes):,} classes, {count:,} images; with one image: {alone:,}")
     print(drawn.protocol, drawn.overlap, sep="\n")
     print(f"features in {seconds['features']:.1f} s, map in {seconds['map']:.1f} s: {options.output}")
     if options.json:
-        figures = {
-            "name": "class-map",
-            "model": drawn.origin.model,
-            "data": drawn.origin.data,
-            "classes": len(drawn.classes),
-            "pictures": pictures,
-            "broken": broken,
-            "overlap": asdict(drawn.overlap) | {"by_features": "cosine", "on_map": "Euclidean"},
-            "protocol": asdict(drawn.protocol) | {"view": asdict(drawn.origin.view)},
-            "seconds": seconds,
-        }
-        files.write_text(options.json, json.dumps(figures, indent=2) + "\n")
+        numbers = {"classes": len(drawn.classes), "images": count, "seconds": seconds}
+        quality = {"overlap": asdict(drawn.overlap), "protocol": asdict(drawn.protocol)}
+        files.write_json(options.json, {"name": "class-map", "model": drawn.origin.model} | numbers | quality)
 
 
 def labelled(images: Images, leave_out: Sequence[str]) -> Images:
@@ -123,7 +111,7 @@ def classes_of(images: Images) -> tuple[list[str], list[int]]:
     return [images.classes[label] for label in present], [place[label] for label in labels]
 
 
-def typical_pictures(
+def typical_images(
     images: Images, labels: Sequence[int], features: Tensor, drawn: ClassMap
 ) -> list[NDArray[np.uint8]]:
     """Read the image of every class whose feature is nearest (cosine) to the class mean."""

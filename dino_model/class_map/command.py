@@ -40,7 +40,7 @@ class DrawClassMap(ModelOptions):
     cache: Path | None = None
     """Folder of the feature cache."""
     json: Path | None = None
-    """Write protocol, quality and times to this file."""
+    """Write numbers of classes and images, overlap, protocol and times to this file."""
 
     def run(self) -> None:
         """Check the output folder, then read, compute, write, print."""

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import pytest
 import timm
 import torch
@@ -19,8 +18,6 @@ from torch import Tensor, nn
 from dino_model import attention
 from dino_model.attention import accept_any_size, attention_rows, readable
 from dino_model.backbones import BackboneConfig, create_backbone, forward_tokens
-from dino_model.predictor import AttentionPredictor
-from dino_model.weights import LoadedModel
 
 SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 3, "num_heads": 3, "num_classes": 0}
 SIZES = [(32, 32), (72, 40), (40, 64)]  # the one it was built for, a tall picture, a wide one
@@ -188,32 +185,6 @@ def test_a_pooling_head_without_cls_tells_where_its_query_looks(size: tuple[int,
     torch.testing.assert_close(found.sum(-1), torch.ones(2, 3))
 
 
-def test_registers_take_their_share_of_a_pooling_query_only_where_it_sees_them():
-    images = picture((32, 32))
-    options = {
-        **ANY_SIZE,
-        "class_token": False,
-        "global_pool": "map",
-        "reg_tokens": 4,
-        "no_embed_class": True,
-    }
-    model = lively(VisionTransformer(**SHAPE | options))
-    whole, _ = by_the_model_itself(model, images)
-    assert whole[-1].shape[-1] == 16, "timm's ViT pools over patches alone"
-    torch.testing.assert_close(summary_rows(model, images), whole[-1][:, :, 0])
-    options = {
-        **ROTARY,
-        "class_token": False,
-        "global_pool": "map",
-        "num_reg_tokens": 4,
-        "no_embed_class": True,
-    }
-    model = lively(Eva(**SHAPE | options))
-    whole, _ = by_the_model_itself(model, images)
-    assert whole[-1].shape[-1] == 20, "timm's Eva pools over registers too"
-    torch.testing.assert_close(summary_rows(model, images), whole[-1][:, :, 0, 4:])
-
-
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     ("kind", "options"), [(Cait, {}), (Xcit, {"tokens_norm": True}), (Xcit, {"tokens_norm": False})]
@@ -253,47 +224,6 @@ def test_biases_in_parts_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch)
 
 
 # --- the predictor takes any of them
-
-
-def loaded(model: nn.Module) -> LoadedModel:
-    return LoadedModel("made here", model, (0.5,) * 3, (0.2,) * 3, "made here", None)
-
-
-def predicted(model: nn.Module, height: int = 72, width: int = 40) -> AttentionPredictor:
-    predictor = AttentionPredictor(loaded(model), resize="native", precision="fp32", device="cpu")
-    photo = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    predictor.set_image(photo)
-    return predictor
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_the_predictor_gives_the_rows_of_any_family(name: str):
-    model = made(name)
-    predictor = predicted(model)
-    photo = np.random.default_rng(0).integers(0, 256, (72, 40, 3), dtype=np.uint8)
-    images = ((torch.from_numpy(photo) / 255 - 0.5) / 0.2).permute(2, 0, 1)[None]
-    prefix = predictor.prefix_tokens
-    rows = attention_rows(model, images, [prefix + 3 * 5 + 2])[0, :, 0, prefix:].unflatten(-1, (9, 5))
-    np.testing.assert_allclose(predictor.point_attention(3 * 8, 2 * 8), rows, atol=1e-5)
-    assert predictor.keys().shape == (3, prefix + 45, 16)
-    assert predictor.token_features().shape == (9, 5, 48)
-    features = predictor.features([photo])[0]
-    np.testing.assert_allclose(features, predictor.token_features(), atol=1e-4)
-    summary = predictor.cls_attention()
-    assert summary.shape == (3, 9, 5)
-    expected = (
-        attention_rows(model, images, [0])[0, :, 0, prefix:] if prefix else summary_rows(model, images)[0]
-    )
-    np.testing.assert_allclose(summary.reshape(3, -1), expected, atol=1e-5)
-
-
-def test_a_class_attention_model_gives_maps_and_features_and_says_what_it_has_not():
-    predictor = predicted(lively(Xcit(**SHAPE)))
-    assert predictor.cls_attention().shape == (3, 9, 5)
-    assert predictor.token_features(1).shape == (9, 5, 48)
-    for ask in (predictor.keys, predictor.queries_keys, lambda: predictor.point_attention(0, 0)):
-        with pytest.raises(ValueError, match="only the attention of its class token"):
-            ask()
 
 
 # --- models of timm's by name, and those that are refused

@@ -1,4 +1,3 @@
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -6,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dino_model.download import DownloadError, cache_folder, fetch
+from dino_model.download import DownloadError, fetch
 
 CONTENT = bytes(range(256)) * 5000
 
@@ -52,21 +51,6 @@ def test_a_file_is_fetched_once(server: str, cache: Path, capsys: pytest.Capture
     assert [file.name for file in cache.iterdir()] == ["model.pth"]
 
 
-def test_whoever_is_told_of_progress_can_end_it(server: str, cache: Path, capsys: pytest.CaptureFixture):
-    heard = []
-
-    def told(done: int, total: int) -> None:
-        heard.append((done, total))
-        if len(heard) == 2:
-            raise KeyError("enough")
-
-    with pytest.raises(KeyError, match="enough"):
-        fetch(f"{server}/whole", "model.pth", Path.read_bytes, told)
-    assert 0 < heard[0][0] < heard[1][0] <= heard[0][1] == len(CONTENT)
-    assert list(cache.iterdir()) == []
-    assert capsys.readouterr().err == ""
-
-
 @pytest.mark.parametrize(
     ("page", "reason"),
     [("cut", "1,000 of 1,280,000 bytes|IncompleteRead"), ("gone", "HTTP Error 404|Not Found")],
@@ -78,24 +62,3 @@ def test_a_failed_download_leaves_nothing_and_says_what_to_do(
         fetch(f"{server}/{page}", "model.pth", Path.read_bytes)
     assert f"put it at {cache / 'model.pth'}" in str(failure.value)
     assert list(cache.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("platform", "variables", "expected"),
-    [
-        ("linux", {"DINO_CACHE": "/somewhere"}, "/somewhere"),
-        ("linux", {"XDG_CACHE_HOME": "/xdg"}, "/xdg/dino-attention-lab"),
-        ("linux", {"HOME": "/home-of-one"}, "/home-of-one/.cache/dino-attention-lab"),
-        ("darwin", {"HOME": "/home-of-one"}, "/home-of-one/Library/Caches/dino-attention-lab"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local/dino-attention-lab"),
-    ],
-)
-def test_the_cache_stands_where_the_platform_wants_it(
-    platform: str, variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
-):
-    for name in ("DINO_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "platform", platform)
-    assert cache_folder() == Path(expected)

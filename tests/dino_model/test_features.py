@@ -15,8 +15,8 @@ from torchvision.transforms import v2
 from dino_model import features as features_module
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.collections import Images, open_images
-from dino_model.feature_cache import FeatureCache, model_fingerprint
-from dino_model.features import FeatureExtractor, FeatureType, gem, last_blocks, patch_tokens
+from dino_model.feature_cache import FeatureCache
+from dino_model.features import FeatureExtractor, FeatureType, gem, patch_tokens
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, ImageError
 from dino_model.views import View
 from dino_model.weights import LoadedModel
@@ -98,17 +98,6 @@ def test_features_are_those_of_single_pictures_in_order(pictures: Images, vit: n
     torch.testing.assert_close(found, torch.cat(single), rtol=0, atol=1e-5)
 
 
-def test_training_mode_is_left_for_the_features_and_restored(pictures: Images, vit: nn.Module):
-    exact = cls_features(vit, pictures, **VIEW, **CPU)
-    vit.train()  # drop path 0.5 would show
-    try:
-        torch.testing.assert_close(cls_features(vit, pictures, **VIEW, **CPU), exact, rtol=0, atol=0)
-        assert vit.training
-        assert all(module.training for module in vit.modules())
-    finally:
-        vit.eval()
-
-
 def extractor(vit: nn.Module, kind: FeatureType, view: View | None = None, **how) -> FeatureExtractor:
     model = LoadedModel("test", vit, IMAGENET_MEAN, IMAGENET_STD, "test", None)
     return FeatureExtractor(model, view or View(**VIEW), kind, **CPU | how)
@@ -118,7 +107,7 @@ def extractor(vit: nn.Module, kind: FeatureType, view: View | None = None, **how
 def test_every_kind_is_what_the_batch_functions_say(pictures: Images, vit: nn.Module):
     view = View(**VIEW)
     images = view.normalize(torch.stack([view.crop(pictures.read(i)) for i in range(len(pictures))]))
-    grid, cls = patch_tokens(vit, images), last_blocks(vit, images, 2)
+    grid, cls = patch_tokens(vit, images), FeatureType(2).compute(vit, images)
     expected = {
         FeatureType(0, "grid"): grid,
         FeatureType(2): cls,
@@ -129,20 +118,6 @@ def test_every_kind_is_what_the_batch_functions_say(pictures: Images, vit: nn.Mo
     for kind, features in expected.items():
         found = extractor(vit, kind, batch_size=4).extract(pictures).features
         torch.testing.assert_close(found, features, rtol=0, atol=1e-5, msg=str(kind))
-
-
-def test_framings_come_to_their_sizes():
-    picture = np.zeros((60, 90, 3), np.uint8)
-    shapes = {
-        "center-crop": (3, 30, 30),
-        "short-side": (3, 30, 45),
-        "long-side": (3, 20, 30),
-        "squash": (3, 30, 30),
-    }
-    for framing, shape in shapes.items():
-        assert View(30, IMAGENET_MEAN, IMAGENET_STD, framing=framing).crop(picture).shape == shape
-    small = View(300, IMAGENET_MEAN, IMAGENET_STD, framing="long-side").crop(picture)
-    assert small.shape == (3, 60, 90)
 
 
 def test_a_box_is_cut_out_first_and_must_lie_inside(pictures: Images, vit: nn.Module):
@@ -189,38 +164,6 @@ def test_features_that_are_not_finite_are_refused(pictures: Images, vit: nn.Modu
 
 
 # --- features of a batch
-
-
-def normed_blocks(vit: nn.Module, images: Tensor) -> list[Tensor]:
-    """Tokens after each block and the final norm, one block after the other."""
-    found = []
-    hooks = [block.register_forward_hook(lambda _m, _i, out: found.append(out)) for block in vit.blocks]
-    vit(images)
-    for hook in hooks:
-        hook.remove()
-    return [vit.norm(tokens) for tokens in found]
-
-
-@pytest.mark.parametrize("height", [32, 43])
-@torch.no_grad()
-def test_patch_tokens_and_last_blocks_are_the_normed_outputs_of_blocks(vit: nn.Module, height: int):
-    images = torch.randn(2, 3, height, 64, generator=torch.Generator().manual_seed(0))
-    blocks = normed_blocks(vit, images)
-    rows = -(-height // 8)
-    expected = blocks[-1][:, 1:].reshape(2, rows, 8, 24)
-    torch.testing.assert_close(patch_tokens(vit, images), expected, rtol=0, atol=1e-6)
-    for count in (1, 2, 3):
-        expected = torch.cat([tokens[:, 0] for tokens in blocks[-count:]], dim=1)
-        torch.testing.assert_close(last_blocks(vit, images, count), expected, rtol=0, atol=1e-6)
-    torch.testing.assert_close(last_blocks(vit, images, 1), vit(images), rtol=0, atol=1e-6)
-
-
-@settings(deadline=None)
-@given(power=st.floats(1, 6), seed=st.integers(0, 99))
-def test_gem_is_the_power_mean_of_what_is_positive(power: float, seed: int):
-    tokens = torch.randn(2, 7, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    plain = np.maximum(tokens.numpy(), 1e-6) ** power
-    np.testing.assert_allclose(gem(tokens, power).numpy(), plain.mean(axis=1) ** (1 / power), rtol=1e-9)
 
 
 # --- the cache
@@ -299,19 +242,6 @@ def test_an_interruption_costs_one_part(
     assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".npy"]
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path: Path):
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            FeatureCache(tmp_path).get({"a": "b"}, lambda: torch.ones(2000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_damaged_cache_file_is_named(tmp_path: Path):
     cache = FeatureCache(tmp_path)
     cache.get({"a": "b"}, lambda: torch.ones(2))
@@ -319,21 +249,3 @@ def test_a_damaged_cache_file_is_named(tmp_path: Path):
     file.write_bytes(b"half")
     with pytest.raises(ValueError, match=rf"{file.name} is no feature file of this program: delete it"):
         cache.get({"a": "b"}, lambda: torch.ones(2))
-
-
-def test_the_fingerprint_tells_apart_models_of_equal_weights():
-    config = BackboneConfig("vit_tiny", 16, 32, width=24, depth=1, heads=2)
-    one = create_backbone(config)
-    same = create_backbone(config)
-    same.load_state_dict(one.state_dict())
-    assert model_fingerprint(one) == model_fingerprint(same.train())
-    for other in (
-        BackboneConfig("vit_tiny", 16, 32, width=24, depth=1, heads=3),
-        BackboneConfig("vit_tiny", 16, 32, width=24, depth=1, heads=2, position_mode="official"),
-    ):
-        different = create_backbone(other)
-        different.load_state_dict(one.state_dict())
-        assert model_fingerprint(one) != model_fingerprint(different)
-    with torch.no_grad():
-        same.cls_token[0, 0, 0] += 1e-3
-    assert model_fingerprint(one) != model_fingerprint(same)

@@ -264,11 +264,6 @@ def test_transformers_dinov3_gives_the_tokens_of_its_own_forward(
     assert "(dinov3_vit)" in facts("hf:a/b").source
 
 
-def test_the_papers_own_repositories_resample_positions_its_way(hf: Path):
-    repository(hf / "facebook" / "dino-vits8", described("vit"), transformers_tensors("vit"))
-    assert load_model("hf:facebook/dino-vits8").backbone.position_mode == "official"
-
-
 def test_a_repository_of_timms_loads_strictly(hf: Path):
     model = timm.create_model("test_vit", num_classes=7)
     config = {

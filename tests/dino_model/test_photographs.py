@@ -1,8 +1,6 @@
 """Our own photographs: the table tells of every file what is true."""
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from dino_model import photographs
 
@@ -26,25 +24,11 @@ def test_every_photograph_is_free_and_says_whose_it_is():
         assert photograph.title, photograph.name
 
 
-def test_masks_are_of_one_bit_and_of_the_size_of_their_picture():
-    for name in photographs.names():
-        with Image.open(photographs.FOLDER / f"{name}.png") as file:
-            assert file.mode == "1", name
-        mask = photographs.mask(name)
-        assert mask.dtype == np.bool_
-        assert mask.shape == photographs.picture(name).shape[:2], name
-        assert max(mask.shape) <= 640, name
-
-
 def test_share_and_pin_of_the_table_are_those_of_the_mask():
     for name in photographs.names():
         mask = photographs.mask(name)
         assert photographs.table()[name].share == pytest.approx(mask.mean(), abs=5e-5), name
         assert mask[photographs.pin(name)], name
-
-
-def test_all_of_them_are_small_enough_to_be_carried_along():
-    assert sum(file.stat().st_size for file in photographs.FOLDER.iterdir() if file.is_file()) <= MOST_BYTES
 
 
 def test_credit_is_one_line_and_a_wrong_name_says_which_there_are():

@@ -68,19 +68,6 @@ def test_maps_from_the_cache_equal_those_computed_directly(registers: int):
     assert (predictor.cls_attention().sum((1, 2)) < 1).all(), "the prefix tokens keep their share"
 
 
-def test_queries_and_keys_give_the_same_maps():
-    predictor = tiny_predictor(model=tiny_model(reg_tokens=2))
-    predictor.set_image(photo())
-    for block in (0, -1):
-        query, key = predictor.queries_keys(block)
-        assert query.dtype == key.dtype == np.float16
-        assert query.shape == key.shape == (3, 3 + 4 * 6, 8)
-        scores = query[:, 0].astype(np.float32)[:, None] @ key.astype(np.float32).transpose(0, 2, 1) / 8**0.5
-        attention = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-        maps = attention[:, 0, predictor.prefix_tokens :].reshape(3, 4, 6)
-        np.testing.assert_allclose(maps, predictor.cls_attention(block), atol=2e-3)
-
-
 def test_token_features_are_the_normed_patch_tokens_of_any_block():
     model = tiny_model()
     predictor, image = tiny_predictor(model=model), photo()
@@ -108,19 +95,6 @@ def test_features_of_a_batch_equal_those_one_by_one_and_leave_the_picture_alone(
         np.testing.assert_allclose(predictor.token_features(), features, atol=1e-5)
     predictor.set_image(images[0])
     np.testing.assert_array_equal(predictor.token_features(), before)
-
-
-def test_bf16_is_close_to_fp32():
-    model, image = tiny_model(), photo(64, 64)
-    exact, fast = (tiny_predictor(model=model, precision=precision) for precision in ("fp32", "bf16"))
-    for predictor in (exact, fast):
-        predictor.set_image(image)
-    assert (exact.precision, fast.precision) == ("fp32", "bf16")
-    for block in (0, -1):
-        difference = np.abs(fast.cls_attention(block) - exact.cls_attention(block)).max()
-        assert 0 < difference < 0.02
-    features, expected = fast.features([image]).numpy(), exact.features([image]).numpy()
-    assert 0 < np.linalg.norm(features - expected) / np.linalg.norm(expected) < 0.03
 
 
 @pytest.mark.parametrize(

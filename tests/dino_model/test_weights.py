@@ -16,7 +16,6 @@ from dino_model import weights
 from dino_model.attention import attention_rows
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.checkpoints import WeightsError, infer_config, write_safetensors
-from dino_model.download import DownloadError
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.weights import OFFICIAL, LoadedModel, is_local, load_model
 
@@ -138,17 +137,6 @@ def test_official_weights_load_from_the_cache_in_official_mode(name: str, cache:
     assert is_local(name)
     if "vit" in name:
         assert model.backbone.position_mode == "official"
-
-
-def test_without_a_network_official_and_timm_weights_say_where_to_put_the_file(cache: Path):
-    for name, file in {
-        "dino_vitb8": "dino_vitbase8_pretrain.pth",
-        "vit_small_patch14_reg4_dinov2.lvd142m": "vit_small_patch14_reg4_dinov2.lvd142m.safetensors",
-    }.items():
-        with pytest.raises(DownloadError, match="could not download") as failure:
-            load_model(name)
-        assert f"put it at {cache / file}" in str(failure.value)
-        assert "\n" not in str(failure.value)
 
 
 def test_the_embedded_model_and_its_architecture_with_random_weights(
@@ -376,12 +364,6 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, change: str, message:
         load_model(str(tmp_path / "weights.pth"))
 
 
-def test_a_single_network_has_no_student():
-    for name in ("dino_vits16", "random:vit_tiny/16", "embedded", "vit_small_patch16_224.dino"):
-        with pytest.raises(WeightsError, match="is a single network and has no student"):
-            load_model(name, checkpoint_key="student")
-
-
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
@@ -400,14 +382,3 @@ def test_a_folder_that_is_no_run_is_told_why(tmp_path: Path, file: str, content:
         (folder / file).write_text(content)
     with pytest.raises(WeightsError, match=message):
         load_model(str(folder))
-
-
-def test_a_file_of_a_later_description_is_refused(tmp_path: Path):
-    path = tmp_path / "model.safetensors"
-    metadata = {"format": "dino-attention-lab/1", "backbone": '{"wings": 2}', "mean": "[0]", "std": "[1]"}
-    safetensors.torch.save_file(network(1), path, metadata)
-    with pytest.raises(WeightsError, match="of another version"):
-        load_model(str(path))
-    safetensors.torch.save_file(network(1), path, {"format": "dino-attention-lab/1"})
-    with pytest.raises(WeightsError, match=r"description in .* cannot be read"):
-        load_model(str(path))
