@@ -30,6 +30,7 @@ Stamp = tuple[int, int | str]
 """Size in bytes, and time of change or another mark of the file's state."""
 VERSION = 2
 """Of the cached index of tars."""
+ROWS_AT_ONCE = 65_536
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -72,14 +73,12 @@ class Column(Sequence[Any]):
         return len(self.table) if self.rows is None else len(self.rows)
 
     def __getitem__(self, index: Any) -> Any:
-        numbers = range(len(self))[index]
-        if isinstance(numbers, range):
-            return tuple(self[i] for i in numbers)
-        row = numbers if self.rows is None else self.rows[numbers]
-        value = self.table[self.field][row].tolist()
-        if isinstance(value, bytes):
-            return value.decode()
-        return tuple(value) if isinstance(value, list) else value
+        values = self.table[self.field][index if self.rows is None else self.rows[index]].tolist()
+        return tuple(map(_plain, values)) if isinstance(index, slice) else _plain(values)
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self), ROWS_AT_ONCE):
+            yield from self[start : start + ROWS_AT_ONCE]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
@@ -90,6 +89,12 @@ class Column(Sequence[Any]):
         if isinstance(self.table, np.memmap):
             return _mapped_column, (str(self.table.filename), self.field, self.rows)
         return Column, (self.table, self.field, self.rows)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _mapped_column(path: str, field: str, rows: np.ndarray | None) -> Column:

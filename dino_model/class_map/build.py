@@ -61,7 +61,7 @@ def build(options: DrawClassMap) -> None:
     drawn = class_map_files.write(options.output, drawn, pictures)
     written = sorted(path.name for path in options.output.iterdir() if not path.name.startswith("."))
     seconds["map"] = time.perf_counter() - started
-    _report(options, drawn, len(images), seconds)
+    _report(options, drawn, {"images": len(images), "broken": len(extracted.broken)}, seconds)
     settings = {"model": model.name, "precision": options.chosen_precision(), "view": asdict(view)}
     settings |= asdict(protocol) | {"data": str(options.data), "leave_out": options.leave_out}
     write_provenance(options.output / PROVENANCE, settings, contents=written)
@@ -79,13 +79,15 @@ def _features(options: DrawClassMap, model: LoadedModel, view: View, images: Ima
     return extractor.extract(images, track=following("features", len(images)))
 
 
-def _report(options: DrawClassMap, drawn: ClassMap, count: int, seconds: dict[str, float]) -> None:
+def _report(
+    options: DrawClassMap, drawn: ClassMap, counts: dict[str, int], seconds: dict[str, float]
+) -> None:
     alone = sum(point.pictures == 1 for point in drawn.classes)
-    print(f"{len(drawn.classes):,} classes, {count:,} images; with one image: {alone:,}")
+    print(f"{len(drawn.classes):,} classes, {counts['images']:,} images; with one image: {alone:,}")
     print(drawn.protocol, drawn.overlap, sep="\n")
     print(f"features in {seconds['features']:.1f} s, map in {seconds['map']:.1f} s: {options.output}")
     if options.json:
-        numbers = {"classes": len(drawn.classes), "images": count, "seconds": seconds}
+        numbers = {"classes": len(drawn.classes), **counts, "seconds": seconds}
         quality = {"overlap": asdict(drawn.overlap), "protocol": asdict(drawn.protocol)}
         files.write_json(options.json, {"name": "class-map", "model": drawn.origin.model} | numbers | quality)
 

@@ -8,7 +8,7 @@ import pytest
 from dino_model.ahead import load_ahead, run_ahead
 
 
-def test_results_come_in_the_order_of_the_items():
+def test_load_ahead_keeps_order():
     def slow_when_even(item: int) -> int:
         time.sleep(0.01 * (item % 2 == 0))
         return item * item
@@ -17,7 +17,7 @@ def test_results_come_in_the_order_of_the_items():
     assert list(run_ahead(range(20))) == list(range(20))
 
 
-def test_no_more_is_held_than_asked_for():
+def test_load_ahead_keeps_to_its_depth():
     started: list[int] = []
     results = load_ahead(lambda item: started.append(item) or item, range(100), depth=3)
     assert next(results) == 0
@@ -33,7 +33,7 @@ def test_no_more_is_held_than_asked_for():
 
 
 @pytest.mark.parametrize("kind", ["load", "run"])
-def test_an_error_is_raised_where_its_turn_comes(kind: str):
+def test_error_is_raised_in_place_of_its_item(kind: str):
     def load(item: int) -> int:
         if item == 3:
             raise ValueError("three is broken")
@@ -46,7 +46,7 @@ def test_an_error_is_raised_where_its_turn_comes(kind: str):
     assert got == [0, 1, 2]
 
 
-def test_leaving_early_stops_the_thread_and_closes_what_it_read():
+def test_run_ahead_closed_early_stops_its_thread():
     closed = []
 
     def frames():

@@ -49,7 +49,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_rows_are_those_of_the_whole_softmax(variant: str):
+def test_attention_rows_equal_the_whole_softmax(variant: str):
     vit, images = tiny_vit(**VARIANTS[variant]), picture(32, 48, batch=2)
     whole = whole_softmax(vit, images)
     assert whole[0].shape[-1] == vit.num_prefix_tokens + 4 * 6
@@ -66,7 +66,7 @@ def test_rows_are_those_of_the_whole_softmax(variant: str):
     block=st.integers(-3, 2),
     queries=st.lists(st.integers(0, 1), max_size=3),
 )
-def test_rows_sum_to_one_for_any_size(height: int, width: int, block: int, queries: list[int]):
+def test_attention_rows_of_any_size_sum_to_one(height: int, width: int, block: int, queries: list[int]):
     rows = attention_rows(tiny_vit(), picture(height, width), queries, block)
     tokens = 1 + -(-height // 8) * -(-width // 8)  # padded to whole patches
     assert rows.shape == (1, 3, len(queries), tokens)
@@ -74,7 +74,7 @@ def test_rows_sum_to_one_for_any_size(height: int, width: int, block: int, queri
     torch.testing.assert_close(rows.sum(-1), torch.ones(1, 3, len(queries)))
 
 
-def test_only_the_blocks_before_the_asked_one_run_and_they_run_fused(monkeypatch: pytest.MonkeyPatch):
+def test_attention_rows_run_only_the_blocks_before(monkeypatch: pytest.MonkeyPatch):
     vit, calls = tiny_vit(), []
     fused = nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(
@@ -88,7 +88,7 @@ def test_only_the_blocks_before_the_asked_one_run_and_they_run_fused(monkeypatch
     )
 
 
-def test_bf16_is_close_and_its_softmax_is_fp32():
+def test_attention_rows_in_bf16_have_fp32_softmax():
     vit, images = tiny_vit(), picture(64, 64)
     exact = attention_rows(vit, images, [0])
     with torch.autocast("cpu", torch.bfloat16):
@@ -113,6 +113,6 @@ def test_bf16_is_close_and_its_softmax_is_fp32():
         ({"images": torch.zeros(1, 3, 0, 32)}, r"\[1, 3, 0, 32\]"),
     ],
 )
-def test_what_cannot_be_asked_is_told(arguments: dict, message: str):
+def test_attention_rows_with_invalid_arguments_raise(arguments: dict, message: str):
     with pytest.raises(ValueError, match=message):
         attention_rows(**{"model": tiny_vit(), "images": picture(), "queries": [0]} | arguments)

@@ -147,7 +147,7 @@ def summary_rows(model: nn.Module, images: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_rows_are_those_of_the_models_own_softmax(name: str, size: tuple[int, int]):
+def test_rows_of_each_family_equal_its_own_softmax(name: str, size: tuple[int, int]):
     model, images = made(name), picture(size, batch=2)
     whole, _ = by_the_model_itself(model, images)
     prefix = readable(model).prefix_tokens
@@ -166,7 +166,7 @@ def test_rows_are_those_of_the_models_own_softmax(name: str, size: tuple[int, in
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_tokens_are_those_of_the_models_own_forward(name: str, size: tuple[int, int]):
+def test_tokens_of_each_family_equal_its_own_forward(name: str, size: tuple[int, int]):
     model, images = made(name), picture(size)
     _, tokens = by_the_model_itself(model, images)
     vit = readable(model)
@@ -176,7 +176,7 @@ def test_tokens_are_those_of_the_models_own_forward(name: str, size: tuple[int, 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_pooling_head_without_cls_tells_where_its_query_looks(size: tuple[int, int]):
+def test_summary_rows_of_pooling_query_equal_its_softmax(size: tuple[int, int]):
     model, images = made("ViT, SigLIP"), picture(size, batch=2)
     whole, _ = by_the_model_itself(model, images)
     assert readable(model).summary == "pooling"
@@ -189,7 +189,7 @@ def test_a_pooling_head_without_cls_tells_where_its_query_looks(size: tuple[int,
 @pytest.mark.parametrize(
     ("kind", "options"), [(Cait, {}), (Xcit, {"tokens_norm": True}), (Xcit, {"tokens_norm": False})]
 )
-def test_a_class_token_that_looks_after_the_last_block_tells_where(
+def test_summary_rows_of_class_attention_equal_its_softmax(
     kind: type[nn.Module], options: dict, size: tuple[int, int]
 ):
     model = lively(kind(**SHAPE | options))
@@ -202,7 +202,7 @@ def test_a_class_token_that_looks_after_the_last_block_tells_where(
         attention_rows(model, images, [0])
 
 
-def test_a_beit_takes_any_size_once_installed_and_its_weights_stay():
+def test_beit_accepts_any_size_without_changing_weights():
     model = made("BEiT of both biases")
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     images = picture((72, 40))
@@ -215,7 +215,7 @@ def test_a_beit_takes_any_size_once_installed_and_its_weights_stay():
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-def test_biases_in_parts_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch):
+def test_beit_in_chunks_of_queries_gives_equal_tokens(monkeypatch: pytest.MonkeyPatch):
     model, images = made("BEiT"), picture((32, 32))
     whole = forward_tokens(model, images)
     monkeypatch.setattr(attention, "QUERIES_AT_ONCE", 5)
@@ -245,7 +245,7 @@ def test_biases_in_parts_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch)
         ("xcit_nano_12_p16_224", 0),
     ],
 )
-def test_models_that_people_use_can_be_read(name: str, tokens: int):
+def test_readable_accepts_published_models(name: str, tokens: int):
     with torch.device("meta"):
         assert readable(timm.create_model(name, pretrained=False)).prefix_tokens == tokens
 
@@ -263,6 +263,6 @@ def of(name: str, **options: object) -> Callable[[], nn.Module]:
         (of("vit_base_patch16_18x2_224", depth=1, embed_dim=24, num_heads=3), "has a ParallelThingsBlock"),
     ],
 )
-def test_what_cannot_be_read_is_told_why(model: Callable[[], nn.Module], message: str):
+def test_readable_of_unsupported_model_raises(model: Callable[[], nn.Module], message: str):
     with torch.device("meta"), pytest.raises(ValueError, match=message):
         readable(model())

@@ -24,7 +24,7 @@ from dino_model.backbones import (
         ("resnet50", 16, 23.508),
     ],
 )
-def test_parameters_are_as_many_as_published(architecture, patch_size, millions):
+def test_create_backbone_has_published_number_of_parameters(architecture, patch_size, millions):
     with torch.device("meta"):
         backbone = create_backbone(BackboneConfig(architecture, patch_size))
     assert sum(p.numel() for p in backbone.parameters()) / 1e6 == pytest.approx(millions, abs=6e-4)
@@ -32,7 +32,7 @@ def test_parameters_are_as_many_as_published(architecture, patch_size, millions)
 
 @pytest.mark.parametrize(("height", "width"), [(48, 48), (50, 33), (8, 100), (5, 5)])
 @pytest.mark.parametrize("channels", [1, 3, 5])
-def test_any_picture_size_and_channel_count_gives_a_feature(height, width, channels):
+def test_backbone_accepts_any_size_and_channels(height, width, channels):
     backbone = create_backbone(
         BackboneConfig("vit_tiny", 8, 48, in_channels=channels, width=24, depth=2, heads=3)
     )
@@ -42,7 +42,7 @@ def test_any_picture_size_and_channel_count_gives_a_feature(height, width, chann
     assert forward_tokens(backbone, images).shape == (2, 1 + rows * columns, 24)
 
 
-def test_a_picture_is_padded_with_zeros_at_the_bottom_and_the_right():
+def test_backbone_pads_with_zeros_at_bottom_and_right():
     backbone = create_backbone(BackboneConfig("vit_tiny", 8, 48, width=24, depth=2, heads=3)).eval()
     images = torch.randn(1, 3, 21, 30)
     padded = torch.nn.functional.pad(images, (0, 2, 0, 3))
@@ -61,12 +61,12 @@ def test_a_picture_is_padded_with_zeros_at_the_bottom_and_the_right():
         ({"in_channels": 0}, "in_channels is 0"),
     ],
 )
-def test_backbones_that_cannot_be_are_named(settings, named):
+def test_create_backbone_with_invalid_config_raises(settings, named):
     with pytest.raises(ValueError, match=named):
         create_backbone(BackboneConfig(**settings))
 
 
-def test_a_feature_of_some_patches_does_not_know_the_others():
+def test_features_of_patches_ignore_the_other_patches():
     torch.manual_seed(0)
     vit = create_backbone(BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3)).eval()
     images, noise = torch.randn(2, 2, 3, 32, 32)
@@ -93,7 +93,7 @@ def test_position_start_sincos_initializes_the_embedding():
     assert waves.pos_embed.requires_grad
 
 
-def test_resnet_starts_as_torchvisions_does():
+def test_resnet_initialization_equals_torchvisions():
     """Every branch with a gain of 1, convolutions with the same spread: the official code's start."""
     torch.manual_seed(0)
     ours, theirs = create_backbone(BackboneConfig("resnet50")).state_dict(), resnet50().state_dict()

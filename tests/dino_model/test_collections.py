@@ -149,6 +149,8 @@ def test_images_of_tar_pickled_map_the_index_instead_of_copying_it(tmp_path: Pat
     members = {f"{number:0100}.png": b"x" for number in range(500)}
     images = open_images(write_tar(tmp_path / "many.tar", members))
     assert len(pickle.dumps(images)) < 2000
+    with pytest.raises(IndexError):
+        images.names[500]
     assert isinstance(pickle.loads(pickle.dumps(images)).names.table, np.memmap)
 
 

@@ -70,7 +70,7 @@ def test_help_and_argument_errors_load_no_torch(arguments: list[str], code: int)
     assert float(last.split()[-1]) < 2  # seconds of processor time, on a busy machine
 
 
-def test_list_shows_every_model_with_its_published_scores(tmp_path: Path, capsys: pytest.CaptureFixture):
+def test_list_command_shows_published_scores(tmp_path: Path, capsys: pytest.CaptureFixture):
     commands.main(["list", "--json", str(tmp_path / "list.json")])
     printed = capsys.readouterr().out
     rows = {line.split()[0]: line.split() for line in printed.split("\n\n")[0].splitlines()[1:]}
@@ -93,9 +93,7 @@ def test_list_shows_every_model_with_its_published_scores(tmp_path: Path, capsys
     assert max(map(len, printed.splitlines())) <= 110
 
 
-def test_show_tells_official_timm_and_own_models_without_fetching(
-    model_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-):
+def test_show_command_downloads_nothing(model_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     for name, expected in {
         "dino_vits8": (
             "patches of 8, 12 blocks × 384, 6 heads",
@@ -122,7 +120,7 @@ def test_show_tells_official_timm_and_own_models_without_fetching(
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
-def test_an_exported_file_loads_to_the_same_model(model_file: Path, tmp_path: Path, dtype: str):
+def test_export_command_file_loads_equal(model_file: Path, tmp_path: Path, dtype: str):
     copy = tmp_path / "copy.safetensors"
     commands.main(["export", str(model_file), "--output", str(copy), "--dtype", dtype])
     first, second = load_model(str(model_file)), load_model(str(copy))
@@ -133,7 +131,7 @@ def test_an_exported_file_loads_to_the_same_model(model_file: Path, tmp_path: Pa
     assert (copy.stat().st_size < 0.7 * model_file.stat().st_size) == (dtype == "fp16")
 
 
-def test_wrong_arguments_become_one_sentence(model_file: Path, tmp_path: Path):
+def test_commands_with_invalid_arguments_print_one_sentence(model_file: Path, tmp_path: Path):
     output = ["--output", tmp_path / "out.safetensors"]
     assert "unknown model 'nope'" in sentence(["show", "nope"])
     assert "no file or folder 'nope.pth'" in sentence(["export", "nope.pth", *output])

@@ -8,7 +8,7 @@ from dino_model.device import choose_device, choose_precision
 CPU = torch.device("cpu")
 
 
-def test_auto_takes_the_first_device_there_is(monkeypatch: pytest.MonkeyPatch):
+def test_choose_device_auto_takes_first_available(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert choose_device("auto") == CPU
@@ -19,7 +19,7 @@ def test_auto_takes_the_first_device_there_is(monkeypatch: pytest.MonkeyPatch):
     assert choose_device("cpu") == CPU
 
 
-def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_choose_device_unavailable_raises(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(
         ValueError, match=r"'cuda' is not available on this machine: choose 'auto' or one of .*cpu"
@@ -43,7 +43,9 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
         ("", "fp32"),
     ],
 )
-def test_auto_precision_follows_the_processor(flags: str, precision: str, monkeypatch: pytest.MonkeyPatch):
+def test_choose_precision_auto_follows_the_processor(
+    flags: str, precision: str, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(Path, "read_text", lambda _: f"processor\t: 0\nflags\t\t: {flags}\n")
     assert choose_precision("auto", CPU) == precision
     assert choose_precision("fp32", CPU) == "fp32"
@@ -53,7 +55,7 @@ def test_auto_precision_follows_the_processor(flags: str, precision: str, monkey
 @pytest.mark.parametrize(
     ("capability", "precision"), [((6, 1), "fp32"), ((7, 0), "fp16"), ((7, 5), "fp16"), ((9, 0), "bf16")]
 )
-def test_auto_precision_on_cuda_follows_the_tensor_cores(capability, precision, monkeypatch):
+def test_choose_precision_auto_on_cuda_follows_tensor_cores(capability, precision, monkeypatch):
     """P40, V100, T4, H100."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     assert choose_precision("auto", torch.device("cuda")) == precision

@@ -43,7 +43,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_a_file_is_fetched_once(server: str, cache: Path, capsys: pytest.CaptureFixture):
+def test_fetch_twice_downloads_once(server: str, cache: Path, capsys: pytest.CaptureFixture):
     assert fetch(f"{server}/whole", "model.pth", Path.read_bytes) == cache / "model.pth"
     assert (cache / "model.pth").read_bytes() == CONTENT
     assert "downloading model.pth: 100%" in capsys.readouterr().err
@@ -55,9 +55,7 @@ def test_a_file_is_fetched_once(server: str, cache: Path, capsys: pytest.Capture
     ("page", "reason"),
     [("cut", "1,000 of 1,280,000 bytes|IncompleteRead"), ("gone", "HTTP Error 404|Not Found")],
 )
-def test_a_failed_download_leaves_nothing_and_says_what_to_do(
-    server: str, cache: Path, page: str, reason: str
-):
+def test_fetch_failed_leaves_nothing(server: str, cache: Path, page: str, reason: str):
     with pytest.raises(DownloadError, match=reason) as failure:
         fetch(f"{server}/{page}", "model.pth", Path.read_bytes)
     assert f"put it at {cache / 'model.pth'}" in str(failure.value)

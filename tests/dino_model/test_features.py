@@ -76,7 +76,7 @@ def official_view(size: int, resize_to: int) -> v2.Transform:
     cut=st.integers(0, 7),
     seed=st.integers(0, 99),
 )
-def test_the_view_is_the_official_one(height: int, width: int, resize_to: int, cut: int, seed: int):
+def test_view_equals_official_transform(height: int, width: int, resize_to: int, cut: int, seed: int):
     picture = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
     view = View(resize_to - cut, IMAGENET_MEAN, IMAGENET_STD, resize_to)
     ours = view.normalize(view.crop(picture)[None])[0]
@@ -88,7 +88,7 @@ def test_the_view_is_the_official_one(height: int, width: int, resize_to: int, c
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 11, 64])
-def test_features_are_those_of_single_pictures_in_order(pictures: Images, vit: nn.Module, batch_size: int):
+def test_extract_equals_single_images_in_order(pictures: Images, vit: nn.Module, batch_size: int):
     found = cls_features(vit, pictures, **VIEW, batch_size=batch_size, **CPU)
     view = official_view(32, 32)
     with torch.no_grad():
@@ -104,7 +104,7 @@ def extractor(vit: nn.Module, kind: FeatureType, view: View | None = None, **how
 
 
 @torch.no_grad()
-def test_every_kind_is_what_the_batch_functions_say(pictures: Images, vit: nn.Module):
+def test_compute_of_each_kind_equals_its_formula(pictures: Images, vit: nn.Module):
     view = View(**VIEW)
     images = view.normalize(torch.stack([view.crop(pictures.read(i)) for i in range(len(pictures))]))
     grid, cls = patch_tokens(vit, images), FeatureType(2).compute(vit, images)
@@ -120,7 +120,7 @@ def test_every_kind_is_what_the_batch_functions_say(pictures: Images, vit: nn.Mo
         torch.testing.assert_close(found, features, rtol=0, atol=1e-5, msg=str(kind))
 
 
-def test_a_box_is_cut_out_first_and_must_lie_inside(pictures: Images, vit: nn.Module):
+def test_extract_with_box_uses_that_part(pictures: Images, vit: nn.Module):
     view, picture = View(**VIEW), pictures.read(5)
     cut = view.crop(picture, (3, 4, 23, 24))
     assert torch.equal(cut, view.crop(picture[4:24, 3:23]))
@@ -130,7 +130,7 @@ def test_a_box_is_cut_out_first_and_must_lie_inside(pictures: Images, vit: nn.Mo
 
 
 @torch.no_grad()
-def test_several_scales_are_averaged_and_what_fills_no_patch_is_cut(pictures: Images, vit: nn.Module):
+def test_extract_with_scales_averages_them(pictures: Images, vit: nn.Module):
     view = View(35, IMAGENET_MEAN, IMAGENET_STD, scales=(1.0, 0.5), cut=8)
     image = view.normalize(view.crop(pictures.read(0))[None])
     half = nn.functional.interpolate(image, scale_factor=0.5, mode="bilinear")
@@ -139,7 +139,7 @@ def test_several_scales_are_averaged_and_what_fills_no_patch_is_cut(pictures: Im
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
-def test_a_broken_picture_is_left_out_and_named(pictures: Images, vit: nn.Module, tmp_path: Path):
+def test_extract_leaves_out_broken_image(pictures: Images, vit: nn.Module, tmp_path: Path):
     sound = extractor(vit, FeatureType()).extract(pictures).features
     (pictures.root / "07.png").write_bytes(b"no more")
     keeping = extractor(vit, FeatureType(), batch_size=2, cache=FeatureCache(tmp_path / "cache"))
@@ -153,7 +153,7 @@ def test_a_broken_picture_is_left_out_and_named(pictures: Images, vit: nn.Module
         keeping.extract(pictures.subset([7]))
 
 
-def test_features_that_are_not_finite_are_refused(pictures: Images, vit: nn.Module, tmp_path: Path):
+def test_extract_of_nan_features_raises(pictures: Images, vit: nn.Module, tmp_path: Path):
     class Broken(nn.Module):
         def forward(self, images: Tensor) -> Tensor:
             return torch.full((len(images), 3), torch.nan)
@@ -175,7 +175,7 @@ def count_calls(backbone: nn.Module) -> list[int]:
     return calls
 
 
-def test_features_are_computed_once_and_again_when_anything_changes(pictures: Images, tmp_path: Path):
+def test_extract_with_cache_computes_once_until_a_change(pictures: Images, tmp_path: Path):
     cache = FeatureCache(tmp_path / "cache")
     backbone = create_backbone(BackboneConfig("vit_tiny", 16, 32, width=12, depth=1, heads=1))
     calls = count_calls(backbone)
@@ -198,7 +198,7 @@ def test_features_are_computed_once_and_again_when_anything_changes(pictures: Im
     assert len(calls) == before + 1
 
 
-def test_whatever_could_change_a_feature_is_in_its_key(pictures: Images, vit: nn.Module):
+def test_key_changes_with_every_setting(pictures: Images, vit: nn.Module):
     kinds = (
         FeatureType(),
         FeatureType(2),
@@ -222,7 +222,7 @@ def test_whatever_could_change_a_feature_is_in_its_key(pictures: Images, vit: nn
     assert len({json.dumps(key) for key in keys}) == len(keys)
 
 
-def test_an_interruption_costs_one_part(
+def test_extract_interrupted_continues_after_finished_parts(
     pictures: Images, vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(features_module, "IMAGES_AT_ONCE", 4)
@@ -242,7 +242,7 @@ def test_an_interruption_costs_one_part(
     assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".npy"]
 
 
-def test_a_damaged_cache_file_is_named(tmp_path: Path):
+def test_cache_file_damaged_is_named(tmp_path: Path):
     cache = FeatureCache(tmp_path)
     cache.get({"a": "b"}, lambda: torch.ones(2))
     file = cache.path({"a": "b"})

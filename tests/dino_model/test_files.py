@@ -3,14 +3,14 @@ import pytest
 from dino_model.files import make_room, replacing, write_text
 
 
-def test_a_file_appears_whole_in_a_new_folder(tmp_path):
+def test_write_text_creates_folder(tmp_path):
     path = tmp_path / "new" / "note.txt"
     write_text(path, "grüße")
     assert path.read_text(encoding="utf-8") == "grüße"
     assert [entry.name for entry in path.parent.iterdir()] == ["note.txt"]
 
 
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_replacing_failed_keeps_the_old_file(tmp_path):
     path = tmp_path / "note.txt"
     path.write_text("old")
 
@@ -25,7 +25,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["note.txt"]
 
 
-def test_what_cannot_be_written_is_known_before_the_work(tmp_path):
+def test_make_room_of_impossible_path_raises(tmp_path):
     (tmp_path / "file").write_text("")
     make_room(None, tmp_path / "new" / "figures.json")
     assert (tmp_path / "new").is_dir()

@@ -15,14 +15,14 @@ from dino_model.head import HeadConfig, NormalizedProduct, ProjectionHead
     train_gain=st.booleans(),
 )
 @settings(max_examples=40, deadline=None)
-def test_every_variant_of_the_appendix_gives_logits(layers, bottleneck, batch_norm, activation, train_gain):
+def test_head_of_each_variant_gives_logits(layers, bottleneck, batch_norm, activation, train_gain):
     head = ProjectionHead(6, HeadConfig(20, layers, 12, bottleneck, batch_norm, activation, train_gain))
     assert head(torch.randn(5, 6)).shape == (5, 20)
     linear = [m for m in head.mlp if isinstance(m, torch.nn.Linear)]
     assert len(linear) == layers
 
 
-def test_logits_are_cosines_scaled_by_the_gain():
+def test_prototypes_give_cosines_scaled_by_gain():
     head = ProjectionHead(6, HeadConfig(20, 2, 12, 4, train_gain=True))
     torch.nn.init.uniform_(head.last_layer.weight_g, 0.5, 2.0)
     features = torch.randn(5, 6)
@@ -30,7 +30,7 @@ def test_logits_are_cosines_scaled_by_the_gain():
     torch.testing.assert_close(head(features), cosines * head.last_layer.weight_g[:, 0])
 
 
-def test_logits_stay_in_fp32_under_autocast():
+def test_head_under_autocast_gives_fp32_logits():
     with torch.autocast("cpu", torch.bfloat16):
         assert ProjectionHead(6, HeadConfig(20))(torch.randn(5, 6)).dtype == torch.float32
 
@@ -44,12 +44,12 @@ def test_logits_stay_in_fp32_under_autocast():
         (HeadConfig(activation="tanh"), "'gelu' or 'relu'"),
     ],
 )
-def test_heads_that_cannot_be_are_named(config, named):
+def test_head_with_invalid_config_raises(config, named):
     with pytest.raises(ValueError, match=named):
         ProjectionHead(6, config)
 
 
-def test_product_with_prototypes_has_the_gradients_of_the_plain_formula():
+def test_normalized_product_gradients_equal_the_formula():
     torch.manual_seed(0)
     features, v = (torch.randn(n, 3, dtype=torch.float64, requires_grad=True) for n in (4, 5))
     gain = torch.rand(5, dtype=torch.float64, requires_grad=True)

@@ -129,9 +129,7 @@ def plain_tokens(weights: dict[str, Tensor], images: Tensor, gated: bool) -> Ten
         ("dinov2_with_registers", "", False),
     ],
 )
-def test_transformers_weights_give_the_tokens_of_its_own_forward(
-    kind: str, prefix: str, gated: bool, hf: Path
-):
+def test_hub_transformers_vit_equals_plain_forward(kind: str, prefix: str, gated: bool, hf: Path):
     tensors = transformers_tensors(kind, gated)
     stored = {prefix + name: tensor for name, tensor in tensors.items()}
     stored |= {"pooler.dense.weight": drawn(WIDTH, WIDTH), "classifier.bias": drawn(5)}
@@ -245,9 +243,7 @@ def plain_dinov3_tokens(weights: dict[str, Tensor], images: Tensor, gated: bool)
 
 
 @pytest.mark.parametrize(("gated", "registers", "prefix"), [(False, 4, ""), (True, 0, "dinov3_vit.")])
-def test_transformers_dinov3_gives_the_tokens_of_its_own_forward(
-    gated: bool, registers: int, prefix: str, hf: Path
-):
+def test_hub_transformers_dinov3_equals_plain_forward(gated: bool, registers: int, prefix: str, hf: Path):
     tensors = dinov3_tensors(gated, registers)
     config = described_dinov3(gated, registers)
     repository(hf / "a" / "b", config, {prefix + name: tensor for name, tensor in tensors.items()})
@@ -264,7 +260,7 @@ def test_transformers_dinov3_gives_the_tokens_of_its_own_forward(
     assert "(dinov3_vit)" in facts("hf:a/b").source
 
 
-def test_a_repository_of_timms_loads_strictly(hf: Path):
+def test_hub_timm_repository_loads_strictly(hf: Path):
     model = timm.create_model("test_vit", num_classes=7)
     config = {
         "architecture": "test_vit",
@@ -306,7 +302,7 @@ def test_a_repository_of_timms_loads_strictly(hf: Path):
         ),
     ],
 )
-def test_what_does_not_fit_is_told(config: dict, change: dict, message: str, hf: Path):
+def test_hub_weights_that_do_not_fit_are_refused(config: dict, change: dict, message: str, hf: Path):
     tensors = transformers_tensors("dinov2")
     for name, value in change.items():
         if value is None:
@@ -318,7 +314,7 @@ def test_what_does_not_fit_is_told(config: dict, change: dict, message: str, hf:
         load_model("hf:a/b")
 
 
-def test_broken_and_missing_files_are_told(hf: Path):
+def test_hub_broken_or_missing_files_are_named(hf: Path):
     with pytest.raises(DownloadError, match=f"put it at {hf / 'a' / 'b' / 'config.json'}"):
         load_model("hf:a/b")
     assert not is_local("hf:a/b")
@@ -335,9 +331,7 @@ def test_broken_and_missing_files_are_told(hf: Path):
         load_model("hf:a/b")
 
 
-def test_timms_models_are_listed_with_what_can_be_read_and_why_not(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_list_timm_shows_readable_maps(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     main(["list", "--timm", "vit_small_*dinov3.*", "--json", str(tmp_path / "list.json")])
     shown = capsys.readouterr().out
     assert (

@@ -7,7 +7,7 @@ from dino_model import photographs
 MOST_BYTES = 2_000_000
 
 
-def test_table_and_files_name_the_same_pictures():
+def test_photographs_table_matches_files():
     pictures = {file.stem for file in photographs.FOLDER.glob("*.jpg")}
     masks = {file.stem for file in photographs.FOLDER.glob("*.png")}
     assert pictures == set(photographs.table())
@@ -16,7 +16,7 @@ def test_table_and_files_name_the_same_pictures():
     assert 20 <= len(masks) <= 30
 
 
-def test_every_photograph_is_free_and_says_whose_it_is():
+def test_photographs_have_free_licences_and_authors():
     for photograph in photographs.table().values():
         assert photograph.licence in photographs.LICENCES, photograph.name
         assert photograph.source.startswith("https://"), photograph.name
@@ -24,14 +24,14 @@ def test_every_photograph_is_free_and_says_whose_it_is():
         assert photograph.title, photograph.name
 
 
-def test_share_and_pin_of_the_table_are_those_of_the_mask():
+def test_photographs_share_and_pin_match_masks():
     for name in photographs.names():
         mask = photographs.mask(name)
         assert photographs.table()[name].share == pytest.approx(mask.mean(), abs=5e-5), name
         assert mask[photographs.pin(name)], name
 
 
-def test_credit_is_one_line_and_a_wrong_name_says_which_there_are():
+def test_photographs_unknown_name_lists_known_ones():
     assert photographs.credit("owl") == "Owl on a branch, by Lepale, CC0-1.0"
     with pytest.raises(ValueError, match=r"no photograph 'cat'; there are kitten, "):
         photographs.picture("cat")

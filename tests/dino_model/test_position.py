@@ -23,7 +23,7 @@ from dino_model.weights import load_model
     st.sampled_from(["size", "official", "antialias"]),
 )
 @settings(max_examples=60, deadline=None)
-def test_every_grid_gets_its_embedding(learned, rows, columns, mode):
+def test_resample_gives_any_grid(learned, rows, columns, mode):
     embedding = torch.randn(1, 1 + learned**2, 4)
     resampled = position.resample(embedding, (learned, learned), (rows, columns), 1, mode)
     assert resampled.shape == (1, 1 + rows * columns, 4)
@@ -71,7 +71,7 @@ def test_resample_in_family_mode_equals_official_code(name, official, grid):
         ("vit_small_patch14_dinov2", {"antialias": False, "offset": 0.1}),
     ],
 )
-def test_loaded_dinov2_adds_positions_as_its_own_code(architecture, official, cache):
+def test_dinov2_positions_equal_official_code(architecture, official, cache):
     options = {"embed_dim": 32, "depth": 1, "num_heads": 2, "img_size": 196, "num_classes": 0}
     source = timm.create_model(architecture, **options)
     torch.nn.init.normal_(source.pos_embed)
@@ -91,12 +91,12 @@ def test_loaded_dinov2_adds_positions_as_its_own_code(architecture, official, ca
     )
 
 
-def test_a_transposed_grid_of_the_same_count_is_resampled_in_official_mode():
+def test_resample_official_of_transposed_grid_changes_it():
     embedding = torch.randn(1, 1 + 16, 4)
     assert not torch.equal(position.resample(embedding, (4, 4), (2, 8), 1, "official"), embedding)
 
 
-def test_unknown_modes_and_models_are_refused():
+def test_install_with_unknown_mode_or_model_raises():
     with pytest.raises(ValueError, match="choose one of size, official, antialias"):
         position.resample(torch.randn(1, 5, 2), (2, 2), (2, 2), 1, "exact")
     with pytest.raises(ValueError, match=r"expected 1 \+ 3x3"):
@@ -121,7 +121,7 @@ def test_sincos_embedding_equals_the_formula():
 
 
 @pytest.mark.parametrize("again", [lambda vit: pickle.loads(pickle.dumps(vit)), copy.deepcopy])
-def test_a_model_that_was_sent_or_copied_resamples_its_own_positions(again):
+def test_install_survives_copy_and_pickle(again):
     vit = create_backbone(BackboneConfig("vit_tiny", 8, 16, width=12, depth=1, heads=2)).eval()
     pictures = torch.randn(1, 3, 32, 24)
     other = again(vit)

@@ -48,7 +48,7 @@ def by_hand(image: np.ndarray, height: int, width: int) -> Tensor:
 
 
 @pytest.mark.parametrize("registers", [0, 4])
-def test_maps_from_the_cache_equal_those_computed_directly(registers: int):
+def test_predictor_maps_equal_direct_computation(registers: int):
     model = tiny_model(reg_tokens=registers)
     predictor, image = tiny_predictor(model=model), photo()
     predictor.set_image(image)
@@ -68,7 +68,7 @@ def test_maps_from_the_cache_equal_those_computed_directly(registers: int):
     assert (predictor.cls_attention().sum((1, 2)) < 1).all(), "the prefix tokens keep their share"
 
 
-def test_token_features_are_the_normed_patch_tokens_of_any_block():
+def test_token_features_equal_normed_tokens():
     model = tiny_model()
     predictor, image = tiny_predictor(model=model), photo()
     predictor.set_image(image)
@@ -83,7 +83,7 @@ def test_token_features_are_the_normed_patch_tokens_of_any_block():
     assert predictor.token_features().dtype == np.float32
 
 
-def test_features_of_a_batch_equal_those_one_by_one_and_leave_the_picture_alone():
+def test_features_of_batch_equal_single_images():
     predictor, images = tiny_predictor(), [photo(seed=seed) for seed in range(3)]
     predictor.set_image(images[0])
     batch = predictor.features(images[1:])
@@ -107,7 +107,7 @@ def test_features_of_a_batch_equal_those_one_by_one_and_leave_the_picture_alone(
         ((500, 500), (480, 448)),  # as the official code has it: the height counts as the short side
     ],
 )
-def test_davis_sizes_are_those_of_the_official_protocol(picture: tuple[int, int], fed: tuple[int, int]):
+def test_fed_size_davis_equals_official_protocol(picture: tuple[int, int], fed: tuple[int, int]):
     assert fed_size(*picture, 480, "davis", 16) == fed
 
 
@@ -119,7 +119,7 @@ def shared_predictor(kept: list[AttentionPredictor] = []) -> AttentionPredictor:
 
 @settings(max_examples=30, deadline=None)
 @given(height=st.integers(1, 90), width=st.integers(1, 90), data=st.data())
-def test_every_pixel_has_a_patch_that_covers_it(height: int, width: int, data: st.DataObject):
+def test_patch_at_covers_every_pixel(height: int, width: int, data: st.DataObject):
     predictor = shared_predictor()
     predictor.set_image(photo(height, width))
     y, x = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
@@ -132,7 +132,7 @@ def test_every_pixel_has_a_patch_that_covers_it(height: int, width: int, data: s
         assert index * 8 <= centre < (index + 1) * 8
 
 
-def test_a_picture_of_too_many_patches_is_refused_with_a_remedy():
+def test_set_image_with_too_many_patches_raises():
     with pytest.raises(
         ValueError, match="20 × 100000 has 4 × 20000 patches, more than 16,384: choose a smaller"
     ):
@@ -150,7 +150,7 @@ def test_a_picture_of_too_many_patches_is_refused_with_a_remedy():
         (None, "NoneType"),
     ],
 )
-def test_what_is_no_picture_is_told(image: object, found: str):
+def test_set_image_of_other_arrays_raises(image: object, found: str):
     predictor = tiny_predictor()
     predictor.set_image(photo())
     for take in (predictor.set_image, lambda picture: predictor.features([picture])):
@@ -161,7 +161,7 @@ def test_what_is_no_picture_is_told(image: object, found: str):
     assert predictor.image_size == (40, 60), "the picture before stays"
 
 
-def test_questions_that_have_no_answer_are_told():
+def test_predictor_without_image_or_block_raises():
     predictor = tiny_predictor()
     for ask in (predictor.cls_attention, predictor.queries_keys, predictor.describe, lambda: predictor.grid):
         with pytest.raises(ValueError, match="no image is set: call set_image first"):
@@ -178,11 +178,11 @@ def test_questions_that_have_no_answer_are_told():
     with pytest.raises(ValueError, match="no block -4"):
         predictor.token_features(-4)
     for images in ([], [photo(), photo(8, 8)]):
-        with pytest.raises(ValueError, match="expected pictures of one size, found"):
+        with pytest.raises(ValueError, match="expected images of one size, found"):
             predictor.features(images)
 
 
-def test_a_model_that_answers_with_nan_is_refused():
+def test_set_image_with_nan_output_raises():
     early, late = tiny_model(), tiny_model()
     with torch.no_grad():
         early.backbone.blocks[0].mlp.fc1.bias[0] = float("nan")
@@ -210,14 +210,14 @@ def test_a_model_that_answers_with_nan_is_refused():
         ({"std": (0.5, 0.5, 0)}, "expected 3 values, for std above 0"),
     ],
 )
-def test_settings_that_cannot_be_are_told(settings: dict, message: str):
+def test_predictor_with_invalid_settings_raises(settings: dict, message: str):
     with pytest.raises(ValueError, match=message):
         tiny_predictor(**settings)
     with pytest.raises(ValueError, match="needs at least 64"):
         tiny_predictor(resize="davis", size=32).set_image(photo())
 
 
-def test_davis_pictures_are_sampled_without_antialiasing():
+def test_resize_davis_samples_without_antialiasing():
     """As OpenCV samples: between the two source pixels around each target's centre, whatever lies between."""
     picture = np.random.default_rng(0).integers(0, 256, (150, 300, 3), dtype=np.uint8)
     predictor = AttentionPredictor("random:vit_tiny/16", size=64, resize="davis", precision="fp32")
@@ -231,7 +231,7 @@ def test_davis_pictures_are_sampled_without_antialiasing():
     assert np.abs(smooth.tokens() - plain.tokens()).max() > 0.5
 
 
-def test_token_norms_are_the_lengths_of_the_blocks_output():
+def test_token_norms_equal_output_lengths():
     predictor = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32", device="cpu")
     image = np.random.default_rng(0).integers(0, 256, (64, 80, 3), np.uint8)
     predictor.set_image(image)

@@ -16,21 +16,21 @@ def _vectors(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float16)
 
 
-def test_attention_equals_the_predictors(predictor):
+def test_quantities_attention_equals_predictor(predictor):
     rows = quantities.attention(*predictor.queries_keys(3), token=0)
     np.testing.assert_allclose(rows.sum(axis=-1), 1, rtol=1e-5)
     patches = rows[:, predictor.prefix_tokens :].reshape(-1, *predictor.grid)
     np.testing.assert_allclose(patches, predictor.cls_attention(3), atol=1e-4)
 
 
-def test_logits_are_scaled_products_with_every_key():
+def test_logits_equal_scaled_products():
     queries, keys = _vectors(0, 2, 5, 7), _vectors(1, 2, 5, 7)
     for head in range(2):
         expected = keys[head].astype(float) @ queries[head, 3].astype(float) / 7**0.5
         np.testing.assert_allclose(quantities.logits(queries, keys, 3)[head], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_rollout_of_one_block_is_half_its_mean_attention_and_half_the_token_itself():
+def test_rollout_of_one_block_averages_attention_and_identity():
     queries, keys = _vectors(4, 2, 5, 7), _vectors(5, 2, 5, 7)
     found = quantities.rollout([(queries, keys)])
     for token in range(5):
@@ -39,7 +39,7 @@ def test_rollout_of_one_block_is_half_its_mean_attention_and_half_the_token_itse
         np.testing.assert_allclose(found[token], expected, atol=1e-6)
 
 
-def test_rollout_takes_the_first_block_last_and_needs_one():
+def test_rollout_multiplies_blocks_in_order():
     first, second = ((_vectors(seed, 2, 5, 7), _vectors(seed + 1, 2, 5, 7)) for seed in (6, 8))
     expected = quantities.rollout([second]) @ quantities.rollout([first])
     np.testing.assert_allclose(quantities.rollout([first, second]), expected, atol=1e-6)
@@ -47,7 +47,7 @@ def test_rollout_takes_the_first_block_last_and_needs_one():
         quantities.rollout([])
 
 
-def test_cosines_lie_between_minus_one_and_one_and_with_oneself_are_one():
+def test_cosines_are_bounded_and_one_with_itself():
     keys = _vectors(2, 3, 9, 4)
     found = quantities.cosines(keys, 5)
     assert found.shape == (3, 9)
@@ -58,7 +58,7 @@ def test_cosines_lie_between_minus_one_and_one_and_with_oneself_are_one():
     assert found[1, 2] == pytest.approx(expected, rel=1e-5)
 
 
-def test_principal_colors_are_the_components_of_a_plain_decomposition():
+def test_principal_colors_equal_plain_decomposition():
     features = _vectors(3, 6, 5, 8).astype(np.float32) * np.arange(8, 0, -1)
     colors = quantities.principal_colors(features)
     flat = features.reshape(30, 8) - features.reshape(30, 8).mean(axis=0)
@@ -71,13 +71,13 @@ def test_principal_colors_are_the_components_of_a_plain_decomposition():
     assert (colors.max(axis=(0, 1)) == 1).all()
 
 
-def test_principal_colors_keep_their_sign_when_the_picture_is_turned_around():
+def test_principal_colors_of_flipped_image_keep_their_sign():
     features = _vectors(4, 6, 5, 8).astype(np.float32) * np.arange(8, 0, -1)
     turned = quantities.principal_colors(features[::-1, ::-1])
     np.testing.assert_allclose(turned[::-1, ::-1], quantities.principal_colors(features), atol=1e-5)
 
 
-def test_lift_is_the_objects_share_of_attention_over_its_share_of_patches():
+def test_lift_equals_the_formula():
     mask = np.zeros((6, 8), dtype=bool)  # patches of 2 × 2 pixels: 3 rows, 4 columns
     mask[2:4, 2:6] = True  # two of twelve patches
     attention = np.ones((2, 3, 4), dtype=np.float32)
@@ -88,7 +88,7 @@ def test_lift_is_the_objects_share_of_attention_over_its_share_of_patches():
     assert quantities.lift(attention * 0.1, mask) == pytest.approx(by_hand)  # renormalised
 
 
-def test_object_between_the_centres_has_no_lift():
+def test_lift_of_object_between_centers_is_none():
     mask = np.zeros((9, 9), dtype=bool)
     mask[0, 0] = True
     assert quantities.lift(np.ones((1, 3, 3)), mask) is None

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 
-def test_libraries_that_are_loaded_after_it_do_as_it_says():
+def test_set_passive_omp_reaches_libraries_loaded_later():
     told = (
         "from dino_model.threads import set_passive_omp; set_passive_omp(OPENBLAS_NUM_THREADS='1')\n"
         "import numpy, threadpoolctl\n"

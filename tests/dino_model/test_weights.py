@@ -85,7 +85,7 @@ def assert_holds(model: LoadedModel, expected: dict[str, Tensor]) -> None:
     ("name", "shape", "patch"),
     [("random:vit_tiny/16", (192, 12, 3), 16), ("random:vit_small/5", (384, 12, 6), 5)],
 )
-def test_random_weights_are_the_same_each_time_and_leave_the_seed_alone(name: str, shape: tuple, patch: int):
+def test_load_random_is_equal_each_time_and_keeps_the_seed(name: str, shape: tuple, patch: int):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -119,13 +119,13 @@ def test_random_weights_are_the_same_each_time_and_leave_the_seed_alone(name: st
         ("vit_huge_patch14_gap_224.in1k_ijepa", "publishes no .safetensors weights"),
     ],
 )
-def test_a_name_that_is_none_is_told_what_would_be(name: str, message: str):
+def test_load_unknown_name_lists_known_names(name: str, message: str):
     with pytest.raises(WeightsError, match=message):
         load_model(name)
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
-def test_official_weights_load_from_the_cache_in_official_mode(name: str, cache: Path, monkeypatch: Any):
+def test_load_official_weights_from_cache(name: str, cache: Path, monkeypatch: Any):
     assert not is_local(name)
     small = SMALL if "vit" in name else BackboneConfig("resnet50")
     small = BackboneConfig(**{**asdict(small), "position_mode": OFFICIAL[name].config.position_mode})
@@ -139,9 +139,7 @@ def test_official_weights_load_from_the_cache_in_official_mode(name: str, cache:
         assert model.backbone.position_mode == "official"
 
 
-def test_the_embedded_model_and_its_architecture_with_random_weights(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_load_embedded_and_its_random_architecture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(weights, "EMBEDDED_FILE", tmp_path / "model.safetensors")
     backbone = create_backbone(SMALL)
     write_safetensors(backbone, weights.EMBEDDED_FILE, config=SMALL, mean=(0.1,) * 3, std=(0.2,) * 3)
@@ -170,7 +168,7 @@ def tiny_timm(monkeypatch: pytest.MonkeyPatch, name: str, **settings: Any) -> No
         ("deit_small_patch16_224.fb_in1k", 1, "size"),
     ],
 )
-def test_a_timm_vit_brings_its_own_prefix_tokens(
+def test_load_timm_vit_has_prefix_tokens_and_family_mode(
     name: str, prefix: int, mode: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ):
     tiny_timm(monkeypatch, name, depth=2, embed_dim=24, num_heads=3, img_size=56)
@@ -189,7 +187,7 @@ def test_a_timm_vit_brings_its_own_prefix_tokens(
     assert attention_rows(model.backbone, picture, [0]).shape == (1, 3, 1, prefix + 15)
 
 
-def test_timm_weights_with_a_tensor_missing_are_refused(cache: Path, monkeypatch: pytest.MonkeyPatch):
+def test_load_timm_weights_with_missing_tensor_raises(cache: Path, monkeypatch: pytest.MonkeyPatch):
     name = "deit_small_patch16_224.fb_in1k"
     tiny_timm(monkeypatch, name, depth=2, embed_dim=24, num_heads=3)
     tensors = timm.create_model(name, pretrained=False).state_dict()
@@ -204,7 +202,7 @@ def test_timm_weights_with_a_tensor_missing_are_refused(cache: Path, monkeypatch
 
 
 @pytest.mark.parametrize("teacher_prefix", ["", "module."])
-def test_an_official_full_checkpoint_gives_teacher_or_student(tmp_path: Path, teacher_prefix: str):
+def test_load_official_checkpoint_gives_teacher_or_student(tmp_path: Path, teacher_prefix: str):
     path = official_full_checkpoint(tmp_path / "checkpoint.pth", teacher_prefix)
     teacher = load_model(str(path))
     assert_holds(teacher, network(2))
@@ -218,7 +216,7 @@ def test_an_official_full_checkpoint_gives_teacher_or_student(tmp_path: Path, te
     "wrap", [lambda t: t, lambda t: {"state_dict": prefixed(t, "module.")}, lambda t: {"model": t}]
 )
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".safetensors"])
-def test_a_bare_backbone_is_recognised(tmp_path: Path, wrap: Any, suffix: str):
+def test_load_bare_backbone_infers_config(tmp_path: Path, wrap: Any, suffix: str):
     path, content = tmp_path / f"bare{suffix}", wrap(network(4))
     if suffix == ".safetensors":
         safetensors.torch.save_file(network(4), path)
@@ -241,13 +239,13 @@ def test_a_bare_backbone_is_recognised(tmp_path: Path, wrap: Any, suffix: str):
         BackboneConfig("resnet50"),
     ],
 )
-def test_the_architecture_is_told_from_the_tensors(config: BackboneConfig):
+def test_infer_config_of_tensors_equals_config(config: BackboneConfig):
     with torch.device("meta"):
         shapes = create_backbone(config).state_dict()
     assert infer_config(shapes, "here") == config
 
 
-def test_a_training_run_gives_teacher_or_student(tmp_path: Path):
+def test_load_run_gives_teacher_or_student(tmp_path: Path):
     odd = BackboneConfig(
         "vit_tiny", 8, 24, width=24, depth=2, heads=6, in_channels=2, position_mode="official"
     )
@@ -261,7 +259,7 @@ def test_a_training_run_gives_teacher_or_student(tmp_path: Path):
             load_model(str(name), checkpoint_key="ema")
 
 
-def test_a_run_names_its_networks_its_usual_one_first(tmp_path: Path):
+def test_load_run_with_named_networks_takes_the_first(tmp_path: Path):
     """Whatever the method calls them: the configuration tells where in the state they are."""
     run = run_folder(tmp_path / "run", SMALL)
     config = json.loads((run / "config.json").read_text())
@@ -278,7 +276,7 @@ def test_a_run_names_its_networks_its_usual_one_first(tmp_path: Path):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_a_written_file_describes_itself_and_loads_to_fp32(tmp_path: Path, dtype: torch.dtype):
+def test_write_safetensors_loads_equal_in_fp32(tmp_path: Path, dtype: torch.dtype):
     path, backbone = tmp_path / "model.safetensors", create_backbone(SMALL)
     write_safetensors(backbone, path, config=SMALL, mean=(0.4, 0.5, 0.6), std=(0.1, 0.2, 0.3), dtype=dtype)
     with safetensors.safe_open(path, "pt") as file:
@@ -298,7 +296,7 @@ class Malicious:
         return os.system, ("touch pwned",)
 
 
-def test_a_pickle_that_would_run_code_is_refused_unrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_load_pickle_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"teacher": network(2), "args": Malicious()}, "evil.pth")
     with pytest.raises(
@@ -310,7 +308,7 @@ def test_a_pickle_that_would_run_code_is_refused_unrun(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 @pytest.mark.parametrize("content", [b"", b"no checkpoint at all", None])
-def test_a_broken_file_is_named(tmp_path: Path, suffix: str, content: bytes | None):
+def test_load_broken_file_is_named(tmp_path: Path, suffix: str, content: bytes | None):
     path = tmp_path / f"broken{suffix}"
     if content is None:  # cut in the middle
         torch.save(network(1), path) if suffix == ".pth" else safetensors.torch.save_file(network(1), path)
@@ -358,7 +356,7 @@ def damaged(change: str) -> dict[str, Any]:
         ("student only", "has no teacher: found student"),
     ],
 )
-def test_weights_that_do_not_fit_are_named(tmp_path: Path, change: str, message: str):
+def test_load_weights_that_do_not_fit_names_tensors(tmp_path: Path, change: str, message: str):
     torch.save(damaged(change), tmp_path / "weights.pth")
     with pytest.raises(WeightsError, match=message):
         load_model(str(tmp_path / "weights.pth"))
@@ -375,7 +373,9 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path, change: str, message:
         ("config.json", '{"backbone": {"width": "wide"}}', "cannot be created: "),
     ],
 )
-def test_a_folder_that_is_no_run_is_told_why(tmp_path: Path, file: str, content: str | None, message: str):
+def test_load_folder_without_run_names_the_reason(
+    tmp_path: Path, file: str, content: str | None, message: str
+):
     folder = run_folder(tmp_path / "run")
     (folder / file).unlink()
     if content is not None:

@@ -42,7 +42,7 @@ def some_map(classes: int = 12, width: int = 6) -> ClassMap:
 
 
 @given(seed=st.integers(0, 1000), classes=st.integers(1, 6))
-def test_class_means_are_the_means_of_their_pictures(seed: int, classes: int):
+def test_class_means_equal_the_formula(seed: int, classes: int):
     rng = np.random.default_rng(seed)
     labels = rng.permutation([*range(classes), *rng.integers(0, classes, 10)]).tolist()
     features = rng.normal(size=(len(labels), 4)).astype(np.float32)
@@ -53,7 +53,7 @@ def test_class_means_are_the_means_of_their_pictures(seed: int, classes: int):
 
 
 @given(seed=st.integers(0, 1000), count=st.integers(1, 12))
-def test_nearest_classes_are_those_of_the_formula_and_ties_go_to_the_lower_index(seed: int, count: int):
+def test_nearest_classes_equal_the_formula_with_ties(seed: int, count: int):
     rng = np.random.default_rng(seed)
     vectors = rng.integers(-1, 2, (8, 2)).astype(np.float32)  # few directions: many ties
     indices, distances = nearest_classes(vectors, count)
@@ -69,13 +69,13 @@ def cosine_distance(one: np.ndarray, other: np.ndarray) -> float:
     return 1.0 if lengths == 0 else round(1 - float(one @ other) / float(lengths), 9)
 
 
-def test_overlap_is_whole_where_the_map_is_the_feature_space():
+def test_overlap_of_map_equal_to_features_is_one():
     angles = np.random.default_rng(0).uniform(0, 2 * np.pi, 60)
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     assert neighbor_overlap(circle, 3 * circle).share == 1  # on a circle, chords grow with angles
 
 
-def test_plane_keeps_clusters_together_and_repeats_itself():
+def test_plane_with_equal_seed_is_equal_and_keeps_clusters():
     rng = np.random.default_rng(0)
     cluster = np.repeat(np.arange(3), 10)
     vectors = (20 * rng.normal(size=(3, 40))[cluster] + rng.normal(size=(30, 40))).astype(np.float32)
@@ -86,7 +86,7 @@ def test_plane_keeps_clusters_together_and_repeats_itself():
     np.testing.assert_array_equal(points, plane(vectors, protocol))
 
 
-def test_picture_is_placed_at_the_mean_of_its_nearest_classes():
+def test_place_gives_mean_of_nearest_classes():
     drawn = some_map(12)
     feature = drawn.features[4].astype(np.float32)
     found = place(feature, drawn)
@@ -100,7 +100,7 @@ def test_picture_is_placed_at_the_mean_of_its_nearest_classes():
 # --- names
 
 
-def test_wordnet_ids_get_names_and_groups():
+def test_describe_wordnet_ids_gives_names_and_groups():
     told = describe(["n01440764", "n02099601", "n07753592", "n02701002"])
     assert [one.name for one in told] == ["tench", "golden retriever", "banana", "ambulance"]
     assert [one.group for one in told] == ["fish, reptile, amphibian", "dog", "food", "vehicle"]
@@ -109,7 +109,7 @@ def test_wordnet_ids_get_names_and_groups():
 # --- files
 
 
-def test_written_map_reads_back(tmp_path: Path):
+def test_map_written_reads_back_equal(tmp_path: Path):
     pictures = [np.full((20 + i, 30, 3), 20 * i, np.uint8) for i in range(12)]
     written = class_map_files.write(tmp_path, some_map(12), pictures)
     read = class_map_files.read(tmp_path)
@@ -135,7 +135,7 @@ def test_written_map_reads_back(tmp_path: Path):
         lambda content: json.dumps(content).replace('"neighbours": [[', '"neighbours": [[99, 0], ['),
     ],
 )
-def test_damaged_maps_are_refused_by_name(tmp_path: Path, change):
+def test_read_damaged_map_is_refused(tmp_path: Path, change):
     class_map_files.write(tmp_path, some_map(4))
     file = tmp_path / "map.json"
     file.write_text(change(json.loads(file.read_text())))
@@ -166,7 +166,7 @@ def run(data: Path, output: Path, *further: str) -> None:
     commands.main(["class-map", *places, *model, "--size", "32", "--iterations", "250", *further])
 
 
-def test_command_draws_a_folder_and_says_what_it_did(folder: Path, tmp_path: Path, capsys):
+def test_class_map_command_draws_a_folder(folder: Path, tmp_path: Path, capsys):
     run(folder, tmp_path / "map", "--json", str(tmp_path / "figures.json"))
     told = capsys.readouterr()
     assert "perplexity lowered from 20 to 1.33333" in told.out
@@ -186,7 +186,7 @@ def test_command_draws_a_folder_and_says_what_it_did(folder: Path, tmp_path: Pat
     assert figures["broken"] == 1
 
 
-def test_typical_picture_stands_for_its_class(folder: Path, tmp_path: Path):
+def test_thumbnail_is_the_image_nearest_to_the_mean(folder: Path, tmp_path: Path):
     run(folder, tmp_path / "map")
     drawn = class_map_files.read(tmp_path / "map")
     assert drawn.thumbnails is not None
@@ -200,7 +200,7 @@ def test_typical_picture_stands_for_its_class(folder: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize("keep", [["a"], ["a", "b"]])
-def test_fewer_than_three_classes_end_in_one_sentence(folder: Path, tmp_path: Path, keep: list[str]):
+def test_class_map_of_two_classes_is_refused(folder: Path, tmp_path: Path, keep: list[str]):
     for name in ("a", "b", "c", "d", "alone"):
         if name not in keep:
             for picture in (folder / name).iterdir():
@@ -210,7 +210,7 @@ def test_fewer_than_three_classes_end_in_one_sentence(folder: Path, tmp_path: Pa
     assert not (tmp_path / "map" / "map.json").exists()
 
 
-def test_interrupted_writing_leaves_the_former_map(folder: Path, tmp_path: Path, monkeypatch):
+def test_write_interrupted_keeps_the_former_map(folder: Path, tmp_path: Path, monkeypatch):
     run(folder, tmp_path / "map")
     before = (tmp_path / "map" / "map.json").read_bytes()
 
@@ -226,7 +226,7 @@ def test_interrupted_writing_leaves_the_former_map(folder: Path, tmp_path: Path,
     ]
 
 
-def test_real_pictures_come_with_names_and_groups(data_root: Path, tmp_path: Path):
+def test_class_map_of_real_images_has_names_and_groups(data_root: Path, tmp_path: Path):
     images = open_images(data_root / "imagenet1k_sample_224px.tar")
     for index in range(0, 1000, 80):
         file = tmp_path / "data" / images.names[index]
