@@ -168,7 +168,7 @@ class ImmutableFiles(StaticFiles):
     """Files that never change at their address, which contains their version."""
 
     def file_response(self, *arguments: object, **options: object) -> Response:
-        """As `StaticFiles`, with a header that lets browsers keep the file."""
+        """Return the response of `StaticFiles` with a header that lets browsers keep the file."""
         response: Response = super().file_response(*arguments, **options)  # type: ignore[arg-type]
         response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return response

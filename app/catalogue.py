@@ -22,12 +22,10 @@ class Choice:
     Attributes:
         label: Text for users.
         source: Argument of `load_model`; may be a path, which users do not see.
-        remote: Whether choosing the model downloads it.
     """
 
     label: str
     source: str
-    remote: bool = False
 
 
 Catalogue = Mapping[str, Choice]
@@ -53,10 +51,10 @@ def catalogue(first: str = "embedded", folder: Path | None = None, *, downloads:
         choices |= _in_folder(folder)
     attentive = {name: one.title for name, one in OFFICIAL.items() if one.config.architecture != "resnet50"}
     for name, title in (attentive | SUPERVISED).items():
-        remote = not is_local(name)
-        if downloads or not remote:
-            note = " · downloads when chosen" if remote else ""
-            choices[name] = Choice(f"{name} · {title}{note}", name, remote)
+        if is_local(name):
+            choices[name] = Choice(f"{name} · {title}", name)
+        elif downloads:
+            choices[name] = Choice(f"{name} · {title} · downloads when chosen", name)
     name = Path(first).name if first not in choices and Path(first).exists() else first
     return {name: choices.get(first, Choice(name, first))} | choices
 

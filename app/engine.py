@@ -94,7 +94,7 @@ class Encoding:
 
     @property
     def example(self) -> bool:
-        """Whether the image is one of the examples."""
+        """True for the examples of the package."""
         return self.key.photo in EXAMPLES
 
     def queries_keys(self, block: int) -> QueriesKeys:

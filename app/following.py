@@ -22,7 +22,7 @@ from segmentation.masks import ImageArray
 from segmentation.propagation import propagate_frames, vanished_objects
 
 COLORS = head_colors(MAX_OBJECTS + 1)[1:]
-"""Of objects: uint8 [MAX_OBJECTS, 3]. The first head's color, that of fur and wood, is left out."""
+"""Colors of objects: uint8 [MAX_OBJECTS, 3]. The first head's color, that of fur and wood, is left out."""
 
 
 @dataclass

@@ -47,11 +47,11 @@ FOREIGN_FILE = re.compile(r"/file[=/]\s*https?:", re.IGNORECASE)
 ASSETS = re.compile(r"/assets/")
 """Gradio's scripts and styles. Their names contain a hash of their content."""
 FILES_PER_UPLOAD = 4
-"""One request with several files may be so many times as large as the largest file."""
+"""Largest request with several files, in multiples of the largest file."""
 BODIES_HELD = 16
-"""Bodies under way, of all clients together, may be so many times as large as the largest one."""
+"""Largest sum of all bodies under way, in multiples of the largest request."""
 SILENCE_SECONDS = 20.0
-"""Time without a byte after which the rest of a body is not awaited."""
+"""Time without a byte after which a request is refused."""
 
 
 class Guard:
@@ -120,17 +120,17 @@ class Guard:
         """Return the response to a request that can be refused by its head alone."""
         path, method = scope["path"], scope["method"]
         if host_of(headers.get("host", "")) not in self._hosts:
-            return refuse(400, "This page does not answer to that name: see --allowed-hosts.")
+            return refuse(400, "Unknown host name: the server allows names by --allowed-hosts.")
         opened = headers.get("sec-fetch-mode") == "navigate" and method in ("GET", "HEAD")
         if headers.get("sec-fetch-site") == "cross-site" and not opened:
-            return refuse(403, "This page answers to no page of another site.")
+            return refuse(403, "Requests from pages of other sites are refused.")
         if self._users and not STARTUP.search(path) and not self._knows(headers.get("authorization", "")):
             challenge = {"WWW-Authenticate": 'Basic realm="DINO attention lab", charset="UTF-8"'}
-            return refuse(401, "This page asks for a user and a password.", challenge)
+            return refuse(401, "A user and a password are required.", challenge)
         if UNUSED.search(path):
-            return refuse(404, "There is nothing at this address.")
+            return refuse(404, "Unknown address.")
         if FOREIGN_FILE.search(path):
-            return refuse(403, "This page fetches nothing from other addresses: upload the file.")
+            return refuse(403, "Files of other addresses are refused: upload the file.")
         if self._under_way[address] >= self.limits.max_requests_per_address:
             return refuse(429, "Too many of your requests are under way: try again in a moment.")
         if not headers.get("content-length", "0").isdecimal():
@@ -224,7 +224,7 @@ def check_json(body: bytes) -> None:
         if isinstance(value, dict):
             path = value.get("path")
             if isinstance(path, str) and path.strip().lower().startswith(("http:", "https:")):
-                raise HTTPException(403, "This page fetches nothing from other addresses: upload the file.")
+                raise HTTPException(403, "Files of other addresses are refused: upload the file.")
             pending += value.values()
         elif isinstance(value, list):
             pending += value

@@ -24,7 +24,7 @@ PLAIN: Mapping[str, Any] = {"head": "mean", "layer": "light", "mass": 60, "opaci
 
 @dataclass(frozen=True)
 class Lesson:
-    """One step of the tab Learn.
+    """A step of the tab Learn.
 
     Attributes:
         title: Label of the step.

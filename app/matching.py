@@ -46,7 +46,7 @@ class PairRequest(ClientValue):
 
 
 class Half(NamedTuple):
-    """One image of a pair: its encoding, its pixels, and the features that are compared."""
+    """An image of a pair: its encoding, its pixels, and the features that are compared."""
 
     encoding: Encoding
     picture: Picture

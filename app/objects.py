@@ -25,7 +25,7 @@ from segmentation.masks import Mask, enlarge, keep_mass_of_maps
 
 MOST_OBJECTS = 6
 COLORS = drawing.head_colors(MOST_OBJECTS + 1)[1:]
-"""Of objects. The first head's color, that of fur and wood, is left out."""
+"""Colors of objects. The first head's color, that of fur and wood, is left out."""
 REFINED_SIDE = 640
 """Longer side, in pixels, at which edges are refined."""
 

@@ -40,7 +40,7 @@ _CHECKPOINT = re.compile(r"(?P<run>[^/\\]+)@(?P<which>\d{1,12}|newest\.\d{1,20})
 
 
 class Chart(NamedTuple):
-    """One plot of a run: title, unit, and labels of its curves by their keys in the log."""
+    """A plot of a run: title, unit, and labels of its curves by their keys in the log."""
 
     title: str
     unit: str
