@@ -280,13 +280,6 @@ def test_clips_are_named_by_content_in_bounded_memory(tmp_path):
     assert len(memory.get("sheep").frames) == FRAMES, "an example is rendered again"
 
 
-def test_first_frame_is_kept_as_an_image(tmp_path):
-    pictures = Pictures(SMALL)
-    memory = Clips(SMALL, pictures)
-    _, clip = memory.keep(write_zip(tmp_path / "a.zip", ["1.png", "2.png"]), "a.zip")
-    np.testing.assert_array_equal(pictures.read(memory.photo_of(clip)), clip.picture(0))
-
-
 # --- tracking
 
 

@@ -9,7 +9,6 @@ from PIL import Image
 
 from app.downloads import FILES, Scene, sheet_png, views_zip
 from app.view import View, maps_of
-from segmentation import drawing
 
 VIEW = View(11, layer="heat", show="mean")
 
@@ -46,10 +45,3 @@ def test_sheet_grows_with_its_images_four_in_a_row(scene):
 def test_principal_components_have_no_mask(scene):
     with zipfile.ZipFile(io.BytesIO(views_zip([scene(View(3, quantity="key-pca"))]))) as archive:
         assert archive.namelist() == ["01-my-image-overlay.png", "01-my-image-maps.npz"]
-
-
-def test_sheet_writes_the_names_of_its_images(scene, monkeypatch):
-    titles: list[str] = []
-    monkeypatch.setattr(drawing, "caption", lambda picture, title, **_: titles.append(title) or picture)
-    sheet_png([scene(name="one"), scene(name="two")])
-    assert titles == ["one", "two"]

@@ -145,20 +145,6 @@ def test_cancelled_work_keeps_its_turn_until_its_thread_ends(run):
     assert run(free_after_cancel) == (False, True)
 
 
-def test_failing_work_frees_its_turn(run):
-    async def outcome() -> int:
-        turns = FairTurns("the model")
-
-        async def collect(work: Callable[[], Any]) -> list[Any]:
-            return [update async for update in turns.run("a", work)]
-
-        with pytest.raises(ZeroDivisionError):
-            await collect(lambda: 1 // 0)
-        return (await collect(lambda: 3))[-1]
-
-    assert run(outcome) == 3
-
-
 def test_in_turn_prepares_outside_the_turn_and_passes_inputs(run):
     seen: list[tuple[Any, ...]] = []
 

@@ -133,23 +133,14 @@ def test_lines_are_drawn_only_where_they_are_shown(export):
         ({"pins": [PIN | {"row": -1}]}, "pins.0.row"),
         ({"pins": [PIN] * 9}, "pins"),
         ({"pins": [PIN | {"color": "red"}]}, "color"),
-        ({"pins": [None]}, "pins.0"),
         ({"names": ["owl.jpg"]}, "names"),
         ({"ratio": 0}, "ratio"),
-        ({"ratio": "1"}, "ratio"),
-        ({"a": 3}, "^Invalid a:"),
         ({"b": "guessed"}, "nothing behind this token"),
     ],
 )
 def test_download_with_invalid_request_is_refused(export, changed, sentence):
     with pytest.raises(LabError, match=sentence):
         export("matches.json", **changed)
-
-
-def test_pair_with_no_object_as_request_is_refused(lab):
-    for value in (None, [], "pair", 3):
-        with pytest.raises(LabError, match=r"^Invalid request"):
-            scene_of(lab, value)
 
 
 @pytest.mark.parametrize("tokens", [None, "ab", ["a"], ["a", 3], ["a", "b", "c"], ["a", "b"]])
@@ -164,9 +155,7 @@ def test_matched_with_invalid_ratio_is_refused(shared, percent):
         match.matched(shared, "owl", MODEL, SIZE, match.TURNED, percent)
 
 
-@pytest.mark.parametrize(
-    "second", [None, "", "guessed", "../../etc/passwd", ["owl"], {"path": "/etc/passwd"}]
-)
+@pytest.mark.parametrize("second", [None, "", "guessed", "../../etc/passwd"])
 def test_matched_with_image_that_is_not_in_memory_is_refused(shared, second):
     with pytest.raises(LabError, match=r"open it again|named by text"):
         match.matched(shared, "owl", MODEL, SIZE, second, 100)

@@ -144,15 +144,6 @@ def save_weights(path: Path, seed: int) -> None:
     torch.save(backbone.state_dict(), path)
 
 
-def test_models_made_while_the_page_is_up_are_offered(tmp_path, monkeypatch):
-    monkeypatch.setattr(models_module, "LIST_SECONDS", 0)
-    models = Models(MODEL, tmp_path)
-    assert "later.pth" not in models.offered()
-    save_weights(tmp_path / "later.pth", 0)
-    assert "later.pth" in models.offered()
-    assert models.source("later.pth").place == str(tmp_path / "later.pth")
-
-
 def test_file_written_anew_is_another_model_and_old_tokens_say_so(tmp_path, encode):
     save_weights(tmp_path / "mine.pth", 0)
     lab = _lab(folder=tmp_path)

@@ -115,7 +115,8 @@ def test_refined_labels_have_the_size_of_the_image(size):
 def test_segment_download_has_the_labels_of_the_view(lab, token, encoding, method, refined):
     """The image is smaller than the size at which edges are refined, so view and file have one size."""
     wanted = {"token": token, "method": method, "refined": refined, "name": "noise.png"}
-    shown = segment.found(lab, wanted)
+    shown = segment.found(lab, wanted | {"key": "x" * 999})
+    assert (shown["token"], shown["key"]) == (token, "x" * 200)
     labels = from_runs(shown["runs"], (shown["rows"], shown["columns"]))
     name, content = segment.drawn(lab, "labels.png", wanted)
     assert name == f"noise-{method}-labels.png"
@@ -123,42 +124,21 @@ def test_segment_download_has_the_labels_of_the_view(lab, token, encoding, metho
     np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(content))), expected)
 
 
-def test_segment_answer_repeats_token_and_key_of_the_question(lab, token):
-    shown = segment.found(lab, {"token": token, "method": "maskcut", "count": 2, "key": "x" * 999})
-    assert (shown["token"], shown["key"]) == (token, "x" * 200)
-    assert 1 <= len(shown["seeds"]) <= 2
-
-
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
         ({"mass": 0.0}, "mass"),
-        ({"mass": 1.1}, "mass"),
-        ({"mass": float("nan")}, "mass"),
-        ({"mass": "x"}, "mass"),
         ({"method": "<b>"}, "method: input should be 'attention', 'lost', 'tokencut' or 'maskcut'"),
-        ({"count": 0}, "count"),
-        ({"count": 1_000_000}, "count"),
-        ({"count": True}, "count"),
+        ({"count": 7}, "count"),
         ({"head": "99"}, "no head 99: this model has heads 0 to 2"),
         ({"head": "-1"}, "head"),
-        ({"head": None}, "head"),
-        ({"refined": 1}, "refined"),
         ({"token": "guessed"}, "nothing behind this token"),
-        ({"token": None}, "token"),
     ],
 )
 def test_segment_with_invalid_question_is_refused(lab, token, wrong, sentence):
     for answer in (segment.found, lambda lab, wanted: segment.drawn(lab, "labels.png", wanted)):
         with pytest.raises(LabError, match=sentence):
             answer(lab, {"token": token} | wrong)
-
-
-@pytest.mark.parametrize("value", [None, [], "kitten", 3])
-@pytest.mark.parametrize("handler", [segment.found, compare.drawn])
-def test_handler_with_no_object_as_question_is_refused(lab, handler, value):
-    with pytest.raises(LabError, match=r"^Invalid request"):
-        handler(lab, value)
 
 
 # --- the figure
@@ -176,16 +156,11 @@ def figure_of(lab, token):
     [
         ({"left_head": "99"}, "no head 99"),
         ({"right_head": "x"}, "right_head"),
-        ({"left_head": 0}, "left_head"),
         ({"mass": 2}, "mass"),
-        ({"mass": True}, "mass"),
         ({"left": "guessed"}, "nothing behind this token"),
-        ({"drawn": "all"}, "drawn"),
         ({"drawn": {"size": [2.0, 2], "runs": [0, 4]}}, "drawn.size"),
         ({"drawn": {"size": [10**6, 10**6], "runs": []}}, "million pixels"),
         ({"drawn": {"size": [2, 2], "runs": [0, 3]}}, "does not fit"),
-        ({"drawn": {"size": [2, 2], "runs": [2, 4]}}, "does not fit"),
-        ({"drawn": {"size": [2, 2], "runs": [0, -4]}}, "does not fit"),
     ],
 )
 def test_figure_with_invalid_request_is_refused(figure_of, wrong, sentence):
@@ -200,9 +175,12 @@ def test_figure_of_two_images_is_refused(figure_of, encode):
 
 def test_figure_shows_both_masks_and_scores_them_by_the_drawn_one(encoding, figure_of, monkeypatch):
     captions, caption = [], drawing.caption
-    monkeypatch.setattr(
-        drawing, "caption", lambda image, text, **how: captions.append(text) or caption(image, text, **how)
-    )
+
+    def noted(image: np.ndarray, text: str, *size: int) -> np.ndarray:
+        captions.append(text)
+        return caption(image, text, *size)
+
+    monkeypatch.setattr(drawing, "caption", noted)
     drawn = {"size": [30, 45], "runs": [value for _ in range(30) for value in (1, 20, 0, 25)]}
     (name, plain), (_, marked) = (figure_of(mass=0.5, drawn=mask) for mask in (None, drawn))
     assert name == "noise-compared.png"
