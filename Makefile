@@ -17,7 +17,7 @@ help:
 	@echo "make demo      install what is needed, open the page on http://127.0.0.1:7860"
 	@echo "make test      the same, then lint, types and all tests; the page's JavaScript where Node is there"
 	@echo "make test-fast the tests without browser, several processes and training runs: 90 seconds"
-	@echo "make notebooks execute the lessons and their solutions; LESSONS='3 --solutions' for a part"
+	@echo "make notebooks execute the lessons; LESSONS='3 a' for some"
 	@echo "make lab       open the lessons in Jupyter"
 	@echo "make docs      execute the lessons and build the documentation in build/docs, which opens from disk"
 	@echo "make setup     install what the page and the commands need; make install: what the tests need, too"
@@ -123,6 +123,7 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed-docs
 
 $(VENV)/.installed-notebooks: requirements-notebooks.txt $(VENV)/.installed
 	@$(pip_install) -r requirements-notebooks.txt
+	@$(pip_install) --no-deps -e .
 	@touch $@
 
 $(VENV)/.installed-docs: requirements-docs.txt $(VENV)/.installed-notebooks

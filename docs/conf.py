@@ -16,6 +16,8 @@ import lessons
 import live_figures
 import mathml
 
+from notebooks import execute
+
 project = "DINO attention lab"
 copyright = "the maintainers, Apache-2.0"
 extensions = [
@@ -32,7 +34,7 @@ include_patterns = [
     "docs/reference/**",
     "dino_model/embedded/card.md",
     "notebooks/README.md",
-    "notebooks/[0-9A-B]_*.py",
+    "notebooks/[0-9a-b]_*.py",
     "tests/oracles/README.md",
 ]
 smartquotes = False  # options begin with two hyphens
@@ -45,10 +47,10 @@ suppress_warnings = ["autoapi.python_import_resolution", "sphinx-argparse-cli.*"
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(ROOT / "build" / "lessons" / lessons.fingerprint())
-nb_execution_timeout = lessons.TIMEOUT_S
+nb_execution_timeout = execute.CELL_TIMEOUT_S
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
-os.environ.update(lessons.environment())
+os.environ.update(execute.environment())
 os.environ.pop("DINO_DATA", None)
 
 default_role = "code"  # docstrings have Markdown's single backticks

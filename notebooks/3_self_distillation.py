@@ -11,239 +11,197 @@
 # ---
 
 # %% [markdown]
-# # 3 · Self-distillation in fifty lines
+# # 3 · Self-distillation
 #
-# **You will be able to** write DINO's training step yourself: crops, student, teacher, loss, center, moving average; and
-# show that it is the same, number for number, as the project's own.
+# **Question.** How can a network learn features from a target that it produces itself?
 #
-# **You need** lesson 1, the cross-entropy, and how PyTorch computes gradients.
-
-# %%
-import sys
-from pathlib import Path
-
-above = [folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "dino_model").is_dir()]
-assert above, f"{Path.cwd()} is not inside the project: start Jupyter with `make lab`"
-sys.path.insert(0, str(above[0]))
-
-from notebooks.start import ready
-
-ready()
+# You need lesson 1 and PyTorch's optimizers. You write the three lines that make DINO; with them a small network trains
+# from random weights until its features beat pixels. No label is used in training.
 
 # %%
 import copy
 
-import numpy as np
 import torch
-from PIL import Image
 
-from dino_model import photographs
-from dino_model.backbones import BackboneConfig
-from dino_model.head import HeadConfig
-from notebooks import drawing
+from dino_model.textures import CLASSES
+from notebooks import distillation, drawing
 from notebooks.checks import check
-from training.crop_config import CropConfig
-from training.crops import Crops, MultiCrop, normalize
-from training.methods.dino_config import DINOConfig
-from training.methods.method import Batch
-from training.randomness import Randomness
+from notebooks.distillation import Network, features, knn_accuracy, random_crops
 
 # %% [markdown]
-# ## Crops: many views of one picture
+# ## The data
 #
-# Of every picture, two large *global* crops and some small *local* ones, each with its own colours. The task will be: say
-# of every crop the same. What stays the same under cropping and colouring is what the network will have to see.
+# The images are 16 kinds of gray textures, drawn by a program. Phase, scale, rotation, contrast and brightness of each
+# image are random, so that neither brightness nor position identifies a class. The labels only evaluate features.
+
+# %%
+train_images, train_labels = distillation.textures(seed=0, per_class=200)
+test_images, test_labels = distillation.textures(seed=1, per_class=100)
+drawing.images(
+    [train_images[train_labels == label][0, 0].numpy() for label in range(16)],
+    CLASSES,
+    caption="One image of each class. Each image is scaled to its own maximum.",
+    alt="Sixteen gray textures: bars, bricks, checkers, dots, grids and others.",
+    columns=8,
+)
+
+# %% [markdown]
+# ## Two crops of one image
+#
+# DINO takes two random *crops* of each image, with random brightness and contrast, and asks for the same output. What stays
+# the same in all crops of an image is what the network has to compute: here, the texture.
 
 # %%
 torch.manual_seed(0)
-sizes = CropConfig(global_size=32, local_size=16, local_crops=3, blur=(0.1, 0.5))
-cut = MultiCrop(sizes)
-
-
-def cut_batch(names: list[str]) -> Crops:
-    """uint8 crops of some photographs: views [2, batch, 3, 32, 32], locals [3, batch, 3, 16, 16]."""
-    each = [cut(Image.fromarray(photographs.picture(name))) for name in names]
-    return Crops(*(torch.stack(group, dim=1) for group in zip(*each, strict=True)))
-
-
-batch = list(photographs.names()[:8])
-crops = cut_batch(batch)
-drawing.pictures(
-    [crop.permute(1, 2, 0).numpy() for crop in [*crops.views[:, 0], *crops.locals[:, 0]]],
-    ["global", "global", "local", "local", "local"],
-    alt="Five crops of one photograph: two large parts of it, three small ones, in different colours.",
-    columns=5,
-    width=8,
+images = distillation.normalized(train_images)
+samples = images[::200]
+rows = [*samples[:4], *random_crops(samples[:4]), *random_crops(samples[:4])]
+drawing.images(
+    [(image - image.min())[0].numpy() for image in rows],
+    ["image"] * 4 + ["crop 1"] * 4 + ["crop 2"] * 4,
+    caption="Two crops of an image show the same texture at another place, scale and contrast.",
+    alt="Four textures and two random crops of each.",
 )
 
 # %% [markdown]
-# ## Two networks of one shape
+# ## Student and teacher
 #
-# Student and teacher are the same network, a small ViT and a head that answers with K = 64 numbers (the paper: 65,536),
-# and begin with the same weights. Only the student is trained. To compare with later, the project's own DINO lends us its
-# networks.
+# ![Student and teacher: crops, networks, softmax, loss, moving average](../docs/figures/dino.svg)
+#
+# Two networks of one architecture output a score for each of $K$ *prototypes*, classes without names. The *student* is
+# trained with gradients. The *teacher* is not: its weights follow the student's. The paper's teacher receives two large
+# (*global*) crops, its student these and several small (*local*) crops; this lesson uses two crops only.
+#
+# **Exercise 3.1 (check).** With eight local crops, the loss compares every output of the teacher with every output of the
+# student, except for the same crop. How many pairs are that?
 
 # %%
-STUDENT_TEMPERATURE, TEACHER_TEMPERATURE, CENTER_MOMENTUM, TEACHER_MOMENTUM = 0.1, 0.04, 0.9, 0.99
-config = DINOConfig(
-    head=HeadConfig(prototypes=64, hidden=64, bottleneck=32),
-    student_temperature=STUDENT_TEMPERATURE,
-    teacher_temperature_start=TEACHER_TEMPERATURE,
-    teacher_temperature=TEACHER_TEMPERATURE,
-    center_momentum=CENTER_MOMENTUM,
-    teacher_momentum=TEACHER_MOMENTUM,
-    freeze_last_layer_epochs=0,
-)
-backbone = BackboneConfig("vit_tiny", patch_size=8, image_size=32, depth=2, heads=3)
-theirs = config.build(backbone, config.schedules(epochs=1, steps_per_epoch=100), classes=0)
-student, teacher = copy.deepcopy(theirs.student), copy.deepcopy(theirs.teacher)
-center = torch.zeros(64)
+pairs = check("3.1", ...)
 
 # %% [markdown]
-# **Exercise 3.1.** The teacher sees two global crops, the student those two and eight local ones. The loss compares every
-# answer of the teacher with every answer of the student, except where both saw the same crop. How many comparisons?
-
-# %%
-pairs = ...
-check("3.1", pairs)
-
-# %% [markdown]
-# ## The loss
-#
-# The teacher's K numbers become a distribution: minus the *center*, divided by a low temperature (*sharpening*), softmax.
-# The student's become one with a higher temperature. The loss is the cross-entropy of the two, over all pairs of
-# different crops. No gradient passes through the teacher.
-#
-# **Exercise 3.2.** Write the teacher's part.
+# **Exercise 3.2 (code).** The teacher's scores become a distribution: subtract the *center* $c$, a running mean of the
+# teacher's outputs, divide by a small temperature $\tau_t$ (*sharpening*), and apply the softmax:
+# $P_t = \mathrm{softmax}((g_t - c) / \tau_t)$.
 
 
 # %%
 def sharpen(logits: torch.Tensor, center: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Logits [views, batch, K] and center [K] -> distributions [views, batch, K]."""
+    """Teacher logits [crops, B, K] and center [K] -> distributions [crops, B, K]."""
     return ...
 
 
-check("3.2", sharpen)
+sharpen = check("3.2", sharpen)
+
+# %% [markdown]
+# **Exercise 3.3 (code).** The loss is the cross-entropy of the teacher's distribution for one crop and the student's for the
+# *other* crop: $-\sum_k P_t^{(k)}(x) \log P_s^{(k)}(x')$, averaged over both orders and the batch.
 
 
 # %%
-def answers(network: torch.nn.Module, groups: list[torch.Tensor]) -> torch.Tensor:
-    """Groups of crops [crops, batch, 3, height, width] -> logits [all crops, batch, K]; a group is one forward pass."""
-    logits = [network.head(network.backbone(group.flatten(0, 1))) for group in groups]
-    return torch.cat([one.unflatten(0, group.shape[:2]) for one, group in zip(logits, groups, strict=True)])
+def dino_loss(targets: torch.Tensor, logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Teacher distributions [2, B, K] and student logits [2, B, K] -> loss, one number."""
+    return ...
 
 
-def our_loss(crops: Crops) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss of a batch, and the teacher's logits [2, batch, K]."""
+dino_loss = check("3.3", dino_loss)
+
+# %% [markdown]
+# **Exercise 3.4 (code).** After each step, every weight of the teacher moves toward the student's: an *exponential moving
+# average* with momentum $\lambda$, $\theta_t \leftarrow \lambda \theta_t + (1 - \lambda) \theta_s$.
+
+
+# %%
+def ema(teacher: torch.Tensor, student: torch.Tensor, momentum: float) -> torch.Tensor:
+    """Weights of one shape -> the teacher's new weights."""
+    return ...
+
+
+ema = check("3.4", ema)
+
+# %% [markdown]
+# ## Training
+#
+# The loop is Algorithm 1 of the paper with your functions. Every 50 steps, *k-NN* evaluates the features of both
+# networks: each test image gets the class of its 10 most similar training images.
+#
+# **Prediction.** Chance is 6 %. The untrained network and plain pixels are the baselines. Sketch the accuracy of teacher
+# and student over 400 steps: which network is ahead, and when do the features beat pixels?
+
+# %%
+STEPS, BATCH = 400, 32
+torch.manual_seed(0)
+student = Network()
+teacher, center = copy.deepcopy(student), torch.zeros(distillation.PROTOTYPES)
+optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3, weight_decay=0.04)
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=STEPS + 1, pct_start=0.1)
+
+
+def step(images: torch.Tensor, momentum: float) -> tuple[float, float]:
+    """Train on one batch and return loss and entropy of the teacher's outputs, in nats."""
+    global center
+    crops = torch.cat([random_crops(images), random_crops(images)])
     with torch.no_grad():
-        teacher_logits = answers(teacher, [crops.views])
-        target = torch.softmax((teacher_logits - center) / TEACHER_TEMPERATURE, dim=-1)
-    answer = torch.log_softmax(answers(student, [crops.views, crops.locals]) / STUDENT_TEMPERATURE, dim=-1)
-    terms = [
-        -(target[seen] * answer[asked]).sum(dim=-1).mean()  # over K, then over the pictures
-        for seen in range(len(target))
-        for asked in range(len(answer))
-        if seen != asked
-    ]
-    return torch.stack(terms).mean(), teacher_logits
-
-
-# %% [markdown]
-# ## Is it the same?
-#
-# The project's loss on the same tensors; then the gradient of every weight.
-
-# %%
-normalised = normalize(crops, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), torch.device("cpu"))
-ours, teacher_logits = our_loss(normalised)
-ours.backward()
-own = theirs(Batch(normalised, None, Randomness(0, 0, 0, len(batch), len(batch))), step=0)
-own.value.backward()
-torch.testing.assert_close(ours, own.value)
-pairs_of_gradients = list(zip(student.named_parameters(), theirs.student.parameters(), strict=True))
-for (name, mine), other in pairs_of_gradients:
-    assert (mine.grad is None) == (other.grad is None), name
-    if mine.grad is not None:
-        torch.testing.assert_close(mine.grad, other.grad, atol=1e-6, rtol=1e-4)
-print(f"loss {ours:.6f}, the project's {own.value:.6f}; {len(pairs_of_gradients)} gradients agree")
-
-# %% [markdown]
-# ## After the step: center and teacher
-#
-# The center follows the mean of the teacher's logits. The teacher's weights follow the student's: an average over the
-# past, in which a step counts less the longer ago it was.
-#
-# **Exercise 3.3.** The paper begins with a momentum of 0.996. How much of the teacher's first weights is left in it after
-# 1,000 steps, if the momentum stays as it is?
-
-# %%
-left = ...
-check("3.3", left)
-
-
-# %%
-@torch.no_grad()
-def after_step(teacher_logits: torch.Tensor) -> None:
-    """Move center and teacher."""
-    center.mul_(CENTER_MOMENTUM).add_((1 - CENTER_MOMENTUM) * teacher_logits.mean(dim=(0, 1)))
-    for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
-        slow.mul_(TEACHER_MOMENTUM).add_((1 - TEACHER_MOMENTUM) * fast)
-
-
-for network in (student, theirs.student):  # the same update of both, by hand
-    with torch.no_grad():
-        for weight in network.parameters():
-            if weight.grad is not None:
-                weight -= 0.1 * weight.grad
-after_step(teacher_logits)
-theirs.after_step(0, [own.carry])
-torch.testing.assert_close(center, theirs.center.flatten())
-for mine, other in zip(teacher.parameters(), theirs.teacher.parameters(), strict=True):
-    torch.testing.assert_close(mine, other, atol=1e-6, rtol=1e-4)
-print("center and teacher agree")
-
-# %% [markdown]
-# ## Sixty steps
-#
-# Your loss, your center, your teacher, and an optimizer. What to watch is not the loss but what it is made of: the
-# entropy of the teacher's answers, and the Kullback-Leibler divergence of student and teacher. Lesson 4 is about them.
-
-# %%
-optimizer = torch.optim.AdamW([weight for weight in student.parameters() if weight.requires_grad], lr=1e-3)
-entropies, divergences = [], []
-everybody = np.array(photographs.names())
-for step in range(60):
-    chosen = np.random.default_rng(step).choice(everybody, 8, replace=False)
-    crops = normalize(
-        cut_batch(list(chosen)), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), torch.device("cpu")
-    )
-    loss, teacher_logits = our_loss(crops)
-    target = torch.softmax((teacher_logits - center) / TEACHER_TEMPERATURE, dim=-1)
+        logits = teacher(crops)
+    targets = sharpen(logits.unflatten(0, (2, -1)), center, distillation.TEACHER_TEMPERATURE)
+    loss = dino_loss(targets, student(crops).unflatten(0, (2, -1)), distillation.STUDENT_TEMPERATURE)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    after_step(teacher_logits)
-    entropies.append(float(-(target * target.clamp_min(1e-12).log()).sum(dim=-1).mean()))
-    divergences.append(float(loss.detach()) - entropies[-1])
+    schedule.step()
+    center = ema(center, logits.mean(dim=0), distillation.CENTER_MOMENTUM)
+    with torch.no_grad():
+        for old, new in zip(teacher.state_dict().values(), student.state_dict().values(), strict=True):
+            old.copy_(ema(old, new, momentum) if old.is_floating_point() else new)
+    return float(loss), float(torch.special.entr(targets).sum(dim=-1).mean())
 
+
+def evaluate(network: Network) -> float:
+    """k-NN accuracy of the features of a network in percent."""
+    found = (features(network, distillation.normalized(part)) for part in (train_images, test_images))
+    return knn_accuracy(next(found), train_labels, next(found), test_labels)
+
+
+curves = {"teacher": [], "student": []}
+for number in range(STEPS + 1):
+    if number % 50 == 0:
+        curves["teacher"].append(evaluate(teacher))
+        curves["student"].append(evaluate(student))
+    batch = images[torch.randint(len(images), (BATCH,))]
+    loss, entropy = step(batch, momentum=0.98 + 0.015 * number / STEPS)
+
+# %%
+shrunk = (distillation.pixel_features(part) for part in (train_images, test_images))
+pixels = knn_accuracy(next(shrunk), train_labels, next(shrunk), test_labels)
+teacher_knn, student_knn = curves["teacher"][-1], curves["student"][-1]
+untrained = curves["teacher"][0]
+print(
+    f"k-NN: untrained {untrained:.0f} %, pixels {pixels:.0f} %, teacher {teacher_knn:.0f} %, student {student_knn:.0f} %"
+)
+print(f"last step: loss {loss:.1f}, entropy of the teacher {entropy:.1f} nats")
+assert teacher_knn > 10 + max(pixels, untrained)
 with drawing.plot(
-    "Over sixty steps: the entropy of the teacher's answers and the divergence from the student's."
-) as axes:
-    axes.plot(entropies, label="entropy of the teacher")
-    axes.plot(divergences, label="KL divergence")
-    axes.axhline(np.log(64), color="black", linestyle=":", linewidth=1, label="ln K")
-    axes.set(xlabel="step", ylabel="nats")
-    axes.legend()
-print(f"entropy {entropies[0]:.2f} -> {entropies[-1]:.2f}, KL {divergences[0]:.2f} -> {divergences[-1]:.2f}")
+    caption="The features of both networks pass the pixels; the teacher is behind its student while learning is fast.",
+    alt="k-NN accuracy over 400 steps: both curves rise from 24 % to above 60 %, past the line of the pixels at 40 %.",
+) as axis:
+    for label, curve in curves.items():
+        axis.plot(range(0, STEPS + 1, 50), curve, marker="o", label=label)
+    axis.axhline(pixels, color="black", linewidth=1, label="pixels")
+    axis.axhline(100 / 16, color="gray", linewidth=1, linestyle=":", label="chance")
+    axis.set(xlabel="step", ylabel="k-NN accuracy (%)", ylim=(0, 100))
+    axis.legend()
 
 # %% [markdown]
-# If your curves end as ours do, the teacher answers almost the same to every crop: an entropy near ln K and no
-# divergence left to learn from. So few steps on so few pictures end there, or stay there long; lesson 4 asks when a run
-# is only slow and when it has collapsed.
-
-# %% [markdown]
-# ---
-# **In the paper**: algorithm 1, equations 1 to 4 and section 3.1.
+# TEXT
 #
-# **An open question.** The teacher is never better informed than the student: it sees fewer crops and learns from none.
-# Why is its answer worth imitating?
+# **Exercise (break).** Call `step` with `momentum=0` in the loop, which makes the teacher a copy of the student. Predict the
+# curve first. Lesson 4 explains what you see.
+#
+# **Exercise (argue).** The teacher never sees a label and never receives a gradient. Why are its outputs a useful target?
+#
+# **Summary.**
+# - The student predicts, for one crop, the teacher's distribution for another crop of the same image.
+# - The teacher is a moving average of the student; its output is centered and sharpened.
+# - Features that all crops of an image share are learned; here they name the texture.
+#
+# **References.** Caron et al. 2021, section 3.1, equations 1 to 4 and algorithm 1; Hinton et al. 2015,
+# [Distilling the Knowledge in a Neural Network](https://arxiv.org/abs/1503.02531).

@@ -1,487 +1,421 @@
-"""What a reader runs after an exercise: right, or which mistake the answer looks like.
+"""Check answers to the exercises and name the likely mistake.
 
-A check knows its answer by computing it, with the project's own functions where there is one.
+An exercise is a number or a function. Its right answer comes from `notebooks.solutions`; each known mistake
+is the sentence that the reader sees, with the wrong answer that it leads to.
 """
 
+import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
 import numpy as np
-import scipy.special
 import torch
-from numpy.typing import NDArray
+from torch.nn.functional import log_softmax, softmax
 
-from dino_model import photographs, quantities
-from dino_model.predictor import AttentionPredictor
-from segmentation.masks import keep_mass_of_maps
-from segmentation.metrics import contour_radius, jaccard
-
-CHECKS: dict[str, Callable[[Any], str | None]] = {}
-"""By number of the exercise: None for a right answer, else one sentence."""
+from notebooks import solutions as right
 
 
-def check(exercise: str, answer: Any) -> bool:
-    """Say whether an answer is right, and return that.
+@dataclass(frozen=True)
+class Exercise:
+    """An exercise of a lesson."""
 
-    Args:
-        exercise: its number, such as "1.2".
-        answer: a number, an array, or a function, as the exercise asks; `...` for none yet.
-
-    Raises:
-        KeyError: no such exercise.
-    """
-    if exercise not in CHECKS:
-        raise KeyError(f"there is no exercise {exercise!r}: choose one of {', '.join(sorted(CHECKS))}")
-    if answer is ...:
-        print(f"Exercise {exercise}: put your answer in place of the three dots.")
-        return False
-    complaint = CHECKS[exercise](answer)
-    print(f"Exercise {exercise}: {complaint or 'right.'}")
-    return complaint is None
+    solution: Any
+    """A number or a function."""
+    mistakes: Mapping[str, Any] = field(default_factory=dict)
+    """Sentence for the reader -> wrong answer of the kind of the solution."""
+    inputs: tuple[Any, ...] = ()
+    """Arguments that a function is called with."""
+    tolerance: float = 1e-3
+    """Relative tolerance of a number."""
 
 
-def exercise(number: str) -> Callable[[Callable[[Any], str | None]], Callable[[Any], str | None]]:
-    """Register a function that looks at the answer of one exercise."""
-
-    def register(look: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
-        CHECKS[number] = look
-        return look
-
-    return register
-
-
-def number(
-    answer: Any, right: float, mistakes: Mapping[str, float] | None = None, tolerance: float = 1e-3
-) -> str | None:
-    """None for a number within `tolerance` (relative) of the right one, else a sentence.
+def check(exercise: str, answer: Any) -> Any:
+    """Report whether an answer is correct, and return the answer that the lesson continues with.
 
     Args:
-        answer: what the reader gave, of any kind.
-        right: the answer.
-        mistakes: what an answer was probably made with, by the number that it gives.
-        tolerance: relative.
-    """
-    if isinstance(answer, np.ndarray | torch.Tensor) and math.prod(answer.shape) == 1:
-        answer = answer.item()
-    if isinstance(answer, str):
-        return f"found the text {answer!r}, expected a number: leave out the quotation marks."
-    if isinstance(answer, bool) or not isinstance(answer, Real):
-        found = (
-            f"an array of shape {tuple(answer.shape)}" if hasattr(answer, "shape") else type(answer).__name__
-        )
-        return f"found {found}, expected one number."
-
-    def near(other: float) -> bool:
-        return math.isclose(float(answer), other, rel_tol=tolerance, abs_tol=1e-9)
-
-    if near(right):
-        return None
-    units = {"it were percent": 100 * right, "it were a share, not percent": right / 100}
-    for words, wrong in (dict(mistakes or {}) | units).items():
-        if near(wrong):
-            return f"{answer:g} is not it. It looks as if {words}."
-    return f"{answer:g} is not it; no mistake we know gives that."
-
-
-def array(answer: Any, right: np.ndarray, mistakes: Mapping[str, np.ndarray] | None = None) -> str | None:
-    """As `number`, for arrays of one shape: equal to 1e-5, or the same truth values."""
-    if not hasattr(answer, "shape"):
-        return f"found {type(answer).__name__}, expected an array of shape {right.shape}."
-    found = np.asarray(answer.detach() if isinstance(answer, torch.Tensor) else answer)
-    if found.shape != right.shape:
-        return f"found an array of shape {found.shape}, expected {right.shape}."
-    if np.allclose(found, right, atol=1e-5):
-        return None
-    for words, wrong in (mistakes or {}).items():
-        if np.allclose(found, wrong, atol=1e-5):
-            return f"not it. It looks as if {words}."
-    return f"not it: {np.mean(~np.isclose(found, right, atol=1e-5)):.0%} of the values differ."
-
-
-# --- 1: what a ViT sees
-
-
-@exercise("1.1")
-def _tokens(answer: Any) -> str | None:
-    mistakes = {"[CLS] is missing": 3600, "a patch were 16 pixels": 901, "only one side were counted": 61}
-    return number(answer, 3601, mistakes, tolerance=1e-6)
-
-
-@exercise("1.2")
-def _attention(answer: Any) -> str | None:
-    if not callable(answer):
-        return f"found {type(answer).__name__}, expected the function."
-    generator = np.random.default_rng(0)
-    queries, keys = generator.normal(size=(2, 3, 7, 16))  # 3 heads, 7 tokens
-    row = answer(queries, keys, 2)
-    if row is ...:
-        return "the function still returns the three dots."
-    products = np.einsum("hd,htd->ht", queries[:, 2], keys)
-    return array(
-        row,
-        quantities.attention(queries, keys, 2),
-        {
-            "the products were not divided by √d": scipy.special.softmax(products, axis=1),
-            "the products were divided by d, not by √d": scipy.special.softmax(products / 16, axis=1),
-            "the softmax were taken over the heads": scipy.special.softmax(products / 4, axis=0),
-            "the softmax were missing": products / 4,
-            "queries and keys were swapped": quantities.attention(keys, queries, 2),
-        },
-    )
-
-
-@exercise("1.3")
-def _to_itself(answer: Any) -> str | None:
-    predictor = AttentionPredictor(size=224, precision="fp32")
-    predictor.set_image(photographs.picture("sheep"))
-    patches = predictor.cls_attention().sum(axis=(1, 2))
-    mistakes = {
-        "this is what the patches get": float(patches.mean()),
-        "this is the first head alone": float(1 - patches[0]),
-        "the heads were added, not averaged": float((1 - patches).sum()),
-    }
-    return number(answer, float(1 - patches.mean()), mistakes, tolerance=0.01)
-
-
-# --- 2: from attention to a mask
-
-
-@exercise("2.1")
-def _keep_mass(answer: Any) -> str | None:
-    if not callable(answer):
-        return f"found {type(answer).__name__}, expected the function."
-    attention = np.random.default_rng(2).random((5, 6)) ** 2  # no mistake below keeps the same patches
-    kept = answer(attention, 0.6)
-    if kept is ...:
-        return "the function still returns the three dots."
-    strongest_first = np.sort(attention.ravel())[::-1]
-    reached = np.cumsum(strongest_first) / attention.sum()
-    crossing = strongest_first[int((reached < 0.6).sum())]
-    return array(
-        kept,
-        keep_mass_of_maps(attention, 0.6),
-        {
-            "the patch that crosses the threshold were left out": attention > crossing,
-            "60 % of the patches were kept, not of the mass": attention >= np.quantile(attention, 0.4),
-            "patches above 60 % of the strongest were kept": attention >= 0.6 * attention.max(),
-            "the weakest were kept": ~keep_mass_of_maps(attention, 0.4),
-        },
-    )
-
-
-@exercise("2.2")
-def _moved_square(answer: Any) -> str | None:
-    mistakes = {"the shared area were divided by one square, or this is Dice's coefficient": 50 / 100}
-    return number(answer, 1 / 3, mistakes, tolerance=0.01)
-
-
-def random_heads() -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Six masks that know nothing for each of 200 pictures, and their ground truths, all of half the area.
+        exercise: Number of the exercise, such as "1.2".
+        answer: A number or a function; `...` if there is none yet.
 
     Returns:
-        bool [pictures, heads, rows, columns] and [pictures, rows, columns].
+        The answer if it is correct, else the solution.
+
+    Raises:
+        KeyError: There is no such exercise.
     """
-    blobs = np.random.default_rng(2).random((200, 7, 4, 4)) > 0.5
-    enlarged = blobs.repeat(4, axis=2).repeat(4, axis=3)
-    return enlarged[:, 1:], enlarged[:, 0]
+    if exercise not in EXERCISES:
+        raise KeyError(f"Unknown exercise {exercise!r}. Available: {', '.join(EXERCISES)}.")
+    entry = EXERCISES[exercise]
+    complaint = _complaint(entry, answer)
+    if complaint is None:
+        print(f"Exercise {exercise}: correct.")
+        return answer
+    print(f"Exercise {exercise}: {complaint} The lesson continues with the solution.")
+    return entry.solution
 
 
-@exercise("2.3")
-def _gain(answer: Any) -> str | None:
-    heads, truths = random_heads()
-    scores = np.stack([jaccard(masks, truth[None]) for masks, truth in zip(heads, truths, strict=True)])
-    first, best = float(scores[:, 0].mean()), float(scores.max(axis=1).mean())
-    mistakes = {
-        "this is the best head's mean itself": best,
-        "one head were chosen for all pictures": float(scores.mean(axis=0).max() - first),
-        "the sign were turned": first - best,
-    }
-    return number(answer, best - first, mistakes, tolerance=0.01)
-
-
-# --- 3: self-distillation
-
-
-@exercise("3.1")
-def _pairs(answer: Any) -> str | None:
-    mistakes = {
-        "pairs of the same crop were counted": 20,
-        "the teacher saw the local crops too": 90,
-        "only the local crops were compared": 16,
-    }
-    return number(answer, 18, mistakes, tolerance=1e-6)
-
-
-@exercise("3.2")
-def _sharpen(answer: Any) -> str | None:
-    if not callable(answer):
-        return f"found {type(answer).__name__}, expected the function."
-    generator = torch.Generator().manual_seed(6)
-    logits, center = torch.randn(2, 3, 5, generator=generator), torch.randn(5, generator=generator)
-    given = answer(logits, center, 0.04)
-    if given is ...:
-        return "the function still returns the three dots."
-
-    def softmax(values: torch.Tensor, axis: int = -1) -> NDArray[np.float32]:
-        return torch.softmax(values, axis).numpy()
-
-    return array(
-        given,
-        softmax((logits - center) / 0.04),
-        {
-            "the center were subtracted after the division": softmax(logits / 0.04 - center),
-            "the center were added": softmax((logits + center) / 0.04),
-            "the center were left out": softmax(logits / 0.04),
-            "it were multiplied by the temperature": softmax((logits - center) * 0.04),
-            "the softmax were taken over the batch": softmax((logits - center) / 0.04, 1),
-            "the softmax were taken over the views": softmax((logits - center) / 0.04, 0),
-            "the softmax were missing": ((logits - center) / 0.04).numpy(),
-            "its logarithm were returned": torch.log_softmax((logits - center) / 0.04, -1).numpy(),
-        },
-    )
-
-
-@exercise("3.3")
-def _left(answer: Any) -> str | None:
-    mistakes = {
-        "this is what the student's later weights make up": 1 - 0.996**1000,
-        "it fell by the same amount each step": 1 - 0.004 * 1000,
-    }
-    return number(answer, 0.996**1000, mistakes, tolerance=0.01)
-
-
-# --- 4: why it does not collapse
-
-
-@exercise("4.1")
-def _uniform(answer: Any) -> str | None:
-    mistakes = {
-        "it were in bits": 8.0,
-        "the logarithm were that to base 10": math.log10(256),
-        "it were the weight of one answer": 1 / 256,
-        "the sign were lost": -math.log(256),
-    }
-    return number(answer, math.log(256), mistakes)
-
-
-@exercise("4.2")
-def _sharpened(answer: Any) -> str | None:
-    def first(temperature: float) -> float:
-        return float(scipy.special.softmax(np.array([1, 0, 0]) / temperature)[0])
-
-    mistakes = {
-        "this is the weight at 1, or the first were divided by the second": first(1),
-        "the numbers were multiplied by the temperature": first(10) / first(1),
-        "this is the weight at 0.1": first(0.1),
-    }
-    return number(answer, first(0.1) / first(1), mistakes)
-
-
-@exercise("4.3")
-def _verdict(answer: Any) -> str | None:
-    if not isinstance(answer, str):
-        return f"found {answer!r}, expected one of the three texts, in quotation marks."
-    mistakes = {
-        "collapsed": "a collapsed run has a KL of 0: this one's answers still depend on the picture.",
-        "learning fast": "an entropy so near ln K says that the answers of two pictures hardly differ yet.",
-    }
-    said = answer.strip().lower()
-    if said == "slow":
+def _complaint(exercise: Exercise, answer: Any) -> str | None:
+    """Return None for a correct answer, else one sentence."""
+    if not callable(exercise.solution):
+        return _complaint_about_number(exercise, answer)
+    if answer is not ... and not callable(answer):
+        return f"Found {type(answer).__name__}, expected a function."
+    found = ... if answer is ... else _call(answer, exercise)
+    if found is ...:
+        return "No answer yet: replace the three dots."
+    expected = _call(exercise.solution, exercise)
+    if _shapes(found) != _shapes(expected):
+        return f"Found {_shapes(found)}, expected {_shapes(expected)}."
+    if _close(found, expected):
         return None
-    return mistakes.get(said, f"found {answer!r}, expected 'collapsed', 'slow' or 'learning fast'.")
+    for sentence, mistake in exercise.mistakes.items():
+        wrong = _call(mistake, exercise)
+        if _shapes(found) == _shapes(wrong) and _close(found, wrong):
+            return sentence
+    return "Not correct; the shape is right, the values differ."
 
 
-# --- 5: the teacher leads
+def _complaint_about_number(exercise: Exercise, answer: Any) -> str | None:
+    if answer is ...:
+        return "No answer yet: replace the three dots."
+    if isinstance(answer, np.ndarray | torch.Tensor) and math.prod(answer.shape) == 1:
+        answer = answer.item()
+    if isinstance(answer, bool) or not isinstance(answer, Real):
+        return f"Found {type(answer).__name__}, expected one number."
+
+    def near(value: float) -> bool:
+        return math.isclose(float(answer), value, rel_tol=exercise.tolerance, abs_tol=1e-9)
+
+    value = float(exercise.solution)
+    if near(value):
+        return None
+    units = {
+        "You gave percent; give a share of 1.": 100 * value,
+        "You gave a share; give percent.": value / 100,
+    }
+    for sentence, wrong in (dict(exercise.mistakes) | units).items():
+        if near(wrong):
+            return sentence
+    return f"{float(answer):g} is not correct."
 
 
-@exercise("5.1")
-def _half_life(answer: Any) -> str | None:
-    right = math.log(0.5) / math.log(0.98)
-    mistakes = {"it were the mean age, 1 / (1 - m)": 50.0, "it fell by the same amount each step": 25.0}
-    return number(answer, right, mistakes, tolerance=0.03)
+def _call(function: Any, exercise: Exercise) -> Any:
+    return function(*copy.deepcopy(exercise.inputs))
 
 
-@exercise("5.2")
-def _average(answer: Any) -> str | None:
-    if not callable(answer):
-        return f"found {type(answer).__name__}, expected the function."
-    values = np.random.default_rng(5).normal(size=30)
-    given = answer(values.copy(), 0.9)
-    if given is ...:
-        return "the function still returns the three dots."
+def _arrays(value: Any) -> list[np.ndarray]:
+    values = value if isinstance(value, tuple) else (value,)
+    return [np.asarray(v.detach() if isinstance(v, torch.Tensor) else v) for v in values]
 
-    def averaged(momentum: float, start: float) -> NDArray[np.float64]:
-        teacher, course = start, []
-        for value in values:
-            teacher = momentum * teacher + (1 - momentum) * value
-            course.append(teacher)
-        return np.array(course)
 
-    return array(
-        np.asarray(given),
-        averaged(0.9, values[0]),
+def _shapes(value: Any) -> str:
+    if not all(
+        hasattr(v, "shape") or isinstance(v, Real) for v in (value if isinstance(value, tuple) else (value,))
+    ):
+        return type(value).__name__
+    return "shape " + " and ".join(str(array.shape) for array in _arrays(value))
+
+
+def _close(found: Any, expected: Any) -> bool:
+    return all(np.allclose(a, b, atol=1e-5) for a, b in zip(_arrays(found), _arrays(expected), strict=True))
+
+
+def _normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float = 0.25, axis: int = -1) -> Any:
+    weights = softmax(q @ k.transpose(-1, -2) * scale, dim=axis)
+    return weights @ v, weights
+
+
+def _shares(attention: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of a map from the largest on, and the share of the mass that they reach."""
+    ordered = np.sort(attention.ravel())[::-1]
+    return ordered, np.cumsum(ordered) / ordered.sum()
+
+
+def _vote(cosines: np.ndarray, labels: np.ndarray, weights: np.ndarray, k: int) -> np.ndarray:
+    nearest = np.argsort(cosines)[-k:]
+    return np.bincount(labels[nearest], weights[nearest], minlength=labels.max() + 1)
+
+
+def _average(
+    cosines: np.ndarray, labels: np.ndarray, k: int, temperature: float, farthest: bool = False
+) -> Any:
+    order = np.argsort(cosines)
+    weights = np.exp(cosines[chosen := order[:k] if farthest else order[-k:]] / temperature)
+    return weights @ labels[chosen] / weights.sum()
+
+
+_UNIT = np.random.default_rng(5).normal(size=(31, 8))
+_UNIT /= np.linalg.norm(_UNIT, axis=1, keepdims=True)
+_LABELS = np.random.default_rng(6).integers(0, 4, 30)
+_COSINES = np.random.default_rng(4).uniform(-1, 1, 40)
+
+EXERCISES: dict[str, Exercise] = {
+    "1.1": Exercise(
+        right.patchify,
         {
-            "momentum and its rest were exchanged": averaged(0.1, values[0]),
-            "the teacher began at 0, not as the student": averaged(0.9, 0.0),
-            "all of the past weighed the same": values.cumsum() / np.arange(1, 31),
+            "You flattened rows of the image, not patches; split rows and columns first.": (
+                lambda images, p: images.reshape(len(images), -1, 3 * p * p)
+            ),
+            "Your vectors have the channels last; conv weights have them first.": (
+                lambda images, p: (
+                    images.unfold(2, p, p).unfold(3, p, p).permute(0, 2, 3, 4, 5, 1).flatten(3).flatten(1, 2)
+                )
+            ),
+            "Your patches run down the columns; read them row by row.": (
+                lambda images, p: (
+                    images.unfold(2, p, p).unfold(3, p, p).permute(0, 3, 2, 1, 4, 5).flatten(3).flatten(1, 2)
+                )
+            ),
         },
-    )
-
-
-@exercise("5.3")
-def _too_slow(answer: Any) -> str | None:
-    mistakes = {
-        "it were the share that has gone": 1 - 0.999**300,
-        "it fell by the same amount each step": 0.7,
-    }
-    return number(answer, 0.999**300, mistakes, tolerance=0.01)
-
-
-# --- 6: features without labels
-
-
-@exercise("6.1")
-def _vote(answer: Any) -> str | None:
-    if not callable(answer):
-        return f"found {type(answer).__name__}, expected the function."
-    generator = np.random.default_rng(5)
-    vectors = generator.normal(size=(31, 8))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    labels = generator.integers(0, 4, 30)
-    votes = answer(vectors[0], vectors[1:], labels, 7, 0.07)
-    if votes is ...:
-        return "the function still returns the three dots."
-    ascending = np.argsort(cosines := vectors[1:] @ vectors[0])
-
-    def counted(voters: NDArray[np.intp], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.bincount(labels[voters], weights[voters], minlength=4).astype(np.float64)
-
-    weights = np.exp(cosines / 0.07)
-    return array(
-        votes,
-        counted(ascending[-7:], weights),
+        (_normal(2, 3, 8, 12), 4),
+    ),
+    "1.3": Exercise(
+        right.attention,
         {
-            "all had a vote, not the k nearest": counted(ascending, weights),
-            "the farthest voted": counted(ascending[:7], weights),
-            "all votes weighed the same": counted(ascending[-7:], np.ones(30)),
-            "the temperature were left out": counted(ascending[-7:], np.exp(cosines)),
-            "the cosine itself were the weight": counted(ascending[-7:], cosines),
+            "You did not divide by √d.": lambda q, k, v: _attend(q, k, v, 1.0),
+            "You divided by d; divide by √d.": lambda q, k, v: _attend(q, k, v, 1 / 16),
+            "Your softmax runs over the queries; use the last axis, the keys.": (
+                lambda q, k, v: _attend(q, k, v, axis=-2)
+            ),
+            "Your softmax runs over the heads; use the last axis, the keys.": (
+                lambda q, k, v: _attend(q, k, v, axis=1)
+            ),
+            "You exchanged queries and keys.": lambda q, k, v: _attend(k, q, v),
         },
-    )
-
-
-@exercise("6.2a")
-def _largest_class(answer: Any) -> str | None:
-    return number(answer, 60, {"this is the mean over classes": 100 / 3})
-
-
-@exercise("6.2b")
-def _mean_of_classes(answer: Any) -> str | None:
-    return number(answer, 100 / 3, {"the pictures were averaged, not the classes": 60}, tolerance=0.02)
-
-
-@exercise("6.3")
-def _average_precision(answer: Any) -> str | None:
-    mistakes = {
-        "only the last rank were looked at": 0.4,
-        "it were divided by the ten ranks, not by the four right ones": 3 / 10,
-        "the ranks were inverted, without counting the right ones before": (1 + 1 / 2 + 1 / 5 + 1 / 10) / 4,
-    }
-    return number(answer, 0.75, mistakes, tolerance=0.01)
-
-
-# --- 7: following an object
-
-
-@exercise("7.1")
-def _new_label(answer: Any) -> str | None:
-    if not callable(answer):
-        return f"found {type(answer).__name__}, expected the function."
-    generator = np.random.default_rng(4)
-    cosines, labels = generator.uniform(-1, 1, 40), np.eye(3)[generator.integers(0, 3, 40)]
-    given = answer(cosines, labels, 5, 0.1)
-    if given is ...:
-        return "the function still returns the three dots."
-
-    def average(neighbours: NDArray[np.intp], temperature: float) -> NDArray[np.float64]:
-        return scipy.special.softmax(cosines[neighbours] / temperature) @ labels[neighbours]
-
-    ascending = np.argsort(cosines)
-    return array(
-        given,
-        average(ascending[-5:], 0.1),
+        tuple(_normal(2, 3, 7, 16, seed=seed) for seed in range(3)),
+    ),
+    "1.4": Exercise(
+        right.block,
         {
-            "all neighbours had a say, not the k most alike": average(ascending, 0.1),
-            "the temperature were left out": average(ascending[-5:], 1.0),
-            "the least alike were taken": average(ascending[:5], 0.1),
-            "all k weighed the same": labels[ascending[-5:]].mean(axis=0),
-            "the weights were not divided by their sum": np.exp(cosines[ascending[-5:]] / 0.1)
-            @ labels[ascending[-5:]],
+            "You left out the residual connections; add the input of each part to its output.": (
+                lambda x, attend, mlp, norm1, norm2: mlp(norm2(attend(norm1(x))))
+            ),
+            "You normalized after the addition; the block normalizes the input of each part.": (
+                lambda x, attend, mlp, norm1, norm2: norm2((y := norm1(x + attend(x))) + mlp(y))
+            ),
+            "Your network of two layers reads the tokens from before the attention.": (
+                lambda x, attend, mlp, norm1, norm2: x + attend(norm1(x)) + mlp(norm2(x))
+            ),
         },
-    )
-
-
-@exercise("7.2")
-def _candidates(answer: Any) -> str | None:
-    mistakes = {
-        "the first frame were forgotten": 25 * 25 * 7,
-        "the window were 12 wide, not 12 in every direction": 12 * 12 * 8,
-        "the patch's own row and column were left out": 24 * 24 * 8,
-        "it were one frame only": 25 * 25,
-    }
-    return number(answer, 25 * 25 * 8, mistakes, tolerance=1e-6)
-
-
-@exercise("7.3")
-def _near(answer: Any) -> str | None:
-    mistakes = {
-        "it were not rounded up": 0.008 * math.hypot(854, 480),
-        "it were rounded down, or were 0.8 % of the width": 7,
-    }
-    return number(answer, contour_radius(480, 854), mistakes)
-
-
-# --- 8: objects without any label
-
-
-@exercise("8.1")
-def _positive_similarities(answer: Any) -> str | None:
-    if not callable(answer):
-        return f"found {type(answer).__name__}, expected the function."
-    features = np.random.default_rng(3).normal(size=(9, 4))
-    counted = answer(features.copy())
-    if counted is ...:
-        return "the function still returns the three dots."
-    products = features @ features.T
-    return array(
-        counted,
-        (products > 0).sum(axis=1) - 1,
+        (_normal(1, 5, 8), torch.sin, torch.exp, lambda x: x - 1, lambda x: x / 2),
+    ),
+    "1.2": Exercise(
+        right.TOKENS,
         {
-            "each patch were counted as like itself": (products > 0).sum(axis=1),
-            "the products were added, not counted": products.sum(axis=1),
-            "negative products were counted": (products < 0).sum(axis=1),
+            "[CLS] is missing.": 3600,
+            "You used patches of 16 pixels.": 901,
+            "You counted one side only.": 61,
         },
-    )
-
-
-@exercise("8.2")
-def _normalised_cut(answer: Any) -> str | None:
-    mistakes = {
-        "each edge within the rest were counted once, not at both its ends": 1 + 1 / 4,
-        "w(B, V) left out the edge that is cut": 1 + 1 / 6,
-        "this is the cut itself, not normalised": 1.0,
-        "only one side were divided by": 1 / 7,
-    }
-    return number(answer, 1 + 1 / 7, mistakes)
-
-
-@exercise("8.3")
-def _boxes(answer: Any) -> str | None:
-    mistakes = {
-        "the shared area were counted twice in the union": 600 / 1700,
-        "it were divided by the found box alone": 600 / 800,
-        "it were divided by the object's box alone": 600 / 900,
-    }
-    return number(answer, 600 / 1100, mistakes, tolerance=0.01)
+        tolerance=1e-6,
+    ),
+    "2.1": Exercise(
+        right.keep_mass,
+        {
+            "The patch that crosses the threshold is missing; keep it.": (
+                lambda a, mass: a > _shares(a)[0][int((_shares(a)[1] < mass).sum())]
+            ),
+            "You kept a share of the patches, not of the mass.": lambda a, mass: (
+                a >= np.quantile(a, 1 - mass)
+            ),
+            "You compared with the maximum; add up the values from the largest on.": (
+                lambda a, mass: a >= mass * a.max()
+            ),
+            "You kept the weakest patches; sort from the largest on.": (
+                lambda a, mass: ~right.keep_mass(a, 1 - mass)
+            ),
+        },
+        (np.random.default_rng(2).random((5, 6)) ** 2, 0.6),
+    ),
+    "2.2": Exercise(
+        right.jaccard,
+        {
+            "You divided by the sum of both areas; count the shared pixels once.": (
+                lambda a, b: (a & b).sum() / (a.sum() + b.sum())
+            ),
+            "This is the Dice coefficient; divide by the union.": (
+                lambda a, b: 2 * (a & b).sum() / (a.sum() + b.sum())
+            ),
+            "You divided by one mask; divide by the union.": lambda a, b: (a & b).sum() / b.sum(),
+            "This is the share of equal pixels, which counts the background.": lambda a, b: (a == b).mean(),
+        },
+        tuple(np.random.default_rng(seed).random((6, 7)) > 0.4 for seed in (0, 1)),
+    ),
+    "2.3": Exercise(
+        right.best_head_gain,
+        {
+            "This is the mean of the best head itself; subtract the mean of head 0.": (
+                lambda scores: scores.max(axis=1).mean()
+            ),
+            "You selected one head for all images; select one for each image.": (
+                lambda scores: scores.mean(axis=0).max() - scores[:, 0].mean()
+            ),
+            "The sign is reversed.": lambda scores: scores[:, 0].mean() - scores.max(axis=1).mean(),
+        },
+        (np.random.default_rng(7).random((20, 6)),),
+    ),
+    "3.1": Exercise(
+        right.PAIRS,
+        {
+            "You counted pairs of the same crop.": 20,
+            "The teacher receives the global crops only.": 90,
+            "The student receives the global crops too.": 16,
+        },
+        tolerance=1e-6,
+    ),
+    "3.2": Exercise(
+        right.sharpen,
+        {
+            "Subtract the center before the division.": lambda x, c, t: softmax(x / t - c, -1),
+            "You added the center; subtract it.": lambda x, c, t: softmax((x + c) / t, -1),
+            "You left out the center.": lambda x, c, t: softmax(x / t, -1),
+            "You multiplied by the temperature; divide by it.": lambda x, c, t: softmax((x - c) * t, -1),
+            "Your softmax runs over the batch; use the last axis, the prototypes.": (
+                lambda x, c, t: softmax((x - c) / t, 1)
+            ),
+            "The softmax is missing.": lambda x, c, t: (x - c) / t,
+        },
+        (_normal(2, 3, 5), _normal(5, seed=1), 0.4),
+    ),
+    "3.3": Exercise(
+        right.dino_loss,
+        {
+            "You compared each crop with itself; the student must see the other crop.": (
+                lambda p, x, t: -(p * log_softmax(x / t, -1)).sum(-1).mean()
+            ),
+            "The student's temperature is missing.": (
+                lambda p, x, t: -(p * log_softmax(x, -1).flip(0)).sum(-1).mean()
+            ),
+            "The sign is reversed; the loss is positive.": (
+                lambda p, x, t: (p * log_softmax(x / t, -1).flip(0)).sum(-1).mean()
+            ),
+            "You averaged over the prototypes; sum over them.": (
+                lambda p, x, t: -(p * log_softmax(x / t, -1).flip(0)).mean()
+            ),
+            "The logarithm is missing; the student's part is a log-softmax.": (
+                lambda p, x, t: -(p * softmax(x / t, -1).flip(0)).sum(-1).mean()
+            ),
+        },
+        (softmax(_normal(2, 4, 6), -1), _normal(2, 4, 6, seed=1), 0.1),
+    ),
+    "3.4": Exercise(
+        right.ema,
+        {
+            "You exchanged the weights: the teacher keeps m of itself.": lambda t, s, m: (1 - m) * t + m * s,
+            "You copied the student.": lambda t, s, m: s,
+            "Your weights do not add up to 1; the student's is 1 - m.": lambda t, s, m: m * t + s,
+        },
+        (_normal(4, 3), _normal(4, 3, seed=1), 0.9),
+    ),
+    "4.1": Exercise(
+        right.UNIFORM_ENTROPY,
+        {
+            "You used the logarithm to base 2; nats need the natural one.": 8.0,
+            "You used the logarithm to base 10; nats need the natural one.": math.log10(256),
+            "This is the probability of one prototype.": 1 / 256,
+            "The sign is reversed.": -math.log(256),
+        },
+    ),
+    "4.2": Exercise(
+        right.entropy_and_kl,
+        {
+            "You exchanged teacher and student in the divergence.": (
+                lambda p, q: (right.entropy_and_kl(p, q)[0], right.entropy_and_kl(q, p)[1])
+            ),
+            "You returned the cross-entropy; subtract the entropy of the teacher.": (
+                lambda p, q: (right.entropy_and_kl(p, q)[0], sum(right.entropy_and_kl(p, q)))
+            ),
+            "You took the entropy of the mean output; average the entropies of the outputs.": (
+                lambda p, q: (-(p.mean(0) * p.mean(0).log()).sum(), right.entropy_and_kl(p, q)[1])
+            ),
+        },
+        (softmax(_normal(4, 6), -1), softmax(_normal(4, 6, seed=1), -1)),
+    ),
+    "4.3": Exercise(
+        right.HALF_LIFE,
+        {
+            "This is the mean age, 1 / (1 - m).": 50.0,
+            "The weight does not fall by the same amount each step.": 25.0,
+        },
+        tolerance=0.03,
+    ),
+    "5.1": Exercise(
+        right.vote,
+        {
+            "All images vote; only the k nearest may.": lambda f, s, y, k, t: _vote(
+                s @ f, y, np.exp(s @ f / t), len(s)
+            ),
+            "The farthest images vote; sort from the largest cosine on.": (
+                lambda f, s, y, k, t: _vote(-s @ f, y, np.exp(s @ f / t), k)
+            ),
+            "All votes weigh the same; weight them by exp(cosine / temperature).": (
+                lambda f, s, y, k, t: _vote(s @ f, y, np.ones(len(s)), k)
+            ),
+            "The temperature is missing.": lambda f, s, y, k, t: _vote(s @ f, y, np.exp(s @ f), k),
+        },
+        (_UNIT[0], _UNIT[1:], _LABELS, 7, 0.07),
+    ),
+    "5.2": Exercise(
+        right.BALANCED_ACCURACY,
+        {"This is the accuracy over images; average over the classes.": 60.0},
+        tolerance=0.02,
+    ),
+    "A.1": Exercise(
+        right.propagate_label,
+        {
+            "All patches count; use the k most similar.": lambda c, y, k, t: _average(c, y, len(c), t),
+            "The temperature is missing.": lambda c, y, k, t: _average(c, y, k, 1.0),
+            "You used the least similar patches.": lambda c, y, k, t: _average(c, y, k, t, farthest=True),
+            "All k patches weigh the same; use exp(cosine / temperature).": (
+                lambda c, y, k, t: y[np.argsort(c)[-k:]].mean(axis=0)
+            ),
+            "Divide by the sum of the weights.": (
+                lambda c, y, k, t: np.exp((n := np.sort(c)[-k:]) / t) @ y[np.argsort(c)[-k:]] + 0 * n.sum()
+            ),
+        },
+        (_COSINES, np.eye(3)[np.random.default_rng(8).integers(0, 3, 40)], 5, 0.1),
+    ),
+    "A.2": Exercise(
+        right.CANDIDATES,
+        {
+            "The first frame is missing.": 25 * 25 * 7,
+            "The window reaches 12 patches in each direction; it is 25 wide.": 12 * 12 * 8,
+            "The patch's own row and column are missing.": 24 * 24 * 8,
+            "You counted one frame.": 25 * 25,
+        },
+        tolerance=1e-6,
+    ),
+    "B.1": Exercise(
+        right.positive_similarities,
+        {
+            "You counted each patch as similar to itself; subtract 1.": lambda f: (f @ f.T > 0).sum(axis=1),
+            "You added the products; count the positive ones.": lambda f: (f @ f.T).sum(axis=1),
+            "You counted the negative products.": lambda f: (f @ f.T < 0).sum(axis=1),
+        },
+        (np.random.default_rng(3).normal(size=(9, 4)),),
+    ),
+    "B.2": Exercise(
+        right.NORMALIZED_CUT,
+        {
+            "Count each edge of the rest at both ends.": 1 + 1 / 4,
+            "w(B, V) includes the edge that is cut.": 1 + 1 / 6,
+            "This is the cut; divide it by w(A, V) and by w(B, V).": 1.0,
+            "You divided by one side only; add both.": 1 / 7,
+        },
+    ),
+    "B.3": Exercise(
+        right.BOX_IOU,
+        {
+            "Count the shared area once in the union.": 600 / 1700,
+            "You divided by the predicted box; divide by the union.": 600 / 800,
+            "You divided by the object's box; divide by the union.": 600 / 900,
+        },
+        tolerance=0.01,
+    ),
+}
+"""All exercises by number; lessons A and B have letters."""

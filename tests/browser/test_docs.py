@@ -23,7 +23,7 @@ KINDS = {
     "map": "docs/paper-map.html",
     "glossary": "docs/glossary.html",
     "lecture": "docs/lecture.html",
-    "lesson": "notebooks/1_what_a_vit_sees.html",
+    "lesson": "notebooks/1_build_a_vision_transformer.html",
     "guide": "docs/protocols.html",
     "study": "docs/studies.html",
     "commands": "docs/reference/commands.html",

@@ -1,0 +1,150 @@
+"""Solutions to the exercises, in the order of the lessons. Try each exercise before you read on."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+# --- 1 Build a vision transformer
+
+
+def patchify(images: Tensor, patch_size: int) -> Tensor:
+    """Cut images [B, C, H, W] into patches, row by row: [B, patches, C * patch_size²], channels first."""
+    batch, channels, height, width = images.shape
+    rows, columns = height // patch_size, width // patch_size
+    patches = images.reshape(batch, channels, rows, patch_size, columns, patch_size)
+    return patches.permute(0, 2, 4, 1, 3, 5).reshape(batch, rows * columns, -1)
+
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Attend with [B, heads, tokens, d] each: the output of this shape and weights [B, heads, tokens, tokens]."""
+    products = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])
+    weights = torch.softmax(products, dim=-1)  # over the keys
+    return weights @ values, weights
+
+
+Layer = Callable[[Tensor], Tensor]
+
+
+def block(tokens: Tensor, attend: Layer, mlp: Layer, norm1: Layer, norm2: Layer) -> Tensor:
+    """Add attention, then the network of two layers, each applied to normalized tokens [B, tokens, width]."""
+    tokens = tokens + attend(norm1(tokens))
+    return tokens + mlp(norm2(tokens))
+
+
+TOKENS = 60 * 60 + 1
+"""1.2: 480 / 8 = 60 patches on each side, and [CLS]."""
+
+# --- 2 Does attention find objects?
+
+
+def keep_mass(attention: NDArray[np.floating], mass: float) -> NDArray[np.bool_]:
+    """Keep the strongest patches of a map [rows, columns] that together hold a share `mass` of it."""
+    shares = attention.ravel() / attention.sum()
+    strongest_first = np.argsort(shares)[::-1]
+    count = int(np.argmax(np.cumsum(shares[strongest_first]) >= mass)) + 1
+    kept = np.zeros(shares.size, bool)
+    kept[strongest_first[:count]] = True
+    return kept.reshape(attention.shape)
+
+
+def jaccard(mask: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
+    """Divide the number of shared pixels of two masks by the number of pixels in either mask."""
+    return float((mask & truth).sum() / (mask | truth).sum())
+
+
+def best_head_gain(scores: NDArray[np.floating]) -> float:
+    """Subtract the mean score of head 0 from the mean of each image's best head: scores [images, heads]."""
+    return float(scores.max(axis=1).mean() - scores[:, 0].mean())
+
+
+# --- 3 Self-distillation
+
+PAIRS = 2 * (2 + 8) - 2
+"""3.1: 2 crops of the teacher with 10 of the student, without the 2 pairs of the same crop."""
+
+
+def sharpen(logits: Tensor, center: Tensor, temperature: float) -> Tensor:
+    """Compute the teacher's distributions from logits [crops, B, K] and the center [K]."""
+    return torch.softmax((logits - center) / temperature, dim=-1)
+
+
+def dino_loss(targets: Tensor, logits: Tensor, temperature: float) -> Tensor:
+    """Compute the mean cross-entropy of targets and student logits [2, B, K] over pairs of different crops."""
+    log_probabilities = torch.log_softmax(logits / temperature, dim=-1)
+    return -(targets * log_probabilities.flip(0)).sum(dim=-1).mean()
+
+
+def ema(teacher: Tensor, student: Tensor, momentum: float) -> Tensor:
+    """Move a weight of the teacher toward the student's."""
+    return momentum * teacher + (1 - momentum) * student
+
+
+# --- 4 Collapse and the teacher
+
+UNIFORM_ENTROPY = math.log(256)
+"""4.1: 256 times -1/256 · ln(1/256)."""
+
+
+def entropy_and_kl(targets: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the teacher's mean entropy and its mean divergence from the student, distributions [B, K]."""
+    entropy = -(targets * targets.log()).sum(dim=-1).mean()
+    cross_entropy = -(targets * outputs.log()).sum(dim=-1).mean()
+    return entropy, cross_entropy - entropy
+
+
+HALF_LIFE = math.log(0.5) / math.log(0.98)
+"""4.3: 0.98 to the power of n is one half."""
+
+# --- 5 Are the features good?
+
+
+def vote(
+    feature: NDArray[np.floating],
+    stored: NDArray[np.floating],
+    labels: NDArray[np.integer],
+    k: int,
+    temperature: float,
+) -> NDArray[np.floating]:
+    """Sum exp(cosine / temperature) over the k nearest of the unit vectors [stored, width], per class."""
+    cosines = stored @ feature
+    nearest = np.argsort(cosines)[-k:]
+    return np.bincount(labels[nearest], np.exp(cosines[nearest] / temperature), minlength=labels.max() + 1)
+
+
+BALANCED_ACCURACY = 100 / 3
+"""5.2: one class of three is always correct, the other two never."""
+
+# --- A Video
+
+
+def propagate_label(
+    cosines: NDArray[np.floating], labels: NDArray[np.floating], k: int, temperature: float
+) -> NDArray[np.floating]:
+    """Average the labels [patches, objects] of the k most similar patches, weighted by a softmax."""
+    nearest = np.argsort(cosines)[-k:]
+    weights = np.exp(cosines[nearest] / temperature)
+    return np.asarray(weights @ labels[nearest] / weights.sum())
+
+
+CANDIDATES = 25 * 25 * 8
+"""A.2: 12 patches on either side and its own place give windows of 25 × 25, in eight frames."""
+
+# --- B Objects
+
+
+def positive_similarities(features: NDArray[np.floating]) -> NDArray[np.integer]:
+    """Count for each of the features [patches, width] the others with a positive product."""
+    products = features @ features.T
+    np.fill_diagonal(products, 0)
+    return np.asarray((products > 0).sum(axis=1))
+
+
+NORMALIZED_CUT = 1 / 1 + 1 / 7
+"""B.2: one edge is cut; w(A, V) = 1, and the nodes of the rest have 2 + 2 + 3 edges."""
+
+BOX_IOU = 30 * 20 / (40 * 20 + 30 * 30 - 30 * 20)
+"""B.3: the boxes share 30 × 20 pixels. CorLoc counts 0.545 as found."""
