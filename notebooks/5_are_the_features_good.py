@@ -98,8 +98,8 @@ for label, stored in train_features.items():
     print(f"k-NN, {label}: {accuracy:.0f} ± {error:.0f} %")
 
 # %% [markdown]
-# The trained network reaches **96** %, although it was trained on other images and never on this task. Random weights
-# (**24** %) are below plain pixels (**28** %): the architecture alone gives no useful feature of the whole image.
+# The trained network reaches about **96** %, although it was trained on other images and never on this task. Random weights
+# (about **24** %) are below plain pixels (about **28** %): the architecture alone gives no useful feature of the whole image.
 #
 # **Exercise 5.2 (check).** A test set has classes of 60, 30 and 10 images, and a classifier always predicts the largest
 # class. Its accuracy is 60 %. What is the mean of its accuracies per class, in percent?
@@ -139,7 +139,10 @@ with drawing.plot(
         axis.errorbar(counts, draws.mean(axis=1), draws.std(axis=1), marker="o", capsize=4, label=label)
         print(
             f"{label}:",
-            *(f"{n} labels: {row.mean():.0f} ± {row.std():.0f} %," for n, row in zip(counts, draws)),
+            *(
+                f"{n} labels: {row.mean():.0f} ± {row.std():.0f} %,"
+                for n, row in zip(counts, draws, strict=True)
+            ),
         )
     axis.axhline(100 / 16, color="gray", linewidth=1, linestyle=":", label="chance")
     axis.set(xscale="log", xticks=counts, xticklabels=counts, ylim=(0, 100))
@@ -147,8 +150,8 @@ with drawing.plot(
     axis.legend()
 
 # %% [markdown]
-# With one label per class the trained features reach **61** ± **3** %; with fifty, random weights reach **41** % and pixels
-# **13** %. Pixels do not improve with more labels, because no weighted sum of pixels is the same for all phases of a texture.
+# With one label per class the trained features reach about **61** %; with fifty, random weights reach about **41** % and
+# pixels about **13** %. Pixels do not improve with more labels, because no weighted sum of pixels is the same for all phases of a texture.
 #
 # ## Search by example
 #
@@ -168,8 +171,8 @@ for label in ("trained", "pixels"):
 drawing.images(
     results,
     titles,
-    caption="CAPTION3",
-    alt="ALT3",
+    caption="Trained features return rings; pixels return images with a similar arrangement of light and dark.",
+    alt="Two rows: an image of rings and its five nearest training images, by trained features and by pixels.",
     columns=6,
 )
 

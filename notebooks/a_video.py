@@ -20,6 +20,7 @@
 
 # %%
 import dataclasses
+import itertools
 
 import cv2
 import numpy as np
@@ -105,7 +106,7 @@ def your_masks() -> list[np.ndarray]:
     vectors = [torch.nn.functional.normalize(f.flatten(0, 1), dim=1).numpy() for f in features["trained"]]
     labels = grid_labels(masks[0], [1], fed, PATCH, DINO).flatten(1).T.numpy()  # [patches, 2]
     followed = [masks[0]]
-    for before, now in zip(vectors, vectors[1:], strict=False):
+    for before, now in itertools.pairwise(vectors):
         labels = np.stack([propagate_label(row, labels, k=5, temperature=0.1) for row in now @ before.T])
         winner = labels.argmax(axis=1).reshape(features["trained"][0].shape[:2]).astype(np.uint8)
         followed.append(cv2.resize(winner, (WIDTH, HEIGHT), interpolation=cv2.INTER_NEAREST))
@@ -138,13 +139,15 @@ last = FRAMES - 2
 drawing.images(
     [drawing.outlined(frames[at], masks[at] > 0, followed[at] > 0) for at in (1, last // 2, last)],
     [f"frame {at}" for at in (1, last // 2, last)],
-    caption="CAPTION1",
-    alt="ALT1",
+    caption="The propagated outline (dashed) stays on the cup to the end.",
+    alt="Three frames of a cup over a canyon; the dashed predicted outline lies on the solid true outline.",
     columns=3,
 )
 
 # %% [markdown]
-# TEXT1
+# The trained features carry the mask through the clip (J **0.95**); copying the first mask fails (J **0.14**). Random weights
+# reach J **0.89**, because this object has its own colors and does not change its shape; their outline is worse (F **0.74**
+# against **0.97**). Your function without window and memory reaches J **0.90**.
 #
 # ## The accuracy of the outline
 #
@@ -171,7 +174,8 @@ print(
 )
 
 # %% [markdown]
-# TEXT2
+# In frame 10 the areas agree (J **0.96**), and **0.97** of the predicted outline is near the true one. F is stricter for thin
+# parts and holes, which hardly change the area.
 #
 # ## Effect of the settings
 #
@@ -196,7 +200,8 @@ for setting, values, name in (
     )
 
 # %% [markdown]
-# TEXT3
+# With a window of one patch the object moves out of reach, and J falls to **0.24**; from three patches on the window does not
+# matter in this clip. One neighbor or 100 neighbors give worse outlines than 5 (F **0.81**, **0.84** and **0.97**).
 #
 # **Exercise (break).** Let the object leave the frame and come back. Which setting decides whether it is found again?
 #

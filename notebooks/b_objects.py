@@ -81,12 +81,13 @@ print(f"Jaccard similarity: {jaccard(placement.mask(found.mask), truth):.2f}")
 drawing.images(
     [image, counts.reshape(rows, columns), candidates, drawing.masked(image, placement.mask(found.mask))],
     ["image", "number of similar patches", "similar to the set", "LOST"],
-    caption="CAPTION1",
-    alt="ALT1",
+    caption="Patches of the sheep are similar to few others, so the set grows over the sheep. Each map is scaled to its own maximum.",
+    alt="A sheep; a map of counts that is dark on the sheep; the patches similar to the set; the sheep as LOST finds it.",
 )
 
 # %% [markdown]
-# TEXT1
+# The seed is on the sheep: it is similar to **272** patches, half of all patches to more than **823**. LOST finds the sheep with a
+# Jaccard similarity of **0.85**, far above every attention head of lesson 2.
 #
 # ## TokenCut: cut a graph into two parts
 #
@@ -129,12 +130,13 @@ drawing.images(
         drawing.masked(image, placement.mask(found.mask)),
     ],
     ["image", "second eigenvector", "above its mean", "TokenCut"],
-    caption="CAPTION2",
-    alt="ALT2",
+    caption="The second eigenvector separates the sheep from the meadow. Each map is scaled to its own maximum.",
+    alt="A sheep; the second eigenvector, bright on the sheep; the patches above its mean; the sheep as TokenCut finds it.",
 )
 
 # %% [markdown]
-# TEXT2
+# TokenCut finds almost the same patches (**0.88**), although it compares all pairs of patches instead of one seed. One image is
+# no evidence, so the next section scores all images.
 #
 # ## Thirty images
 #
@@ -181,13 +183,13 @@ chosen = [*order[:-5:-1], *order[:4]]
 drawing.images(
     [views["TokenCut", "trained", names[index]] for index in chosen],
     [f"{names[index]}: {scores[index]:.2f}" for index in chosen],
-    caption="CAPTION3",
-    alt="ALT3",
+    caption="TokenCut's four best and four worst images: it fails when the background is the smaller or more uniform part.",
+    alt="Top: sheep, kitten, pufferfish and drums, found well. Bottom: komodo, coffee, hammer and pyramid, where the background is found.",
 )
 areas = [photographs.mask(name).mean() for name in names]
 with drawing.plot(
-    caption="CAPTION4",
-    alt="ALT4",
+    caption="Scores vary from 0 to 0.88; small objects and very large objects are found worse.",
+    alt="Jaccard similarity over the area of the object: high between 0.15 and 0.3 of the image, low below 0.1.",
 ) as axis:
     for marker, (label, results) in zip("osx", list(table.items())[:2], strict=False):
         axis.plot(areas, [score for score, _ in results], marker, linestyle="", label=label[0])
@@ -198,7 +200,9 @@ print(
 )
 
 # %% [markdown]
-# TEXT3
+# With trained features TokenCut reaches **0.46** ± **0.06**, not significantly above the centered box (**0.41** ± **0.03**), but its box is
+# right more often (CorLoc **57** % against **37** %). With random weights the score is **0.24**: similar colors alone find few
+# objects. The rank correlation with the area is weak (**0.31**): the area alone does not explain the failures.
 #
 # **Exercise (break).** Choose an image that the object fills, or one with two backgrounds. Which assumption of LOST fails, and
 # which of TokenCut?

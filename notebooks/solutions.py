@@ -20,7 +20,7 @@ def patchify(images: Tensor, patch_size: int) -> Tensor:
 
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Attend with [B, heads, tokens, d] each: the output of this shape and weights [B, heads, tokens, tokens]."""
+    """Return output [B, heads, tokens, d] and weights [B, heads, tokens, tokens]."""
     products = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])
     weights = torch.softmax(products, dim=-1)  # over the keys
     return weights @ values, weights
@@ -73,7 +73,7 @@ def sharpen(logits: Tensor, center: Tensor, temperature: float) -> Tensor:
 
 
 def dino_loss(targets: Tensor, logits: Tensor, temperature: float) -> Tensor:
-    """Compute the mean cross-entropy of targets and student logits [2, B, K] over pairs of different crops."""
+    """Compute the mean cross-entropy of targets and logits [2, B, K] over pairs of different crops."""
     log_probabilities = torch.log_softmax(logits / temperature, dim=-1)
     return -(targets * log_probabilities.flip(0)).sum(dim=-1).mean()
 
@@ -112,7 +112,8 @@ def vote(
     """Sum exp(cosine / temperature) over the k nearest of the unit vectors [stored, width], per class."""
     cosines = stored @ feature
     nearest = np.argsort(cosines)[-k:]
-    return np.bincount(labels[nearest], np.exp(cosines[nearest] / temperature), minlength=labels.max() + 1)
+    weights = np.exp(cosines[nearest] / temperature)
+    return np.bincount(labels[nearest], weights, minlength=int(labels.max()) + 1).astype(float)
 
 
 BALANCED_ACCURACY = 100 / 3
