@@ -104,7 +104,7 @@ fed = tuple(side * PATCH for side in features["trained"][0].shape[:2])  # padded
 def your_masks() -> list[np.ndarray]:
     """Masks of all frames from `propagate_label`, each from the frame before."""
     vectors = [torch.nn.functional.normalize(f.flatten(0, 1), dim=1).numpy() for f in features["trained"]]
-    labels = grid_labels(masks[0], [1], fed, PATCH, DINO).flatten(1).T.numpy()  # [patches, 2]
+    labels = grid_labels(masks[0], [1], fed, PATCH).flatten(1).T.numpy()  # [patches, 2]
     followed = [masks[0]]
     for before, now in itertools.pairwise(vectors):
         labels = np.stack([propagate_label(row, labels, k=5, temperature=0.1) for row in now @ before.T])
@@ -116,10 +116,10 @@ def your_masks() -> list[np.ndarray]:
 def library_masks(label: str = "trained", **settings: object) -> list[np.ndarray]:
     """Masks of all frames from the library, with DINO's preset except for `settings`."""
     preset = dataclasses.replace(DINO, **settings)
-    propagator = Propagator(features[label][0], grid_labels(masks[0], [1], fed, PATCH, preset), preset)
+    propagator = Propagator(features[label][0], grid_labels(masks[0], [1], fed, PATCH), preset)
     followed = [masks[0]]
     for feature in features[label][1:]:
-        winner = hard_labels(propagator.step(feature), PATCH, preset)
+        winner = hard_labels(propagator.step(feature), PATCH)
         followed.append(cv2.resize(winner, (WIDTH, HEIGHT), interpolation=cv2.INTER_NEAREST))
     return followed
 
