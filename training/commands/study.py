@@ -16,20 +16,14 @@ from dino_model.configs import Precision
 from dino_model.device import choose_device, choose_precision
 from dino_model.errors import SettingError
 from dino_model.outputs import OutputOptions
+from dino_model.predictor import AttentionPredictor
+from dino_model.weights import load_model
+from training.evaluation.lift import photograph_lifts
 from training.settings import at_least
 from training.studies import report
 from training.studies.laws import GRIDS, LAWS, Law
 from training.studies.report import Outcome
-from training.studies.runs import (
-    Cell,
-    Result,
-    StudyData,
-    check_base,
-    photograph_lifts,
-    pixels_accuracy,
-    textures,
-    train_cell,
-)
+from training.studies.runs import Cell, Result, StudyData, check_base, pixels_accuracy, textures, train_cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,10 +121,10 @@ def outcome_of(law: Law, results: Mapping[str, list[Result]], pixels: float, *, 
     )
 
 
-def emergence(device: str, precision: str) -> Outcome:
+def emergence(device: str, precision: Precision) -> Outcome:
     """Compare the attention of the embedded model with that of random weights on the same photographs."""
     random, trained = (
-        photograph_lifts(name, device, precision)  # type: ignore[arg-type]
+        photograph_lifts(AttentionPredictor(load_model(name), size=224, precision=precision, device=device))
         for name in ("random:embedded", "embedded")
     )
     differences = [after - before for before, after in zip(random, trained, strict=True)]

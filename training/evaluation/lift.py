@@ -1,6 +1,7 @@
 """Lift of attention: attention to objects compared with the background, on the package's photographs."""
 
-import numpy as np
+from statistics import fmean
+
 from torch import nn
 
 from dino_model import photographs
@@ -39,13 +40,17 @@ def photographs_lift(
     training = backbone.training
     model = LoadedModel("the backbone", backbone.eval(), mean, std, "a training", None)
     try:
-        predictor = AttentionPredictor(model, size=size, precision=precision, device=device)
-        lifts = [_lift(predictor, name) for name in photographs.names()]
-        return float(np.mean([found for found in lifts if found is not None]))
+        return fmean(
+            photograph_lifts(AttentionPredictor(model, size=size, precision=precision, device=device))
+        )
     finally:
         backbone.train(training)
 
 
-def _lift(predictor: AttentionPredictor, name: str) -> float | None:
-    predictor.set_image(photographs.picture(name))
-    return lift(predictor.cls_attention(), photographs.mask(name))
+def photograph_lifts(predictor: AttentionPredictor) -> list[float]:
+    """Compute the lift on each photograph whose object covers at least one patch center."""
+    lifts = []
+    for name in photographs.names():
+        predictor.set_image(photographs.picture(name))
+        lifts.append(lift(predictor.cls_attention(), photographs.mask(name)))
+    return [value for value in lifts if value is not None]

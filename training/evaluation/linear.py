@@ -372,11 +372,7 @@ class _Probe:
     ) -> LinearProbeGrid:
         """Train a grid; with a cache it is saved after each epoch and continued from there."""
         grid = LinearProbeGrid(
-            protocol,
-            features.shape[2],
-            len(self.split.classes),
-            device=self.device,
-            precision=self.precision,
+            protocol, features.shape[2], len(self.split.classes), device=self.device, precision=self.precision
         )
         features = features if self.options.augment else features.to(self.device, grid.dtype)
         file, epochs = self._checkpoint(images, protocol), protocol.epochs

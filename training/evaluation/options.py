@@ -10,6 +10,7 @@ from tyro.conf import Positional, UseAppendAction
 from dino_model.configs import ComputePrecision
 from dino_model.errors import SettingError
 from dino_model.options import ComputeOptions
+from training.settings import above, at_least
 
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of images that belong to no class."""
@@ -51,7 +52,7 @@ class Evaluation(ComputeOptions):
     """Write protocol and metrics to this file; `evaluate report` reads it."""
 
     def __post_init__(self) -> None:
-        require(self.batch_size >= 1, f"--batch-size is {self.batch_size}: expected at least 1.")
+        at_least(self, batch_size=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +99,7 @@ class Knn(Classification):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(bool(self.k) and min(self.k) >= 1, f"--k is {self.k}: expected numbers of at least 1.")
-        require(
-            self.temperature >= MIN_TEMPERATURE,
-            f"--temperature is {self.temperature}: expected at least {MIN_TEMPERATURE}, below it votes"
-            " overflow.",
-        )
+        at_least(self, temperature=MIN_TEMPERATURE)
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ class Linear(Classification):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.epochs >= 1 and self.batch >= 1, "--epochs and --batch must be at least 1.")
+        at_least(self, epochs=1, batch=1)
         require(bool(self.rates) and min(self.rates) > 0, "--rates must be above 0.")
         for text in self.features:
             valid = re.fullmatch(r"[1-9]\d*(\+average)?", text)
@@ -159,8 +156,8 @@ class Logistic(Classification):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.l2 > 0, f"--l2 is {self.l2}: expected more than 0, otherwise the weights diverge.")
-        require(self.seeds >= 1, f"--seeds is {self.seeds}: expected at least 1.")
+        above(self, 0, "l2")
+        at_least(self, seeds=1)
         for text in self.labels:
             known = re.fullmatch(r"\d+(\.\d+)?%", text) or text.isdecimal() or Path(text).is_file()
             require(bool(known), f"--labels {text} is no share (1%), number (5) or file of names.")
@@ -190,9 +187,12 @@ class Finetune(Classification):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.epochs is None or self.epochs >= 1, f"--epochs is {self.epochs}: expected at least 1.")
-        require(self.batch is None or self.batch >= 2, f"--batch is {self.batch}: expected at least 2.")
-        require(self.rate is None or self.rate > 0, f"--rate is {self.rate}: expected more than 0.")
+        if self.epochs is not None:
+            at_least(self, epochs=1)
+        if self.batch is not None:
+            at_least(self, batch=2)
+        if self.rate is not None:
+            above(self, 0, "rate")
         require(
             self.precision != "fp16",
             "Fine-tuning has no loss scaling for fp16: pass --precision bf16 or fp32.",
@@ -220,7 +220,7 @@ class Retrieval(Evaluation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.size >= 1, f"--size is {self.size}: expected at least 1.")
+        at_least(self, size=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +232,7 @@ class Descriptors(Evaluation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.size >= 1, f"--size is {self.size}: expected at least 1.")
+        at_least(self, size=1)
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,8 @@ class CopyDetectionSynthetic(Descriptors):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.copies is None or self.copies >= 1, f"--copies is {self.copies}: expected at least 1.")
+        if self.copies is not None:
+            at_least(self, copies=1)
 
 
 @dataclass(frozen=True)
@@ -307,9 +308,7 @@ class Throughput:
     """Write each result to this file at once; results that it already holds are not measured again."""
 
     def __post_init__(self) -> None:
-        require(
-            min(self.batch, self.repeats, self.size) >= 1, "--batch, --size and --repeats must be at least 1."
-        )
+        at_least(self, batch=1, size=1, repeats=1)
 
 
 @dataclass(frozen=True)

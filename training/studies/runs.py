@@ -9,14 +9,11 @@ from statistics import fmean
 import torch
 from torch import Tensor, nn
 
-from dino_model import files, photographs
+from dino_model import files
 from dino_model.collections import Images, open_images
 from dino_model.device import ComputePrecision
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.predictor import AttentionPredictor
-from dino_model.quantities import lift
 from dino_model.views import View
-from dino_model.weights import load_model
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.run import Pixels
 from training.logging import Diverged
@@ -196,13 +193,3 @@ def check_base(results: list[Result], pixels: float) -> None:
 def pixels_accuracy(data: StudyData, size: int) -> float:
     """Compute the k-NN top-1 of 16 × 16 pixels without a network, in percent."""
     return data.accuracy(Pixels(), size)
-
-
-def photograph_lifts(model: str, device: str, precision: ComputePrecision) -> list[float]:
-    """Compute the lift of the last block's attention on each photograph of the package."""
-    predictor = AttentionPredictor(load_model(model), size=224, precision=precision, device=device)
-    lifts = []
-    for name in photographs.names():
-        predictor.set_image(photographs.picture(name))
-        lifts.append(lift(predictor.cls_attention(), photographs.mask(name)))
-    return [value for value in lifts if value is not None]

@@ -181,7 +181,7 @@ def test_finetune_of_collection_uses_its_recipe(tmp_path: Path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--batch", "1"), "--batch is 1: expected at least 2"),
+        (("--batch", "1"), "--batch is 1, expected at least 2"),
         (("--epochs", "0"), "--epochs is 0"),
         (("--rate", "0"), "--rate is 0"),
         (("--precision", "fp16"), "no loss scaling for fp16"),

@@ -33,7 +33,7 @@ def test_help_of_every_protocol_needs_no_torch():
         (("knn", "--temperature", "nan"), "--temperature is nan"),
         (("knn", "--size", "64", "--resize-to", "32"), "--size 64 cannot be cropped from 32 pixels"),
         (("knn", "--test", "a", "--split", "b"), "both name the test images"),
-        (("linear", "--epochs", "0"), "--epochs and --batch must be at least 1"),
+        (("linear", "--epochs", "0"), "--epochs is 0, expected at least 1"),
         (("linear", "--rates", "0"), "--rates must be above 0"),
         (("logistic", "--l2", "0"), "--l2 is 0"),
         (("retrieval", "--batch-size", "0"), "--batch-size is 0"),

@@ -14,13 +14,7 @@ from PIL import Image
 from dino_model.collections import Images
 from dino_model.features import FeatureExtractor, ImageFeatures
 from tests.training.evaluation.pictures import evaluate
-from training.evaluation.retrieval import (
-    Relevance,
-    medium_and_hard,
-    open_landmarks,
-    ranks_of,
-    score_rankings,
-)
+from training.evaluation.retrieval import Relevance, medium_and_hard, open_landmarks, ranks_of, score_rankings
 
 
 @settings(deadline=None)

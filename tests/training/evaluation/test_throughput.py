@@ -24,7 +24,7 @@ def test_measure_counts_tokens_parameters_and_flops():
     products = 12 * tokens * width**2 + 2 * tokens**2 * width  # of a block: qkv, projection, MLP; q·k, a·v
     assert found.flops == 2 * (2 * products + 16 * 3 * 16**2 * width)
     assert found.images_per_second > 0
-    with pytest.raises(SettingError, match="must be at least 1"):
+    with pytest.raises(SettingError, match="--batch is 0, expected at least 1"):
         evaluate("throughput", "--batch", "0")
 
 
