@@ -14,6 +14,7 @@ from statistics import median
 import torch
 
 from benchmarks import data, train_step
+from benchmarks.flops import peak, picture_flops
 from dino_model.collections import open_images
 from dino_model.configs import BackboneConfig, HeadConfig
 from dino_model.device import choose_precision
@@ -26,7 +27,6 @@ from training.recipe import OptimizerConfig, Recipe
 from training.run import Run
 from training.session import Session
 from training.train import Callbacks
-from training.utilisation import peak, picture_flops
 
 RECIPE = Recipe(
     BackboneConfig("vit_small", 16, drop_path=0.1),

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import tyro
 
+from benchmarks.flops import PEAKS, picture_flops
 from dino_model.backbones import BackboneConfig
 from dino_model.files import write_json
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.recipe import Recipe
-from training.utilisation import PEAKS, picture_flops
 
 IMAGENET = 1_281_167
 """Images of ImageNet-1k's training set."""
@@ -31,7 +31,7 @@ class Plan:
     """DINO with 2 × 224 + 8 × 96 and K = 65,536 in bf16. Computed, not timed."""
 
     gpu: str = "A100"
-    """GPU whose peak is used, one of `training.utilisation.PEAKS`."""
+    """GPU whose peak is used, one of `benchmarks.flops.PEAKS`."""
     gpus: int = 8
     """Number of GPUs."""
     utilization: float = 0.3

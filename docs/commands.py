@@ -22,8 +22,6 @@ CLASSES = {
     "training pretrain": "training.commands.arguments.Pretrain",
     "training doctor": "training.commands.doctor.Doctor",
     "training study": "training.commands.study.StudyCommand",
-    "training thin-log": "training.commands.thin_log.ThinLog",
-    "training keep": "training.commands.keep.Keep",
     **{
         f"training evaluate {name}": f"{options.__module__}.{options.__name__}"
         for name, (_, options, _) in PROTOCOLS.items()

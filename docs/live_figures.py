@@ -160,7 +160,7 @@ def classes() -> Data:
 def collapse() -> Data:
     """Curves of the study's runs, with and without centering and sharpening, from the log that ships.
 
-    `python -m training thin-log` made it of the runs' logs, a phase of each.
+    `python -m tools.thin_log` made it of the runs' logs, a phase of each.
     """
     lines = [json.loads(line) for line in STUDY.read_text(encoding="utf-8").splitlines()]
     found = {}

@@ -2,7 +2,7 @@
 
 python -m tools.pack_run pack RUN FILE [--form small|fp16|full]
 python -m tools.pack_run unpack FILE RUN
-python -m training pretrain --resume RUN --data IMAGES
+python -m training pretrain --output RUN --resume --data IMAGES
 
 `full` holds every bit: the resumed run equals one that never stopped. `fp16` holds the weights of student and
 teacher in half precision, `small` the student in half precision and the teacher's difference from it in 8
@@ -24,8 +24,8 @@ from torch import Tensor
 
 from dino_model import files
 from dino_model.errors import EXPECTED, sentence
+from tools.thin_log import read_log, thinned
 from training.checkpoint import Snapshot, read_state, write_checkpoint
-from training.commands.thin_log import read_log, thinned
 from training.optim import create_optimizer
 from training.plan import Plan
 from training.recipe import recipe_of
@@ -66,7 +66,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class Unpack:
-    """Make a run's folder from a packed file, for `pretrain --resume`."""
+    """Make a run's folder from a packed file, for `pretrain --output RUN --resume`."""
 
     file: tyro.conf.Positional[Path]
     """What `pack` wrote."""
@@ -82,7 +82,7 @@ class Unpack:
         run.create(packed["config"])
         files.write_text(run.log, "".join(json.dumps(record) + "\n" for record in packed["log"]))
         write_checkpoint(run, state)
-        print(f"{run.folder}: step {state['step']:,}; continue with pretrain --resume {run.folder} --data …")
+        print(f"{run.folder}: step {state['step']:,}; pass --output {run.folder} --resume to pretrain")
 
 
 def halved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

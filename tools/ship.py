@@ -22,8 +22,8 @@ import tyro
 from dino_model import files, images, photographs
 from dino_model.weights import EMBEDDED_FILE
 from segmentation.drawing import save_image
+from tools.thin_log import Record, read_log
 from training import figures
-from training.commands.thin_log import Record, read_log
 
 REPOSITORY = Path(__file__).parents[1]
 CARD, LOG = EMBEDDED_FILE.parent / "card.md", EMBEDDED_FILE.parent / "log.jsonl"
@@ -56,7 +56,7 @@ class Ship:
             if not path.exists():
                 raise SystemExit(f"{path} does not exist: nothing was changed")
         run_command("dino_model", "export", self.run_folder, "--dtype", "fp16", "--output", EMBEDDED_FILE)
-        run_command("training", "thin-log", self.run_folder, "--output", LOG)
+        run_command("tools.thin_log", self.run_folder, "--output", LOG)
         draw_probes(read_log(LOG), REPOSITORY / "docs/embedded-model.png")
         class_map = REPOSITORY / "app/static/maps/caltech101"
         settings = ("--model", "embedded", "--size", 112, "--no-thumbnails")

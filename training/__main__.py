@@ -1,4 +1,4 @@
-"""`python -m training pretrain|evaluate|study|doctor|thin-log|keep`.
+"""`python -m training pretrain|evaluate|study|doctor`.
 
 A command is imported when it is called, so that `--help` and argument errors do not wait for torch.
 """
@@ -18,8 +18,6 @@ commands:
   evaluate       evaluate frozen features: k-NN, linear and others, `evaluate --help`
   doctor         diagnose a run from its log, in sentences and on one page
   study          repeat a conclusion of the paper with short runs: `study --help`
-  thin-log       merge and shorten the logs of a training's phases
-  keep           export a run's networks in half precision
 
 `python -m training COMMAND --help` lists the options."""
 
@@ -59,10 +57,6 @@ def _run(arguments: list[str]) -> int:
             from training.commands import evaluate
 
             return evaluate.main(rest)
-        case ["keep", *rest]:
-            from training.commands.keep import Keep
-
-            tyro.cli(Keep, args=rest, prog="python -m training keep").run()
         case ["doctor", *rest]:
             from training.commands.doctor import Doctor
 
@@ -71,16 +65,12 @@ def _run(arguments: list[str]) -> int:
             from training.commands.study import StudyCommand
 
             return tyro.cli(StudyCommand, args=rest, prog="python -m training study").run()
-        case ["thin-log", *rest]:
-            from training.commands.thin_log import ThinLog
-
-            tyro.cli(ThinLog, args=rest, prog="python -m training thin-log").run()
         case ["-h" | "--help"]:
             print(USAGE)
+            return 0
         case _:
             print(USAGE, file=sys.stderr)
             return 2
-    return 0
 
 
 if __name__ == "__main__":

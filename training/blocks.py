@@ -1,7 +1,4 @@
-"""What can be done to every block of a backbone, one by one: compile it, forget what it computed until asked.
-
-A block keeps its place and its parameters their names: checkpoints know nothing of it.
-"""
+"""Compile or recompute every block of a backbone. Names of parameters, and so checkpoints, stay."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +13,7 @@ from training.methods.network import StochasticDepth
 
 
 def blocks_of(backbone: nn.Module) -> list[Any]:
-    """A ViT's blocks, or a ResNet's."""
+    """Blocks of a ViT or a ResNet."""
     if isinstance(backbone, ResNet):
         return [block for stage in range(1, 5) for block in getattr(backbone, f"layer{stage}")]
     return list(backbone.blocks)  # type: ignore[arg-type]
@@ -29,12 +26,10 @@ def compile_blocks(backbone: nn.Module, backend: str | Callable[..., Any] = "ind
     runs eagerly, so that a probe with other batch sizes compiles nothing.
     """
     for block in blocks_of(backbone):
-        block.forward = _compiled_in_training(
-            block, torch.compile(block.forward, backend=backend, dynamic=False)
-        )
+        block.forward = _in_training(block, torch.compile(block.forward, backend=backend, dynamic=False))
 
 
-def _compiled_in_training(block: nn.Module, compiled: Callable[..., Any]) -> Callable[..., Any]:
+def _in_training(block: nn.Module, compiled: Callable[..., Any]) -> Callable[..., Any]:
     eager = block.forward
 
     def forward(*inputs: Any, **options: Any) -> Any:
@@ -44,12 +39,10 @@ def _compiled_in_training(block: nn.Module, compiled: Callable[..., Any]) -> Cal
 
 
 def recompute_blocks(backbone: nn.Module) -> None:
-    """Keep only the input of every block that is trained, and compute it again in the backward pass.
-
-    Losses and gradients stay the same; every block is computed once more than else.
+    """Keep only the input of every trained block, and compute the block again in the backward pass.
 
     Raises:
-        SettingError: blocks with batch normalisation, whose statistics would move twice.
+        SettingError: Blocks with batch normalization, whose statistics would be updated twice.
     """
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in backbone.modules()):
         raise SettingError("--checkpoint-activations is for ViTs: a ResNet's statistics would move twice")
@@ -60,15 +53,15 @@ def recompute_blocks(backbone: nn.Module) -> None:
 
 
 def _recomputed(forward: Callable[..., Any], depths: Sequence[StochasticDepth]) -> Callable[..., Any]:
-    def compute(dealt: Sequence[torch.Tensor | None], *inputs: Any, **more: Any) -> Any:
-        for depth, factors in zip(depths, dealt, strict=True):
-            depth.factors = factors  # those of this pass: another group of crops has been dealt others since
-        return forward(*inputs, **more)
+    def compute(factors: Sequence[torch.Tensor | None], *inputs: Any, **options: Any) -> Any:
+        for depth, of_pass in zip(depths, factors, strict=True):
+            depth.factors = of_pass  # a later group of crops has set its own
+        return forward(*inputs, **options)
 
-    def recomputed(*inputs: Any, **more: Any) -> Any:
-        dealt = [depth.factors for depth in depths]
+    def recomputed(*inputs: Any, **options: Any) -> Any:
         if not torch.is_grad_enabled():
-            return forward(*inputs, **more)
-        return checkpoint(compute, dealt, *inputs, use_reentrant=False, preserve_rng_state=False, **more)
+            return forward(*inputs, **options)
+        factors = [depth.factors for depth in depths]
+        return checkpoint(compute, factors, *inputs, use_reentrant=False, preserve_rng_state=False, **options)
 
     return recomputed

@@ -1,23 +1,24 @@
-"""Checkpoints of a run: snapshots on the CPU, written in the background, read strictly."""
+"""Checkpoints of a run: copied to the CPU, written in the background, read strictly."""
 
+import errno
 import os
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import nn
 from torch.amp import GradScaler
+from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dino_model import files
 from training.logging import Diverged
-from training.optim import Optimizer
 from training.run import Run, RunError
 
 FORMAT = 1
-"""Of checkpoints."""
+"""Version of the file format."""
 
 
 class Snapshot:
@@ -35,7 +36,7 @@ class Snapshot:
         """Copy the state after `step` steps.
 
         Returns:
-            The state, and an event of the device after which the copies are complete; None: they are.
+            The state, and a CUDA event after which the copies are complete; None: they are.
         """
         state = {
             "format": FORMAT,
@@ -89,14 +90,15 @@ class CheckpointWriter:
         if self.run is not None:
             self.wait()
             state, complete = self.snapshot.take(step, method, optimizer, scaler)
-            self.writing = self.thread.submit(self._write, state, complete, milestone)
+            self.writing = self.thread.submit(self._write, self.run, state, complete, milestone)
 
-    def _write(self, state: dict[str, Any], complete: torch.cuda.Event | None, milestone: bool) -> None:
-        assert self.run is not None
+    def _write(
+        self, run: Run, state: dict[str, Any], complete: torch.cuda.Event | None, milestone: bool
+    ) -> None:
         if complete is not None:
             complete.synchronize()
         check_finite(state)
-        write_checkpoint(self.run, state, milestone=milestone, keep=self.keep)
+        write_checkpoint(run, state, milestone=milestone, keep=self.keep)
 
     def check(self) -> None:
         """Raise the error of the checkpoint, if it has ended with one."""
@@ -130,51 +132,44 @@ def check_finite(state: Mapping[str, Any]) -> None:
 
 
 def write_checkpoint(run: Run, state: Mapping[str, Any], *, milestone: bool = False, keep: int = 0) -> None:
-    """Write a `snapshot`; a reader finds the old one or the new one, never half of it.
+    """Replace the checkpoint of a run atomically.
 
-    A milestone is kept beside it; of those but the newest `keep` are removed, 0 for none.
+    A milestone is written as well, without the optimizer; the newest `keep` of them stay, 0 for all.
     """
     if milestone:
         networks = {name: state[name] for name in ("format", "step", "method")}
         _write(run.folder / f"step-{state['step']:08d}.pt", networks)
     _write(run.checkpoint, state)
-    for left in sorted(run.folder.glob("step-*.pt"))[: -keep if keep else 0]:
-        left.unlink()
+    for old in sorted(run.folder.glob("step-*.pt"))[: -keep if keep else 0]:
+        old.unlink()
 
 
-def export_fp16(run: Run, target: Run) -> int:
-    """Write what `--init-from` needs into another folder, in fp16 and with no path; returns the step.
-
-    Raises:
-        RunError: nothing to copy, or `target` holds a run.
-    """
-    config, state = run.config(), read_state(run.checkpoint)
-    target.create({name: value for name, value in config.items() if name not in ("command", "data", "init")})
-    halved = {
-        name: tensor.half() if tensor.is_floating_point() else tensor
-        for name, tensor in state["method"].items()
-    }
-    _write(target.checkpoint, {"format": FORMAT, "step": state["step"], "method": halved})
-    return int(state["step"])
+def _write(path: Path, state: Mapping[str, Any]) -> None:
+    with files.replacing(path) as beside:
+        try:
+            with beside.open("wb") as file:
+                torch.save(state, file)
+                os.fsync(file.fileno())
+        except (OSError, RuntimeError) as error:  # torch hides the reason in a RuntimeError
+            code = error.errno if isinstance(error, OSError) else errno.EIO
+            raise OSError(code, "write failed; is the disk full?", str(path)) from error
 
 
 def load_checkpoint(
     run: Run, method: nn.Module, optimizer: Optimizer, scaler: GradScaler | None = None
 ) -> int:
-    """Put the newest state into method, optimizer and the scaler of the loss; returns the steps done.
+    """Load the newest state into method, optimizer and loss scaler; return the steps done.
 
     Raises:
-        RunError: no readable checkpoint, or one that does not fit.
+        RunError: No readable checkpoint, or one that does not fit.
     """
     state = read_state(run.checkpoint)
     if "optimizer" not in state:
-        raise RunError(
-            f"{run.checkpoint} holds weights only, as milestones do: pass --init-from to start from them"
-        )
+        raise RunError(f"{run.checkpoint} holds weights only: pass --init-from to start from them")
     try:
         method.load_state_dict(state["method"])
         optimizer.load_state_dict(state["optimizer"])
-        if scaler and scaler.is_enabled() and state.get("scaler"):  # none: it was another precision
+        if scaler and scaler.is_enabled() and state.get("scaler"):  # empty after another precision
             scaler.load_state_dict(state["scaler"])
     except (RuntimeError, ValueError) as error:
         raise RunError(f"{run.checkpoint} does not fit the configuration: {first_misfit(error)}") from None
@@ -182,65 +177,25 @@ def load_checkpoint(
 
 
 def first_misfit(error: Exception) -> str:
-    """The first of the lines, one a tensor, of which torch makes its message."""
+    """First of the lines, one per tensor, of torch's message about a state that does not fit."""
     first, *more = str(error).splitlines()[1:] or [str(error)]
     return first.strip() + (f" ({len(more)} more like it)" if more else "")
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """What a checkpoint holds.
+    """Read a checkpoint.
 
     Raises:
-        RunError: it is not there, is broken, or was written by something else.
+        RunError: It is missing, broken, or was written by another program.
     """
     if not path.is_file():
         raise RunError(f"no checkpoint {path}: expected a file written by `python -m training pretrain`")
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # torch raises many kinds for a file that is not its own
+    except Exception:  # torch raises many kinds for a file of another program
         reason = "broken, cut off, or of another program" if path.stat().st_size else "empty"
         raise RunError(f"{path} is no checkpoint of `python -m training pretrain`: {reason}") from None
     found = state.get("format") if isinstance(state, dict) else None
     if found != FORMAT or "method" not in state:
         raise RunError(f"{path} is no checkpoint of this program: format {found!r}, expected {FORMAT}")
     return dict(state)
-
-
-def _write(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint; a disk that is full is an OSError that names the file."""
-    with files.replacing(path) as beside:
-        try:
-            with beside.open("wb") as file:
-                _save(state, file)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from None
-
-
-def _save(state: Mapping[str, Any], file: BinaryIO) -> None:
-    recorder = _Recorder(file)
-    try:
-        torch.save(state, recorder)  # type: ignore[arg-type]  # writes and flushes, no more is asked
-    except RuntimeError as error:
-        raise recorder.error or error from None
-
-
-class _Recorder:
-    """A file to write to that keeps what went wrong: torch says only that something did."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        """Write, and keep the error."""
-        try:
-            return self.file.write(data)
-        except OSError as error:
-            self.error = error
-            raise
-
-    def flush(self) -> None:
-        """Flush."""
-        self.file.flush()

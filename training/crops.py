@@ -1,7 +1,4 @@
-"""Multi-crop augmentation (section 3.1; the details are the official code's, which follow BYOL).
-
-A view is described by a `ViewSpec`; what is said in `CropConfig`, in few numbers and a name, becomes these.
-"""
+"""Multi-crop augmentation (section 3.1; the details are the official code's, which follow BYOL)."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,13 +14,14 @@ from torchvision.transforms.v2 import functional
 
 from training.crop_config import CropConfig, ViewSpec
 from training.device_crops import BOX_NUMBERS, TRIES, random_boxes, resized_crops
-from training.photometry import CHANCES, apply_photometry, constant
+from training.photometry import NUMBERS, apply_photometry, constant
 
-Picture = Image.Image
+FLIP, ASPECT, BOX = NUMBERS, NUMBERS + 1, NUMBERS + 2
+"""Columns of the random numbers of a crop, after those of the photometry."""
 
 
 class Crops(NamedTuple):
-    """Views [views, batch, 3, G, G] and locals [crops, batch, 3, l, l]; of one picture: no batch axis."""
+    """Views [views, batch, 3, G, G] and locals [crops, batch, 3, l, l]; of one image: no batch axis."""
 
     views: Tensor
     locals: Tensor
@@ -32,8 +30,8 @@ class Crops(NamedTuple):
 class MultiCrop:
     """Multi-crop augmentation of an image, and of the batch that it becomes part of.
 
-    `__call__` is what a worker does with one image, `finish` what is done with a batch. `CropConfig.augment`
-    decides how the work is divided.
+    A worker calls `__call__` for each image, `finish` is called for a batch. `CropConfig.augment` decides
+    how the work is divided.
     """
 
     def __init__(self, config: CropConfig) -> None:
@@ -45,7 +43,7 @@ class MultiCrop:
     def _pipeline(self, view: ViewSpec) -> Callable[..., Tensor]:
         return partial(cut, view=view) if self.tensors else crop(view)
 
-    def __call__(self, image: Picture | Tensor) -> Crops:
+    def __call__(self, image: Image.Image | Tensor) -> Crops:
         """Cut one image into views [V, 3, G, G] and local crops [L, 3, l, l], uint8.
 
         With `augment="device"` the only view is the resized image, [1, 3, canvas, canvas]. Randomness comes
@@ -70,17 +68,19 @@ class MultiCrop:
         resized: Tensor = functional.resize(wide, sides, InterpolationMode.BICUBIC, antialias=True)
         return resized
 
-    def random_params(self, image: Picture | Tensor) -> Crops:
+    def random_params(self, image: Image.Image | Tensor) -> Crops:
         """Draw what `finish` needs for the crops of one image: [V, n] and [L, n].
 
         Uniform numbers for photometry and flip; for `augment="device"` also the aspect ratio and the box.
         """
+        device = self.config.augment == "device"
         counts = (len(self.views), self.config.local_crops)
-        if self.config.augment != "device":
-            return Crops(*(torch.rand(count, CHANCES + 1) for count in counts))
-        height, width = functional.get_size(image)
-        numbers = (torch.rand(count, CHANCES + 2 + BOX_NUMBERS) for count in counts)
-        return Crops(*(n.index_fill(1, torch.tensor([CHANCES + 1]), height / width) for n in numbers))
+        numbers = Crops(*(torch.rand(count, BOX + BOX_NUMBERS if device else FLIP + 1) for count in counts))
+        if device:
+            height, width = functional.get_size(image)
+            for group in numbers:
+                group[:, ASPECT] = height / width
+        return numbers
 
     def finish(self, crops: Crops, params: Crops) -> Crops:
         """Finish the augmentation of a batch on its device.
@@ -96,55 +96,51 @@ class MultiCrop:
         if not self.tensors:
             return crops
         if config.augment == "device":
-            crops = self._cut_on_device(crops.views[0], params)
-        groups = zip(config.views, *(crops.views, params.views), strict=True)
-        views = [finish(view, pixels, numbers) for view, pixels, numbers in groups]
-        locals_ = finish(config.locals, crops.locals.flatten(0, 1), params.locals.flatten(0, 1))
-        return Crops(torch.stack(views), locals_.view(crops.locals.shape))
-
-    def _cut_on_device(self, canvas: Tensor, params: Crops) -> Crops:
-        config, pixels = self.config, canvas.float()
-
-        def cut_all(specs: Sequence[ViewSpec], numbers: Tensor) -> Tensor:
-            cuts = []
-            for view, row in zip(specs, numbers, strict=True):
-                boxes = random_boxes(row[:, CHANCES + 2 :], row[:, CHANCES + 1], view.scale)
-                cuts.append(resized_crops(pixels, boxes.to(canvas.device, non_blocking=True), view.size))
-            return (
-                torch.stack(cuts)
-                if cuts
-                else canvas.new_empty(0, len(canvas), 3, config.local_size, config.local_size)
+            canvas = crops.views[0].float()
+            locals_ = [config.locals] * config.local_crops
+            crops = Crops(
+                _cut_all(canvas, config.views, params.views), _cut_all(canvas, locals_, params.locals)
             )
+        groups = zip(config.views, *(crops.views, params.views), strict=True)
+        views = torch.stack([finish(view, pixels, numbers) for view, pixels, numbers in groups])
+        if not config.local_crops:
+            return Crops(views, crops.locals)
+        finished = finish(config.locals, crops.locals.flatten(0, 1), params.locals.flatten(0, 1))
+        return Crops(views, finished.view(crops.locals.shape))
 
-        return Crops(
-            cut_all(config.views, params.views),
-            cut_all([config.locals] * config.local_crops, params.locals),
-        )
+
+def _cut_all(canvas: Tensor, views: Sequence[ViewSpec], params: Tensor) -> Tensor:
+    """Cut crops of one size out of canvases [batch, 3, side, side]: [crops, batch, 3, size, size]."""
+    cuts = []
+    for view, numbers in zip(views, params, strict=True):
+        boxes = random_boxes(numbers[:, BOX:], numbers[:, ASPECT], view.scale)
+        cuts.append(resized_crops(canvas, boxes.to(canvas.device, non_blocking=True), view.size))
+    return torch.stack(cuts) if cuts else canvas.new_empty(0, len(canvas), 3, 1, 1)
 
 
 def finish(view: ViewSpec, pixels: Tensor, params: Tensor) -> Tensor:
-    """Flip crops uint8 [n, 3, height, width] and apply photometry, by numbers [n, CHANCES + 1 or more]."""
-    flipped = (params[:, CHANCES] < view.flip).to(pixels.device, non_blocking=True)
+    """Flip crops uint8 [n, 3, height, width] and apply photometry, by numbers [n, FLIP + 1 or more]."""
+    flipped = (params[:, FLIP] < view.flip).to(pixels.device, non_blocking=True)
     mirrored = torch.where(flipped.view(-1, 1, 1, 1), pixels.flip(-1), pixels)
-    return apply_photometry(view.photometry, mirrored, params[:, :CHANCES])
+    return apply_photometry(view.photometry, mirrored, params[:, :NUMBERS])
 
 
-def widen(picture: Picture | Tensor, margin: float) -> Picture | Tensor:
-    """A picture mirrored beyond each of its sides, by `margin` in [0, 1] of its width and height."""
-    height, width = functional.get_size(picture)
+def widen(image: Image.Image | Tensor, margin: float) -> Image.Image | Tensor:
+    """Mirror an image beyond each of its sides, by `margin` in [0, 1] of its width and height."""
+    height, width = functional.get_size(image)
     sides = [int(margin * width), int(margin * height)]  # left and right, top and bottom
-    return functional.pad(picture, sides, padding_mode="symmetric") if any(sides) else picture
+    return functional.pad(image, sides, padding_mode="symmetric") if any(sides) else image
 
 
 def normalize(crops: Crops, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Crops:
-    """uint8 crops as fp32 tensors on the device, (crop / 255 - mean) / std for each channel."""
+    """Convert uint8 crops to fp32 tensors on the device, (crop / 255 - mean) / std for each channel."""
     means, stds = constant(tuple(mean), device), constant(tuple(std), device)
     scale, shift = stds.mul(255).reciprocal()[:, None, None], means.div(stds)[:, None, None]
     return Crops(*(crop.to(device, non_blocking=True).float().mul_(scale).sub_(shift) for crop in crops))
 
 
 def crop(view: ViewSpec) -> transforms.Compose:
-    """The transform of a picture into a uint8 crop [3, size, size]."""
+    """Transform of a Pillow image into a uint8 crop [3, size, size]."""
     photometry = view.photometry
     return transforms.Compose(
         [
@@ -152,28 +148,27 @@ def crop(view: ViewSpec) -> transforms.Compose:
             transforms.RandomHorizontalFlip(view.flip),
             *random_augment(view),
             transforms.RandomApply([transforms.ColorJitter(*photometry.strengths)], photometry.jitter),
-            transforms.RandomGrayscale(photometry.grey),
+            transforms.RandomGrayscale(photometry.gray),
             transforms.RandomApply([GaussianBlur(photometry.radius)], photometry.blur),
-            transforms.RandomSolarize(threshold=128, p=photometry.solarise),
+            transforms.RandomSolarize(threshold=128, p=photometry.solarize),
             transforms.PILToTensor(),
         ]
     )
 
 
 def random_augment(view: ViewSpec) -> list[Callable[..., Any]]:
-    """RandAugment with the view's number of operations; nothing where it has none."""
-    operations = view.random_operations
-    return [transforms.RandAugment(operations, magnitude=9)] if operations else []
+    """RandAugment, or nothing, as the view specifies."""
+    return [transforms.RandAugment(2, magnitude=9)] if view.randaugment else []
 
 
-def cut(picture: Tensor, view: ViewSpec) -> Tensor:
-    """A random box of a picture uint8 [3, height, width], resized: uint8 [3, size, size].
+def cut(image: Tensor, view: ViewSpec) -> Tensor:
+    """Resize a random box of an image: uint8 [3, height, width] -> [3, size, size].
 
-    What torchvision's RandomResizedCrop does, with less around it.
+    As torchvision's RandomResizedCrop, with less overhead.
     """
-    height, width = picture.shape[-2:]
+    height, width = image.shape[-2:]
     left, top, right, bottom = random_box(width, height, view.scale, torch.rand(2 * TRIES + 2).tolist())
-    box = picture[:, top:bottom, left:right]
+    box = image[:, top:bottom, left:right]
     resized = functional.resize(box, [view.size, view.size], InterpolationMode.BICUBIC, antialias=True)
     for operation in random_augment(view):
         resized = operation(resized)
@@ -181,21 +176,21 @@ def cut(picture: Tensor, view: ViewSpec) -> Tensor:
 
 
 def random_box(
-    width: int, height: int, scale: tuple[float, float], chances: Sequence[float]
+    width: int, height: int, scale: tuple[float, float], numbers: Sequence[float]
 ) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of a box that covers a share `scale` of a picture, in pixels.
+    """Left, top, right and bottom in pixels of a box that covers a share `scale` of an image.
 
-    Its sides stand to each other as 3 to 4 up to 4 to 3; the first of `TRIES` that fits is taken, else the
-    whole picture as far as those sides allow. `chances` are 2 * TRIES + 2 uniform numbers in [0, 1).
+    Its sides have ratios from 3 : 4 to 4 : 3. Of `TRIES` boxes the first that fits is taken, else the largest
+    centered one. `numbers` are 2 * TRIES + 2 uniform numbers in [0, 1).
     """
     low, high = math.log(3 / 4), math.log(4 / 3)
-    for share, shape in zip(chances[:TRIES], chances[TRIES : 2 * TRIES], strict=True):
+    for share, shape in zip(numbers[:TRIES], numbers[TRIES : 2 * TRIES], strict=True):
         area = (scale[0] + (scale[1] - scale[0]) * share) * width * height
         ratio = math.exp(low + (high - low) * shape)
         across, down = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
         if 0 < across <= width and 0 < down <= height:
-            left = int(chances[2 * TRIES] * (width - across + 1))
-            top = int(chances[2 * TRIES + 1] * (height - down + 1))
+            left = int(numbers[2 * TRIES] * (width - across + 1))
+            top = int(numbers[2 * TRIES + 1] * (height - down + 1))
             return left, top, left + across, top + down
     across, down = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
     left, top = (width - across) // 2, (height - down) // 2
@@ -203,14 +198,13 @@ def random_box(
 
 
 class GaussianBlur(torch.nn.Module):
-    """Gaussian blur with a radius drawn between two, in pixels."""
+    """Gaussian blur of a Pillow image with a random radius in pixels."""
 
     def __init__(self, radius: tuple[float, float]) -> None:
         super().__init__()
         self.low, self.high = radius
 
-    def forward(self, picture: Picture) -> Picture:
-        """Blur one picture."""
-        return picture.filter(
-            ImageFilter.GaussianBlur(self.low + (self.high - self.low) * torch.rand(()).item())
-        )
+    def forward(self, image: Image.Image) -> Image.Image:
+        """Blur one image."""
+        radius = self.low + (self.high - self.low) * torch.rand(()).item()
+        return image.filter(ImageFilter.GaussianBlur(radius))

@@ -1,4 +1,4 @@
-"""From pictures to batches of crops, in an order that depends on nothing but the seed and the step."""
+"""Batches of crops from images, in an order that depends on the seed and the step only."""
 
 import signal
 from collections.abc import Iterator, Sequence
@@ -10,23 +10,22 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dino_model.collections import Images, ShardError
-from dino_model.errors import SettingError
 from dino_model.images import ImageError
 from training.crop_config import CropConfig
 from training.crops import Crops, MultiCrop
-from training.decoding import File, decode, decode_batch, jpeg_file
+from training.decoding import JpegFile, decode, decode_batch, read_jpeg
 from training.distributed import rank, world
 from training.methods.method import Batch
 from training.randomness import Randomness, mix
 
-IN_FLIGHT = 2**28
-"""Bytes of crops that workers may hold ready: so many batches, 1 to 8 for each, as fit."""
+MAX_READY_BYTES = 2**28
+"""Bytes of crops that all workers together prepare in advance."""
 MAX_BROKEN_RUN = 100
-"""Unreadable pictures in a row after which the data set, not a picture, is broken."""
+"""Number of consecutive unreadable images that ends a run."""
 
 
 class Sample(NamedTuple):
-    """What a worker makes of one image."""
+    """Output of a worker for one image."""
 
     crops: Crops
     """uint8 crops, or the resized image; see `MultiCrop`."""
@@ -48,11 +47,11 @@ class LoadedBatch(NamedTuple):
     broken: tuple[str, ...]
     """Messages of unreadable images that others replaced."""
     params: Crops | None = None
-    """Random numbers of the augmentation that is left to do; None: there is none."""
+    """Random numbers of the remaining augmentation; None: it is finished."""
     multi_crop: MultiCrop | None = None
     """The augmentation."""
     files: tuple[Tensor, list[int]] | None = None
-    """JPEGs to be decoded on the device: uint8 [bytes of all], and the length of each, 0: not of this one."""
+    """JPEGs to be decoded on the device: uint8 [bytes of all], and the length of each, 0: in the crops."""
 
     def finish(self, device: torch.device) -> Crops:
         """Copy the crops to the device and finish their augmentation there: uint8."""
@@ -70,9 +69,9 @@ Collated = tuple[Crops, Tensor | None, tuple[str, ...], Crops | None, tuple[Tens
 
 
 class BatchSampler(Sampler[list[tuple[int, int]]]):
-    """Batches of (position in training, picture), shuffled anew each epoch, from any step on.
+    """Batches of (position in training, image), shuffled anew each epoch, from any step on.
 
-    The last, incomplete batch of an epoch is dropped. Step s is the same batch however training got there.
+    The last, incomplete batch of an epoch is dropped. Step s has the same batch in every run.
     """
 
     def __init__(
@@ -84,11 +83,7 @@ class BatchSampler(Sampler[list[tuple[int, int]]]):
         steps: int,
         part: slice = slice(None),
     ) -> None:
-        """`part` are this rank's places in every batch."""
-        if pictures < batch_size:
-            raise SettingError(
-                f"{pictures} pictures are fewer than one batch of {batch_size}: lower --batch-size"
-            )
+        """`part` is this rank's part of every batch."""
         self.pictures, self.batch_size, self.seed = pictures, batch_size, seed
         self.first_step, self.steps, self.part = first_step, steps, part
 
@@ -100,21 +95,22 @@ class BatchSampler(Sampler[list[tuple[int, int]]]):
         for step in range(self.first_step, self.steps):
             epoch, batch = divmod(step, per_epoch)
             if batch == 0 or step == self.first_step:
-                order = torch.randperm(self.pictures, generator=_generator(self.seed, epoch))
+                generator = torch.Generator().manual_seed(mix(self.seed, -epoch - 2))
+                order = torch.randperm(self.pictures, generator=generator)
             start = batch * self.batch_size
             positions = range(step * self.batch_size, (step + 1) * self.batch_size)
-            pictures = order[start : start + self.batch_size].tolist()
-            yield list(zip(positions, pictures, strict=True))[self.part]
+            images = order[start : start + self.batch_size].tolist()
+            yield list(zip(positions, images, strict=True))[self.part]
 
 
 class CropDataset(Dataset[Sample | ImageError]):
-    """Crops of one picture; the crops depend on the seed and the position in training only.
+    """Crops of one image; they depend on the seed and the position in training only.
 
-    An error is handed on as a value: raised in a worker, it would reach the user as a traceback.
+    An error is returned as a value: raised in a worker, it would reach the user as a traceback.
     """
 
     def __init__(self, images: Images, config: CropConfig, seed: int, *, finish: bool = True) -> None:
-        """With `finish` batches have their flips and photometry, else these are left to the device."""
+        """With `finish` the workers finish the augmentation of batches, else the device does."""
         self.images, self.cut, self.seed, self.finish = images, MultiCrop(config), seed, finish
         self.on_device = config.decode == "device" and not finish
         blank = torch.zeros(1, 3, config.canvas_size, config.canvas_size, dtype=torch.uint8)
@@ -128,7 +124,7 @@ class CropDataset(Dataset[Sample | ImageError]):
             return error
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(mix(self.seed, position))  # the devices' generators stay
-            if isinstance(image, File):
+            if isinstance(image, JpegFile):
                 return Sample(self.no_crops, label, broken, self.cut.random_params(image.header), image.data)
             return Sample(self.cut(image), label, broken, self.cut.random_params(image))
 
@@ -139,26 +135,18 @@ class CropDataset(Dataset[Sample | ImageError]):
             if isinstance(sample, ImageError):
                 return sample
             good.append(sample)
-        crops, params = (_stacked(many) for many in zip(*((s.crops, s.params) for s in good), strict=True))
+        crops, params = _stacked([s.crops for s in good]), _stacked([s.params for s in good])
         labels = torch.tensor([sample.label for sample in good])
         broken = tuple(message for sample in good for message in sample.broken)
         known = None if (labels < 0).any() else labels
         if self.finish:
             return self.cut.finish(crops, params), known, broken, None, None
-        files = [sample.file for sample in good]
-        if not any(file is not None for file in files):
-            return crops, known, broken, params, None
-        lengths = [0 if file is None else len(file) for file in files]
-        return (
-            crops,
-            known,
-            broken,
-            params,
-            (torch.cat([file for file in files if file is not None]), lengths),
-        )
+        lengths = [0 if sample.file is None else len(sample.file) for sample in good]
+        data = [sample.file for sample in good if sample.file is not None]
+        return crops, known, broken, params, (torch.cat(data), lengths) if data else None
 
-    def _read(self, index: int) -> tuple[Image.Image | Tensor | File, int, tuple[str, ...]]:
-        """The picture and its label, or the next readable one, with what was wrong with those skipped."""
+    def _read(self, index: int) -> tuple[Image.Image | Tensor | JpegFile, int, tuple[str, ...]]:
+        """Read an image and its label, or the next readable one, with messages about those skipped."""
         broken: list[str] = []
         labels = self.images.labels
         for i in range(index, index + min(MAX_BROKEN_RUN, len(self.images))):
@@ -166,20 +154,17 @@ class CropDataset(Dataset[Sample | ImageError]):
             try:
                 return self._decoded(place), -1 if labels is None else labels[place], tuple(broken)
             except ShardError:
-                raise  # no other picture takes the place of a whole tar
+                raise  # no other image replaces a whole tar
             except ImageError as error:
                 broken.append(str(error))
-        raise ImageError(f"{len(broken)} pictures in a row cannot be read; the first: {broken[0]}")
+        raise ImageError(f"{len(broken)} images in a row cannot be read; the first: {broken[0]}")
 
-    def _decoded(self, place: int) -> Image.Image | Tensor | File:
-        if self.on_device:
-            data = self.images.read_bytes(place)
-            if file := jpeg_file(data):
-                return file
-            return decode(data, self.images.names[place])
-        if self.cut.tensors:
-            return decode(self.images.read_bytes(place), self.images.names[place])
-        return Image.fromarray(self.images.read(place))
+    def _decoded(self, place: int) -> Image.Image | Tensor | JpegFile:
+        if not self.cut.tensors:
+            return Image.fromarray(self.images.read(place))
+        data = self.images.read_bytes(place)
+        file = read_jpeg(data) if self.on_device else None
+        return file or decode(data, self.images.names[place])
 
 
 def batches(
@@ -194,14 +179,13 @@ def batches(
     pin_memory: bool = False,
     finish: bool = True,
 ) -> Iterator[LoadedBatch]:
-    """This rank's share of the batches of steps `first_step` to `steps`, made by `workers` processes.
+    """This rank's part of the batches of steps `first_step` to `steps`, made by `workers` processes.
 
-    Without workers this process makes them. The ranks' shares are consecutive. `pin_memory` lets a CUDA
-    device fetch them while it computes. Without `finish` batched flips and photometry are left to it.
+    Without workers this process makes them. `pin_memory` lets a CUDA device copy them while it computes.
+    Without `finish` the device finishes the augmentation.
 
     Raises:
-        ImageError: `MAX_BROKEN_RUN` pictures in a row, or all there are, cannot be read.
-        SettingError: fewer pictures than a batch.
+        ImageError: `MAX_BROKEN_RUN` images in a row, or all there are, cannot be read.
     """
     dataset = CropDataset(images, config, seed, finish=finish)
     own = batch_size // world()
@@ -212,9 +196,9 @@ def batches(
         batch_sampler=BatchSampler(len(images), batch_size, seed, first_step, steps, part),
         num_workers=workers,
         collate_fn=dataset.collate,
-        generator=torch.Generator(),  # its own: the global one is the caller's
+        generator=torch.Generator(),  # the global one is the caller's
         pin_memory=pin_memory,
-        worker_init_fn=_leave_signals_to_the_main_process,
+        worker_init_fn=_ignore_signals,
         prefetch_factor=batches_ahead(config, own, workers) if workers else None,
     )
     for step, batch in enumerate(loader, first_step):
@@ -228,24 +212,20 @@ def batches(
 
 
 def batches_ahead(config: CropConfig, batch_size: int, workers: int) -> int:
-    """How many batches each worker prepares, so that all together hold about `IN_FLIGHT` bytes."""
+    """Number of batches, 1 to 8, that each worker prepares, within `MAX_READY_BYTES` for all of them."""
     sides = [view.size for view in config.views] + [config.local_size] * config.local_crops
     if config.augment == "device":
         sides = [config.canvas_size]
     batch = batch_size * sum(3 * side * side for side in sides)
-    return max(1, min(8, IN_FLIGHT // (batch * workers)))
+    return max(1, min(8, MAX_READY_BYTES // (batch * workers)))
 
 
-def _stacked(many: Sequence[Crops]) -> Crops:
-    """Of pictures to of a batch, whose axis is the second."""
-    return Crops(*(torch.stack(group, dim=1) for group in zip(*many, strict=True)))
+def _stacked(of_images: Sequence[Crops]) -> Crops:
+    """Stack the crops of images to those of a batch, along the second axis."""
+    return Crops(*(torch.stack(group, dim=1) for group in zip(*of_images, strict=True)))
 
 
-def _leave_signals_to_the_main_process(_worker: int) -> None:
-    """Ctrl-C reaches every process of the terminal; only the main one may decide when to stop."""
+def _ignore_signals(_worker: int) -> None:
+    """Ctrl-C reaches every process of the terminal; only the main one decides when to stop."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _generator(seed: int, epoch: int) -> torch.Generator:
-    return torch.Generator().manual_seed(mix(seed, -epoch - 2))

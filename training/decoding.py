@@ -1,4 +1,4 @@
-"""Picture files as uint8 tensors: JPEGs by torchvision, which takes less time, all else by Pillow."""
+"""Decode image files to uint8 tensors: JPEGs by torchvision, which is faster, all others by Pillow."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -15,21 +15,21 @@ _ORIENTATION = 0x0112
 
 
 def decode(data: bytes, name: str) -> Tensor:
-    """The picture as `images.read` gives it, but as uint8 [3, height, width].
+    """Decode an image file: uint8 [3, height, width].
 
     Raises:
-        ImageError: as `images.read`.
+        ImageError: As `dino_model.images.read`.
     """
-    if _plain_jpeg_size(data):
+    if file := read_jpeg(data):
         try:
-            return decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB)
+            return decode_jpeg(file.data, ImageReadMode.RGB)
         except RuntimeError:
-            pass  # Pillow says what is wrong
+            pass  # Pillow reports what is wrong
     return torch.from_numpy(images.read(data, name=name)).permute(2, 0, 1)
 
 
-class File(NamedTuple):
-    """A plain JPEG that is decoded on the device."""
+class JpegFile(NamedTuple):
+    """A whole, upright JPEG of gray or RGB."""
 
     data: Tensor
     """uint8 [bytes]."""
@@ -37,15 +37,22 @@ class File(NamedTuple):
     """Empty tensor [3, height, width] that has the size of the image."""
 
 
-def jpeg_file(data: bytes) -> File | None:
-    """Return a whole, upright JPEG of gray or RGB for `decode_batch`; None: `decode` has to read it."""
-    size = _plain_jpeg_size(data)
-    if size is None:
+def read_jpeg(data: bytes) -> JpegFile | None:
+    """Return a whole, upright JPEG of gray or RGB; None for all other files.
+
+    torchvision would invent the missing part of a truncated JPEG.
+    """
+    if not data.startswith(b"\xff\xd8") or not data.rstrip(b"\0").endswith(b"\xff\xd9"):
         return None
-    width, height = size
-    return File(
-        torch.frombuffer(bytearray(data), dtype=torch.uint8), torch.empty(3, height, width, device="meta")
-    )
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG",)) as header:
+            width, height = header.size
+            upright = header.getexif().get(_ORIENTATION, 1) == 1
+            plain = upright and header.mode in ("L", "RGB") and width * height <= images.MAX_PIXELS
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError):
+        return None
+    content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    return JpegFile(content, torch.empty(3, height, width, device="meta")) if plain else None
 
 
 def decode_batch(
@@ -71,20 +78,3 @@ def decode_batch(
     decoded = iter(decode_jpeg(files, ImageReadMode.RGB, device=device))
     pairs = zip(lengths, canvas, strict=True)
     return torch.stack([to_canvas(next(decoded)) if length else own for length, own in pairs])
-
-
-def _plain_jpeg_size(data: bytes) -> tuple[int, int] | None:
-    """Return width and height of a whole, upright JPEG of gray or RGB; else None.
-
-    Of a JPEG that is cut short torchvision invents the rest.
-    """
-    if not data.startswith(b"\xff\xd8") or not data.rstrip(b"\0").endswith(b"\xff\xd9"):
-        return None
-    try:
-        with Image.open(io.BytesIO(data), formats=("JPEG",)) as header:
-            width, height = header.size
-            upright = header.getexif().get(_ORIENTATION, 1) == 1
-            plain = upright and header.mode in ("L", "RGB") and width * height <= images.MAX_PIXELS
-            return (width, height) if plain else None
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError):
-        return None

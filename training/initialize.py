@@ -22,8 +22,8 @@ def from_run(method: Method, recipe: Recipe, path: Path) -> int:
     are resampled. Returns the step of the weights.
 
     Raises:
-        RunError: no checkpoint, another method, or networks that do not fit.
-        WeightsError: a checkpoint without its config.json.
+        RunError: No checkpoint, another method, or networks that do not fit.
+        WeightsError: A checkpoint without its config.json.
     """
     file = path / "checkpoint.pt" if path.is_dir() else path
     try:
@@ -33,19 +33,15 @@ def from_run(method: Method, recipe: Recipe, path: Path) -> int:
     found = Run(file.parent).config().get("method", recipe.method.name)
     if found != recipe.method.name:
         raise RunError(
-            f"{path} was trained with {found}, not {recipe.method.name}: --init-backbone {path} takes its "
-            f"backbone, --method {found} all of it"
+            f"{path} was trained with {found}, not {recipe.method.name}: pass --init-backbone {path} for its "
+            f"backbone, or --method {found}"
         )
     _refuse_misfits(load_model(str(path)), method, recipe)
     for name, child in method.named_children():
         if any(True for _ in child.parameters()):  # a queue has none
             prefix = f"{name}."
-            tensors = {
-                key.removeprefix(prefix): tensor
-                for key, tensor in state["method"].items()
-                if key.startswith(prefix)
-            }
-            _load_resampled(child, tensors, str(path))
+            own = {k.removeprefix(prefix): t for k, t in state["method"].items() if k.startswith(prefix)}
+            _load_resampled(child, own, str(path))
     return int(state["step"])
 
 
@@ -53,8 +49,8 @@ def from_backbone(method: Method, recipe: Recipe, name: str) -> None:
     """Load the weights of a model's backbone into all backbones of the method; positions are resampled.
 
     Raises:
-        RunError: a model of another architecture.
-        WeightsError, DownloadError: as `dino_model.weights.load_model`.
+        RunError: A model of another architecture.
+        WeightsError, DownloadError: As `dino_model.weights.load_model`.
     """
     model = load_model(name)
     _refuse_misfits(model, method, recipe)

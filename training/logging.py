@@ -1,53 +1,106 @@
-"""What is told of every step: figures on their way from the device, and where they are written."""
+"""Metrics of every step: transfer from the device, and where they are written."""
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from dino_model.errors import SettingError
+from training.run import Run
 
 Scalar = Tensor | float
 Observer = Callable[[int, dict[str, float], Sequence[str]], object]
 
 
 class Diverged(RuntimeError):
-    """Loss or weights are not numbers any more; the newest checkpoint is from before."""
+    """Loss or weights are not finite any more; the newest checkpoint is from before."""
 
 
 class Logger(Protocol):
-    """Where the figures of a run go."""
+    """Receives the metrics of a run."""
 
-    def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """Write the figures of a step."""
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of a step."""
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Write what is left."""
 
 
 class JsonLines:
-    """A run's log: one line a step, whole whenever the power goes."""
+    """Log of a run: one JSON line per step."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("a", encoding="utf-8", buffering=1)
 
-    def log(self, step: int, figures: Mapping[str, float]) -> None:
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write a line."""
-        self.file.write(json.dumps({"step": step, **figures}) + "\n")
+        self.file.write(json.dumps({"step": step, **metrics}) + "\n")
 
     def close(self) -> None:
         """Close the file."""
         self.file.close()
 
 
+class TensorBoard:
+    """Event files in RUN/tensorboard, for `tensorboard --logdir RUN`."""
+
+    def __init__(self, run: Run, config: Mapping[str, Any], first_step: int) -> None:
+        """Hide what an interrupted run wrote from `first_step` on: those steps are repeated."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=first_step)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write one scalar per metric."""
+        for name, value in metrics.items():
+            self.writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self.writer.close()
+
+
+class WeightsAndBiases:
+    """A run of the project "dino"; the package's own variables, such as WANDB_MODE, apply."""
+
+    def __init__(self, run: Run, config: Mapping[str, Any], first_step: int) -> None:
+        """Continue the run whose identifier is in RUN/wandb.txt, or start one."""
+        wandb = import_module("wandb")
+        name = run.folder / "wandb.txt"
+        known = name.read_text(encoding="utf-8").strip() if first_step and name.exists() else None
+        options = {"project": "dino", "name": run.folder.name, "dir": run.folder, "config": dict(config)}
+        try:
+            self.run: Any = wandb.init(id=known, resume="allow", **options)
+        except wandb.Error as error:
+            raise SettingError(f"--log wandb: {error}; WANDB_MODE=offline needs no account") from None
+        name.write_text(f"{self.run.id}\n", encoding="utf-8")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write all metrics of a step."""
+        self.run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        """Send what is left."""
+        self.run.finish()
+
+
+LOGGERS: dict[str, Callable[[Run, Mapping[str, Any], int], Logger]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+}
+
+
 class Metrics:
-    """Scalars of a step, fetched from the device in one transfer that nobody waits for."""
+    """Scalars of a step, copied from the device in one transfer without waiting."""
 
     def __init__(self, scalars: Mapping[str, Scalar]) -> None:
-        """Tensors of one device, and numbers, by name."""
+        """Take tensors of one device, and numbers, by name."""
         self.scalars = dict(scalars)
         tensors = [value.detach() for value in scalars.values() if isinstance(value, Tensor)]
         self.table = torch.stack([value.to(tensors[0].dtype) for value in tensors])
@@ -60,19 +113,19 @@ class Metrics:
             self.arrival.record()
 
     def arrived(self) -> bool:
-        """Whether `read` would not have to wait."""
+        """Whether `read` would not wait."""
         return self.arrival is None or self.arrival.query()
 
     def wait(self) -> None:
-        """Until the device has computed them."""
+        """Wait until the device has computed them."""
         if self.arrival is not None:
             self.arrival.synchronize()
 
     def read(self) -> dict[str, float]:
-        """The numbers by their names, in the order given; but for NaN and infinity, which are left out.
+        """Numbers by name in the order given, except NaN and infinity, which are left out.
 
         Raises:
-            Diverged: the loss is one of these.
+            Diverged: The loss is not finite.
         """
         self.wait()
         fetched = iter(self.table.tolist())
@@ -86,9 +139,9 @@ class Metrics:
 
 
 class MetricLogger:
-    """Lines of a run's log. On an accelerator each is written while the next step is computed.
+    """Writes the metrics of each step; on an accelerator while the next step is computed.
 
-    At the end of its `with` block what still waits is written, unless something went wrong.
+    The end of its `with` block writes what still waits, unless an error ended the block.
     """
 
     def __init__(self, loggers: Sequence[Logger], observe: Observer) -> None:
@@ -99,35 +152,35 @@ class MetricLogger:
         return self
 
     def wait(self) -> None:
-        """Until the step before is computed: the host is never two ahead."""
+        """Wait for the step before: the host is at most one step ahead."""
         if self.waiting is not None:
             self.waiting[1].wait()
 
-    def add(self, step: int, figures: Metrics, more: Mapping[str, float], broken: Sequence[str]) -> None:
-        """Take a step's figures, what else is known of it, and what was wrong with unreadable pictures.
+    def add(self, step: int, metrics: Metrics, more: Mapping[str, float], broken: Sequence[str]) -> None:
+        """Take the metrics of a step, further numbers, and messages about unreadable images.
 
         Raises:
-            Diverged: the loss of this step, or of the one before, is no number.
+            Diverged: The loss of this step, or of the one before, is not finite.
         """
         self.flush()
-        self.waiting = (step, figures, more, broken)
-        if figures.arrived():
+        self.waiting = (step, metrics, more, broken)
+        if metrics.arrived():
             self.flush()
 
     def flush(self) -> None:
-        """Write what still waits.
+        """Write what waits.
 
         Raises:
-            Diverged: its loss is no number.
+            Diverged: The loss is not finite.
         """
         if self.waiting is None:
             return
-        (step, figures, more, broken), self.waiting = self.waiting, None
+        (step, metrics, more, broken), self.waiting = self.waiting, None
         try:
-            line = {**figures.read(), **more}
+            line = {**metrics.read(), **more}
         except Diverged as error:
             raise Diverged(
-                f"{error} at step {step}, with learning rate {figures.scalars['lr']:.3g}"
+                f"{error} at step {step}, with learning rate {metrics.scalars['lr']:.3g}"
             ) from None
         self.observe(step, line, broken)
         for logger in self.loggers:

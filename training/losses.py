@@ -35,7 +35,7 @@ def multi_crop_cross_entropy(
         ValueError: no pair of different crops, or fewer crops than shared views.
     """
     shared = len(targets) if shared is None else shared
-    pairs = _pairs(student_logits, targets, shared)
+    pairs = count_pairs(student_logits, targets, shared)
     views, crops = len(targets), len(student_logits)
     teachers = torch.full((crops, 1), views, device=student_logits.device)
     teachers[:shared] -= 1  # a view is not compared with itself
@@ -60,7 +60,7 @@ def multi_crop_mse(student: Tensor, teacher: Tensor, shared: int | None = None) 
         ValueError: no pair of different crops, or fewer crops than shared views.
     """
     shared = len(teacher) if shared is None else shared
-    pairs = _pairs(student, teacher, shared)
+    pairs = count_pairs(student, teacher, shared)
     return 2 - 2 * _agreement(unit(student), unit(teacher.detach()), shared).mean() / pairs
 
 
@@ -97,7 +97,7 @@ def multi_crop_info_nce(
     Arguments and errors as in `info_nce` and `multi_crop_mse`.
     """
     shared = len(teacher) if shared is None else shared
-    _pairs(student, teacher, shared)
+    count_pairs(student, teacher, shared)
     found = []
     for view, keys in enumerate(teacher):
         others = torch.cat([student[:view], student[view + 1 :]]) if view < shared else student
@@ -140,8 +140,12 @@ def unit(vectors: Tensor) -> Tensor:
     return F.normalize(full_precision(vectors), dim=-1)
 
 
-def _pairs(student: Tensor, teacher: Tensor, shared: int) -> int:
-    """Number of pairs of a teacher view and another crop, if both networks have `shared` views."""
+def count_pairs(student: Tensor, teacher: Tensor, shared: int) -> int:
+    """Count the pairs of a teacher view and another crop if both networks have `shared` views.
+
+    Raises:
+        ValueError: No pair of different crops, or fewer crops than shared views.
+    """
     views, crops = len(teacher), len(student)
     if crops < shared or views * crops <= shared:
         raise ValueError(

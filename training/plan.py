@@ -1,4 +1,4 @@
-"""Every per-step value of a training, from its recipe and the number of pictures."""
+"""Every per-step value of a training, from its recipe and the number of images."""
 
 from dataclasses import dataclass
 from itertools import accumulate
@@ -23,7 +23,7 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What the loop and the method do in every step; arrays are [steps]."""
+    """Values of every step; arrays are [steps]."""
 
     lr: Schedule
     """Learning rate."""
@@ -31,22 +31,22 @@ class Plan:
     clip_grad: float
     """Largest gradient norm of a tensor; 0 for no clipping."""
     method: Any
-    """What `MethodConfig.schedules` gave: a dataclass of arrays, or None."""
+    """Schedules of the method: a dataclass of arrays, or None."""
     steps_per_epoch: int
     stages: tuple[Stage, ...] = ()
-    """Of the resolution curriculum, in order; a single one without a curriculum."""
+    """Stages of the resolution curriculum, in order; a single one without a curriculum."""
 
     @classmethod
     def of(cls, recipe: Recipe, pictures: int) -> "Plan":
-        """The plan of a recipe; an epoch's last, incomplete batch is dropped.
+        """Plan a recipe for a number of images; an epoch's last, incomplete batch is dropped.
 
         Raises:
-            SettingError: fewer pictures than a batch, or a phase longer than training.
+            SettingError: Fewer images than a batch, or a stage of the curriculum without a step.
         """
         steps_per_epoch = pictures // recipe.batch_size
         if not steps_per_epoch:
             raise SettingError(
-                f"{pictures} pictures are fewer than one batch of {recipe.batch_size}: lower --batch-size"
+                f"{pictures} images are fewer than one batch of {recipe.batch_size}: lower --batch-size"
             )
         optimizer, steps = recipe.optimizer, recipe.epochs * steps_per_epoch
         peak = optimizer.lr * recipe.batch_size / 256  # "linear scaling rule", section 3.2
@@ -61,14 +61,15 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """Of the whole training."""
+        """Number of steps."""
         return len(self.lr)
 
     def at(self, step: int) -> dict[str, float]:
         """Every value of a step by name, for the log."""
-        own = {} if self.method is None else vars(self.method)
-        values = {"lr": self.lr, "weight_decay": self.weight_decay} | own
-        values = {name: float(value[step]) for name, value in values.items() if isinstance(value, np.ndarray)}
+        arrays = {"lr": self.lr, "weight_decay": self.weight_decay} | (
+            vars(self.method) if self.method else {}
+        )
+        values = {name: float(v[step]) for name, v in arrays.items() if isinstance(v, np.ndarray)}
         if len(self.stages) > 1:
             values["global_size"] = next(s.crops.global_size for s in self.stages if step < s.end)
         return values
@@ -78,7 +79,7 @@ def stages_of(recipe: Recipe, steps: int) -> tuple[Stage, ...]:
     """Stages of the curriculum, in steps; borders are rounded to whole steps.
 
     Raises:
-        SettingError: a stage without a step.
+        SettingError: A stage without a step.
     """
     shares, crops = zip(*recipe.crop_stages(), strict=True)
     ends = [round(steps * total) for total in accumulate(shares)]

@@ -1,7 +1,7 @@
-"""Random numbers that depend on the seed, the step and the place in the global batch, and on nothing else.
+"""Random numbers as a function of seed, step and position in the global batch.
 
-Not on the rank, not on how a batch is split, not on what was drawn before: a resumed, a split and a
-distributed training draw what the plain one draws.
+They depend neither on the rank, nor on the split of a batch, nor on earlier draws. A resumed, split or
+distributed training therefore draws the numbers of the plain one.
 """
 
 from dataclasses import dataclass
@@ -13,30 +13,30 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Randomness:
-    """Random numbers of some neighbouring pictures of one step's global batch."""
+    """Random numbers of consecutive images of one step's global batch."""
 
     seed: int
     step: int
     first: int
-    """Place of the first of these pictures in the global batch."""
+    """Position of the first image in the global batch."""
     pictures: int
-    """How many they are."""
+    """Number of images."""
     batch_size: int
-    """Pictures in the global batch."""
+    """Images in the global batch."""
 
     def uniform(self, purpose: str, *shape: int) -> Tensor:
-        """Numbers in [0, 1) on the CPU, fp32 [*shape, pictures]; another purpose gets others."""
+        """Numbers in [0, 1) on the CPU, fp32 [*shape, images]; each purpose has its own."""
         seed = mix(mix(self.seed, self.step), crc32(purpose.encode()))
         numbers = torch.rand(*shape, self.batch_size, generator=torch.Generator().manual_seed(seed))
         return numbers[..., self.first : self.first + self.pictures]
 
     def part(self, first: int, pictures: int) -> "Randomness":
-        """Of `pictures` of these, from place `first` among them."""
+        """Randomness of `pictures` of these images, from position `first` among them."""
         return Randomness(self.seed, self.step, self.first + first, pictures, self.batch_size)
 
 
 def mix(seed: int, position: int) -> int:
-    """One seed from two numbers; consecutive positions give unrelated streams (SplitMix64's finaliser)."""
+    """Derive a seed from two numbers; consecutive positions give unrelated streams (SplitMix64)."""
     z = (seed * 0x9E3779B97F4A7C15 + position + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & (2**64 - 1)
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB & (2**64 - 1)

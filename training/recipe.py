@@ -1,6 +1,5 @@
 """Recipe of a training: backbone, method, crops, optimizer, epochs and batch size."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
@@ -77,20 +76,24 @@ class Recipe:
             raise SettingError(
                 f"--in-channels is {self.backbone.in_channels}, but images are read as RGB: expected 3"
             )
-        resnet = self.backbone.architecture == "resnet50"
-        for _, crops in self.crop_stages():
-            if resnet:
-                crops.check_least(RESNET_MIN_SIZE)
-            else:
-                crops.check_patches(self.backbone.patch_size)
-        if resnet and self.backbone.position_start != "normal":
-            raise SettingError("--position-start is for ViTs: a ResNet has no position embeddings")
-        if not all(0 < value < math.inf for value in self.std):
+        if not all(0 < value < float("inf") for value in self.std):
             raise SettingError(f"--std is {self.std}, expected numbers above 0")
+        if self.resnet and self.backbone.position_start != "normal":
+            raise SettingError("--position-start is for ViTs: a ResNet has no position embeddings")
+        for _, crops in self.crop_stages():
+            if self.resnet:
+                crops.check_sizes(None, RESNET_MIN_SIZE)
+            else:
+                crops.check_sizes(self.backbone.patch_size)
+
+    @property
+    def resnet(self) -> bool:
+        """Whether the backbone is a ResNet, not a ViT."""
+        return self.backbone.architecture == "resnet50"
 
     def crop_stages(self) -> list[tuple[float, CropConfig]]:
         """Share of the steps and crops of every stage of the curriculum, see `CropConfig.stages`."""
-        return self.crops.stages(1 if self.backbone.architecture == "resnet50" else self.backbone.patch_size)
+        return self.crops.stages(1 if self.resnet else self.backbone.patch_size)
 
 
 def recipe_of(config: Mapping[str, Any]) -> Recipe:

@@ -1,6 +1,6 @@
-"""What a recipe becomes on given pictures. A library: it prints nothing and takes no signals.
+"""A recipe on given images. A library: it prints nothing and handles no signals.
 
-session = Session(recipe, open_images("pictures"))
+session = Session(recipe, open_images("images"))
 session.train(Run(Path("runs/first")))
 """
 
@@ -27,29 +27,36 @@ from training.plan import Plan
 from training.recipe import Recipe
 from training.run import CONFIG_FORMAT, Run, RunError
 from training.train import Callbacks, ComputeConfig, train
-from training.utilisation import share_of_peak
+
+FIXED = {
+    "method": "the method",
+    "seed": "the seed",
+    "pictures": "the number of images",
+    "data": "the fingerprint of names and sizes of the images",
+}
+"""Entries of the configuration that a resumed run cannot change."""
 
 
 class OutOfMemory(RuntimeError):
-    """The device has no room for so much at once. The message names the option that takes less."""
+    """The device's memory does not suffice. The message names the option that needs less."""
 
 
 class Session:
-    """A training, ready to begin or to go on.
+    """A training that can start or resume.
 
     Args:
-        recipe: what is learned and how.
-        images: from which pictures.
-        seed: of weights, order, crops and stochastic depth.
-        device: where it is computed.
-        precision: of the networks; the loss is always fp32.
-        workers: processes that cut crops; 0: none but this one.
-        accumulate: micro-batches that a batch is split into, for little memory.
-        checkpoint_activations: keep only the input of every trained block, and compute it again.
-        compile: let `torch.compile` make one function of every block.
+        recipe: Settings of the training.
+        images: Training images.
+        seed: Seed of weights, order, crops and stochastic depth.
+        device: Device of the networks.
+        precision: Precision of the networks; the loss is always fp32.
+        workers: Processes that load images; 0: none but this one.
+        accumulate: Micro-batches of a step.
+        checkpoint_activations: Keep only the input of every trained block, and compute it again.
+        compile: Compile every block with `torch.compile`.
 
     Raises:
-        SettingError: settings that cannot be trained on these pictures.
+        SettingError: Settings that cannot be trained on these images.
     """
 
     def __init__(
@@ -68,18 +75,17 @@ class Session:
         self.device = torch.device(device)
         recipe = replace(recipe, crops=recipe.crops.for_device(self.device.type))
         self.recipe, self.images, self.seed, self.workers = recipe, images, seed, workers
-        check_ranks("pictures", f"{len(images):,} of fingerprint {images.inventory()}")
+        check_ranks("images", f"{len(images):,} of fingerprint {images.inventory()}")
         check_ranks("settings", str((recipe, seed, precision, accumulate)))
         self.plan = Plan.of(recipe, len(images))
-        classes = 0 if images.labels is None else len(images.classes)
-        one_size = len(self.plan.stages) == 1  # else the operations of an image change with the stage
-        share = share_of_peak(recipe, classes, self.device, precision) if one_size else 0.0
-        self.compute = ComputeConfig(self.device, precision, recipe.mean, recipe.std, accumulate, share)
-        check_batch(recipe, accumulate, classes)
+        self.classes = 0 if images.labels is None else len(images.classes)
+        self.compute = ComputeConfig(self.device, precision, recipe.mean, recipe.std, accumulate)
+        check_batch(recipe, accumulate, self.classes)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            self.method = recipe.method.build(recipe.backbone, self.plan.method, classes).to(self.device)
-        if recipe.backbone.architecture == "resnet50":
+            method = recipe.method.build(recipe.backbone, self.plan.method, self.classes)
+        self.method = method.to(self.device)
+        if recipe.resnet:
             self.method.to(memory_format=torch.channels_last)
         choose_training_attention(self.method, self.device, precision)
         set_tensor_float32(precision)
@@ -96,7 +102,7 @@ class Session:
         self.optimizer = create_optimizer(recipe.optimizer.name, self.method.parameter_groups(), self.device)
 
     def start_from(self, run: Path | None = None, backbone: str | None = None) -> int | None:
-        """Take weights of another run, or any model's backbone; see `training.initialize`.
+        """Load the weights of another run, or any model's backbone; see `training.initialize`.
 
         Returns the step of the run's weights.
         """
@@ -105,14 +111,13 @@ class Session:
         return None if run is None else initialize.from_run(self.method, self.recipe, run)
 
     def config(self) -> dict[str, Any]:
-        """What decides the result, and what others need to load the networks, for config.json."""
+        """Entries of config.json that decide the result, or that are needed to load the networks."""
         prefixes = {id(module): name for name, module in self.method.named_modules()}
-        backbone = replace(self.recipe.backbone, drop_path=0.0)  # as it is evaluated
         config = {
             "format": CONFIG_FORMAT,
             "method": self.recipe.method.name,
             "networks": {name: prefixes[id(module)] for name, module in self.method.backbones().items()},
-            "backbone": asdict(backbone),
+            "backbone": asdict(replace(self.recipe.backbone, drop_path=0.0)),  # as it is evaluated
             "mean": self.recipe.mean,
             "std": self.recipe.std,
             "recipe": asdict(self.recipe),
@@ -124,10 +129,10 @@ class Session:
         return dict(json.loads(json.dumps(config)))  # tuples are lists, as in the file
 
     def resume(self, run: Run) -> int:
-        """Take the state of `run`, which was trained on the same pictures; returns the steps done.
+        """Load the state of `run`, which was trained on the same images; return the steps done.
 
         Raises:
-            RunError: other pictures or another seed, or a state that does not fit.
+            RunError: Other images or another seed, or a state that does not fit.
         """
         before, now = run.config(), self.config()
         for name, words in FIXED.items():
@@ -139,7 +144,7 @@ class Session:
         return step
 
     def batches(self, first_step: int = 0) -> Iterator[LoadedBatch]:
-        """The batches of the training from a step on, one stage of the curriculum after the other."""
+        """Batches from a step on, one stage of the curriculum after the other."""
         for stage in self.plan.stages:
             if first_step < stage.end:
                 yield from batches(
@@ -157,10 +162,10 @@ class Session:
     def train(self, run: Run, first_step: int = 0, callbacks: Callbacks | None = None) -> int:
         """Train to the end, or until interrupted; errors as `training.train.train`.
 
-        At step 0 the run is created, after `resume` it goes on. Returns the number of steps done.
+        At step 0 the run is created, after `resume` it continues. Returns the number of steps done.
 
         Raises:
-            OutOfMemory: the device has no room for a step.
+            OutOfMemory: The device's memory does not suffice for a step.
         """
         if first_step == 0 and rank() == 0 and not (run.folder / "config.json").exists():
             run.create(self.config())
@@ -176,57 +181,45 @@ class Session:
                 callbacks=callbacks,
             )
         except torch.OutOfMemoryError:
-            raise OutOfMemory(self.less_at_once(run)) from None
+            raise OutOfMemory(self._memory_advice()) from None
 
-    def less_at_once(self, run: Run) -> str:
-        """What to say when the device's memory does not suffice: which setting to lower, and how far."""
-        batch, parts, classes = self.recipe.batch_size, self.compute.accumulate, len(self.images.classes)
-        own = batch // world()
-        full = f"{self.device} is out of memory with {own // parts} pictures at once"
+    def _memory_advice(self) -> str:
+        """Name the next larger --accumulate that the batch allows, or a smaller batch."""
+        parts, own = self.compute.accumulate, self.recipe.batch_size // world()
+        full = f"{self.device} is out of memory with {own // parts} images at once"
         for more in range(parts + 1, own + 1):
             try:
-                check_batch(self.recipe, more, classes)
-                check_batch_norm(self.method, batch, more)
+                check_batch(self.recipe, more, self.classes)
+                check_batch_norm(self.method, self.recipe.batch_size, more)
             except SettingError:
                 continue
-            goes_on = f"--resume {run.folder} --accumulate {more}"
-            return f"{full}: go on with {goes_on}, which takes {own // more} with the same result"
+            return f"{full}: continue with --resume --accumulate {more}; the result is the same"
         if own > parts:
-            return f"{full}: begin anew with --batch-size {own // 2 * world()}"
-        return f"{full}: begin anew with a lower --local-crops or --global-size, or a smaller --architecture"
-
-
-FIXED = {
-    "method": "the method",
-    "seed": "the seed",
-    "pictures": "the number of pictures",
-    "data": "the fingerprint of names and sizes of the pictures",
-}
-"""What a run cannot go on without: with another, its steps would be others."""
+            return f"{full}: start again with --batch-size {own // 2 * world()}"
+        return f"{full}: start again with a lower --local-crops or --global-size, or a smaller --architecture"
 
 
 def check_ranks(what: str, own: str) -> None:
-    """Raise SettingError where ranks have other pictures or settings than the first one."""
+    """Raise SettingError where ranks have other images or settings than the first one."""
     first, *others = texts(own)
     for number, other in enumerate(others, 1):
         if other != first:
             raise SettingError(
-                f"the processes have different {what}: process 0 {first}, process {number} {other}; "
-                "pass them all the same"
+                f"the processes have different {what}: process 0 {first}, process {number} {other}"
             )
 
 
-def check_batch_norm(method: nn.Module, pictures: int, accumulate: int) -> None:
-    """Raise SettingError for a split batch, or a single picture, where there is batch normalisation."""
+def check_batch_norm(method: nn.Module, batch_size: int, accumulate: int) -> None:
+    """Raise SettingError for a split batch, or a single image, where there is batch normalization."""
     if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in method.modules()):
         return
     if accumulate > 1:
         raise SettingError(
-            "batch normalisation needs the whole batch at once, and a ResNet or --batch-norm has it: "
+            "batch normalization needs the whole batch at once, and a ResNet or --batch-norm has it: "
             f"leave out --accumulate {accumulate}"
         )
-    if pictures < 2:
-        raise SettingError("batch normalisation needs 2 pictures or more at once: raise --batch-size")
+    if batch_size < 2:
+        raise SettingError("batch normalization needs 2 images or more at once: raise --batch-size")
 
 
 def check_batch(recipe: Recipe, accumulate: int, classes: int | None = None) -> None:
@@ -234,19 +227,13 @@ def check_batch(recipe: Recipe, accumulate: int, classes: int | None = None) -> 
 
     Without `classes`, the number of classes is not known yet and only the split is checked.
     """
+    own = recipe.batch_size // world()
     if recipe.batch_size % world():
         raise SettingError(f"--batch-size is {recipe.batch_size}, no multiple of the {world()} processes")
-    own = recipe.batch_size // world()
     if not 1 <= accumulate <= own or own % accumulate:
-        share = f"{own}, each process's share of it" if world() > 1 else f"{own}"
-        raise SettingError(f"--accumulate is {accumulate}, expected a divisor of the batch of {share}")
-    if classes is None:
-        return
-    crops = recipe.crops
-    recipe.method.check(
-        recipe.batch_size,
-        accumulate=accumulate,
-        views=crops.global_crops,
-        local_crops=crops.local_crops,
-        classes=classes,
-    )
+        raise SettingError(f"--accumulate is {accumulate}, expected a divisor of {own} images per process")
+    if classes is not None:
+        views, locals_ = recipe.crops.global_crops, recipe.crops.local_crops
+        recipe.method.check(
+            recipe.batch_size, accumulate=accumulate, views=views, local_crops=locals_, classes=classes
+        )

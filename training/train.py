@@ -1,13 +1,14 @@
-"""The training step and loop. Both know steps, rates, gradients and files, and no method by name."""
+"""The training step and loop. They know steps, rates, gradients and files, and no method by name."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from functools import cache
 
 import torch
 from torch.amp import GradScaler
+from torch.optim import Optimizer
 
 from dino_model.device import ComputePrecision, autocast
 from training.checkpoint import CheckpointWriter
@@ -16,7 +17,7 @@ from training.data import LoadedBatch
 from training.distributed import DataParallelLoss, all_mean, any_rank, barrier, rank, world
 from training.logging import JsonLines, Logger, MetricLogger, Metrics, Observer, Scalar
 from training.methods.method import Batch, Loss, Method
-from training.optim import Optimizer, clip_grad_per_tensor, gradient_norms, set_rates
+from training.optim import clip_grad_per_tensor, gradient_norms, set_rates
 from training.plan import Plan
 from training.run import Run
 
@@ -35,8 +36,6 @@ class ComputeConfig:
     std: Sequence[float]
     accumulate: int = 1
     """Micro-batches of a step."""
-    image_share: float = 0.0
-    """Share of the device's peak arithmetic that one image per second takes; 0: unknown."""
     scaler: GradScaler = field(init=False)
     """Loss scaling in fp16; disabled otherwise."""
 
@@ -45,13 +44,10 @@ class ComputeConfig:
         object.__setattr__(self, "scaler", scaler)  # it has a state, the settings are frozen
 
     def speed(self, images: int, seconds: float, waited: float) -> dict[str, float]:
-        """Return images per second over all ranks, share of time waiting for data, memory and utilization."""
-        throughput = world() * images / seconds
-        metrics = {"images_per_second": throughput, "data_wait": waited / seconds}
+        """Images per second over all ranks, share of time waiting for data, and peak memory with CUDA."""
+        metrics = {"images_per_second": world() * images / seconds, "data_wait": waited / seconds}
         if self.device.type == "cuda":
             metrics["device_memory"] = torch.cuda.max_memory_allocated(self.device)
-        if self.image_share:
-            metrics["utilisation"] = self.image_share * throughput / world()
         return metrics
 
 
@@ -75,6 +71,17 @@ class Callbacks:
     """Is called after every step, and may return metrics of the networks."""
     interrupted: Callable[[], bool] = lambda: False
     """Where it returns true on any rank, training ends with a checkpoint."""
+
+    def is_due(self, done: int, seconds: float) -> bool:
+        """Whether to write a checkpoint after `done` steps, `seconds` after the last one."""
+        by_steps = self.save_every and done % self.save_every == 0
+        return bool(by_steps or (self.save_minutes and seconds >= 60 * self.save_minutes))
+
+    def is_stopped(self, done: int, device: torch.device) -> bool:
+        """Whether any rank is interrupted; ranks of CUDA devices exchange it every `STOP_POLL_STEPS`."""
+        if device.type == "cuda" and world() > 1 and done % STOP_POLL_STEPS:
+            return False
+        return any_rank(self.interrupted())
 
 
 def train_step(
@@ -107,17 +114,17 @@ def train_step(
     set_rates(optimizer, float(plan.lr[step]), float(plan.weight_decay[step]))
     optimizer.zero_grad(set_to_none=True)
     parallel, parts = parallel or DataParallelLoss(method), batch.split(accumulate)
-    scaler, stepper = scaler or GradScaler(enabled=False), cast(Any, optimizer)
+    scaler = scaler or GradScaler(enabled=False)
     losses = [
         parallel.backward(part, step, scaler, 1 / accumulate, last=part is parts[-1], autocast_to=autocast_to)
         for part in parts
     ]
     method.after_backward(step)
-    scaler.unscale_(stepper)
+    scaler.unscale_(optimizer)
     metrics = mean_logs(losses) | gradient_norms(optimizer.param_groups)
     if plan.clip_grad:
         clip_grad_per_tensor((p for g in optimizer.param_groups for p in g["params"]), plan.clip_grad)
-    scaler.step(stepper)
+    scaler.step(optimizer)
     metrics |= update_scale(scaler, batch.crops.views.device)
     method.after_step(step, [loss.carry for loss in losses])
     return Metrics(metrics | plan.at(step))
@@ -158,23 +165,15 @@ def train(
             waited = time.perf_counter() - start
             batch, context = prefetch(loaded, compute), autocast(compute.precision, compute.device)
             metrics = train_step(
-                method,
-                optimizer,
-                batch,
-                step,
-                plan,
-                context,
-                compute.accumulate,
-                parallel,
-                compute.scaler,
+                method, optimizer, batch, step, plan, context, compute.accumulate, parallel, compute.scaler
             )
             log.wait()  # for the step before: the host is at most one step ahead
             speed = compute.speed(batch.pictures, time.perf_counter() - start, waited)
             log.add(step, metrics, {**speed, **callbacks.eval_hook(step)}, loaded.broken)
             done = step + 1
-            stop = _is_stopped(callbacks, done, compute.device)
+            stop = callbacks.is_stopped(done, compute.device)
             milestone = done % callbacks.milestone_every == 0 or done == plan.steps
-            if milestone or stop or _is_due(callbacks, done, time.perf_counter() - saved):
+            if milestone or stop or callbacks.is_due(done, time.perf_counter() - saved):
                 log.flush()
                 writer.save(done, *state, milestone=milestone)
                 saved = time.perf_counter()
@@ -184,18 +183,6 @@ def train(
             start = time.perf_counter()  # callbacks and checkpoints do not count as training
     barrier()  # a rank that ends before the last checkpoint is written may have the first one killed
     return done
-
-
-def _is_due(callbacks: Callbacks, done: int, seconds: float) -> bool:
-    by_steps = callbacks.save_every and done % callbacks.save_every == 0
-    return bool(by_steps or (callbacks.save_minutes and seconds >= 60 * callbacks.save_minutes))
-
-
-def _is_stopped(callbacks: Callbacks, done: int, device: torch.device) -> bool:
-    """Whether any rank received a signal; ranks of CUDA devices exchange it every `STOP_POLL_STEPS`."""
-    if device.type == "cuda" and world() > 1 and done % STOP_POLL_STEPS:
-        return False
-    return any_rank(callbacks.interrupted())
 
 
 def prefetch(loaded: LoadedBatch, compute: ComputeConfig) -> Batch:
@@ -213,21 +200,17 @@ def prefetch(loaded: LoadedBatch, compute: ComputeConfig) -> Batch:
     return batch
 
 
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
 def prepare_batch(loaded: LoadedBatch, compute: ComputeConfig) -> Batch:
     """Copy a batch to the device, finish its augmentation there, and normalize it to fp32."""
     batch, device = loaded.batch, compute.device
     labels = None if batch.labels is None else batch.labels.to(device, non_blocking=True)
     crops = loaded.finish(device)
     return Batch(normalize(crops, compute.mean, compute.std, device), labels, batch.randomness)
-
-
-_STREAMS: dict[torch.device, torch.cuda.Stream] = {}
-
-
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    if device not in _STREAMS:
-        _STREAMS[device] = torch.cuda.Stream(device)
-    return _STREAMS[device]
 
 
 def mean_logs(losses: Sequence[Loss]) -> dict[str, Scalar]:

@@ -21,7 +21,7 @@ from training.crops import (
     random_box,
     widen,
 )
-from training.photometry import CHANCES
+from training.photometry import NUMBERS
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ def test_dinos_views_differ_in_blur_and_solarisation_only():
     config = CropConfig()
     first, second = config.views
     assert (first.photometry.blur, second.photometry.blur, config.locals.photometry.blur) == (1.0, 0.1, 0.5)
-    assert (first.photometry.solarise, second.photometry.solarise) == (0.0, 0.2)
-    same = replace(second.photometry, blur=1.0, solarise=0.0)
+    assert (first.photometry.solarize, second.photometry.solarize) == (0.0, 0.2)
+    same = replace(second.photometry, blur=1.0, solarize=0.0)
     assert first == replace(second, photometry=same)
     assert config.locals.photometry == replace(first.photometry, blur=0.5)
     assert (config.locals.size, config.locals.scale) == (96, (0.05, 0.4))
@@ -74,7 +74,7 @@ def test_more_global_crops_go_on_in_turn():
     assert len(CropConfig(global_crops=1).views) == 1
 
 
-NOTHING = Photometry(blur=0.0, solarise=0.0, jitter=0.0, grey=0.0)
+NOTHING = Photometry(blur=0.0, solarize=0.0, jitter=0.0, gray=0.0)
 
 
 def share(what, photometry, flip=0.0, times=500):
@@ -95,7 +95,7 @@ def is_flipped(view):
     return view[0, :, :8].mean() > view[0, :, -8:].mean()
 
 
-def is_solarised(view):
+def is_solarized(view):
     return view[0, 12, 20] < 100  # 220 becomes 35
 
 
@@ -111,8 +111,8 @@ def has_other_colours(view):
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("grey", is_grey),
-        ("solarise", is_solarised),
+        ("gray", is_grey),
+        ("solarize", is_solarized),
         ("blur", is_blurred),
         ("jitter", has_other_colours),
     ],
@@ -134,7 +134,7 @@ def test_the_numbers_of_dino_are_the_published_ones():
     """Those of BYOL's appendix B."""
     for view in (*CropConfig().views, CropConfig().locals):
         photometry = view.photometry
-        assert (photometry.jitter, photometry.grey, view.flip) == (0.8, 0.2, 0.5)
+        assert (photometry.jitter, photometry.gray, view.flip) == (0.8, 0.2, 0.5)
         assert photometry.strengths == (0.4, 0.4, 0.2, 0.1)
         assert photometry.radius == (0.1, 2.0)
 
@@ -250,11 +250,11 @@ def test_crops_that_cannot_be_are_named(settings, named):
 )
 def test_crops_that_would_be_padded_are_refused(settings, named):
     with pytest.raises(SettingError, match=named):
-        CropConfig(**settings).check_patches(16)
+        CropConfig(**settings).check_sizes(16)
 
 
 def test_a_size_that_is_not_cut_does_not_matter():
-    CropConfig(local_size=100, local_crops=0).check_patches(16)
+    CropConfig(local_size=100, local_crops=0).check_sizes(16)
 
 
 @pytest.mark.parametrize(("width", "height"), [(150, 112), (112, 150), (400, 30), (30, 400)])
@@ -284,9 +284,9 @@ def test_a_cut_is_its_box_as_pillow_resizes_it(picture, monkeypatch):
 
 def test_crops_are_mirrored_by_their_last_chance():
     pixels = torch.arange(24, dtype=torch.uint8).view(1, 1, 4, 6).expand(200, 3, 4, 6)
-    view = ViewSpec(4, (0.5, 1.0), Photometry(blur=0, jitter=0, grey=0))
+    view = ViewSpec(4, (0.5, 1.0), Photometry(blur=0, jitter=0, gray=0))
     torch.manual_seed(0)
-    chances = torch.rand(200, CHANCES + 1)
+    chances = torch.rand(200, NUMBERS + 1)
     found = finish(view, pixels, chances)
     mirrored = chances[:, -1] < 0.5
     assert 70 < mirrored.sum() < 130
@@ -322,8 +322,8 @@ def test_other_methods_have_their_papers_colours_in_every_crop(augmentation, str
     config = CropConfig(augmentation=augmentation)
     for view in (*config.views, config.locals):
         colours = view.photometry
-        assert (colours.strengths, colours.jitter, colours.grey) == (strengths, jitter, grey)
-        assert (colours.blur, colours.solarise) == (blur, 0.0)
+        assert (colours.strengths, colours.jitter, colours.gray) == (strengths, jitter, grey)
+        assert (colours.blur, colours.solarize) == (blur, 0.0)
 
 
 @pytest.mark.parametrize("augment", ["workers", "batch"])
@@ -341,7 +341,7 @@ def test_deits_crops_go_through_randaugment(augment, monkeypatch):
     crops = cut(white if augment == "workers" else torch.full((3, 9, 9), 255, dtype=torch.uint8))
     assert set(asked) == {(2, 9)}
     assert all((group == torch.tensor([1, 2, 3]).view(3, 1, 1)).all() for group in crops)
-    assert not any(view.random_operations for view in CropConfig().views)
+    assert not any(view.randaugment for view in CropConfig().views)
 
 
 @pytest.mark.parametrize("augment", ["batch", "device"])

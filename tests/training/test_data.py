@@ -12,7 +12,7 @@ from dino_model.collections import open_images
 from dino_model.errors import SettingError
 from dino_model.images import ImageError
 from training.crop_config import CropConfig
-from training.data import IN_FLIGHT, BatchSampler, batches, batches_ahead
+from training.data import MAX_READY_BYTES, BatchSampler, batches, batches_ahead
 
 CROPS = CropConfig(global_size=32, local_size=16, local_crops=2)
 
@@ -145,4 +145,4 @@ def test_what_workers_hold_ready_is_measured_in_bytes():
     assert batches_ahead(large, batch_size=1024, workers=8) == 1
     between = batches_ahead(large, batch_size=64, workers=2)
     batch = 64 * 3 * (2 * 224**2 + 8 * 96**2)
-    assert between * 2 * batch <= IN_FLIGHT < (between + 1) * 2 * batch
+    assert between * 2 * batch <= MAX_READY_BYTES < (between + 1) * 2 * batch

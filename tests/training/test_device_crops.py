@@ -14,7 +14,7 @@ from dino_model.errors import SettingError
 from training.crop_config import CropConfig
 from training.crops import random_box
 from training.data import batches
-from training.decoding import jpeg_file
+from training.decoding import read_jpeg
 from training.device_crops import BOX_NUMBERS, random_boxes, resize_weights, resized_crops
 
 CPU = torch.device("cpu")
@@ -106,16 +106,16 @@ def test_decode_on_the_device_gives_the_crops_of_the_workers(folder):
     assert all(map(torch.equal, batch.finish(CPU), expected.finish(CPU)))
 
 
-def test_jpeg_file_of_a_rotated_or_cut_jpeg_is_none():
+def test_read_jpeg_of_a_rotated_or_cut_jpeg_is_none():
     buffer = io.BytesIO()
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (20, 10)).save(buffer, "JPEG", exif=exif)
-    assert jpeg_file(buffer.getvalue()) is None
+    assert read_jpeg(buffer.getvalue()) is None
     buffer = io.BytesIO()
     Image.new("RGB", (20, 10)).save(buffer, "JPEG")
-    assert jpeg_file(buffer.getvalue()[:-20]) is None
-    assert jpeg_file(buffer.getvalue()).header.shape == (3, 10, 20)
+    assert read_jpeg(buffer.getvalue()[:-20]) is None
+    assert read_jpeg(buffer.getvalue()).header.shape == (3, 10, 20)
 
 
 @pytest.mark.parametrize(

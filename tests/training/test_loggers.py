@@ -24,7 +24,17 @@ def pretrain(pictures, output, *more):
 
 def resume(run, *more):
     return command.main(
-        ["pretrain", "--resume", str(run.folder), "--workers", "0", "--device", "cpu", *map(str, more)]
+        [
+            "pretrain",
+            "--output",
+            str(run.folder),
+            "--resume",
+            "--workers",
+            "0",
+            "--device",
+            "cpu",
+            *map(str, more),
+        ]
     )
 
 

@@ -8,7 +8,7 @@ from torchvision.transforms.v2 import functional
 
 from training import photometry
 from training.crop_config import Photometry
-from training.photometry import CHANCES, apply_photometry
+from training.photometry import NUMBERS, apply_photometry
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def test_jitter_is_torchvisions(crops, name, strengths):
 
 
 def test_grey_and_solarisation_are_torchvisions(crops):
-    greyed = photometry.grey(crops.float()).expand(-1, 3, -1, -1)
+    greyed = photometry.luma(crops.float()).expand(-1, 3, -1, -1)
     assert (greyed.round() - functional.rgb_to_grayscale(crops, 3)).abs().max() <= 1  # it cuts off
-    solarised = functional.solarize(crops, 128)
-    assert (solarised != crops).any()
-    assert torch.equal(photometry.solarise(crops.float()), solarised.float())
+    solarized = functional.solarize(crops, 128)
+    assert (solarized != crops).any()
+    assert torch.equal(photometry.solarize(crops.float()), solarized.float())
 
 
 def test_hue_knows_every_colour_and_leaves_grey_alone():
@@ -95,27 +95,27 @@ def test_operations_happen_as_often_as_they_should():
     red = torch.zeros(n, 3, 8, 8)
     red[:, 0], red[:, 1], red[:, :, :, 4:] = 200, 30, 0
     done = apply_photometry(
-        Photometry(blur=0.3, radius=(1.0, 1.0), solarise=0.25), red.byte(), torch.rand(n, CHANCES)
+        Photometry(blur=0.3, radius=(1.0, 1.0), solarize=0.25), red.byte(), torch.rand(n, NUMBERS)
     ).float()
     assert (done[:, 0] == done[:, 1]).all(-1).all(-1).float().mean() == pytest.approx(0.2, abs=0.02)
     assert (done[:, 0, 0, 0] != done[:, 0, 0, 3]).float().mean() == pytest.approx(0.3, abs=0.02)
     assert (done[:, 2, 0, 7] > 200).float().mean() == pytest.approx(0.0, abs=0.001)  # black is not inverted
-    alone = Photometry(blur=0.0, radius=(0.0, 0.0), solarise=0.25)
-    chances = torch.rand(n, CHANCES)
+    alone = Photometry(blur=0.0, radius=(0.0, 0.0), solarize=0.25)
+    chances = torch.rand(n, NUMBERS)
     chances[:, :2] = 0.9  # neither jittered nor greyed
     inverted = (apply_photometry(alone, red.byte(), chances)[:, 0, 0, 0] == 55).float().mean()
     assert inverted == pytest.approx(0.25, abs=0.02)
     jittered = (
-        apply_photometry(alone, red.byte(), torch.rand(n, CHANCES).index_fill(1, torch.tensor([1, 3]), 0.9))
+        apply_photometry(alone, red.byte(), torch.rand(n, NUMBERS).index_fill(1, torch.tensor([1, 3]), 0.9))
         != red
     ).flatten(1)
     assert jittered.any(1).float().mean() == pytest.approx(0.8, abs=0.02)
 
 
 def test_a_crop_does_not_depend_on_its_batch(crops):
-    chances = torch.rand(5, CHANCES)
+    chances = torch.rand(5, NUMBERS)
     chances[:, :4] = torch.tensor([0.1, 0.5, 0.1, 0.9])
-    change = Photometry(blur=0.5, radius=(0.5, 2.0), solarise=0.2)
+    change = Photometry(blur=0.5, radius=(0.5, 2.0), solarize=0.2)
     together = apply_photometry(change, crops, chances)
     alone = torch.cat(
         [

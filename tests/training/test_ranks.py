@@ -118,7 +118,9 @@ def test_all_stop_when_one_is_told_to_and_one_alone_goes_on_to_the_same_losses(p
     assert group.codes() == [75, 75]
     stopped = len(lines(run))
     assert 3 <= stopped < 36
-    assert command.main(["pretrain", "--resume", str(run), "--workers", "0", "--device", "cpu"]) == 0
+    assert (
+        command.main(["pretrain", "--output", str(run), "--resume", "--workers", "0", "--device", "cpu"]) == 0
+    )
     assert command.main(pretrain(pictures, tmp_path / "alone")) == 0
     found, alone = ([json.loads(line)["loss"] for line in lines(tmp_path / at)] for at in ("run", "alone"))
     assert len(found) == 36

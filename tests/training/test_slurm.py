@@ -34,5 +34,5 @@ def test_a_job_that_was_told_to_leave_is_queued_again(tmp_path, code, again):
     )
     assert ended.returncode == code
     assert "rank 3 local 1 of 16 at node1:20007: -m training pretrain" in ended.stdout
-    assert "--data my pictures --resume runs/a" in ended.stdout
+    assert "--data my pictures --output runs/a --resume" in ended.stdout
     assert ("scontrol requeue 20007" in ended.stdout) == again

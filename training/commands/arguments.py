@@ -1,7 +1,7 @@
 """Command line of `python -m training pretrain`, without importing torch.
 
-The defaults of the settings are those of the chosen recipe, or of the run that is resumed. They are not known
-before --method, --recipe, --resume and a few sizes are, so the command line is parsed twice.
+The defaults of the settings are those of the chosen recipe, or of the run that is resumed. A first, partial
+parse of the command line finds them.
 """
 
 import dataclasses
@@ -9,16 +9,17 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
 from dino_model.collections import Images, open_images
-from dino_model.configs import HeadConfig, Precision
+from dino_model.configs import Precision
 from dino_model.errors import SettingError
 from dino_model.images import ImageError
 from training import presets
-from training.loggers import LoggerName, check_loggers
 from training.presets import PresetName
 from training.recipe import METHODS, MethodName, Recipe, recipe_of
 from training.run import Run, RunError
@@ -36,17 +37,28 @@ class RunChoice:
     'shard-{000..127}.tar', 's3://…'), a text file of paths (of images or tars), or several of these."""
     output: Path | None = None
     """Folder of the run: configuration, checkpoints and log."""
-    resume: Path | None = None
-    """Resume the run in this folder with its own settings, except those named here. Without a folder: the
-    folder of --output. A run that does not exist yet is started."""
+    resume: bool = False
+    """Resume the run in --output with its own settings, except those named here. A run that does not exist
+    yet is started."""
     overwrite: bool = False
-    """Replace the run in the folder of --output."""
+    """Replace the run in --output."""
     method: MethodName = "dino"
     """Pretraining method."""
     recipe: PresetName | None = None
     """Defaults of the settings below. Default: the method's first recipe."""
     exclude: Path | None = None
     """Text file with names of images to leave out, one a line."""
+
+    @property
+    def run(self) -> Run:
+        """The run in --output.
+
+        Raises:
+            SettingError: No folder is named.
+        """
+        if self.output is None:
+            raise SettingError("no folder for the run: pass --output")
+        return Run(self.output)
 
 
 @dataclass(frozen=True)
@@ -83,24 +95,10 @@ class Pretrain(RunChoice):
     """Number of milestones that stay, the newest; 0: all."""
     probe_every: int = 1000
     """Steps between k-NN probes of every network on labelled images; 0: none."""
-    log: tuple[LoggerName, ...] = ()
+    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Further loggers: tensorboard, wandb, or both, where they are installed."""
     settings: Recipe = field(default_factory=Recipe)
     """Settings of the recipe."""
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the run.
-
-        Raises:
-            SettingError: No folder is named, or two.
-        """
-        if self.resume and self.output and self.resume.resolve() != self.output.resolve():
-            raise SettingError(f"--resume {self.resume} continues in its own folder: leave --output out")
-        folder = self.resume or self.output
-        if folder is None:
-            raise SettingError("no folder for the run: pass --output")
-        return folder
 
     def check(self) -> None:
         """Raise SettingError or RunError for options that cannot be used, before any data is opened."""
@@ -108,24 +106,19 @@ class Pretrain(RunChoice):
             raise SettingError("--init-from and --init-backbone both name where to start: choose one")
         trained = self.settings.method.name
         if self.method != trained:
-            raise SettingError(
-                f"--method is {self.method}, but the run was started with {trained}: leave it out"
-            )
+            raise SettingError(f"--method is {self.method}, but the run was started with {trained}")
         if not self.data:
             raise SettingError("no images: pass --data with a folder, an uncompressed tar or a list of paths")
-        check_loggers(self.log)
+        for name in self.log:
+            if find_spec(name) is None:
+                raise SettingError(f"--log {name}: the package is not installed, run `pip install {name}`")
         at_least(self, accumulate=1, save_every=0, save_minutes=0, milestone_every=1, probe_every=0, keep=0)
         if self.workers is not None:
             at_least(self, workers=0)
-        self.check_folder()
-
-    def check_folder(self) -> None:
-        """Raise SettingError or RunError for a folder that already holds a run which is to stay."""
         if self.overwrite and self.resume:
             raise SettingError("--overwrite replaces the run that --resume continues: choose one of the two")
-        run = Run(self.folder)
         if not self.resume and not self.overwrite:
-            run.check_absent()
+            self.run.check_absent()
 
 
 @dataclass(frozen=True)
@@ -141,115 +134,69 @@ class PartialArgs(RunChoice):
 
 def parse(arguments: Sequence[str]) -> Pretrain:
     """Parse the command line; all options are checked before images are opened."""
-    arguments = _with_folder(list(arguments))
-    refuse_unknown(arguments)
-    without_help = [word for word in arguments if word not in ("-h", "--help")]
-    choice, _ = tyro.cli(PartialArgs, args=without_help, return_unknown_args=True, prog=PROGRAM)
-    run = Run(choice.resume) if choice.resume else None
-    if run and (run.folder / "config.json").is_file():
-        return _parse_all(arguments, of_run(run, choice))
-    if presets.find_preset(choice.method, choice.recipe) != "small-data":
-        options = _parse_all(arguments, of_recipe(choice, presets.NOMINAL_IMAGES))
-        _print_reasons(choice, presets.NOMINAL_IMAGES)
-        return options
-    preliminary = None
-    with suppress(SettingError):  # sizes that do not fit nominal images may fit these
-        preliminary = _parse_all(arguments, of_recipe(choice, presets.NOMINAL_IMAGES))
-    if preliminary:
-        preliminary.check()
-    images = _image_sizes(choice)
-    _print_reasons(choice, images)
-    return _parse_all(arguments, of_recipe(choice, images))
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":  # torchrun has restarted this process
+        arguments = [*(word for word in arguments if word not in ("--overwrite", "--resume")), "--resume"]
+    help_ = {"-h", "--help"}.intersection(arguments)
+    words = [word for word in arguments if word not in help_]
+    choice, _ = tyro.cli(PartialArgs, args=words, return_unknown_args=True, prog=PROGRAM)
+    if choice.resume and choice.output and (choice.output / "config.json").is_file():
+        return _parse_all(arguments, of_run(choice))
+    images = presets.NOMINAL_IMAGES
+    name = presets.find_preset(choice.method, choice.recipe)
+    if name == presets.SMALL_DATA and not help_:
+        with suppress(SettingError):  # sizes that do not fit nominal images may fit these
+            _parse_all(arguments, of_recipe(choice, images)[0]).check()
+        collection = open_images(choice.data, exclude=choice.exclude)
+        images = len(collection), _short_side(collection)
+    default, preset = of_recipe(choice, images)
+    options = _parse_all(arguments, default)
+    if os.environ.get("RANK", "0") == "0":
+        print(f"recipe {name}, before other options change it: {preset.source}")
+        print(f"  expected: {preset.expected}" if preset.expected else "")
+    return options
 
 
 def _parse_all(arguments: Sequence[str], default: Pretrain) -> Pretrain:
-    refuse_options_of_others(arguments, default.method)
-    return tyro.cli(
-        tyro.conf.AvoidSubcommands[tyro.conf.OmitArgPrefixes[Pretrain]],
-        args=arguments,
-        default=default,
-        prog=PROGRAM,
-    )
+    kind = tyro.conf.AvoidSubcommands[tyro.conf.OmitArgPrefixes[Pretrain]]
+    return tyro.cli(kind, args=arguments, default=default, prog=PROGRAM)
 
 
-def refuse_unknown(arguments: Sequence[str]) -> None:
-    """Raise SettingError for an unknown method or recipe."""
-    recipes = {name for method in METHODS for name in presets.preset_names(method)}
-    known = {"method": set(METHODS), "recipe": recipes}
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        option, _, value = word.partition("=")
-        names = known.get(option.removeprefix("--"), set()) if option.startswith("--") else set()
-        if names and (value or following) not in names:
-            raise SettingError(f"{option} is {value or following!r}, expected {' or '.join(sorted(names))}")
-
-
-def refuse_options_of_others(arguments: Sequence[str], method: str) -> None:
-    """Raise SettingError for the first option that belongs to other methods than the chosen one."""
-
-    def options(config: type) -> set[str]:
-        names = {field.name for field in dataclasses.fields(config)}
-        return names | (
-            {field.name for field in dataclasses.fields(HeadConfig)} if "head" in names else set()
-        )
-
-    for word in arguments:
-        name = word.split("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
-        owners = [owner for owner, config in METHODS.items() if name in options(config)]
-        if word.startswith("--") and owners and method not in owners:
-            raise SettingError(
-                f"{method} has no {word.split('=')[0]}: that is an option of {', '.join(owners)}"
-            )
-
-
-def of_recipe(choice: PartialArgs, images: tuple[int, int]) -> Pretrain:
-    """Return the options of a new run with the chosen recipe, for (number, short side) of the images."""
-    name, preset = _preset(choice, images)
+def of_recipe(choice: PartialArgs, images: tuple[int, int]) -> tuple[Pretrain, presets.Preset]:
+    """Options of a new run with the chosen recipe, for (number, short side) of the images, and its preset."""
+    name = presets.find_preset(choice.method, choice.recipe)
+    if name == presets.SMALL_DATA:
+        given = {name: getattr(choice, name) for name in ("epochs", "batch_size", "patch_size")}
+        options = {name: value for name, value in given.items() if value is not None}
+        preset = presets.small_data(choice.method, *images, **options)
+    else:
+        preset = presets.PRESETS[choice.method][name]
     settings = preset.recipe
     if choice.global_size is not None and choice.image_size is None:
         backbone = dataclasses.replace(settings.backbone, image_size=choice.global_size)
         settings = dataclasses.replace(settings, backbone=backbone)
     chosen = {f.name: getattr(choice, f.name) for f in dataclasses.fields(RunChoice)}
-    return Pretrain(**chosen | {"recipe": name, "settings": settings})
+    return Pretrain(**chosen | {"recipe": name, "settings": settings}), preset
 
 
-def _preset(choice: PartialArgs, images: tuple[int, int]) -> tuple[str, presets.Preset]:
-    name = presets.find_preset(choice.method, choice.recipe)
-    if name != "small-data":
-        return name, presets.PRESETS[choice.method][name]
-    given = {name: getattr(choice, name) for name in ("epochs", "batch_size", "patch_size")}
-    options = {name: value for name, value in given.items() if value is not None}
-    return name, presets.small_data(choice.method, *images, **options)
-
-
-def _print_reasons(choice: PartialArgs, images: tuple[int, int]) -> None:
-    if os.environ.get("RANK", "0") == "0":
-        name, preset = _preset(choice, images)
-        print(f"recipe {name}, before other options change it:", *preset.reasons, sep="\n  ")
-        if preset.expected:
-            print(f"  expected: {preset.expected}")
-
-
-def of_run(run: Run, choice: PartialArgs) -> Pretrain:
-    """Return the options of a run that is resumed.
+def of_run(choice: PartialArgs) -> Pretrain:
+    """Options of a run that is resumed.
 
     Raises:
-        RunError: Another method or recipe is requested.
+        RunError: An unknown method, or another recipe than before.
     """
-    config = run.config()
-    name = config.get("method")
-    if name not in METHODS:
-        raise RunError(f"{run.folder} was trained with {name!r}, an unknown method of another version")
-    options = config.get("options", {})
-    init = config.get("init", {})
+    config = choice.run.config()
+    name, options, init = config.get("method"), config.get("options", {}), config.get("init", {})
     recipe = options.get("recipe")
+    if name not in METHODS:
+        raise RunError(f"{choice.output} was trained with {name!r}, an unknown method of another version")
     if choice.recipe and recipe and choice.recipe != recipe:
-        raise RunError(f"{run.folder} was started with --recipe {recipe}: pass no other to resume it")
+        raise RunError(f"{choice.output} was started with --recipe {recipe}: pass no other to resume it")
     return Pretrain(
-        data=_sources(options.get("data")),
+        data=tuple(options.get("data") or ()),
         output=choice.output,
-        resume=run.folder,
+        resume=True,
         method=name,
-        recipe=choice.recipe or recipe,
+        recipe=recipe or choice.recipe,
         exclude=_path(options.get("exclude")),
         init_from=_path(init.get("from")),
         init_backbone=init.get("backbone"),
@@ -260,47 +207,19 @@ def of_run(run: Run, choice: PartialArgs) -> Pretrain:
     )
 
 
-def sampled_sizes(images: Images) -> list[tuple[int, int]]:
-    """Return height and width of about twenty images, taken evenly; damaged ones are skipped.
+def _short_side(images: Images) -> int:
+    """Median of the short sides of about twenty images, taken evenly; damaged ones are skipped.
 
     Raises:
         ImageError: All of them are damaged.
     """
-    sizes = []
+    sides = []
     for index in range(0, len(images), max(1, len(images) // 20)):
         with suppress(ImageError):
-            height, width, _ = images.read(index).shape
-            sizes.append((height, width))
-    if not sizes:
+            sides.append(min(images.read(index).shape[:2]))
+    if not sides:
         images.read(0)  # raises the reason
-    return sizes
-
-
-def _image_sizes(choice: RunChoice) -> tuple[int, int]:
-    """Number of images, and the short side of a typical one."""
-    images = open_images(choice.data, exclude=choice.exclude)
-    return len(images), presets.typical_short_side(sampled_sizes(images))
-
-
-def _names(arguments: Sequence[str], option: str) -> bool:
-    return any(word.partition("=")[0] == option for word in arguments)
-
-
-def _with_folder(arguments: list[str]) -> list[str]:
-    """Complete `--resume` without a folder by that of --output; a worker that torchrun restarts resumes."""
-    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and not _names(arguments, "--resume"):
-        arguments = [*(word for word in arguments if word != "--overwrite"), "--resume"]
-    for i, word in enumerate(arguments):
-        if word == "--resume" and (i + 1 == len(arguments) or arguments[i + 1].startswith("-")):
-            rest = arguments[:i] + arguments[i + 1 :]
-            choice, _ = tyro.cli(PartialArgs, args=rest, return_unknown_args=True)
-            if choice.output is not None:
-                return [*arguments[: i + 1], str(choice.output), *arguments[i + 1 :]]
-    return arguments
-
-
-def _sources(stored: str | list[str] | None) -> tuple[str, ...]:
-    return (stored,) if isinstance(stored, str) else tuple(stored or ())
+    return sorted(sides)[len(sides) // 2]
 
 
 def _path(name: str | None) -> Path | None:

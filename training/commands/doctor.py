@@ -1,4 +1,4 @@
-"""`python -m training doctor`: what is wrong with a run, in words and on one page."""
+"""`python -m training doctor`: problems of a run, in words and on one page of plots."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,12 +11,12 @@ from tyro.conf import Positional
 
 from dino_model import files
 from training import doctor
-from training.doctor import Facts, Finding, Line
+from training.doctor import Finding, Line
 from training.recipe import METHODS
 from training.run import Run, RunError
 
-HEALTHY, ILL = 0, 3
-WAITING = "share of a step spent waiting"
+EXIT_HEALTHY, EXIT_PROBLEMS = 0, 3
+HEALTHY = "no problem found"
 PANELS: dict[str, tuple[str, ...]] = {
     "loss": ("loss",),
     "teacher's output (nats)": ("teacher_entropy", "code_entropy", "kl", "ln_k"),
@@ -26,90 +26,74 @@ PANELS: dict[str, tuple[str, ...]] = {
     "prototypes in use": ("prototypes",),
     "gradient norm": ("gradient_norm_backbone", "gradient_norm_head"),
     "teacher from student, relative": ("teacher_distance",),
-    "pictures a second": ("images_per_second",),
-    WAITING: ("data_wait",),
+    "images per second": ("images_per_second",),
+    "share of a step spent waiting": ("data_wait",),
 }
-"""What the page shows, where the log has it."""
+"""Plots of the page and their metrics, where the log has them."""
 
 
 @dataclass(frozen=True)
 class Doctor:
-    """Read the folder of a run, finished or not; say what is wrong, draw one page. Ends with 3 when ill."""
+    """Diagnose a run, finished or not, and plot its log. Exit code 3 if there are problems."""
 
     folder: Positional[Path]
     """Folder of the run."""
     output: Path | None = None
-    """File for the page; left out: doctor.png in the run's folder."""
+    """File for the page. Default: doctor.png in the run's folder."""
     json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = None
     """File for the findings."""
 
     def run(self) -> int:
-        """Read, judge, draw; returns the exit code."""
+        """Diagnose, plot and print; return the exit code."""
         files.make_room(self.output, self.json_file)
         run = Run(self.folder)
-        config = run.config()
-        if config.get("method") not in METHODS:
-            raise RunError(
-                f"{self.folder} was trained with {config.get('method')!r}, which this version knows not"
-            )
-        lines = run.lines()
+        config, lines = run.config(), run.lines()
+        method = config.get("method")
+        if method not in METHODS:
+            raise RunError(f"{self.folder} was trained with {method!r}, an unknown method of another version")
         if not lines:
-            raise RunError(f"{run.log} has no whole line yet: ask again when the run has taken a step")
-        facts = doctor.facts(config)
-        found = doctor.findings(lines, METHODS[config["method"]].method_class().diagnose, facts)
+            raise RunError(f"{run.log} has no whole line yet: try again after the first step")
+        facts, done = doctor.facts(config), int(lines[-1]["step"]) + 1
+        found = doctor.findings(lines, METHODS[method].method_class().diagnose, facts)
+        title = f"{self.folder.name}: {method}, {done:,} of {facts.steps:,} steps"
         page = self.output or self.folder / "doctor.png"
-        draw(lines, found, f"{self.folder.name}: {config['method']}, {_where(lines, facts)}", page)
-        print(f"{self.folder}: {config['method']}, {_where(lines, facts)}")
-        print(
-            *(f"- {finding.sentence}" for finding in found) if found else ["nothing found that is wrong"],
-            sep="\n",
-        )
-        print(page)
+        draw(lines, found, title, page)
+        print(title, *(f"- {finding.sentence}" for finding in found), sep="\n")
+        print(page if found else f"{HEALTHY}\n{page}")
         if self.json_file:
-            content = {"steps": len(lines), "of": facts.steps, "findings": [asdict(one) for one in found]}
+            content = {"steps": len(lines), "of": facts.steps, "findings": [asdict(f) for f in found]}
             files.write_json(self.json_file, content)
-        return ILL if found else HEALTHY
-
-
-def _where(lines: Sequence[Line], facts: Facts) -> str:
-    done = int(lines[-1]["step"]) + 1
-    return f"{done:,} of {facts.steps:,} steps" + ("" if done >= facts.steps else ", not at its end")
+        return EXIT_PROBLEMS if found else EXIT_HEALTHY
 
 
 def draw(lines: Sequence[Line], found: Sequence[Finding], title: str, path: Path) -> None:
-    """The page: a panel for each figure that the log has, and the findings below the title."""
-    there = {
-        panel: names
-        for panel, wanted in PANELS.items()
-        if (names := [name for name in wanted if any(name in line for line in lines)])
-    }
+    """Plot a panel for each group of metrics that the log has, with the findings below the title."""
     from training import figures  # imports matplotlib
 
+    logged = {name for line in lines for name in line}
+    panels = {
+        panel: [name for name in names if name in logged]
+        for panel, names in PANELS.items()
+        if logged.intersection(names)
+    }
     columns = 3
-    rows = -(-len(there) // columns)
     with figures.style(figures.STYLE):
-        words = "\n".join(fill(finding.sentence, 120) for finding in found) or "nothing found that is wrong"
-        figure, axes = figures.page(rows, columns, f"{title}\n{words}", width=11, height=2.6)
+        text = "\n".join(fill(finding.sentence, 120) for finding in found) or HEALTHY
+        rows = -(-len(panels) // columns)
+        figure, axes = figures.page(rows, columns, f"{title}\n{text}", width=11, height=2.6)
         figure.supxlabel("step", fontsize=10)
-        for place, (panel, names) in zip(axes.flat, there.items(), strict=False):
+        for plot, (panel, names) in zip(axes.flat, panels.items(), strict=False):
             for number, name in enumerate(names):
                 points = [(line["step"] + 1, line[name]) for line in lines if name in line]
-                figures.curve(place, [x for x, _ in points], [y for _, y in points], _short(name), number)
-            place.set_title(panel, fontsize=10, pad=22 if len(names) > 1 else None)
-            place.margins(y=0.1)
-            if panel == WAITING:
-                place.set_ylim(0, 1)
-            if len(names) > 1:  # between title and curves, of which it would cover some
-                place.legend(
-                    fontsize=8, ncols=len(names), loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False
-                )
-        for place in list(axes.flat)[len(there) :]:
-            place.set_axis_off()
+                label = name.removeprefix("gradient_norm_").replace("_", " ")
+                figures.curve(plot, [x for x, _ in points], [y for _, y in points], label, number)
+            plot.set_title(panel, fontsize=10, pad=22 if len(names) > 1 else None)
+            plot.margins(y=0.1)
+            if names == ["data_wait"]:
+                plot.set_ylim(0, 1)
+            if len(names) > 1:  # between title and curves, where it covers nothing
+                options = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "frameon": False}
+                plot.legend(fontsize=8, ncols=len(names), **options)
+        for plot in list(axes.flat)[len(panels) :]:
+            plot.set_axis_off()
         figures.save(figure, path)
-
-
-def _short(name: str) -> str:
-    """A figure's name in a legend."""
-    for beginning in ("knn_", "rank_", "gradient_norm_"):
-        name = name.removeprefix(beginning)
-    return {"ln_k": "ln K", "kl": "KL"}.get(name, name.replace("_", " "))

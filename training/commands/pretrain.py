@@ -1,11 +1,10 @@
-"""`python -m training pretrain`: pictures in, a run's folder out."""
+"""`python -m training pretrain`: train on images, write a run's folder."""
 
-import dataclasses
 import os
 import platform
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from importlib.metadata import version
@@ -22,8 +21,7 @@ from dino_model.weights import is_path
 from training.commands.arguments import Pretrain
 from training.distributed import LostRank, joined, rank, world
 from training.doctor import facts
-from training.loggers import LOGGERS
-from training.logging import Diverged, Logger
+from training.logging import LOGGERS, Diverged
 from training.monitor import Monitor, Probe, Progress
 from training.recipe import recipe_of
 from training.run import Run, RunError
@@ -31,29 +29,27 @@ from training.session import Session, check_batch
 from training.train import Callbacks
 
 EXIT_CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
-"""Of a run that was stopped before its end: EX_TEMPFAIL, after which queues begin again; and Ctrl-C's."""
+"""Exit codes of a run that a signal stopped: 75 (EX_TEMPFAIL) lets queues start it again."""
+FIXED = ("backbone.", "method.head.", "method.predictor", "method.queue", "optimizer.name", "batch_size")
+"""Settings, by the beginning of their names, that a resumed run cannot change; also mean and std."""
 
 
 def run(options: Pretrain) -> int:
     """Build the session of checked options and train; return the exit code."""
     device = choose_device(options.device)
-    folder = Run(options.folder)
     try:
         with joined(device) as own_device:
-            return _run(options, folder, own_device)
+            return _run(options, options.run, own_device)
     except LostRank as error:
-        if "--resume" in str(error):
-            raise
-        raise LostRank(f"{error}; --resume {folder.folder} continues from the last checkpoint") from None
+        raise LostRank(f"{error}; --resume continues {options.output} from the last checkpoint") from None
 
 
 def _run(options: Pretrain, run: Run, device: torch.device) -> int:
     check_batch(options.settings, options.accumulate)
-    resumed = options.resume is not None and run.checkpoint.exists()
-    images = open_images(options.data, exclude=options.exclude)
+    resumed = options.resume and run.checkpoint.exists()
     session = Session(
         options.settings,
-        images,
+        open_images(options.data, exclude=options.exclude),
         seed=options.seed,
         device=device,
         precision=choose_precision(options.precision, device),
@@ -78,29 +74,27 @@ def default_workers(device: torch.device) -> int:
 
 
 def begin(options: Pretrain, session: Session, run: Run) -> int:
-    """Write the run's configuration; returns the steps done, none."""
+    """Load initial weights and write the run's configuration; return the steps done, 0."""
     step = session.start_from(options.init_from, options.init_backbone)
     if options.init_from:
         print(f"weights of {options.init_from}, step {step}")
     if options.init_backbone:
         print(f"backbone of {options.init_backbone}, a fresh head")
     if rank() == 0:
-        run.create(session.config() | circumstances(options))
+        run.create(session.config() | run_metadata(options))
         write_provenance(run.folder / PROVENANCE, session.config())
     return 0
 
 
 def resume(options: Pretrain, session: Session, run: Run) -> int:
-    """Take the run's state, note in its configuration what changes from here on; returns the steps done.
+    """Load the run's state and record changed settings in its configuration; return the steps done.
 
     Raises:
-        RunError: settings that the state does not fit.
+        RunError: Changed settings that the state does not fit.
     """
     before, now = run.config(), session.config()
-    stored = dataclasses.asdict(recipe_of(before))
-    changed = differences(stored, asdict(session.recipe)) | differences(
-        {"precision": before["precision"]}, {"precision": now["precision"]}
-    )
+    changed = differences(asdict(recipe_of(before)), asdict(session.recipe))
+    changed |= differences({"precision": before["precision"]}, {"precision": now["precision"]})
     fixed = {name: change for name, change in changed.items() if _is_fixed(name)}
     if fixed:
         raise RunError(f"cannot resume {run.folder} with other settings: {_in_words(fixed)}; pass its own")
@@ -108,88 +102,76 @@ def resume(options: Pretrain, session: Session, run: Run) -> int:
         if given not in (None, (before.get("init") or {}).get(name, given)):
             raise RunError(f"{run.folder} has begun already: leave --init-{name} out")
     done = session.resume(run)
-    print(f"{run.folder}: going on at step {done} of {session.plan.steps}")
+    print(f"{run.folder}: resumed at step {done} of {session.plan.steps}")
     if changed:
         print(f"from here on {_in_words(changed)}")
     if rank() == 0 and changed:
         history = [*before.get("changes", []), {"step": done, "changed": changed}]
-        kept = {name: before[name] for name in ("command", "versions", "init") if name in before}
-        run.rewrite(now | circumstances(options) | kept | {"changes": history})
+        first = {name: before[name] for name in ("command", "versions", "init") if name in before}
+        run.rewrite(now | run_metadata(options) | first | {"changes": history})
     return done
 
 
 def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int:
-    """Train to the end, or until told to stop; returns the exit code.
+    """Train to the end, or until a signal; return the exit code.
 
     Raises:
-        RunError: the loss diverged; the newest checkpoint is from before.
+        RunError: The loss diverged; the newest checkpoint is from before.
     """
     recipe, steps, precision = session.recipe, session.plan.steps, session.compute.precision
     print(
-        f"{len(session.images):,} pictures, {steps:,} steps of {recipe.batch_size} "
+        f"{len(session.images):,} images, {steps:,} steps of {recipe.batch_size} "
         f"in {recipe.epochs} epochs, {session.device.type}, {precision}, {recipe.method.name}"
         + (f", {world()} processes" if world() > 1 else "")
     )
-    monitor = watch(options, session, first_step)
+    monitor = create_monitor(options, session, first_step)
+    names = dict.fromkeys(options.log if rank() == 0 else ())
     try:
         with stop_signal() as received:
-            done = session.train(
-                run,
-                first_step,
-                Callbacks(
-                    save_every=options.save_every,
-                    save_minutes=options.save_minutes,
-                    milestone_every=options.milestone_every,
-                    keep=options.keep,
-                    loggers=loggers(options, session, run, first_step),
-                    observe=monitor,
-                    eval_hook=monitor.evaluate,
-                    interrupted=lambda: bool(received),
-                ),
+            callbacks = Callbacks(
+                save_every=options.save_every,
+                save_minutes=options.save_minutes,
+                milestone_every=options.milestone_every,
+                keep=options.keep,
+                loggers=[LOGGERS[name](run, session.config(), first_step) for name in names],
+                observe=monitor,
+                eval_hook=monitor.evaluate,
+                interrupted=lambda: bool(received),
             )
+            done = session.train(run, first_step, callbacks)
     except Diverged as error:
         remedy = "" if precision == "fp32" else " or --precision fp32"
         raise RunError(
-            f"{error}: {run.checkpoint} is from before; go on from it with "
-            f"--resume {run.folder} and a lower --lr{remedy}"
+            f"{error}: {run.checkpoint} is from before; continue with --resume and a lower --lr{remedy}"
         ) from None
     finally:
-        monitor.progress.end()
+        monitor.progress.close()
     if monitor.broken:
-        print(f"{len(monitor.broken)} unreadable pictures were skipped")
-    goes_on = f", --resume {run.folder} goes on" if done < steps else ""
-    print(f"{run.folder}: {done:,} of {steps:,} steps done{goes_on}")
+        print(f"{len(monitor.broken)} unreadable images were skipped")
+    print(
+        f"{run.folder}: {done:,} of {steps:,} steps done" + ("" if done == steps else ", --resume continues")
+    )
     if done == steps:
         return 0
-    return EXIT_CODES[received[0] if received else signal.SIGTERM]  # where another rank was told to stop
+    return EXIT_CODES[received[0] if received else signal.SIGTERM]  # without: another rank was stopped
 
 
-def watch(options: Pretrain, session: Session, first_step: int) -> Monitor:
-    """What watches the run."""
+def create_monitor(options: Pretrain, session: Session, first_step: int) -> Monitor:
+    """Progress, probe and diagnosis of the run."""
     every, recipe, images = options.probe_every, session.recipe, session.images
     probe = None
     if every and (images.labels is None or len(images) < 10):
-        print("no k-NN probe: it needs 10 pictures or more, in a folder for each class")
+        print("no k-NN probe: it needs 10 images or more, in a folder for each class")
     elif every:
         size, precision = recipe.crops.global_size, session.compute.precision
         probe = Probe(images, size, recipe.mean, recipe.std, precision, session.device)
-    progress = Progress(first_step, session.plan.steps, recipe.batch_size)
+    progress = Progress(first_step, session.plan.steps)
     return Monitor(progress, session.method, probe, every, facts(session.config()))
-
-
-def loggers(options: Pretrain, session: Session, run: Run, first_step: int) -> list[Logger]:
-    """Where else the first process logs.
-
-    Raises:
-        SettingError: one that does not begin.
-    """
-    names = options.log if rank() == 0 else ()
-    return [LOGGERS[name](run, session.config(), first_step) for name in dict.fromkeys(names)]
 
 
 @contextmanager
 def stop_signal() -> Iterator[list[signal.Signals]]:
-    """What asks to stop after the step at hand: Ctrl-C or SIGTERM; a second Ctrl-C stops at once."""
+    """Record Ctrl-C or SIGTERM, to stop after the current step; a second Ctrl-C stops at once."""
     received: list[signal.Signals] = []
 
     def note(number: int, _frame: object) -> None:
@@ -204,12 +186,12 @@ def stop_signal() -> Iterator[list[signal.Signals]]:
             signal.signal(number, handler)
 
 
-def circumstances(options: Pretrain) -> dict[str, Any]:
-    """What else a run's configuration tells: enough to begin it again."""
-    packages = ("torch", "torchvision", "timm")
+def run_metadata(options: Pretrain) -> dict[str, Any]:
+    """Entries of a run's configuration that are needed to start it again."""
+    sources = [source if is_remote(source) else str(Path(source).resolve()) for source in options.data]
     return {
         "options": {
-            "data": _told(options.data),
+            "data": sources,
             "exclude": _absolute(options.exclude),
             "recipe": options.recipe,
             "accumulate": options.accumulate,
@@ -217,7 +199,8 @@ def circumstances(options: Pretrain) -> dict[str, Any]:
         "init": _start(options),
         "processes": world(),
         "command": sys.argv,
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in ("torch", "torchvision", "timm")},
     }
 
 
@@ -242,28 +225,11 @@ def _start(options: Pretrain) -> dict[str, str | None]:
 
 
 def _is_fixed(name: str) -> bool:
-    """Whether the state of a run fits no other value of a setting, or would silently mean something else."""
-    fixed = (
-        "backbone.",
-        "method.head.",
-        "method.predictor",
-        "method.queue",
-        "optimizer.name",
-        "batch_size",
-        "mean",
-        "std",
-    )
-    return name.startswith(fixed) and name != "backbone.drop_path"
+    return name in ("mean", "std") or (name.startswith(FIXED) and name != "backbone.drop_path")
 
 
 def _in_words(changes: dict[str, tuple[Any, Any]]) -> str:
     return ", ".join(f"{name} was {before}, now {after}" for name, (before, after) in changes.items())
-
-
-def _told(sources: Sequence[str]) -> str | list[str]:
-    """Where the pictures are, from wherever it is read."""
-    found = [source if is_remote(source) else str(Path(source).resolve()) for source in sources]
-    return found[0] if len(found) == 1 else found
 
 
 def _absolute(path: Path | None) -> str | None:

@@ -3,18 +3,14 @@
 With the default settings every function here returns its input, or nothing.
 """
 
-from collections.abc import Mapping, Sequence
-
 import torch
 from torch import Tensor
 
 from dino_model.attention import attention_rows
 from dino_model.backbones import patch_grid
 from training import losses
-from training.distributed import gather
-from training.methods.dino_config import AblationConfig
-from training.methods.network import Network
-from training.queue import Queue
+from training.methods.configs import AblationConfig
+from training.methods.network import Network, Queue
 from training.randomness import Randomness
 
 Logs = dict[str, Tensor]
@@ -22,13 +18,10 @@ Logs = dict[str, Tensor]
 
 def other_targets(config: AblationConfig, logits: Tensor, temperature: float) -> Tensor:
     """Targets of logits [views, batch, K] without centering; each view is balanced separately."""
-    match config.teacher_output:
-        case "softmax-batch":
-            return losses.sinkhorn_knopp(logits, config.sinkhorn_temperature, 1)
-        case "sinkhorn-knopp":
-            return losses.sinkhorn_knopp(logits, config.sinkhorn_temperature, config.sinkhorn_iterations)
-        case _:
-            return losses.sharpen(logits, temperature)
+    if config.teacher_output == "none":
+        return losses.sharpen(logits, temperature)
+    iterations = config.sinkhorn_iterations if config.teacher_output == "sinkhorn-knopp" else 1
+    return losses.sinkhorn_knopp(logits, config.sinkhorn_temperature, iterations)
 
 
 def other_loss(
@@ -48,9 +41,9 @@ def other_loss(
         config: `loss` is mse or infonce.
         student_logits: [crops, batch, K].
         teacher_logits: [views, batch, K].
-        num_shared: number of views that both networks get.
+        num_shared: Number of views that both networks get.
         center: [1, K].
-        queue: keys of earlier images.
+        queue: Keys of earlier images.
     """
     if config.loss == "mse":
         if config.teacher_output == "centering":
@@ -77,22 +70,6 @@ def add_terms(
     return loss
 
 
-def create_queue(config: AblationConfig) -> Queue | None:
-    """Queue of the teacher's outputs for infonce, or None."""
-    return Queue(config.queue, config.head.prototypes) if config.queue else None
-
-
-def queue_keys(queue: Queue | None, teacher_logits: Tensor) -> dict[str, Tensor]:
-    """The teacher's outputs [views, batch, K] as keys [views * batch, K] of the queue, to carry on."""
-    return {"keys": losses.unit(teacher_logits).flatten(0, 1)} if queue else {}
-
-
-def enqueue(queue: Queue | None, carry: Sequence[Mapping[str, Tensor]]) -> None:
-    """Put the keys of all micro-batches and ranks into the queue."""
-    if queue:
-        queue.put(gather(torch.cat([part["keys"] for part in carry])))
-
-
 def select_views(config: AblationConfig, views: Tensor) -> tuple[Tensor, Tensor, int]:
     """Global crops of the teacher and of the student, and the number that both get."""
     if config.views == 1:
@@ -103,16 +80,16 @@ def select_views(config: AblationConfig, views: Tensor) -> tuple[Tensor, Tensor,
 def visible_patches(
     config: AblationConfig, teacher: Network, views: Tensor, randomness: Randomness
 ) -> Tensor | None:
-    """Choose the patches of each global crop that the student gets.
+    """Choose the patches of each global crop that the student gets; None: all.
 
     Args:
         config: `kept_tokens`, `masking` and `mask_hint` are used.
-        teacher: its attention ranks the patches under `masking="attention"`; one more forward pass.
-        views: global crops of the student [views, batch, channels, height, width].
-        randomness: of the choice; it depends on the position in the global batch.
+        teacher: Its attention ranks the patches under `masking="attention"`; one more forward pass.
+        views: Global crops of the student [views, batch, channels, height, width].
+        randomness: Of the choice; it depends on the position in the global batch.
 
     Returns:
-        Patch indices, row by row: int64 [views, batch, kept]. None: all patches.
+        Patch indices, row by row: int64 [views, batch, kept].
     """
     if config.kept_tokens == 1:
         return None

@@ -35,10 +35,7 @@ class BYOL(StudentTeacher):
         return cls(*create_pair(backbone, config.head, config.predictor), schedules)
 
     def forward(self, batch: Batch, step: int) -> Loss:
-        """Compute the symmetric loss of Eq. 2, a sum over two views; for more crops twice the mean.
-
-        Logged is the spread of the projections of different images.
-        """
+        """Compute the symmetric loss of Eq. 2, a sum over two views; for more crops twice the mean."""
         with torch.no_grad():
             projections = self.teacher(batch.crops.views)  # [2, batch, width]
         predictions = self.student(*batch.crops, randomness=batch.randomness)  # [2 + locals, batch, width]

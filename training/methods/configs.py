@@ -1,23 +1,27 @@
 """Configuration of the pretraining methods, without importing torch.
 
 The class of a method is in the module of its name, which imports torch; `MethodConfig.build` imports it when
-needed. The configuration of DINO is in `training.methods.dino_config`.
+needed. The rest of DINO's configuration is in `training.methods.dino_config`.
 """
 
 from abc import ABC
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from dino_model.configs import BackboneConfig, HeadConfig
 from dino_model.errors import SettingError
 from training.schedules import Schedule, cosine
-from training.settings import above, at_least, between, no_longer_than, two_views, whole_batches
+from training.settings import at_least, flag, multiple_of, no_longer_than, positive, shares
 
 if TYPE_CHECKING:
     from training.methods.method import Method
+
+BYOL_HEAD = HeadConfig(256, layers=2, hidden=4096, bottleneck=None, batch_norm=True, activation="relu")
+MOCO_HEAD = HeadConfig(128, layers=2, bottleneck=None, activation="relu")
+SWAV_HEAD = HeadConfig(3000, layers=2, bottleneck=128, batch_norm=True, activation="relu")
 
 
 class MethodConfig(ABC):
@@ -52,18 +56,94 @@ class MethodConfig(ABC):
             accumulate: Micro-batches in a step.
             views: Global crops of an image.
             local_crops: Local crops of an image.
-            classes: Classes of the images; 0 where they have no labels.
+            classes: Classes of the images; 0 without labels.
         """
 
     def build(self, backbone: BackboneConfig, schedules: Any, classes: int) -> "Method":
-        """Build the method with fresh weights from torch's global generator, on the CPU."""
+        """Build the method with random weights from torch's global generator, on the CPU."""
         return self.method_class().from_config(self, backbone, schedules, classes)
 
+    def _check_two_views(self, views: int) -> None:
+        if views != 2:
+            raise SettingError(
+                f"--global-crops is {views}: {self.name} compares two views of an image, pass 2"
+            )
 
-BYOL_HEAD = HeadConfig(
-    prototypes=256, layers=2, hidden=4096, bottleneck=None, batch_norm=True, activation="relu"
-)
-"""Projection head of the paper; the predictor's hidden layer has the same width."""
+
+@dataclass(frozen=True, kw_only=True)
+class AblationConfig(MethodConfig):
+    """The head, and the options of DINO that its paper ablates or that this project adds."""
+
+    head: HeadConfig = field(default_factory=HeadConfig, kw_only=False)
+    predictor: int = 0
+    """Width of the hidden layer of a predictor in the student's head, before the bottleneck; 0: none."""
+    loss: Literal["cross-entropy", "mse", "infonce"] = "cross-entropy"
+    """Comparison of outputs: cross-entropy, or mse or infonce of l2-normalized outputs without sharpening."""
+    teacher: Literal["momentum", "previous-epoch", "previous-iteration", "student-copy"] = "momentum"
+    """Teacher weights (section 5.2): moving average of the student, or the student's weights at the end of
+    the last epoch, before the last step, or now."""
+    teacher_output: Literal["centering", "softmax-batch", "sinkhorn-knopp", "none"] = "centering"
+    """Operation that avoids collapse: centering, softmax over the batch, Sinkhorn-Knopp, none."""
+    sharpen: bool = True
+    """Without: the teacher's temperature is the student's (section 5.3)."""
+    sinkhorn_temperature: float = 0.05
+    """Temperature of softmax-batch and sinkhorn-knopp, in place of tau_t."""
+    sinkhorn_iterations: int = 3
+    """Iterations of sinkhorn-knopp."""
+    infonce_temperature: float = 0.2
+    """Temperature of infonce."""
+    queue: int = 0
+    """Earlier outputs that are negatives of infonce; 0: the other images of the batch."""
+    views: Literal[1, 2] = 2
+    """Global crops per network: all, or the first for the teacher and the second for the student."""
+    kept_tokens: float = 1.0
+    """Share of the patches of a global crop that the student gets, drawn anew each step (ViT)."""
+    masking: Literal["random", "attention"] = "random"
+    """Patches hidden by --kept-tokens: random ones, or those the teacher's [CLS] token attends to most
+    (AttMask)."""
+    mask_hint: float = 0.1
+    """Of --masking attention: as many of the most attended patches stay visible, as a share of the hidden."""
+    spreading: float = 0.0
+    """Weight of the coding rate of the student's bottleneck, which is subtracted from the loss; e.g. 0.3."""
+    alignment: float = 0.0
+    """Weight of 1 - cosine of the bottlenecks of student and teacher; e.g. 5."""
+
+    def __post_init__(self) -> None:
+        positive(self, "sinkhorn_temperature", "infonce_temperature", "kept_tokens")
+        shares(self, "mask_hint", "kept_tokens")
+        at_least(self, sinkhorn_iterations=1, predictor=0, queue=0, spreading=0, alignment=0)
+        if self.masking == "attention" and self.kept_tokens == 1:
+            raise SettingError("--masking attention hides no patch: pass --kept-tokens below 1, such as 0.5")
+        for name in ("spreading", "alignment"):
+            if getattr(self, name) and self.head.bottleneck is None:
+                raise SettingError(f"{flag(name)} needs the head's bottleneck: pass --bottleneck 256")
+        if self.loss == "mse" and self.teacher_output not in ("centering", "none"):
+            raise SettingError(
+                f"--loss mse compares no probabilities, which --teacher-output {self.teacher_output} gives: "
+                "pass centering or none"
+            )
+        if self.loss == "infonce" and self.teacher_output != "none":
+            raise SettingError("--loss infonce compares outputs as they are: pass --teacher-output none")
+        if self.queue and self.loss != "infonce":
+            raise SettingError(f"--queue is for --loss infonce: leave it out with {self.loss}")
+
+    def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
+        """Check that a pair of different crops exists, and that the batch is undivided where needed."""
+        if self.views == 1 and views < 2:
+            raise SettingError("--views 1 needs a global crop for each network: pass --global-crops 2")
+        if views + local_crops < 2:
+            raise SettingError("the loss compares two crops: raise --global-crops or --local-crops")
+        multiple_of("queue", self.queue, min(self.views, views) * batch_size, "the batch")
+        whole_batch = {
+            "--loss infonce without --queue": self.loss == "infonce" and not self.queue,
+            "--spreading": self.spreading > 0,
+            f"--teacher-output {self.teacher_output}": self.teacher_output not in ("centering", "none"),
+        }
+        for option, needed in whole_batch.items():
+            if needed and accumulate > 1:
+                raise SettingError(
+                    f"{option} needs the whole batch at once: leave out --accumulate {accumulate}"
+                )
 
 
 @dataclass(frozen=True)
@@ -88,7 +168,7 @@ class BYOLConfig(MethodConfig):
     """Start of the cosine to 1 of the teacher's moving average."""
 
     def __post_init__(self) -> None:
-        between(self, 0, 1, "teacher_momentum")
+        shares(self, "teacher_momentum")
         at_least(self, predictor=0)
 
     def schedules(self, epochs: int, steps_per_epoch: int) -> MomentumSchedule:
@@ -97,11 +177,7 @@ class BYOLConfig(MethodConfig):
 
     def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
         """Check that there are two views."""
-        two_views(self.name, views)
-
-
-MOCO_HEAD = HeadConfig(prototypes=128, layers=2, bottleneck=None, activation="relu")
-"""Projection head of the paper, of queries and keys."""
+        self._check_two_views(views)
 
 
 @dataclass(frozen=True)
@@ -120,8 +196,8 @@ class MoCoConfig(MethodConfig):
     """Keys of earlier images that are negatives; a multiple of the batch."""
 
     def __post_init__(self) -> None:
-        above(self, 0, "temperature")
-        between(self, 0, 1, "teacher_momentum")
+        positive(self, "temperature")
+        shares(self, "teacher_momentum")
         at_least(self, queue=1)
 
     def schedules(self, epochs: int, steps_per_epoch: int) -> MomentumSchedule:
@@ -130,12 +206,8 @@ class MoCoConfig(MethodConfig):
 
     def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
         """Check for a view of the queries, one of the keys, and whole batches in the queue."""
-        two_views(self.name, views)
-        whole_batches(self.queue, batch_size)
-
-
-SWAV_HEAD = HeadConfig(prototypes=3000, layers=2, bottleneck=128, batch_norm=True, activation="relu")
-"""Projection head of the paper; its prototypes are compared with the bottleneck."""
+        self._check_two_views(views)
+        multiple_of("queue", self.queue, batch_size, "the batch")
 
 
 @dataclass(frozen=True)
@@ -150,7 +222,7 @@ class SwAVSchedules:
 
 @dataclass(frozen=True)
 class SwAVConfig(MethodConfig):
-    """Settings of SwAV; the defaults are the paper's."""
+    """Settings of SwAV; the defaults are the paper's. Its prototypes are compared with the bottleneck."""
 
     name: ClassVar[str] = "swav"
     implementation: ClassVar[str] = "training.methods.swav:SwAV"
@@ -170,12 +242,10 @@ class SwAVConfig(MethodConfig):
     """Epochs before the queue begins to fill."""
 
     def __post_init__(self) -> None:
-        above(self, 0, "temperature", "epsilon")
+        positive(self, "temperature", "epsilon")
         at_least(self, sinkhorn_iterations=1, freeze_last_layer_epochs=0, queue=0, queue_start_epoch=0)
         if self.head.bottleneck is None:
-            raise SettingError(
-                "swav compares prototypes with the l2-normalised bottleneck: pass --bottleneck"
-            )
+            raise SettingError("swav compares prototypes with the bottleneck: pass --bottleneck")
 
     @property
     def width(self) -> int:
@@ -188,21 +258,19 @@ class SwAVConfig(MethodConfig):
         if self.queue and self.queue_start_epoch >= epochs:
             raise SettingError(
                 f"--queue-start-epoch is {self.queue_start_epoch}, but training ends after {epochs} epochs: "
-                "the queue would never begin; lower it or pass --queue 0"
+                "lower it or pass --queue 0"
             )
-        return SwAVSchedules(
-            self.freeze_last_layer_epochs * steps_per_epoch, self.queue_start_epoch * steps_per_epoch
-        )
+        frozen, queue = self.freeze_last_layer_epochs, self.queue_start_epoch
+        return SwAVSchedules(frozen * steps_per_epoch, queue * steps_per_epoch)
 
     def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
         """Check for two views, an undivided batch, and whole batches in the queue."""
-        two_views(self.name, views)
+        self._check_two_views(views)
+        multiple_of("queue", self.queue, batch_size, "the batch")
         if accumulate > 1:
             raise SettingError(
                 f"swav balances its codes over the whole batch at once: leave out --accumulate {accumulate}"
             )
-        if self.queue:
-            whole_batches(self.queue, batch_size)
 
 
 @dataclass(frozen=True)
@@ -220,19 +288,19 @@ class SupervisedConfig(MethodConfig):
     """Both parameters of the Beta distribution of the area of CutMix; 0: no CutMix. With both, either."""
 
     def __post_init__(self) -> None:
-        between(self, 0, 1, "label_smoothing")
+        shares(self, "label_smoothing")
         at_least(self, mixup=0, cutmix=0)
 
     def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
         """Check for two classes or more, and pairs of images to mix."""
         if classes < 2:
             found = "they are all of one" if classes else "these have none"
-            raise SettingError(f"supervised needs pictures of several classes, a folder for each: {found}")
+            raise SettingError(f"supervised needs images of several classes, a folder for each: {found}")
         from dino_model.ranks import world  # imports torch
 
-        parts = accumulate * world()
-        if parts > 1 and batch_size // parts % 2 and (self.mixup or self.cutmix):
+        part = batch_size // (accumulate * world())
+        if part % 2 and part < batch_size and (self.mixup or self.cutmix):
             raise SettingError(
-                f"pictures are mixed in pairs, and a part of {batch_size // parts} pictures is odd: "
+                f"images are mixed in pairs, and a part of {part} images is odd: "
                 "change --batch-size, or pass --mixup 0 --cutmix 0"
             )

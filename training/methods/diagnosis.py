@@ -1,27 +1,30 @@
-"""Diagnose a collapse from the metrics of a log."""
+"""Diagnose a collapse from the metrics of a log. The bounds are far below the values of runs that learn."""
 
 import math
 from collections.abc import Mapping
 
 COLLAPSED_KL = 0.01
-"""nats; far below the KL of any run that learns."""
+"""nats."""
 UNIFORM_KL = 0.05
 """nats; next to an entropy of ln K, a KL below it is noise about the uniform output."""
 FEW_PROTOTYPES = 2.0
-"""Prototypes in use by a batch; no run that learns uses so few of many."""
+"""Prototypes in use by a batch."""
 MIN_INFORMATION = 0.05
-"""nats of mutual information between image and prototype; runs that learn show 1 and more."""
+"""nats of mutual information between image and prototype."""
 COLLAPSED_SPREAD = 0.05
-"""Far below the `losses.spread` of any run that learns."""
+"""Value of `losses.spread`."""
+ONE_PROTOTYPE_REMEDY = (
+    "keep --teacher-output centering, lower --center-momentum or raise --teacher-temperature"
+)
 
 
 def collapse(logs: Mapping[str, float]) -> str | None:
     """Name the collapse of a teacher's output and the option to change, or return None.
 
-    Let H be the mean entropy of the teacher's outputs. Section 5.3 of the paper names two collapses. With one
-    prototype for all images, H is 0. With all prototypes equal, H is ln K. In either collapse the divergence
-    from the student falls to 0, but it falls last. Two values of a batch show a collapse earlier: the number
-    of prototypes in use, exp of the entropy of the mean output, and the mutual information of image and
+    Let H be the mean entropy of the teacher's outputs. Section 5.3 of the paper names two collapses: one
+    prototype for all images (H = 0) and all prototypes equal (H = ln K). In both the divergence from the
+    student falls to 0, but it falls last. Two values of a batch show a collapse earlier: the number of
+    prototypes in use, exp of the entropy of the mean output, and the mutual information of image and
     prototype, which is the logarithm of that number minus H.
 
     Args:
@@ -33,18 +36,18 @@ def collapse(logs: Mapping[str, float]) -> str | None:
     entropy, kl, uniform = logs["teacher_entropy"], logs["kl"], logs["ln_k"]
     number = math.exp(uniform)
     used = max(1.0, logs.get("prototypes", math.inf))
+    all_equal, information = entropy > 0.99 * uniform, math.log(used) - entropy
     if used < min(FEW_PROTOTYPES, number / 8):
         return (
             f"collapse to one prototype: a batch uses {used:.1f} of {number:.0f}, "
-            f"teacher entropy {entropy:.3f}, KL {kl:.4f}; {_ONE_PROTOTYPE_REMEDY}"
+            f"teacher entropy {entropy:.3f}, KL {kl:.4f}; {ONE_PROTOTYPE_REMEDY}"
         )
-    all_equal, information = entropy > 0.99 * uniform, math.log(used) - entropy
     if kl >= (UNIFORM_KL if all_equal else COLLAPSED_KL) and information >= MIN_INFORMATION:
         return None
     if entropy < 0.05 * uniform:
         return (
             f"collapse to one prototype: teacher entropy {entropy:.3f} is near 0 and KL {kl:.4f}; "
-            f"{_ONE_PROTOTYPE_REMEDY}"
+            f"{ONE_PROTOTYPE_REMEDY}"
         )
     if all_equal:
         return (
@@ -58,21 +61,14 @@ def collapse(logs: Mapping[str, float]) -> str | None:
     )
 
 
-_ONE_PROTOTYPE_REMEDY = (
-    "keep --teacher-output centering, lower --center-momentum or raise --teacher-temperature"
-)
-
-
 def sameness(logs: Mapping[str, float], remedy: str) -> str | None:
-    """Say that different pictures are projected to nearly the same, and what to do; or None.
+    """Describe nearly equal projections of different images and the remedy, or return None.
 
     Args:
-        logs: holds `spread`, 0 to 1; without it nothing is said.
-        remedy: the method's knobs.
+        logs: Metrics by name; `spread`, 0 to 1, is required for a diagnosis.
+        remedy: Options to change.
     """
     spread = logs.get("spread", 1.0)
     if spread >= COLLAPSED_SPREAD:
         return None
-    return (
-        f"collapse: different pictures are projected to nearly the same, spread {spread:.4f} of 1; {remedy}"
-    )
+    return f"collapse: projections of different images are nearly equal, spread {spread:.4f} of 1; {remedy}"

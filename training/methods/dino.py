@@ -10,8 +10,7 @@ One step on a batch of images, each cut into global crops ("views") and smaller 
     teacher        <- m * teacher + (1 - m) * student
     center         <- c * center + (1 - c) * mean(teacher_logits)
 
-The ablations of the paper and the additions of this project are options of `training.methods.ablations`. With
-their default values the calls of that module change nothing.
+Ablations and additions are in `training.methods.ablations`; with their defaults its calls change nothing.
 """
 
 import math
@@ -24,11 +23,11 @@ from dino_model.backbones import BackboneConfig
 from dino_model.errors import SettingError
 from dino_model.head import Prototypes
 from training import losses
-from training.distributed import all_mean
+from training.distributed import all_mean, gather
 from training.methods import ablations, diagnosis
 from training.methods.dino_config import DINOConfig, DINOSchedules
 from training.methods.method import Batch, Loss
-from training.methods.network import Network, StudentTeacher, create_pair
+from training.methods.network import Network, Queue, StudentTeacher, create_pair
 from training.prototype_loss import prototype_cross_entropy
 
 MIN_OUTPUTS_FOR_USAGE = 16
@@ -50,7 +49,7 @@ class DINO(StudentTeacher):
         super().__init__(student, teacher)
         self.config, self.schedules = config, schedules
         self.register_buffer("center", torch.zeros(1, config.head.prototypes))
-        self.queue = ablations.create_queue(config)
+        self.queue = Queue(config.queue, config.head.prototypes) if config.queue else None  # of InfoNCE
 
     @classmethod
     def from_config(
@@ -76,14 +75,14 @@ class DINO(StudentTeacher):
             targets = self.targets(teacher_logits, float(self.schedules.teacher_temperature[step]))
             loss, logs = self.cross_entropy(student_features, targets, num_shared)
         else:
-            student_logits = self.student.logits(student_features)
-            loss, logs = ablations.other_loss(
-                config, student_logits, teacher_logits, num_shared, self.center, self.queue
-            )
+            logits = self.student.logits(student_features), teacher_logits
+            loss, logs = ablations.other_loss(config, *logits, num_shared, self.center, self.queue)
         logs["center_norm"] = self.center.norm()
         loss = ablations.add_terms(config, loss, logs, student_features, teacher_features, num_shared)
         carry = {"teacher_mean": losses.full_precision(teacher_logits).flatten(0, -2).mean(dim=0)}
-        return Loss(loss, logs, carry | ablations.queue_keys(self.queue, teacher_logits))
+        if self.queue:
+            carry["keys"] = losses.unit(teacher_logits).flatten(0, 1)
+        return Loss(loss, logs, carry)
 
     def targets(self, logits: Tensor, temperature: float) -> Tensor:
         """Teacher probabilities of logits [views, batch, K]: centered and sharpened."""
@@ -121,8 +120,7 @@ class DINO(StudentTeacher):
 
     def after_backward(self, step: int) -> None:
         """Drop gradients of frozen parameters; copy a `previous-iteration` student before its update."""
-        for parameter in self.frozen_parameters(step):
-            parameter.grad = None
+        super().after_backward(step)
         if self.config.teacher == "previous-iteration":
             self.ema_update(0.0)  # the student's weights before this step
 
@@ -130,7 +128,8 @@ class DINO(StudentTeacher):
         """Update the center with the mean of the whole batch, and the teacher with the student."""
         means = all_mean(torch.stack([part["teacher_mean"] for part in carry]))
         update_center(self.center, means, self.config.center_momentum)
-        ablations.enqueue(self.queue, carry)
+        if self.queue:
+            self.queue.put(gather(torch.cat([part["keys"] for part in carry])))
         if self.config.teacher != "previous-iteration":
             self.ema_update(float(self.schedules.teacher_momentum[step]))
 
@@ -147,7 +146,7 @@ def update_center(center: Tensor, teacher_logits: Tensor, momentum: float) -> No
 
     Args:
         center: [1, K].
-        teacher_logits: of all views and images, or their means over parts of equal size: [..., K].
+        teacher_logits: Of all views and images, or their means over parts of equal size: [..., K].
         momentum: c in [0, 1].
     """
     mean = losses.full_precision(teacher_logits).flatten(0, -2).mean(dim=0, keepdim=True)

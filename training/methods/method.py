@@ -67,6 +67,8 @@ class Method(nn.Module, ABC):
     without parameters: `--init-from` does not load it.
     """
 
+    _frozen: frozenset[nn.Parameter] = frozenset()
+
     @classmethod
     @abstractmethod
     def from_config(cls, config: Any, backbone: BackboneConfig, schedules: Any, classes: int) -> "Method":
@@ -76,11 +78,13 @@ class Method(nn.Module, ABC):
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the loss of a micro-batch. Changes no state except statistics of batch normalization."""
 
-    def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
-        """Parameters that do not train in this step; they need no gradient."""
-        return ()
+    @abstractmethod
+    def backbones(self) -> dict[str, nn.Module]:
+        """Backbones by name, which are probed, saved and loaded later; the first is the default."""
 
-    _frozen: frozenset[nn.Parameter] = frozenset()
+    def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
+        """Parameters that do not train in this step."""
+        return ()
 
     def freeze(self, step: int) -> bool:
         """Exclude the frozen parameters of this step from gradients; return whether they have changed."""
@@ -92,20 +96,17 @@ class Method(nn.Module, ABC):
         return changed
 
     def after_backward(self, step: int) -> None:
-        """Change gradients of the whole step before they are clipped, e.g. of frozen prototypes."""
+        """Change gradients before they are clipped: drop those of frozen parameters."""
+        for parameter in self.frozen_parameters(step):
+            parameter.grad = None
 
-    @abstractmethod
     def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
         """Update the state of the method after the optimizer's step: teacher, center, queue.
 
         Args:
-            step: the step just taken.
+            step: The step just taken.
             carry: `Loss.carry` of every micro-batch of the step, in the order of the images.
         """
-
-    @abstractmethod
-    def backbones(self) -> dict[str, nn.Module]:
-        """Backbones by name, which are probed, saved and loaded later; the first is the default."""
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Parameters of the optimizer: all that have gradients."""

@@ -15,8 +15,7 @@ from training.distributed import gather
 from training.methods import diagnosis
 from training.methods.configs import MoCoConfig, MomentumSchedule
 from training.methods.method import Batch, Loss
-from training.methods.network import Network, StudentTeacher, create_pair
-from training.queue import Queue
+from training.methods.network import Network, Queue, StudentTeacher, create_pair
 
 
 class MoCo(StudentTeacher):
@@ -40,10 +39,7 @@ class MoCo(StudentTeacher):
         return cls(*create_pair(backbone, config.head), config, schedules)
 
     def forward(self, batch: Batch, step: int) -> Loss:
-        """Compute InfoNCE of the first view and the local crops against the second view's key (Algorithm 1).
-
-        Logged is the spread of the keys of different images.
-        """
+        """Compute InfoNCE of the first view and the local crops with the second view as key (Algorithm 1)."""
         first, second = batch.crops.views[:1], batch.crops.views[1:]
         with torch.no_grad():
             keys = losses.unit(self.teacher(second)[0])  # [batch, width]

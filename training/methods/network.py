@@ -1,10 +1,11 @@
-"""Networks g = h ∘ f of backbone f and projection head h, student-teacher pairs, and stochastic depth."""
+"""Networks g = h ∘ f of backbone f and projection head h, student-teacher pairs, queue, stochastic depth."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from timm.layers import DropPath
 from torch import Tensor, nn
 
@@ -24,10 +25,7 @@ class Network(nn.Module):
         self.drop_paths = replace_drop_path(backbone)
 
     def forward(self, *crops: Tensor, randomness: Randomness | None = None) -> Tensor:
-        """Groups of crops [crops, batch, channels, height, width] -> logits [all crops, batch, K].
-
-        Stochastic depth needs `randomness` while training.
-        """
+        """Groups of crops [crops, batch, channels, height, width] -> logits [all crops, batch, K]."""
         return self.logits(self.project(*crops, randomness=randomness))
 
     def project(
@@ -36,9 +34,9 @@ class Network(nn.Module):
         """Groups of crops -> the head's bottleneck [all crops, batch, d].
 
         Args:
-            crops: groups [crops, batch, channels, height, width], each of one size.
-            randomness: of stochastic depth; needed while training.
-            visible: patch indices [crops, batch, tokens] that the first group is reduced to; None: all.
+            crops: Groups [crops, batch, channels, height, width], each of one size.
+            randomness: Of stochastic depth; needed while training.
+            visible: Patch indices [crops, batch, tokens] that the first group is reduced to; None: all.
         """
         batch = crops[0].shape[1]
         groups = [group for group in crops if len(group)]
@@ -97,6 +95,37 @@ class StudentTeacher(Method):
     def parameter_groups(self) -> list[ParameterGroup]:
         """Parameters of the student, its predictor included."""
         return decay_groups(self.student)
+
+
+class Queue(nn.Module):
+    """Ring buffer of the newest keys; they overwrite the oldest (Algorithm 1 of arXiv:1911.05722)."""
+
+    vectors: Tensor
+    """[length, width]; random directions until overwritten."""
+    seen: Tensor
+    """Number of vectors put in so far; the next one goes to row `seen` modulo `length`."""
+
+    def __init__(self, length: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("vectors", F.normalize(torch.randn(length, width), dim=-1))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.count = 0  # `seen` on the host, which must not wait for the device
+
+    @torch.no_grad()
+    def put(self, vectors: Tensor) -> None:
+        """Overwrite the oldest rows with `vectors` [n, width], n at most the length."""
+        places = (self.seen + torch.arange(len(vectors), device=vectors.device)) % len(self.vectors)
+        self.vectors[places] = vectors.to(self.vectors.dtype)
+        self.seen += len(vectors)
+        self.count += len(vectors)
+
+    def full(self) -> bool:
+        """Whether all random rows were overwritten."""
+        return self.count >= len(self.vectors)
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self.count = int(self.seen)
 
 
 class StochasticDepth(nn.Module):

@@ -4,7 +4,6 @@ Differences from DeiT's recipe: all operations of RandAugment have one magnitude
 a batch contains an image once, and there is no moving average of the weights.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from dino_model.backbones import BackboneConfig
-from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from training.crops import Crops
 from training.methods.configs import SupervisedConfig
@@ -37,19 +35,13 @@ class Supervised(Method):
         return cls(create_network(backbone, linear), config)
 
     def forward(self, batch: Batch, step: int) -> Loss:
-        """Compute the cross-entropy with smoothed, mixed labels, mean over crops; log the accuracy in %.
-
-        Raises:
-            SettingError: the batch has no labels.
-        """
-        if batch.labels is None:
-            raise SettingError("supervised needs labels: one folder for each class")
+        """Compute the cross-entropy with smoothed, mixed labels, mean over crops; log the accuracy in %."""
+        assert batch.labels is not None  # see SupervisedConfig.check
         crops, share = self.mix(batch)
         logits = self.student(*crops, randomness=batch.randomness).float()  # [crops, batch, classes]
         labels = smooth(batch.labels, logits.shape[-1], self.config.label_smoothing)
-        mixed = (
-            share * labels + (1 - share) * labels[neighbors(len(labels), labels.device)]
-        )  # [batch, classes]
+        others = labels[neighbors(len(labels), labels.device)]
+        mixed = share * labels + (1 - share) * others  # [batch, classes]
         loss = -(mixed * logits.log_softmax(-1)).sum(-1).mean()
         accuracy = (logits.argmax(-1) == mixed.argmax(-1)).float().mean() * 100
         return Loss(loss, {"accuracy": accuracy}, {})
@@ -74,9 +66,6 @@ class Supervised(Method):
         start, end = ((middle + edge).clip(0, 1) for edge in (-half, half))  # of the box, in sides of a crop
         return Crops(*(paste(crops, start, end) for crops in batch.crops)), 1 - float(np.prod(end - start))
 
-    def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
-        """There is no state to update."""
-
     def backbones(self) -> dict[str, nn.Module]:
         """The backbone of the only network."""
         return {"student": self.student.backbone}
@@ -94,9 +83,8 @@ def paste(crops: Tensor, start: np.ndarray, end: np.ndarray) -> Tensor:
     """Crops [crops, batch, 3, side, side] with a box of the neighbor's, from `start` to `end` in sides."""
     (top, left), (bottom, right) = (np.rint(edge * crops.shape[-1]).astype(int) for edge in (start, end))
     mixed = crops.clone()
-    mixed[..., top:bottom, left:right] = crops[:, neighbors(crops.shape[1], crops.device)][
-        ..., top:bottom, left:right
-    ]
+    others = crops[:, neighbors(crops.shape[1], crops.device)]
+    mixed[..., top:bottom, left:right] = others[..., top:bottom, left:right]
     return mixed
 
 

@@ -17,8 +17,7 @@ from training.distributed import gather, share
 from training.methods import diagnosis
 from training.methods.configs import SwAVConfig, SwAVSchedules
 from training.methods.method import Batch, Loss, Method
-from training.methods.network import Network, create_network
-from training.queue import Queue
+from training.methods.network import Network, Queue, create_network
 
 
 class SwAV(Method):
@@ -40,10 +39,7 @@ class SwAV(Method):
         return cls(create_network(backbone, features), config, schedules)
 
     def forward(self, batch: Batch, step: int) -> Loss:
-        """Compute the cross-entropy of each view's codes and all other crops' predictions (Eq. 1).
-
-        Logged are the entropy of the codes, its bound, and the divergence of the codes from the predictions.
-        """
+        """Compute the cross-entropy of each view's codes and all other crops' predictions (Eq. 1)."""
         features = self.student(*batch.crops, randomness=batch.randomness)
         embeddings = losses.unit(features)  # [2 + locals, batch, width]
         with torch.autocast(embeddings.device.type, enabled=False):
@@ -74,11 +70,6 @@ class SwAV(Method):
     def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
         """Freeze the prototypes for the first epochs."""
         return [self.prototypes] if step < self.schedules.frozen_steps else []
-
-    def after_backward(self, step: int) -> None:
-        """Drop the gradient of frozen prototypes."""
-        for parameter in self.frozen_parameters(step):
-            parameter.grad = None
 
     @torch.no_grad()
     def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:

@@ -102,7 +102,18 @@ def test_every_method_trains_and_resumes_as_if_never_stopped(method, pictures, t
     assert len(logged(parts)) == 3
     monkeypatch.undo()
     torch.rand(7)  # another history
-    resume = ["pretrain", "--resume", str(parts), "--workers", "0", "--device", "cpu", "--probe-every", "6"]
+    resume = [
+        "pretrain",
+        "--output",
+        str(parts),
+        "--resume",
+        "--workers",
+        "0",
+        "--device",
+        "cpu",
+        "--probe-every",
+        "6",
+    ]
     assert command.main(resume) == 0
     assert logged(parts) == lines
     torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
@@ -223,5 +234,7 @@ def test_a_variant_that_a_method_does_not_have_is_refused(method, option, owners
 def test_the_queue_of_a_run_cannot_change(pictures, tmp_path, capsys):
     run = tmp_path / "run"
     assert pretrain(pictures, run, "moco-v2", "--epochs", 1, "--warmup-epochs", 0) == 0
-    assert command.main(["pretrain", "--resume", str(run), "--queue", "16", "--device", "cpu"]) == 1
+    assert (
+        command.main(["pretrain", "--output", str(run), "--resume", "--queue", "16", "--device", "cpu"]) == 1
+    )
     assert "method.queue was 8, now 16" in capsys.readouterr().err

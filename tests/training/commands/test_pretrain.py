@@ -120,7 +120,10 @@ def test_resuming_gives_the_very_run_that_was_not_interrupted(pictures, tmp_path
     assert len(logged(parts)) == 3
     monkeypatch.undo()
     torch.rand(7)  # another history
-    assert command.main(["pretrain", "--resume", str(parts), "--workers", "0", "--device", "cpu"]) == 0
+    assert (
+        command.main(["pretrain", "--output", str(parts), "--resume", "--workers", "0", "--device", "cpu"])
+        == 0
+    )
     assert values(parts) == values(whole)
     torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
 
@@ -184,7 +187,10 @@ def test_a_job_that_is_begun_again_goes_on_or_begins(pictures, tmp_path, monkeyp
     monkeypatch.undo()
     assert sorted(path.name for path in run.iterdir()) == ["config.json", "provenance.json"]
     stop_after(monkeypatch, 2)
-    assert command.main(["pretrain", "--resume", str(run), "--workers", "0", "--device", "cpu"]) == 75
+    assert (
+        command.main(["pretrain", "--output", str(run), "--resume", "--workers", "0", "--device", "cpu"])
+        == 75
+    )
     monkeypatch.undo()
     assert pretrain(pictures, run, *begun) == 0
     assert values(run) == values(whole)
@@ -193,7 +199,7 @@ def test_a_job_that_is_begun_again_goes_on_or_begins(pictures, tmp_path, monkeyp
 
 
 def test_a_folder_alone_is_not_enough_to_begin(tmp_path, capsys):
-    assert command.main(["pretrain", "--resume", str(tmp_path / "nothing")]) == 1
+    assert command.main(["pretrain", "--output", str(tmp_path / "nothing"), "--resume"]) == 1
     assert "pass --data" in capsys.readouterr().err
 
 
@@ -230,7 +236,7 @@ def test_what_is_named_changes_from_the_last_checkpoint_on(pictures, tmp_path, m
     stop_after(monkeypatch, 2)
     assert pretrain(pictures, run) == 75
     monkeypatch.undo()
-    resumed = ["pretrain", "--resume", str(run), "--workers", "0", "--device", "cpu"]
+    resumed = ["pretrain", "--output", str(run), "--resume", "--workers", "0", "--device", "cpu"]
     assert command.main([*resumed, "--lr", "0.1", "--precision", "bf16", "--save-every", "2"]) == 0
     said = capsys.readouterr().out
     assert "from here on optimizer.lr was 0.0005, now 0.1, precision was fp32, now bf16" in said
@@ -265,7 +271,7 @@ def test_what_the_state_does_not_fit_is_refused(pictures, tmp_path, monkeypatch,
     stop_after(monkeypatch, 2)
     assert pretrain(pictures, run) == 75
     before = (run / "config.json").read_text()
-    assert command.main(["pretrain", "--resume", str(run), *named]) == 1
+    assert command.main(["pretrain", "--output", str(run), "--resume", *named]) == 1
     assert words in capsys.readouterr().err
     assert (run / "config.json").read_text() == before
 

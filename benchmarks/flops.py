@@ -1,4 +1,4 @@
-"""Floating-point operations of a training, and what share of a device's peak it reaches."""
+"""Floating-point operations of a training step, and peaks of devices."""
 
 from typing import Any
 
@@ -41,14 +41,6 @@ def peak(device_name: str, precision: ComputePrecision) -> float | None:
     words = device_name.replace("-", " ").split()
     found = [name for name in PEAKS if all(word in words for word in name.split())]
     return PEAKS[max(found, key=len)] if found and precision != "fp32" else None
-
-
-def share_of_peak(recipe: Recipe, classes: int, device: torch.device, precision: ComputePrecision) -> float:
-    """Of a device's peak, what one picture a second takes; 0 where the peak is not known."""
-    if device.type != "cuda":
-        return 0.0
-    most = peak(torch.cuda.get_device_name(device), precision)
-    return picture_flops(recipe, classes) / most if most else 0.0
 
 
 def picture_flops(recipe: Recipe, classes: int = 2) -> float:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tools.thin_log import in_phases, thinned
 from training.__main__ import main
-from training.commands.thin_log import in_phases, thinned
 
 
 def _log(values: list[float], **rare: float) -> list[dict]:
