@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.thin_log import in_phases, thinned
-from training.__main__ import main
+from dino_model.errors import SettingError
+from tools.thin_log import ThinLog, in_phases, thinned
 
 
 def _log(values: list[float], **rare: float) -> list[dict]:
@@ -40,14 +40,12 @@ def test_phases_are_counted_on_from_those_that_a_log_names():
     assert [record["phase"] for record in in_phases([named, second])] == [1, 1, 2, 3]
 
 
-def test_command_makes_runs_and_logs_into_one(tmp_path: Path, capsys):
+def test_thin_log_of_a_run_and_a_log_writes_one_file(tmp_path: Path):
     (tmp_path / "run").mkdir()
     for path in (tmp_path / "run" / "log.jsonl", tmp_path / "former.jsonl"):
         path.write_text("".join(json.dumps(record) + "\n" for record in _log([1.0, 2.0, 6.0])))
     output = tmp_path / "short.jsonl"
-    logs = [str(tmp_path / "former.jsonl"), str(tmp_path / "run")]
-    assert main(["thin-log", *logs, "--output", str(output), "--every", "2"]) == 0
-    assert "6 lines made into 4" in capsys.readouterr().out
+    ThinLog((tmp_path / "former.jsonl", tmp_path / "run"), output, every=2).run()
     assert [json.loads(line) for line in output.read_text().splitlines()] == [
         {"phase": 1, "step": 1, "loss": 1.5},
         {"phase": 1, "step": 2, "loss": 6.0},
@@ -56,17 +54,9 @@ def test_command_makes_runs_and_logs_into_one(tmp_path: Path, capsys):
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ('{"step": 0}\n{"ste', "line 2 of {log} is no JSON object with a step: '{{\"ste'"),
-        ('{"loss": 1}\n', "line 1 of {log} is no JSON object with a step"),
-        ('{"step": 0, "loss": NaN}\n', "not JSON compliant"),
-    ],
-)
-def test_broken_logs_end_in_one_sentence_and_nothing_is_written(tmp_path: Path, capsys, content, said):
+def test_thin_log_of_a_broken_log_names_the_line(tmp_path: Path):
     log = tmp_path / "log.jsonl"
-    log.write_text(content)
-    assert main(["thin-log", str(log), "--output", str(tmp_path / "short.jsonl")]) == 1
-    assert said.format(log=log) in capsys.readouterr().err
+    log.write_text('{"step": 0}\n{"ste')
+    with pytest.raises(SettingError, match=r"line 2 of .* is no JSON object with a step"):
+        ThinLog((log,), tmp_path / "short.jsonl").run()
     assert not (tmp_path / "short.jsonl").exists()

@@ -5,12 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.device import autocast, set_tensor_float32
-from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch
-from training.blocks import blocks_of, compile_blocks, recompute_blocks
+from training.blocks import compile_blocks, recompute_blocks
 from training.methods.dino_config import DINOConfig
 from training.methods.network import StochasticDepth
 
@@ -48,25 +46,6 @@ def test_computing_blocks_twice_changes_nothing(config, twice, monkeypatch):
     if not twice:
         assert len(passes) == 2 * 2 * 2  # two layers, two groups of crops, two times; the teacher has none
     assert method.state_dict().keys() == build(config).state_dict().keys()
-
-
-def test_compiled_blocks_learn_the_same():
-    plain, expected, _ = learned(lambda backbone: None, CONFIG)
-    loss, found, _ = learned(lambda backbone: compile_blocks(backbone, "aot_eager"), CONFIG)
-    assert loss == pytest.approx(plain, rel=1e-6)
-    torch.testing.assert_close(found, expected)
-
-
-def test_blocks_that_are_alike_share_one_function():
-    """Else a deep network would soon have more than torch.compile keeps."""
-    made = []
-
-    def backend(graph, _):
-        made.append(graph)
-        return graph.forward
-
-    learned(lambda backbone: compile_blocks(backbone, backend), CONFIG)
-    assert len(made) <= 5  # with and without stochastic depth, for each size, and the teacher's
 
 
 def test_compile_blocks_over_20_steps_and_a_probe_compiles_only_in_the_first_step():
@@ -109,10 +88,3 @@ def test_set_tensor_float32_in_fp32_forbids_and_in_bf16_allows_it():
         assert not torch.backends.cuda.matmul.allow_tf32
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
-
-
-def test_statistics_of_a_resnet_would_move_twice():
-    resnet = create_backbone(BackboneConfig("resnet50"))
-    assert len(blocks_of(resnet)) == 16
-    with pytest.raises(SettingError, match="--checkpoint-activations is for ViTs"):
-        recompute_blocks(resnet)

@@ -6,13 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from dino_model.errors import sentence
-from training import checkpoint
-from training.__main__ import main
 from training.checkpoint import (
     CheckpointWriter,
     Snapshot,
-    export_fp16,
     load_checkpoint,
     read_state,
     write_checkpoint,
@@ -59,14 +55,6 @@ def test_a_kill_while_writing_leaves_the_old_state(run, monkeypatch):
     assert load_checkpoint(run, *learner()) == 1
 
 
-def test_what_a_kill_left_half_written_is_removed(run):
-    run.create({})
-    write_checkpoint(run, Snapshot().take(1, *learner())[0])
-    (run.folder / ".checkpoint.0123abcd.pt").write_bytes(b"half a che")
-    run.tidy(load_checkpoint(run, *learner()))
-    assert sorted(path.name for path in run.folder.glob(".*")) == []
-
-
 def test_log_lines_after_the_checkpoint_are_dropped(run):
     run.create({})
     write_checkpoint(run, Snapshot().take(3, *learner())[0])
@@ -74,21 +62,6 @@ def test_log_lines_after_the_checkpoint_are_dropped(run):
     run.log.write_text("\n".join(lines) + '\n{"step": 5, "lo')
     run.tidy(load_checkpoint(run, *learner()))
     assert [json.loads(line)["step"] for line in run.log.read_text().splitlines()] == [0, 1, 2]
-
-
-def test_milestones_are_kept(run):
-    run.create({})
-    write_checkpoint(run, Snapshot().take(10, *learner())[0], milestone=True)
-    write_checkpoint(run, Snapshot().take(11, *learner())[0])
-    assert sorted(path.name for path in run.folder.glob("*.pt")) == ["checkpoint.pt", "step-00000010.pt"]
-    assert read_state(run.folder / "step-00000010.pt")["step"] == 10
-
-
-def test_a_second_run_does_not_overwrite_the_first(run):
-    run.create({})
-    write_checkpoint(run, Snapshot().take(0, *learner())[0])
-    with pytest.raises(RunError, match="already holds a run: --resume"):
-        run.create({})
 
 
 def test_a_state_that_does_not_fit_is_named(run):
@@ -101,14 +74,6 @@ def test_a_state_that_does_not_fit_is_named(run):
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_milestone_is_nothing_to_resume_from(run):
-    run.create({})
-    write_checkpoint(run, Snapshot().take(3, *learner())[0], milestone=True)
-    (run.folder / "step-00000003.pt").replace(run.checkpoint)
-    with pytest.raises(RunError, match=r"holds weights only.*--init-from"):
-        load_checkpoint(run, *learner())
-
-
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
 def test_files_that_are_no_checkpoint_are_named(run, content):
     run.create({})
@@ -116,69 +81,6 @@ def test_files_that_are_no_checkpoint_are_named(run, content):
         run.checkpoint.write_bytes(content)
     with pytest.raises(RunError, match=r"checkpoint\.pt"):
         load_checkpoint(run, *learner())
-
-
-@pytest.mark.parametrize("content", [{"teacher": {}}, torch.zeros(2)])
-def test_a_checkpoint_of_something_else_is_refused(run, content):
-    run.create({})
-    torch.save(content, run.checkpoint)
-    with pytest.raises(RunError, match="format None, expected 1"):
-        load_checkpoint(run, *learner())
-
-
-@pytest.mark.parametrize("content", ["{half", "[1, 2]"])
-def test_a_broken_configuration_is_named(run, content):
-    run.create({})
-    (run.folder / "config.json").write_text(content)
-    with pytest.raises(RunError, match=r"config\.json is no configuration of a run"):
-        run.config()
-
-
-def test_a_full_disk_is_named_in_the_systems_words(run, monkeypatch):
-    run.create({})
-    write_checkpoint(run, Snapshot().take(1, *learner())[0])
-
-    class File:
-        def __init__(self, file):
-            self.inner = file
-
-        def write(self, data):
-            if self.inner.tell() + len(data) > 1000:  # in the middle, where torch has words of its own
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return self.inner.write(data)
-
-        def flush(self):
-            self.inner.flush()
-
-    monkeypatch.setattr(checkpoint, "_save", lambda state, file: honest_save(state, File(file)))
-    with pytest.raises(OSError, match="No space") as caught:
-        write_checkpoint(run, Snapshot().take(2, *learner())[0])
-    assert sentence(caught.value) == f"cannot use '{run.checkpoint}': no space left on device"
-    monkeypatch.undo()
-    assert load_checkpoint(run, *learner()) == 1
-
-
-honest_save = checkpoint._save
-
-
-def test_a_kept_run_holds_the_networks_in_half_precision_and_no_path(run, tmp_path, capsys):
-    model, optimizer = learner(0.1)
-    run.create({"backbone": {"width": 2}, "data": {"path": "/home/me"}, "command": "pretrain /home/me"})
-    write_checkpoint(run, Snapshot().take(7, model, optimizer)[0])
-    kept = Run(tmp_path / "kept")
-    assert main(["keep", str(run.folder), "--output", str(kept.folder)]) == 0
-    assert f"--init-from {kept.folder} starts from it" in capsys.readouterr().out
-    state = read_state(kept.checkpoint)
-    assert (state["step"], "optimizer" in state) == (7, False)
-    for name, tensor in model.state_dict().items():
-        assert state["method"][name].dtype == torch.float16
-        torch.testing.assert_close(state["method"][name].float(), tensor, rtol=1e-3, atol=1e-6)
-    assert kept.config() == {"backbone": {"width": 2}}
-    assert main(["keep", str(run.folder), "--output", str(kept.folder)]) == 1
-    assert "already holds a run" in capsys.readouterr().err
-    with pytest.raises(RunError, match="holds no run"):
-        export_fp16(Run(tmp_path / "nowhere"), Run(tmp_path / "other"))
-    assert not (tmp_path / "other").exists()
 
 
 def test_what_is_written_in_the_background_is_the_state_when_it_was_asked_for(run, monkeypatch):
@@ -212,12 +114,6 @@ def test_what_went_wrong_in_the_background_is_raised_in_the_next_step(run, monke
         saver.check()
 
 
-def test_the_last_checkpoint_is_waited_for_and_its_error_raised(run, monkeypatch):
-    monkeypatch.setattr("training.checkpoint.write_checkpoint", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError), CheckpointWriter(run) as saver:
-        saver.save(1, *learner())
-
-
 def test_the_newest_milestones_are_kept(run):
     run.create({})
     with CheckpointWriter(run, keep=2) as saver:
@@ -228,9 +124,3 @@ def test_the_newest_milestones_are_kept(run):
         "step-00000020.pt",
         "step-00000030.pt",
     ]
-
-
-def test_other_ranks_write_nothing(tmp_path):
-    with CheckpointWriter(None) as saver:
-        saver.save(1, *learner(), milestone=True)
-    assert not list(tmp_path.iterdir())

@@ -10,12 +10,11 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
 from dino_model.collections import open_images
-from dino_model.errors import SettingError
 from training.crop_config import CropConfig
 from training.crops import random_box
 from training.data import batches
 from training.decoding import read_jpeg
-from training.device_crops import BOX_NUMBERS, random_boxes, resize_weights, resized_crops
+from training.device_crops import BOX_NUMBERS, random_boxes, resized_crops
 
 CPU = torch.device("cpu")
 
@@ -42,13 +41,6 @@ def test_resized_crops_at_whole_pixels_equal_torchvision(canvas, box, size):
     found = resized_crops(canvas, torch.tensor([box]) / 120, size)
     assert found.dtype == torch.uint8
     assert (found.float() - expected.clamp(0, 255)).abs().max() <= 0.51
-
-
-def test_resize_weights_sum_to_one_and_stay_inside():
-    weights = resize_weights(torch.tensor([3.0, 10.5]), torch.tensor([20.0, 4.2]), pixels=32, size=9)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 9))
-    assert not weights[0, :, :3].any()
-    assert not weights[0, :, 23:].any()
 
 
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (500, 200), (100, 1000)])
@@ -124,8 +116,3 @@ def test_read_jpeg_of_a_rotated_or_cut_jpeg_is_none():
 )
 def test_augment_auto_is_chosen_by_the_device(augmentation, device, expected):
     assert CropConfig(augmentation=augmentation).for_device(device).augment == expected
-
-
-def test_augment_device_with_randaugment_is_refused():
-    with pytest.raises(SettingError, match="pass --augment batch"):
-        CropConfig(augmentation="deit", augment="device")

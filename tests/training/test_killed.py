@@ -37,7 +37,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(images: Path, run: Path, workers: int) -> subprocess.Popen[bytes]:
-    words = ["pretrain", "--data", str(images), "--resume", str(run), "--workers", str(workers)]
+    words = ["pretrain", "--data", str(images), "--output", str(run), "--resume", "--workers", str(workers)]
     return subprocess.Popen(
         [sys.executable, "-m", "training", *words, *SETTINGS],
         stdout=subprocess.DEVNULL,

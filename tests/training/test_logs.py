@@ -32,14 +32,6 @@ def test_figures_keep_their_order_and_leave_out_what_is_no_number():
     assert list(Metrics(given).read().items()) == [("loss", 2.0), ("lr", 0.5), ("kl", 1.5)]
 
 
-def test_what_has_arrived_is_written_at_once(tmp_path):
-    path, seen = tmp_path / "log.jsonl", []
-    with journal(path, seen) as lines:
-        lines.add(0, Metrics({"loss": torch.tensor(2.0)}), {"pace": 3.0}, ["broken"])
-        assert steps(path) == [0]
-    assert seen == [(0, {"loss": 2.0, "pace": 3.0}, ["broken"])]
-
-
 def test_what_has_not_arrived_is_written_with_the_next_step_or_when_asked_for(tmp_path):
     path, seen = tmp_path / "log.jsonl", []
     with journal(path, seen) as lines:

@@ -1,4 +1,3 @@
-import itertools
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,6 @@ from training import monitor
 from training.doctor import Facts
 from training.methods.method import Method
 from training.monitor import Monitor, Probe, Progress
-
-
-def test_time_left_is_told_beyond_a_day(monkeypatch, capsys):
-    clock = iter([0.0, 100.0])
-    monkeypatch.setattr(monitor.time, "monotonic", lambda: next(clock))
-    Progress(first_step=0, steps=3001, batch_size=8).show(0, {"loss": 2.5})
-    assert capsys.readouterr().err == "1/3001  loss 2.5  0 images/s  3 days, 11:20:00 left\n"
-
 
 HEALTHY = Facts(steps=1000, steps_per_epoch=100, batch_size=8)
 
@@ -33,9 +24,6 @@ class Sick(Method):
     def forward(self, batch, step):
         raise NotImplementedError
 
-    def after_step(self, step, kept):
-        raise NotImplementedError
-
     def backbones(self):
         return {"online": nn.Linear(1, 1), "target": nn.Linear(2, 2)}
 
@@ -45,7 +33,7 @@ class Sick(Method):
 
 
 def test_what_the_method_finds_is_said_once_until_it_is_gone(capsys):
-    watch = Monitor(Progress(0, 450, 8), Sick(), None, 0, HEALTHY)
+    watch = Monitor(Progress(0, 450), Sick(), None, 0, HEALTHY)
     for step in range(450):
         watch(step, {"loss": 0.5 if step < 100 or 300 <= step < 400 else 2.0}, [])
     said = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
@@ -54,12 +42,12 @@ def test_what_the_method_finds_is_said_once_until_it_is_gone(capsys):
 
 
 class FakeProbe:
-    def look(self, network):
+    def evaluate(self, network):
         return 10.0 * network.in_features, 1.0 + network.in_features
 
 
 def test_every_network_is_probed_under_its_name():
-    watch = Monitor(Progress(0, 4, 8), Sick(), FakeProbe(), 2, HEALTHY)
+    watch = Monitor(Progress(0, 4), Sick(), FakeProbe(), 2, HEALTHY)
     lines = [watch.evaluate(step) for step in range(4)]
     probed = {"knn_online": 10.0, "rank_online": 2.0, "knn_target": 20.0, "rank_target": 3.0}
     assert lines == [{}, probed] * 2
@@ -89,23 +77,10 @@ def test_the_probe_lets_no_picture_vote_for_itself(labelled, monkeypatch):
         return type("Result", (), {"top1": 1.0})
 
     monkeypatch.setattr(monitor, "knn_accuracy", accuracy)
-    Probe(images, 32, (0, 0, 0), (1, 1, 1), "fp32", torch.device("cpu")).look(nn.Identity())
+    Probe(images, 32, (0, 0, 0), (1, 1, 1), "fp32", torch.device("cpu")).evaluate(nn.Identity())
     voting, tested = votes["train"].argmax(1).tolist(), votes["test"].argmax(1).tolist()
     assert tested == [4, 9, 14, 19]
     assert sorted(voting + tested) == list(range(20))
     assert votes["k"] == 16
     assert votes["test_labels"].tolist() == [0, 1, 0, 1]
     assert votes["train_labels"].tolist() == [i % 2 for i in voting]
-
-
-def test_the_probe_sees_pictures_as_the_recipe_normalises_them(labelled):
-    images, seen = labelled
-    Probe(images, 48, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "bf16", torch.device("cpu")).look(nn.Identity())
-    assert (seen["mean"], seen["std"], seen["size"]) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6), 48)
-    assert seen["precision"] == "bf16"
-
-
-def test_the_probe_thins_many_pictures_evenly(labelled):
-    images, _ = labelled
-    probe = Probe(images, 32, (0, 0, 0), (1, 1, 1), "fp32", torch.device("cpu"), limit=7)
-    assert probe.readable.names == tuple(map(str, itertools.islice(range(20), 0, None, 3)))

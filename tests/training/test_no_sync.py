@@ -18,7 +18,7 @@ from dino_model.backbones import choose_training_attention
 from dino_model.configs import HeadConfig
 from dino_model.device import autocast
 from tests.training.methods.tiny import BACKBONE, random_batch
-from training import losses, optim, prototype_loss, queue, train
+from training import losses, optim, prototype_loss, train
 from training.crop_config import CropConfig
 from training.crops import Crops
 from training.methods import ablations, byol, dino, moco, network, supervised, swav
@@ -108,7 +108,7 @@ def test_train_step_on_cuda_never_synchronizes(name):
         torch.cuda.set_sync_debug_mode("default")
 
 
-MODULES = [head, losses, optim, prototype_loss, queue, network, byol, moco, swav, supervised]
+MODULES = [head, losses, optim, prototype_loss, network, byol, moco, swav, supervised]
 MODULES += [dino, ablations, train]
 FORBIDDEN = {
     "item",

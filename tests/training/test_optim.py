@@ -3,12 +3,9 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.optim import Muon
 
 from dino_model.backbones import BackboneConfig, create_backbone
 from training.optim import (
-    StackedMuon,
-    Together,
     clip_grad_per_tensor,
     create_optimizer,
     decay_groups,
@@ -27,22 +24,11 @@ def test_every_tensor_is_clipped_to_its_own_norm():
     assert untouched.grad is None
 
 
-def test_clipping_without_gradients_does_nothing():
-    clip_grad_per_tensor([nn.Parameter(torch.zeros(2))], max_norm=1.0)
-
-
 def test_average_has_its_closed_form():
     teacher, student = [torch.zeros(3)], [torch.ones(3)]
     for _ in range(5):
         move_average(teacher, student, 0.9)
     torch.testing.assert_close(teacher[0], torch.full((3,), 1 - 0.9**5))
-
-
-def test_momentum_one_freezes_the_teacher():
-    teacher = [torch.randn(3)]
-    before = teacher[0].clone()
-    move_average(teacher, [torch.randn(3)], 1.0)
-    assert torch.equal(teacher[0], before)
 
 
 def test_weight_decay_reaches_the_decayed_group_only():
@@ -52,11 +38,6 @@ def test_weight_decay_reaches_the_decayed_group_only():
         (0.5, 0.3),
         (0.5, 0.0),
     ]
-
-
-def test_frozen_tensors_are_in_no_group():
-    layer = nn.Linear(3, 2).requires_grad_(False)
-    assert sum(len(group["params"]) for group in decay_groups(layer)) == pytest.approx(0)
 
 
 @pytest.fixture
@@ -88,17 +69,6 @@ def test_muon_moves_the_matrices_of_the_blocks_and_adamw_the_rest(vit):
         assert torch.equal(with_muon[name], with_adamw[name]) != inside, name
 
 
-def test_muons_update_is_nearly_orthogonal_and_as_long_as_adamws(vit):
-    """All singular values alike; root mean square 0.2 times the rate (arXiv:2502.16982, section 2.2)."""
-    name = "blocks.0.mlp.fc1.weight"
-    before = dict(vit.named_parameters())[name].detach().clone()
-    after, _ = stepped(vit, "muon")
-    update = (after[name] - before) / 0.01
-    values = torch.linalg.svdvals(update)
-    assert values.max() / values.min() < 2
-    assert update.square().mean().sqrt() == pytest.approx(0.2, rel=0.2)
-
-
 def test_a_resumed_muon_goes_on_as_if_never_stopped(vit):
     straight, _ = stepped(vit, "muon", steps=3)
     torch.manual_seed(0)
@@ -115,41 +85,21 @@ def test_a_resumed_muon_goes_on_as_if_never_stopped(vit):
         assert torch.equal(parameter, straight[name]), name
 
 
-def test_state_of_another_optimizer_is_refused(vit):
-    _, adamw = stepped(vit, "adamw")
-    _, muon = stepped(vit, "muon")
-    assert isinstance(muon, Together)
-    with pytest.raises(ValueError, match="2 optimizers"):
-        muon.load_state_dict(adamw.state_dict())
-
-
-def test_muon_needs_blocks():
-    with pytest.raises(ValueError, match="no blocks"):
-        create_optimizer("muon", decay_groups(nn.Linear(3, 2)), torch.device("cpu"))
-
-
-@pytest.mark.parametrize(("bf16", "tolerance"), [(True, 1e-5), (False, 0.003)])
-def test_stacked_muon_steps_as_torchs_does(vit, monkeypatch, bf16, tolerance):
-    """Matrix by matrix against torch's, whose bf16 leaves the singular values uncertain by some percent."""
+@pytest.mark.parametrize(("bf16", "tolerance"), [(True, 0.0), (False, 0.003)])
+def test_muon_steps_as_torchs_muon(vit, monkeypatch, bf16, tolerance):
+    """The bf16 of torch's Muon leaves the singular values uncertain by some percent."""
     monkeypatch.setattr("training.optim.has_bf16", lambda _device: bf16)
     plain = copy.deepcopy(vit)
-    (ours, _), (theirs, optimizer) = (matrices_stepped(m, c) for m, c in ((vit, StackedMuon), (plain, Muon)))
-    for name, parameter in ours.items():
-        torch.testing.assert_close(parameter, theirs[name], atol=tolerance, rtol=0.0, msg=name)
-    _, ours = matrices_stepped(vit, StackedMuon)
-    ours.load_state_dict(optimizer.state_dict())  # a run of torch's goes on
-
-
-def matrices_stepped(vit, kind):
-    """Matrices of the blocks after three steps with decay along fixed gradients, the last one without any."""
-    named = {name: p for name, p in vit.named_parameters() if name.startswith("blocks.") and p.ndim == 2}
-    optimizer = kind(list(named.values()), lr=0.02, weight_decay=0.3, adjust_lr_fn="match_rms_adamw")
+    ours, _ = stepped(vit, "muon", steps=3)
+    inside = {n: p for n, p in plain.named_parameters() if n.startswith("blocks.") and p.ndim == 2}
+    optimizer = torch.optim.Muon(inside.values(), 0.01, weight_decay=0, adjust_lr_fn="match_rms_adamw")
     for step in range(3):
         torch.manual_seed(step)
-        for parameter in list(named.values())[:-1]:
+        for parameter in plain.parameters():
             parameter.grad = torch.randn_like(parameter)
         optimizer.step()
-    return {name: p.detach().clone() for name, p in named.items()}, optimizer
+    for name, parameter in inside.items():
+        torch.testing.assert_close(ours[name], parameter.detach(), atol=tolerance, rtol=0.0, msg=name)
 
 
 def test_sgd_has_the_momentum_of_the_other_papers():

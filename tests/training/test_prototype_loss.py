@@ -37,9 +37,3 @@ def test_a_gain_that_does_not_train_gets_no_gradient():
     prototype_cross_entropy(features, prototypes, targets, 0.1).backward()
     assert prototypes.weight_g.grad is None
     assert prototypes.weight_v.grad.abs().sum() > 0
-
-
-def test_without_a_pair_of_different_crops_there_is_no_loss():
-    features, prototypes, targets = case(crops=1)
-    with pytest.raises(ValueError, match="no pair of different crops"):
-        prototype_cross_entropy(features, prototypes, targets[:1], 0.1)

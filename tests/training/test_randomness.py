@@ -19,11 +19,6 @@ def test_a_part_draws_what_the_whole_draws_for_it(seed, step, first, pictures):
     )
 
 
-def test_parts_of_parts_count_from_the_whole():
-    twice = whole().part(4, 8).part(2, 3)
-    assert torch.equal(twice.uniform("x"), whole().uniform("x")[6:9])
-
-
 def test_seed_step_and_purpose_each_give_other_numbers():
     numbers = [
         whole().uniform("depth"),
@@ -33,21 +28,3 @@ def test_seed_step_and_purpose_each_give_other_numbers():
     ]
     for i, one in enumerate(numbers):
         assert not any(torch.equal(one, other) for other in numbers[:i])
-
-
-def test_nothing_that_was_drawn_before_matters():
-    expected = whole().uniform("depth", 2)
-    torch.rand(5)
-    whole().uniform("other")
-    assert torch.equal(whole().uniform("depth", 2), expected)
-    torch.manual_seed(0)
-    state = torch.get_rng_state()
-    whole().uniform("depth")
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_numbers_are_uniform():
-    numbers = Randomness(0, 0, 0, 20_000, 20_000).uniform("x")
-    assert 0 <= numbers.min() < 0.001
-    assert 0.999 < numbers.max() < 1
-    assert abs(numbers.mean() - 0.5) < 0.01

@@ -157,31 +157,6 @@ def test_a_batch_in_parts_trains_as_the_whole(trained, images, tmp_path):
             assert other[name] == pytest.approx(line[name], abs=2e-4), (line["step"], name)
 
 
-@pytest.mark.parametrize(("precision", "expected"), [("bf16", torch.bfloat16), ("fp32", torch.float32)])
-def test_the_networks_compute_in_the_precision_that_was_chosen(images, tmp_path, precision, expected):
-    session = Session(RECIPE, images, precision=precision)
-    seen = {}
-    for name in ("student", "teacher"):
-        block = getattr(session.method, name).backbone.blocks[0].mlp.fc1
-        block.register_forward_hook(lambda _m, _i, output, name=name: seen.update({name: output.dtype}))
-    session.train(Run(tmp_path), callbacks=Callbacks(interrupted=lambda: True))
-    assert seen == {"student": expected, "teacher": expected}
-
-
-def test_crops_reach_the_method_normalised_by_the_recipe(images, tmp_path, monkeypatch):
-    session, seen = Session(RECIPE, images), []
-    honest = session.method.forward
-    monkeypatch.setattr(
-        session.method, "forward", lambda batch, step: (seen.append(batch), honest(batch, step))[1]
-    )
-    session.train(Run(tmp_path), callbacks=Callbacks(interrupted=lambda: True))
-    raw = next(iter(session.batches())).batch
-    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (RECIPE.mean, RECIPE.std))
-    for crops, pixels in zip(seen[0].crops, raw.crops, strict=True):
-        torch.testing.assert_close(crops, (pixels / 255 - mean) / std, atol=1e-5, rtol=1e-5)
-    assert seen[0].randomness == raw.randomness
-
-
 def test_probe_and_checkpoint_do_not_count_as_training(images, tmp_path, monkeypatch):
     """On a clock of the test's own: a batch comes in 1 s, a step takes 3, watching and saving 100."""
     clock = [0.0]

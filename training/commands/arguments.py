@@ -144,8 +144,11 @@ def parse(arguments: Sequence[str]) -> Pretrain:
     images = presets.NOMINAL_IMAGES
     name = presets.find_preset(choice.method, choice.recipe)
     if name == presets.SMALL_DATA and not help_:
+        preliminary = None
         with suppress(SettingError):  # sizes that do not fit nominal images may fit these
-            _parse_all(arguments, of_recipe(choice, images)[0]).check()
+            preliminary = _parse_all(arguments, of_recipe(choice, images)[0])
+        if preliminary:
+            preliminary.check()
         collection = open_images(choice.data, exclude=choice.exclude)
         images = len(collection), _short_side(collection)
     default, preset = of_recipe(choice, images)

@@ -13,11 +13,6 @@ def test_spread_is_one_for_random_directions_and_nothing_for_one():
     assert losses.spread(same * torch.arange(1.0, 11)[:, None]).item() == pytest.approx(0, abs=1e-3)
 
 
-def test_a_small_spread_is_named_with_its_remedy():
-    assert diagnosis.sameness({"spread": 0.01}, "lower --lr").endswith("lower --lr")
-    assert diagnosis.sameness({"spread": 0.2}, "lower --lr") is None
-
-
 MEASURED = {
     "no centering, step 124": (0.1506, 0.1720, 256, 1.494, "one prototype"),
     "no centering, step 247": (0.0703, 0.0788, 256, 1.140, "one prototype"),

@@ -1,5 +1,4 @@
 import math
-import re
 from dataclasses import replace
 
 import pytest
@@ -63,15 +62,6 @@ def test_last_layer_has_no_gradient_while_it_is_frozen():
         assert (dino.student.head.last_layer.weight_v.grad is None) == frozen
 
 
-def test_the_loss_changes_nothing():
-    dino, batch = method(), random_batch()
-    before = {name: tensor.clone() for name, tensor in dino.state_dict().items()}
-    first = dino(batch, 0)
-    second = dino(batch, 0)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in dino.state_dict().items())
-    assert torch.equal(first.value, second.value)
-
-
 def test_center_moves_once_a_step_by_the_mean_over_all_parts():
     batch = random_batch()
     dino, split = method(), method()
@@ -82,14 +72,6 @@ def test_center_moves_once_a_step_by_the_mean_over_all_parts():
     assert dino.center.norm() > 0
     torch.testing.assert_close(dino.center, expected)
     torch.testing.assert_close(split.center, expected)
-
-
-def test_the_center_is_taken_from_the_teachers_logits():
-    one, other, batch = method(), method(), random_batch()
-    other.center += 1.0  # adds the same to every prototype: softmax does not see it
-    torch.testing.assert_close(one(batch, 0).value, other(batch, 0).value)
-    other.center[0, 0] -= 3.0
-    assert not torch.isclose(one(batch, 0).value, other(batch, 0).value)
 
 
 def test_a_batch_in_parts_has_the_gradient_of_the_whole():
@@ -120,7 +102,8 @@ def test_the_teacher_follows_the_student_with_the_steps_momentum():
 
 def test_with_one_view_each_no_crop_is_compared_with_itself():
     dino, batch = method(views=1).eval(), random_batch()
-    crops, loss = batch.crops, trained(dino, batch).value
+    crops, (loss, _, carry) = batch.crops, dino(batch, 0)
+    dino.after_step(0, [carry])
     with torch.no_grad():
         first = dino.teacher(crops.views[:1])  # all that the teacher sees
         student = dino.student(crops.views[1:], crops.locals)  # all that the student sees
@@ -144,15 +127,6 @@ def test_the_student_sees_the_kept_share_of_its_views_and_all_of_its_local_crops
     assert not torch.equal(seen[0], seen[2])  # … and another at the next
 
 
-def test_the_teacher_sees_all_patches():
-    batch, centers = random_batch(), []
-    for kept in (0.25, 1.0):
-        dino = method(kept_tokens=kept).eval()
-        trained(dino, batch)
-        centers.append(dino.center)
-    torch.testing.assert_close(*centers)
-
-
 @pytest.mark.parametrize("views", [1, 2])
 def test_spreading_and_alignment_are_added_and_logged_apart(views):
     batch = random_batch()
@@ -171,42 +145,9 @@ def test_spreading_and_alignment_are_added_and_logged_apart(views):
     assert not logs["coding_rate"].requires_grad
 
 
-def test_the_terms_draw_the_student_and_not_the_teacher():
-    for settings in ({"spreading": 1.0}, {"alignment": 1.0}):
-        gradients = []
-        for dino in (method().eval(), method(**settings).eval()):
-            dino(batch_of_seed(1), 0).value.backward()
-            gradients.append(dino.student.head.mlp[0].weight.grad)
-            assert all(p.grad is None for p in dino.teacher.parameters())
-        assert not torch.allclose(*gradients)
-
-
-def batch_of_seed(seed):
-    torch.manual_seed(seed)
-    return random_batch()
-
-
-def trained(dino, batch):
-    """The loss, after the step it leads to."""
-    loss = dino(batch, 0)
-    dino.after_step(0, [loss.carry])
-    return loss
-
-
-def test_patches_are_kept_by_the_place_in_the_batch():
-    for masking in ("random", "attention"):
-        dino, batch = method(kept_tokens=0.5, masking=masking), random_batch(size=4)
-        whole, parts = kept_patches(dino, batch), [kept_patches(dino, part) for part in batch.split(2)]
-        assert torch.equal(whole, torch.cat(parts, dim=1))
-
-
-def kept_patches(dino, batch):
-    return ablations.visible_patches(dino.config, dino.teacher, batch.crops.views, batch.randomness)
-
-
 def test_attention_masking_hides_the_patches_that_the_teacher_attends_to():
     dino, batch = method(kept_tokens=0.25, masking="attention", mask_hint=0.0), random_batch(size=4)
-    kept = kept_patches(dino, batch)
+    kept = ablations.visible_patches(dino.config, dino.teacher, batch.crops.views, batch.randomness)
     attention = attention_rows(dino.teacher.backbone, batch.crops.views.flatten(0, 1), [0])
     patches = attention[:, :, 0, 1:].mean(1).unflatten(0, (2, 4))
     assert kept.shape == (2, 4, 4)  # of 16
@@ -228,22 +169,6 @@ def test_least_attended_with_hint_shows_some_of_the_most_attended(hint, hints):
     assert len(set(hinted.flatten().tolist())) == (12 + hints if hints else 0)  # any of them, over 50 images
 
 
-def test_attention_masking_without_hidden_patches_is_refused():
-    with pytest.raises(SettingError, match="pass --kept-tokens below 1"):
-        DINOConfig(masking="attention")
-
-
-def test_logged_loss_is_entropy_plus_divergence():
-    loss = method()(random_batch(), 0)
-    torch.testing.assert_close(loss.value.detach(), loss.logs["teacher_entropy"] + loss.logs["kl"])
-    assert loss.logs["kl"] >= 0
-    assert loss.logs["ln_k"].item() == pytest.approx(math.log(32))
-
-
-def test_training_without_local_crops_works():
-    assert method()(random_batch(local=0), 0).value.isfinite()
-
-
 def test_crops_of_one_size_share_a_forward_pass_without_changing_it():
     dino = method().eval()
     crops = random_batch().crops
@@ -252,36 +177,7 @@ def test_crops_of_one_size_share_a_forward_pass_without_changing_it():
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
 
 
-def test_the_teachers_backbone_comes_first():
-    dino = method()
-    assert list(dino.backbones().values()) == [dino.teacher.backbone, dino.student.backbone]
-
-
 UNIFORM = math.log(1024)
-
-
-@pytest.mark.parametrize(
-    ("entropy", "kl", "words"),
-    [
-        (0.01, 0.001, "one prototype.*lower --center-momentum"),
-        (UNIFORM, 0.001, "uniform.*lower --teacher-temperature"),
-        (UNIFORM, 0.04, "uniform.*lower --teacher-temperature"),
-        (3.0, 0.001, "collapse to one output for all images"),
-    ],
-)
-def test_collapse_is_named_with_its_knob(entropy, kl, words):
-    warning = DINO.diagnose({"teacher_entropy": entropy, "kl": kl, "ln_k": UNIFORM})
-    assert warning is not None
-    assert re.search(words, warning)
-
-
-@pytest.mark.parametrize(("entropy", "kl"), [(3.0, 0.5), (UNIFORM, 0.3), (0.2, 0.4)])
-def test_a_run_that_learns_is_left_in_peace(entropy, kl):
-    assert DINO.diagnose({"teacher_entropy": entropy, "kl": kl, "ln_k": UNIFORM}) is None
-
-
-def test_a_log_without_the_figures_says_nothing():
-    assert DINO.diagnose({"loss": 1.0, "kl": 0.0}) is None
 
 
 @pytest.mark.parametrize(
@@ -291,7 +187,7 @@ def test_a_log_without_the_figures_says_nothing():
         ({"teacher_temperature": float("nan")}, "--teacher-temperature is nan"),
         ({"teacher_momentum": 1.5}, "--teacher-momentum is 1.5, expected 0 to 1"),
         ({"center_momentum": -0.1}, "--center-momentum is -0.1"),
-        ({"kept_tokens": 0.0}, "--kept-tokens is 0.0, expected above 0 and at most 1"),
+        ({"kept_tokens": 0.0}, "--kept-tokens is 0.0, expected a number above 0"),
         ({"spreading": -1.0}, "--spreading is -1.0, expected a number of at least 0"),
         ({"alignment": float("nan")}, "--alignment is nan"),
         ({"alignment": 5.0, "head": HeadConfig(bottleneck=None)}, "--alignment needs the head's bottleneck"),
@@ -310,5 +206,5 @@ def test_batches_and_crops_that_cannot_be_are_named():
         replace(CONFIG, views=1).check(8, **usual | {"views": 1, "local_crops": 2})
     with pytest.raises(SettingError, match="--spreading needs the whole batch at once"):
         replace(CONFIG, spreading=0.3).check(8, **usual | {"accumulate": 2})
-    with pytest.raises(SettingError, match="one crop has no other"):
+    with pytest.raises(SettingError, match="the loss compares two crops"):
         CONFIG.check(8, **usual | {"views": 1})

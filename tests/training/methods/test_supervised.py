@@ -3,11 +3,10 @@ import torch
 import torch.nn.functional as F
 
 from dino_model.errors import SettingError
-from tests.training.methods.tiny import build, losses_of, random_batch
+from tests.training.methods.tiny import build, random_batch
 from training.crops import Crops
 from training.methods.configs import SupervisedConfig
 from training.methods.method import Batch
-from training.methods.supervised import Supervised
 from training.randomness import Randomness
 
 PLAIN = SupervisedConfig(label_smoothing=0.0, mixup=0.0, cutmix=0.0)
@@ -21,11 +20,6 @@ def pictures(step=0, batch=4, side=32):
         for n, s in ((2, side), (1, 16))
     ]
     return Batch(Crops(*crops), torch.arange(batch), Randomness(0, step, 0, batch, batch))
-
-
-def test_its_defaults_are_deits():
-    config = SupervisedConfig()
-    assert (config.label_smoothing, config.mixup, config.cutmix) == (0.1, 0.8, 1.0)
 
 
 def test_without_mixing_the_loss_is_the_cross_entropy_of_every_crop():
@@ -76,34 +70,12 @@ def test_cutmix_pastes_a_box_as_large_as_its_share_says():
     assert boxes > 5
 
 
-def test_mixup_and_cutmix_take_turns_by_chance():
-    method = build(SupervisedConfig(), classes=4)
-    blended = [bool((method.mix(pictures(i))[0].views % 1).any()) for i in range(60)]
-    assert 15 < sum(blended) < 45
-
-
-def test_the_label_of_a_mixed_picture_is_mixed_alike(monkeypatch):
-    method, batch = build(PLAIN, classes=3), random_batch(labels=LABELS, local=0, views=1)
-    monkeypatch.setattr(method, "mix", lambda batch: (batch.crops, 0.7))
-    with torch.no_grad():
-        logits = method.student(*batch.crops, randomness=batch.randomness)[0]
-    expected = 0.7 * F.cross_entropy(logits, LABELS) + 0.3 * F.cross_entropy(logits, LABELS[[1, 0, 3, 2]])
-    torch.testing.assert_close(method(batch, 0).value.detach(), expected)
-
-
-def test_training_on_a_batch_learns_its_labels():
-    method, batch = build(PLAIN, classes=3), random_batch(labels=LABELS, local=0, views=1)
-    found = losses_of(method, batch)
-    assert found[-1] < 0.7 * found[0]
-    assert Supervised.diagnose({"loss": 1.0}) is None
-
-
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
         ({"classes": 0}, "these have none"),
         ({"classes": 1}, "they are all of one"),
-        ({"accumulate": 4}, "a part of 1 pictures is odd: change --batch-size, or pass --mixup 0 --cutmix 0"),
+        ({"accumulate": 4}, "a part of 1 images is odd"),
     ],
 )
 def test_what_it_cannot_train_on_is_refused(facts, words):
@@ -111,17 +83,3 @@ def test_what_it_cannot_train_on_is_refused(facts, words):
     with pytest.raises(SettingError, match=words):
         SupervisedConfig().check(4, **facts)
     PLAIN.check(4, accumulate=2, views=1, local_crops=0, classes=3)
-
-
-def test_a_batch_without_labels_is_refused():
-    with pytest.raises(SettingError, match="needs labels"):
-        build(PLAIN, classes=3)(random_batch(), 0)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [({"label_smoothing": 2}, "--label-smoothing is 2"), ({"mixup": -1}, "--mixup is -1")],
-)
-def test_settings_that_cannot_be_are_refused(settings, words):
-    with pytest.raises(SettingError, match=words):
-        SupervisedConfig(**settings)
