@@ -35,7 +35,7 @@ class OptimizerConfig:
     """Largest gradient norm of a tensor; 0 for no clipping."""
 
     def __post_init__(self) -> None:
-        at_least(self, lr=0, min_lr=0, warmup_epochs=0, weight_decay=0, weight_decay_end=0, clip_grad=0)
+        at_least(self, lr=0, min_lr=0, weight_decay=0, weight_decay_end=0, clip_grad=0)
 
 
 Methods = DINOConfig | BYOLConfig | MoCoConfig | SwAVConfig | SupervisedConfig

@@ -42,11 +42,11 @@ def shares(settings: object, *names: str) -> None:
 
 
 def no_longer_than(epochs: int, settings: object, *names: str) -> None:
-    """Raise SettingError if a phase in epochs is longer than training."""
+    """Raise SettingError if a phase in epochs is negative or longer than training."""
     for name in names:
         value = getattr(settings, name)
-        if value > epochs:
-            raise SettingError(f"{flag(name)} {value} is longer than training of {epochs} epochs: shorten it")
+        if not 0 <= value <= epochs:
+            raise SettingError(f"{flag(name)} is {value}, expected 0 to the {epochs} epochs of training")
 
 
 def multiple_of(name: str, value: int, unit: int, of: str) -> None:

@@ -243,7 +243,7 @@ class SwAVConfig(MethodConfig):
 
     def __post_init__(self) -> None:
         positive(self, "temperature", "epsilon")
-        at_least(self, sinkhorn_iterations=1, freeze_last_layer_epochs=0, queue=0, queue_start_epoch=0)
+        at_least(self, sinkhorn_iterations=1, queue=0, queue_start_epoch=0)
         if self.head.bottleneck is None:
             raise SettingError("swav compares prototypes with the bottleneck: pass --bottleneck")
 

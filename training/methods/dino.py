@@ -62,23 +62,22 @@ class DINO(StudentTeacher):
 
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the loss of a micro-batch; logged are its parts, which show a collapse."""
-        config = self.config
-        teacher_views, student_views, num_shared = ablations.select_views(config, batch.crops.views)
+        teacher_views, student_views, num_shared = ablations.select_views(self.config, batch.crops.views)
         with torch.no_grad():
             teacher_features = self.teacher.project(teacher_views)  # [views, batch, d]
             teacher_logits = self.teacher.logits(teacher_features)  # [views, batch, K]
-        visible = ablations.visible_patches(config, self.teacher, student_views, batch.randomness)
+        visible = ablations.visible_patches(self.config, self.teacher, student_views, batch.randomness)
         student_features = self.student.project(
             student_views, batch.crops.locals, randomness=batch.randomness, visible=visible
         )  # [crops, batch, d]
-        if config.loss == "cross-entropy":
+        if self.config.loss == "cross-entropy":
             targets = self.targets(teacher_logits, float(self.schedules.teacher_temperature[step]))
             loss, logs = self.cross_entropy(student_features, targets, num_shared)
         else:
             logits = self.student.logits(student_features), teacher_logits
-            loss, logs = ablations.other_loss(config, *logits, num_shared, self.center, self.queue)
+            loss, logs = ablations.other_loss(self.config, *logits, num_shared, self.center, self.queue)
         logs["center_norm"] = self.center.norm()
-        loss = ablations.add_terms(config, loss, logs, student_features, teacher_features, num_shared)
+        loss = ablations.add_terms(self.config, loss, logs, student_features, teacher_features, num_shared)
         carry = {"teacher_mean": losses.full_precision(teacher_logits).flatten(0, -2).mean(dim=0)}
         if self.queue:
             carry["keys"] = losses.unit(teacher_logits).flatten(0, 1)

@@ -51,7 +51,6 @@ class DINOConfig(AblationConfig):
         positive(self, "student_temperature")
         shares(self, "teacher_momentum", "teacher_momentum_end", "center_momentum")
         at_least(self, teacher_temperature=0, teacher_temperature_start=0)
-        at_least(self, teacher_temperature_warmup_epochs=0, freeze_last_layer_epochs=0)
 
     def schedules(self, epochs: int, steps_per_epoch: int) -> DINOSchedules:
         """Momentum changes every step, the temperature every epoch."""

@@ -382,7 +382,7 @@ RESNET = ("--architecture", "resnet50", "--global-size", 32, "--local-size", 24)
     ("more", "words"),
     [
         (("--batch-size", 11), "10 images are fewer than one batch of 11"),
-        (("--warmup-epochs", 9), "--warmup-epochs 9 is longer than training of 3 epochs"),
+        (("--warmup-epochs", 9), "--warmup-epochs is 9, expected 0 to the 3 epochs of training"),
         (("--prototypes", 1), "K is 1"),
         (("--global-size", 36), "--global-size is 36, no multiple of the patch size of 8: choose 32 or 40"),
         (("--local-crops", 0, "--global-crops", 1), "the loss compares two crops"),
