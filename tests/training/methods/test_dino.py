@@ -191,7 +191,6 @@ UNIFORM = math.log(1024)
         ({"spreading": -1.0}, "--spreading is -1.0, expected a number of at least 0"),
         ({"alignment": float("nan")}, "--alignment is nan"),
         ({"alignment": 5.0, "head": HeadConfig(bottleneck=None)}, "--alignment needs the head's bottleneck"),
-        ({"freeze_last_layer_epochs": -1}, "--freeze-last-layer-epochs is -1, expected at least 0"),
     ],
 )
 def test_settings_that_cannot_be_are_named(settings, words):
