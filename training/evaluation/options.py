@@ -10,7 +10,7 @@ from tyro.conf import Positional, UseAppendAction
 from dino_model.configs import ComputePrecision
 from dino_model.errors import SettingError
 from dino_model.options import ComputeOptions
-from training.settings import above, at_least
+from training.settings import at_least, positive
 
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of images that belong to no class."""
@@ -156,7 +156,7 @@ class Logistic(Classification):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        above(self, 0, "l2")
+        positive(self, "l2")
         at_least(self, seeds=1)
         for text in self.labels:
             known = re.fullmatch(r"\d+(\.\d+)?%", text) or text.isdecimal() or Path(text).is_file()
@@ -192,7 +192,7 @@ class Finetune(Classification):
         if self.batch is not None:
             at_least(self, batch=2)
         if self.rate is not None:
-            above(self, 0, "rate")
+            positive(self, "rate")
         require(
             self.precision != "fp16",
             "Fine-tuning has no loss scaling for fp16: pass --precision bf16 or fp32.",
