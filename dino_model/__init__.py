@@ -1,1 +1,1 @@
-"""From an image to attention maps and features: backbones, weights, collections, predictor."""
+"""Compute attention maps and features of images: backbones, weights, collections, predictor."""

@@ -197,7 +197,7 @@ class RotaryViT(ReadableViT):
     def queries_and_keys(
         self, index: int, tokens: Tensor, grid: Grid, queries: Queries = None
     ) -> tuple[Tensor, Tensor]:
-        """As `ReadableViT.queries_and_keys`, rotated."""
+        """Compute rotated queries and keys; see `ReadableViT.queries_and_keys`."""
         query, key = super().queries_and_keys(index, tokens, grid, queries)
         rotation = self._rotation(index, grid)
         if rotation is None:
@@ -240,7 +240,7 @@ class BiasedViT(ReadableViT):
         self._resized: dict[int, Tensor | None] = {}
 
     def bias(self, index: int, grid: Grid, queries: Queries = None) -> Tensor | None:
-        """As `ReadableViT.bias`."""
+        """Return the bias by relative position; see `ReadableViT.bias`."""
         table = self._table(index, grid)
         return None if table is None else _relative_bias(table, grid, queries)
 
@@ -304,7 +304,7 @@ class ClassAttentionViT(ReadableViT):
         )
 
     def summary_rows(self, tokens: Tensor) -> Tensor:
-        """As `ReadableViT.summary_rows`; the class token's attention to itself is left out."""
+        """Compute the class token's attention to the patches; see `ReadableViT.summary_rows`."""
         tokens = torch.cat([self.vit.cls_token.expand(len(tokens), -1, -1), tokens], dim=1)
         if isinstance(self.vit, xcit.Xcit):
             blocks = self.vit.cls_attn_blocks
@@ -413,7 +413,7 @@ def accept_any_size(model: beit.Beit) -> None:
 
 
 def _beit_features(model: Layer, images: Tensor) -> Tensor:
-    """All tokens after the final norm: [batch, tokens, width]."""
+    """Compute all tokens after the final norm: [batch, tokens, width]."""
     vit = BiasedViT(model)
     return vit.norm(vit.run(vit.embed(images), vit.grid(images), 0, vit.depth))
 

@@ -50,7 +50,7 @@ class Store(NamedTuple):
 
     path: Tar
     stamp: Stamp | None
-    """Of a tar when it was indexed; None: a folder."""
+    """State of a tar when it was indexed; None: a folder."""
     prefix: str = ""
     """Beginning of the images' names that is not part of their path in a folder."""
 

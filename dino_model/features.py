@@ -288,7 +288,7 @@ class _Pending:
 
 
 def _collect(parts: Iterable[Tensor], count: int) -> Tensor:
-    """One tensor of `count` rows, without a second copy of all of them."""
+    """Join parts into one tensor of `count` rows, without a second copy of all of them."""
     rows, done = torch.empty(0), 0
     for part in parts:
         if not done:
@@ -314,7 +314,7 @@ def _batches(crops: Iterator[Tensor | ValueError], size: int) -> Iterator[list[T
 
 
 def _stack(rows: Sequence[Tensor | None]) -> Tensor | None:
-    """One tensor, with NaN in place of missing rows; None if all are missing."""
+    """Stack rows, with NaN in place of missing ones; None if all are missing."""
     some = next((row for row in rows if row is not None), None)
     if some is None:
         return None

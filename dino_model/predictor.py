@@ -24,7 +24,7 @@ _SUMMARIES: dict[str | None, str] = {
 
 @dataclass(frozen=True)
 class _Encoding:
-    """One pass of an image through the model: enough for every map of every block.
+    """Result of one pass of an image through the model, from which every map follows.
 
     `inputs` are the tokens that enter each block, [1, tokens, width]; those that leave the last are computed
     when they are needed.

@@ -27,9 +27,9 @@ class View:
     """Side in pixels: of the square crop (`center-crop`), of the square (`squash`), of the short or the long
     side."""
     mean: tuple[float, ...]
-    """Of red, green and blue, on a scale of 0 to 1."""
+    """Mean of red, green and blue, on a scale of 0 to 1."""
     std: tuple[float, ...]
-    """Of red, green and blue, on a scale of 0 to 1."""
+    """Standard deviation of red, green and blue, on a scale of 0 to 1."""
     resize_to: int | None = None
     """Short side before the center crop. Default: `size`."""
     framing: Framing = "center-crop"

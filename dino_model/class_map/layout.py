@@ -77,7 +77,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class MappedClass:
-    """One point of a map.
+    """Point of a class on a map.
 
     Attributes:
         key: Name of the class's folder.
