@@ -5,17 +5,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from app import following, objects
-from app.class_maps import GROUP_COLORS
+from app import objects
 from app.view import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLORS
 from segmentation.drawing import color_table, head_colors
-from segmentation.labels import palette
 
 FILE = Path(__file__).parent / "static" / "views" / "palette.js"
 
 
 def colors() -> dict[str, Any]:
-    """Return color maps of 256 × 3 bytes in base64, and the colors of heads, pins, objects and classes."""
+    """Return color maps of 256 × 3 bytes in base64, and the colors of heads, pins and objects."""
     return {
         "colormaps": {name: base64.b64encode(color_table(name).tobytes()).decode() for name in COLORMAPS},
         "heads": head_colors(24).tolist(),
@@ -23,9 +21,6 @@ def colors() -> dict[str, Any]:
         "diverging": DIVERGING,
         "pins": PIN_COLORS,
         "objects": objects.COLORS.tolist(),
-        "clipObjects": following.COLORS.tolist(),
-        "palette": palette()[: following.MAX_OBJECTS + 1].tolist(),
-        "groups": GROUP_COLORS,
     }
 
 
@@ -36,7 +31,6 @@ def module() -> str:
         [
             "// Written by `python -m app.palette`.",
             "",
-            "/** @type {Colors} */",
             "// prettier-ignore",
             "export const COLORS = {",
             *lines,

@@ -1,56 +1,53 @@
-// What the page does without its server: views by name for scripts of events, the address, files dropped and pasted.
+// The page without its server: views by name, the address, files that are dropped and pasted.
 
 import { read, write } from "./views/address.js";
 
 const IMAGE_TABS = ["explore", "segment", "compare", "match", "class-map", "training", "learn"];
 
-/** The view in a component of the page: `lab("explore")` in scripts of events. @param {string} id */
+/** Return the view in a component, for scripts of events. @param {string} id */
 function lab(id) {
-  return /** @type {any} */ (document.querySelector(`#${id} .lab-view`))?.view;
-}
-
-/** Settings of a view, from the controls of its names. @param {string} id @param {string[]} names @param {any[]} values */
-export function setView(id, names, values) {
-  lab(id)?.set(Object.fromEntries(names.map((name, at) => [name, values[at]])));
-}
-
-/** What controls of these names shall show. @param {string} id @param {string[]} names */
-export function stateOf(id, names) {
-  return names.map((name) => lab(id).state[name]);
+  return document.querySelector(`#${id} .lab-view`)?.["view"];
 }
 
 Object.assign(window, { lab });
 
-/** Image, model and resolution as the page opens. @type {any[]} */
-let start = [];
+/** Set the settings of a view from its controls. @param {string[]} names @param {any[]} values */
+export function setView(id, names, values) {
+  lab(id)?.set(Object.fromEntries(names.map((name, at) => [name, values[at]])));
+}
 
-/** A click on the strip. @param {number} index @param {string} album @param {string} ask */
+/** Return the settings of a view for its controls. @param {string[]} names */
+export function stateOf(id, names) {
+  return names.map((name) => lab(id).state[name]);
+}
+
+let start = []; // image, model and resolution as the page opens
+
+/** Choose an image of the strip. @param {number} index @param {string} album @param {string} ask */
 export function choose(index, album, ask) {
   return [album.split("\n")[index], String(Number(ask) + 1)];
 }
 
-/** The tab of the address until it is open: Gradio first selects another one. */
-let wanted = read().tab ?? "";
+let wanted = read().tab ?? ""; // the tab of the address until it is open: Gradio first selects another one
 
-/** At the start: what the address asks for. @param {any[]} question  image, model, resolution, and the count of questions */
+/** Return what the address asks for. @param {...any} question  image, model, resolution, number of questions */
 export function restore(...question) {
   start = question.slice(0, 3);
-  /** @type {Record<string, string>} */
-  const words = { ...read(), tab: wanted };
+  const words = read();
   const [photo, model, size, ask] = question;
-  if (words.tab) openTab(words.tab);
+  openTab(wanted);
   const asked = [words.photo ?? photo, words.model ?? model, words.size ? Number(words.size) : size];
   return [...asked, asked.every((one, at) => one === question[at]) ? ask : String(Number(ask) + 1)];
 }
 
-/** After an answer: write what it is about. @param {string} photo @param {string} model @param {number} size */
+/** Write what an answer is about into the address. @param {string} photo */
 export function note(photo, model, size) {
-  const own = photo.includes("/"); // an image of the user's own is in no address
+  const own = photo.includes("/"); // an uploaded image has no address
   write({ photo: own ? "" : photo, model, size }, { photo: start[0], model: start[1], size: start[2] });
 }
 
-/** After a refusal: what is on the screen. @param {any[]} question */
-export function shown(...question) {
+/** Return what is on the screen, after a refusal. */
+export function shown() {
   const view = ["explore", "segment"].map(lab).find((one) => one?.encoding);
   if (!view) {
     const nothing = { photo: "", model: "", size: "" };
@@ -60,10 +57,10 @@ export function shown(...question) {
     return start;
   }
   const { photo, model, size } = view.encoding.value;
-  return question.length ? [photo, model, size] : [];
+  return [photo, model, size];
 }
 
-/** @param {string} name */
+/** Show the images of the header on tabs that use them, and write the tab into the address. @param {string} name */
 export function tab(name) {
   document.body.dataset.tab = name;
   document.body.toggleAttribute("data-image", IMAGE_TABS.includes(name));
@@ -74,31 +71,28 @@ export function tab(name) {
 
 const TABS = "#tabs [role=tab], #tabs .overflow-dropdown button"; // on a phone the last ones are in a menu
 
-/** Open a tab as soon as Gradio has drawn it. @param {string} name @param {number} [tries] */
+/** Open a tab as soon as Gradio has drawn it, which first selects the first tab. @param {string} name */
 function openTab(name, tries = 30) {
-  const index = Number(/** @type {any} */ (window).labTabs?.indexOf(name));
-  const buttons = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(TABS));
   if (!tries) wanted = "";
-  if (!tries || !wanted) return;
-  if (buttons[index]?.matches("[aria-selected=true], .selected")) return;
-  buttons[index]?.click();
-  setTimeout(() => openTab(name, tries - 1), 100); // Gradio selects the first tab when it has drawn all
+  if (!wanted) return;
+  const button = document.querySelectorAll(TABS)[window["labTabs"]?.indexOf(name)];
+  if (button?.matches("[aria-selected=true], .selected")) return;
+  button?.["click"]();
+  setTimeout(() => openTab(name, tries - 1), 100);
 }
 
-// ---- files dropped and pasted anywhere go through the upload button of the images, or of the clips on Video
-
-/** @param {Event & { dataTransfer?: DataTransfer | null, clipboardData?: DataTransfer | null }} event */
+/** Send files through the upload button of the images, or of the clips on Video. */
 function take(event) {
   const video = document.body.dataset.tab === "video";
   const every = [...((event.dataTransfer ?? event.clipboardData)?.files ?? [])];
   const files = video ? every.slice(0, 1) : every.filter(({ type }) => type.startsWith("image/"));
   const selector = video ? "[data-testid='Open a clip-upload-button']" : "#images input[type=file]";
-  const input = /** @type {HTMLInputElement | null} */ (document.querySelector(selector));
+  const input = document.querySelector(selector);
   if (!files.length || !input || !(video || document.body.hasAttribute("data-image"))) return;
   event.preventDefault();
   const moved = new DataTransfer();
   for (const file of files) moved.items.add(file);
-  input.files = moved.files;
+  Object.assign(input, { files: moved.files });
   input.dispatchEvent(new Event("change", { bubbles: true }));
 }
 

@@ -22,7 +22,6 @@ from segmentation.labels import palette
 
 TITLE = "Video"
 SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif", ".webp", ".png", ".apng", ".zip"]
-TOOLS = [("Click", "click"), ("Paint", "paint"), ("Erase", "erase")]
 MARK = (
     "### Mark\nClick an object on the first frame: patches with similar keys are marked. "
     "Correct the mask with the brush."
@@ -77,9 +76,7 @@ def build(shared: Shared) -> None:
             )
         with gr.Column(scale=1, min_width=300):
             gr.Markdown(MARK)
-            tool = gr.Radio(TOOLS, value="click", label="Tool", elem_id="tool")
             reach = gr.Slider(50, 99, value=90, step=1, label="Similarity kept (%)")
-            brush = gr.Slider(2, 120, value=24, step=1, label="Brush (pixels)")
             gr.Markdown(TRACK)
             with gr.Row():
                 track = gr.Button("Track objects", variant="primary", min_width=110, elem_id="track")
@@ -110,14 +107,7 @@ def build(shared: Shared) -> None:
         **HEAVY,
     )
     gr.on([shared.model.change, shared.size.change], None, js="() => lab('film')?.expire()", **LIGHT)
-    gr.on(
-        [tool.change, reach.change, brush.change],
-        None,
-        [tool, reach, brush],
-        js="(tool, reach, brush) => lab('film')?.set({ tool, reach, brush })",
-        **LIGHT,
-    )
-    view.edited(None, None, tool, js="() => lab('film').tool", **LIGHT)
+    reach.change(None, reach, js="(reach) => lab('film')?.set({ reach })", **LIGHT)
 
     _wire_tracking(shared, view, clip, track, stop)
     for file, button in files.items():

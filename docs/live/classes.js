@@ -9,8 +9,7 @@ export async function classes(root, { classes: drawn }) {
   const help = "Point at a class or use the arrow keys; click or Enter lists its neighbors; plus and minus zoom.";
   root.replaceChildren(element, el("p", {}, help));
   const map = { name: "caltech101", data: { ...drawn, thumbnails: null }, sprite: null };
-  const view = new ClassMapView({ element, props: { map, value: null }, watch: () => {}, emit: () => {} });
-  new ResizeObserver(() => view.update()).observe(element);
-  await view.update();
+  const view = new ClassMapView({ element, props: { map, value: {} }, watch: () => {}, emit: () => {} });
+  await view.look();
   Object.assign(root, { view }); // for tests
 }

@@ -1,6 +1,6 @@
 // Four runs, with and without centering and sharpening: one step on all curves, by pointer or by the slider.
 
-import { nearest, scale } from "../../app/static/maths/scale.js";
+import { nearest, scale } from "./scale.js";
 import { el, svg } from "../../app/static/views/dom.js";
 
 const CHARTS = { teacher_entropy: ["Entropy of the teacher", "nats"], kl: ["KL of teacher and student", "nats"] };
@@ -15,7 +15,7 @@ class Chart {
     this.curves = curves;
     this.at = steps[0];
     const x = scale(steps);
-    const y = scale(Object.values(curves).flat(), false, 0.06);
+    const y = scale(Object.values(curves).flat(), 0.06);
     this.across = (/** @type {number} */ step) => MARGIN.left + x.place(step) * (WIDTH - MARGIN.left - MARGIN.right);
     const down = (/** @type {number} */ value) =>
       HEIGHT - MARGIN.bottom - y.place(value) * (HEIGHT - MARGIN.top - MARGIN.bottom);

@@ -2,7 +2,6 @@
 // arithmetic, bundled by `make docs` into one classic script, over data that other scripts have left in
 // `window.dinoFigures`: on a disk there is no server to ask.
 
-import map from "../../app/static/views/class_map.css";
 import views from "../../app/static/views/views.css";
 import figures from "./figures.css";
 import { classes } from "./classes.js";
@@ -19,7 +18,7 @@ const FIGURES = /** @type {Record<string, (root: HTMLElement, data: any) => Prom
   video,
 });
 // In a shadow tree the style of the views is the figure's own and nobody else's.
-const STYLE = [figures, views, map].join("\n").replaceAll(":root", ":host");
+const STYLE = [figures, views].join("\n").replaceAll(":root", ":host");
 
 for (const place of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".live"))) {
   const shadow = place.attachShadow({ mode: "open" });

@@ -15,7 +15,8 @@ export async function video(root, { video: clip }) {
     const number = Number(slider.value);
     Object.assign(photo, { src: frames[number], alt: `Frame ${number + 1} of the clip` });
     output.textContent = `${number + 1} of ${frames.length}`;
-    if (shown.checked) canvas.labels(fromRuns(masks[number], width * height), colors);
+    if (shown.checked)
+      canvas.labels({ rows: height, columns: width, values: fromRuns(masks[number], width * height) }, colors);
     else canvas.clear();
   };
   const slider = el("input", { type: "range", min: 0, max: frames.length - 1, value: 0, oninput: go });

@@ -31,7 +31,7 @@ def show(page):
 @pytest.fixture
 def board(page):
     """The tab without a selection."""
-    show(page).locator(".map-close").click()
+    show(page).locator("#class-map").get_by_role("button", name="Close").click()
     return page
 
 
@@ -49,7 +49,7 @@ def index_of(drawn, key: str) -> int:
 
 
 def neighbors(page) -> list[str]:
-    return page.locator(".map-chosen .map-class > span:not(.map-soft)").all_inner_texts()
+    return page.locator(".map-chosen .map-class > span:not(.lab-soft)").all_inner_texts()
 
 
 def expected_neighbors(drawn, index: int) -> list[str]:
@@ -69,18 +69,15 @@ def test_pointing_names_a_class_and_a_click_lists_its_neighbors(board, drawn):
     index = index_of(drawn, "accordion")
     canvas = board.locator("#class-map canvas")
     canvas.hover(position=place_of(board, index))
-    tip = board.locator(".map-tip")
-    tip.wait_for()
-    assert tip.locator("strong").inner_text() == "accordion"
-    assert "tool, device, 55 images" in tip.inner_text()
+    expect(board.locator(".map-readout")).to_have_text("accordion: tool, device, 55 images")
     canvas.click(position=place_of(board, index))
     assert neighbors(board) == expected_neighbors(drawn, index)
-    distance = board.locator(".map-chosen .map-class .map-soft").first.inner_text()
+    distance = board.locator(".map-chosen .map-class .lab-soft").first.inner_text()
     assert distance == f"{drawn.classes[index].neighbours[0][1]:.3f}"
     board.locator(".map-chosen li button").first.click()
     nearest = drawn.classes[index].neighbours[0][0]
     assert board.locator(".map-chosen h3").inner_text() == drawn.classes[nearest].name
-    board.locator(".map-close").click()
+    board.locator("#class-map").get_by_role("button", name="Close").click()
     assert board.locator(".map-chosen").is_hidden()
 
 
@@ -104,7 +101,7 @@ def test_legend_hides_groups_and_shows_them_again(board, drawn):
     expect(toggle).to_have_attribute("aria-pressed", "false")
     expect(toggle).to_be_focused()
     assert not state(board, f"view.visible({index})")
-    board.locator(".map-all").click()
+    board.get_by_role("button", name="Show all groups").click()
     assert state(board, f"view.visible({index})")
 
 
@@ -135,7 +132,7 @@ def test_keyboard_moves_selects_zooms_and_clears(board, drawn):
     board.keyboard.press("ArrowRight")
     second = state(board, "view.hovered")
     assert place_of(board, second)["x"] > place_of(board, first)["x"]
-    assert drawn.classes[second].name in board.locator(".map-spoken").inner_text()
+    assert drawn.classes[second].name in board.locator("#class-map .lab-spoken").inner_text()
     board.keyboard.press("Enter")
     assert neighbors(board) == expected_neighbors(drawn, second)
     scale = state(board, "view.view.scale")
@@ -156,7 +153,7 @@ def test_chosen_image_is_placed_at_the_mean_of_its_neighbors(page, lab):
     assert sum(state(page, "view.points.map((_, index) => view.faint(index))")) == 101 - 10
     placed = state(page, "view.placed")
     for axis in ("x", "y"):
-        values = state(page, f"view.neighbours.map((index) => view.points[index].{axis})")
+        values = state(page, f"view.neighbors.map((index) => view.points[index].{axis})")
         assert placed[axis] == pytest.approx(sum(values) / 10)
     lab.screenshot(page, "class-map-placed")
 

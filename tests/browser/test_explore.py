@@ -110,7 +110,7 @@ def test_rapid_clicks_end_on_the_last(page, lab):
     state = lab.state(page)
     assert [(pin["row"], pin["column"]) for pin in state["pins"]][-1] == (8, 8)
     assert len(state["pins"]) == 5
-    assert page.locator("#explore .lab-query").count() == 6
+    assert page.locator("#explore .lab-pins .lab-tile").count() == 6
     assert "pins=1,1;5,9;10,3;2,12;8,8" in page.url
 
 

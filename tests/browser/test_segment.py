@@ -36,8 +36,8 @@ def tab(open_page: Any) -> Any:
 
 def _choose(page: Any, gallery: str, name: str) -> np.ndarray:
     page.locator(f"#segment {gallery} .lab-tile").filter(has_text=name).click()
-    page.wait_for_function(f"() => {VIEW}.view().labels")
-    return _array(page, "view().labels")
+    page.wait_for_function(f"() => {VIEW}.labels()")
+    return _array(page, "labels()")
 
 
 def _array(page: Any, labels: str) -> np.ndarray:
@@ -160,8 +160,8 @@ def test_every_file_decodes_to_what_is_shown(tab, refined):
     shown = _choose(tab, ".lab-methods", "MaskCut")
     if refined:
         tab.get_by_label("Edges follow the image").check()
-        tab.wait_for_function(f"() => {VIEW}.view().labels?.rows > {VIEW}.encoding.rows")
-        shown = _array(tab, "view().labels")
+        tab.wait_for_function(f"() => {VIEW}.labels()?.rows > {VIEW}.encoding.rows")
+        shown = _array(tab, "labels()")
     name, content = _saved(tab, "Labels (PNG)")
     assert name == "kitten-maskcut-labels.png"
     labels = np.array(Image.open(io.BytesIO(content)))
@@ -192,7 +192,7 @@ def test_mask_file_is_scored_and_a_wrong_one_is_refused_in_words(tab, tmp_path, 
     _choose(tab, ".lab-methods", "Attention")
     tab.set_input_files("#segment .lab-tools input[type=file]", tmp_path / "mask.png")
     tab.wait_for_function(f"() => {VIEW}.brush.painting.labels")
-    assert tab.evaluate(f"{VIEW}.chosenHead") == "1"
+    assert tab.evaluate(f"{VIEW}.bestHead") == "1"
     assert _scores(tab)[0][2] == "1.000"
     before = _by_hand(tab)
     (tmp_path / "text.png").write_bytes(b"no image")

@@ -66,7 +66,7 @@ def video(page: Any, film: Callable[..., Path]) -> Any:
 def _labels(page: Any) -> np.ndarray:
     """Objects of the first frame, as the browser holds them."""
     values, width, height = page.evaluate(
-        f"(() => {{ const {{ painting }} = {VIEW};"
+        f"(() => {{ const {{ painting }} = {VIEW}.brush;"
         " return [[...painting.values], painting.width, painting.height]; })()"
     )
     return np.array(values, np.uint8).reshape(height, width)
@@ -77,8 +77,8 @@ def _shown(page: Any, number: int) -> np.ndarray:
     page.locator("#film input[type=range]").fill(str(number + 1))
     page.wait_for_selector(f"#film [data-frame='{number}']")
     data, width, height, colors = page.evaluate(
-        f"(() => {{ const {{ overlay, clip: {{ width, height, colors }} }} = {VIEW};"
-        " return [[...overlay.getImageData(0, 0, width, height).data], width, height, colors]; })()"
+        f"(() => {{ const {{ clip: {{ width, height, colors }}, brush: {{ context }} }} = {VIEW};"
+        " return [[...context.getImageData(0, 0, width, height).data], width, height, colors]; })()"
     )
     pixels = np.array(data, np.uint8).reshape(height, width, 4)
     distance = np.abs(pixels[..., None, :3].astype(int) - np.array(colors)).sum(axis=-1)
@@ -91,13 +91,13 @@ def _place(page: Any, x: float, y: float) -> dict[str, float]:
 
 
 def _choose(page: Any, tool: str) -> None:
-    page.locator("#tool").get_by_text(tool, exact=True).click()
+    page.locator("#film .lab-tools").get_by_text(tool, exact=True).click()
     page.wait_for_selector(f"#film [data-tool={tool.lower()}]")
 
 
 def _paint(page: Any) -> None:
     """Two strokes: the first object over the square, a second one below."""
-    _choose(page, "Paint")
+    _choose(page, "Draw")
     page.locator("#film .lab-stage").click(position=_place(page, 0.2, 0.42))
     page.get_by_role("button", name="+ Object").click()
     page.locator("#film .lab-stage").click(position=_place(page, 0.7, 0.8))
@@ -177,7 +177,7 @@ def test_stop_keeps_finished_frames(page, film):
 def test_keyboard_paints_erases_and_undoes(video):
     video.locator("#film .lab-stage").focus()
     video.keyboard.press("b")
-    expect(video.locator("#tool input[value=paint]")).to_be_checked()
+    expect(video.locator("#film input[value=draw]")).to_be_checked()
     for key in ("ArrowRight", "Space"):
         video.keyboard.press(key)
     painted = _labels(video)
@@ -223,7 +223,7 @@ def test_phone_in_the_dark_marks_by_touch(open_page, film, lab):
     options: dict[str, Any] = {"color_scheme": "dark", "has_touch": True, "is_mobile": True}
     page = open_page(390, 844, query="?tab=video", ready=READY, **options)
     _send(page, film("phone.webm"))
-    _choose(page, "Paint")
+    _choose(page, "Draw")
     page.locator("#film .lab-stage").tap(position=_place(page, 0.2, 0.42))
     assert _labels(page).any()
     _track(page)

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { area, best, countOf, jaccard, outlinePath, resized, union } from "../../app/static/maths/labels.js";
-import { Painting, centres, fromRuns, tint } from "../../app/static/maths/painting.js";
+import { Painting, centers, fromRuns, tint } from "../../app/static/maths/painting.js";
 import { proposal } from "../../app/static/maths/proposal.js";
 import { random } from "./random.js";
 
@@ -35,7 +35,7 @@ test("objects are counted and measured", () => {
 });
 
 test("an outline goes around what is kept, at the edge of the picture too", () => {
-  const lines = (kept, rows, columns) => outlinePath(Uint8Array.from(kept), rows, columns).match(/M[^M]+/g) ?? [];
+  const lines = (kept, rows, columns) => outlinePath(labels(rows, columns, kept)).match(/M[^M]+/g) ?? [];
   assert.deepEqual(lines([1], 1, 1).sort(), ["M0 0H1", "M0 0V1", "M0 1H1", "M1 0V1"]);
   assert.deepEqual(lines([0, 0], 1, 2), []);
   // Its length is the number of borders between kept and not kept.
@@ -106,7 +106,7 @@ test("a number stands on its own object, and edges are opaque", () => {
   const values = Uint8Array.from({ length: 25 }, (_, pixel) =>
     pixel % 5 && pixel % 5 < 4 && pixel > 4 && pixel < 20 ? 1 : 0,
   );
-  assert.deepEqual(centres(values, 5, 5).get(1), { x: 0.5, y: 0.5 });
+  assert.deepEqual(centers(values, 5, 5).get(1), { x: 0.5, y: 0.5 });
   const data = new Uint8ClampedArray(100);
   tint(values, 5, [[9, 8, 7]], data);
   assert.deepEqual([...data.subarray(4 * 12, 4 * 12 + 4)], [9, 8, 7, 115]);

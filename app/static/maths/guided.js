@@ -1,39 +1,33 @@
-// A mask whose edges follow those of the picture: the guided filter, guided by colour, as `segmentation.discovery` has it.
+// Guided filter with a color image as guide, as in `segmentation.discovery`.
 // Source: He, Sun, Tang 2013, "Guided image filtering", equations 14-16.
 
-const SMOOTHNESS = 1e-3; // variance of colour, on a scale of 0 to 1, below which a region counts as flat
+const SMOOTHNESS = 1e-3; // variance of color, on a scale of 0 to 1, below which a region counts as flat
 const CHANNELS = [0, 1, 2];
 const PAIRS = [[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]]; // prettier-ignore
 
 export class Guide {
-  /**
-   * @param {Uint8ClampedArray} pixels  of an ImageData @param {number} width @param {number} height
-   * @param {number} radius  how far, in pixels, an edge may move; about the side of a patch
-   */
+  /** @param {Uint8ClampedArray} pixels  RGBA @param {number} radius  pixels that an edge may move, about a patch */
   constructor(pixels, width, height, radius) {
-    this.width = width;
-    this.height = height;
+    this.size = width * height;
     this.mean = box(width, height, radius);
     this.colors = CHANNELS.map((channel) =>
-      Float32Array.from({ length: width * height }, (_, at) => pixels[4 * at + channel] / 255),
+      Float32Array.from({ length: this.size }, (_, at) => pixels[4 * at + channel] / 255),
     );
     this.means = this.colors.map((color) => this.mean(color));
     this.inverse = this.inverses();
   }
 
-  /** Of the covariance of colours around every pixel: six numbers each, for `PAIRS`. */
+  /** Invert the color covariance around every pixel: six values each, in the order of `PAIRS`. */
   inverses() {
-    const { colors, means } = this;
-    const size = this.width * this.height;
-    const [rr, rg, rb, gg, gb, bb] = PAIRS.map(([one, other]) => {
-      const products = this.mean(product(colors[one], colors[other]));
+    const { colors, means, size } = this;
+    const covariances = PAIRS.map(([one, other]) => {
+      const products = this.mean(colors[one].map((value, at) => value * colors[other][at]));
       const added = one === other ? SMOOTHNESS : 0;
-      for (let at = 0; at < size; at++) products[at] += added - means[one][at] * means[other][at];
-      return products;
+      return products.map((value, at) => value + added - means[one][at] * means[other][at]);
     });
     const inverse = PAIRS.map(() => new Float32Array(size));
     for (let at = 0; at < size; at++) {
-      const [a, b, c, d, e, f] = [rr[at], rg[at], rb[at], gg[at], gb[at], bb[at]];
+      const [a, b, c, d, e, f] = covariances.map((values) => values[at]);
       const cofactors = [d * f - e * e, c * e - b * f, b * e - c * d, a * f - c * c, b * c - a * e, a * d - b * b];
       const determinant = a * cofactors[0] + b * cofactors[1] + c * cofactors[2];
       for (let pair = 0; pair < 6; pair++) inverse[pair][at] = cofactors[pair] / determinant;
@@ -41,46 +35,35 @@ export class Guide {
     return inverse;
   }
 
-  /** @param {Uint8Array} mask  a byte per pixel, 1 = inside @returns {Uint8Array} */
+  /** Move the edges of a mask to those of the image. @param {Uint8Array} mask  1 = inside */
   refine(mask) {
-    const { colors, means, inverse } = this;
+    const { colors, means } = this;
     const wanted = Float32Array.from(mask);
-    const wantedMean = this.mean(wanted);
+    const offset = this.mean(wanted);
     const joint = CHANNELS.map((channel) => {
-      const values = this.mean(product(colors[channel], wanted));
-      for (let at = 0; at < values.length; at++) values[at] -= means[channel][at] * wantedMean[at];
-      return values;
+      const products = this.mean(wanted.map((value, at) => value * colors[channel][at]));
+      return products.map((value, at) => value - means[channel][at] * offset[at]);
     });
-    const [xx, xy, xz, yy, yz, zz] = inverse;
-    const slope = CHANNELS.map(() => new Float32Array(mask.length));
-    const offset = wantedMean;
-    for (let at = 0; at < mask.length; at++) {
-      const [r, g, b] = [joint[0][at], joint[1][at], joint[2][at]];
-      slope[0][at] = xx[at] * r + xy[at] * g + xz[at] * b;
-      slope[1][at] = xy[at] * r + yy[at] * g + yz[at] * b;
-      slope[2][at] = xz[at] * r + yz[at] * g + zz[at] * b;
-      offset[at] -= slope[0][at] * means[0][at] + slope[1][at] * means[1][at] + slope[2][at] * means[2][at];
-    }
-    const [red, green, blue, rest] = [...slope, offset].map((values) => this.mean(values));
+    const [xx, xy, xz, yy, yz, zz] = this.inverse;
+    const rows = [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]; // prettier-ignore
+    const slopes = rows.map((row) => offset.map((_, at) => sum(CHANNELS, (one) => row[one][at] * joint[one][at])));
+    for (let at = 0; at < offset.length; at++) offset[at] -= sum(CHANNELS, (one) => slopes[one][at] * means[one][at]);
+    const [red, green, blue, rest] = [...slopes, offset].map((values) => this.mean(values));
     return mask.map((_, at) =>
       red[at] * colors[0][at] + green[at] * colors[1][at] + blue[at] * colors[2][at] + rest[at] > 0.5 ? 1 : 0,
     );
   }
 }
 
-/** @param {Float32Array} one @param {Float32Array} other */
-function product(one, other) {
-  return one.map((value, at) => value * other[at]);
+function sum(items, value) {
+  return items.reduce((total, item) => total + value(item), 0);
 }
 
-/**
- * The mean over a square window around every pixel; beyond the border the picture is mirrored.
- * @param {number} width @param {number} height @param {number} radius
- */
+/** Return a function that averages over a square window around every pixel; the border mirrors the image. */
 function box(width, height, radius) {
   const across = line(width, radius);
   const down = line(height, radius);
-  return (/** @type {Float32Array} */ values) => {
+  return (values) => {
     const means = new Float32Array(values.length);
     for (let row = 0; row < height; row++) across(values, means, row * width, 1);
     for (let column = 0; column < width; column++) down(means, means, column, width);
@@ -88,24 +71,19 @@ function box(width, height, radius) {
   };
 }
 
-/** Running means along one line. @param {number} length @param {number} radius */
+/** Return a function that averages along one line. */
 function line(length, radius) {
   const reach = Math.min(radius, length - 1);
   const count = 2 * reach + 1;
   const kept = new Float64Array(length);
-  const mirrored = (/** @type {number} */ at) => (at < 0 ? -1 - at : at >= length ? 2 * length - 1 - at : at);
-  return (
-    /** @type {Float32Array} */ from,
-    /** @type {Float32Array} */ to,
-    /** @type {number} */ start,
-    /** @type {number} */ step,
-  ) => {
+  const mirrored = (at) => (at < 0 ? -1 - at : at >= length ? 2 * length - 1 - at : at);
+  return (from, to, start, step) => {
     for (let at = 0; at < length; at++) kept[at] = from[start + at * step];
-    let sum = 0;
-    for (let at = -reach; at <= reach; at++) sum += kept[mirrored(at)];
+    let total = 0;
+    for (let at = -reach; at <= reach; at++) total += kept[mirrored(at)];
     for (let at = 0; at < length; at++) {
-      to[start + at * step] = sum / count;
-      sum += kept[mirrored(at + reach + 1)] - kept[mirrored(at - reach)];
+      to[start + at * step] = total / count;
+      total += kept[mirrored(at + reach + 1)] - kept[mirrored(at - reach)];
     }
   };
 }

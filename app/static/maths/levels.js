@@ -1,15 +1,13 @@
-// How bright a value is shown: the range of a map that is spread from nothing to full, and the map enlarged to pixels.
-// Values are interpolated first and coloured afterwards, as the server does for downloads.
+// Display ranges, and the enlargement of maps to pixels: interpolation first, colors second, as in `segmentation.drawing`.
 
 import { range } from "./attention.js";
 
-const CAP = 98; // percentile from which on all is shown alike: one hot patch does not dim the rest
+const CAP = 98; // percentile that is shown at full strength, so that one patch does not darken the others
 
 /**
- * The values that are shown as nothing and as full.
- * @param {Float32Array} values @param {string} scale  "median", "capped" or "full"
- * @param {boolean} diverging  zero in the middle
- * @returns {[number, number]}
+ * Choose the values that are shown as nothing and as full. `scale`: "median", "capped" or "full"; `diverging`: zero in
+ * the middle.
+ * @param {Float32Array} values @param {string} scale @param {boolean} diverging @returns {[number, number]}
  */
 export function displayRange(values, scale, diverging) {
   const [least, greatest] = range(values);
@@ -17,54 +15,50 @@ export function displayRange(values, scale, diverging) {
     const reach = scale === "full" ? Math.max(-least, greatest) : percentile(values.map(Math.abs).sort(), CAP);
     return [-reach, reach];
   }
-  const rising = scale === "full" ? values : values.slice().sort();
+  if (scale === "full") return [least, greatest];
+  const rising = values.slice().sort();
   const low = scale === "median" ? percentile(rising, 50) : least;
-  const high = scale === "full" ? greatest : percentile(rising, CAP);
+  const high = percentile(rising, CAP);
   return low < high ? [low, high] : [least, greatest];
 }
 
-/** As NumPy's, linear between the two nearest. @param {Float32Array} rising @param {number} share  in percent */
-export function percentile(rising, share) {
-  const place = ((rising.length - 1) * share) / 100;
+/** Compute a percentile as NumPy does, by linear interpolation. @param {Float32Array} rising @param {number} percent */
+function percentile(rising, percent) {
+  const place = ((rising.length - 1) * percent) / 100;
   const below = Math.floor(place);
   const above = Math.min(below + 1, rising.length - 1);
   return rising[below] + (rising[above] - rising[below]) * (place - below);
 }
 
-/** @typedef {{ from: Int32Array, weights: Float32Array }} Axis  of each pixel: the patch before it, and how far on it is */
-
-/** @type {Map<string, Axis>} */
 const AXES = new Map();
 
-/** Where the pixels of a side lie between the centres of its patches. @param {number} patches @param {number} pixels @returns {Axis} */
+/** Find for each pixel of a side the patch center before it and the distance to it. */
 function axis(patches, pixels) {
   const key = `${patches} ${pixels}`;
-  let found = AXES.get(key);
-  if (!found) {
-    found = { from: new Int32Array(pixels), weights: new Float32Array(pixels) };
+  if (!AXES.has(key)) {
+    const from = new Int32Array(pixels);
+    const weights = new Float32Array(pixels);
     for (let pixel = 0; pixel < pixels; pixel++) {
       const place = Math.min(patches - 1, Math.max(0, ((pixel + 0.5) * patches) / pixels - 0.5));
-      found.from[pixel] = Math.floor(place);
-      found.weights[pixel] = place - found.from[pixel];
+      from[pixel] = Math.floor(place);
+      weights[pixel] = place - from[pixel];
     }
-    AXES.set(key, found);
+    AXES.set(key, { from, weights });
   }
-  return found;
+  return AXES.get(key);
 }
 
 /**
- * Call `write` with a level from 0 to `most` for every pixel, in reading order: values interpolated linearly between
- * the centres of patches, then measured from `low` to `high`.
- * @param {Float32Array} map @param {{ rows: number, columns: number }} grid
- * @param {{ width: number, height: number }} size @param {[number, number]} range
- * @param {Uint32Array} table  what a level becomes @param {Uint32Array} pixels  takes it
+ * Fill `pixels` with entries of `table`: values are interpolated between patch centers, then scaled from `low` to `high`.
+ * @param {Float32Array} map @param {Grid} grid @param {Size} size @param {number[]} range
+ * @param {Uint32Array} table @param {Uint32Array} pixels
  */
 export function enlarge(map, { rows, columns }, { width, height }, [low, high], table, pixels) {
   const across = axis(columns, width);
   const down = axis(rows, height);
   const most = table.length - 1;
   const scale = high > low ? most / (high - low) : most;
-  const line = new Float32Array(columns + 1); // in levels; the last patch twice, so that none is beyond the end
+  const line = new Float32Array(columns + 1); // the last patch twice
   let at = 0;
   for (let row = 0; row < height; row++) {
     const above = down.from[row] * columns;
@@ -83,16 +77,13 @@ export function enlarge(map, { rows, columns }, { width, height }, [low, high], 
   }
 }
 
-/**
- * The size at which a picture's maps are drawn: its own, up to a number of pixels.
- * @param {{ width: number, height: number }} picture @param {number} most  pixels
- */
+/** Shrink a size to at most `most` pixels. @param {Size} size @param {number} most */
 export function drawnSize({ width, height }, most) {
   return within({ width, height }, Math.sqrt(most / (width * height)));
 }
 
-/** A size made smaller by a factor, never larger. @param {{ width: number, height: number }} size @param {number} factor */
+/** Shrink a size by a factor; factors above 1 change nothing. @param {Size} size @param {number} factor @returns {Size} */
 export function within({ width, height }, factor) {
-  const side = (/** @type {number} */ length) => Math.max(1, Math.round(length * Math.min(1, factor)));
+  const side = (length) => Math.max(1, Math.round(length * Math.min(1, factor)));
   return { width: side(width), height: side(height) };
 }

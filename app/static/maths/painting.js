@@ -1,33 +1,29 @@
-// Objects painted on a picture, as numbers: one byte per pixel, 0 for no object. No page, no canvas.
+// Objects painted on an image: one byte per pixel, 0 for no object.
 
 import { resized } from "./labels.js";
 
-/**
- * @typedef {{ values: Uint8Array, objects: number[], active: number }} Moment
- */
-
 const MAX_HISTORY = 30;
-const HISTORY_BYTES = 12e6; // a large picture goes back fewer steps
-const VEIL = 175; // opacity of the dark around what is lit
-const FILL = 115; // opacity of an object, of 255; its edge is opaque
+const HISTORY_BYTES = 12e6; // large images have fewer steps of undo
+const VEIL = 175; // opacity around the inside, of 255
+const FILL = 115; // opacity of an object; its edge is opaque
 
 export class Painting {
-  /** @param {{width: number, height: number, most: number}} size  of the picture, and how many objects it may have */
+  /** @param {Size & { most: number }} size  most: number of objects */
   constructor({ width, height, most }) {
-    this.width = width;
-    this.height = height;
-    this.most = most;
+    Object.assign(this, { width, height, most });
     /** @type {Uint8Array} */
     this.values = new Uint8Array(width * height);
     this.objects = [1]; // numbers in use, rising
     this.active = 1; // the object that is painted
-    /** @type {Moment[]} */
     this.past = [];
-    /** @type {Moment[]} */
     this.future = [];
   }
 
-  /** Go on with what was painted before. @param {number[]} runs */
+  width = 1;
+  height = 1;
+  most = 1;
+
+  /** Restore a painting from its run lengths. @param {number[]} runs */
   resume(runs) {
     if (!runs.length) return;
     this.values = fromRuns(runs, this.values.length);
@@ -36,13 +32,11 @@ export class Painting {
     this.active = this.objects[0];
   }
 
-  // ---- history
-
   get state() {
     return { values: this.values.slice(), objects: this.objects, active: this.active };
   }
 
-  /** Call before a change that can be taken back. */
+  /** Save the state before a change that can be undone. */
   remember() {
     const most = Math.min(MAX_HISTORY, Math.max(3, Math.floor(HISTORY_BYTES / this.values.length)));
     this.past = [...this.past.slice(1 - most), this.state];
@@ -57,29 +51,23 @@ export class Painting {
     this.travel(this.future, this.past);
   }
 
-  /** @param {Moment[]} from @param {Moment[]} to */
   travel(from, to) {
-    const moment = from.pop();
-    if (!moment) return;
+    const state = from.pop();
+    if (!state) return;
     to.push(this.state);
-    Object.assign(this, moment);
+    Object.assign(this, state);
   }
 
-  // ---- objects
-
-  /** Begin another object; one that has nothing yet is taken first. */
+  /** Add an object and make it active; an object without pixels is reused. */
   add() {
-    const unused = this.objects.find((number) => !this.has(number));
-    const free = Array.from({ length: this.most }, (_, index) => index + 1).find(
-      (number) => !this.objects.includes(number),
-    );
-    const number = unused ?? free;
+    const numbers = Array.from({ length: this.most }, (_, index) => index + 1);
+    const number = numbers.find((one) => !this.values.includes(one));
     if (!number) return;
-    if (!unused) this.objects = [...this.objects, number].sort((one, other) => one - other);
+    this.objects = [...new Set([...this.objects, number])].sort((one, other) => one - other);
     this.active = number;
   }
 
-  /** Take an object away, and all of its pixels. @param {number} number */
+  /** Remove an object with its pixels. @param {number} number */
   remove(number) {
     this.remember();
     this.values = this.values.map((value) => (value === number ? 0 : value));
@@ -89,46 +77,32 @@ export class Painting {
   }
 
   clear() {
-    this.remember();
-    this.values = new Uint8Array(this.values.length);
-    this.objects = [1];
-    this.active = 1;
+    this.replace(new Uint8Array(this.values.length));
+    Object.assign(this, { objects: [1], active: 1 });
   }
 
-  /** Whatever is free becomes the active object, and what was taken is free. */
   invert() {
-    this.remember();
-    this.values = this.values.map((value) => (value ? 0 : this.active));
+    this.replace(this.values.map((value) => (value ? 0 : this.active)));
   }
 
-  /** Put a whole mask, one byte per pixel, in the place of what was painted. @param {Uint8Array} values */
+  /** Replace all pixels. @param {Uint8Array} values */
   replace(values) {
     this.remember();
     this.values = values;
-  }
-
-  /** @param {number} number */
-  has(number) {
-    return this.values.includes(number);
   }
 
   get empty() {
     return !this.values.some((value) => value);
   }
 
-  /** What is painted, as labels; null where nothing is. @returns {Labels | null} */
+  /** The painting as labels; null if it is empty. @returns {Labels} */
   get labels() {
     return this.empty ? null : { rows: this.height, columns: this.width, values: this.values };
   }
 
-  // ---- painting
-
-  /**
-   * Give every pixel within `radius` of the line between two points to an object; 0 erases.
-   * @param {Point} from @param {Point} to @param {number} radius @param {number} number
-   */
+  /** Paint all pixels within a radius of a line; object 0 erases. @param {Point} from @param {Point} to */
   line(from, to, radius, number = this.active) {
-    const clamp = (/** @type {number} */ value, /** @type {number} */ most) => Math.min(most, Math.max(0, value));
+    const clamp = (value, most) => Math.min(most, Math.max(0, value));
     const left = clamp(Math.floor(Math.min(from.x, to.x) - radius), this.width);
     const right = clamp(Math.ceil(Math.max(from.x, to.x) + radius), this.width);
     const top = clamp(Math.floor(Math.min(from.y, to.y) - radius), this.height);
@@ -145,26 +119,24 @@ export class Painting {
     }
   }
 
-  /** Give what a mask of any size holds to an object; 0 takes it away. @param {Labels} mask @param {number} number */
+  /** Paint the inside of a mask of any size; object 0 erases. @param {Labels} mask */
   take(mask, number = this.active) {
     const { values } = resized(mask, { rows: this.height, columns: this.width });
     for (let pixel = 0; pixel < values.length; pixel++) if (values[pixel]) this.values[pixel] = number;
   }
 
-  /** Runs in reading order, for the server and for another day: [number, pixels, number, pixels, …]. */
+  /** Run lengths in reading order: [number, pixels, number, pixels, …]. */
   runs() {
     const runs = [];
-    for (let start = 0; start < this.values.length; ) {
-      let end = start + 1;
+    for (let start = 0, end = 0; start < this.values.length; start = end) {
       while (end < this.values.length && this.values[end] === this.values[start]) end++;
       runs.push(this.values[start], end - start);
-      start = end;
     }
     return runs;
   }
 }
 
-/** The pixels that `Painting.runs` wrote down. @param {number[]} runs @param {number} length */
+/** Decode `Painting.runs`. @param {number[]} runs @param {number} length */
 export function fromRuns(runs, length) {
   const values = new Uint8Array(length);
   for (let run = 0, start = 0; run < runs.length; start += runs[run + 1], run += 2) {
@@ -173,47 +145,31 @@ export function fromRuns(runs, length) {
   return values;
 }
 
-/**
- * Where the objects' numbers stand: the pixel nearest to all of an object's, as shares.
- * @param {Uint8Array} values @param {number} width @param {number} height
- * @returns {Map<number, Point>}
- */
-export function centres(values, width, height) {
-  /** @type {Map<number, [number, number, number]>} */
-  const sums = new Map(); // number -> sum of columns, sum of rows, pixels
-  eachPixel(values, width, (number, column, row) => {
-    const sum = sums.get(number) ?? [0, 0, 0];
-    sums.set(number, [sum[0] + column, sum[1] + row, sum[2] + 1]);
+/** Find for every object its pixel nearest to its center, as shares. @param {Uint8Array} values @returns {Map<number, Point>} */
+export function centers(values, width, height) {
+  const sums = new Map(); // sum of columns, sum of rows, pixels
+  const nearest = new Map(); // distance, column, row
+  const each = (visit) => {
+    for (let pixel = 0; pixel < values.length; pixel++)
+      if (values[pixel]) visit(values[pixel], pixel % width, Math.floor(pixel / width));
+  };
+  each((number, column, row) => {
+    if (!sums.has(number)) sums.set(number, [0, 0, 0]);
+    const sum = sums.get(number);
+    sum[0] += column;
+    sum[1] += row;
+    sum[2] += 1;
   });
-  /** @type {Map<number, [number, number, number]>} */
-  const nearest = new Map(); // number -> distance, column, row
-  eachPixel(values, width, (number, column, row) => {
-    const [columns, rows, count] = sums.get(number) ?? [0, 0, 1];
+  each((number, column, row) => {
+    const [columns, rows, count] = sums.get(number);
     const distance = (column - columns / count) ** 2 + (row - rows / count) ** 2;
-    if (distance < (nearest.get(number)?.[0] ?? Infinity)) nearest.set(number, [distance, column, row]);
+    if (!(distance >= nearest.get(number)?.[0])) nearest.set(number, [distance, column, row]);
   });
-  const share = (/** @type {[number, number, number]} */ [, column, row]) => ({
-    x: (column + 0.5) / width,
-    y: (row + 0.5) / height,
-  });
+  const share = ([, column, row]) => ({ x: (column + 0.5) / width, y: (row + 0.5) / height });
   return new Map([...nearest].map(([number, place]) => [number, share(place)]));
 }
 
-/**
- * Call `visit` for every pixel of an object.
- * @param {Uint8Array} values @param {number} width
- * @param {(number: number, column: number, row: number) => void} visit
- */
-function eachPixel(values, width, visit) {
-  for (let pixel = 0; pixel < values.length; pixel++) {
-    if (values[pixel]) visit(values[pixel], pixel % width, Math.floor(pixel / width));
-  }
-}
-
-/**
- * What is inside keeps its colours, within a white line; the rest is dark. Into the bytes of an ImageData.
- * @param {Uint8Array} values @param {number} width @param {Uint8ClampedArray} data
- */
+/** Darken the outside and draw a white edge, into the bytes of an ImageData. @param {Uint8Array} values */
 export function light(values, width, data) {
   data.fill(0);
   for (let pixel = 0; pixel < values.length; pixel++) {
@@ -222,7 +178,16 @@ export function light(values, width, data) {
   }
 }
 
-/** @param {Uint8Array} values @param {number} width @param {number} pixel */
+/** Draw objects in their colors with opaque edges, into the bytes of an ImageData. @param {Uint8Array} values */
+export function tint(values, width, colors, data) {
+  data.fill(0);
+  for (let pixel = 0; pixel < values.length; pixel++) {
+    if (!values[pixel]) continue;
+    data.set(colors[values[pixel] - 1], 4 * pixel);
+    data[4 * pixel + 3] = onEdge(values, width, pixel) ? 255 : FILL;
+  }
+}
+
 function onEdge(values, width, pixel) {
   const column = pixel % width;
   const number = values[pixel];
@@ -232,22 +197,4 @@ function onEdge(values, width, pixel) {
     (pixel >= width && values[pixel - width] !== number) ||
     (pixel + width < values.length && values[pixel + width] !== number)
   );
-}
-
-/**
- * Objects in their colours, with opaque edges, into the bytes of an ImageData.
- * @param {Uint8Array} values @param {number} width @param {number[][]} colors @param {Uint8ClampedArray} data
- */
-export function tint(values, width, colors, data) {
-  data.fill(0);
-  for (let pixel = 0; pixel < values.length; pixel++) {
-    const number = values[pixel];
-    if (!number) continue;
-    const edge = onEdge(values, width, pixel);
-    const [red, green, blue] = colors[number - 1];
-    data[4 * pixel] = red;
-    data[4 * pixel + 1] = green;
-    data[4 * pixel + 2] = blue;
-    data[4 * pixel + 3] = edge ? 255 : FILL;
-  }
 }

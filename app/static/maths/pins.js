@@ -1,42 +1,36 @@
-// The places a visitor has pinned, which of them is shown, and the way back. Places are shares of width and height, so
-// that they stay where they are when another model lays another grid over the picture.
+// Pinned patches with undo. Places are shares of width and height, so that they do not depend on the patch grid.
 
 const MAX_PINS = 8;
 const MAX_HISTORY = 50;
 
 export class Pins {
+  /** @type {Pin[]} */
+  list = []; // oldest first
+  /** @type {Pin} */
+  active = null; // null: [CLS]
+  history = [];
+
   /** @param {string[]} colors  at least one per pin */
   constructor(colors) {
     this.colors = colors;
-    /** @type {Pin[]} */
-    this.list = []; // oldest first
-    /** @type {Pin | null} */
-    this.active = null; // the one shown while nothing is pointed at; null: [CLS]
-    /** @type {{ list: Pin[], active: Pin | null }[]} */
-    this.history = [];
   }
 
-  /** Pin a patch and show it; one that is pinned already is only shown. The oldest gives way to the ninth.
-   * @param {Patch} patch @param {Encoding} grid
-   */
+  /** Pin a patch and make it active. The ninth pin replaces the oldest. @param {Patch} patch @param {Encoding} grid */
   pin(patch, grid) {
     this.remember();
-    let pin = this.at(patch, grid);
-    if (!pin) {
-      const kept = this.list.slice(1 - MAX_PINS);
-      const color = this.colors.find((candidate) => kept.every((other) => other.color !== candidate)) ?? this.colors[0];
-      pin = { ...grid.placeOf(patch), color };
-      this.list = [...kept, pin];
-    }
-    this.active = pin;
+    this.active = this.list.find((pin) => samePatch(grid.patchAt(pin), patch));
+    if (this.active) return;
+    const kept = this.list.slice(1 - MAX_PINS);
+    const color = this.colors.find((candidate) => kept.every((other) => other.color !== candidate)) ?? this.colors[0];
+    this.active = { ...grid.placeOf(patch), color };
+    this.list = [...kept, this.active];
   }
 
-  /** @param {Pin | null} pin */
-  remove(pin) {
-    if (!pin) return;
+  removeActive() {
+    if (!this.active) return;
     this.remember();
-    this.list = this.list.filter((other) => other !== pin);
-    if (this.active === pin) this.active = null;
+    this.list = this.list.filter((pin) => pin !== this.active);
+    this.active = null;
   }
 
   clear() {
@@ -44,50 +38,32 @@ export class Pins {
     Object.assign(this, { list: [], active: null });
   }
 
-  /** @param {Patch | null} patch @param {Encoding} grid */
-  at(patch, grid) {
-    return (patch && this.list.find((pin) => samePatch(grid.patchAt(pin), patch))) ?? null;
-  }
-
   remember() {
     this.history = [...this.history.slice(1 - MAX_HISTORY), { list: this.list, active: this.active }];
   }
 
   undo() {
-    const before = this.history.pop();
-    if (before) ({ list: this.list, active: this.active } = before);
+    Object.assign(this, this.history.pop());
   }
 
-  /** As an address says it: "row,column;row,column" of all, and of the active one. @param {Encoding} grid */
+  /** Write pins for an address: "row,column;row,column" of all, and of the active one. @param {Encoding} grid */
   written(grid) {
-    const words = (/** @type {Pin} */ pin) => writtenPatch(grid.patchAt(pin));
+    const words = (pin) => Object.values(grid.patchAt(pin)).join(",");
     return { pins: this.list.map(words).join(";"), patch: this.active ? words(this.active) : "" };
   }
 
-  /** Take up what an address says; patches that the grid does not have are left out.
-   * @param {{ pins: string, patch: string }} words @param {Encoding} grid
-   */
-  read({ pins, patch }, grid) {
+  /** Read pins of an address; patches outside the grid are ignored. @param {Record<string, string>} words @param {Encoding} grid */
+  read({ pins = "", patch = "" }, grid) {
     Object.assign(this, { list: [], active: null });
-    const patches = [...pins.split(";"), patch].map(readPatch);
-    for (const one of patches) if (one && one.row < grid.rows && one.column < grid.columns) this.pin(one, grid);
-    if (!readPatch(patch)) this.active = null;
+    const patches = [...pins.split(";"), patch].filter((words) => /^\d+,\d+$/.test(words));
+    for (const [row, column] of patches.map((words) => words.split(",").map(Number)))
+      if (row < grid.rows && column < grid.columns) this.pin({ row, column }, grid);
+    if (!patch) this.active = null;
     this.history = [];
   }
 }
 
-/** @param {Patch} patch */
-function writtenPatch({ row, column }) {
-  return `${row},${column}`;
-}
-
-/** The patch of "row,column", or null. @param {string} words @returns {Patch | null} */
-function readPatch(words) {
-  const [, row, column] = /^(\d+),(\d+)$/.exec(words) ?? [];
-  return row === undefined ? null : { row: Number(row), column: Number(column) };
-}
-
-/** @param {Patch | null} one @param {Patch | null} other */
+/** @param {Patch} one @param {Patch} other  null: no patch */
 export function samePatch(one, other) {
   return one?.row === other?.row && one?.column === other?.column;
 }

@@ -1,209 +1,269 @@
-// A mask drawn by hand over a stage, with pointer, finger or keys, and its tools. Segment and Compare share the mask.
+// Masks made by hand over a stage: clicks on objects, strokes of pointer, finger or keys, and the tools for them.
 
-import { outlinePath } from "../maths/labels.js";
+import { Guide } from "../maths/guided.js";
+import { outlinePath, resized } from "../maths/labels.js";
 import { within } from "../maths/levels.js";
 import { Painting, light, tint } from "../maths/painting.js";
-import { el, svg } from "./dom.js";
+import { proposal, tidy } from "../maths/proposal.js";
+import { button, el, svg } from "./dom.js";
 import { Refusal } from "./encoding.js";
 
-const LONG_SIDE = 1024; // cells of a mask's long side
-const MIN_OPACITY = 127; // of 255, from which a pixel of a mask file counts
-const MIN_LEVEL = 32; // of 255: label files have dark colors, JPEGs a little noise in their black
+const LONG_SIDE = 1024; // cells of a mask
+const REFINED_SIDE = 640; // pixels at which the edges of a click are refined
+const MIN_PART = 1 / 800; // of the image: smaller parts of a refined mask are removed
+const MIN_ALPHA = 127; // of 255, of the inside of a mask file
+const MIN_LEVEL = 32; // of 255: label files have dark colors, black in JPEG files is noisy
 const SHAPE_TOLERANCE = 0.02;
-const MAX_STORED = 200_000; // characters of a mask in the browser's session storage
-const MASKS_KEPT = 4;
-const WHITE = [[255, 255, 255]];
+const MAX_STORED = 200_000; // characters of a mask in the session storage
+const MAX_PAINTINGS = 4;
+const TOOLS = { c: "click", b: "draw", e: "erase" }; // by key
 
 export class Brush {
-  /** @param {Stage} stage @param {() => void} changed  called after a stroke, or another change of the mask */
-  constructor(stage, changed) {
+  enabled = true; // false: the image cannot be painted
+  erasing = false;
+  lights = false; // darken the outside of the mask instead of coloring the inside
+  size = 0.08; // diameter, as a share of the long side
+  reach = 0.9; // share of the positive similarity that a click keeps
+  painting = new Painting({ width: 1, height: 1, most: 1 });
+  /** @type {Encoding} */
+  encoding = null;
+  /** @type {Block} */
+  block = null;
+  /** @type {Guide} */
+  guide = null;
+  /** @type {CanvasImageSource} */
+  photo = null;
+
+  /** @param {Stage} stage @param {() => void} changed  called after every change of the mask but strokes in progress */
+  constructor(stage, changed, colors = [[255, 255, 255]]) {
     this.stage = stage;
     this.changed = changed;
-    this.erasing = false;
-    this.lights = false; // darken what is outside the mask, instead of tinting what is inside
-    this.size = 0.08; // diameter, as a share of the long side
-    this.painting = new Painting({ width: 1, height: 1, most: 1 });
-    this.context = /** @type {CanvasRenderingContext2D} */ (stage.overlay.getContext("2d"));
+    this.colors = colors;
+    this.context = stage.overlay.getContext("2d");
     this.image = this.context.createImageData(1, 1);
   }
 
   /** @param {Painting} painting */
   open(painting) {
-    this.painting = painting;
     const { width, height } = painting;
+    this.painting = painting;
     Object.assign(this.stage.overlay, { width, height });
     this.image = this.context.createImageData(width, height);
     this.show();
   }
 
-  /** Draw between two places. @param {Place} from @param {Place} to */
+  /** Stage events of a brush. */
+  get events() {
+    return {
+      stroke: (from, to) => this.stroke(from, to),
+      lift: () => this.changed(),
+      undo: (again) => this.act(again ? "redo" : "undo"),
+      remove: () => this.act("clear"),
+    };
+  }
+
+  /** Call a method of the painting that changes it. @param {string} method @param {...any} options */
+  act(method, ...options) {
+    this.painting[method](...options);
+    this.changed();
+  }
+
+  // ---- clicks
+
+  /** Take the keys that clicks compare. `photo` is used to refine edges. @param {Encoding} encoding @param {Block} block */
+  encoded(encoding, block, photo) {
+    Object.assign(this, { encoding, block, photo, guide: null });
+  }
+
+  /** Return the patches that a click selects; null without keys. @param {Place} place @returns {Labels} */
+  proposed(place) {
+    const { block, encoding } = this;
+    if (!block || !place || !this.enabled || this.stage.paints) return null;
+    const { rows, columns } = encoding;
+    return { rows, columns, values: proposal(block, encoding, encoding.patchAt(place), this.reach) };
+  }
+
+  /** Draw the outline of what a click selects; returns whether it selects something. @param {Place} place */
+  preview(place) {
+    const patches = this.proposed(place);
+    if (patches) this.stage.draw([{ path: outlinePath(patches), color: "#fff" }], patches);
+    return Boolean(patches);
+  }
+
+  /** Add the object at a place, or subtract it. @param {Place} place @param {boolean} subtract */
+  press(place, subtract = false) {
+    const patches = this.proposed(place);
+    if (!patches) return;
+    this.painting.remember();
+    this.painting.take(this.refined(patches), subtract ? 0 : this.painting.active);
+    this.changed();
+  }
+
+  /** Move the edges of patches to those of the image. @param {Labels} patches @returns {Labels} */
+  refined(patches) {
+    const { encoding, photo } = this;
+    const { width, height } = within(encoding, REFINED_SIDE / Math.max(encoding.width, encoding.height));
+    if (!this.guide) {
+      const radius = Math.max(1, Math.round(Math.max(height / encoding.rows, width / encoding.columns)));
+      this.guide = new Guide(pixelsOf(photo, width, height), width, height, radius);
+    }
+    const mask = this.guide.refine(resized(patches, { rows: height, columns: width }).values);
+    return { rows: height, columns: width, values: tidy(mask, width, MIN_PART * mask.length) };
+  }
+
+  // ---- strokes
+
+  /** @param {Place} from @param {Place} to */
   stroke(from, to) {
-    const { painting } = this;
+    const { painting, enabled, erasing } = this;
+    if (!enabled) return;
     if (from === to) painting.remember();
-    const pixel = (/** @type {Place} */ { x, y }) => ({ x: x * painting.width, y: y * painting.height });
-    painting.line(pixel(from), pixel(to), this.radius, this.erasing ? 0 : painting.active);
+    const pixel = ({ x, y }) => ({ x: x * painting.width, y: y * painting.height });
+    painting.line(pixel(from), pixel(to), this.radius, erasing ? 0 : painting.active);
     this.show();
     this.ring();
   }
 
-  /** In cells of the painting. */
   get radius() {
     return Math.max(0.5, (this.size * Math.max(this.painting.width, this.painting.height)) / 2);
   }
 
   /** Show the size of the brush at the cursor. */
-  ring(shown = true) {
+  ring(shown = this.stage.paints) {
     this.stage.ringAt(shown ? (2 * this.radius) / this.painting.width : 0);
   }
 
-  /** @param {"undo" | "redo" | "clear" | "invert"} action */
-  act(action) {
-    this.painting[action]();
-    this.show();
-    this.changed();
-  }
-
-  show() {
-    const { width, empty, values } = this.painting;
+  /** Draw the painting, or other values of its size. */
+  show(values = this.painting.values) {
+    const { width, empty } = this.painting;
     if (this.lights && !empty) light(values, width, this.image.data);
-    else tint(values, width, WHITE, this.image.data);
+    else tint(values, width, this.colors, this.image.data);
     this.context.putImageData(this.image, 0, 0);
   }
 
-  /** A dashed border, which is told from other outlines without color. */
+  /** Draw a dashed border. */
   outline() {
     const { width, height, labels } = this.painting;
+    const d = labels ? outlinePath(labels) : "";
     this.stage.drawn.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    const d = labels ? outlinePath(labels.values, height, width) : "";
-    this.stage.drawn.replaceChildren(
-      svg("path", { d, class: "lab-drawn-edge" }),
-      svg("path", { d, class: "lab-drawn-line" }),
-    );
+    this.stage.drawn.replaceChildren(svg("path", { d, class: "lab-edge" }), svg("path", { d, class: "lab-dashed" }));
   }
 
-  /** Take an image file as the mask: what is neither black nor transparent is inside. Throws a Refusal. @param {File} file */
+  /** Replace the mask by an image file: its inside is neither black nor transparent. Throws a Refusal. @param {File} file */
   async load(file) {
     const { width, height } = this.painting;
-    const picture = await createImageBitmap(file).catch(() => {
+    const image = await createImageBitmap(file).catch(() => {
       throw new Refusal("The browser cannot read this file as an image: choose a PNG or JPEG mask.");
     });
-    if (Math.abs(picture.width / picture.height / (width / height) - 1) > SHAPE_TOLERANCE) {
+    if (Math.abs(image.width / image.height / (width / height) - 1) > SHAPE_TOLERANCE)
       throw new Refusal("The mask has another shape than the image: choose one of the same width and height.");
-    }
-    const canvas = new OffscreenCanvas(width, height);
-    const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
-    context.imageSmoothingEnabled = false; // labels have no values in between
-    context.drawImage(picture, 0, 0, width, height);
-    this.painting.replace(insideOf(context.getImageData(0, 0, width, height).data));
-    this.show();
-    this.changed();
-  }
-}
-
-/** @param {Uint8ClampedArray} data */
-function insideOf(data) {
-  const inside = (/** @type {number} */ at) =>
-    Math.max(data[at], data[at + 1], data[at + 2]) > MIN_LEVEL && data[at + 3] > MIN_OPACITY;
-  return Uint8Array.from({ length: data.length / 4 }, (_, cell) => (inside(4 * cell) ? 1 : 0));
-}
-
-/** Masks by image, for all views of the page; a reload brings the last one back. */
-class Drawings {
-  /** @type {Map<string, Painting>} */
-  paintings = new Map();
-
-  /** The mask over an image. @param {Encoding} encoding */
-  of({ photo, width, height }) {
-    const known = this.paintings.get(photo);
-    if (known) return known;
-    const painting = new Painting({ ...within({ width, height }, LONG_SIDE / Math.max(width, height)), most: 1 });
-    const stored = JSON.parse(sessionStorage.getItem("drawn") ?? "null");
-    painting.resume(stored?.about === photo ? stored.runs : []);
-    this.paintings.set(photo, painting);
-    if (this.paintings.size > MASKS_KEPT) this.paintings.delete([...this.paintings.keys()][0]);
-    return painting;
-  }
-
-  /** Let a reload bring a mask back, unless that would fill the browser's storage. @param {Encoding} encoding */
-  keep({ photo }) {
-    const painting = this.paintings.get(photo);
-    const text = painting && !painting.empty ? JSON.stringify({ about: photo, runs: painting.runs() }) : "";
-    if (text && text.length < MAX_STORED) sessionStorage.setItem("drawn", text);
-    else sessionStorage.removeItem("drawn");
-  }
-}
-
-export const drawings = new Drawings();
-
-/**
- * The tools of a mask that lies on one stage or several: what the pointer does, size of the brush, undo, a file.
- * @param {string} pointer  label of the tool that does not draw
- * @param {Brush[]} brushes  the first one does what buttons ask
- * @param {{ away?: boolean, refused: (sentence: string) => void }} options
- */
-export function drawingTools(pointer, brushes, { away = false, refused }) {
-  const group = `tool-${(groups += 1)}`;
-  const choice = (/** @type {string} */ value, /** @type {string} */ label) =>
-    el(
-      "label",
-      {},
-      el("input", { type: "radio", name: group, value, checked: value === "point" }),
-      el("span", {}, label),
+    const data = pixelsOf(image, width, height, false);
+    const inside = (at) => Math.max(data[at], data[at + 1], data[at + 2]) > MIN_LEVEL && data[at + 3] > MIN_ALPHA;
+    this.act(
+      "replace",
+      Uint8Array.from({ length: width * height }, (_, cell) => (inside(4 * cell) ? 1 : 0)),
     );
-  const act = (/** @type {"undo" | "clear" | "invert"} */ name, /** @type {string} */ label) =>
-    el("button", { type: "button", class: `lab-${name}`, onclick: () => brushes[0].act(name) }, label);
-  const size = el("input", { type: "range", min: 1, max: 25, value: 8, "aria-label": "Brush size in percent" });
-  const file = el("input", { type: "file", accept: "image/*", "aria-label": "Mask file", tabindex: -1, hidden: true });
-  const takeAway = el("input", { type: "checkbox" });
-  const form = el(
-    "div",
-    { class: "lab-tools", role: "group", "aria-label": "Your mask" },
-    el("fieldset", { class: "lab-switch" }, choice("point", pointer), choice("draw", "Draw"), choice("erase", "Erase")),
-    away && el("label", { class: "lab-tick" }, takeAway, el("span", {}, "Subtract")),
-    el("label", { class: "lab-brush-size" }, el("span", {}, "Brush"), size),
-    act("undo", "Undo"),
-    act("clear", "Clear"),
-    act("invert", "Invert"),
-    el("button", { type: "button", onclick: () => file.click() }, "Open a mask…"),
-    file,
-  );
-  const tool = () => /** @type {HTMLInputElement} */ (form.querySelector(":checked[type=radio]")).value;
-  const apply = () => {
-    for (const brush of brushes) {
-      brush.erasing = tool() === "erase";
-      brush.stage.paints = tool() !== "point";
-      brush.stage.element.dataset.tool = tool();
-      brush.size = Number(size.value) / 100;
-    }
-  };
-  form.addEventListener("input", apply);
-  form.addEventListener("keydown", (event) => event.stopPropagation());
-  file.addEventListener("change", async () => {
-    const [chosen] = file.files ?? [];
-    file.value = ""; // so that the same file can be chosen again
-    if (!chosen) return;
-    await brushes[0].load(chosen).catch((/** @type {unknown} */ error) => {
-      if (!(error instanceof Refusal)) throw error;
-      refused(error.message);
-    });
-  });
-  apply();
-  return { form, takesAway: () => takeAway.checked, draws: () => tool() !== "point" };
+  }
+}
+
+/** Read the pixels of an image at a size. @param {CanvasImageSource} image */
+function pixelsOf(image, width, height, smooth = true) {
+  const context = new OffscreenCanvas(width, height).getContext("2d");
+  context.imageSmoothingEnabled = smooth;
+  context.drawImage(image, 0, 0, width, height);
+  return context.getImageData(0, 0, width, height).data;
 }
 
 let groups = 0;
 
-/** What keys mean to a mask. @param {() => Brush} brush */
-export function drawingKeys(brush) {
-  return {
-    undo: (/** @type {boolean} */ again) => brush().act(again ? "redo" : "undo"),
-    remove: () => brush().act("clear"),
-  };
+/** The tools of one mask that lies over one stage or several: click or brush, its size, undo, a mask file. */
+export class Tools {
+  /** @param {Brush[]} brushes @param {{ click?: string, file?: boolean, refused?: (sentence: string) => void }} options */
+  constructor(brushes, { click = "Click", file = true, refused }) {
+    this.brushes = brushes;
+    this.name = `tool-${(groups += 1)}`;
+    const choice = (value, label) =>
+      el("label", {}, el("input", { type: "radio", name: this.name, value, checked: value === "click" }), label);
+    const act = (method, label) => button(label, () => brushes[0].act(method), { class: `lab-${method}` });
+    this.size = el("input", { type: "range", min: 1, max: 25, value: 8 });
+    this.undo = act("undo", "Undo");
+    this.redo = act("redo", "Redo");
+    const input = el("input", { type: "file", accept: "image/*", "aria-label": "Mask file", hidden: true });
+    input.addEventListener("change", () => {
+      const [chosen] = input.files;
+      input.value = ""; // the same file can be chosen again
+      brushes[0].load(chosen).catch((error) => {
+        if (!(error instanceof Refusal)) throw error;
+        refused(error.message);
+      });
+    });
+    this.element = el(
+      "div",
+      { class: "lab-tools", role: "group", "aria-label": "Your mask", oninput: () => this.apply() },
+      choice("click", click),
+      choice("draw", "Draw"),
+      choice("erase", "Erase"),
+      el("label", {}, "Brush", this.size),
+      this.undo,
+      this.redo,
+      act("clear", "Clear"),
+      act("invert", "Invert"),
+      file && button("Open a mask…", () => input.click()),
+      file && input,
+    );
+    this.apply();
+  }
+
+  get tool() {
+    return this.element.querySelector(":checked")["value"];
+  }
+
+  /** Handle the key of a tool; returns whether it is one. @param {KeyboardEvent} event */
+  key({ key }) {
+    const input = TOOLS[key.toLowerCase()] && this.element.querySelector(`[value=${TOOLS[key.toLowerCase()]}]`);
+    input?.["click"]();
+    return Boolean(input);
+  }
+
+  /** Apply the tool to the brushes, and show which buttons can be used. */
+  apply() {
+    const { tool, size } = this;
+    for (const brush of this.brushes) {
+      brush.erasing = tool === "erase";
+      brush.size = Number(size.value) / 100;
+      brush.stage.paints = tool !== "click" && brush.enabled;
+      brush.stage.element.dataset.tool = brush.stage.paints ? tool : "click";
+    }
+    const { past, future } = this.brushes[0].painting;
+    Object.assign(this.undo, { disabled: !past.length });
+    Object.assign(this.redo, { disabled: !future.length });
+  }
 }
 
-/** Let the browser save a file. @param {Blob} content @param {string} name */
-export function saveBlob(content, name) {
-  const href = URL.createObjectURL(content);
-  el("a", { href, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(href), 60_000);
+// ---- memory of masks
+
+/** @type {Map<string, Painting>} */
+const PAINTINGS = new Map(); // by image
+
+/** Return the mask over an image, which all views share. A reload restores the last one. @param {Encoding} encoding */
+export function paintingOf({ photo, width, height }) {
+  if (PAINTINGS.has(photo)) return PAINTINGS.get(photo);
+  const painting = new Painting({ ...within({ width, height }, LONG_SIDE / Math.max(width, height)), most: 1 });
+  painting.resume(stored("mask", photo) ?? []);
+  PAINTINGS.set(photo, painting);
+  if (PAINTINGS.size > MAX_PAINTINGS) PAINTINGS.delete([...PAINTINGS.keys()][0]);
+  return painting;
+}
+
+/** Save a mask for a reload of the page. @param {string} slot @param {string} about @param {Painting} painting */
+export function store(slot, about, painting) {
+  const text = painting.empty ? "" : JSON.stringify({ about, runs: painting.runs() });
+  if (text && text.length < MAX_STORED) sessionStorage.setItem(slot, text);
+  else sessionStorage.removeItem(slot);
+}
+
+/** Return the run lengths of a saved mask. @param {string} slot @param {string} about @returns {number[]} */
+export function stored(slot, about) {
+  const kept = JSON.parse(sessionStorage.getItem(slot) ?? "null");
+  return kept?.about === about ? kept.runs : null;
 }

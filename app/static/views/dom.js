@@ -1,22 +1,22 @@
-// Elements made by scripts, without a library.
+// Elements made by scripts.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * An element. Attributes are set as such; `onclick` and the like are listeners; `true` sets, `false` and null omit.
- * @param {string} tag @param {Record<string, any>} [attributes] @param {...(Node | string | null | false)} children
+ * Create an element. `onclick` and the like become listeners; `true` sets an attribute, `false` and null omit it.
+ * @param {string} tag @param {Record<string, any>} [attributes] @param {...(Node | string | false)} children
  * @returns {Part}
  */
 export function el(tag, attributes = {}, ...children) {
   return /** @type {Part} */ (filled(document.createElement(tag), attributes, children));
 }
 
-/** The same in an SVG. @param {string} tag @param {Record<string, any>} [attributes] @param {...Node} children */
+/** Create an SVG element. @param {string} tag @param {Record<string, any>} [attributes] @param {...Node} children */
 export function svg(tag, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** @template {Element} E @param {E} element @param {Record<string, any>} attributes @param {(Node | string | null | false)[]} children */
+/** @template {Element} E @param {E} element @returns {E} */
 function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
@@ -27,18 +27,24 @@ function filled(element, attributes, children) {
   return element;
 }
 
-/** An element that is known to be there. @param {ParentNode} root @param {string} selector @returns {Part} */
+/** Create a button. @param {string} label @param {() => void} onclick @param {Record<string, any>} [attributes] */
+export function button(label, onclick, attributes = {}) {
+  return el("button", { type: "button", onclick, ...attributes }, label);
+}
+
+/** Find an element that exists. @param {ParentNode} root @param {string} selector @returns {Part} */
 export function find(root, selector) {
   const found = root.querySelector(selector);
   if (!found) throw new Error(`no element matches ${selector}`);
   return /** @type {Part} */ (found);
 }
 
-/** Load a style sheet beside a module, once per document or shadow tree. @param {Element} element @param {string} address */
-export function style(element, address) {
+/** Load the style sheet of the views once per document or shadow tree. @param {Element} element */
+export function loadStyle(element) {
+  const { href } = new URL("views.css", import.meta.url);
   const root = /** @type {Document | ShadowRoot} */ (element.getRootNode());
   const place = root instanceof Document ? root.head : root;
-  if (address.startsWith("bundle:")) return; // `book.live` brings the styles along
-  if ([...place.querySelectorAll("link")].some(({ href }) => href === address)) return;
-  place.append(el("link", { rel: "stylesheet", href: address }));
+  if (href.startsWith("bundle:")) return; // the bundle of the book contains the style
+  if (![...place.querySelectorAll("link")].some((link) => link.href === href))
+    place.append(el("link", { rel: "stylesheet", href }));
 }

@@ -1,83 +1,89 @@
-// An image as a model sees it: the value of a view, and the arrays that are fetched for it.
+// An encoded image: the value of a view, and the arrays that are fetched for it.
 
 import { decodeBlock, decodeRollout, decodeTokens } from "../maths/attention.js";
 import { fromBase64 } from "../maths/format.js";
 import { QUANTITIES } from "../maths/quantities.js";
 import { Memory } from "./memory.js";
 
-const REMEMBERED = 192e6; // bytes of decoded arrays, for all views of the page
+export const memory = new Memory(192e6); // bytes of decoded arrays, for all views of the page
 
-/** @type {Memory<any>} */
-export const memory = new Memory(REMEMBERED);
+const DECODERS = {
+  blocks: decodeBlock,
+  tokens: decodeTokens,
+  rollout: decodeRollout,
+  colors: (bytes) => ({ colors: new Float32Array(bytes) }), // [patches, 3], from 0 to 1
+};
 
-/** A sentence of the server, for the user. */
+/** A message of the server for the user. */
 export class Refusal extends Error {}
 
 export class Encoding {
-  /** @param {Told} value @param {Server} [server]  fetches arrays where they have no address */
+  /** @param {Told} value @param {Server} [server]  fetches arrays that have no address */
   constructor(value, server = null) {
     this.value = value;
     this.server = server;
-    this.picture = value.picture;
+    const { picture, token, width, height, rows, columns, heads, blocks, prefix, random = false } = value;
+    Object.assign(this, { picture, token, width, height, rows, columns, heads, blocks, prefix, random });
     this.name = value.name ?? "image";
-    this.token = value.token;
-    this.photo = value.photo ?? value.token;
-    this.width = value.width;
-    this.height = value.height;
-    this.rows = value.rows;
-    this.columns = value.columns;
-    this.heads = value.heads;
-    this.blocks = value.blocks;
-    this.prefix = value.prefix;
-    this.random = value.random ?? false;
-    /** @type {Patch | null} */
+    this.photo = value.photo ?? token;
+    /** @type {Patch} */
     this.pinned = value.pin ? this.patchAt({ x: value.pin[0], y: value.pin[1] }) : null;
   }
 
-  /** The token of a patch, or of [CLS] for null. @param {Patch | null} patch */
+  picture = "";
+  token = "";
+  width = 1;
+  height = 1;
+  rows = 1;
+  columns = 1;
+  heads = 1;
+  blocks = 1;
+  prefix = 1;
+  random = false;
+
+  /** Return the index of a patch's token; 0 for null, [CLS]. @param {Patch} patch */
   tokenOf(patch) {
     return patch ? this.prefix + patch.row * this.columns + patch.column : 0;
   }
 
-  /** The patch that holds a place. @param {Place} place @returns {Patch} */
+  /** Return the patch at a place. @param {Place} place @returns {Patch} */
   patchAt({ x, y }) {
-    const within = (/** @type {number} */ share, /** @type {number} */ count) =>
-      Math.min(count - 1, Math.max(0, Math.floor(share * count)));
+    const within = (share, count) => Math.min(count - 1, Math.max(0, Math.floor(share * count)));
     return { row: within(y, this.rows), column: within(x, this.columns) };
   }
 
-  /** The center of a patch. @param {Patch} patch @returns {Place} */
+  /** Return the center of a patch. @param {Patch} patch @returns {Place} */
   placeOf({ row, column }) {
     return { x: (column + 0.5) / this.columns, y: (row + 0.5) / this.rows };
   }
 
-  /** @param {string} quantity @param {number} number  of the block, from 0 */
+  /** Name the arrays of a quantity in a block, counted from 0. @param {string} quantity @param {number} number */
   key(quantity, number) {
     const { arrays } = QUANTITIES[quantity];
     return `${arrays === "colors" ? quantity : arrays}/${number}`;
   }
 
-  /** Whether the arrays of a quantity are here. @param {string} quantity @param {number} number */
+  /** Whether the arrays are in memory. @param {string} quantity @param {number} number */
   holds(quantity, number) {
     return memory.get(`${this.token}/${this.key(quantity, number)}`) !== undefined;
   }
 
   /**
-   * What a quantity of a block, counted from 0, is computed from, with `number`; fetched once. Throws a Refusal.
+   * Fetch the arrays of a quantity in a block, counted from 0. Throws a Refusal.
    * @param {string} quantity @param {number} number @param {AbortSignal} [signal]
    */
   async arrays(quantity, number, signal) {
-    const name = `${this.token}/${this.key(quantity, number)}`;
-    const known = memory.get(name);
+    const key = this.key(quantity, number);
+    const known = memory.get(`${this.token}/${key}`);
     if (known) return known;
-    const bytes = await this.fetch(this.key(quantity, number), signal);
+    const bytes = await this.fetch(key, signal);
     const shape = { heads: this.heads, tokens: this.prefix + this.rows * this.columns, prefix: this.prefix };
     const { arrays } = QUANTITIES[quantity];
     const found = { ...DECODERS[arrays](bytes, shape), number };
-    return memory.put(name, found, bytes.byteLength * (arrays === "colors" ? 1 : 2));
+    return memory.put(`${this.token}/${key}`, found, bytes.byteLength * (arrays === "colors" ? 1 : 2));
   }
 
-  /** @param {string} key  KIND/BLOCK @param {AbortSignal} [signal] @returns {Promise<ArrayBuffer>} */
+  /** @param {string} key  KIND/BLOCK @param {AbortSignal} signal @returns {Promise<ArrayBuffer>} */
   async fetch(key, signal) {
     const { arrays } = this.value;
     const [kind, block] = key.split("/");
@@ -88,20 +94,12 @@ export class Encoding {
   }
 }
 
-/** Bytes of an address below the page. Throws a Refusal with the server's sentence. @param {string} address @param {AbortSignal} [signal] */
+/** Fetch bytes. Throws a Refusal with the message of the server. @param {string} address @param {AbortSignal} [signal] */
 export async function fetchBytes(address, signal) {
-  const asked = () => fetch(new URL(address, document.baseURI), { signal });
-  const answer = await asked().catch((error) => {
+  const answer = await fetch(new URL(address, document.baseURI), { signal }).catch((error) => {
     throw signal?.aborted ? error : new Refusal("The server does not answer. Try again in a moment.");
   });
   if (answer.ok) return answer.arrayBuffer();
   const sentence = answer.headers.get("content-type")?.startsWith("text/plain") ? await answer.text() : "";
   throw new Refusal(sentence || `The server answered with status ${answer.status}. Try again in a moment.`);
 }
-
-const DECODERS = {
-  blocks: decodeBlock,
-  tokens: decodeTokens,
-  rollout: decodeRollout,
-  colors: (/** @type {ArrayBuffer} */ bytes) => ({ colors: new Float32Array(bytes) }), // [patches, 3], from 0 to 1
-};

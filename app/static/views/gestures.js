@@ -1,38 +1,31 @@
-// Wheel, pinch and drag as zooming and moving, wherever something can be moved about.
+// Wheel, pinch and drag as zooming and panning.
 
-const WHEEL = 100; // most that one turn counts
+const WHEEL = 100; // largest turn of the wheel that counts
 const TREMBLE = 3; // pixels that a click may move
 
-/** A view nearer by a factor, from `least` to `most`; what lies at a place stays there.
- * @param {View} view @param {number} factor @param {Point} place @param {number} least @param {number} most @returns {View}
- */
+/** Zoom a view by a factor around a place, to a scale from `least` to `most`. @param {View} view @returns {View} */
 export function zoomed({ scale, left, top }, factor, { x, y }, least, most) {
   const by = Math.min(most, Math.max(least, scale * factor)) / scale;
   return { scale: scale * by, left: x + (left - x) * by, top: y + (top - y) * by };
 }
 
 export class Gestures {
-  moved = false; // the last press was a drag or a pinch: its click counts for nothing
+  moved = false; // the last press was a drag or a pinch, not a click
   /** @type {Map<number, Point>} */
   touches = new Map();
 
   /**
    * @param {HTMLElement} element
-   * @param {object} on
-   * @param {(factor: number, at: Point) => void} on.zoom
-   * @param {(right: number, down: number) => void} on.pan
-   * @param {(event: WheelEvent) => boolean} [on.wheels]  whether a turn of the wheel zooms, or scrolls the page
-   * @param {() => boolean} [on.drags]  whether a drag moves
+   * @param {{ zoom: (factor: number, at: Point) => void, pan: (right: number, down: number) => void,
+   *   wheels?: (event: WheelEvent) => boolean, drags?: () => boolean }} on
+   *   wheels: whether the wheel zooms or scrolls the page; drags: whether a drag pans
    */
   constructor(element, { zoom, pan, wheels = () => true, drags = () => true }) {
-    this.element = element;
-    this.zoom = zoom;
-    this.pan = pan;
-    this.drags = drags;
+    Object.assign(this, { element, zoom, pan, drags });
     element.addEventListener("wheel", (event) => {
       if (!wheels(event)) return;
       event.preventDefault();
-      const turn = Math.max(-WHEEL, Math.min(WHEEL, event.deltaY)); // pinches on a touchpad come in small steps
+      const turn = Math.max(-WHEEL, Math.min(WHEEL, event.deltaY)); // touchpads send small steps
       zoom(Math.exp(-turn * (event.ctrlKey ? 0.01 : 0.0015)), this.at(event));
     });
     element.addEventListener("pointerdown", (event) => {
@@ -40,10 +33,14 @@ export class Gestures {
       if (this.touches.size === 1) this.moved = false;
       if (drags()) element.setPointerCapture(event.pointerId);
     });
-    for (const end of /** @type {const} */ (["pointerup", "pointercancel", "pointerleave"])) {
-      element.addEventListener(end, (event) => this.touches.delete(event.pointerId));
-    }
+    for (const end of ["pointerup", "pointercancel", "pointerleave"])
+      element.addEventListener(end, (event) => this.touches.delete(event["pointerId"]));
   }
+
+  element;
+  zoom;
+  pan;
+  drags;
 
   /** @param {MouseEvent} event @returns {Point} */
   at({ clientX, clientY }) {
@@ -51,7 +48,7 @@ export class Gestures {
     return { x: clientX - left, y: clientY - top };
   }
 
-  /** Whether the move of a pointer was one of these: it was pressed. @param {PointerEvent} event */
+  /** Handle the move of a pressed pointer; false if it only points. @param {PointerEvent} event */
   take(event) {
     const before = this.touches.get(event.pointerId);
     const other = [...this.touches].find(([id]) => id !== event.pointerId)?.[1];
@@ -66,7 +63,6 @@ export class Gestures {
   }
 }
 
-/** @param {Point} one @param {Point} other */
 function gap(one, other) {
   return Math.hypot(one.x - other.x, one.y - other.y) || 1;
 }

@@ -1,16 +1,16 @@
-// What was fetched and may be wanted again, bounded by bytes: the least recently used goes first.
+// A cache bounded by bytes: the least recently used entries are dropped first.
 
-/** @template T */
 export class Memory {
+  bytes = 0;
+  /** @type {Map<string, { value: any, bytes: number }>} */
+  entries = new Map();
+
   /** @param {number} most  bytes */
   constructor(most) {
     this.most = most;
-    this.bytes = 0;
-    /** @type {Map<string, { value: T, bytes: number }>} */
-    this.entries = new Map();
   }
 
-  /** @param {string} key @returns {T | undefined} */
+  /** @param {string} key */
   get(key) {
     const entry = this.entries.get(key);
     if (!entry) return undefined;
@@ -19,7 +19,7 @@ export class Memory {
     return entry.value;
   }
 
-  /** The newest is kept however large it is: somebody looks at it. @param {string} key @param {T} value @param {number} bytes */
+  /** Add an entry. The newest is kept whatever its size. @param {string} key @param {number} bytes */
   put(key, value, bytes) {
     this.forget(key);
     this.entries.set(key, { value, bytes });
@@ -31,6 +31,14 @@ export class Memory {
     return value;
   }
 
+  /** Return a promise of an entry; `make` is called if it is missing, and again after a failure. */
+  remembered(key, bytes, make) {
+    if (this.entries.has(key)) return this.get(key);
+    const made = make();
+    made.catch(() => this.forget(key));
+    return this.put(key, made, bytes);
+  }
+
   /** @param {string} key */
   forget(key) {
     this.bytes -= this.entries.get(key)?.bytes ?? 0;
@@ -38,7 +46,6 @@ export class Memory {
   }
 
   clear() {
-    this.entries.clear();
-    this.bytes = 0;
+    for (const key of [...this.entries.keys()]) this.forget(key);
   }
 }

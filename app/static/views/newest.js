@@ -1,44 +1,28 @@
-// Of several questions only the newest is answered: an earlier one is given up, and its answer goes nowhere.
+// Of several requests only the newest counts: it aborts earlier ones, and their answers are dropped.
 
 export class Newest {
-  constructor() {
-    /** @type {AbortController | null} */
-    this.controller = null;
-  }
+  /** @type {AbortController} */
+  controller = null;
 
   /**
-   * What `work` brings; undefined where another was begun, or all was given up, before it was done.
-   * @template T
-   * @param {(signal: AbortSignal) => Promise<T>} work
-   * @returns {Promise<T | undefined>}
+   * Run `work`; undefined if another request began before its end.
+   * @template T @param {(signal: AbortSignal) => Promise<T>} work @returns {Promise<T>}
    */
   async run(work) {
-    this.stop();
+    this.controller?.abort();
     const controller = (this.controller = new AbortController());
     try {
-      const brought = await work(controller.signal);
-      return controller.signal.aborted ? undefined : brought;
+      const answer = await work(controller.signal);
+      return controller.signal.aborted ? undefined : answer;
     } catch (error) {
       if (controller.signal.aborted) return undefined;
       throw error;
-    } finally {
-      if (this.controller === controller) this.controller = null;
     }
-  }
-
-  get busy() {
-    return this.controller !== null;
-  }
-
-  /** Give up what is on its way. */
-  stop() {
-    this.controller?.abort();
-    this.controller = null;
   }
 }
 
-/** Calls `action` once nothing has called for `milliseconds`. @param {() => void} action @param {number} milliseconds */
-export function rested(action, milliseconds) {
+/** Delay `action` until it has not been called for some milliseconds. @param {() => void} action */
+export function rested(action, milliseconds = 150) {
   let timer = 0;
   const call = () => {
     clearTimeout(timer);

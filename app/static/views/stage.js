@@ -1,88 +1,75 @@
-// The picture with everything drawn over it, and the ways to point at one of its places: pointer, touch and keys.
+// An image with everything drawn over it, and the ways to point at a place: pointer, touch and keys.
 //
-// Places are shares of width and height. Where `paints` says so, pressing and dragging draws strokes; else the page
-// scrolls under a finger, and a click or a tap counts where it falls. Two fingers, the wheel with Control, plus and minus
-// come nearer; then a drag moves the picture.
+// Places are shares of width and height. If `paints`, dragging draws strokes; else a finger scrolls the page, and a click
+// or tap counts where it falls. Two fingers, Control with the wheel, plus and minus zoom; then a drag pans.
 
-import { el, find, svg } from "./dom.js";
+import { button, el, svg } from "./dom.js";
 import { Gestures, zoomed } from "./gestures.js";
 import { PatchCanvas } from "./paint.js";
 
 /**
  * @typedef {object} StageEvents
- * @property {(place: Place) => void} [point]  the pointer is there, or the arrow keys
+ * @property {(place: Place) => void} [point]  by the pointer or the arrow keys
  * @property {() => void} [leave]
- * @property {(place: Place, other: boolean) => void} [press]  clicked, tapped, or Enter; other: with the Alt key
- * @property {(from: Place, to: Place) => void} [stroke]  while painting; first with twice the same place
- * @property {() => void} [lift]  the stroke has ended
+ * @property {(place: Place, alt: boolean) => void} [press]  by a click, a tap or Enter
+ * @property {(from: Place, to: Place) => void} [stroke]  the first has twice the same place
+ * @property {() => void} [lift]  end of a stroke
  * @property {() => void} [rest]  Escape
  * @property {() => void} [remove]  Delete or Backspace
  * @property {(again: boolean) => void} [undo]  Control Z; again: with Shift
- * @property {(event: KeyboardEvent) => boolean} [key]  any other key; whether it meant something
- * @property {(view: View) => void} [look]  another part of the picture is seen, in shares of the stage
+ * @property {(event: KeyboardEvent) => boolean} [key]  any other key; returns whether it has a meaning
+ * @property {(view: View) => void} [look]  after zooming or panning, in shares of the stage
  */
 
-const NEAREST = 12; // times larger than the whole picture
-const CLOSER = 1.5; // times, of a key or a button
-const AIR = 0.1; // of the stage, around where the arrow keys stand
-const ZOOMS = /** @type {Record<string, number>} */ ({ "+": CLOSER, "=": CLOSER, "-": 1 / CLOSER, 0: 0 });
+const MAX_ZOOM = 12;
+const ZOOM = 1.5; // of a key or button
+const MARGIN = 0.1; // of the stage, around the cursor of the arrow keys
+const ZOOMS = { "+": ZOOM, "=": ZOOM, "-": 1 / ZOOM, 0: 0 };
 
-export const STEPS = /** @type {Record<string, [number, number]>} */ ({
-  ArrowUp: [0, -1],
-  ArrowDown: [0, 1],
-  ArrowLeft: [-1, 0],
-  ArrowRight: [1, 0],
-});
+export const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
+
+/** Create the buttons for zooming. @param {(factor: number) => void} zoom  0: show all */
+export function zoomButtons(zoom) {
+  const own = (event) => event.stopPropagation();
+  const step = (label, sign, factor) => button(sign, () => zoom(factor), { "aria-label": label });
+  const group = { role: "group", "aria-label": "Zoom", onpointerdown: own, onclick: own, onkeydown: own };
+  const buttons = [step("Zoom in", "+", ZOOM), step("Zoom out", "−", 1 / ZOOM), step("Show all", "⤢", 0)];
+  return el("div", { class: "lab-zoom", ...group }, ...buttons);
+}
 
 export class Stage {
-  /** @param {HTMLElement} element  empty @param {StageEvents} on @param {{ film?: boolean }} [options]  film: frames, not one picture */
-  constructor(element, on, { film = false } = {}) {
-    this.element = element;
+  paints = false;
+  open = false;
+  step = { x: 1 / 16, y: 1 / 16 }; // of an arrow key
+  /** @type {Place} */
+  cursor = null; // of pointer or arrow keys
+  /** @type {Place} */
+  last = null; // of a stroke; null between strokes
+  frame = 0;
+  view = { scale: 1, left: 0, top: 0 };
+
+  /** @param {string} label @param {string} keys  help @param {StageEvents} on @param {"img" | "canvas"} [kind] */
+  constructor(label, keys, on, kind = "img") {
     this.on = on;
-    this.paints = false;
-    this.open = false;
-    this.step = { x: 1 / 16, y: 1 / 16 }; // that an arrow key goes
-    /** @type {Place | null} */
-    this.cursor = null; // under the pointer, or where the arrow keys stand
-    /** @type {Place | null} */
-    this.last = null; // of a stroke; null between strokes
-    this.frame = 0;
-    this.view = { scale: 1, left: 0, top: 0 };
-    const hidden = { "aria-hidden": "true" };
-    const button = (/** @type {string} */ label, /** @type {string} */ sign, /** @type {number} */ factor) =>
-      el("button", { type: "button", "aria-label": label, onclick: () => this.zoom(factor) }, sign);
-    element.replaceChildren(
-      el(
-        "div",
-        { class: "lab-sheet" },
-        film
-          ? el("canvas", { class: "lab-photo", ...hidden })
-          : el("img", { class: "lab-photo", alt: "", draggable: "false" }),
-        el("canvas", { class: "lab-map", ...hidden }),
-        el("canvas", { class: "lab-paint", ...hidden }),
-        svg("svg", { class: "lab-ink", preserveAspectRatio: "none", ...hidden }),
-        svg("svg", { class: "lab-drawn", preserveAspectRatio: "none", ...hidden }),
-        el("div", { class: "lab-markers", ...hidden }),
-        el("span", { class: "lab-ring", hidden: true }),
-        el("span", { class: "lab-cross", hidden: true }),
-      ),
-      el(
-        "div",
-        { class: "lab-zoom", role: "group", "aria-label": "Zoom", onpointerdown: own, onclick: own, onkeydown: own },
-        button("Zoom in", "+", CLOSER),
-        button("Zoom out", "−", 1 / CLOSER),
-        button("Whole image", "⤢", 0),
-      ),
+    this.photo = el(kind, { class: "lab-photo", alt: "", draggable: "false" });
+    this.canvas = new PatchCanvas(el("canvas", { class: "lab-map" }));
+    this.overlay = el("canvas", { class: "lab-paint" });
+    this.ink = svg("svg", { preserveAspectRatio: "none" });
+    this.drawn = svg("svg", { preserveAspectRatio: "none" });
+    this.markers = el("div", { class: "lab-markers" });
+    this.ring = el("span", { class: "lab-ring", hidden: true });
+    this.crossHair = el("span", { class: "lab-cross", hidden: true });
+    const layers = [this.canvas.canvas, this.overlay, this.ink, this.drawn, this.markers, this.ring, this.crossHair];
+    for (const layer of layers) layer.setAttribute("aria-hidden", "true");
+    this.sheet = el("div", { class: "lab-sheet" }, this.photo, ...layers);
+    const role = { tabindex: 0, role: "application", "aria-label": label, "aria-description": keys };
+    this.element = el(
+      "div",
+      { class: "lab-stage", ...role },
+      this.sheet,
+      zoomButtons((factor) => this.zoom(factor)),
     );
-    this.sheet = find(element, ".lab-sheet");
-    this.photo = find(element, ".lab-photo");
-    this.canvas = new PatchCanvas(find(element, ".lab-map"));
-    this.overlay = find(element, ".lab-paint");
-    this.ink = find(element, ".lab-ink");
-    this.drawn = find(element, ".lab-drawn");
-    this.markers = find(element, ".lab-markers");
-    this.ring = find(element, ".lab-ring");
-    this.crossHair = find(element, ".lab-cross");
+    const { element } = this;
     this.gestures = new Gestures(element, {
       zoom: (factor, { x, y }) =>
         !this.paints && this.zoom(factor, { x: x / element.clientWidth, y: y / element.clientHeight }),
@@ -93,10 +80,7 @@ export class Stage {
     this.listen();
   }
 
-  /**
-   * Another picture: its address, its name for people, its size in pixels and its patch grid.
-   * @param {{ picture?: string, name: string, width: number, height: number, rows: number, columns: number }} shown
-   */
+  /** Show another image. @param {{ picture?: string, name: string } & Size & Grid} shown */
   show({ picture, name, width, height, rows, columns }) {
     this.open = true;
     this.step = { x: 1 / columns, y: 1 / rows };
@@ -109,71 +93,66 @@ export class Stage {
     this.look({ scale: 1, left: 0, top: 0 });
   }
 
-  // ---- zooming
-
-  /** Come nearer by a factor, at the cursor or the middle; 0 shows all. @param {number} factor @param {{ x: number, y: number }} [at] */
-  zoom(factor, at) {
-    const { left, top, scale } = this.view;
-    const { x, y } = this.cursor ?? { x: 0.5, y: 0.5 };
-    this.look(zoomed(this.view, factor, at ?? { x: left + x * scale, y: top + y * scale }, 1, NEAREST));
+  /** Zoom by a factor at a point of the stage, by default the cursor; 0 shows all. */
+  zoom(factor, at = this.onStage(this.cursor ?? { x: 0.5, y: 0.5 })) {
+    this.look(zoomed(this.view, factor, at, 1, MAX_ZOOM));
     this.on.look?.(this.view);
   }
 
-  /** Move the picture. @param {number} right @param {number} down  shares of the stage */
+  /** Pan by shares of the stage. @param {number} right @param {number} down */
   pan(right, down) {
     this.look({ ...this.view, left: this.view.left + right, top: this.view.top + down });
     this.on.look?.(this.view);
   }
 
-  /** See a part of the picture; the stage stays filled. @param {View} view  in shares of the stage */
+  /** Show a part of the image, in shares of the stage. @param {View} view */
   look({ scale, left, top }) {
     const [x, y] = [left, top].map((corner) => Math.min(0, Math.max(1 - scale, corner)));
     this.view = { scale, left: x, top: y };
     this.element.toggleAttribute("data-near", scale > 1);
-    Object.assign(this.sheet.style, {
-      left: `${100 * x}%`,
-      top: `${100 * y}%`,
-      width: `${100 * scale}%`,
-      height: `${100 * scale}%`,
-    });
+    const share = (part) => `${100 * part}%`;
+    Object.assign(this.sheet.style, { left: share(x), top: share(y), width: share(scale), height: share(scale) });
   }
 
-  /**
-   * Outlines in units of patches, and the patch that is asked about, or null for [CLS].
-   * @param {{ path: string, color: string }[]} outlines @param {Patch | null} [patch] @param {string} [color]
-   */
-  draw(outlines, patch = null, color = "#fff") {
-    const box = (/** @type {string} */ kind, stroke = "none") =>
-      patch ? [svg("rect", { x: patch.column, y: patch.row, width: 1, height: 1, class: kind, stroke })] : [];
+  onStage({ x, y }) {
+    const { left, top, scale } = this.view;
+    return { x: left + x * scale, y: top + y * scale };
+  }
+
+  // ---- drawing
+
+  /** Draw outlines on a grid, and the frame of a patch. @param {{ path: string, color: string }[]} outlines */
+  draw(outlines, { rows, columns }, patch = null, color = "#fff") {
+    const box = (attributes) => svg("rect", { x: patch.column, y: patch.row, width: 1, height: 1, ...attributes });
+    this.ink.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
     this.ink.replaceChildren(
       ...outlines.flatMap(({ path, color: stroke }) => [
-        svg("path", { d: path, class: "lab-outline-edge" }),
-        svg("path", { d: path, class: "lab-outline", stroke }),
+        svg("path", { d: path, class: "lab-edge" }),
+        svg("path", { d: path, stroke }),
       ]),
-      ...box("lab-patch-edge"),
-      ...box("lab-patch", color),
+      ...(patch ? [box({ class: "lab-edge" }), box({ stroke: color })] : []),
     );
   }
 
-  /** Numbered markers. @param {(Place & { color: string, number?: number | string })[]} marks */
+  /** Draw numbered markers. @param {(Place & { color: string, number?: number | string })[]} marks */
   mark(marks) {
     this.markers.replaceChildren(
       ...marks.map(({ x, y, color, number }, index) => {
-        const place = `--pin: ${color}; left: ${100 * x}%; top: ${100 * y}%`;
-        return el("span", { class: "lab-marker", style: place }, String(number ?? index + 1));
+        const style = `--pin: ${color}; left: ${100 * x}%; top: ${100 * y}%`;
+        return el("span", { class: "lab-marker", style }, String(number ?? index + 1));
       }),
     );
   }
 
-  /** The brush at the cursor, its diameter as a share of the width; none for 0. @param {number} share */
+  /** Draw a circle at the cursor, its diameter as a share of the width; 0 hides it. @param {number} share */
   ringAt(share) {
     this.ring.hidden = !this.cursor || !share;
-    if (!this.cursor || !share) return;
+    if (this.ring.hidden) return;
     const { x, y } = this.cursor;
     Object.assign(this.ring.style, { left: `${100 * x}%`, top: `${100 * y}%`, width: `${100 * share}%` });
   }
 
-  /** A cross-hair where the pointer over another stage is; none for null. @param {Place | null} place */
+  /** Draw the cursor of another stage; null hides it. @param {Place} place */
   cross(place) {
     this.crossHair.hidden = !place;
     if (place) Object.assign(this.crossHair.style, { left: `${100 * place.x}%`, top: `${100 * place.y}%` });
@@ -188,12 +167,11 @@ export class Stage {
       if (this.paints && this.open && event.button === 0) {
         element.setPointerCapture(event.pointerId);
         this.stroke(this.placeAt(event));
-      } else this.move(event); // a tap moves nothing
+      } else this.move(event); // a tap has no move
     });
     for (const name of ["pointerup", "pointercancel"]) element.addEventListener(name, () => this.lift());
     for (const name of ["pointerleave", "blur"]) element.addEventListener(name, () => this.leave());
     element.addEventListener("click", (event) => {
-      // A click counts where it falls, not where the last drawn frame was; a drag is none.
       if (this.open && !this.paints && !this.gestures.moved) this.press(this.placeAt(event), event.altKey);
     });
     element.addEventListener("keydown", (event) => {
@@ -207,11 +185,10 @@ export class Stage {
     const place = this.placeAt(event);
     if (this.last) return this.stroke(place);
     if (this.gestures.take(event)) return;
-    cancelAnimationFrame(this.frame); // one map per frame: the newest
+    cancelAnimationFrame(this.frame); // only the newest place of a frame is drawn
     this.frame = requestAnimationFrame(() => this.point(place));
   }
 
-  /** @param {Place} place */
   stroke(place) {
     this.cursor = place;
     this.on.stroke?.(this.last ?? place, place);
@@ -231,20 +208,18 @@ export class Stage {
     this.on.leave?.();
   }
 
-  /** @param {Place} place */
   point(place) {
     this.cursor = place;
     this.on.point?.(place);
   }
 
-  /** @param {Place} place @param {boolean} [other] */
-  press(place, other = false) {
+  press(place, alt = false) {
     cancelAnimationFrame(this.frame);
     this.cursor = place;
-    this.on.press?.(place, other);
+    this.on.press?.(place, alt);
   }
 
-  /** Whether the key meant something here. @param {KeyboardEvent} event */
+  /** Handle a key; returns whether it has a meaning. @param {KeyboardEvent} event */
   key(event) {
     const { key, ctrlKey, metaKey, altKey, shiftKey } = event;
     const { rest, remove, undo } = this.on;
@@ -253,7 +228,7 @@ export class Stage {
     if (ctrlKey || metaKey) {
       if (!undo || key.toLowerCase() !== "z") return false;
       undo(shiftKey);
-    } else if (STEPS[key]) this.walk(here, STEPS[key], shiftKey ? 4 : 1);
+    } else if (ARROWS[key]) this.walk(here, ARROWS[key], shiftKey ? 4 : 1);
     else if (rest && key === "Escape") rest();
     else if (remove && (key === "Delete" || key === "Backspace")) remove();
     else if (this.on.key?.(event)) return true;
@@ -266,27 +241,21 @@ export class Stage {
     return true;
   }
 
-  /** @param {Place} from @param {[number, number]} direction @param {number} times */
+  /** Move the cursor and keep it in sight. @param {Place} from @param {number[]} direction @param {number} times */
   walk(from, [right, down], times) {
+    const within = (value, step) => Math.min(1 - step / 2, Math.max(step / 2, value));
     const { x, y } = this.step;
-    const within = (/** @type {number} */ value, /** @type {number} */ step) =>
-      Math.min(1 - step / 2, Math.max(step / 2, value));
     const place = { x: within(from.x + right * times * x, x), y: within(from.y + down * times * y, y) };
-    const { scale, left, top } = this.view;
-    const hidden = (/** @type {number} */ seen) => Math.min(0, 1 - AIR - seen) + Math.max(0, AIR - seen);
-    if (scale > 1) this.pan(hidden(left + place.x * scale), hidden(top + place.y * scale)); // the cursor stays in sight
+    const hidden = (at) => Math.min(0, 1 - MARGIN - at) + Math.max(0, MARGIN - at);
+    const at = this.onStage(place);
+    if (this.view.scale > 1) this.pan(hidden(at.x), hidden(at.y));
     this.point(place);
   }
 
   /** @param {MouseEvent} event @returns {Place} */
   placeAt({ clientX, clientY }) {
     const box = this.sheet.getBoundingClientRect();
-    const share = (/** @type {number} */ part) => Math.min(1 - 1e-6, Math.max(0, part));
+    const share = (part) => Math.min(1 - 1e-6, Math.max(0, part));
     return { x: share((clientX - box.left) / box.width), y: share((clientY - box.top) / box.height) };
   }
-}
-
-/** A button on the stage is no place of the picture. @param {Event} event */
-function own(event) {
-  event.stopPropagation();
 }

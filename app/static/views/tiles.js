@@ -1,114 +1,88 @@
-// The gallery: small pictures with a map over each, one of which is on the stage.
+// A radio group of small images with a map over each.
 
 import { el, find } from "./dom.js";
 import { PatchCanvas } from "./paint.js";
+import { ARROWS } from "./stage.js";
 
-/** @typedef {{ key: string, label: string, color?: string }} Show */
+/** @typedef {{ key: string, label: string, color?: string, marker?: number }} Tile */
 
-const STEPS = /** @type {Record<string, [number, number]>} */ ({
-  ArrowLeft: [-1, 0],
-  ArrowUp: [0, -1],
-  ArrowRight: [1, 0],
-  ArrowDown: [0, 1],
-});
-
-/** Colors between the values that they stand for, written by `tellScale`. */
-function scale() {
-  return [el("span"), el("i"), el("span")];
+/** Create an empty color bar. @param {Record<string, any>} [attributes] */
+export function colorBar(attributes) {
+  return el("span", { class: "lab-scale", hidden: true, ...attributes }, el("span"), el("i"), el("span"));
 }
 
-/** The same below a stage. @param {Element} stage */
-export function scaleBelow(stage) {
-  const below = el("p", { class: "lab-scale", hidden: true }, ...scale());
-  stage.after(below);
-  return below;
-}
-
-/** A small image with an empty map over it, and its scale. @param {string} picture @param {Node[]} more */
-export function tilePicture(picture, ...more) {
-  const image = el("img", { src: picture, alt: "", draggable: "false" });
-  return [
-    el("span", { class: "lab-tile-picture" }, image, el("canvas"), ...more),
-    el("span", { class: "lab-scale", "aria-hidden": "true" }, ...scale()),
-  ];
-}
-
-/** Write what the colours of a map stand for; nothing where they stand for no values. @param {Element} scale @param {[string, string] | null} ends */
-export function tellScale(scale, ends) {
-  /** @type {HTMLElement} */ (scale).hidden = !ends;
-  if (ends) [scale.children[0].textContent, scale.children[2].textContent] = ends;
+/** Write the values at both ends of a color bar; null hides it. @param {Element} bar @param {string[]} ends */
+export function writeScale(bar, ends) {
+  bar.toggleAttribute("hidden", !ends);
+  if (ends) [bar.children[0].textContent, bar.children[2].textContent] = ends;
 }
 
 export class Tiles {
-  /** @type {Map<string, { button: HTMLButtonElement, canvas: PatchCanvas, note: HTMLElement, scale: HTMLElement }>} */
+  /** @type {Map<string, { button: Part, canvas: PatchCanvas, note: Part, scale: Part }>} */
   tiles = new Map();
-  columns = 1; // in which arrow keys go up and down
+  columns = 1; // for the arrow keys up and down
 
-  /** @param {HTMLElement} element  a radio group @param {(key: string) => void} onChoose */
-  constructor(element, onChoose) {
-    this.element = element;
-    this.onChoose = onChoose;
+  /** @param {string} label @param {(key: string) => void} choose @param {string} [kind]  class */
+  constructor(label, choose, kind = "") {
+    this.choose = choose;
+    this.element = el("div", { class: `lab-tiles ${kind}`, role: "radiogroup", "aria-label": label });
   }
 
-  /**
-   * One tile for each of `shows` over the picture of an encoding.
-   * @param {{ picture: string, width: number, height: number, rows: number, columns: number }} encoding @param {Show[]} shows
-   */
-  open({ picture, width, height, rows, columns }, shows) {
+  /** Show one tile per entry. @param {{ picture: string } & Size & Grid} encoding @param {Tile[]} entries */
+  open({ picture, width, height, rows, columns }, entries) {
+    const focused = this.element.contains(document.activeElement);
     this.element.style.setProperty("--ratio", String(width / height));
-    this.element.replaceChildren(...shows.map((show) => this.tile(show, picture)));
-    const buttons = [...this.element.querySelectorAll("button")];
     this.tiles = new Map(
-      buttons.map((button, index) => {
-        const canvas = new PatchCanvas(find(button, "canvas"));
-        canvas.resize(rows, columns);
-        const [note, scale] = [find(button, ".lab-tile-note"), find(button, ".lab-scale")];
-        tellScale(scale, null);
-        return [shows[index].key, { button, canvas, note, scale }];
+      entries.map(({ key, label, color, marker }) => {
+        const canvas = el("canvas");
+        const image = [el("img", { src: picture, alt: "", draggable: "false" }), canvas];
+        const badge = marker !== undefined && el("span", { class: "lab-marker" }, String(marker));
+        const name = el("span", { class: color ? "lab-swatch" : "" }, label);
+        const [note, scale] = [el("span", { class: "lab-note" }), colorBar({ "aria-hidden": "true" })];
+        const button = el(
+          "button",
+          {
+            type: "button",
+            class: "lab-tile",
+            role: "radio",
+            "data-key": key,
+            style: color && `--pin: ${color}`,
+            onclick: () => this.choose(key),
+            onkeydown: (event) => this.key(event, key),
+          },
+          el("span", { class: "lab-tile-picture" }, ...image, badge),
+          scale,
+          el("span", { class: "lab-caption" }, name, note),
+        );
+        const painted = new PatchCanvas(canvas);
+        painted.resize(rows, columns);
+        return [key, { button, canvas: painted, note, scale }];
       }),
     );
+    this.element.replaceChildren(...[...this.tiles.values()].map(({ button }) => button));
+    this.refocus = focused;
   }
 
-  /** @param {Show} show @param {string} picture */
-  tile({ key, label, color = "transparent" }, picture) {
-    return el(
-      "button",
-      {
-        type: "button",
-        class: "lab-tile",
-        role: "radio",
-        "aria-checked": "false",
-        "data-key": key,
-        onclick: () => this.onChoose(key),
-        onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event, key),
-      },
-      ...tilePicture(picture),
-      el(
-        "span",
-        { class: "lab-tile-caption" },
-        el("span", { class: "lab-tile-name", style: `--head: ${color}` }, label),
-        el("span", { class: "lab-tile-note" }),
-      ),
-    );
-  }
+  refocus = false; // the focused tile was replaced
 
-  /** @param {string} chosen */
-  choose(chosen) {
+  /** Mark the chosen tile. @param {string} chosen */
+  mark(chosen) {
     for (const [key, { button }] of this.tiles) {
       button.setAttribute("aria-checked", String(key === chosen));
       button.tabIndex = key === chosen ? 0 : -1;
+      if (key === chosen && this.refocus) button.focus();
     }
+    this.refocus = false;
   }
 
-  /** @param {KeyboardEvent} event @param {string} from */
   key(event, from) {
-    const [across, down] = STEPS[event.key] ?? [0, 0];
+    const [across, down] = ARROWS[event.key] ?? [0, 0];
     const by = across + down * this.columns;
     if (!by) return;
     event.preventDefault();
     const keys = [...this.tiles.keys()];
     const key = keys[(keys.indexOf(from) + by + keys.length) % keys.length];
-    this.tiles.get(key)?.button.focus();
-    this.onChoose(key);
+    this.tiles.get(key).button.focus();
+    this.choose(key);
   }
 }

@@ -1,305 +1,226 @@
-// An image with its maps: the stage, and a row of heads. Everything is arithmetic on the arrays of one block.
+// A stage with a row of tiles, one per head, and the maps of one block: all arithmetic, no requests.
 
-import { entropy, keptShares, likelyPatch } from "../maths/attention.js";
+import { likelyPatch } from "../maths/attention.js";
 import { css, figure } from "../maths/format.js";
 import { outlinePath } from "../maths/labels.js";
+import { drawnSize } from "../maths/levels.js";
 import { Maps } from "../maths/maps.js";
 import { samePatch } from "../maths/pins.js";
 import { QUANTITIES } from "../maths/quantities.js";
-import { drawnSize } from "../maths/levels.js";
-import { find } from "./dom.js";
-import { LIGHT, colormap, glow } from "./paint.js";
+import { el } from "./dom.js";
+import { LIGHT, glow } from "./paint.js";
+import { COLORS } from "./palette.js";
 import { Stage } from "./stage.js";
-import { Tiles, scaleBelow, tellScale } from "./tiles.js";
+import { Tiles, colorBar, writeScale } from "./tiles.js";
 
-/**
- * @typedef {typeof SETTINGS} Settings
- * @typedef {object} ViewerEvents
- * @property {() => void} drawn  everything was drawn anew
- * @property {(key: string) => void} [choose]  a tile; without it, the tile is shown
- * @property {(patch: Patch | null) => void} [point]  without it, the patch is asked; null: the pointer left
- * @property {(patch: Patch) => void} [press]  without it, the patch stays asked
- */
-
-const MASK_TINT = 0.6; // a mask covers its picture more lightly than a heat map does
-
-export const STAGE_PIXELS = 400_000; // of a map on the stage: no more than the eye tells apart
+const MASK_OPACITY = 0.6; // of a mask, relative to a heat map
 const TILE_PIXELS = 16_000;
+export const STAGE_PIXELS = 400_000; // more are not visible
+const TABLES = Object.fromEntries(
+  Object.entries(COLORS.colormaps).map(([name, bytes]) => [name, glow(bytes, COLORS.diverging.includes(name))]),
+);
 
 const SETTINGS = {
   show: "mean", // or "heads", "max", the number of a head
   layer: "light", // or "heat", "mask"
   mass: 0.6,
   opacity: 0.8,
-  colormap: "", // "": the quantity's own
+  colormap: "", // "": default of the quantity
   smooth: true,
   scale: "median", // or "capped", "full"
   shared: false, // one scale for all heads
-  range: /** @type {[number, number] | null} */ (null), // instead of a scale of the map's own
+  range: null, // given display range
   outline: false,
-  maps: true, // false: the bare picture
-  patch: /** @type {Patch | null} */ (null), // asked about while nothing is pointed at; null: [CLS]
+  /** @type {Patch} */
+  patch: null, // shown while nothing is pointed at; null: [CLS]
   color: "#fff", // of that patch
 };
 
 export class Viewer {
-  /**
-   * @param {HTMLElement} root  holds a .lab-stage and a .lab-tiles
-   * @param {Colors} colors
-   * @param {ViewerEvents} on
-   * @param {Partial<Settings>} [settings]
-   */
-  constructor(root, colors, on, settings = {}) {
-    this.root = root;
-    this.colors = colors;
-    this.on = on;
-    this.tables = Object.fromEntries(
-      Object.entries(colors.colormaps).map(([name, bytes]) => [
-        name,
-        glow(colormap(bytes), colors.diverging.includes(name)),
-      ]),
-    );
-    this.settings = { ...SETTINGS, ...settings };
-    this.quantity = "attention";
-    /** @type {Encoding | null} */
-    this.encoding = null;
-    /** @type {any} */
-    this.arrays = null; // of one block, with its number
-    /** @type {Patch | null} */
-    this.hovered = null;
-    /** @type {Patch | null} */
-    this.likely = null; // on the object: asked where a quantity asks a patch and none is named
-    this.dressed = "";
-    this.scale = scaleBelow(find(root, ".lab-stage"));
-    this.stage = new Stage(find(root, ".lab-stage"), {
-      point: (place) => this.point(this.grid.patchAt(place)),
-      leave: () => this.point(null),
-      press: (place) => this.press(this.grid.patchAt(place)),
-      rest: () => this.set({ patch: null }),
-    });
-    this.tiles = new Tiles(find(root, ".lab-tiles"), (key) => (on.choose ? on.choose(key) : this.set({ show: key })));
-  }
+  settings = { ...SETTINGS };
+  quantity = "attention";
+  /** @type {Encoding} */
+  encoding = null;
+  arrays = null; // of one block, with its number
+  /** @type {Patch} */
+  hovered = null;
+  /** @type {Patch} */
+  likely = null; // default patch of quantities that need one
+  /** @type {Maps} */
+  maps = null;
+  dressed = "";
+  where = el("span", { class: "lab-where" });
+  what = el("span", { class: "lab-what" });
+  readout = el("p", { class: "lab-readout" }, this.where, this.what);
+  scale = colorBar();
 
   /**
-   * Show a picture in a quantity of one of its blocks.
-   * @param {Encoding} encoding @param {any} arrays @param {string} quantity @param {import("./tiles.js").Show[]} [shows]
+   * @param {HTMLElement} root  has data attributes and custom properties for the style sheet
+   * @param {{ label: string, keys: string, heads?: string }} words
+   * @param {{ drawn: () => void, choose: (key: string) => void, point: (patch: Patch) => void, press: (patch: Patch) => void }} on
    */
-  open(encoding, arrays, quantity = "attention", shows = this.shows(encoding)) {
+  constructor(root, { label, keys, heads = "Attention head" }, on) {
+    this.root = root;
+    this.on = on;
+    this.stage = new Stage(label, keys, {
+      point: (place) => this.point(this.encoding.patchAt(place)),
+      leave: () => this.point(null),
+      press: (place) => on.press(this.encoding.patchAt(place)),
+    });
+    this.tiles = new Tiles(heads, (key) => on.choose(key));
+  }
+
+  /** Show an image in a quantity of one block. @param {Encoding} encoding @param {string} quantity */
+  open(encoding, arrays, quantity) {
     const before = this.encoding;
-    Object.assign(this, { encoding, arrays, quantity });
+    Object.assign(this, { encoding, arrays, quantity, dressed: "" });
     this.likely = this.asked.asks ? (encoding.pinned ?? likelyPatch(arrays, encoding)) : null;
-    // Another picture needs another stage; another model over the same patches does not lose the pointer.
-    const same =
-      before &&
-      ["photo", "rows", "columns", "heads"].every(
-        (fact) => before[/** @type {"rows"} */ (fact)] === encoding[/** @type {"rows"} */ (fact)],
-      );
-    this.dressed = "";
-    if (same) return;
+    if (before && ["photo", "rows", "columns", "heads"].every((fact) => before[fact] === encoding[fact])) return;
     this.hovered = null;
     this.stage.show(encoding);
-    for (const side of /** @type {const} */ (["rows", "columns"]))
-      this.root.style.setProperty(`--${side}`, String(encoding[side]));
-    this.tiles.open(encoding, shows);
+    for (const side of ["rows", "columns"]) this.root.style.setProperty(`--${side}`, String(encoding[side]));
+    this.tiles.open(encoding, this.entries(encoding));
   }
 
-  /** @param {Partial<Settings>} settings */
   set(settings) {
     Object.assign(this.settings, settings);
     if (this.encoding) this.render();
   }
 
-  /** @param {Patch | null} patch */
+  /** @param {Patch} patch  null: the pointer has left */
   point(patch) {
-    if (!this.encoding || samePatch(patch, this.hovered)) return;
-    if (this.on.point) this.on.point(patch);
-    else this.hover(patch);
+    if (this.encoding && !samePatch(patch, this.hovered)) this.on.point(patch);
   }
 
-  /** @param {Patch | null} patch */
   hover(patch) {
     this.hovered = patch;
     this.render();
   }
 
-  /** @param {Patch} patch */
-  press(patch) {
-    this.hovered = patch;
-    if (this.on.press) this.on.press(patch);
-    else this.set({ patch });
-  }
-
-  // ---- numbers
-
-  get grid() {
-    return /** @type {Encoding} */ (this.encoding);
-  }
-
-  /** What is asked for. */
   get asked() {
     return QUANTITIES[this.quantity];
   }
 
-  /** The patch asked about, or null for [CLS]. */
+  /** The patch whose maps are shown; null: [CLS]. */
   get patch() {
     return this.hovered ?? this.settings.patch ?? this.likely;
   }
 
-  /** The map on the stage: as chosen, but the only one there is where heads have none of their own. */
+  /** The map on the stage: "mean" if heads have no maps of their own. */
   get shown() {
     const { show } = this.settings;
-    return this.asked.heads && (this.tiles.tiles.has(show) || show === "mean") ? show : "mean";
+    return this.asked.heads && this.tiles.tiles.has(show) ? show : "mean";
   }
 
   get colormap() {
     return this.settings.colormap || this.asked.colormap || "inferno";
   }
 
-  /** Whether zero has the middle of the colours. */
-  get diverging() {
-    return this.settings.layer === "heat" && this.colors.diverging.includes(this.colormap);
-  }
-
-  /** The maps of one patch, or of [CLS] for null, under the settings. Not for colours. @param {Patch | null} patch @param {any} arrays */
+  /** Compute the maps of a patch, or of [CLS] for null. @param {Patch} patch */
   mapsOf(patch = this.patch, arrays = this.arrays) {
-    const { mass, scale, shared, range } = this.settings;
-    const heads = this.asked.maps?.(arrays, this.grid.tokenOf(patch)) ?? [];
-    return new Maps(heads, {
-      mass,
-      scale,
-      shared,
-      range,
-      diverging: this.diverging,
-      signed: Boolean(this.asked.signed),
-    });
+    const diverging = this.settings.layer === "heat" && COLORS.diverging.includes(this.colormap);
+    const heads = this.asked.maps(arrays, this.encoding.tokenOf(patch));
+    return new Maps(heads, { ...this.settings, diverging, signed: this.asked.signed });
   }
 
-  /**
-   * Of one map: entropy and its greatest possible value in nats, shares of the mass and of the area that its mask
-   * keeps. Of all heads, the mask holds what any of them keeps, and the mass is their mean's.
-   * @param {Maps} maps @param {string} [key]
-   */
-  measure(maps, key = this.resolve(this.shown)) {
-    const one = key === "heads" ? "mean" : key;
-    const map = maps.map(one);
-    return { entropy: entropy(map), flat: Math.log(map.length), ...keptShares(maps.weights(one), maps.kept(key)) };
-  }
-
-  // ---- what is seen
+  // ---- drawing
 
   render() {
-    const { patch, shown, asked, settings } = this;
+    const { patch, shown, asked, settings, encoding } = this;
     this.dress();
     this.maps = asked.colors ? null : this.mapsOf(patch);
     const ends = this.paint(this.stage.canvas, shown, this.maps, this.arrays, 4);
-    const beyond =
-      settings.scale === "full" || !ends ? ends : ends.map((end, index) => end + [" or less", " or more"][index]);
-    tellScale(this.scale, settings.maps ? /** @type {[string, string] | null} */ (beyond) : null);
+    const capped = ends && settings.scale !== "full" ? [`${ends[0]} or less`, `${ends[1]} or more`] : ends;
+    writeScale(this.scale, capped);
     for (const [key, { canvas, note, scale }] of asked.heads ? this.tiles.tiles : []) {
-      tellScale(scale, this.paint(canvas, key, this.maps));
+      writeScale(scale, this.paint(canvas, key, this.maps));
       note.textContent = this.note(key);
     }
-    this.stage.draw(this.maps ? this.outlines(this.maps) : [], patch, this.hovered ? "#fff" : settings.color);
+    this.stage.draw(this.maps ? this.outlines() : [], encoding, patch, this.hovered ? "#fff" : settings.color);
     this.on.drawn();
   }
 
-  /** Settings that the style sheet draws, touched only when they change: every hover would lay out the page anew. */
+  /** Set what the style sheet needs, only if it has changed: otherwise every move would lay out the page. */
   dress() {
     const { settings, shown, root, asked } = this;
     const state = JSON.stringify([settings, shown, this.quantity]);
     if (this.dressed === state) return;
     this.dressed = state;
-    const masked = settings.layer === "mask" && shown !== "heads" && !asked.colors;
-    const show = !settings.maps ? "picture" : asked.colors ? "colors" : shown;
-    Object.assign(root.dataset, { layer: asked.colors ? "colors" : settings.layer, show });
+    root.dataset.layer = asked.colors ? "colors" : settings.layer;
+    root.dataset.show = asked.colors ? "colors" : shown;
     root.classList.toggle("lab-smooth", settings.smooth);
-    root.style.setProperty("--scale", `linear-gradient(to right, ${this.scaleColors.join(", ")})`);
-    root.style.setProperty("--opacity", String(settings.maps ? settings.opacity * (masked ? MASK_TINT : 1) : 0));
-    this.tiles.choose(shown);
+    root.style.setProperty("--scale", `linear-gradient(to right, ${this.gradient})`);
+    root.style.setProperty("--opacity", String(this.opacity));
+    this.tiles.mark(shown);
   }
 
-  /** A value in words: shares are never negative. @param {number} value @param {number} digits */
-  told(value, digits) {
-    return this.asked.signed ? figure(value, digits) : `${figure(100 * value, digits)} %`;
+  get opacity() {
+    const masked = this.settings.layer === "mask" && this.shown !== "heads" && !this.asked.colors;
+    return this.settings.opacity * (masked ? MASK_OPACITY : 1);
   }
 
-  /** What stands at a tile. @param {string} _key */
+  /** Text below a tile. @param {string} _key */
   note(_key) {
     return "";
   }
 
   /**
-   * Draw one map; returns the values that its colours begin and end with, null where they stand for no values.
-   * @param {PatchCanvas} canvas @param {string} tile @param {Maps | null} maps  null: colours
-   * @param {any} arrays @param {number} digits  of the values @returns {[string, string] | null}
+   * Draw one map; returns the values at both ends of its colors, null if colors do not stand for values.
+   * @param {import("./paint.js").PatchCanvas} canvas @param {string} tile @param {Maps} maps  null: principal components
    */
   paint(canvas, tile, maps, arrays = this.arrays, digits = 2) {
-    const { settings, grid } = this;
-    if (!maps) {
-      canvas.colors(arrays.colors, grid);
-      return null;
-    }
+    const { settings, encoding } = this;
+    if (!maps) return (canvas.colors(arrays.colors, encoding), null);
     const key = this.resolve(tile);
-    const size = settings.smooth ? this.sizeOn(canvas, key === "heads" ? maps.heads.length : 1) : null;
+    const pixels = canvas === this.stage.canvas ? STAGE_PIXELS : TILE_PIXELS;
+    const size = settings.smooth ? drawnSize(encoding, pixels / (key === "heads" ? maps.heads.length : 1)) : null;
     if (key === "heads") {
       const keys = maps.heads.map((_, head) => String(head));
       const weights = keys.map((head) => maps.weights(head));
       const [kept, colors] = [keys.map((head) => maps.kept(head)), keys.map((head) => this.colorOf(head))];
-      canvas.heads(weights, kept, colors, grid, size);
-    } else if (settings.layer === "mask") canvas.mask(maps.kept(key), this.colorOf(key), grid);
+      canvas.heads(weights, kept, colors, encoding, size);
+    } else if (settings.layer === "mask") canvas.labels(this.maskOf(key, maps), [this.colorOf(key)]);
     else {
-      canvas.values(maps.map(key), grid, size, maps.scale(key), this.table);
-      const [low, high] = maps.scale(key).map((value) => this.told(value, digits));
-      return [low, high];
+      const range = maps.scale(key);
+      canvas.values(maps.map(key), encoding, size, range, settings.layer === "light" ? LIGHT : TABLES[this.colormap]);
+      return range.map((value) => (this.asked.signed ? figure(value, digits) : `${figure(100 * value, digits)} %`));
     }
     return null;
   }
 
-  /** A few colours of the scale, from its beginning to its end. */
-  get scaleColors() {
-    if (this.settings.layer === "light") return ["#000", "#fff"];
-    const colors = [0, 51, 102, 153, 204, 255].map((level) => this.table[level]);
-    return colors.map((color) => css([color & 255, (color >> 8) & 255, (color >> 16) & 255]));
+  /** Return the kept patches as a mask. @param {string} key @param {Maps} maps @returns {Labels} */
+  maskOf(key, maps = this.maps) {
+    const { rows, columns } = this.encoding;
+    return { rows, columns, values: maps.kept(this.resolve(key)) };
   }
 
-  /** What a level of the map becomes. */
-  get table() {
-    return this.settings.layer === "light" ? LIGHT : this.tables[this.colormap];
+  get gradient() {
+    if (this.settings.layer === "light") return "#000, #fff";
+    const bytes = new Uint8Array(TABLES[this.colormap].buffer);
+    return [0, 51, 102, 153, 204, 255].map((level) => css(bytes.subarray(4 * level, 4 * level + 3))).join(", ");
   }
 
-  /** Pixels that a map is drawn with. @param {PatchCanvas} canvas @param {number} times */
-  sizeOn(canvas, times) {
-    return drawnSize(this.grid, (canvas === this.stage.canvas ? STAGE_PIXELS : TILE_PIXELS) / times);
-  }
-
-  /** Outline of the kept patches of the map on the stage. @param {Maps} maps */
-  outlines(maps) {
+  outlines() {
     const { shown, settings } = this;
-    const wanted = settings.maps && shown !== "heads" && (settings.outline || settings.layer === "mask");
-    if (!wanted) return [];
-    const path = outlinePath(maps.kept(this.resolve(shown)), this.grid.rows, this.grid.columns);
-    return [{ path, color: settings.layer === "mask" ? css(this.colorOf(shown)) : "#fff" }];
+    if (shown === "heads" || !(settings.outline || settings.layer === "mask")) return [];
+    const color = settings.layer === "mask" ? css(this.colorOf(shown)) : "#fff";
+    return [{ path: outlinePath(this.maskOf(shown)), color }];
   }
 
-  /** Which map a tile stands for; "heads" for all of them. @param {string} key */
+  /** Return the map of a tile. @param {string} key */
   resolve(key) {
     return key;
   }
 
-  /** [red, green, blue] of a head, of the mean, of the maximum. @param {string} key */
+  /** Return [red, green, blue] of a head, the mean or the maximum. @param {string} key */
   colorOf(key) {
-    const { heads, summary } = this.colors;
-    return key === "mean" || key === "max" ? summary[key] : heads[Number(key) % heads.length];
+    return COLORS.summary[key] ?? COLORS.heads[Number(key) % COLORS.heads.length];
   }
 
-  /** Every head, then what sums them up. @param {Encoding} encoding @returns {import("./tiles.js").Show[]} */
-  shows({ heads }) {
-    const tile = (/** @type {string} */ key, /** @type {string} */ label) => ({
-      key,
-      label,
-      color: css(this.colorOf(key)),
-    });
-    const each = Array.from({ length: heads }, (_, head) => tile(String(head), `Head ${head}`));
-    return [...each, tile("mean", "Mean"), tile("max", "Max"), { key: "heads", label: "All" }];
+  /** List the tiles: every head, mean, maximum, all heads. @param {Encoding} encoding */
+  entries({ heads }) {
+    const entry = (key, label) => ({ key, label, color: css(this.colorOf(key)) });
+    const each = Array.from({ length: heads }, (_, head) => entry(String(head), `Head ${head}`));
+    return [...each, entry("mean", "Mean"), entry("max", "Max"), { key: "heads", label: "All", color: "#fff" }];
   }
 }

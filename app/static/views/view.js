@@ -1,0 +1,77 @@
+// The base of all views: settings, messages, and loading what the props name.
+
+import { el, loadStyle } from "./dom.js";
+import { Refusal } from "./encoding.js";
+import { Newest } from "./newest.js";
+
+export class View {
+  problem = el("p", { class: "lab-problem", role: "alert", hidden: true });
+  spoken = el("p", { class: "lab-spoken", "aria-live": "polite" });
+  newest = new Newest();
+  waiting = false; // for the element to be visible
+  announced = ""; // the last that "shown" was emitted for
+
+  /** @param {Mounted} mounted @param {Record<string, any>} settings  defaults; props replace them */
+  constructor({ element, props, watch, emit, server }, settings = {}) {
+    this.element = element;
+    this.props = props;
+    this.emit = emit;
+    this.server = server;
+    this.watch = watch;
+    const given = Object.keys(settings).filter((name) => props[name] !== undefined);
+    this.start = { ...settings, ...Object.fromEntries(given.map((name) => [name, props[name]])) };
+    /** @type {Record<string, any>} */
+    this.settings = { ...this.start };
+  }
+
+  /** Add the elements, and follow the props. @param {string | string[]} props @param {...any} children */
+  mount(props, ...children) {
+    loadStyle(this.element);
+    this.element.replaceChildren(this.problem, ...children.filter(Boolean), this.spoken);
+    this.watch(props, () => this.look());
+    new ResizeObserver(() => (this.waiting ? this.look() : this.resized())).observe(this.element);
+    this.look();
+  }
+
+  /** Change settings. @param {Record<string, any>} change */
+  set(change) {
+    Object.assign(this.settings, change);
+    this.render();
+  }
+
+  /** Load and show what the props name. A hidden view waits; of several requests the newest is shown. */
+  async look() {
+    this.waiting = !this.element.getClientRects().length;
+    if (this.waiting || !this.props.value) return;
+    try {
+      const loaded = await this.newest.run((signal) => this.load(signal));
+      if (!loaded) return;
+      this.problem.hidden = true;
+      this.show(loaded);
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      this.refuse(error.message);
+    }
+  }
+
+  /** Fetch what `show` takes; undefined if there is nothing new. @param {AbortSignal} _signal @returns {Promise<any>} */
+  async load(_signal) {}
+
+  show(_loaded) {}
+
+  render() {}
+
+  resized() {}
+
+  /** Say why something is not shown. @param {string} sentence */
+  refuse(sentence) {
+    Object.assign(this.problem, { textContent: sentence, hidden: false });
+  }
+
+  /** Emit "shown" once for every name. @param {string} name @param {Record<string, any>} data */
+  announce(name, data) {
+    if (this.announced === name) return;
+    this.announced = name;
+    this.emit("shown", data);
+  }
+}
