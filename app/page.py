@@ -1,11 +1,10 @@
 """The page: one `gr.Blocks` with a header (images, model, resolution) and a tab for each module of
 `app.tabs`.
 
-Flow of a new image: a click on the strip writes its name into `shared.photo` in the browser; that, the
-model and the resolution trigger one handler, `look`, with `trigger_mode="always_last"`: of several quick
-choices, the newest is shown last. `look` returns the same small value to every view of `shared.views`; a
-visible view fetches arrays and draws, the others wait until their tab is opened. The first value is part of
-the document: it costs no event.
+A choice in the header changes `shared.count`, which triggers one handler, `look`, with
+`trigger_mode="always_last"`: of several quick choices, the newest is shown last. `look` returns one small
+value to all views of `shared.views`. A visible view fetches arrays and draws; the others wait until their tab
+is opened. The first value is part of the document and needs no event.
 """
 
 import html
@@ -70,6 +69,7 @@ def head(lab: Lab) -> str:
     with views.with_routes():
         modules = [static(path) for path in _modules("page.js", "views/attention_view.js")]
         sheets = [static(path) for path in ("page.css", "views/views.css")]
+        preview = static("preview.jpg")
     arrays = f"lab/arrays/{first.key.token}/blocks/{first.blocks - 1}"
     tags = [f'<link rel="modulepreload" href="{address}">' for address in modules]
     tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
@@ -77,6 +77,7 @@ def head(lab: Lab) -> str:
         f'<link rel="preload" as="fetch" crossorigin href="{arrays}">',
         f'<link rel="preload" as="image" href="lab/pictures/{start.photo}.jpg">',
         '<meta name="description" content="Attention maps of vision transformers under the pointer.">',
+        f'<meta property="og:image" content="{preview}">',
     ]
     return "\n".join(tags)
 

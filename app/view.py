@@ -1,7 +1,6 @@
-"""What a visitor sees, as a description, and the numbers and pictures that follow from it.
+"""The state of an attention view, with the maps, masks and images that follow from it.
 
-The browser and this module compute from the same queries, keys and features: a download holds what was on the
-screen.
+The browser computes the same from the same queries, keys and features, so that downloads equal the screen.
 """
 
 import re
@@ -21,9 +20,9 @@ from segmentation.discovery import key_features
 from segmentation.masks import Interpolation, Mask, enlarge, keep_mass_of_maps
 
 COLORMAPS = ("inferno", "viridis", "gray", "coolwarm")
-DIVERGING = ("coolwarm",)  # colour maps whose middle is zero
+DIVERGING = ("coolwarm",)  # color maps with zero in the middle
 SUMMARY_COLORS = {"mean": (255, 0, 255), "max": (255, 255, 255)}
-"""Of what belongs to no head, in colours that no head has."""
+"""Colors of the mean and the maximum of the heads; no head has them."""
 PIN_COLORS = ("#f97316", "#38bdf8", "#facc15", "#34d399", "#f472b6", "#a3e635", "#c084fc", "#fb7185")
 
 Maps = NDArray[np.float32]
@@ -31,17 +30,17 @@ Quantity = Literal[
     "likeness", "attention", "rollout", "logits", "key-cosine", "token-cosine", "key-pca", "token-pca"
 ]
 PCA: tuple[Quantity, ...] = ("key-pca", "token-pca")
-"""Quantities that are colours, of all patches at once: they have neither query, heads nor masks."""
+"""Quantities that are colors of all patches: they have no query, heads or masks."""
 SHARES: tuple[Quantity, ...] = ("attention", "rollout")
-"""Quantities that are never negative: masks keep a share of them as they are."""
+"""Quantities that are never negative, so that masks keep a share of their values."""
 
 
 @dataclass(frozen=True)
 class View:
-    """One state of the stage.
+    """The settings of an attention view.
 
     Raises:
-        LabError: a setting that cannot be.
+        LabError: A setting is invalid.
     """
 
     block: int
@@ -49,21 +48,19 @@ class View:
     query: str = "cls"
     """"cls", or row and column of a patch as "12,20"."""
     quantity: Quantity = "attention"
-    """Keys alike, the softmax, that of all blocks so far, what it is taken of (q · k / √d), cosines, or
-    components as colours."""
     show: str = "heads"
     """"heads": all in their colours; "mean", "max", or the number of a head, counted from 0."""
     layer: Literal["light", "heat", "mask"] = "light"
-    """The picture lit where the map is high, the map in false colours, or what is kept of it."""
+    """The image lit by the map, the map in false colors, or the mask of the kept mass."""
     mass: float = 0.6
     opacity: float = 0.8
     colormap: str = "inferno"
     smooth: bool = True
-    """Bilinear between patches, else nearest. Masks keep the borders of patches."""
+    """Bilinear interpolation between patches, else nearest; not of masks."""
     shared: bool = False
-    """One colour scale for all heads, else each map's own range. A diverging one has zero in the middle."""
+    """Use one color scale for all heads, else the range of each map."""
     scale: drawing.Scale = "median"
-    """Which values are shown as nothing and as full, see `drawing.display_range`."""
+    """Display range, see `drawing.display_range`."""
     outline: bool = False
     """Draw the border of the kept attention."""
 
@@ -81,10 +78,10 @@ class View:
 
     @classmethod
     def of(cls, request: object) -> "View":
-        """Check what a client sent as a view; other keys are ignored.
+        """Check a request of a client; unknown keys are ignored.
 
         Raises:
-            LabError: It is no dictionary, or a setting has the wrong type or value.
+            LabError: The request is no dictionary, or a setting has a wrong type or value.
         """
         if not isinstance(request, dict):
             raise LabError("Nothing is shown yet: wait for the maps, then try again.")
@@ -100,7 +97,7 @@ class View:
 
     @property
     def patch(self) -> tuple[int, int] | None:
-        """Row and column asked about; None for [CLS]."""
+        """Row and column of the query; None for [CLS]."""
         if self.query == "cls":
             return None
         row, column = self.query.split(",")
@@ -108,12 +105,12 @@ class View:
 
     @property
     def diverging(self) -> bool:
-        """Whether zero has the middle of the colours."""
+        """Center the colors at zero."""
         return self.layer == "heat" and self.colormap in DIVERGING
 
     @property
     def interpolation(self) -> Interpolation:
-        """How the grid is enlarged."""
+        """Name the interpolation of maps."""
         return "bilinear" if self.smooth else "nearest"
 
 
@@ -135,10 +132,9 @@ _KINDS: dict[str, tuple[type, str]] = {
 
 
 def object_patch(encoding: Encoding, pinned: tuple[float, float] | None) -> tuple[int, int]:
-    """Row and column of a patch on the object: of a known place, or the one that [CLS] attends to most.
+    """Return row and column of a patch on the object: at a known place, or where [CLS] attends most.
 
-    Patches on the border are left out: single ones there attract attention without meaning. As
-    `likelyPatch` of app/static/maths/attention.js.
+    Patches on the border are excluded, as in `likelyPatch` of app/static/maths/attention.js.
     """
     rows, columns = encoding.grid
     if pinned is not None:
@@ -152,12 +148,12 @@ def object_patch(encoding: Encoding, pinned: tuple[float, float] | None) -> tupl
 
 
 def maps_of(encoding: Encoding, view: View) -> Maps:
-    """What the view is about, of every head: float32 [heads, rows, columns].
+    """Compute the quantity of a view for every head: float32 [heads, rows, columns].
 
-    A quantity of whole tokens has one map; a PCA has three: red, green and blue.
+    Quantities of whole tokens have one map; a PCA has red, green and blue.
 
     Raises:
-        LabError: no such block or patch.
+        LabError: Unknown block or patch.
     """
     if view.quantity in PCA:
         return np.moveaxis(principal_colors(encoding, view.block, view.quantity), -1, 0)
@@ -176,19 +172,19 @@ def maps_of(encoding: Encoding, view: View) -> Maps:
 
 
 def attention(encoding: Encoding, queries_keys: QueriesKeys, patch: tuple[int, int] | None) -> Maps:
-    """Where one patch, or [CLS], looks: float32 [heads, rows, columns]; each head sums to less than 1.
+    """Compute the attention of a patch, or of [CLS] for None: float32 [heads, rows, columns].
 
     Raises:
-        LabError: no such patch.
+        LabError: Unknown patch.
     """
     return _on_grid(encoding, quantities.attention(*queries_keys, token_of(encoding, patch)))
 
 
 def principal_colors(encoding: Encoding, block: int, quantity: Quantity) -> Maps:
-    """One of the PCAs: [rows, columns, 3], each channel from 0 to 1.
+    """Compute principal components as colors: [rows, columns, 3], from 0 to 1.
 
     Raises:
-        LabError: no such block.
+        LabError: Unknown block.
     """
     if quantity == "token-pca":
         patches = encoding.features(block)[encoding.prefix_tokens :]
@@ -198,10 +194,10 @@ def principal_colors(encoding: Encoding, block: int, quantity: Quantity) -> Maps
 
 
 def token_of(encoding: Encoding, patch: tuple[int, int] | None) -> int:
-    """The number of a patch's token; that of [CLS] for None.
+    """Return the index of a patch's token; of [CLS] for None.
 
     Raises:
-        LabError: no such patch.
+        LabError: Unknown patch.
     """
     if patch is None:
         return 0
@@ -214,15 +210,15 @@ def token_of(encoding: Encoding, patch: tuple[int, int] | None) -> int:
 
 
 def weights(maps: Maps, view: View) -> Maps:
-    """What masks keep a share of: `SHARES` as they are; of signed quantities, what lies above the least."""
+    """Return the non-negative values of which masks keep a share."""
     return maps if view.quantity in SHARES else quantities.above_least(maps)
 
 
 def shown_map(maps: Maps, view: View) -> Maps:
-    """The map that masks and readout are about: [rows, columns]. "heads" stands for their mean.
+    """Return the map on the stage: [rows, columns]; for "heads" their mean.
 
     Raises:
-        LabError: no such head.
+        LabError: Unknown head.
     """
     if view.show in ("heads", "mean"):
         return maps.mean(axis=0)
@@ -234,10 +230,10 @@ def shown_map(maps: Maps, view: View) -> Maps:
 
 
 def shown_mask(maps: Maps, view: View) -> Mask:
-    """The kept patches of what is shown: [rows, columns]. Of "heads", all patches that any head keeps.
+    """Return the kept patches: [rows, columns]; for "heads" all that any head keeps.
 
     Raises:
-        LabError: no such head, or a PCA, which has no mask.
+        LabError: Unknown head, or a PCA, which has no mask.
     """
     if view.quantity in PCA:
         raise LabError("A PCA has no mask: choose another quantity.")
@@ -247,7 +243,7 @@ def shown_mask(maps: Maps, view: View) -> Mask:
 
 
 def overlay(picture: Picture, maps: Maps, view: View) -> Picture:
-    """The stage at the size of `picture`, the photograph or a smaller copy: [height, width, 3]."""
+    """Draw the stage at the size of `picture`: uint8 [height, width, 3]."""
     if view.quantity in PCA:
         layer = np.moveaxis(enlarge(maps, picture.shape[:2], view.interpolation), 0, -1)
         return drawing.blend(picture, np.rint(255 * layer).astype(np.uint8), view.opacity)
@@ -278,14 +274,14 @@ def overlay(picture: Picture, maps: Maps, view: View) -> Picture:
 
 
 def value_range(maps: Maps, view: View) -> tuple[float, float]:
-    """The values that are shown as nothing and as full, or as the first and the last colour."""
+    """Return the values at both ends of the colors."""
     return drawing.display_range(
         maps if view.shared else shown_map(maps, view), view.scale, diverging=view.diverging
     )
 
 
 def scale_bar(maps: Maps, view: View, width: int) -> Picture | None:
-    """What the colours of the stage stand for, as a strip; None where they stand for no values."""
+    """Draw a color bar; None if the colors do not stand for values."""
     if view.quantity in PCA or view.show == "heads" or view.layer == "mask":
         return None
     colormap = view.colormap if view.layer == "heat" else "gray"
@@ -296,12 +292,12 @@ def scale_bar(maps: Maps, view: View, width: int) -> Picture | None:
 
 
 def contour_width(size: tuple[int, ...]) -> int:
-    """Pixels of a mask's outline on a picture of this height and width."""
+    """Return the width of an outline in pixels for an image of (height, width)."""
     return max(2, min(size[:2]) // 200)
 
 
 def mask_color(show: str, heads: int) -> tuple[int, int, int]:
-    """Red, green and blue of what is shown: a head's own, or that of mean or maximum."""
+    """Return red, green and blue of a head, the mean or the maximum."""
     if show in SUMMARY_COLORS:
         return SUMMARY_COLORS[show]
     red, green, blue = drawing.head_colors(heads)[int(show)].tolist()
@@ -309,5 +305,5 @@ def mask_color(show: str, heads: int) -> tuple[int, int, int]:
 
 
 def _on_grid(encoding: Encoding, rows: NDArray[np.float32]) -> Maps:
-    """Rows of values per token, without the prefix tokens': [heads, tokens] -> [heads, rows, columns]."""
+    """Drop the prefix tokens and reshape [heads, tokens] to [heads, rows, columns]."""
     return rows[:, encoding.prefix_tokens :].reshape(-1, *encoding.grid)

@@ -163,10 +163,3 @@ def test_table_is_the_map(board, drawn):
         board.get_by_role("button", name="Table (CSV)").click()
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
     assert [row["name"] for row in rows] == [point.name for point in drawn.classes]
-
-
-def test_phone_has_no_horizontal_scroll(open_page, lab):
-    options = {"has_touch": True, "color_scheme": "dark"}
-    page = open_page(390, 844, query="?tab=class-map", ready=READY, **options)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    lab.screenshot(page, "class-map-phone")

@@ -151,12 +151,3 @@ def test_keyboard_moves_both_cursors_and_draws(tab):
     for key in ("ArrowUp", "Enter"):
         tab.keyboard.press(key)
     assert _by_hand(tab, 0).any()
-
-
-def test_tab_is_right_on_a_dark_phone(open_page, lab):
-    options: dict[str, Any] = {"has_touch": True, "is_mobile": True, "color_scheme": "dark"}
-    page = open_page(390, 844, query="?tab=compare", ready=READY, **options)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    _stage(page, 0).tap(position={"x": 100, "y": 50})
-    page.wait_for_function(f"() => {VIEW}.place !== null")
-    lab.screenshot(page, "compare-phone-dark")

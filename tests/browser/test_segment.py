@@ -221,24 +221,12 @@ def test_keyboard_draws_erases_and_undoes(tab):
     assert _by_hand(tab) is None
 
 
-def test_undo_invert_and_clear(tab):
-    _stroke(tab, (0.4, 0.4), (0.6, 0.4))
-    drawn = _by_hand(tab)
-    tab.locator("#segment .lab-invert").click()
-    np.testing.assert_array_equal(_by_hand(tab), ~drawn)
-    tab.locator("#segment .lab-clear").click()
-    assert _by_hand(tab) is None
-    for expected in (~drawn, drawn):
-        tab.locator("#segment .lab-undo").click()
-        np.testing.assert_array_equal(_by_hand(tab), expected)
-
-
 def test_answer_about_another_image_is_dropped(tab):
     before = tab.evaluate(f"[...{VIEW}.found.keys()].length")
     tab.evaluate(
         f"""() => {{ const view = {VIEW};
         const found = {{ token: "other", key: "x", rows: 1, columns: 1, runs: [1, 1], seeds: [] }};
-        Object.defineProperty(view, "props", {{ value: {{ ...view.props, found }} }}); view.take(); }}"""
+        Object.defineProperty(view, "props", {{ value: {{ ...view.props, found }} }}); view.receive(); }}"""
     )
     assert tab.evaluate(f"[...{VIEW}.found.keys()].length") == before
 

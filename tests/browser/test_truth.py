@@ -62,12 +62,6 @@ def test_late_answer_of_a_model_is_not_credited_to_the_next(page, lab):
     assert "random:embedded" in page.locator("#explore .lab-facts").text_content()
 
 
-def test_image_and_model_chosen_together_are_shown_together(page, lab):
-    _example(page, "sheep")
-    lab.pick(page, "model", "random:embedded · the same network, untrained")
-    _shows(page, model="random:embedded", photo="sheep")
-
-
 def test_blocks_that_come_in_another_order_end_on_the_last_chosen(page, lab):
     held = Held(page, re.compile(r"/blocks/\d+$"))
     for index, block in enumerate((2, 5, 8), 1):
@@ -125,12 +119,6 @@ def test_failed_block_says_so_and_the_slider_returns(page, lab):
     assert page.evaluate(f"{VIEW}.viewer.arrays.number") == 11
 
 
-def test_connection_that_breaks_is_said(page, lab):
-    page.route(re.compile(r"/blocks/3$"), lambda route: route.abort())
-    lab.slide(page, "block", 4)
-    page.get_by_text("The server does not answer").wait_for()
-
-
 def test_address_restores_image_model_and_settings(open_page, lab):
     question = "?photo=owl&model=random:embedded&size=336&quantity=logits&block=3"
     page = open_page(query=question + "&head=2&layer=heat&mass=40&patch=4,5&pins=1,2;4,5")
@@ -152,17 +140,6 @@ def test_address_of_what_is_not_there_shows_the_start(open_page, query):
     page = open_page(query=query)
     page.wait_for_timeout(500)
     _shows(page, photo="kitten", size=224)
-
-
-def test_browser_memory_is_bounded_by_bytes(page):
-    found = page.evaluate(
-        """async () => {
-          const source = [...performance.getEntriesByType("resource")].find(({ name }) =>
-          name.endsWith("encoding.js")); const { memory } = await import(source.name); for (let index = 0;
-          index < 30; index++) memory.put(`x${index}`, {}, 20e6); return [memory.bytes, memory.most];
-        }"""
-    )
-    assert found[0] <= found[1]
 
 
 def test_readout_is_spoken_once_the_pointer_rests(page):

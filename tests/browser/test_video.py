@@ -74,7 +74,7 @@ def _labels(page: Any) -> np.ndarray:
 
 def _shown(page: Any, number: int) -> np.ndarray:
     """Objects of a frame as they are drawn: the label whose color is closest, 0 where nothing is drawn."""
-    page.locator("#film input[type=range]").fill(str(number + 1))
+    page.locator(".film-time input").fill(str(number + 1))
     page.wait_for_selector(f"#film [data-frame='{number}']")
     data, width, height, colors = page.evaluate(
         f"(() => {{ const {{ clip: {{ width, height, colors }}, brush: {{ context }} }} = {VIEW};"

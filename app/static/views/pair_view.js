@@ -50,7 +50,7 @@ export class PairView extends View {
     look: () => this.drawLines(),
   });
   right = new Stage("Right image: similar patches", "Plus and minus zoom.", { look: () => this.drawLines() });
-  where = [el("span"), el("span")]; // of the patch in each image
+  where = [el("span", { class: "lab-where" }), el("span", { class: "lab-where" })]; // of the patch in each image
   what = el("span", { class: "lab-what" }, HINT);
   pair = el(
     "div",
