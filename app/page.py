@@ -110,8 +110,6 @@ def theme() -> gr.themes.Base:
         body_text_color_subdued_dark="*neutral_400",
         button_primary_background_fill="*primary_600",  # white text on it has a contrast above 4.5
         button_primary_background_fill_hover="*primary_700",
-        button_cancel_background_fill=gr.themes.colors.red.c600,
-        button_cancel_background_fill_hover=gr.themes.colors.red.c700,
     )
 
 

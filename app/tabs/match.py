@@ -13,6 +13,7 @@ from app.shared import HEAVY, LIGHT, PRIVATE, Shared, split
 from app.views import pair_view
 
 TITLE = "Match"
+RATIO = "Largest distance of a match, in percent of the distance to the second best patch. 100 keeps all."
 TURNED = "turned"
 """Choice of the second image: the first one, turned within its frame."""
 
@@ -25,7 +26,7 @@ def build(shared: Shared) -> None:
     with gr.Row():
         second = gr.Dropdown(choices, value=TURNED, label="Second image", min_width=200, elem_id="second")
         own = gr.UploadButton("Open a second image", file_types=["image"], size="sm", min_width=110, scale=0)
-        ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", min_width=160)
+        ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", info=RATIO, min_width=160)
         lines = gr.Checkbox(True, label="Lines between matches", min_width=140)
 
     def fetch_directions(tokens: list) -> str:

@@ -80,7 +80,7 @@ def build(shared: Shared) -> None:
             gr.Markdown(TRACK)
             with gr.Row():
                 track = gr.Button("Track objects", variant="primary", min_width=110, elem_id="track")
-                stop = gr.Button("Stop", variant="stop", min_width=80, elem_id="stop-tracking")
+                stop = gr.Button("Stop", min_width=80, elem_id="stop-tracking")
             gr.Markdown("### Download")
             with gr.Row():
                 files = {

@@ -30,8 +30,9 @@ def show(page):
 
 @pytest.fixture
 def board(page):
-    """The tab without a selection."""
-    show(page).locator("#class-map").get_by_role("button", name="Close").click()
+    """The tab, which opens without a selection."""
+    show(page)
+    assert page.locator(".map-chosen").is_hidden()
     return page
 
 

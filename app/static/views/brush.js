@@ -25,13 +25,9 @@ export class Brush {
   size = 0.08; // diameter, as a share of the long side
   reach = 0.9; // share of the positive similarity that a click keeps
   painting = new Painting({ width: 1, height: 1, most: 1 });
-  /** @type {Encoding} */
   encoding = null;
-  /** @type {Block} */
   block = null;
-  /** @type {Guide} */
   guide = null;
-  /** @type {CanvasImageSource} */
   photo = null;
 
   /** @param {Stage} stage @param {() => void} changed  called after every change of the mask but strokes in progress */
@@ -43,7 +39,6 @@ export class Brush {
     this.image = this.context.createImageData(1, 1);
   }
 
-  /** @param {Painting} painting */
   open(painting) {
     const { width, height } = painting;
     this.painting = painting;
@@ -113,7 +108,6 @@ export class Brush {
 
   // ---- strokes
 
-  /** @param {Place} from @param {Place} to */
   stroke(from, to) {
     const { painting, enabled, erasing } = this;
     if (!enabled) return;

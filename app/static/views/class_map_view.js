@@ -51,17 +51,13 @@ export class ClassMapView extends View {
   view = { scale: 1, left: 0, top: 0 };
   fitScale = 1; // scale that shows all points
   fitted = true; // the user has not zoomed or panned
-  /** @type {ClassPoint[]} */
   points = [];
   groups = []; // { name, color }
-  /** @type {Set<string>} */
   hidden = new Set(); // names of groups
   hovered = null; // index of a point, as `chosen`
   chosen = null;
   neighbors = [];
-  /** @type {Placed} */
   placed = null;
-  /** @type {HTMLImageElement} */
   sprite = null; // thumbnails of all classes
   sheet = null; // { side, columns } of the sprite
   thumbnails = false; // instead of marks
@@ -76,7 +72,7 @@ export class ClassMapView extends View {
   title = el("h3", { tabindex: -1 });
   text = el("p", { class: "lab-soft" });
   list = el("ol");
-  close = button("Close", () => this.deselect());
+  close = button("Close", () => (this.choose(null), this.canvas.focus()));
   selection = el("section", { class: "map-chosen", hidden: true }, this.title, this.close, this.text, this.list);
   legend = el("ul", { class: "map-legend" });
   all = button("Show all groups", () => this.toggle());
@@ -137,7 +133,6 @@ export class ClassMapView extends View {
     this.element.dataset.map = name; // tests wait for it
   }
 
-  /** @type {Map<string, number>} */
   numbers = new Map(); // of the groups, by name
 
   /** Show the current image at its position and list its neighbors; null removes it. @param {Placed} placed */
@@ -149,7 +144,7 @@ export class ClassMapView extends View {
       neighbors: placed?.highlight ? neighbors.map(([index]) => index) : [],
     });
     const words = `At the mean position of its ${neighbors.length} nearest classes: t-SNE cannot project new images. Cosine distance to each class mean:`;
-    this.describe(placed?.name ?? "", words, neighbors);
+    this.describe(placed?.highlight ? placed.name : "", words, neighbors);
     if (placed) this.reach(placed);
     this.draw();
   }
@@ -176,18 +171,11 @@ export class ClassMapView extends View {
     this.title.focus({ preventScroll: true });
   }
 
-  deselect() {
-    this.choose(null);
-    this.canvas.focus(); // the button is hidden
-  }
-
-  /** @param {boolean} on */
   showPictures(on) {
     this.thumbnails = on;
     this.draw();
   }
 
-  /** @param {string} title @param {string} words @param {[number, number][]} neighbors */
   describe(title, words, neighbors) {
     this.selection.hidden = !title;
     this.title.textContent = title;
@@ -199,9 +187,8 @@ export class ClassMapView extends View {
 
   classItem(index, distance) {
     const choose = () => this.goTo(index);
-    const item = this.item(this.points[index].name, this.group(index), distance.toFixed(3), choose, {
-      class: "map-class",
-    });
+    const item = this.item(this.points[index].name, this.group(index), distance.toFixed(3), choose);
+    item.classList.add("map-class");
     if (this.sprite) item.prepend(el("span", { class: "map-thumbnail", style: this.background(index) }));
     return el("li", {}, item);
   }
@@ -209,26 +196,20 @@ export class ClassMapView extends View {
   listGroups() {
     const items = this.groups.map(({ name }, group) => {
       const members = this.points.filter((point) => point.group === name).length;
-      const pressed = { "aria-pressed": String(!this.hidden.has(name)) };
-      return (
-        members > 0 &&
-        el(
-          "li",
-          {},
-          this.item(name, group, String(members), () => this.toggle(name), pressed),
-        )
-      );
+      const item = this.item(name, group, String(members), () => this.toggle(name));
+      item.setAttribute("aria-pressed", String(!this.hidden.has(name)));
+      return members ? [el("li", {}, item)] : [];
     });
-    this.legend.replaceChildren(...items.filter(Boolean));
+    this.legend.replaceChildren(...items.flat());
     this.all.disabled = !this.hidden.size;
   }
 
   /** Create a button with the mark of a group, a name and a number. */
-  item(name, group, number, onclick, attributes) {
+  item(name, group, number, onclick) {
     const mark = svg("path", { d: SHAPES[group], fill: this.groups[group].color });
     const words = [el("span", {}, name), el("span", { class: "lab-soft" }, number)];
     const shape = svg("svg", { viewBox: "-8 -8 16 16", "aria-hidden": "true" }, mark);
-    return el("button", { type: "button", onclick, ...attributes }, shape, ...words);
+    return el("button", { type: "button", onclick }, shape, ...words);
   }
 
   /** Hide or show a group; without a name, show all. @param {string} [name] */
@@ -257,12 +238,10 @@ export class ClassMapView extends View {
     return { width: this.canvas.clientWidth, height: this.canvas.clientHeight };
   }
 
-  /** @param {number} index */
   group(index) {
     return this.numbers.get(this.points[index].group) ?? this.groups.length - 1;
   }
 
-  /** @param {number} index */
   visible(index) {
     return !this.hidden.has(this.points[index].group);
   }
@@ -309,7 +288,6 @@ export class ClassMapView extends View {
     this.draw();
   }
 
-  /** @param {number} right @param {number} down */
   pan(right, down) {
     if (right || down) this.fitted = false;
     this.view = { ...this.view, left: this.view.left + right, top: this.view.top + down };
@@ -359,12 +337,20 @@ export class ClassMapView extends View {
     for (const name of ["pointerleave", "blur"]) canvas.addEventListener(name, () => this.hover(null));
     canvas.addEventListener("dblclick", (event) => this.zoom(2, at(event)));
     canvas.addEventListener("click", (event) => {
-      if (!gestures.moved) this.choose(this.nearest(at(event)));
+      if (!gestures.moved) this.press(at(event));
     });
     canvas.addEventListener("keydown", (event) => {
       if (this.key(event)) event.preventDefault();
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+
+  /** Select the current image or the nearest class. @param {Point} place */
+  press(place) {
+    const star = this.placed && this.at(this.placed);
+    const onStar = star && Math.hypot(star.x - place.x, star.y - place.y) < STAR_RADIUS;
+    if (onStar) this.place({ ...this.placed, highlight: true });
+    else this.choose(this.nearest(place));
   }
 
   /** Highlight and describe a class; null: none. @param {number} index */
@@ -451,7 +437,6 @@ export class ClassMapView extends View {
     return this.neighbors.includes(index) ? 1 : 0;
   }
 
-  /** @param {number} index */
   faint(index) {
     return (this.chosen !== null || this.neighbors.length > 0) && this.weight(index) === 0;
   }
@@ -471,7 +456,6 @@ export class ClassMapView extends View {
     this.context.globalAlpha = 1;
   }
 
-  /** @param {number} index */
   drawMark(index) {
     const { context, half, sprite, sheet } = this;
     const { x, y } = this.at(this.points[index]);

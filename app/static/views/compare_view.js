@@ -20,7 +20,6 @@ const KEYS =
 /** A viewer with a tile for the head whose mask is most similar to the mask by hand. */
 class SideViewer extends Viewer {
   bestHead = "mean";
-  /** @type {Labels} */
   drawn = null;
 
   /** Choose the best head for a mask by hand. @param {Labels} drawn */
@@ -43,7 +42,6 @@ class SideViewer extends Viewer {
     return this.drawn ? jaccard(mask, this.drawn).toFixed(2) : percent(area(mask));
   }
 
-  /** @param {Encoding} encoding */
   entries({ heads }) {
     const entry = (key, label) => ({ key, label, color: css(this.colorOf(key)) });
     const each = Array.from({ length: heads }, (_, head) => entry(String(head), `Head ${head}`));
@@ -138,7 +136,6 @@ class Side {
 }
 
 export class CompareView extends View {
-  /** @type {Place} */
   place = null; // null: [CLS]
   sides = ["left", "right"].map((name) => new Side(name, this));
   tools = new Tools(

@@ -33,7 +33,6 @@ export class FilmView extends View {
   encoding = null; // Gradio drops a prop when Python updates another
   token = ""; // of the encoding in use
   version = 0; // of model and resolution
-  /** @type {Run} */
   run = null;
   runs = 0; // number of the last run
   trailing = false; // show each frame as it is finished
@@ -113,9 +112,7 @@ export class FilmView extends View {
     this.refresh();
   }
 
-  /** @type {OffscreenCanvasRenderingContext2D} */
   decoder = null;
-  /** @type {Map<number, number>} */
   objects = null; // by color of the mask files
 
   /** Model or resolution have changed: ask for another encoding of the first frame. */

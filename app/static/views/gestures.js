@@ -11,7 +11,6 @@ export function zoomed({ scale, left, top }, factor, { x, y }, least, most) {
 
 export class Gestures {
   moved = false; // the last press was a drag or a pinch, not a click
-  /** @type {Map<number, Point>} */
   touches = new Map();
 
   /**

@@ -29,16 +29,12 @@ const KEYS =
   "Move with the arrow keys and press Enter to add the object. C clicks, B draws and E erases; Enter then uses the brush. Control Z undoes.";
 
 export class MaskView extends View {
-  /** @type {Encoding} */
   encoding = null;
-  /** @type {Float32Array[]} */
   attention = []; // of [CLS], a map per head
-  /** @type {Map<string, Labels>} */
   found = new Map(); // by question
   asking = ""; // question that the server has not answered
   head = "best"; // or "mean", the number of a head
   bestHead = "mean";
-  /** @type {Place} */
   suggested = null;
   stage = new Stage("Image with objects: click one, or draw", KEYS, {
     point: () => this.point(),

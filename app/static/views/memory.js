@@ -2,7 +2,6 @@
 
 export class Memory {
   bytes = 0;
-  /** @type {Map<string, { value: any, bytes: number }>} */
   entries = new Map();
 
   /** @param {number} most  bytes */
@@ -10,7 +9,6 @@ export class Memory {
     this.most = most;
   }
 
-  /** @param {string} key */
   get(key) {
     const entry = this.entries.get(key);
     if (!entry) return undefined;
@@ -39,7 +37,6 @@ export class Memory {
     return this.put(key, made, bytes);
   }
 
-  /** @param {string} key */
   forget(key) {
     this.bytes -= this.entries.get(key)?.bytes ?? 0;
     this.entries.delete(key);

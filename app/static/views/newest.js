@@ -1,7 +1,6 @@
 // Of several requests only the newest counts: it aborts earlier ones, and their answers are dropped.
 
 export class Newest {
-  /** @type {AbortController} */
   controller = null;
 
   /**

@@ -35,12 +35,9 @@ export class PatchCanvas {
     this.resize(1, 1);
   }
 
-  /** @type {ImageData} */
   image = null;
-  /** @type {Uint32Array} */
   pixels = null;
 
-  /** @param {number} rows @param {number} columns */
   resize(rows, columns) {
     if (this.image?.width === columns && this.image.height === rows) return;
     Object.assign(this.canvas, { width: columns, height: rows });

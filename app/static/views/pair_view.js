@@ -25,14 +25,10 @@ const KEYS =
   "Move the pointer or use the arrow keys to choose a patch of the left image; the right one shows what is similar. Enter pins the pair, Delete removes it, Escape returns, Control Z undoes.";
 
 export class PairView extends View {
-  /** @type {Encoding} */
   a = null;
-  /** @type {Encoding} */
   b = null;
   shown = null; // the prop `matched`
-  /** @type {Features} */
   directions = null; // of the patches of A as prefix tokens, then of B
-  /** @type {Patch} */
   hovered = null;
   pins = new Pins(COLORS.pins);
   found = el("p", { class: "lab-found" });

@@ -41,9 +41,7 @@ export class Stage {
   paints = false;
   open = false;
   step = { x: 1 / 16, y: 1 / 16 }; // of an arrow key
-  /** @type {Place} */
   cursor = null; // of pointer or arrow keys
-  /** @type {Place} */
   last = null; // of a stroke; null between strokes
   frame = 0;
   view = { scale: 1, left: 0, top: 0 };
@@ -179,7 +177,6 @@ export class Stage {
     });
   }
 
-  /** @param {PointerEvent} event */
   move(event) {
     if (!this.open) return;
     const place = this.placeAt(event);

@@ -18,7 +18,6 @@ export function writeScale(bar, ends) {
 }
 
 export class Tiles {
-  /** @type {Map<string, { button: Part, canvas: PatchCanvas, note: Part, scale: Part }>} */
   tiles = new Map();
   columns = 1; // for the arrow keys up and down
 

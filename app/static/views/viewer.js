@@ -39,14 +39,10 @@ const SETTINGS = {
 export class Viewer {
   settings = { ...SETTINGS };
   quantity = "attention";
-  /** @type {Encoding} */
   encoding = null;
   arrays = null; // of one block, with its number
-  /** @type {Patch} */
   hovered = null;
-  /** @type {Patch} */
   likely = null; // default patch of quantities that need one
-  /** @type {Maps} */
   maps = null;
   dressed = "";
   where = el("span", { class: "lab-where" });
