@@ -193,7 +193,10 @@ export function meanMap(maps) {
 
 /** Take the maximum over maps patch by patch. @param {Float32Array[]} maps */
 export function maxMap(maps) {
-  return maps[0].map((_, patch) => Math.max(...maps.map((map) => map[patch])));
+  const max = maps[0].slice();
+  for (const map of maps)
+    for (let patch = 0; patch < max.length; patch++) if (map[patch] > max[patch]) max[patch] = map[patch];
+  return max;
 }
 
 /** Find minimum and maximum. @param {Float32Array} map @returns {[number, number]} */
