@@ -192,7 +192,7 @@ def test_bad_file_gets_one_sentence_and_the_image_stays(page, lab, tmp_path):
     bad = tmp_path / "<img src=x>.png"
     bad.write_bytes(b"no image")
     page.set_input_files("#images input[type=file]", bad)
-    assert "not a picture" in lab.toast(page)
+    assert "not an image" in lab.toast(page)
     assert lab.state(page)["token"] == shown
 
 
