@@ -16,7 +16,12 @@ pytest.importorskip("IPython")
 import jupytext
 import nbformat
 
-from notebooks import checks, execute
+from dino_model import quantities
+from notebooks import checks, execute, solutions
+from segmentation.masks import keep_mass_of_maps
+from segmentation.metrics import jaccard
+from training.evaluation.knn import knn_scores
+from training.losses import multi_crop_cross_entropy
 
 LESSONS = execute.lessons()
 EXECUTED = Path(__file__).resolve().parents[2] / execute.OUTPUT
@@ -71,6 +76,26 @@ def test_check_of_an_array_of_wrong_shape_names_both_shapes(capsys: pytest.Captu
 def test_check_of_an_unknown_exercise_lists_the_exercises():
     with pytest.raises(KeyError, match=r"Available: 1\.1"):
         checks.check("9.9", 1)
+
+
+def test_solutions_equal_the_packages():
+    generator = np.random.default_rng(0)
+    queries, keys, values = torch.randn(3, 1, 2, 5, 8)
+    _, weights = solutions.attention(queries, keys, values)
+    expected = quantities.attention(queries[0].numpy(), keys[0].numpy(), token=3)
+    np.testing.assert_allclose(weights[0, :, 3], expected, atol=1e-6)
+    heat = generator.random((1, 6, 7))
+    np.testing.assert_array_equal(solutions.keep_mass(heat[0], 0.6), keep_mass_of_maps(heat, 0.6)[0])
+    mask, truth = generator.random((2, 6, 7)) > 0.4
+    assert solutions.jaccard(mask, truth) == pytest.approx(float(jaccard(mask, truth)))
+    targets, logits = torch.randn(2, 4, 6).softmax(-1), torch.randn(2, 4, 6)
+    torch.testing.assert_close(
+        solutions.dino_loss(targets, logits, 0.1), multi_crop_cross_entropy(logits, targets, 0.1)
+    )
+    stored = torch.nn.functional.normalize(torch.randn(20, 4), dim=1)
+    labels = torch.arange(20) % 3
+    votes = solutions.vote(stored[0].numpy(), stored.numpy(), labels.numpy(), 7, 0.07)
+    np.testing.assert_allclose(votes, knn_scores(stored, labels, stored[:1], k=7)[0], rtol=1e-4)
 
 
 # --- lessons
