@@ -172,17 +172,6 @@ class CountedFrames:
         self.alive -= 1
 
 
-def test_propagation_reads_at_most_two_batches_ahead():
-    mask = np.zeros((64, 64), np.uint8)
-    mask[8:40, 8:40] = 1
-    frames = CountedFrames(100)
-    labeled = propagate_frames(frames, mask, ColorPatches(size=64), batch=4)
-    next(labeled)
-    assert frames.read == 4
-    assert sum(1 for _ in labeled) == 99
-    assert frames.most <= 9  # two batches and the current frame
-
-
 def test_reading_ahead_changes_no_label_and_holds_few_frames():
     mask = np.zeros((64, 64), np.uint8)
     mask[8:40, 8:40] = 1
