@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from dino_model import images
@@ -161,32 +161,36 @@ def open_davis(
     Raises:
         DavisError: No list, or a sequence that is not in it.
     """
-    lists = Path("ImageSets", "2017")
-    listed_in = root / lists / f"{split}.txt"
-    if not listed_in.is_file():
-        there = ", ".join(sorted(file.stem for file in (root / lists).glob("*.txt"))) or "none"
-        hint = nearby_hint(root, lambda folder: (folder / lists / f"{split}.txt").is_file())
-        raise DavisError(f"the list {listed_in} is missing; lists there: {there}{hint}")
-    listed = sequence_list(listed_in)
+    lists = Path("ImageSets", "2017", f"{split}.txt")
+    listed_in = root / lists
+    missing = not listed_in.is_file()
+    hint = nearby_hint(root, lambda folder: (folder / lists).is_file()) if missing else ""
+    listed = read_names(listed_in, hint)
     if unknown := [name for name in sequences if name not in listed]:
         raise DavisError(f"sequence {unknown[0]!r} is not in {listed_in}; it has {', '.join(listed)[:300]}")
     chosen = tuple(name for name in listed if name in sequences or not sequences)
     return DavisFolder(root / "JPEGImages/480p", root / "Annotations/480p", chosen, binary)
 
 
-def sequence_list(file: Path) -> tuple[str, ...]:
-    """Read the names of sequences from a text file, one per line.
+def read_names(file: Path, hint: str = "") -> tuple[str, ...]:
+    """Read the names of sequences or images from a text file: the first word of each line.
+
+    Args:
+        file: Such as ImageSets/2017/val.txt.
+        hint: Appended to the message if there is no such file.
 
     Raises:
         DavisError: No such file, no text, or an empty file.
     """
+    if not file.is_file():
+        there = ", ".join(sorted(path.stem for path in file.parent.glob("*.txt"))) or "none"
+        raise DavisError(f"the list {file} is missing; lists there: {there}{hint}")
     try:
-        text = file.read_text(encoding="utf-8")
+        names = [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise DavisError(f"the list {file} cannot be read as text: {error}") from None
-    names = [line.split()[0] for line in text.splitlines() if line.strip()]
     if not names:
-        raise DavisError(f"the list {file} is empty; expected one sequence per line")
+        raise DavisError(f"the list {file} is empty; expected one name per line")
     return tuple(dict.fromkeys(names))
 
 
@@ -244,28 +248,12 @@ def find_voc(root: Path, year: int = 2012) -> Path:
     return root / f"VOC{year}"
 
 
-def list_voc_names(voc: Path, split: str, task: Literal["Segmentation", "Main"]) -> list[str]:
-    """List the names of the images in ImageSets/<task>/<split>.txt.
-
-    Raises:
-        FileNotFoundError: no such list.
-        ValueError: an empty list.
-    """
-    listed = voc / "ImageSets" / task / f"{split}.txt"
-    if not listed.is_file():
-        there = ", ".join(sorted(path.stem for path in listed.parent.glob("*.txt"))) or "none"
-        raise FileNotFoundError(f"no list {listed}; lists there: {there}")
-    names = [line.split()[0] for line in listed.read_text().splitlines() if line.strip()]
-    if not names:
-        raise ValueError(f"{listed} names no image")
-    return names
-
-
 def list_voc_samples(root: Path, split: str = "val") -> list[VocSample]:
     """List the images and annotations of a split of VOC 2012 segmentation.
 
     Raises:
-        FileNotFoundError: wrong root (see `find_voc`), or a file of the list is missing: the first is named.
+        FileNotFoundError: Wrong root (see `find_voc`), or a file of the list is missing.
+        DavisError: No list.
     """
     voc = find_voc(root)
     samples = [
@@ -275,7 +263,7 @@ def list_voc_samples(root: Path, split: str = "val") -> list[VocSample]:
             voc / "SegmentationClass" / f"{name}.png",
             voc / "SegmentationObject" / f"{name}.png",
         )
-        for name in list_voc_names(voc, split, "Segmentation")
+        for name in read_names(voc / "ImageSets" / "Segmentation" / f"{split}.txt")
     ]
     for sample in samples:
         for path in sample[1:]:

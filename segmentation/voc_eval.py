@@ -126,7 +126,12 @@ def _select_heads(attention: NDArray[np.floating], head: Literal["best", "mean"]
 
 
 def score_masks(
-    name: str, masks: dict[int, Mask], annotation: Annotation, ground_truth: GroundTruth, void: Void
+    name: str,
+    masks: dict[int, Mask],
+    annotation: Annotation,
+    ground_truth: GroundTruth,
+    void: Void,
+    attention: NDArray[np.floating] | None = None,
 ) -> ImageScore:
     """Choose the best mask for every target of an image.
 
@@ -135,13 +140,15 @@ def score_masks(
         masks: Boolean [height, width] by head; -1 for a mask of no head.
         annotation: Classes and objects.
         ground_truth, void: See `VocProtocol`.
+        attention: Maps of all heads [heads, rows, columns], for the lift of each target.
     """
     regions, unannotated = targets(annotation, ground_truth)
     heads, stacked = list(masks), np.stack(list(masks.values()))
     scores = []
-    for region in regions:
-        best, jaccard = best_head(stacked, region.mask, unannotated if void == "exclude" else None)
-        scores.append(TargetScore(region.label, region.category, heads[best], jaccard, rle(stacked[best])))
+    for label, category, region in regions:
+        best, jaccard = best_head(stacked, region, unannotated if void == "exclude" else None)
+        lifted = None if attention is None else lift(attention, region)
+        scores.append(TargetScore(label, category, heads[best], jaccard, rle(stacked[best]), lifted))
     return ImageScore(name, tuple(scores))
 
 
@@ -159,13 +166,7 @@ def score_attention(
     size = (annotation.classes.shape[0], annotation.classes.shape[1])
     kept = enlarge(keep_mass_of_maps(np.stack(list(maps.values())), protocol.mass), size)
     masks = dict(zip(maps, kept, strict=True))
-    score = score_masks(name, masks, annotation, protocol.ground_truth, protocol.void)
-    regions, _ = targets(annotation, protocol.ground_truth)
-    lifted = (
-        target._replace(lift=lift(attention, region.mask))
-        for target, region in zip(score.targets, regions, strict=True)
-    )
-    return ImageScore(name, tuple(lifted))
+    return score_masks(name, masks, annotation, protocol.ground_truth, protocol.void, attention)
 
 
 def centered_box(size: tuple[int, int]) -> Mask:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # commands import this module before they need PyTorch
 
 @dataclass(frozen=True)
 class InputImage:
-    """One image of the inputs of a command.
+    """An image of the inputs of a command.
 
     Attributes:
         file_name: Unique among the inputs, with suffix and "/": `file_name` in COCO files.
@@ -120,7 +120,7 @@ def _with_names(found: list[InputImage]) -> list[InputImage]:
 
 
 class Item(Protocol):
-    """One input of a command."""
+    """An input of a command."""
 
     @property
     def file_name(self) -> str:

@@ -97,7 +97,7 @@ class Davis(ModelOptions, OutputOptions):
         return self.predictor("davis", model=model, std=official_std(model), carries_labels=True)
 
     def _settings(self, source: "AttentionPredictor | ColorPatches | None") -> dict[str, Any]:
-        """Everything the predictions depend on, apart from the frames."""
+        """Describe the settings of the predictions."""
         if source is None:
             return {"features": "first mask copied"}
         from segmentation.propagation import DINO, ColorPatches

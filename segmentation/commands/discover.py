@@ -42,7 +42,7 @@ class Sample(NamedTuple):
 
     @property
     def files(self) -> list[Path]:
-        """All files of the sample."""
+        """Return the files of the sample."""
         return [file for file in (self.image.file, self.boxes, self.mask) if file is not None]
 
 
@@ -59,7 +59,7 @@ class Objects(NamedTuple):
 
     @property
     def union(self) -> Mask:
-        """All objects as one mask: [height, width]."""
+        """Unite the objects to one mask: [height, width]."""
         return np.any(self.masks, axis=0) if self.masks else np.zeros(self.soft.shape, dtype=bool)
 
 
@@ -170,7 +170,7 @@ class Discover(ModelOptions, OutputOptions):
             raise ValueError("pass images, or --dataset voc07 or voc12: one of the two")
         if self.dataset:
             folder = datasets.find_voc(self.root, 2000 + int(self.dataset[-2:]))
-            names = datasets.list_voc_names(folder, "trainval", "Main")
+            names = datasets.read_names(folder / "ImageSets" / "Main" / "trainval.txt")
             files = {name: folder / "JPEGImages" / f"{name}.jpg" for name in names}
             samples = [
                 Sample(common.image_file(file), boxes=folder / "Annotations" / f"{name}.xml")
@@ -200,7 +200,7 @@ class Discover(ModelOptions, OutputOptions):
         return Objects(masks, union.astype(np.float32))
 
     def _protocol(self, resize: str, predictor: "AttentionPredictor") -> dict[str, Any]:
-        """Everything that decides the scores."""
+        """Describe the settings that decide the scores."""
         return {
             "data": self.dataset or "images",
             "model": self.model,

@@ -11,7 +11,7 @@ import tyro
 
 from dino_model.files import make_room, write_json
 from dino_model.progress import progress
-from segmentation.datasets import DavisError, sequence_list
+from segmentation.datasets import DavisError, read_names
 from segmentation.davis_eval import Evaluation, mean_scores, score_folders
 
 COLUMNS = ("J&F_mean", "J_mean", "J_recall", "J_decay", "F_mean", "F_recall", "F_decay")
@@ -45,7 +45,7 @@ class Score:
         evaluation = score_folders(
             self.ground_truth,
             self.predictions,
-            sequences=() if self.listed is None else sequence_list(self.listed),
+            sequences=() if self.listed is None else read_names(self.listed),
             binary=self.binary,
             skip_faulty=True,
             track=track,

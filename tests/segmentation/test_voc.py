@@ -117,7 +117,7 @@ def test_find_voc_from_nearby_folder_names_devkit(devkit, wrong):
 
 
 def test_missing_list_or_mask_is_named(devkit):
-    with pytest.raises(FileNotFoundError, match=r"no list .*trainval\.txt; lists there: val"):
+    with pytest.raises(datasets.DavisError, match=r"trainval\.txt is missing; lists there: val"):
         datasets.list_voc_samples(devkit, "trainval")
     (devkit / "VOC2012" / "SegmentationObject" / "cup.png").unlink()
     with pytest.raises(FileNotFoundError, match=r"cup\.png is missing, though val\.txt names cup"):
