@@ -407,7 +407,9 @@ def contact_sheet(
     lines = []
     for row in rows:
         small = [(title, _fitting(image, height)) for title, image in row]
-        cells = [caption(_padded(image, height, image.shape[1]), title, 14) for title, image in small]
+        cells = [
+            caption(_padded(image, height, image.shape[1]), title, text_size=14) for title, image in small
+        ]
         if cells:
             lines.append(side_by_side(*cells, gap=gap))
     if not lines:
