@@ -29,7 +29,7 @@ def run(photo: Path, output: Path, **options) -> Path:
     return output / photo.stem
 
 
-def test_maps_and_masks_are_those_of_the_predictor(photo, tmp_path):
+def test_attention_writes_maps_of_predictor(photo, tmp_path):
     folder = run(photo, tmp_path / "out", point="50,120", mass=0.7)
     predictor = AttentionPredictor(MODEL, size=64, precision="fp32")
     predictor.set_image(data.cat()[:200, :260])
@@ -44,7 +44,7 @@ def test_maps_and_masks_are_those_of_the_predictor(photo, tmp_path):
     np.testing.assert_array_equal(mask, keep_mass_of_maps(attention, 0.7))
 
 
-def test_every_picture_has_the_size_of_the_photograph(photo, tmp_path):
+def test_attention_images_have_size_of_input(photo, tmp_path):
     folder = run(photo, tmp_path / "out", point="0,0")
     for head in range(3):
         for kind in ("attention", "mask", "overlay", "point"):
@@ -54,7 +54,7 @@ def test_every_picture_has_the_size_of_the_photograph(photo, tmp_path):
     assert np.asarray(Image.open(tmp_path / "out" / "contact_sheet.png")).std() > 10
 
 
-def test_mask_files_agree_with_each_other(photo, tmp_path):
+def test_attention_mask_files_agree(photo, tmp_path):
     folder = run(photo, tmp_path / "out")
     with np.load(folder / "attention.npz") as arrays:
         masks = enlarge(arrays["mask"], (200, 260))

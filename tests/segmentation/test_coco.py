@@ -11,7 +11,7 @@ from segmentation import coco
 from segmentation.labels import palette, write_mask_png
 
 
-def test_the_palette_is_the_one_of_pascal_voc():
+def test_palette_equals_pascal_voc():
     colors = palette()
     known = {
         0: (0, 0, 0),
@@ -25,7 +25,7 @@ def test_the_palette_is_the_one_of_pascal_voc():
     assert len(np.unique(colors, axis=0)) == 256
 
 
-def test_a_mask_png_keeps_its_labels_and_shows_the_palette(tmp_path):
+def test_mask_png_keeps_labels_and_palette(tmp_path):
     labels = np.arange(256, dtype=np.uint8).reshape(8, 32)
     write_mask_png(tmp_path / "mask.png", labels)
     with Image.open(tmp_path / "mask.png") as picture:

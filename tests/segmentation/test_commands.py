@@ -9,7 +9,7 @@ from segmentation.__main__ import COMMANDS, command, main
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_command_explains_itself_offline(name, monkeypatch, capsys):
+def test_help_of_command_exits_with_zero(name, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["segmentation", name, "--help"])
     with pytest.raises(SystemExit) as end:
         main()
@@ -18,12 +18,12 @@ def test_every_command_explains_itself_offline(name, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_command_is_listed_with_its_own_words(name):
+def test_summary_equals_docstring_of_command(name):
     assert COMMANDS[name] == command(name).__doc__.splitlines()[0]
 
 
 @pytest.mark.parametrize("arguments", [[], ["attend"]])
-def test_an_unknown_command_is_an_error_that_shows_those_there_are(arguments, monkeypatch, capsys):
+def test_unknown_command_prints_usage(arguments, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["segmentation", *arguments])
     with pytest.raises(SystemExit) as end:
         main()

@@ -56,7 +56,7 @@ def command(davis: Path, output: Path, **options: object) -> Davis:
 # --- folders
 
 
-def test_sequences_are_those_of_the_list(davis: Path):
+def test_open_davis_lists_sequences(davis: Path):
     assert open_davis(davis).sequences == ("bear", "cows")
     assert open_davis(davis, sequences=["cows"]).sequences == ("cows",)
     clip = open_davis(davis).clip("bear")
@@ -77,7 +77,7 @@ def test_wrong_root_or_list_is_named(davis: Path):
         open_davis(davis)
 
 
-def test_what_does_not_fit_in_a_sequence_is_named(davis: Path):
+def test_wrong_files_of_sequence_are_named(davis: Path):
     with pytest.raises(DavisError, match=r"'horse' is not in .*val\.txt; it has bear, cows"):
         open_davis(davis, sequences=["horse"])
     masks, frames = davis / "Annotations" / "480p" / "bear", davis / "JPEGImages" / "480p" / "bear"
@@ -96,7 +96,7 @@ def test_what_does_not_fit_in_a_sequence_is_named(davis: Path):
         open_davis(davis).clip("cows")
 
 
-def test_a_first_mask_must_fit_its_frame(davis: Path):
+def test_first_mask_of_wrong_size_or_labels_is_named(davis: Path):
     clip = open_davis(davis).clip("bear")
     write_mask_png(clip.first_mask, np.ones((64, 100), np.uint8))
     with pytest.raises(DavisError, match=r"00000\.png is 100x64 pixels, the frame 00000\.jpg 128x64"):
@@ -112,9 +112,7 @@ def test_a_first_mask_must_fit_its_frame(davis: Path):
 # --- the command
 
 
-def test_the_command_propagates_writes_and_scores(
-    davis: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_davis_writes_masks_and_scores(davis: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     output = tmp_path / "out"
     command(davis, output, json=tmp_path / "scores.json").run()
     printed = capsys.readouterr().out
@@ -186,7 +184,7 @@ def test_official_preset_uses_official_std():
     assert official_std(replace(model, std=(0.5, 0.5, 0.5))) is None
 
 
-def test_labels_are_carried_in_fp32_unless_bf16_is_asked_for(davis: Path, tmp_path: Path, monkeypatch):
+def test_propagation_runs_in_fp32_by_default(davis: Path, tmp_path: Path, monkeypatch):
     monkeypatch.setattr("dino_model.device.has_bf16", lambda device: True)
     used: list[str] = []
     initialise = AttentionPredictor.__init__
@@ -206,7 +204,7 @@ def test_labels_are_carried_in_fp32_unless_bf16_is_asked_for(davis: Path, tmp_pa
     assert used == ["fp32", "fp32", "bf16", "bf16", "bf16"]  # auto twice, bf16 twice, auto for attention
 
 
-def test_bf16_changes_at_most_a_thousandth_of_the_labels_of_the_next_frames(data_root: Path):
+def test_bf16_changes_few_labels_of_real_frames(data_root: Path):
     clip = open_davis(data_root / "DAVIS2016").clip("goat")
     mask, model, found = read_first_mask(clip), load_model(), {}
     for precision in ("fp32", "bf16"):
@@ -224,7 +222,7 @@ def test_bf16_changes_at_most_a_thousandth_of_the_labels_of_the_next_frames(data
     assert (found["fp32"] != found["bf16"]).mean((1, 2)).max() <= 0.001
 
 
-def test_the_first_mask_copied_scores_40_on_the_development_frames(data_root: Path, tmp_path: Path):
+def test_copied_first_mask_scores_reference_on_real_frames(data_root: Path, tmp_path: Path):
     scores = tmp_path / "scores.json"
     Davis(output=tmp_path / "out", root=data_root / "DAVIS2016", features="copy", json=scores).run()
     assert json.loads(scores.read_text())["dataset"]["J&F_mean"] == pytest.approx(0.400, abs=5e-4)

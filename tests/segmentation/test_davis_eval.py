@@ -46,7 +46,7 @@ def boxes(
     return masks
 
 
-def test_scores_are_those_of_whole_arrays(write: Write):
+def test_scores_equal_whole_arrays(write: Write):
     rng = np.random.default_rng(0)
     for name, size in (("wide", (60, 90)), ("tall", (83, 41))):
         truth = boxes(7, size=size)
@@ -73,7 +73,7 @@ def test_scores_are_those_of_whole_arrays(write: Write):
         np.testing.assert_allclose(one.F, plain_f, rtol=0, atol=1e-9)
 
 
-def test_means_are_over_objects_and_not_over_sequences(write: Write):
+def test_means_are_over_objects(write: Write):
     write("truth/two", boxes(5))
     write("guess/two", boxes(5))
     truth, guess = (
@@ -105,7 +105,7 @@ def test_decay_of_more_than_256_frames_is_right(write: Write):
     assert found.dataset["J_mean"] == pytest.approx(149 / 298)
 
 
-def test_an_object_that_comes_late_is_not_scored(write: Write):
+def test_object_missing_in_first_mask_is_not_scored(write: Write):
     truth = boxes(6)
     truth[0][truth[0] == 2] = 0
     found = score_folders(write("truth/a", truth), write("guess/a", boxes(6, labels=(1,))))
@@ -113,7 +113,7 @@ def test_an_object_that_comes_late_is_not_scored(write: Write):
     assert found.dataset["J_mean"] == 1
 
 
-def test_binary_masks_are_one_object(write: Write):
+def test_binary_masks_score_one_object(write: Write):
     white = [mask * 255 for mask in boxes(5, labels=(1,))]
     folders = write("truth/a", white), write("guess/a", boxes(5, labels=(1,)))
     with pytest.raises(DavisError, match="--binary"):
@@ -121,7 +121,7 @@ def test_binary_masks_are_one_object(write: Write):
     assert score_folders(*folders, binary=True).dataset["J&F_mean"] == 1
 
 
-def test_nothing_wrong_is_scored_silently(write: Write, tmp_path: Path):
+def test_wrong_predictions_are_named(write: Write, tmp_path: Path):
     truth, guess = write("truth/a", boxes(6)), write("guess/a", boxes(6))
     write("truth/b", boxes(6))
     with pytest.raises(DavisError, match=r"4 of 4 predictions of b are missing"):

@@ -35,7 +35,7 @@ def devkit(tmp_path) -> Path:
     return folder.parent
 
 
-def test_photographs_get_masks_overlays_and_run_lengths_that_agree(tmp_path, capsys):
+def test_discover_writes_files_that_agree(tmp_path, capsys):
     photos = []
     for name, picture in PICTURES.items():
         photos.append(tmp_path / f"{name}.png")
@@ -56,7 +56,7 @@ def test_photographs_get_masks_overlays_and_run_lengths_that_agree(tmp_path, cap
             assert (out / "overlays" / method / f"{name}.jpg").is_file()
 
 
-def test_corloc_counts_boxes_that_cover_the_object(devkit, tmp_path):
+def test_corloc_counts_boxes_over_objects(devkit, tmp_path):
     file = tmp_path / "figures.json"
     common = {"dataset": "voc07", "root": devkit, "model": MODEL, "output": tmp_path / "out", "json": file}
     Discover(**common, methods=("attention",), head=0).run()
@@ -76,7 +76,7 @@ def test_corloc_counts_boxes_that_cover_the_object(devkit, tmp_path):
         assert (row["localized"] == "True") == (discovery.box_jaccard(box, whole) >= 0.5)
 
 
-def test_voc_boxes_are_read_from_pixel_one_and_difficult_ones_count(devkit):
+def test_voc_boxes_start_at_pixel_one(devkit):
     assert datasets.read_voc_boxes(devkit / "VOC2007" / "Annotations" / "cat.xml") == [Box(0, 0, 150, 99)]
     broken = devkit / "VOC2007" / "Annotations" / "cup.xml"
     broken.write_text("<annotation><object><bndbox>")
@@ -159,7 +159,7 @@ def test_resume_after_interrupt_gives_same_files(masked, tmp_path, monkeypatch):
         Discover(**common, output=tmp_path / "resumed", count=2, resume=True).run()
 
 
-def test_images_of_one_name_get_results_and_coco_names_of_their_own(tmp_path):
+def test_images_of_same_name_get_own_results(tmp_path):
     for name in ("a/cat.png", "b/cat.png", "b/cat.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.fromarray(PICTURES["cat"]).save(tmp_path / name)

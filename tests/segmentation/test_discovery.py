@@ -44,7 +44,7 @@ def lost_in_full(features: np.ndarray, candidates: int) -> np.ndarray:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(3, 9), st.integers(3, 9), st.integers(1, 30), st.integers(0, 1000))
-def test_lost_equals_its_plain_version(rows, columns, candidates, seed):
+def test_lost_equals_reference(rows, columns, candidates, seed):
     features = np.random.default_rng(seed).standard_normal((rows, columns, 4))
     expected = lost_in_full(features, candidates)
     np.testing.assert_array_equal(discovery.lost(features, candidates).mask, expected)
@@ -76,12 +76,12 @@ def clustered(seed: int) -> np.ndarray:
 @settings(max_examples=25, deadline=None)
 @example(272)  # whose largest element by size is not the farthest from the mean
 @given(st.integers(0, 399))
-def test_tokencut_equals_its_plain_dense_version(seed):
+def test_tokencut_equals_dense_reference(seed):
     features = clustered(seed)
     np.testing.assert_array_equal(discovery.tokencut(features).mask, tokencut_in_full(features, 0.2))
 
 
-def test_an_object_on_a_wide_grid_is_found_by_every_method():
+def test_every_method_finds_object_on_wide_grid():
     place = (slice(4, 9), slice(12, 18))
     features, expected = scene(14, 23, [place]), box_mask(14, 23, place)
     np.testing.assert_array_equal(discovery.lost(features).mask, expected)
@@ -89,7 +89,7 @@ def test_an_object_on_a_wide_grid_is_found_by_every_method():
     np.testing.assert_array_equal(discovery.maskcut(features)[0].mask, expected)
 
 
-def test_several_objects_are_found_one_after_the_other():
+def test_maskcut_finds_several_objects():
     places = [(slice(2, 7), slice(2, 8)), (slice(3, 9), slice(15, 20))]
     found = discovery.maskcut(scene(16, 24, places), count=3)
     assert len(found) >= 2
@@ -100,7 +100,7 @@ def test_several_objects_are_found_one_after_the_other():
         assert not any((piece.mask & earlier.mask).any() for earlier in found[:number])
 
 
-def test_a_blank_picture_holds_no_object():
+def test_blank_or_tiny_features_give_no_object():
     blank = np.ones((6, 7, 8))
     assert not discovery.tokencut(blank).mask.any()
     assert discovery.maskcut(blank) == []
@@ -110,7 +110,7 @@ def test_a_blank_picture_holds_no_object():
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(200, 400), st.integers(0, 1000))
-def test_lanczos_cuts_as_the_dense_solver_does(nodes, seed):
+def test_lanczos_equals_dense_solver(nodes, seed):
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((nodes, 5)) + 2 * rng.integers(0, 2, (nodes, 1)) * rng.standard_normal(5)
     weights = affinity(features, 0.2)
@@ -120,7 +120,7 @@ def test_lanczos_cuts_as_the_dense_solver_does(nodes, seed):
     np.testing.assert_array_equal(ours > ours.mean(), dense > dense.mean())
 
 
-def test_a_padded_grid_gives_masks_and_boxes_within_the_picture():
+def test_placement_of_padded_grid_stays_in_image():
     place = Placement(image=(20, 30), covered=(24, 32))
     on_grid = box_mask(3, 4, (slice(1, 3), slice(2, 4)))
     assert place.mask(on_grid).shape == (20, 30)
@@ -143,7 +143,7 @@ def test_padding_keeps_image_and_adds_mean_color(monkeypatch):
         discovery.set_padded(AttentionPredictor("random:vit_tiny/16"), image)
 
 
-def test_refined_edges_move_to_those_of_the_picture():
+def test_refined_edges_move_to_image_edges():
     picture = np.full((60, 60, 3), 40, dtype=np.uint8)
     picture[10:43, 10:43] = (200, 120, 60)
     coarse = box_mask(60, 60, (slice(8, 40), slice(8, 40)))  # of patches of 8, the object straddling them

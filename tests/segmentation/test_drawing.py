@@ -15,7 +15,7 @@ def picture() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
 
 
-def test_head_colors_are_fixed_and_far_apart():
+def test_head_colors_are_fixed_and_distinct():
     colors = drawing.head_colors(24)
     np.testing.assert_array_equal(colors[:6], drawing.head_colors(6))
     lab = rgb2lab(colors[None] / 255)[0]
@@ -25,14 +25,14 @@ def test_head_colors_are_fixed_and_far_apart():
     assert drawing.head_colors(26)[25].tolist() == colors[1].tolist()
 
 
-def test_a_heat_map_runs_over_the_whole_colormap():
+def test_heat_map_covers_colormap():
     shown = drawing.heat_map(np.array([[0.2, 0.7]]), (4, 8), colormap="viridis")
     ends = (np.array(matplotlib.colormaps["viridis"]([0.0, 1.0]))[:, :3] * 255).round()
     np.testing.assert_array_equal(shown[0, 0], ends[0])
     np.testing.assert_array_equal(shown[3, 7], ends[1])
 
 
-def test_heads_drawn_one_by_one_are_those_drawn_all_at_once():
+def test_overlay_heads_equals_reference():
     rng = np.random.default_rng(3)
     picture = rng.integers(0, 256, (31, 45, 3), dtype=np.uint8)
     attention = rng.random((5, 4, 6), dtype=np.float32)
@@ -45,7 +45,7 @@ def test_heads_drawn_one_by_one_are_those_drawn_all_at_once():
     np.testing.assert_array_equal(shown, expected)
 
 
-def test_a_mask_overlay_changes_no_pixel_away_from_the_mask(picture):
+def test_overlay_masks_changes_only_mask_pixels(picture):
     before = picture.copy()
     mask = np.zeros((48, 64), dtype=bool)
     mask[10:20, 10:20] = True
@@ -58,7 +58,7 @@ def test_a_mask_overlay_changes_no_pixel_away_from_the_mask(picture):
     assert not changed[away].any()
 
 
-def test_points_and_boxes_leave_the_picture_alone(picture):
+def test_points_and_boxes_copy_image(picture):
     before = picture.copy()
     pointed = drawing.draw_point(picture, 20, 30)
     boxed = drawing.draw_boxes(picture, [Box(5, 6, 40, 30)])
@@ -69,7 +69,7 @@ def test_points_and_boxes_leave_the_picture_alone(picture):
 
 
 @pytest.mark.parametrize("width", [1, 90, 640])
-def test_a_color_bar_has_the_colours_of_the_map_in_their_order(width):
+def test_color_bar_shows_colors_in_order(width):
     bar = drawing.color_bar("inferno", (-0.25, 1.5), width, capped=False)
     assert bar.shape[1] == width
     if width < 640:
@@ -83,7 +83,7 @@ def test_a_color_bar_has_the_colours_of_the_map_in_their_order(width):
     assert not np.array_equal(bar, drawing.color_bar("inferno", (-0.25, 1.6), width, capped=False))
 
 
-def test_a_contact_sheet_holds_pictures_of_every_shape(picture):
+def test_contact_sheet_takes_images_of_every_shape(picture):
     tall = np.zeros((90, 10, 3), dtype=np.uint8)
     sheet = drawing.contact_sheet([[("one", picture), ("two", tall)], [("three", tall)]], height=40)
     assert sheet.dtype == np.uint8
@@ -95,7 +95,7 @@ def test_a_contact_sheet_holds_pictures_of_every_shape(picture):
     assert row.shape[1] < 40 * (drawing.WIDEST + 2)  # an image of one row takes no gigabytes
 
 
-def test_a_saved_picture_is_read_back_unchanged(picture, tmp_path):
+def test_saved_png_is_lossless(picture, tmp_path):
     drawing.save_image(tmp_path / "picture.png", picture)
     with Image.open(tmp_path / "picture.png") as saved:
         np.testing.assert_array_equal(np.array(saved), picture)

@@ -16,7 +16,7 @@ from segmentation.labels import (
 )
 
 
-def test_labels_are_palette_indices_or_grey_values(tmp_path: Path):
+def test_read_labels_returns_indices_or_gray_values(tmp_path: Path):
     labels = np.random.default_rng(0).integers(0, 4, (9, 7), dtype=np.uint8)
     write_mask_png(tmp_path / "palette.png", labels)
     Image.fromarray(labels).save(tmp_path / "grey.png")
@@ -37,7 +37,7 @@ def test_labels_are_palette_indices_or_grey_values(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["plain", "filtered", "many parts", "one bit", "wide", "one pixel"])
-def test_every_png_is_read_as_pillow_reads_it(kind: str, tmp_path: Path):
+def test_read_labels_equals_pillow(kind: str, tmp_path: Path):
     size = {"wide": (3, 5000), "one pixel": (1, 1), "many parts": (400, 500)}.get(kind, (40, 30))
     labels = np.random.default_rng(0).integers(0, 200, size, dtype=np.uint8)
     if kind == "filtered":
@@ -52,7 +52,7 @@ def test_every_png_is_read_as_pillow_reads_it(kind: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("at", [60, -30])
-def test_damage_anywhere_in_a_mask_is_told(at: int, tmp_path: Path):
+def test_damaged_mask_raises_label_error(at: int, tmp_path: Path):
     labels = np.random.default_rng(0).integers(0, 4, (60, 50), dtype=np.uint8)
     Image.fromarray(labels).save(tmp_path / "mask.png")
     content = bytearray((tmp_path / "mask.png").read_bytes())
@@ -62,7 +62,7 @@ def test_damage_anywhere_in_a_mask_is_told(at: int, tmp_path: Path):
         read_labels(tmp_path / "mask.png")
 
 
-def test_ids_are_neither_background_nor_void_and_void_becomes_background():
+def test_object_ids_exclude_background_and_void():
     labels = np.array([[0, 7, 255], [7, 2, 0]], np.uint8)
     assert object_ids(labels) == (2, 7)
     np.testing.assert_array_equal(without_void(labels), [[0, 7, 0], [7, 2, 0]])

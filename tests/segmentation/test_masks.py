@@ -32,7 +32,7 @@ def keep_mass_one_by_one(attention: np.ndarray, mass: float) -> np.ndarray:
 
 
 @given(attention_maps, st.sampled_from([0.2, 0.5, 0.6, 0.8, 0.95, 1.0]))
-def test_kept_mass_is_the_smallest_set_and_ties_go_to_the_later_patch(attention, mass):
+def test_keep_mass_is_smallest_set_with_later_ties(attention, mass):
     kept = masks.keep_mass(torch.from_numpy(attention), mass).numpy()
     for one, found in zip(
         attention.reshape(-1, attention.shape[-1]), kept.reshape(-1, attention.shape[-1]), strict=True
@@ -65,7 +65,7 @@ def test_enlarge_takes_patch_under_pixel_center():
     assert masks.enlarge(np.array([[1, 2]]), (1, 5)).tolist() == [[1, 1, 2, 2, 2]]
 
 
-def test_void_pixels_do_not_count_against_a_head():
+def test_best_head_excludes_void():
     truth, void = np.zeros((2, 4, 4), dtype=bool)
     truth[:2], void[2] = True, True
     wide = np.zeros((1, 4, 4), dtype=bool)
@@ -91,7 +91,7 @@ def test_central_head_has_nearest_mask(centered, expected):
     assert masks.central_head(heads) == expected
 
 
-def test_a_bounding_box_ends_outside_the_mask():
+def test_bounding_box_ends_outside_mask():
     mask = np.zeros((5, 7), dtype=bool)
     mask[1:3, 2:6] = True
     assert masks.bounding_box(mask) == (2, 1, 6, 3)
@@ -100,7 +100,7 @@ def test_a_bounding_box_ends_outside_the_mask():
 
 
 @given(boolean_masks)
-def test_run_lengths_survive_json(mask):
+def test_run_lengths_round_trip_through_json(mask):
     encoded = json.loads(json.dumps(masks.rle(mask)))
     assert encoded["size"] == list(mask.shape)
     np.testing.assert_array_equal(masks.decode(encoded), mask)
@@ -108,7 +108,7 @@ def test_run_lengths_survive_json(mask):
 
 @settings(deadline=None)
 @given(st.text(alphabet="".join(map(chr, range(40, 120))), max_size=30))
-def test_any_other_text_is_refused_or_covers_the_picture(counts):
+def test_decode_of_any_text_raises_or_fits_size(counts):
     try:
         masks.decode({"size": [6, 7], "counts": counts})
     except ValueError:

@@ -14,9 +14,7 @@ def written(path: Path, picture: np.ndarray) -> Path:
     return path
 
 
-def test_a_photograph_and_a_part_of_it_match_where_they_are_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_image_matches_its_own_crop(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     picture = photographs.picture("owl")
     a, b = written(tmp_path / "a.png", picture), written(tmp_path / "b.png", picture[40:, 60:])
     y, x = (side // 2 for side in picture.shape[:2])

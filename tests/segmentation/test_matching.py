@@ -42,7 +42,7 @@ def plain_nearest(a: NDArray, b: NDArray) -> list[tuple[int, float, float]]:
 
 
 @pytest.mark.parametrize("chunk", [2048, 7])
-def test_the_nearest_are_those_of_every_pair_compared_plainly(chunk: int, monkeypatch: pytest.MonkeyPatch):
+def test_nearest_equals_reference(chunk: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(matching, "CHUNK", chunk)
     a, b = features(4, 6), features(7, 5, seed=1)
     found = nearest(a, b)
@@ -53,7 +53,7 @@ def test_the_nearest_are_those_of_every_pair_compared_plainly(chunk: int, monkey
 
 
 @pytest.mark.parametrize("ratio", [0.8, 1.0])
-def test_mutual_matches_are_each_others_nearest_and_beat_their_rivals_both_ways(ratio: float):
+def test_mutual_matches_equal_reference(ratio: float):
     a, b = features(6, 8), features(6, 8)[::-1] + 1.5 * features(6, 8, seed=2)
     to_b, to_a = plain_nearest(a, b), plain_nearest(b, a)
     expected = {
@@ -80,7 +80,7 @@ def seen(features: NDArray[np.float32]) -> ImageFeatures:
     return ImageFeatures(features, np.ones(features.shape[:2], bool))
 
 
-def test_the_scale_with_most_matches_is_taken():
+def test_best_scale_has_most_matches():
     a = features(6, 6)
     near = a + 0.1 * features(6, 6, seed=3)
     others = {0.7: seen(features(4, 4, seed=5)), 1.0: seen(near), 1.4: seen(features(9, 9, seed=4))}
@@ -106,7 +106,7 @@ def turned_grid(degrees: float, scale: float, share_wrong: float) -> tuple[Match
 
 
 @pytest.mark.parametrize(("degrees", "scale"), [(30, 1), (10, 0.85)])
-def test_matches_against_their_neighbours_are_dropped_and_the_others_put_right(degrees: float, scale: float):
+def test_coherent_drops_wrong_matches_and_refines_others(degrees: float, scale: float):
     matches, truth, wrong = turned_grid(degrees, scale, 0.4)
     kept = coherent(matches)
     of = {tuple(cell): (place, bad) for cell, place, bad in zip(matches.a, truth, wrong, strict=True)}
@@ -118,7 +118,7 @@ def test_matches_against_their_neighbours_are_dropped_and_the_others_put_right(d
     assert off.mean() < 0.8 * plain.mean() or plain.mean() == 0
 
 
-def test_patches_that_show_nothing_are_not_matched():
+def test_flat_patches_are_not_matched():
     picture = np.full((40, 60, 3), 200, np.uint8)
     picture[:, 30:] = np.random.default_rng(0).integers(0, 256, (40, 30, 3))
     textured = textured_patches(picture, (4, 6))
@@ -132,7 +132,7 @@ def test_patches_that_show_nothing_are_not_matched():
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_foreground_is_what_touches_the_edges_less_and_the_rest_is_black(sign: int):
+def test_joint_colors_of_foreground_are_black_outside(sign: int):
     a, b = 0.1 * features(8, 8), 0.1 * features(8, 8, seed=1)
     a[2:5, 2:6, 0] += sign * 5
     b[3:7, 1:4, 0] += sign * 5
@@ -154,7 +154,7 @@ def test_transfer_finds_most_similar_patch():
     assert similarities(a, b, (1, 2))[0, 3] == pytest.approx(plain_cosine(a[1, 2], b[0, 3]), abs=1e-6)
 
 
-def test_centres_and_patches_go_back_and_forth():
+def test_centers_and_patch_of_are_inverse():
     cells = np.stack(np.divmod(np.arange(12), 4), -1)
     for place, cell in zip(centers(cells, (3, 4), (31, 50)).round().astype(int), cells, strict=True):
         assert patch_of((int(place[0]), int(place[1])), (3, 4), (31, 50)) == tuple(cell)

@@ -58,7 +58,7 @@ def test_contour_accuracy_equals_whole_frame_reference(masks: tuple[np.ndarray, 
 
 
 @given(three_masks())
-def test_jaccard_counts_pixels(masks: tuple[np.ndarray, ...]):
+def test_jaccard_equals_pixel_counts(masks: tuple[np.ndarray, ...]):
     prediction, truth, void = masks
     counted = [(a, b) for a, b, c in zip(*(mask.ravel().tolist() for mask in masks), strict=True) if not c]
     union = sum(a or b for a, b in counted)
@@ -66,7 +66,7 @@ def test_jaccard_counts_pixels(masks: tuple[np.ndarray, ...]):
     assert jaccard(prediction, truth, void) == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_radius_is_a_share_of_the_diagonal_rounded_up():
+def test_contour_radius_is_share_of_diagonal_rounded_up():
     assert contour_radius(480, 854) == 8 == ceil(0.008 * sqrt(480**2 + 854**2))
     assert contour_radius(480, 854, tolerance=3) == 3
 
@@ -79,7 +79,7 @@ def test_decay_is_first_quarter_minus_last_at_any_length(frames: int):
     assert decay(values) == pytest.approx(first.mean() - last.mean(), abs=1e-12)
 
 
-def test_wrong_masks_are_refused_in_words():
+def test_jaccard_of_wrong_masks_raises_value_error():
     mask = np.zeros((4, 5), bool)
     with pytest.raises(ValueError, match="type uint8"):
         jaccard(mask.astype(np.uint8), mask)

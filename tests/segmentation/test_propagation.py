@@ -99,7 +99,7 @@ def test_propagator_uses_first_and_latest_frames():
 
 
 @pytest.mark.parametrize("size", [(96, 96), (170, 96)], ids=["square", "portrait"])
-def test_a_static_video_keeps_its_labels(size: tuple[int, int]):
+def test_static_video_keeps_labels(size: tuple[int, int]):
     rng = np.random.default_rng(0)
     frame = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
     mask = np.zeros(size, np.uint8)
@@ -117,7 +117,7 @@ def test_a_static_video_keeps_its_labels(size: tuple[int, int]):
         assert (labels == through_the_grid).mean() > 0.99
 
 
-def test_an_object_too_small_for_the_grid_leaves_the_others_their_labels():
+def test_object_smaller_than_patch_keeps_other_labels():
     frame = np.random.default_rng(2).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     mask = np.zeros((64, 64), np.uint8)
     mask[8:32, 8:32], mask[1, 1], mask[40:60, 30:60], mask[:, 62:] = 1, 2, 5, 255
@@ -129,7 +129,7 @@ def test_an_object_too_small_for_the_grid_leaves_the_others_their_labels():
     assert found[-1][50, 50] == 5
 
 
-def test_labels_stand_where_they_stood_when_the_picture_is_padded_to_whole_patches():
+def test_grid_labels_of_padded_input_keep_position():
     mask = np.zeros((100, 140), np.uint8)
     mask[60:, 100:] = 1
     grid = grid_labels(mask, (1,), (100, 140), 14)  # 8 × 10 patches: 12 pixels of padding at the bottom
@@ -139,7 +139,7 @@ def test_labels_stand_where_they_stood_when_the_picture_is_padded_to_whole_patch
     assert not grid[1, 7, 9]  # the centre of the last patch lies in the padding
 
 
-def test_hard_labels_are_the_largest_channel_after_stretching():
+def test_hard_labels_are_largest_scaled_channel():
     soft = torch.rand(4, 5, 7, generator=torch.Generator().manual_seed(0))
     soft[2] = 0  # an object that is nowhere
     soft[3] = 0.4  # a constant channel has no range to stretch
@@ -172,7 +172,7 @@ class CountedFrames:
         self.alive -= 1
 
 
-def test_reading_ahead_changes_no_label_and_holds_few_frames():
+def test_overlap_changes_no_label_and_holds_few_frames():
     mask = np.zeros((64, 64), np.uint8)
     mask[8:40, 8:40] = 1
     frames, source = CountedFrames(60), ColorPatches(size=64)

@@ -58,7 +58,7 @@ def write_images(path: Path, images: list[np.ndarray], fps: float = 12.5) -> Pat
 # --- folders of frames
 
 
-def test_frames_come_in_the_order_of_their_numbers(tmp_path: Path):
+def test_frame_files_are_ordered_by_number(tmp_path: Path):
     folder = write_folder(tmp_path / "a", [f"frame-{number}.png" for number in range(8, 13)])
     (folder / "notes.txt").write_text("not a frame")
     (folder / ".hidden.png").write_bytes(b"")
@@ -114,7 +114,7 @@ def test_wrong_video_file_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize("size", [(48, 64), (51, 33)], ids=["even", "odd"])
-def test_a_written_video_is_read_again(tmp_path: Path, size: tuple[int, int]):
+def test_written_video_is_read_again(tmp_path: Path, size: tuple[int, int]):
     path = write_video(tmp_path / "clip.webm", 7, size)
     frames = open_frames(path)
     found = list(frames)
@@ -151,7 +151,7 @@ def test_attention_video_uses_color_range_of_first_frame(predictor: AttentionPre
     assert (other.views["mean"] != drawn[1].views["mean"]).any()
 
 
-def test_a_legend_names_every_object_in_every_frame():
+def test_draw_labels_has_fixed_legend():
     frame, labels = pictures(1, (60, 200))[0], np.zeros((60, 200), np.uint8)
     empty = draw_labels(frame, labels, (1, 3))
     labels[5:30, 5:90] = 3
@@ -165,7 +165,7 @@ def test_a_legend_names_every_object_in_every_frame():
 # --- the command
 
 
-def test_the_command_draws_attention_of_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_video_writes_attention(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     clip = write_video(tmp_path / "clip.webm", 4, (50, 34))
     Video(clip, output=tmp_path / "out", model=MODEL, size=64).run()
     printed = capsys.readouterr().out
@@ -181,7 +181,7 @@ def test_the_command_draws_attention_of_a_video(tmp_path: Path, capsys: pytest.C
         Video(clip, output=tmp_path / "out", model=MODEL, size=64).run()
 
 
-def test_the_command_carries_labels_through_a_folder(tmp_path: Path):
+def test_video_propagates_labels_of_folder(tmp_path: Path):
     frames = write_folder(tmp_path / "frames", [f"{number:05d}.png" for number in range(10, 16)], (64, 64))
     mask = np.zeros((64, 64), np.uint8)
     mask[10:40, 10:40] = 4
@@ -258,7 +258,7 @@ def test_frames_keep_their_times_and_missing_end_is_reported(tmp_path: Path, mon
     assert drawn.times == pytest.approx(times, abs=0.002)
 
 
-def test_a_turned_video_is_seen_upright(tmp_path: Path):
+def test_rotated_video_is_read_upright(tmp_path: Path):
     plain = tmp_path / "plain.mp4"
     with av.open(str(plain), "w") as container:
         stream = container.add_stream("mpeg4", rate=10, width=64, height=48, pix_fmt="yuv420p")

@@ -67,7 +67,7 @@ def test_object_targets_have_own_best_head(annotation):
     assert score.jaccard == 1.0
 
 
-def test_void_pixels_are_no_target_and_count_in_the_union_only_if_asked(annotation):
+def test_void_counts_in_union_unless_excluded(annotation):
     whole = {0: np.ones((3, 4), dtype=bool)}
     union = voc_eval.score_masks("x", whole, annotation, "foreground", "union")
     exclude = voc_eval.score_masks("x", whole, annotation, "foreground", "exclude")
@@ -75,7 +75,7 @@ def test_void_pixels_are_no_target_and_count_in_the_union_only_if_asked(annotati
     assert exclude.jaccard == pytest.approx(6 / 11)
 
 
-def test_the_score_is_a_mean_over_regions_then_over_pictures(annotation):
+def test_score_is_mean_over_regions_then_images(annotation):
     mask = {0: annotation.objects == 1}
     both = voc_eval.score_masks("x", mask, annotation, "class", "union")
     alone = voc_eval.score_masks(
@@ -93,7 +93,7 @@ def test_the_score_is_a_mean_over_regions_then_over_pictures(annotation):
         voc_eval.mean_jaccard([empty])
 
 
-def test_attention_on_the_object_alone_scores_full_marks():
+def test_attention_on_object_scores_one():
     classes = np.zeros((8, 8), dtype=np.uint8)
     classes[2:4, 4:8] = 8
     attention = np.full((2, 4, 4), 0.001, dtype=np.float32)
@@ -139,7 +139,7 @@ def test_lift_is_mean_of_all_heads_over_targets_then_images():
     assert voc_eval.mean_lift([box]) is None
 
 
-def test_a_mask_in_colours_or_of_another_size_is_refused(devkit):
+def test_annotation_in_color_or_of_other_size_is_refused(devkit):
     sample = datasets.list_voc_samples(devkit)[0]
     with pytest.raises(ValueError, match=r"cat\.png is \(120, 160\), its image \(90, 160\)"):
         datasets.read_voc_annotation(sample, (90, 160))
@@ -148,7 +148,7 @@ def test_a_mask_in_colours_or_of_another_size_is_refused(devkit):
         datasets.read_voc_annotation(sample, (120, 160))
 
 
-def test_the_command_writes_figures_that_agree_with_each_other(devkit, tmp_path, capsys):
+def test_voc_writes_scores_that_agree(devkit, tmp_path, capsys):
     out, figures_file = tmp_path / "out", tmp_path / "figures.json"
     Voc(root=devkit, model=MODEL, size=64, output=out, json=figures_file).run()
     figures = json.loads(figures_file.read_text())
@@ -176,7 +176,7 @@ def test_the_command_writes_figures_that_agree_with_each_other(devkit, tmp_path,
     assert sorted(file.name for file in (out / "overlays").iterdir()) == ["cat.jpg", "cup.jpg"]
 
 
-def test_the_grid_holds_what_each_protocol_scores_alone(devkit, tmp_path):
+def test_grid_equals_single_protocols(devkit, tmp_path):
     together, alone = tmp_path / "grid.json", tmp_path / "alone.json"
     common = {"root": devkit, "model": MODEL, "size": 64}
     Voc(**common, output=tmp_path / "grid", grid=True, mass=0.7, json=together).run()
@@ -196,12 +196,12 @@ def score_on_real_data(data_root: Path, folder: Path, **options) -> float:
     return json.loads(figures.read_text())["jaccard"]
 
 
-def test_the_centred_box_scores_its_reference_on_real_photographs(data_root, tmp_path):
+def test_centered_box_scores_reference_on_real_images(data_root, tmp_path):
     # reference 20.4, measured before this project with other rounding of the box's sides
     assert score_on_real_data(data_root, tmp_path, baseline="centered-box") == pytest.approx(20.4, abs=0.1)
 
 
-def test_an_interrupted_run_goes_on_where_it_was_stopped(devkit, tmp_path, monkeypatch):
+def test_resume_after_interrupt_gives_same_files(devkit, tmp_path, monkeypatch):
     common = {"root": devkit, "model": MODEL, "size": 64, "grid": True}
     file = {name: tmp_path / f"{name}.json" for name in ("whole", "resumed")}
     Voc(**common, output=tmp_path / "whole", json=file["whole"]).run()
