@@ -207,14 +207,8 @@ class Engine:
         """Encode an image now, whatever the cache holds."""
         try:
             predictor = self.predictor(weights, key.size)
-            height, width = picture.shape[:2]
-            patches = patches_of((height, width), key.size, predictor.patch_size)
-            if patches > self.limits.max_patches:
-                raise LabError(
-                    f"At resolution {key.size} this image of {width} × {height} pixels has {patches:,} "
-                    f"patches, more than the {self.limits.max_patches:,} allowed: "
-                    "choose a lower resolution or crop it."
-                )
+            picture_size = (picture.shape[0], picture.shape[1])
+            check_patches(picture_size, key.size, predictor.patch_size, self.limits)
             started = time.perf_counter()
             predictor.set_image(picture)
             keys = _last_keys(predictor, key.model)
@@ -223,7 +217,7 @@ class Engine:
         except Exception as error:
             traceback.print_exc()
             raise LabError(f"{key.model} cannot encode this image: choose another model.") from error
-        found = Encoding(key, (height, width), time.perf_counter() - started, predictor)
+        found = Encoding(key, picture_size, time.perf_counter() - started, predictor)
         heads, tokens, dimensions = keys.shape
         self._encodings.put(key, found, 4 * (predictor.blocks + 1) * tokens * heads * dimensions)
         return found
@@ -238,6 +232,16 @@ def patches_of(picture_size: tuple[int, int], size: int, patch_size: int) -> int
     """Return the number of patches of an image of this height and width at a resolution."""
     height, width = fed_size(*picture_size, size, "short-side", patch_size)
     return height * width // patch_size**2
+
+
+def check_patches(picture_size: tuple[int, int], size: int, patch_size: int, limits: Limits) -> None:
+    """Refuse an image of this height and width if it has too many patches at a resolution."""
+    patches, (height, width) = patches_of(picture_size, size, patch_size), picture_size
+    if patches > limits.max_patches:
+        raise LabError(
+            f"At resolution {size} an image of {width} × {height} pixels has {patches:,} patches, "
+            f"more than the {limits.max_patches:,} allowed: choose a lower resolution or crop it."
+        )
 
 
 def _last_keys(predictor: AttentionPredictor, model: str) -> NDArray[np.float16]:

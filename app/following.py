@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from app.clips import MAX_OBJECTS, Clip
-from app.engine import patches_of
+from app.engine import check_patches
 from app.errors import LabError
 from app.files import labels_png
 from app.limits import Limits
@@ -85,12 +85,7 @@ def begin(
         raise LabError("Nothing is marked yet: click an object on the first frame, or paint it.")
     if len(ids) > MAX_OBJECTS:
         raise LabError(f"{len(ids)} objects are marked, at most {MAX_OBJECTS} are allowed.")
-    patches = patches_of(clip.size, predictor.size, predictor.patch_size)
-    if patches > limits.max_patches:
-        raise LabError(
-            f"At resolution {predictor.size} a frame has {patches:,} patches, more than the "
-            f"{limits.max_patches:,} allowed: choose a lower resolution."
-        )
+    check_patches(clip.size, predictor.size, predictor.patch_size, limits)
     used = fed_size(*clip.size, predictor.size, predictor.resize, predictor.patch_size)
     if vanished := vanished_objects(first_mask, used, predictor.patch_size):
         raise LabError(

@@ -7,7 +7,7 @@ import gradio as gr
 
 from app import fairness, views
 from app.errors import LabError
-from app.lessons import RANDOM, TRAINED, Lesson, fill, lessons, numbers, settings, training_numbers
+from app.lessons import RANDOM, TRAINED, fill, lessons, numbers, settings, training_numbers
 from app.runs import CHARTS, chart_table
 from app.shared import HEAVY, LIGHT, Shared
 
@@ -95,38 +95,30 @@ def build(shared: Shared) -> None:
 
 def _show(shared: Shared, index: Any, photo: Any, size: Any) -> list[Any]:
     """Return the values of all components that change with the lesson or the image."""
-    lesson, found = _shown(shared, index, photo, size)
-    return [
-        found["value"],
-        json.dumps(found["settings"] | {"lesson": index}),
-        gr.Column(visible=not lesson.plot),
-        gr.LinePlot(visible=lesson.plot),
-        gr.Slider(value=60, visible="mass" in lesson.controls),
-        gr.Slider(maximum=found["blocks"], value=found["blocks"], visible="block" in lesson.controls),
-        gr.Radio(value=TRAINED, visible="weights" in lesson.controls),
-        fill(lesson.body, found["numbers"]),
-        fill(lesson.answer, found["numbers"]),
-        lesson.paper,
-        gr.Accordion(open=False),
-    ]
-
-
-def _shown(shared: Shared, index: Any, photo: Any, size: Any) -> tuple[Lesson, dict[str, Any]]:
-    """Return a lesson, and value and settings of its view with the numbers of its text."""
     if type(index) is not int or not 0 <= index < len(lessons()):
         raise LabError(f"The lesson must be a number from 0 to {len(lessons()) - 1}.")
     lesson = lessons()[index]
+    value, shown, blocks = gr.skip(), {}, 2
     if lesson.plot:
         found = training_numbers(shared.lab.runs.read("embedded"))
-        return lesson, {"value": gr.skip(), "settings": {}, "blocks": 2, "numbers": found}
-    encoding = shared.encode(photo, TRAINED, size)
-    random = shared.encode(photo, RANDOM, size) if "weights" in lesson.controls else None
-    return lesson, {
-        "value": shared.value(encoding, photo),
-        "settings": settings(lesson, encoding),
-        "blocks": encoding.blocks,
-        "numbers": numbers(encoding, random),
-    }
+    else:
+        encoding = shared.encode(photo, TRAINED, size)
+        random = shared.encode(photo, RANDOM, size) if "weights" in lesson.controls else None
+        value, shown, blocks = shared.value(encoding, photo), settings(lesson, encoding), encoding.blocks
+        found = numbers(encoding, random)
+    return [
+        value,
+        json.dumps(shown | {"lesson": index}),
+        gr.Column(visible=not lesson.plot),
+        gr.LinePlot(visible=lesson.plot),
+        gr.Slider(value=60, visible="mass" in lesson.controls),
+        gr.Slider(maximum=blocks, value=blocks, visible="block" in lesson.controls),
+        gr.Radio(value=TRAINED, visible="weights" in lesson.controls),
+        fill(lesson.body, found),
+        fill(lesson.answer, found),
+        lesson.paper,
+        gr.Accordion(open=False),
+    ]
 
 
 def _by(shared: Shared, model: Any, photo: Any, size: Any) -> dict[str, Any]:
