@@ -10,18 +10,15 @@ They work in any `gr.Blocks`, also without the page of this package:
 
 Contract of a view NAME_view
 - Python: `NAME_view(value, *, elem_id, **props)`. The value is small JSON; bytes go by address (see
-  `app.arrays`). A value is replaced by returning a new one from a handler; a setting by `gr.HTML(mass=30)`.
-- Browser: the module app/static/views/NAME_view.js exports a class (`AttentionView`, …) that is constructed
-  once with `{ element, props, watch, emit, server }`: an empty element, the reactive props of `gr.HTML`
-  (`props.value` and the settings), `watch(name or names, callback)`, `emit(event, data)`, and
-  `server.fetch_array([token, kind, block])` where there are no routes. The class needs nothing else of
-  Gradio, so that a static page can construct it too. The instance is `element.view`; `find(elem_id)` of
-  `dom.js` returns it to handlers with `js=`.
-- A hidden view (a tab that is not open) computes and fetches nothing. It draws when it becomes visible and
-  then emits "shown" with `{token}`: handlers that depend on what is shown listen to `view.shown`, not to the
-  photo.
+  `app.arrays`). A handler replaces a value by returning a new one, and a setting by `gr.HTML(mass=30)`.
+- Browser: app/static/views/NAME_view.js exports a class that extends `View` of view.js. It is constructed
+  once with `{ element, props, watch, emit, server }` and needs nothing else of Gradio, so that a static page
+  can construct it too. The instance is `element.view`. On the page of this package, handlers with `js=` use
+  `lab(elem_id)`.
+- A hidden view computes and fetches nothing. It draws when it becomes visible and then emits "shown" with
+  `{token}`: handlers that depend on the image listen to `view.shown`.
 - `element.dataset.token` is set when the value has been drawn; tests wait for it.
-- `request` (a property of the instance) is what is on the screen, as keyword arguments of `app.view.View`.
+- `request`, a property of the instance, is the state on the screen as arguments of a handler.
 """
 
 import base64

@@ -68,10 +68,3 @@ def test_random_lesson_switches_the_weights(tour):
     _go(tour, 6)
     tour.get_by_text("Random", exact=True).last.click()
     tour.wait_for_function(f"() => {VIEW}.encoding.value.model === 'random:embedded'", timeout=60_000)
-
-
-def test_rapid_choices_end_on_the_last(tour):
-    for index in (2, 6, 1, 4, 3):
-        tour.locator("#lesson label").nth(index).click()
-    expect(tour.locator("#lesson-body h3")).to_have_text("From attention to a mask", timeout=60_000)
-    tour.wait_for_selector("#learn-view .lab-view[data-layer=mask]", timeout=60_000)
