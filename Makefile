@@ -99,6 +99,8 @@ lab: $(VENV)/.installed-notebooks
 # The build executes the lessons and caches their outputs in build/lessons until code or model change.
 SPHINX = $(venv_python) -m sphinx -q -W --keep-going -c docs
 docs: $(VENV)/.installed-docs node_modules/.installed
+	@rm -rf build/extra
+	$(venv_python) -m app.static_site build/extra/try
 	$(SPHINX) -b html -d build/doctrees . build/docs
 	$(SPHINX) -b revealjs -d build/doctrees-slides -t slides . build/docs/slides
 

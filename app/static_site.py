@@ -1,0 +1,107 @@
+"""Write a page that runs the model in the browser: static files, no server.
+
+python -m app.static_site OUTPUT
+python -m http.server --directory OUTPUT
+
+The view and its arithmetic are those of the app; ONNX Runtime Web computes queries and keys. The runtime comes
+from the npm package in node_modules (`npm ci`).
+"""
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from dino_model.errors import SettingError
+from dino_model.outputs import (
+    PROVENANCE,
+    check_output_folder,
+    run_command,
+    write_provenance,
+)
+
+STATIC = Path(__file__).parent / "static"
+RUNTIME = Path(__file__).parents[1] / "node_modules" / "onnxruntime-web" / "dist"
+RUNTIME_FILES = (
+    "ort.wasm.bundle.min.mjs",
+    "ort-wasm-simd-threaded.wasm",
+    "ort-wasm-simd-threaded.mjs",
+    "ort.webgpu.bundle.min.mjs",  # these three are loaded only where there is WebGPU
+    "ort-wasm-simd-threaded.jsep.wasm",
+    "ort-wasm-simd-threaded.jsep.mjs",
+)
+EXAMPLES = ("sheep", "kitten", "macaw", "shepherd", "koala", "kingfisher")
+
+
+@dataclass(frozen=True)
+class StaticSite:
+    """Write index.html, the model, the views and the runtime to a folder."""
+
+    output: tyro.conf.Positional[Path]
+    """Folder to write."""
+    model: str = "embedded"
+    """Name of a model, checkpoint file or run: DINO, DINOv2 or one of timm's plain ViTs."""
+    dtype: Literal["fp32", "fp16", "int8"] = "fp16"
+    """Type of the stored weights; the browser computes in fp32."""
+    runtime: Path = RUNTIME
+    """Folder `dist` of the npm package onnxruntime-web."""
+    overwrite: bool = False
+    """Replace the files of an earlier call."""
+
+    def run(self) -> None:
+        """Check, export, copy.
+
+        Raises:
+            SettingError: The runtime is missing, or the folder is not empty.
+        """
+        missing = [name for name in RUNTIME_FILES if not (self.runtime / name).is_file()]
+        if missing:
+            raise SettingError(f"{self.runtime} has no {missing[0]}: run `npm ci` first, or give --runtime FOLDER")
+        check_output_folder(self.output, overwrite=self.overwrite)
+        self.output.mkdir(parents=True, exist_ok=True)
+        self._write_model()
+        for folder in ("maths", "views", "site"):
+            shutil.copytree(STATIC / folder, self.output / folder, dirs_exist_ok=True)
+        shutil.copy(STATIC / "favicon.png", self.output)
+        page = (self.output / "site" / "index.html").read_text(encoding="utf-8")
+        (self.output / "site" / "index.html").unlink()
+        (self.output / "index.html").write_text(page.replace("EXAMPLES", " ".join(EXAMPLES)), encoding="utf-8")
+        for folder, source, names in (
+            ("ort", self.runtime, RUNTIME_FILES),
+            ("examples", _photographs(), [f"{name}.jpg" for name in EXAMPLES]),
+        ):
+            (self.output / folder).mkdir(exist_ok=True)
+            for name in names:
+                shutil.copy(source / name, self.output / folder / name)
+        settings = {"model": self.model, "precision": self.dtype}
+        contents = sorted(entry.name for entry in self.output.iterdir() if entry.name != PROVENANCE)
+        write_provenance(self.output / PROVENANCE, settings, contents=contents)
+        print(f"wrote {self.output}; open it with python -m http.server --directory {self.output}")
+
+    def _write_model(self) -> None:
+        from dino_model.onnx_export import write_onnx
+        from dino_model.weights import load_model
+
+        model = load_model(self.model)
+        write_onnx(model.backbone, self.output / "model.onnx", size=224, outputs="qkv", weights=self.dtype)
+        facts = {
+            "model": self.model,
+            "patch_size": model.backbone.patch_embed.patch_size[0],
+            "mean": model.mean,
+            "std": model.std,
+        }
+        (self.output / "model.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
+
+
+def _photographs() -> Path:
+    from dino_model import photographs
+
+    return Path(photographs.FOLDER)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(lambda: tyro.cli(StaticSite, prog="python -m app.static_site").run()))

@@ -1,0 +1,117 @@
+"""The page without a server, in Chromium from a plain file server, compared with the library."""
+
+import functools
+import http.server
+import io
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.static_site import RUNTIME, StaticSite
+from app.view import View, overlay, shown_mask
+from dino_model import photographs
+from dino_model.predictor import AttentionPredictor
+from segmentation.masks import enlarge, rle
+
+VIEW = View(5, show="mean")
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """A file server that logs nothing."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of the written page."""
+    if not RUNTIME.is_dir():
+        if os.environ.get("DINO_REQUIRE_NODE") == "1":
+            pytest.fail(f"DINO_REQUIRE_NODE=1, but {RUNTIME} is missing")
+        pytest.skip("onnxruntime-web is not installed (npm ci)")
+    folder = tmp_path_factory.mktemp("site") / "page"
+    StaticSite(folder).run()
+    small = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and "jsep" not in file.name)
+    assert small < 20e6
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture
+def page(browser: Any, site: str, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The page with its first example; afterwards, nothing may have been asked of another machine."""
+    context = browser.new_context(viewport={"width": getattr(request, "param", 1280), "height": 900})
+    opened, faults = context.new_page(), []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on("request", lambda asked: asked.url.startswith((site, "blob:", "data:")) or faults.append(asked.url))
+    opened.goto(site)
+    opened.wait_for_selector("#view[data-token]", timeout=120_000)
+    yield opened
+    context.close()
+    assert faults == []
+
+
+@pytest.fixture(scope="module")
+def maps() -> np.ndarray:
+    """The library's maps of the first example: [heads, rows, columns]."""
+    predictor = AttentionPredictor("embedded", size=224, precision="fp32", device="cpu")
+    predictor.set_image(photographs.picture("sheep"))
+    return predictor.cls_attention()
+
+
+def downloaded(page: Any, label: str) -> bytes:
+    with page.expect_download() as download:
+        page.get_by_role("button", name=label).click()
+    return Path(download.value.path()).read_bytes()
+
+
+def test_maps_in_the_browser_equal_those_of_the_library(page, maps):
+    shown = page.evaluate("() => lab().viewer.maps.heads.map((map) => [...map])")
+    np.testing.assert_allclose(np.array(shown).reshape(maps.shape), maps, atol=1e-4)
+    file = np.load(io.BytesIO(downloaded(page, "Maps NPY")))
+    np.testing.assert_allclose(file, maps, atol=1e-4)
+    assert maps.max() > 5e-3
+
+
+def test_downloads_equal_those_of_the_app(page, maps):
+    picture = photographs.picture("sheep")
+    mask = enlarge(shown_mask(maps, VIEW), picture.shape[:2])
+    found = np.array(Image.open(io.BytesIO(downloaded(page, "Mask PNG"))).convert("L"))
+    assert (found // 255 == mask).mean() > 0.995
+    coco = json.loads(downloaded(page, "Mask COCO"))
+    assert coco["size"] == rle(mask)["size"]
+    assert sum(coco["counts"][1::2]) == (found == 255).sum()
+    drawn = np.array(Image.open(io.BytesIO(downloaded(page, "Overlay PNG"))).convert("RGB")).astype(int)
+    assert np.abs(drawn - overlay(picture, maps, VIEW)).mean() < 1.5
+
+
+def test_pointing_computes_the_attention_of_a_patch_without_a_request(page):
+    page.on("request", lambda asked: pytest.fail(asked.url))
+    page.locator("#view .lab-stage").hover(position={"x": 40, "y": 40})
+    page.get_by_text("Row").first.wait_for()
+
+
+def test_own_image_is_computed_and_a_broken_one_refused(page, tmp_path):
+    Image.fromarray(photographs.picture("macaw")).save(tmp_path / "my parrot.png")
+    page.set_input_files("#file", tmp_path / "my parrot.png")
+    page.wait_for_selector("#view[data-token^='my parrot.png']", timeout=60_000)
+    (tmp_path / "broken.png").write_bytes(b"broken")
+    page.set_input_files("#file", tmp_path / "broken.png")
+    page.get_by_text("broken.png is no image that this browser reads").wait_for()
+    assert page.get_attribute("#view", "data-token").startswith("my parrot.png")
+
+
+@pytest.mark.parametrize("page", [390], indirect=True)
+def test_page_fits_a_phone(page):
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
