@@ -12,7 +12,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -87,10 +87,11 @@ class StaticSite:
         from dino_model.weights import load_model
 
         model = load_model(self.model)
+        vit: Any = model.backbone
         write_onnx(model.backbone, self.output / "model.onnx", size=224, outputs="qkv", weights=self.dtype)
         facts = {
             "model": self.model,
-            "patch_size": model.backbone.patch_embed.patch_size[0],
+            "patch_size": vit.patch_embed.patch_size[0],
             "mean": model.mean,
             "std": model.std,
         }

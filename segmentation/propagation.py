@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice, repeat
 from math import ceil
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import cv2
 import numpy as np
@@ -27,39 +27,63 @@ from dino_model.weights import LoadedModel
 from segmentation.labels import Labels, object_ids, resize_nearest, without_void
 from segmentation.masks import ImageArray
 
+Window = Literal["square", "disk"]
+
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings of label propagation; the defaults are those of the official DINO evaluation.
+    """Settings of label propagation.
+
+    Attributes:
+        name: Name on the command line.
+        previous: Frames before the present one that give labels, in addition to the first frame.
+        radius: Half side of the square window, or radius of the disk, in patches.
+        window: `square` keeps |dy|, |dx| <= radius; `disk` keeps distances strictly below the radius.
+        topk: Neighbors per patch, over all context frames jointly; more if several are equal to the last.
+        temperature: Temperature of the softmax over the neighbors' cosine similarities.
+        first_unmasked: Whether the first frame gives labels from anywhere, not only from the window.
+        repeat_first: Whether the first frame replaces missing ones of the `previous` frames.
+        mask_resize: Resizing of the first mask to the patch grid: nearest, or bilinear per channel.
+        min_max: Whether each channel is scaled to [0, 1] over the image before the argmax.
 
     Raises:
         ValueError: A setting outside its range.
     """
 
-    previous: int = 7
-    """Frames before the present one that give labels, in addition to the first frame."""
-    radius: int = 12
-    """Half side of the square window in patches: |dy|, |dx| <= radius."""
-    topk: int = 5
-    """Neighbors per patch, over all context frames jointly; more if several are equal to the last."""
-    temperature: float = 0.1
-    """Temperature of the softmax over the neighbors' cosine similarities."""
+    name: str
+    previous: int
+    radius: int
+    window: Window
+    topk: int
+    temperature: float
+    first_unmasked: bool
+    repeat_first: bool
+    mask_resize: Literal["nearest", "bilinear"]
+    min_max: bool
 
     def __post_init__(self) -> None:
-        if self.topk < 1 or self.temperature <= 0 or min(self.radius, self.previous) < 0:
-            raise ValueError(f"found {self}; expected topk >= 1, temperature > 0, radius and previous >= 0")
+        if self.topk < 1 or self.temperature <= 0 or self.radius < (self.window == "disk"):
+            raise ValueError(
+                f"topk {self.topk}, temperature {self.temperature}, radius {self.radius}: expected "
+                "topk >= 1, temperature > 0, radius >= 0 (>= 1 for the disk, which would be empty)"
+            )
 
 
-DINO = Preset()
+DINO = Preset("dino", 7, 12, "square", 5, 0.1, False, False, "nearest", True)
 """The official DINO evaluation of DAVIS-2017."""
+
+CRW = Preset("crw", 20, 12, "disk", 10, 0.05, True, True, "bilinear", False)
+"""Contrastive random walk (Jabri et al. 2020), but equals of the last neighbor count."""
+
+PRESETS = {preset.name: preset for preset in (DINO, CRW)}
 
 OFFICIAL_STD = (0.228, 0.224, 0.225)
 """Standard deviation in the official DAVIS evaluation of DINO; ImageNet's is 0.229 for red."""
 
 
-def official_std(model: LoadedModel) -> tuple[float, ...] | None:
-    """Return `OFFICIAL_STD` for a model with ImageNet's statistics, else None."""
-    return OFFICIAL_STD if tuple(model.std) == IMAGENET_STD else None
+def official_std(model: LoadedModel, preset: Preset) -> tuple[float, ...] | None:
+    """Return `OFFICIAL_STD` for the official preset and a model with ImageNet's statistics, else None."""
+    return OFFICIAL_STD if preset.name == "dino" and tuple(model.std) == IMAGENET_STD else None
 
 
 def propagate_step(
@@ -91,20 +115,23 @@ def propagate_step(
     height, width, _ = target.shape
     label_vectors = labels.permute(0, 2, 3, 1)  # [contexts, h, w, C]
     result = target.new_empty(height, width, labels.shape[1])
+    windowed = slice(1 if preset.first_unmasked else 0, None)
     # Small tiles waste least of the products outside the window; a GPU needs larger ones to be busy.
     tile_height, tile_width = (8, 13) if target.device.type == "cpu" else (20, 26)
     for columns in _pieces(width, tile_width):
         near_columns = _widened(columns, preset.radius, width)
         # Copied once for a column of tiles; the rows near a tile are then a view of it.
-        strip = contexts[:, :, near_columns].contiguous()  # [contexts, h, columns, D]
-        strip_labels = label_vectors[:, :, near_columns]
+        strip = contexts[windowed, :, near_columns].contiguous()  # [contexts, h, columns, D]
+        strip_labels = label_vectors[windowed, :, near_columns]
         for rows in _pieces(height, tile_height):
             near = _widened(rows, preset.radius, height)
             place = _relative(rows, near), _relative(columns, near_columns)
-            bias = _window_bias(*place, preset.radius, target.device)
+            bias = _window_bias(*place, preset.radius, preset.window, target.device)
             queries = target[rows, columns].flatten(0, 1)  # [queries, D]
-            source = _source(queries, strip[:, near], strip_labels[:, near], bias)
-            averages = _average(source, preset.topk, preset.temperature)  # [queries, C]
+            sources = [_source(queries, strip[:, near], strip_labels[:, near], bias)]
+            if preset.first_unmasked:
+                sources.insert(0, _source(queries, contexts[:1], label_vectors[:1], None))
+            averages = _average(sources, preset.topk, preset.temperature)  # [queries, C]
             result[rows, columns] = averages.unflatten(0, (-1, columns.stop - columns.start))
     return result.permute(2, 0, 1)
 
@@ -117,10 +144,10 @@ class _Source(NamedTuple):
     labels: Tensor  # [contexts, rows * columns, C]
 
 
-def _source(queries: Tensor, contexts: Tensor, labels: Tensor, bias: Tensor) -> _Source:
+def _source(queries: Tensor, contexts: Tensor, labels: Tensor, bias: Tensor | None) -> _Source:
     """Compute the similarity of queries [queries, D] with every patch of contexts [n, rows, columns, D].
 
-    `bias` is 0 in the window of each query and -inf outside: [queries, rows, columns].
+    `bias` is 0 in the window of each query and -inf outside, [queries, rows, columns]; None for no window.
     """
     count, rows, columns, _ = contexts.shape
     similarity = queries.new_empty(count, len(queries), rows * columns)
@@ -128,23 +155,26 @@ def _source(queries: Tensor, contexts: Tensor, labels: Tensor, bias: Tensor) -> 
         # One product per frame, all of the same shape: equal frames then give equal bits, and ties stay ties.
         torch.mm(queries, context.reshape(rows * columns, -1).T, out=out)
     similarity = similarity.unflatten(-1, (rows, columns))
-    similarity += bias
+    if bias is not None:
+        similarity += bias
     row_maxima = similarity.amax(-1).transpose(0, 1)
     return _Source(similarity, row_maxima, labels.flatten(1, 2))
 
 
-def _average(source: _Source, topk: int, temperature: float) -> Tensor:
+def _average(sources: list[_Source], topk: int, temperature: float) -> Tensor:
     """Average the labels [queries, C] of the neighbors that are as similar as the k-th or more."""
-    best = _largest(source, topk)  # [queries, up to k]
+    best = torch.cat([_largest(source, topk) for source in sources], dim=1)  # [queries, <= 2k]
+    best = best.topk(min(topk, best.shape[1]), dim=1).values
     strongest = best[:, 0]
-    # A window with fewer than k patches has -inf for its k-th; patches outside must stay out.
+    # A window with fewer than k patches has -inf for its k-th; what lies outside it must stay out.
     threshold = best[:, -1].clamp(min=torch.finfo(best.dtype).min)
     total = best.new_zeros(len(best))
-    average = best.new_zeros(len(best), source.labels.shape[-1])
-    for context, query, patch, value in _neighbors(source, threshold):
-        weight = ((value - strongest[query]) / temperature).exp()
-        total.index_add_(0, query, weight)
-        average.index_add_(0, query, source.labels[context, patch] * weight[:, None])
+    average = best.new_zeros(len(best), sources[0].labels.shape[-1])
+    for source in sources:
+        for context, query, patch, value in _neighbors(source, threshold):
+            weight = ((value - strongest[query]) / temperature).exp()
+            total.index_add_(0, query, weight)
+            average.index_add_(0, query, source.labels[context, patch] * weight[:, None])
     return average / total[:, None]
 
 
@@ -196,6 +226,7 @@ def _window_bias(
     rows: tuple[int, int, int],
     columns: tuple[int, int, int],
     radius: int,
+    window: Window,
     device: torch.device,
 ) -> Tensor:
     """Return 0 for patches in the window of a query and -inf outside: float [queries, rows, columns].
@@ -206,7 +237,11 @@ def _window_bias(
         torch.arange(length, device=device) - torch.arange(start, start + count, device=device)[:, None]
         for start, count, length in (rows, columns)
     )
-    inside = (down.abs() <= radius)[:, None, :, None] & (right.abs() <= radius)[None, :, None, :]
+    down, right = down[:, None, :, None], right[None, :, None, :]
+    if window == "square":
+        inside = (down.abs() <= radius) & (right.abs() <= radius)
+    else:
+        inside = down**2 + right**2 < radius**2
     bias = torch.zeros(inside.shape, device=device).masked_fill_(~inside, -torch.inf)
     return bias.flatten(0, 1)
 
@@ -246,12 +281,15 @@ class Propagator:
         self._frames = 1
         self._features[0] = _normalize(features)
         self._labels[0] = labels
+        if preset.repeat_first:
+            self._features[1:] = self._features[0]
+            self._labels[1:] = self._labels[0]
 
     def step(self, features: Tensor) -> Tensor:
         """Compute the soft labels [C, h, w] of the next frame, given its patch features [h, w, D]."""
         target = _normalize(features)
         slots = len(self._features)
-        known = min(self._frames, slots)
+        known = slots if self.preset.repeat_first else min(self._frames, slots)
         contexts = self._features[:known], self._labels[:known]
         labels = propagate_step(target, *contexts, self.preset, normalized=True)
         if slots > 1:  # slot 0 keeps the first frame; the others are replaced in turn, the oldest first
@@ -268,14 +306,17 @@ def _normalize(features: Tensor) -> Tensor:
     return F.normalize(features.float(), dim=-1)
 
 
-def grid_labels(mask: Labels, ids: Sequence[int], fed: tuple[int, int], patch_size: int) -> Tensor:
-    """Convert the labels of an image to one channel per object on the grid of patches, by nearest.
+def grid_labels(
+    mask: Labels, ids: Sequence[int], fed: tuple[int, int], patch_size: int, preset: Preset = DINO
+) -> Tensor:
+    """Convert the labels of an image to one channel per object on the grid of patches.
 
     Args:
         mask: Labels [H, W]; void counts as background.
         ids: Labels of the objects, in the order of their channels.
         fed: Height and width in pixels of the model's input, padded at the bottom and right to whole patches.
         patch_size: Side of a patch in pixels.
+        preset: Decides how the mask is resized.
 
     Returns:
         float32 [1 + len(ids), rows, columns]; channel 0 is the background. An object too small for the grid
@@ -285,24 +326,34 @@ def grid_labels(mask: Labels, ids: Sequence[int], fed: tuple[int, int], patch_si
     # The grid may reach beyond the image: give the mask the same share of background there.
     beyond = [round(m * g * patch_size / f) - m for m, g, f in zip(mask.shape, grid, fed, strict=True)]
     mask = np.pad(mask, ((0, beyond[0]), (0, beyond[1])))
-    small = resize_nearest(mask, grid)
-    channels = torch.from_numpy(np.stack([small == label for label in ids])).float()
+    if preset.mask_resize == "nearest":
+        small = resize_nearest(mask, grid)
+        channels = torch.from_numpy(np.stack([small == label for label in ids])).float()
+    else:
+        channels = torch.stack([_bilinear(torch.from_numpy(mask == label), grid) for label in ids])
     return torch.cat([1 - channels.sum(0, keepdim=True), channels])
 
 
-def vanished_objects(mask: Labels, fed: tuple[int, int], patch_size: int) -> tuple[int, ...]:
+def _bilinear(channel: Tensor, size: tuple[int, int]) -> Tensor:
+    return F.interpolate(channel[None, None].float(), size=size, mode="bilinear", align_corners=False)[0, 0]
+
+
+def vanished_objects(
+    mask: Labels, fed: tuple[int, int], patch_size: int, preset: Preset = DINO
+) -> tuple[int, ...]:
     """List the objects that cover no patch and cannot be followed; arguments as `grid_labels`."""
     ids = object_ids(mask)
-    channels = grid_labels(mask, ids, fed, patch_size)[1:]
+    channels = grid_labels(mask, ids, fed, patch_size, preset)[1:]
     return tuple(label for label, channel in zip(ids, channels, strict=True) if not channel.any())
 
 
-def hard_labels(soft: Tensor, patch_size: int) -> NDArray[np.uint8]:
-    """Return the channel with the largest label at every pixel, after scaling each channel to [0, 1].
+def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray[np.uint8]:
+    """Return the channel with the largest label at every pixel.
 
     Args:
         soft: Labels on the patch grid, float [C, h, w], at most 256 channels.
         patch_size: Factor by which the grid is enlarged, bilinearly.
+        preset: Decides whether each channel is scaled to [0, 1] first.
 
     Returns:
         uint8 [h * patch_size, w * patch_size]; of equal channels the first wins.
@@ -311,11 +362,10 @@ def hard_labels(soft: Tensor, patch_size: int) -> NDArray[np.uint8]:
     highest = soft.new_full((height, width), -torch.inf)
     winner = torch.zeros(height, width, dtype=torch.uint8, device=soft.device)
     for index, channel in enumerate(soft):
-        size = height, width
-        large = F.interpolate(channel[None, None], size=size, mode="bilinear", align_corners=False)[0, 0]
+        large = _bilinear(channel, (height, width))
         low, high = channel.aminmax()
         # A constant channel is not scaled: the result would be 0 / 0 or rounding errors.
-        if high > low:
+        if preset.min_max and high > low:
             large = (large - large.min()) / (large.max() - large.min())
         winner = torch.where(large > highest, index, winner)
         highest = torch.maximum(highest, large)
@@ -369,11 +419,11 @@ def propagate_frames(
     ahead = partial(run_ahead, depth=batch) if overlap else iter
     for features in ahead(_features(ahead(frames), size, source, batch)):
         if propagator is None:
-            labels = grid_labels(first_mask, ids, fed, source.patch_size)
+            labels = grid_labels(first_mask, ids, fed, source.patch_size, preset)
             propagator = Propagator(features, labels.to(features.device), preset)
             yield without_void(first_mask)
         else:
-            winner = hard_labels(propagator.step(features), source.patch_size)
+            winner = hard_labels(propagator.step(features), source.patch_size, preset)
             yield resize_nearest(names[winner[: fed[0], : fed[1]]], size)
 
 

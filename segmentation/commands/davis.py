@@ -38,6 +38,8 @@ class Davis(ModelOptions, OutputOptions):
 
     root: Path
     """DAVIS: the folder that holds ImageSets/2017, JPEGImages/480p and Annotations/480p."""
+    preset: Literal["dino", "crw"] = "dino"
+    """Protocol of the propagation: official DINO code, or contrastive random walk."""
     features: Literal["model", "color", "copy"] = "model"
     """Patch features of the model; or a baseline: mean-subtracted 8x8 color patches, or the first mask
     copied."""
@@ -89,20 +91,22 @@ class Davis(ModelOptions, OutputOptions):
         """Return the extractor of patch features; None copies the first mask."""
         if self.features == "copy":
             return None
-        from segmentation.propagation import ColorPatches, official_std
+        from segmentation.propagation import PRESETS, ColorPatches, official_std
 
         if self.features == "color":
             return ColorPatches(size=self.size)
         model = self.load()
-        return self.predictor("davis", model=model, std=official_std(model), carries_labels=True)
+        std = official_std(model, PRESETS[self.preset])
+        return self.predictor("davis", model=model, std=std, carries_labels=True)
 
     def _settings(self, source: "AttentionPredictor | ColorPatches | None") -> dict[str, Any]:
         """Describe the settings of the predictions."""
         if source is None:
             return {"features": "first mask copied"}
-        from segmentation.propagation import DINO, ColorPatches
+        from segmentation.propagation import PRESETS, ColorPatches
 
-        how = {**asdict(DINO), "size": self.size, "patch_size": source.patch_size}
+        preset = asdict(PRESETS[self.preset])
+        how = {"preset": preset.pop("name"), **preset, "size": self.size, "patch_size": source.patch_size}
         if isinstance(source, ColorPatches):
             return {"features": "color patches, mean subtracted", **how}
         return {"features": f"last block of {source.model.name}", **model_settings(source), **how}
@@ -134,12 +138,12 @@ class Davis(ModelOptions, OutputOptions):
 
         if source is None:
             return propagation.copy_first_mask(mask, len(clip.frames))
-        size = mask.shape[0], mask.shape[1]
+        preset, size = propagation.PRESETS[self.preset], (mask.shape[0], mask.shape[1])
         fed = fed_size(*size, source.size, source.resize, source.patch_size)
-        if lost := propagation.vanished_objects(mask, fed, source.patch_size):
+        if lost := propagation.vanished_objects(mask, fed, source.patch_size, preset):
             print(f"{clip.name}: objects {lost} are smaller than a patch and cannot be followed")
         frames = (images.read(file, name=str(file)) for file in clip.frames)
-        return propagation.propagate_frames(frames, mask, source, overlap=True)
+        return propagation.propagate_frames(frames, mask, source, preset, overlap=True)
 
     def _score(
         self, dataset: DavisFolder, sequences: tuple[str, ...], settings: dict[str, Any]

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import tyro
@@ -53,6 +53,8 @@ class Video(ModelOptions, OutputOptions):
     """Every value other than 0 of --mask is object 1."""
     mass: float = 0.6
     """Share of the attention that a mask keeps, above 0 and up to 1."""
+    preset: Literal["dino", "crw"] = "dino"
+    """Protocol of the propagation, with --mask."""
     fps: float = 24.0
     """Frames per second of a folder; a video file has its own."""
 
@@ -100,15 +102,16 @@ class Video(ModelOptions, OutputOptions):
     def _settings(self) -> dict[str, Any]:
         if self.mask is None:
             return {"fps": self.fps, "mass": self.mass}
-        return {"fps": self.fps, "binary": self.binary}
+        return {"fps": self.fps, "preset": self.preset, "binary": self.binary}
 
     def _predictor(self) -> "AttentionPredictor":
-        from segmentation.propagation import official_std
+        from segmentation.propagation import PRESETS, official_std
 
         if self.mask is None:
             return self.predictor()
         model = self.load()
-        return self.predictor("davis", model=model, std=official_std(model), carries_labels=True)
+        std = official_std(model, PRESETS[self.preset])
+        return self.predictor("davis", model=model, std=std, carries_labels=True)
 
     def _first_mask(self, file: Path, size: tuple[int, int]) -> Labels:
         mask = read_labels(file, binary=self.binary)
@@ -137,7 +140,7 @@ class Video(ModelOptions, OutputOptions):
         self, frames: Frames, predictor: "AttentionPredictor", mask: Labels, output: OutputFolder
     ) -> Generator[Labels]:
         """Propagate the labels through the video and draw them; yields the labels."""
-        from segmentation.propagation import propagate_frames
+        from segmentation.propagation import PRESETS, propagate_frames
 
         ids = object_ids(mask)
         waiting: deque[ImageArray] = deque()  # frames whose labels are not computed yet: a few batches
@@ -147,7 +150,7 @@ class Video(ModelOptions, OutputOptions):
                 waiting.append(frame)
                 yield frame
 
-        labeled = propagate_frames(read(), mask, predictor, overlap=True)
+        labeled = propagate_frames(read(), mask, predictor, PRESETS[self.preset], overlap=True)
         with _writer("labels", frames, output) as writer:
             for number, labels in enumerate(labeled):
                 writer.write(draw_labels(waiting.popleft(), labels, ids), frames.time(number))

@@ -1,7 +1,6 @@
 """DAVIS folders, what is kept of predictions, and the command from frames to scores."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from segmentation.datasets import (
     read_first_mask,
 )
 from segmentation.labels import read_labels, write_mask_png
-from segmentation.propagation import OFFICIAL_STD, official_std, propagate_frames
+from segmentation.propagation import CRW, DINO, OFFICIAL_STD, official_std, propagate_frames
 from segmentation.video import VideoError
 
 FRAMES = 5
@@ -116,7 +115,7 @@ def test_davis_writes_masks_and_scores(davis: Path, tmp_path: Path, capsys: pyte
     output = tmp_path / "out"
     command(davis, output, json=tmp_path / "scores.json").run()
     printed = capsys.readouterr().out
-    assert "topk 5" in printed
+    assert "preset dino" in printed
     assert "2/2 cows" in printed
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert set(scores["per_object"]) == {"bear_1", "cows_1"}
@@ -147,8 +146,8 @@ def test_damaged_sequence_is_skipped_and_computed_on_resume(davis: Path, tmp_pat
     frame.write_bytes(whole)
     with pytest.raises(ValueError, match="Pass --resume"):
         command(davis, output).run()
-    with pytest.raises(ValueError, match="size was 64, now 128"):
-        command(davis, output, size=128, resume=True).run()
+    with pytest.raises(ValueError, match="preset was 'dino', now 'crw'"):
+        command(davis, output, preset="crw", resume=True).run()
     command(davis, output, resume=True).run()
     assert (output / "bear" / "00001.png").read_bytes() == kept  # the changed mask is computed again
     command(davis, output, resume=True).run()
@@ -180,8 +179,8 @@ def test_binary_masks_and_sequences_without_truth_are_handled(davis: Path, tmp_p
 
 def test_official_preset_uses_official_std():
     model = load_model("random:vit_tiny/16")
-    assert official_std(model) == OFFICIAL_STD
-    assert official_std(replace(model, std=(0.5, 0.5, 0.5))) is None
+    assert official_std(model, DINO) == OFFICIAL_STD
+    assert official_std(model, CRW) is None
 
 
 def test_propagation_runs_in_fp32_by_default(davis: Path, tmp_path: Path, monkeypatch):
@@ -214,7 +213,7 @@ def test_bf16_changes_few_labels_of_real_frames(data_root: Path):
             resize="davis",
             precision=precision,
             device="cpu",
-            std=official_std(model),
+            std=official_std(model, DINO),
         )
         frames = (images.read(frame) for frame in clip.frames[:3])
         found[precision] = np.stack(list(propagate_frames(frames, mask, source)))

@@ -17,6 +17,7 @@ from dino_model.resize import fed_size
 from segmentation import propagation
 from segmentation.labels import resize_nearest
 from segmentation.propagation import (
+    CRW,
     DINO,
     ColorPatches,
     Preset,
@@ -37,8 +38,12 @@ def plain_step(target: Tensor, contexts: Tensor, labels: Tensor, preset: Preset)
     result = torch.empty(labels.shape[1], height, width)
     for row, column in np.ndindex(height, width):
         down, right = y - row, x - column
-        near = (down.abs() <= preset.radius) & (right.abs() <= preset.radius)
-        inside = near.expand(len(contexts), -1, -1)
+        if preset.window == "square":
+            near = (down.abs() <= preset.radius) & (right.abs() <= preset.radius)
+        else:
+            near = (down**2 + right**2).sqrt() < preset.radius
+        inside = near.expand(len(contexts), -1, -1).clone()
+        inside[0] |= preset.first_unmasked
         similarity = (contexts @ target[row, column])[inside]
         values = similarity.sort(descending=True).values
         kept = similarity >= values[min(preset.topk, len(values)) - 1]
@@ -54,15 +59,19 @@ def plain_step(target: Tensor, contexts: Tensor, labels: Tensor, preset: Preset)
     grid=st.tuples(st.integers(1, 10), st.integers(1, 15)),  # up to two tiles in both directions
     radius=st.integers(1, 9),
     topk=st.integers(1, 12),
+    window=st.sampled_from(["square", "disk"]),
+    first_unmasked=st.booleans(),
     one_hot=st.booleans(),  # cosines of exactly 0 and 1, so that nearly all neighbors tie
 )
-def test_step_equals_all_patches_with_all_patches(seed, contexts, grid, radius, topk, one_hot):
+def test_step_equals_all_patches_with_all_patches(
+    seed, contexts, grid, radius, topk, window, first_unmasked, one_hot
+):
     generator = torch.Generator().manual_seed(seed)
     features = torch.randn(contexts + 1, *grid, 6, generator=generator)
     if one_hot:
         features = F.one_hot(features.argmax(-1), 6).float()
     labels = torch.rand(contexts, 3, *grid, generator=generator)
-    preset = Preset(radius=radius, topk=topk)
+    preset = replace(DINO, radius=radius, topk=topk, window=window, first_unmasked=first_unmasked)
     step = features[0], features[1:], labels
     torch.testing.assert_close(propagate_step(*step, preset), plain_step(*step, preset), rtol=0, atol=1e-5)
 
@@ -85,32 +94,36 @@ def test_step_of_black_frame_averages_window(monkeypatch: pytest.MonkeyPatch):
     torch.testing.assert_close(pieces, whole)
 
 
-def test_propagator_uses_first_and_latest_frames():
+@pytest.mark.parametrize("preset", [DINO, CRW], ids=lambda preset: preset.name)
+def test_propagator_uses_first_and_latest_frames(preset: Preset):
     generator = torch.Generator().manual_seed(3)
-    frames = list(torch.randn(12, 3, 4, 5, generator=generator))
+    frames = list(torch.randn(12 if preset is DINO else 24, 3, 4, 5, generator=generator))
     labels = torch.rand(2, 3, 4, generator=generator)
-    propagator = Propagator(frames[0], labels)
-    latest: deque[tuple[Tensor, Tensor]] = deque(maxlen=DINO.previous)
+    propagator = Propagator(frames[0], labels, preset)
+    latest: deque[tuple[Tensor, Tensor]] = deque(maxlen=preset.previous)
+    if preset.repeat_first:
+        latest.extend([(frames[0], labels)] * preset.previous)
     for frame in frames[1:]:
         contexts, known = (torch.stack(part) for part in zip((frames[0], labels), *latest, strict=True))
-        expected = plain_step(frame, contexts, known, DINO)
+        expected = plain_step(frame, contexts, known, preset)
         torch.testing.assert_close(propagator.step(frame), expected, rtol=0, atol=1e-5)
         latest.append((frame, expected))
 
 
+@pytest.mark.parametrize("preset", [DINO, CRW], ids=lambda preset: preset.name)
 @pytest.mark.parametrize("size", [(96, 96), (170, 96)], ids=["square", "portrait"])
-def test_static_video_keeps_labels(size: tuple[int, int]):
+def test_static_video_keeps_labels(preset: Preset, size: tuple[int, int]):
     rng = np.random.default_rng(0)
     frame = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
     mask = np.zeros(size, np.uint8)
     mask[10:50, 40:80] = 1
     mask[60:90, 8:40] = 2
-    found = list(propagate_frames([frame] * 12, mask, ColorPatches(size=96)))
+    found = list(propagate_frames([frame] * 12, mask, ColorPatches(size=96), preset))
     assert len(found) == 12
     np.testing.assert_array_equal(found[0], mask)
     # What patches of 8 pixels leave of the mask; a square input is fed as 96 × 64 pixels.
     fed = fed_size(*size, 96, "davis", 8)
-    through_the_grid = resize_nearest(hard_labels(grid_labels(mask, (1, 2), fed, 8), 8), size)
+    through_the_grid = resize_nearest(hard_labels(grid_labels(mask, (1, 2), fed, 8, preset), 8, preset), size)
     assert (through_the_grid == mask).mean() > 0.85
     for labels in found[1:]:
         assert labels.shape == size
@@ -188,7 +201,7 @@ def test_wrong_input_raises_value_error():
     for wrong in ((target, contexts[:, :3], labels), (target, contexts, labels[:1])):
         with pytest.raises(ValueError, match="one grid"):
             propagate_step(*wrong)
-    with pytest.raises(ValueError, match="topk=0"):
+    with pytest.raises(ValueError, match="topk 0"):
         replace(DINO, topk=0)
     with pytest.raises(ValueError, match="infinite or undefined"):
         Propagator(target * torch.nan, labels[0])

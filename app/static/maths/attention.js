@@ -9,8 +9,9 @@ const HALVES = Float32Array.from({ length: 65536 }, (_, bits) => {
   return (bits & 0x8000 ? -1 : 1) * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : fraction * 2 ** -24);
 });
 
-/** Convert the bytes of 16-bit floats to 32-bit floats. @param {ArrayBuffer} bytes */
+/** Convert the bytes of 16-bit floats to 32-bit floats, which stay. @param {ArrayBuffer | Float32Array} bytes */
 function decodeHalves(bytes) {
+  if (bytes instanceof Float32Array) return bytes;
   const halves = new Uint16Array(bytes);
   const values = new Float32Array(halves.length);
   for (let at = 0; at < halves.length; at++) values[at] = HALVES[halves[at]];

@@ -14,9 +14,29 @@ export function fedSize({ width, height }, size, patch) {
  */
 export function resample(pixels, from, to) {
   const rows = new Uint8ClampedArray(3 * to.width * from.height);
-  along(pixels, 4, rows, from.width, to.width, from.height, (line) => line * from.width, 1, (line) => line * to.width);
+  along(
+    pixels,
+    4,
+    rows,
+    from.width,
+    to.width,
+    from.height,
+    (line) => line * from.width,
+    1,
+    (line) => line * to.width,
+  );
   const found = new Uint8ClampedArray(3 * to.width * to.height);
-  along(rows, 3, found, from.height, to.height, to.width, (line) => line, to.width, (line) => line);
+  along(
+    rows,
+    3,
+    found,
+    from.height,
+    to.height,
+    to.width,
+    (line) => line,
+    to.width,
+    (line) => line,
+  );
   return found;
 }
 

@@ -14,10 +14,17 @@ export async function overlay(view) {
   const { maps, shown, settings, encoding } = viewer;
   if (shown === "heads" || settings.layer === "mask") viewer.paint(layer, shown, maps);
   else
-    layer.values(maps.map(shown), encoding, size, maps.scale(shown), settings.layer === "light" ? LIGHT : TABLES[viewer.colormap]);
+    layer.values(
+      maps.map(shown),
+      encoding,
+      size,
+      maps.scale(shown),
+      settings.layer === "light" ? LIGHT : TABLES[viewer.colormap],
+    );
   const canvas = Object.assign(document.createElement("canvas"), size);
   const context = canvas.getContext("2d");
-  context.drawImage(view.element.querySelector(".lab-stage img"), 0, 0, width, height);
+  const image = /** @type {HTMLImageElement} */ (view.element.querySelector(".lab-stage img"));
+  context.drawImage(image, 0, 0, width, height);
   context.globalAlpha = viewer.opacity;
   context.imageSmoothingEnabled = shown === "heads";
   context.drawImage(layer.canvas, 0, 0, width, height);
@@ -31,7 +38,8 @@ export async function mask({ viewer }) {
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
   const kept = enlarged(viewer);
-  for (let at = 0; at < kept.length; at++) image.data.set([255 * kept[at], 255 * kept[at], 255 * kept[at], 255], 4 * at);
+  for (let at = 0; at < kept.length; at++)
+    image.data.set([255 * kept[at], 255 * kept[at], 255 * kept[at], 255], 4 * at);
   context.putImageData(image, 0, 0);
   return png(canvas);
 }

@@ -43,11 +43,14 @@ export class Model {
       throw new Refused(`${name} is no image that this browser reads. Choose a JPEG, PNG or WebP file.`);
     });
     const { width, height } = image;
-    if (width * height > MOST_PIXELS) throw new Refused(`${name} has ${width} × ${height} pixels, more than 50 million.`);
+    if (width * height > MOST_PIXELS)
+      throw new Refused(`${name} has ${width} × ${height} pixels, more than 50 million.`);
     const fed = fedSize(image, size, facts.patch_size);
     const [rows, columns] = [fed.height / facts.patch_size, fed.width / facts.patch_size];
     if (rows * columns > MOST_PATCHES)
-      throw new Refused(`${name} makes ${rows} × ${columns} patches, more than ${MOST_PATCHES}. Choose a lower resolution.`);
+      throw new Refused(
+        `${name} makes ${rows} × ${columns} patches, more than ${MOST_PATCHES}. Choose a lower resolution.`,
+      );
     const begun = performance.now();
     const input = normalized(resample(pixelsOf(image), image, fed), fed, facts);
     const tensor = new ort.Tensor("float32", input, [1, 3, fed.height, fed.width]);

@@ -83,12 +83,13 @@ export class Encoding {
     return memory.put(`${this.token}/${key}`, found, bytes.byteLength * (arrays === "colors" ? 1 : 2));
   }
 
-  /** @param {string} key  KIND/BLOCK @param {AbortSignal} signal @returns {Promise<ArrayBuffer>} */
+  /** @param {string} key  KIND/BLOCK @param {AbortSignal} signal @returns {Promise<any>} */
   async fetch(key, signal) {
     const { arrays } = this.value;
     const [kind, block] = key.split("/");
     if (typeof arrays === "string") return fetchBytes(`${arrays}/${key}`, signal);
     const text = arrays?.[key] ?? (await this.server?.fetch_array?.([this.token, kind, Number(block)]));
+    if (text instanceof Float32Array) return text; // computed in this browser
     if (typeof text !== "string") throw new Refusal(`This view does not hold ${kind} of block ${Number(block) + 1}.`);
     return /** @type {ArrayBuffer} */ (fromBase64(text).buffer);
   }

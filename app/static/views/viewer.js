@@ -16,7 +16,7 @@ import { Tiles, colorBar, writeScale } from "./tiles.js";
 const MASK_OPACITY = 0.6; // of a mask, relative to a heat map
 const TILE_PIXELS = 16_000;
 export const STAGE_PIXELS = 400_000; // more are not visible
-const TABLES = Object.fromEntries(
+export const TABLES = Object.fromEntries(
   Object.entries(COLORS.colormaps).map(([name, bytes]) => [name, glow(bytes, COLORS.diverging.includes(name))]),
 );
 
