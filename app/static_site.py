@@ -3,8 +3,8 @@
 python -m app.static_site OUTPUT
 python -m http.server --directory OUTPUT
 
-The view and its arithmetic are those of the app; ONNX Runtime Web computes queries and keys. The runtime comes
-from the npm package in node_modules (`npm ci`).
+The view and its arithmetic are those of the app; ONNX Runtime Web computes queries and keys. The runtime
+comes from the npm package in node_modules (`npm ci`).
 """
 
 import json
@@ -60,7 +60,9 @@ class StaticSite:
         """
         missing = [name for name in RUNTIME_FILES if not (self.runtime / name).is_file()]
         if missing:
-            raise SettingError(f"{self.runtime} has no {missing[0]}: run `npm ci` first, or give --runtime FOLDER")
+            raise SettingError(
+                f"{self.runtime} has no {missing[0]}: run `npm ci` first, or give --runtime FOLDER"
+            )
         check_output_folder(self.output, overwrite=self.overwrite)
         self.output.mkdir(parents=True, exist_ok=True)
         self._write_model()
@@ -69,7 +71,9 @@ class StaticSite:
         shutil.copy(STATIC / "favicon.png", self.output)
         page = (self.output / "site" / "index.html").read_text(encoding="utf-8")
         (self.output / "site" / "index.html").unlink()
-        (self.output / "index.html").write_text(page.replace("EXAMPLES", " ".join(EXAMPLES)), encoding="utf-8")
+        (self.output / "index.html").write_text(
+            page.replace("EXAMPLES", " ".join(EXAMPLES)), encoding="utf-8"
+        )
         for folder, source, names in (
             ("ort", self.runtime, RUNTIME_FILES),
             ("examples", _photographs(), [f"{name}.jpg" for name in EXAMPLES]),

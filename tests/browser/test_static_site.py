@@ -39,7 +39,9 @@ def site(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         pytest.skip("onnxruntime-web is not installed (npm ci)")
     folder = tmp_path_factory.mktemp("site") / "page"
     StaticSite(folder).run()
-    small = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and "jsep" not in file.name)
+    small = sum(
+        file.stat().st_size for file in folder.rglob("*") if file.is_file() and "jsep" not in file.name
+    )
     assert small < 20e6
     handler = functools.partial(Quiet, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -54,7 +56,9 @@ def page(browser: Any, site: str, request: pytest.FixtureRequest) -> Iterator[An
     context = browser.new_context(viewport={"width": getattr(request, "param", 1280), "height": 900})
     opened, faults = context.new_page(), []
     opened.on("pageerror", lambda error: faults.append(str(error)))
-    opened.on("request", lambda asked: asked.url.startswith((site, "blob:", "data:")) or faults.append(asked.url))
+    opened.on(
+        "request", lambda asked: asked.url.startswith((site, "blob:", "data:")) or faults.append(asked.url)
+    )
     opened.goto(site)
     opened.wait_for_selector("#view[data-token]", timeout=120_000)
     yield opened
