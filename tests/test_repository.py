@@ -96,9 +96,10 @@ def test_imported_packages_are_required_and_requirements_are_pinned():
     allowed = {"benchmarks": extra["dev"], "tools": extra["dev"], "notebooks": extra["notebooks"]}
     allowed["docs"] = extra["docs"]
     owners = importlib.metadata.packages_distributions()
-    local = {file.stem for file in (ROOT / "docs").glob("*.py")}
+    known = MAY_IMPORT.keys() | sys.stdlib_module_names | OPTIONAL
+    known |= {file.stem for file in (ROOT / "docs").glob("*.py")}
     for package in MAY_IMPORT:
-        for name in imported_packages(package) - MAY_IMPORT.keys() - sys.stdlib_module_names - local - OPTIONAL:
+        for name in imported_packages(package) - known:
             distributions = {normalized(owner) for owner in owners.get(name, [name])}
             assert distributions & allowed.get(package, required), f"{package} imports {name}: not required"
     pinned = {
