@@ -1,7 +1,8 @@
 """DAVIS scores of predicted masks against ground truth, in place of the official evaluator.
 
-Protocol (docs/protocols.md, "J and F"): semi-supervised. The objects are those of the first mask of a
-sequence, the first and last frame are not scored, and label 255 is background. Scores are means over objects.
+Protocol (docs/protocols.md, "J and F"): the objects are those of the first mask of a sequence.
+Semi-supervised: the first and last frame are not scored, and label 255 is background. Unsupervised: every
+frame is scored, label 255 is excluded, and proposals are matched to objects. Scores are means over objects.
 
 Intended differences from the official evaluator (davis2017-evaluation): decay is right from 256 scored frames
 on; an id that the first mask skips is not scored as an empty object; no earlier results are read back.
@@ -13,17 +14,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import cv2
 import numpy as np
 
 from segmentation.datasets import DavisError, VideoError, frame_files, nearby_hint
-from segmentation.labels import LabelError, Labels, object_ids, read_labels
+from segmentation.labels import VOID, LabelError, Labels, object_ids, read_labels
 from segmentation.metrics import Scores, contour_match, contour_radius, jaccard, statistics, trace
+
+Task = Literal["semi-supervised", "unsupervised"]
 
 MAX_THREADS = 4
 """Sequences scored in parallel."""
+
+MAX_PROPOSALS = 20
+"""Largest number of proposals per sequence in the unsupervised protocol."""
+
+EMPTY = 256
+"""Label of an empty proposal; no uint8 mask has it."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +119,55 @@ def score_frames(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int])
     return np.array(region).T, np.array(boundary).T
 
 
+def score_proposals(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int]) -> tuple[Scores, Scores]:
+    """Compute J and F of the objects of one sequence, unsupervised: proposals are matched to objects.
+
+    Proposals are the labels of the predictions. They are matched one to one with the objects so that the mean
+    of J and F is largest; an object without a partner is compared with an empty mask. Pixels with label 255
+    are excluded.
+
+    Args:
+        frames: Prediction and ground truth of each frame, uint8 [H, W] each; one is held at a time.
+        labels: Labels of the objects of the ground truth.
+
+    Returns:
+        J and F, float64 [objects, frames].
+
+    Raises:
+        DavisError: There are more than `MAX_PROPOSALS`.
+    """
+    from scipy.optimize import linear_sum_assignment  # slow to import, and only needed here
+
+    found = [_pair_scores(prediction, truth, labels) for prediction, truth in frames]
+    proposals = sorted(set().union(*found) - {EMPTY})
+    if len(proposals) > MAX_PROPOSALS:
+        raise DavisError(f"{len(proposals)} proposals; at most {MAX_PROPOSALS} per sequence are allowed")
+    padded = [*proposals, *[EMPTY] * (len(labels) - len(proposals))]  # every object has a partner
+    scores = np.array([[one.get(label, one[EMPTY]) for label in padded] for one in found])
+    rows, columns = linear_sum_assignment(-scores.mean((0, 2)))  # of [frames, proposals, J and F, objects]
+    matched = scores[:, rows[np.argsort(columns)], :, np.sort(columns)]  # [objects, frames, J and F]
+    return matched[..., 0], matched[..., 1]
+
+
+def _pair_scores(prediction: Labels, truth: Labels, labels: Sequence[int]) -> dict[int, Scores]:
+    """Compute J and F [2, objects] of every proposal of a frame, and of an empty one, with every object."""
+    radius, counted = contour_radius(truth.shape[0], truth.shape[1]), truth != VOID
+    objects = [truth == label for label in labels]
+    contours = [trace(mask, radius) for mask in objects]
+    scores = {}
+    for label in (EMPTY, *np.unique(prediction[prediction > 0]).tolist()):
+        mask = (prediction == label) & counted
+        region = [float(jaccard(mask, true)) for true in objects]
+        contour = trace(mask, radius)
+        scores[label] = np.array([region, [contour_match(contour, true) for true in contours]])
+    return scores
+
+
 def score_folders(
     ground_truth: Path,
     predictions: Path,
     *,
+    task: Task = "semi-supervised",
     sequences: Sequence[str] = (),
     binary: bool = False,
     skip_faulty: bool = False,
@@ -125,6 +179,8 @@ def score_folders(
         ground_truth: Folder with one folder of PNGs per sequence, such as DAVIS/Annotations/480p.
         predictions: Folder of the same structure.
         sequences: Only these; empty for all of the ground truth.
+        task: semi-supervised: predictions and truth label objects alike. unsupervised: see `score_proposals`;
+            every frame is scored.
         binary: Make every label other than 0 object 1 (DAVIS-2016).
         skip_faulty: Record sequences that cannot be scored in `not_scored` instead of raising.
         track: Wraps the iterator over the sequences, for progress.
@@ -133,12 +189,14 @@ def score_folders(
         DavisError, LabelError, VideoError: A folder or mask is missing, unreadable or of another size, a
             label cannot be, or no sequence can be scored.
     """
+    if task not in get_args(Task):
+        raise DavisError(f"unknown protocol {task!r}; choose {' or '.join(get_args(Task))}")
     names = _sequence_folders(ground_truth, "ground truth")
     _sequence_folders(predictions, "predictions", names)
     if unknown := [name for name in sequences if name not in names]:
         raise DavisError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(names)[:300]}")
     names = [name for name in names if name in sequences or not sequences]
-    score = partial(_score_sequence, ground_truth, predictions, binary)
+    score = partial(_score_sequence, ground_truth, predictions, task, binary)
     objects: list[ObjectScores] = []
     not_scored: dict[str, str] = {}
     # Decoding and counting release the interpreter lock. Each thread holds a frame or two.
@@ -152,34 +210,37 @@ def score_folders(
                 raise scored
     if not objects:
         raise DavisError(next(iter(not_scored.values())))
-    return Evaluation(_protocol(binary), tuple(objects), not_scored)
+    return Evaluation(_protocol(task, binary), tuple(objects), not_scored)
 
 
-def _protocol(binary: bool) -> dict[str, Any]:
+def _protocol(task: Task, binary: bool) -> dict[str, Any]:
     """Describe the protocol, to be printed with the scores."""
     return {
         "measure": "J and F of DAVIS, means over objects",
-        "task": "semi-supervised",
-        "frames": "all but the first and last",
-        "label_255": "background",
+        "task": task,
+        "frames": "all but the first and last" if task == "semi-supervised" else "all",
+        "label_255": "background" if task == "semi-supervised" else "excluded",
         "objects": "one, every value but 0" if binary else "labels of the first mask",
     }
 
 
 def _score_sequence(
-    ground_truth: Path, predictions: Path, binary: bool, name: str
+    ground_truth: Path, predictions: Path, task: Task, binary: bool, name: str
 ) -> list[ObjectScores] | ValueError:
     """Score each object of a sequence, in ascending order of the labels; returns errors."""
     try:
-        files = _pair_files(ground_truth / name, predictions / name)
-        first = frame_files(ground_truth / name)[0]
+        masks = frame_files(ground_truth / name)
+        first, files = masks[0], _pair_files(masks, predictions / name, task)
         labels = object_ids(read_labels(first, binary=binary))
         if not labels:
             raise DavisError(
                 f"the first mask {first} marks no object (only 0 and perhaps 255); "
                 "if its masks are binary, as in DAVIS-2016, pass --binary"
             )
-        region, boundary = score_frames(_read_pairs(files, binary, (0, *labels)), labels)
+        if task == "semi-supervised":
+            region, boundary = score_frames(_read_pairs(files, binary, (0, *labels)), labels)
+        else:
+            region, boundary = score_proposals(_read_pairs(files, binary, range(VOID)), labels)
     except (DavisError, LabelError, VideoError) as error:
         return error
     scores = zip(labels, region, boundary, strict=True)
@@ -190,10 +251,10 @@ Pair = tuple[Path, Path]
 """Files of a prediction and of its ground truth."""
 
 
-def _pair_files(ground_truth: Path, predictions: Path) -> list[Pair]:
-    """List the files to score of one sequence."""
-    masks = frame_files(ground_truth)
-    scored = masks[1:-1]
+def _pair_files(masks: Sequence[Path], predictions: Path, task: Task) -> list[Pair]:
+    """List the files to score of one sequence, given the masks of its ground truth."""
+    ground_truth = masks[0].parent
+    scored = masks[1:-1] if task == "semi-supervised" else masks
     if not scored:
         raise DavisError(
             f"{ground_truth} has {len(masks)} masks; the first and last are not scored, "
@@ -250,8 +311,8 @@ def _read_pairs(files: Sequence[Pair], binary: bool, known: Sequence[int]) -> It
         # Listing the labels takes longer than everything else about a mask, so it is done for the error only.
         if prediction.max() >= first_unknown and cv2.LUT(prediction, unknown_label).any():
             unknown = min(set(np.unique(prediction).tolist()) - set(known))
-            raise DavisError(
-                f"the prediction {prediction_file} has label {unknown}, but the first mask of its "
-                f"sequence only {sorted(known)}; use those labels"
-            )
+            expected = f"but the first mask of its sequence only {sorted(known)}; use those labels"
+            if len(known) == VOID:
+                expected = f"expected proposals from 1 to {VOID - 1}"
+            raise DavisError(f"the prediction {prediction_file} has label {unknown}, {expected}")
         yield prediction, truth

@@ -182,19 +182,23 @@ BITS_PER_PIXEL = 0.2  # of a frame, at most: figures and outlines stay sharp
 TIME_BASE = Fraction(1, 60_000)  # of a second: what every usual frame rate divides, 30000/1001 too
 
 
+CODECS = {".webm": "libvpx", ".mp4": "mpeg4"}
+"""Encoders by suffix. Browsers play WebM (VP8); MPEG-4 is for programs that read no WebM."""
+
+
 class VideoWriter:
-    """Writes images of one size into a WebM file (VP8, which browsers play), whole or not at all.
+    """Writes images of one size into a video file, whole or not at all.
 
     Use as a context: the file appears when the block ends without exception; `keep_partial` keeps the frames
     written before an exception. Odd sides grow by one repeated pixel: codecs halve the sides of color.
 
     Raises:
-        VideoError: A suffix other than .webm, or images of different sizes.
+        VideoError: A suffix that is not in `CODECS`, or images of different sizes.
     """
 
     def __init__(self, path: Path, fps: float, *, keep_partial: bool = False) -> None:
-        if path.suffix.lower() != ".webm":
-            raise VideoError(f"cannot write {path.name}; expected a name that ends in .webm")
+        if path.suffix.lower() not in CODECS:
+            raise VideoError(f"cannot write {path.name}; expected a name that ends in {' or '.join(CODECS)}")
         self.path, self.fps, self._keep_partial = path, fps, keep_partial
         self._replacing = replacing(path)
         self._size: tuple[int, ...] | None = None
@@ -203,7 +207,7 @@ class VideoWriter:
     def __enter__(self) -> Self:
         self._container = av.open(str(self._replacing.__enter__()), "w")
         rate = Fraction(self.fps).limit_denominator(1001)  # 30000/1001 among them
-        self._stream: Any = self._container.add_stream("libvpx", rate=rate)
+        self._stream: Any = self._container.add_stream(CODECS[self.path.suffix.lower()], rate=rate)
         return self
 
     def __exit__(
@@ -231,7 +235,8 @@ class VideoWriter:
             self._stream.height, self._stream.width = height, width
             self._stream.pix_fmt = "yuv420p"
             self._stream.bit_rate = int(BITS_PER_PIXEL * height * width * self.fps)
-            self._stream.options = {"deadline": "realtime", "cpu-used": "4"}
+            if self.path.suffix.lower() == ".webm":
+                self._stream.options = {"deadline": "realtime", "cpu-used": "4"}
             self._stream.time_base = self._stream.codec_context.time_base = TIME_BASE
         if image.shape != self._size:
             raise VideoError(f"a frame of {self.path.name} is {image.shape}, the first was {self._size}")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -34,6 +34,8 @@ class Score:
     """Folder of the predicted masks."""
     listed: Annotated[Path | None, tyro.conf.arg(name="list")] = None
     """Text file of sequences to score, one per line, such as ImageSets/2017/val.txt; all by default."""
+    protocol: Literal["semi-supervised", "unsupervised"] = "semi-supervised"
+    """Objects are given by the first mask, or proposals are matched to them."""
     binary: bool = False
     """Every value other than 0 is object 1, as in DAVIS-2016."""
     json: Path | None = None
@@ -46,6 +48,7 @@ class Score:
             self.ground_truth,
             self.predictions,
             sequences=() if self.listed is None else read_names(self.listed),
+            task=self.protocol,
             binary=self.binary,
             skip_faulty=True,
             track=track,

@@ -39,8 +39,8 @@ Frames = VideoFile | FrameFolder
 class Video(ModelOptions, OutputOptions):
     """Attention of a video; with --mask, the labels of its first frame propagated.
 
-    Writes heads.webm (every head beside the frame), mean.webm (heat map of the mean of the heads), mask.webm
-    (outline of the kept patches); with --mask labels.webm instead. Also masks/FRAME.png (palette PNGs) with
+    Writes the videos heads (every head beside the frame), mean (heat map of the mean of the heads) and mask
+    (outline of the kept patches); with --mask labels instead. Also masks/FRAME.png (palette PNGs) with
     masks.json and masks_images.json (COCO run lengths). After Ctrl-C the finished frames are kept in masks
     and in the videos; --resume starts an unfinished video again, because its frames depend on each other.
     """
@@ -55,6 +55,8 @@ class Video(ModelOptions, OutputOptions):
     """Share of the attention that a mask keeps, above 0 and up to 1."""
     preset: Literal["dino", "crw"] = "dino"
     """Protocol of the propagation, with --mask."""
+    format: Literal["webm", "mp4"] = "webm"
+    """Format of the videos: WebM (VP8, which browsers play) or MPEG-4."""
     fps: float = 24.0
     """Frames per second of a folder; a video file has its own."""
 
@@ -101,8 +103,13 @@ class Video(ModelOptions, OutputOptions):
 
     def _settings(self) -> dict[str, Any]:
         if self.mask is None:
-            return {"fps": self.fps, "mass": self.mass}
-        return {"fps": self.fps, "preset": self.preset, "binary": self.binary}
+            return {"fps": self.fps, "format": self.format, "mass": self.mass}
+        return {
+            "fps": self.fps,
+            "format": self.format,
+            "preset": self.preset,
+            "binary": self.binary,
+        }
 
     def _predictor(self) -> "AttentionPredictor":
         from segmentation.propagation import PRESETS, official_std
@@ -130,7 +137,7 @@ class Video(ModelOptions, OutputOptions):
         """Draw the attention of every frame; yields the masks."""
         drawn = attention_video(run_ahead(frames), predictor, mass=self.mass)
         with ExitStack() as stack:
-            writers = {view: stack.enter_context(_writer(view, frames, output)) for view in VIEWS}
+            writers = {view: stack.enter_context(self._writer(view, frames, output)) for view in VIEWS}
             for number, frame in enumerate(drawn):
                 for view, image in frame.views.items():
                     writers[view].write(image, frames.time(number))
@@ -151,11 +158,10 @@ class Video(ModelOptions, OutputOptions):
                 yield frame
 
         labeled = propagate_frames(read(), mask, predictor, PRESETS[self.preset], overlap=True)
-        with _writer("labels", frames, output) as writer:
+        with self._writer("labels", frames, output) as writer:
             for number, labels in enumerate(labeled):
                 writer.write(draw_labels(waiting.popleft(), labels, ids), frames.time(number))
                 yield labels
 
-
-def _writer(view: str, frames: Frames, output: OutputFolder) -> VideoWriter:
-    return VideoWriter(output.path(f"{view}.webm"), frames.fps, keep_partial=True)
+    def _writer(self, view: str, frames: Frames, output: OutputFolder) -> VideoWriter:
+        return VideoWriter(output.path(f"{view}.{self.format}"), frames.fps, keep_partial=True)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from segmentation.__main__ import main
 from segmentation.datasets import DavisError
 from segmentation.davis_eval import score_folders
 from segmentation.labels import LabelError, read_labels, write_mask_png
+from segmentation.metrics import contour_accuracy, jaccard
 from segmentation.video import VideoError
 
 Write = Callable[[str, Sequence[np.ndarray]], Path]
@@ -190,3 +192,45 @@ def test_command_scores_list_and_names_faulty_sequences(write: Write, tmp_path: 
     assert "1 of 3 predictions of b are missing" in scores["not_scored"]["b"]
     assert f"{scores['dataset']['J&F_mean'] * 100:.1f}" in out
     assert "semi-supervised" in out
+
+
+def plain_unsupervised(truth: np.ndarray, guess: np.ndarray, labels: Sequence[int], proposals: Sequence[int]):
+    """Try every one-to-one matching: the largest J&F over the objects."""
+    void = truth == 255
+    pairs = {}
+    for proposal in proposals:
+        for label in labels:
+            masks = [(guess[t] == proposal, truth[t] == label, void[t]) for t in range(len(truth))]
+            pairs[proposal, label] = np.mean([(float(jaccard(*m)) + contour_accuracy(*m)) / 2 for m in masks])
+    orders = permutations(proposals, len(labels))
+    return max(float(np.mean([pairs[pair] for pair in zip(order, labels, strict=True)])) for order in orders)
+
+
+@pytest.mark.parametrize("proposals", [(5, 3, 8), (7, 1)], ids=["more than objects", "as many"])
+def test_unsupervised_score_matches_proposals_to_objects(write: Write, proposals: tuple[int, ...]):
+    rng = np.random.default_rng(len(proposals))
+    truth = boxes(5)
+    guess = [np.where(rng.random((40, 60)) < 0.2, proposals[0], mask * 0) for mask in truth]
+    for made, mask in zip(guess, boxes(5, 1), strict=True):
+        for label, proposal in zip((2, 1), proposals[-2:], strict=True):
+            made[mask == label] = proposal
+    guess = [mask.astype(np.uint8) for mask in guess]
+    for mask in truth:
+        mask[0, :7] = 255
+    found = score_folders(write("truth/a", truth), write("guess/a", guess), task="unsupervised")
+    expected = plain_unsupervised(np.stack(truth), np.stack(guess), (1, 2), proposals)
+    assert found.dataset["J&F_mean"] == pytest.approx(expected, abs=1e-12)
+    assert [one.name for one in found.objects] == ["a_1", "a_2"]
+    assert len(found.objects[0].J) == 5
+
+
+def test_unsupervised_score_of_a_missed_object_is_zero_and_too_many_proposals_are_refused(write: Write):
+    swapped = [np.array([0, 2, 1], np.uint8)[mask] for mask in boxes(5)]
+    for mask in swapped:
+        mask[mask == 1] = 0
+    truth = write("truth/a", boxes(5))
+    first, second = score_folders(truth, write("guess/a", swapped), task="unsupervised").objects
+    assert (first.J.mean(), second.J.mean()) == (1.0, 0.0)
+    many = [np.arange(40 * 60, dtype=np.uint32).reshape(40, 60) % 25] * 5
+    with pytest.raises(DavisError, match="24 proposals; at most 20"):
+        score_folders(truth, write("many/a", [mask.astype(np.uint8) for mask in many]), task="unsupervised")

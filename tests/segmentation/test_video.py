@@ -104,7 +104,7 @@ def test_wrong_video_file_is_named(tmp_path: Path):
         open_frames(tmp_path / "text.mp4")
     with pytest.raises(VideoError, match="does not exist"):
         open_frames(tmp_path / "none.mp4")
-    with pytest.raises(VideoError, match=r"ends in \.webm"):
+    with pytest.raises(VideoError, match=r"ends in \.webm or \.mp4"):
         VideoWriter(tmp_path / "clip.gif", 10)
     with wave.open(str(tmp_path / "sound.wav"), "wb") as sound:
         sound.setparams((1, 2, 8000, 0, "NONE", ""))
@@ -240,6 +240,14 @@ def test_interrupted_video_keeps_finished_frames_and_is_resumed(
     assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
     Video(frames, **common, resume=True).run()
     assert "is finished already" in capsys.readouterr().out
+
+
+def test_video_in_mp4_is_written_on_request(tmp_path: Path):
+    clip = write_video(tmp_path / "clip.webm", 3, (50, 34))
+    Video(clip, output=tmp_path / "out", model=MODEL, size=32, format="mp4").run()
+    drawn = VideoFile(tmp_path / "out" / "mean.mp4")
+    assert len(list(drawn)) == 3
+    assert {file.suffix for file in (tmp_path / "out").iterdir()} == {"", ".mp4", ".json", ".jsonl"}
 
 
 def test_frames_keep_their_times_and_missing_end_is_reported(tmp_path: Path, monkeypatch, capsys):
