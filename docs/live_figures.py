@@ -1,4 +1,4 @@
-"""What the live figures compute from, made of the model that ships: scripts that a page on a disk loads.
+"""Data of the live figures, computed with the shipped model: scripts that a page on a disk can load.
 
 Queries and keys are float16 in base64, as the page's server sends them; the page's own JavaScript reads them.
 """
@@ -44,7 +44,7 @@ Data = dict[str, Any]
 
 
 def makers() -> dict[str, Callable[[], Data]]:
-    """What each script holds, by its name."""
+    """Map the name of each script to a function that computes its data."""
     found: dict[str, Callable[[], Data]] = {
         name: partial(photograph, name, "embedded") for name in PHOTOGRAPHS
     }
@@ -81,7 +81,7 @@ def put(cache: Path, static: Path) -> None:
 
 
 def fingerprint() -> str:
-    """What the data depend on, in 16 letters: the model, this file, the class map and the log that ship."""
+    """Hash all that the data depend on: model, this file, class map and log; 16 letters."""
     digest = hashlib.sha256((ROOT / "dino_model" / "embedded" / "model.safetensors").read_bytes())
     for file in (Path(__file__), CLASS_MAP, STUDY):
         digest.update(file.read_bytes())

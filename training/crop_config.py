@@ -108,7 +108,7 @@ class CropConfig:
 
     @property
     def randaugment(self) -> bool:
-        """Whether crops are changed by RandAugment."""
+        """Test if RandAugment changes the crops."""
         return self.augmentation == "deit"
 
     def for_device(self, device_type: str) -> "CropConfig":

@@ -1,4 +1,4 @@
-"""How training draws its figures: one style, told apart without colour, readable in grey."""
+"""Style of the figures of training: curves differ without color, too."""
 
 import io
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def page(
 
 
 def curve(axes: Axes, steps: Sequence[float], values: Sequence[float], label: str, number: int = 0) -> None:
-    """One curve; many steps are drawn as running means, so that the course shows."""
+    """Draw one curve; many steps are drawn as running means."""
     window = max(1, len(values) // 60)
     kernel = np.ones(window) / window
     smooth = np.convolve(values, kernel, mode="valid")

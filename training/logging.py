@@ -113,7 +113,7 @@ class Metrics:
             self.arrival.record()
 
     def arrived(self) -> bool:
-        """Whether `read` would not wait."""
+        """Test if `read` would return at once."""
         return self.arrival is None or self.arrival.query()
 
     def wait(self) -> None:

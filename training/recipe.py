@@ -88,7 +88,7 @@ class Recipe:
 
     @property
     def resnet(self) -> bool:
-        """Whether the backbone is a ResNet, not a ViT."""
+        """Test if the backbone is a ResNet."""
         return self.backbone.architecture == "resnet50"
 
     def crop_stages(self) -> list[tuple[float, CropConfig]]:

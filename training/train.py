@@ -73,12 +73,12 @@ class Callbacks:
     """Where it returns true on any rank, training ends with a checkpoint."""
 
     def is_due(self, done: int, seconds: float) -> bool:
-        """Whether to write a checkpoint after `done` steps, `seconds` after the last one."""
+        """Test if a checkpoint is due after `done` steps, `seconds` after the last one."""
         by_steps = self.save_every and done % self.save_every == 0
         return bool(by_steps or (self.save_minutes and seconds >= 60 * self.save_minutes))
 
     def is_stopped(self, done: int, device: torch.device) -> bool:
-        """Whether any rank is interrupted; ranks of CUDA devices exchange it every `STOP_POLL_STEPS`."""
+        """Test if any rank is interrupted; ranks of CUDA devices exchange it every `STOP_POLL_STEPS`."""
         if device.type == "cuda" and world() > 1 and done % STOP_POLL_STEPS:
             return False
         return any_rank(self.interrupted())

@@ -21,6 +21,10 @@ from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, rle
 
 VIEW = View(5, show="mean")
+AXE = """async () => {
+  const { violations } = await axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] });
+  return violations.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 120)}`));
+}"""
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -116,6 +120,8 @@ def test_own_image_is_computed_and_a_broken_one_refused(page, tmp_path):
     assert page.get_attribute("#view", "data-token").startswith("my parrot.png")
 
 
-@pytest.mark.parametrize("page", [390], indirect=True)
-def test_page_fits_a_phone(page):
+@pytest.mark.parametrize("page", [1280, 390], indirect=True)
+def test_page_fits_the_screen_and_keeps_to_wcag(page):
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    page.evaluate((Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8"))
+    assert page.evaluate(AXE) == []

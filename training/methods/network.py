@@ -120,7 +120,7 @@ class Queue(nn.Module):
         self.count += len(vectors)
 
     def full(self) -> bool:
-        """Whether all random rows were overwritten."""
+        """Test if all random rows were overwritten."""
         return self.count >= len(self.vectors)
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:

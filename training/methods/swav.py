@@ -21,7 +21,7 @@ from training.methods.network import Network, Queue, create_network
 
 
 class SwAV(Method):
-    """One network whose prototypes cluster every batch; each view predicts the clusters of the other."""
+    """SwAV: the prototypes of one network cluster every batch; each view predicts the other's clusters."""
 
     def __init__(self, student: Network, config: SwAVConfig, schedules: SwAVSchedules) -> None:
         """`student` computes features [..., width]; prototypes [K, width] are initialized here."""

@@ -48,7 +48,7 @@ class Outcome:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the whole interval is on the law's side of zero."""
+        """Test if the whole interval lies on the law's side of zero."""
         return interval(self.differences).low > 0
 
 
