@@ -14,6 +14,8 @@ from app.__main__ import free_port, main
 from benchmarks.serving import Served, serving
 from dino_model.threads import PASSIVE_OMP
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "correct-horse"
 AUTH = ("ada", PASSWORD)
 

@@ -176,9 +176,9 @@ def test_figure_of_two_images_is_refused(figure_of, encode):
 def test_figure_shows_both_masks_and_scores_them_by_the_drawn_one(encoding, figure_of, monkeypatch):
     captions, caption = [], drawing.caption
 
-    def noted(image: np.ndarray, text: str, *size: int) -> np.ndarray:
+    def noted(image: np.ndarray, text: str, **size: int) -> np.ndarray:
         captions.append(text)
-        return caption(image, text, *size)
+        return caption(image, text, **size)
 
     monkeypatch.setattr(drawing, "caption", noted)
     drawn = {"size": [30, 45], "runs": [value for _ in range(30) for value in (1, 20, 0, 25)]}

@@ -19,6 +19,8 @@ from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.recipe import OptimizerConfig, Recipe
 
+pytestmark = pytest.mark.slow
+
 
 def test_measure_of_two_computations_reports_ratio_and_memory(tmp_path, capsys):
     result = measure.measure("example", _small_array, _large_array, repeats=1, remarks=("a remark",))

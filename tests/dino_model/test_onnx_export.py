@@ -14,6 +14,8 @@ from dino_model.onnx_export import write_onnx
 from dino_model.position import install
 from dino_model.weights import load_model
 
+pytestmark = pytest.mark.slow
+
 runtime = pytest.importorskip(
     "onnxruntime", reason="ONNX is optional: pip install onnx onnxscript onnxruntime"
 )

@@ -23,6 +23,8 @@ from segmentation.metrics import jaccard
 from training.evaluation.knn import knn_scores
 from training.losses import multi_crop_cross_entropy
 
+pytestmark = pytest.mark.slow
+
 LESSONS = execute.lessons()
 EXECUTED = Path(__file__).resolve().parents[2] / execute.OUTPUT
 CONTINUES = "The lesson continues with the solution."

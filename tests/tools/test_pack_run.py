@@ -10,6 +10,8 @@ from tests.training.pictures import noise
 from tools.pack_run import main
 from training.run import Run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def stopped(tmp_path, monkeypatch):

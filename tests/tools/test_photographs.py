@@ -7,6 +7,8 @@ import pytest
 from dino_model import photographs
 from tools import photographs as benchmark
 
+pytestmark = pytest.mark.slow
+
 
 def test_composites_are_the_same_for_the_same_seed_and_others_for_another():
     first, again, other = (

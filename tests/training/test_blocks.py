@@ -12,6 +12,8 @@ from training.blocks import compile_blocks, recompute_blocks
 from training.methods.dino_config import DINOConfig
 from training.methods.network import StochasticDepth
 
+pytestmark = pytest.mark.slow
+
 CONFIG = DINOConfig(HeadConfig(16, hidden=8, bottleneck=4), freeze_last_layer_epochs=0)
 
 

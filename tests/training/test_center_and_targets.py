@@ -13,6 +13,12 @@ def test_center_does_not_depend_on_how_the_batch_is_cut():
     torch.testing.assert_close(whole, 0.1 * logits.mean((0, 1))[None])
 
 
+def test_center_ignores_logits_that_overflow_in_fp16():
+    center = torch.ones(1, 3)
+    update_center(center, torch.tensor([[[2.0, float("inf"), float("nan")]]]), 0.9)
+    torch.testing.assert_close(center, torch.tensor([[1.1, 1.0, 1.0]]))
+
+
 def test_sinkhorn_balances_both_ways_and_one_iteration_is_the_papers_softmax_over_the_batch():
     logits = torch.randn(2, 12, 5, dtype=torch.float64)
     one = torch.softmax(logits / 0.3, dim=-2)

@@ -17,6 +17,8 @@ from tests.training.pictures import noise
 from training import losses
 from training.distributed import all_mean, gather, rank, share, world
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 
 

@@ -28,6 +28,8 @@ from training.run import Run
 from training.session import Session
 from training.train import Callbacks
 
+pytestmark = pytest.mark.slow
+
 HEAD = HeadConfig(prototypes=32, hidden=32, bottleneck=16, batch_norm=True)
 DINO = DINOConfig(HEAD, teacher_momentum=0.9, freeze_last_layer_epochs=0)
 PLAIN = HeadConfig(prototypes=16, layers=2, hidden=32, bottleneck=None, batch_norm=True, activation="relu")
@@ -87,7 +89,7 @@ def trained(folder: Path, pictures: Path, plan: Recipe, *, probe=False, waiting=
         if not probe or (step + 1) % 8:
             return {}
         name, network = next(iter(session.method.backbones().items()))
-        return {f"rank_{name}": probe_of.look(network)[1]}
+        return {f"rank_{name}": probe_of.evaluate(network)[1]}
 
     with suppress(Diverged):
         session.train(run, callbacks=Callbacks(eval_hook=look))

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = [
     *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "2", "--drop-path", "0.1"),
     *("--patch-size", "8", "--global-size", "32", "--local-size", "16", "--local-crops", "2"),

@@ -16,6 +16,8 @@ from tests.training import ranks
 from tests.training.pictures import noise
 from training import __main__ as command
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 
 

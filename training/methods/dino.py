@@ -1,16 +1,16 @@
 """DINO: self-distillation with no labels (Caron et al. 2021, section 3.1 and Algorithm 1).
 
-One step on a batch of images, each cut into global crops ("views") and smaller local crops::
+One step on a batch of images, each cut into global crops, here called views, and smaller local crops::
 
     teacher_logits = teacher(views)                                        without gradient
     targets        = softmax((teacher_logits - center) / tau_t)
     loss           = mean of -(targets * log_softmax(student(crops) / tau_s)).sum() over all pairs of a
                      teacher view and another crop of the same image
     student        <- optimizer step (training/train.py)
-    teacher        <- m * teacher + (1 - m) * student
-    center         <- c * center + (1 - c) * mean(teacher_logits)
+    teacher        <- l * teacher + (1 - l) * student
+    center         <- m * center + (1 - m) * mean(teacher_logits)
 
-Ablations and additions are in `training.methods.ablations`; with their defaults its calls change nothing.
+Section 3.1 calls l lambda. Calls of `ablations` change nothing with default settings.
 """
 
 import math
@@ -49,19 +49,21 @@ class DINO(StudentTeacher):
         super().__init__(student, teacher)
         self.config, self.schedules = config, schedules
         self.register_buffer("center", torch.zeros(1, config.head.prototypes))
-        self.queue = Queue(config.queue, config.head.prototypes) if config.queue else None  # of InfoNCE
+        self.queue = (
+            Queue(config.queue, config.head.prototypes) if config.queue else None
+        )  # of the InfoNCE ablation
 
     @classmethod
     def from_config(
         cls, config: DINOConfig, backbone: BackboneConfig, schedules: DINOSchedules, classes: int
     ) -> "DINO":
-        """Build student, teacher and center; only the student has stochastic depth and a predictor."""
+        """Build a student, its copy as teacher, and the center. Stochastic depth is the student's alone."""
         if config.kept_tokens < 1 and backbone.architecture == "resnet50":
             raise SettingError("--kept-tokens is for ViTs: a ResNet has no tokens to leave out")
         return cls(*create_pair(backbone, config.head, config.predictor), config, schedules)
 
     def forward(self, batch: Batch, step: int) -> Loss:
-        """Compute the loss of a micro-batch; logged are its parts, which show a collapse."""
+        """Compute the loss of a micro-batch; the first `num_shared` views are crops of both networks."""
         teacher_views, student_views, num_shared = ablations.select_views(self.config, batch.crops.views)
         with torch.no_grad():
             teacher_features = self.teacher.project(teacher_views)  # [views, batch, d]
@@ -92,7 +94,7 @@ class DINO(StudentTeacher):
     def cross_entropy(
         self, student_features: Tensor, targets: Tensor, num_shared: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Cross-entropy of targets [views, batch, K] and the student's softmax (Eq. 3), and what to log.
+        """Cross-entropy of targets [views, batch, K] and the student's softmax, averaged over pairs (Eq. 3).
 
         The loss is entropy(targets) + KL(targets, student); both parts are logged (section 5.3).
         """
@@ -110,12 +112,12 @@ class DINO(StudentTeacher):
         return loss, logs
 
     def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
-        """Freeze the prototypes during the first epochs: no gradient, no decay, no moments."""
+        """List what does not train at this step: the last layer, in the first epochs (official code)."""
         if step >= self.schedules.frozen_steps:
             return ()
-        last_layer = self.student.head.output_layer()
-        gain = getattr(last_layer, "weight_g", None)
-        return [p for p in last_layer.parameters() if p is not gain or self.config.head.train_gain]
+        layer = self.student.head.output_layer()
+        gain = getattr(layer, "weight_g", None)  # of the weight normalization
+        return [p for p in layer.parameters() if p is not gain or self.config.head.train_gain]
 
     def after_backward(self, step: int) -> None:
         """Drop gradients of frozen parameters; copy a `previous-iteration` student before its update."""
@@ -146,7 +148,8 @@ def update_center(center: Tensor, teacher_logits: Tensor, momentum: float) -> No
     Args:
         center: [1, K].
         teacher_logits: Of all views and images, or their means over parts of equal size: [..., K].
-        momentum: c in [0, 1].
+        momentum: m in [0, 1].
     """
     mean = losses.full_precision(teacher_logits).flatten(0, -2).mean(dim=0, keepdim=True)
+    mean = torch.where(mean.isfinite(), mean, center)  # fp16 may overflow; that step is skipped
     center.lerp_(mean.to(center.dtype), 1 - momentum)

@@ -15,7 +15,7 @@ class DINOSchedules:
     """Values per step: [steps]."""
 
     teacher_momentum: Schedule
-    """m."""
+    """l of Algorithm 1."""
     teacher_temperature: Schedule
     """tau_t."""
     frozen_steps: int
@@ -24,7 +24,7 @@ class DINOSchedules:
 
 @dataclass(frozen=True)
 class DINOConfig(AblationConfig):
-    """Settings of DINO and, by inheritance, its head and ablations; the defaults are the official code's."""
+    """Settings of DINO, its head and ablations; the defaults are the official code's."""
 
     name: ClassVar[str] = "dino"
     implementation: ClassVar[str] = "training.methods.dino:DINO"
@@ -34,7 +34,7 @@ class DINOConfig(AblationConfig):
     teacher_temperature_start: float = 0.04
     """tau_t at the start of its warm-up."""
     teacher_temperature: float = 0.04
-    """tau_t after its warm-up; 0: all weight on the largest. Training tends to collapse above 0.07."""
+    """tau_t after its warm-up; 0: all weight on the largest. Without warm-up unstable above 0.06."""
     teacher_temperature_warmup_epochs: int = 0
     """Epochs of linear warm-up of tau_t."""
     teacher_momentum: float = 0.996
@@ -42,7 +42,7 @@ class DINOConfig(AblationConfig):
     teacher_momentum_end: float = 1.0
     """End of the cosine of the teacher's moving average."""
     center_momentum: float = 0.9
-    """Moving average of the center."""
+    """m of Eq. 4."""
     freeze_last_layer_epochs: int = 1
     """Epochs in which the prototypes do not train."""
 

@@ -12,6 +12,8 @@ from tests.training.pictures import noise
 from training import __main__ as command
 from training.run import Run
 
+pytestmark = pytest.mark.slow
+
 COMMON = [
     *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "3", "--drop-path", "0.1"),
     *("--patch-size", "8", "--global-size", "32", "--local-size", "16", "--batch-size", "4", "--epochs", "3"),

@@ -21,6 +21,8 @@ from training.commands.arguments import parse
 from training.methods import dino as dino_module
 from training.run import Run
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[3]
 TINY = [
     *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "3", "--drop-path", "0.1"),

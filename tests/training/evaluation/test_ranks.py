@@ -14,6 +14,8 @@ from dino_model.weights import load_model
 from tests.training.evaluation.pictures import evaluate
 from tests.training.pictures import noise
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[3]
 WORK = """
 import json, os, sys, torch

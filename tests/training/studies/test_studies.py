@@ -17,6 +17,8 @@ from training.studies.laws import LAWS
 from training.studies.report import Outcome, interval, verdict
 from training.studies.runs import Result, StudyData, StudyError, check_base
 
+pytestmark = pytest.mark.slow
+
 
 def outcome(*differences: float, is_short: bool = False) -> Outcome:
     return Outcome({"momentum": [50.0]}, differences, {}, {}, is_short)
