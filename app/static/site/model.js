@@ -19,17 +19,38 @@ export class Model {
   facts = null;
   engine = "";
 
-  /** Load runtime and model. @param {(share: number) => void} progress  from 0 to 1 */
+  /** Load model and runtime. @param {(share: number) => void} progress  from 0 to 1 */
   static async load(progress) {
     const facts = await (await fetch(new URL("../model.json", import.meta.url))).json();
-    const gpu = await navigator["gpu"]?.requestAdapter().catch(() => null);
-    const ort = await import(gpu ? "../ort/ort.webgpu.bundle.min.mjs" : "../ort/ort.wasm.bundle.min.mjs");
-    ort.env.wasm.wasmPaths = new URL("../ort/", import.meta.url).href;
-    ort.env.wasm.numThreads = globalThis.crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency) : 1;
     const bytes = await download(new URL("../model.onnx", import.meta.url), progress);
-    const session = await ort.InferenceSession.create(bytes, { executionProviders: [gpu ? "webgpu" : "wasm"] });
-    const threads = ort.env.wasm.numThreads;
-    return new Model(ort, session, facts, gpu ? "WebGPU" : `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`);
+    const gpu = await navigator["gpu"]?.requestAdapter().catch(() => null);
+    if (!gpu) return Model.start("wasm", bytes, facts);
+    return Model.start("webgpu", bytes, facts).catch(async (error) => {
+      const model = await Model.start("wasm", bytes, facts);
+      model.engine += `, because WebGPU failed (${error.message ?? error})`;
+      return model;
+    });
+  }
+
+  /** Start a session and try it. @param {"wasm" | "webgpu"} engine @param {Uint8Array} bytes @param {any} facts */
+  static async start(engine, bytes, facts) {
+    const ort = await import(`../ort/ort.${engine}.bundle.min.mjs`);
+    ort.env.wasm.wasmPaths = new URL("../ort/", import.meta.url).href;
+    const threads = globalThis.crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency) : 1;
+    ort.env.wasm.numThreads = threads;
+    const session = await ort.InferenceSession.create(bytes, { executionProviders: [engine] });
+    const name = engine === "wasm" ? `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}` : "WebGPU";
+    const model = new Model(ort, session, facts, name);
+    const [height, width] = [2 * facts.patch_size, 3 * facts.patch_size];
+    await model.run(new Float32Array(3 * height * width), { height, width });
+    return model;
+  }
+
+  /** Compute queries and keys of every block: [blocks, 2, heads, tokens, d]. @param {Float32Array} input @param {Size} size */
+  async run(input, { height, width }) {
+    const tensor = new this.ort.Tensor("float32", input, [1, 3, height, width]);
+    const { queries_keys: found } = await this.session.run({ images: tensor }, ["queries_keys"]);
+    return { dims: found.dims, values: /** @type {Float32Array} */ (await found.getData()) };
   }
 
   /**
@@ -38,7 +59,7 @@ export class Model {
    * @returns {Promise<any>} value of an attention view; `queriesKeys` holds [2, heads, tokens, d] of every block
    */
   async encode(file, name, size) {
-    const { facts, ort, session } = this;
+    const { facts } = this;
     const image = await createImageBitmap(file).catch(() => {
       throw new Refused(`${name} is no image that this browser reads. Choose a JPEG, PNG or WebP file.`);
     });
@@ -53,10 +74,8 @@ export class Model {
       );
     const begun = performance.now();
     const input = normalized(resample(pixelsOf(image), image, fed), fed, facts);
-    const tensor = new ort.Tensor("float32", input, [1, 3, fed.height, fed.width]);
-    const found = await session.run({ images: tensor }, ["queries_keys"]);
-    const [blocks, , heads, tokens] = found.queries_keys.dims;
-    const values = /** @type {Float32Array} */ (await found.queries_keys.getData());
+    const { dims, values } = await this.run(input, fed);
+    const [blocks, , heads, tokens] = dims;
     const block = values.length / blocks;
     const seconds = (performance.now() - begun) / 1000;
     return {

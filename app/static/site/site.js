@@ -48,7 +48,7 @@ async function show(file, name) {
     await view.look();
     say("Point at the image to see the attention of a patch. Everything is computed on this device.");
   } catch (error) {
-    if (turn === newest) say(error instanceof Refused ? error.message : `The model failed: ${error.message}`);
+    if (turn === newest) say(error instanceof Refused ? error.message : `The model failed: ${error.message ?? error}`);
   }
   if (turn === newest) document.body.toggleAttribute("data-busy", false);
 }
