@@ -115,6 +115,26 @@ def above_least(maps: Vectors) -> NDArray[np.float32]:
     return np.where(constant, 1, above).astype(np.float32)
 
 
+def share_inside(weights: Vectors, mask: NDArray[np.bool_]) -> float:
+    """Compute the share of a map's mass that lies inside a mask.
+
+    Args:
+        weights: Non-negative, [rows, columns].
+        mask: [height, width]; a patch belongs to it if the mask covers its center.
+
+    Returns:
+        Share in [0, 1].
+
+    Raises:
+        ValueError: A value is negative or not finite, or all are zero.
+    """
+    total = float(weights.sum(dtype=np.float64))
+    if not np.isfinite(total) or total <= 0 or weights.min() < 0:
+        raise ValueError("expected a map with finite, non-negative values that are not all zero")
+    inside = _on_patches(mask, (weights.shape[0], weights.shape[1]))
+    return float(weights[inside].sum(dtype=np.float64)) / total
+
+
 def lift(attention: Vectors, mask: NDArray[np.bool_]) -> float | None:
     """Compute the object's share of the attention, divided by its share of the patches.
 
@@ -129,14 +149,10 @@ def lift(attention: Vectors, mask: NDArray[np.bool_]) -> float | None:
         At least 0; None if the object covers no patch center.
 
     Raises:
-        ValueError: A map with a negative or non-finite value, or of zeros.
+        ValueError: See `share_inside`.
     """
     inside = _on_patches(mask, (attention.shape[1], attention.shape[2]))
-    weights = attention.mean(axis=0, dtype=np.float64)
-    total = float(weights.sum(dtype=np.float64))
-    if not np.isfinite(total) or total <= 0 or weights.min() < 0:
-        raise ValueError("expected an attention map that is finite, non-negative and not all zero")
-    share = float(weights[inside].sum(dtype=np.float64)) / total
+    share = share_inside(attention.mean(axis=0, dtype=np.float64), mask)
     return share / float(inside.mean()) if inside.any() else None
 
 

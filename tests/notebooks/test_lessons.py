@@ -1,5 +1,7 @@
 """Lessons: exercises and their checks, the form of each lesson, claims against outputs, and the command."""
 
+import ast
+import importlib
 import itertools
 import math
 import re
@@ -217,3 +219,13 @@ def test_lessons_of_an_unknown_name_lists_the_lessons():
     assert [lesson.stem for lesson in execute.lessons(("3", "a"))] == ["3_self_distillation", "a_video"]
     with pytest.raises(execute.LessonError, match="No lesson begins with '9'"):
         execute.lessons(("9",))
+
+
+def test_lessons_import_names_that_exist():
+    for file in LESSONS:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module != "__future__":
+                module = importlib.import_module(str(node.module))
+                for alias in node.names:
+                    if not hasattr(module, alias.name):
+                        importlib.import_module(f"{node.module}.{alias.name}")
