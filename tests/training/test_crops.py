@@ -142,6 +142,14 @@ def test_boxes_lie_inside_and_are_drawn_as_torchvision_draws_them(width, height)
         assert ours.std() == pytest.approx(plain.std(), abs=0.02 * max(width, height))
 
 
+def test_random_box_covers_a_share_within_the_scale():
+    torch.manual_seed(0)
+    boxes = [random_box(150, 112, (0.05, 0.1), torch.rand(2 * TRIES + 2).tolist()) for _ in range(300)]
+    shares = [(right - left) * (bottom - top) / (150 * 112) for left, top, right, bottom in boxes]
+    assert 0.047 < min(shares) < 0.06
+    assert 0.09 < max(shares) < 0.104
+
+
 def test_crops_are_mirrored_by_their_last_chance():
     pixels = torch.arange(24, dtype=torch.uint8).view(1, 1, 4, 6).expand(200, 3, 4, 6)
     view = ViewSpec(4, (0.5, 1.0), Photometry(blur=0, jitter=0, gray=0))

@@ -120,3 +120,11 @@ def test_info_nce_is_in_full_precision_under_autocast():
     expected = losses.info_nce(queries, keys, 0.07, negatives)
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(losses.info_nce(queries, keys, 0.07, negatives), expected)
+
+
+def test_loss_and_targets_of_bf16_logits_are_computed_in_fp32():
+    logits = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0)).bfloat16()
+    targets = losses.sharpen(logits, 0.04)
+    torch.testing.assert_close(targets, F.softmax(logits.float() / 0.04, dim=-1))
+    loss = losses.multi_crop_cross_entropy(logits, targets, 0.1, 2)
+    torch.testing.assert_close(loss, losses.multi_crop_cross_entropy(logits.float(), targets, 0.1, 2))
