@@ -47,7 +47,7 @@ def build(shared: Shared) -> None:
                 title="Training of the embedded model",
                 y_title=chart.unit,
                 tooltip="all",
-                visible=False,
+                visible="hidden",  # stays in the page: a plot that leaves it while it is drawn throws
             )
         with gr.Column(scale=2, min_width=300, elem_id="lesson-text"):
             choices = [(f"{index + 1} {one.title}", index) for index, one in enumerate(lessons())]
@@ -110,7 +110,7 @@ def _show(shared: Shared, index: Any, photo: Any, size: Any) -> list[Any]:
         value,
         json.dumps(shown | {"lesson": index}),
         gr.Column(visible=not lesson.plot),
-        gr.LinePlot(visible=lesson.plot),
+        gr.LinePlot(visible=lesson.plot or "hidden"),
         gr.Slider(value=60, visible="mass" in lesson.controls),
         gr.Slider(maximum=blocks, value=blocks, visible="block" in lesson.controls),
         gr.Radio(value=TRAINED, visible="weights" in lesson.controls),
