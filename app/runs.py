@@ -11,7 +11,7 @@ import re
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ import pandas as pd
 
 from app.errors import NotHere
 from dino_model.weights import EMBEDDED_FILE
+from training.doctor import diagnose
 from training.recipe import METHODS
 from training.run import Run, RunError
 
@@ -106,10 +107,10 @@ class Log:
         self._clear(inode=-1)
 
     @cached_property
-    def _diagnose(self) -> Callable[[Mapping[str, float]], str | None]:
-        """Function of the pretraining method that returns a sentence if a line shows a fault."""
-        known = METHODS.get(str(_config(self.path.parent).get("method", "dino")))
-        return (lambda line: None) if known is None else known.method_class().diagnose
+    def _remedy(self) -> str:
+        """Options of the pretraining method that avoid a collapse."""
+        method = str(_config(self.path.parent).get("method", "dino"))
+        return METHODS.get(method, METHODS["dino"]).remedy
 
     def _clear(self, inode: int) -> None:
         self._inode, self._offset = inode, 0
@@ -161,7 +162,7 @@ class Log:
         """Diagnose a line and record each new cause once."""
         self._diagnosed = step
         numbers = {name: float(value) for name, value in record.items() if _is_finite_number(value)}
-        self.warning = self._diagnose(numbers)
+        self.warning = diagnose(numbers, self._remedy)
         cause = re.sub(r"[\d.]+", "", (self.warning or "").partition(":")[0])
         if self.warning and cause != self._cause:
             self.warnings = [*self.warnings, (step, self.warning)][-MAX_WARNINGS:]

@@ -85,9 +85,9 @@ def device_stages(device: torch.device) -> dict[str, Computation]:
         dataset = dataset_of(augment, finish=False)
         collated = dataset.collate([dataset[i, i] for i in range(IMAGES)])
         assert isinstance(collated, tuple)
-        crops, _, _, params, _ = collated
+        params = collated.params
         assert params is not None
-        on_device = Crops(*(group.to(device) for group in crops))
+        on_device = Crops(*(group.to(device) for group in collated.crops))
 
         def compute() -> object:
             finished = dataset.cut.finish(on_device, params)

@@ -29,9 +29,8 @@ from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch
 from training.methods.network import Network
 from training.optim import create_optimizer
-from training.plan import Plan
 from training.randomness import Randomness
-from training.recipe import OptimizerConfig, Recipe
+from training.recipe import OptimizerConfig, Plan, Recipe
 from training.train import train_step
 
 CPU = torch.device("cpu")

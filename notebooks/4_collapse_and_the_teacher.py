@@ -26,7 +26,6 @@ from notebooks import distillation, drawing
 from notebooks.checks import check
 from notebooks.distillation import Variant, train
 from training.doctor import Facts, findings
-from training.methods.diagnosis import collapse
 
 # %% [markdown]
 # ## Two ways to collapse
@@ -120,7 +119,7 @@ for label, (_, log) in runs.items():
 def diagnose(label: str, log: list[dict[str, float]], momentum: float) -> None:
     """Print the findings of the doctor."""
     facts = Facts(steps=STEPS, steps_per_epoch=50, batch_size=32, teacher_momentum=momentum)
-    sentences = [finding.sentence for finding in findings(log, collapse, facts)]
+    sentences = [finding.sentence for finding in findings(log, facts)]
     print(f"{label}: {'; '.join(sentences) or 'no finding'}")
 
 

@@ -27,8 +27,7 @@ from dino_model.errors import EXPECTED, sentence
 from tools.thin_log import read_log, thinned
 from training.checkpoint import Snapshot, read_state, write_checkpoint
 from training.optim import create_optimizer
-from training.plan import Plan
-from training.recipe import recipe_of
+from training.recipe import Plan, recipe_of
 from training.run import Run, RunError
 
 Form = Literal["small", "fp16", "full"]

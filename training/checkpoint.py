@@ -54,12 +54,10 @@ class Snapshot:
             buffer.copy_(tensor, non_blocking=True)
         copies = iter(self.buffers)
         leaves = [next(copies) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        copied: dict[str, Any] = tree_unflatten(leaves, structure)
-        if not cuda:
-            return copied, None
-        complete = torch.cuda.Event()
-        complete.record()
-        return copied, complete
+        complete = torch.cuda.Event() if cuda else None
+        if complete is not None:
+            complete.record()
+        return tree_unflatten(leaves, structure), complete
 
 
 class CheckpointWriter:
@@ -89,15 +87,20 @@ class CheckpointWriter:
         """Start to write the state after `step` steps, once the former checkpoint is written."""
         if self.run is not None:
             self.wait()
-            state, complete = self.snapshot.take(step, method, optimizer, scaler)
-            self.writing = self.thread.submit(self._write, self.run, state, complete, milestone)
+            copied = self.snapshot.take(step, method, optimizer, scaler)
+            self.writing = self.thread.submit(self._write, self.run, *copied, milestone)
 
     def _write(
         self, run: Run, state: dict[str, Any], complete: torch.cuda.Event | None, milestone: bool
     ) -> None:
         if complete is not None:
             complete.synchronize()
-        check_finite(state)
+        broken = [name for name, tensor in state["method"].items() if not tensor.isfinite().all()]
+        if broken:  # a gradient may overflow under a finite loss
+            raise Diverged(
+                f"{len(broken)} tensors, such as {broken[0]}, hold NaN or infinity after step "
+                f"{state['step'] - 1}"
+            )
         write_checkpoint(run, state, milestone=milestone, keep=self.keep)
 
     def check(self) -> None:
@@ -120,15 +123,6 @@ class CheckpointWriter:
         self.thread.shutdown()
         if kind is None:
             self.wait()
-
-
-def check_finite(state: Mapping[str, Any]) -> None:
-    """Raise Diverged if a tensor of the method is not finite: a gradient may overflow under a finite loss."""
-    broken = [name for name, tensor in state["method"].items() if not tensor.isfinite().all()]
-    if broken:
-        raise Diverged(
-            f"{len(broken)} tensors, such as {broken[0]}, hold NaN or infinity after step {state['step'] - 1}"
-        )
 
 
 def write_checkpoint(run: Run, state: Mapping[str, Any], *, milestone: bool = False, keep: int = 0) -> None:
@@ -193,8 +187,7 @@ def read_state(path: Path) -> dict[str, Any]:
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # torch raises many kinds for a file of another program
-        reason = "broken, cut off, or of another program" if path.stat().st_size else "empty"
-        raise RunError(f"{path} is no checkpoint of `python -m training pretrain`: {reason}") from None
+        raise RunError(f"{path} is broken, cut off, or no checkpoint of `training pretrain`") from None
     found = state.get("format") if isinstance(state, dict) else None
     if found != FORMAT or "method" not in state:
         raise RunError(f"{path} is no checkpoint of this program: format {found!r}, expected {FORMAT}")

@@ -1,4 +1,9 @@
-"""Multi-crop augmentation (section 3.1; the details are the official code's, which follow BYOL)."""
+"""Multi-crop augmentation (section 3.1; the details are the official code's, which follow BYOL).
+
+`CropConfig.augment` divides the work. "workers" crops with Pillow. "batch" crops tensors in the workers and
+changes colors of whole batches. With "device" workers only resize an image to a square canvas. On the device
+every crop is a box of the canvas, resized by two matrix products with Pillow's antialiased bicubic weights.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,9 +18,14 @@ from torchvision.transforms import v2 as transforms
 from torchvision.transforms.v2 import functional
 
 from training.crop_config import CropConfig, ViewSpec
-from training.device_crops import BOX_NUMBERS, TRIES, random_boxes, resized_crops
 from training.photometry import NUMBERS, apply_photometry, constant
 
+TRIES = 10
+"""Boxes drawn before the largest centered box is taken, as in torchvision."""
+BOX_NUMBERS = 2 * TRIES + 2
+"""Uniform random numbers for each box."""
+LOG_RATIO = math.log(4 / 3)
+"""Sides of a box have ratios from 3 : 4 to 4 : 3."""
 FLIP, ASPECT, BOX = NUMBERS, NUMBERS + 1, NUMBERS + 2
 """Columns of the random numbers of a crop, after those of the photometry."""
 
@@ -30,8 +40,7 @@ class Crops(NamedTuple):
 class MultiCrop:
     """Multi-crop augmentation of an image, and of the batch that it becomes part of.
 
-    A worker calls `__call__` for each image, `finish` is called for a batch. `CropConfig.augment` decides
-    how the work is divided.
+    A worker calls `__call__` for each image, `finish` is called for a batch.
     """
 
     def __init__(self, config: CropConfig) -> None:
@@ -161,13 +170,26 @@ def random_augment(view: ViewSpec) -> list[Callable[..., Any]]:
     return [transforms.RandAugment(2, magnitude=9)] if view.randaugment else []
 
 
+class GaussianBlur(torch.nn.Module):
+    """Gaussian blur of a Pillow image with a random radius in pixels."""
+
+    def __init__(self, radius: tuple[float, float]) -> None:
+        super().__init__()
+        self.low, self.high = radius
+
+    def forward(self, image: Image.Image) -> Image.Image:
+        """Blur one image."""
+        radius = self.low + (self.high - self.low) * torch.rand(()).item()
+        return image.filter(ImageFilter.GaussianBlur(radius))
+
+
 def cut(image: Tensor, view: ViewSpec) -> Tensor:
     """Resize a random box of an image: uint8 [3, height, width] -> [3, size, size].
 
     As torchvision's RandomResizedCrop, with less overhead.
     """
     height, width = image.shape[-2:]
-    left, top, right, bottom = random_box(width, height, view.scale, torch.rand(2 * TRIES + 2).tolist())
+    left, top, right, bottom = random_box(width, height, view.scale, torch.rand(BOX_NUMBERS).tolist())
     box = image[:, top:bottom, left:right]
     resized = functional.resize(box, [view.size, view.size], InterpolationMode.BICUBIC, antialias=True)
     for operation in random_augment(view):
@@ -180,13 +202,12 @@ def random_box(
 ) -> tuple[int, int, int, int]:
     """Left, top, right and bottom in pixels of a box that covers a share `scale` of an image.
 
-    Its sides have ratios from 3 : 4 to 4 : 3. Of `TRIES` boxes the first that fits is taken, else the largest
-    centered one. `numbers` are 2 * TRIES + 2 uniform numbers in [0, 1).
+    Of `TRIES` boxes the first that fits is taken, else the largest centered one. `numbers` are `BOX_NUMBERS`
+    uniform numbers in [0, 1).
     """
-    low, high = math.log(3 / 4), math.log(4 / 3)
     for share, shape in zip(numbers[:TRIES], numbers[TRIES : 2 * TRIES], strict=True):
         area = (scale[0] + (scale[1] - scale[0]) * share) * width * height
-        ratio = math.exp(low + (high - low) * shape)
+        ratio = math.exp(math.log(3 / 4) + (LOG_RATIO - math.log(3 / 4)) * shape)
         across, down = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
         if 0 < across <= width and 0 < down <= height:
             left = int(numbers[2 * TRIES] * (width - across + 1))
@@ -197,14 +218,66 @@ def random_box(
     return left, top, left + across, top + down
 
 
-class GaussianBlur(torch.nn.Module):
-    """Gaussian blur of a Pillow image with a random radius in pixels."""
+def random_boxes(numbers: Tensor, aspect: Tensor, scale: tuple[float, float]) -> Tensor:
+    """Draw the boxes of RandomResizedCrop, without rounding to pixels.
 
-    def __init__(self, radius: tuple[float, float]) -> None:
-        super().__init__()
-        self.low, self.high = radius
+    Args:
+        numbers: Uniform random numbers in [0, 1), [n, BOX_NUMBERS].
+        aspect: Height over width of each image before it was resized, [n].
+        scale: Share of the image's area that a box covers, from and to.
 
-    def forward(self, image: Image.Image) -> Image.Image:
-        """Blur one image."""
-        radius = self.low + (self.high - self.low) * torch.rand(()).item()
-        return image.filter(ImageFilter.GaussianBlur(radius))
+    Returns:
+        Left, top, width and height as shares of the image's width and height, [n, 4].
+    """
+    aspect = aspect[:, None]
+    area = scale[0] + (scale[1] - scale[0]) * numbers[:, :TRIES]
+    ratio = torch.exp(LOG_RATIO * (2 * numbers[:, TRIES : 2 * TRIES] - 1))  # width over height, in pixels
+    widths, heights = (area * ratio * aspect).sqrt(), (area / (ratio * aspect)).sqrt()
+    fits = (widths <= 1) & (heights <= 1)
+    tries = torch.arange(TRIES, device=numbers.device)
+    first = torch.where(fits, tries, TRIES).amin(1, keepdim=True)  # TRIES: none fits
+    found, place = first < TRIES, first.clamp(max=TRIES - 1)
+    width = torch.where(found, widths.gather(1, place), (aspect * 4 / 3).clamp(max=1))
+    height = torch.where(found, heights.gather(1, place), (4 / 3 / aspect).clamp(max=1))
+    shift = torch.where(found, numbers[:, -2:], 0.5)
+    return torch.cat([shift[:, :1] * (1 - width), shift[:, 1:] * (1 - height), width, height], dim=1)
+
+
+def resize_weights(start: Tensor, length: Tensor, pixels: int, size: int) -> Tensor:
+    """Weights that resize a segment of a line, antialiased bicubic as in Pillow.
+
+    Args:
+        start, length: Of the segments in pixels, [n].
+        pixels: Length of the line.
+        size: Length of the result.
+
+    Returns:
+        [n, size, pixels]; rows sum to 1, pixels outside of the segment have weight 0.
+    """
+    scale = (length / size).view(-1, 1, 1)
+    start, length = start.view(-1, 1, 1), length.view(-1, 1, 1)
+    outputs, inputs = (torch.arange(n, device=start.device) + 0.5 for n in (size, pixels))
+    distance = (inputs - start - outputs[:, None] * scale).abs() / scale.clamp(min=1)
+    near = (1.5 * distance - 2.5) * distance.square() + 1  # Catmull-Rom kernel, a = -0.5
+    far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
+    kernel = torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
+    weights = torch.where((inputs > start) & (inputs < start + length), kernel, 0.0)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def resized_crops(canvas: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """Cut one box out of each image and resize it.
+
+    Args:
+        canvas: [n, 3, side, side], fp32, 0 to 255.
+        boxes: From `random_boxes`, [n, 4].
+        size: Side of the crops.
+
+    Returns:
+        uint8 [n, 3, size, size].
+    """
+    side = canvas.shape[-1]
+    left, top, width, height = (boxes * side).unbind(1)
+    across, down = resize_weights(left, width, side, size), resize_weights(top, height, side, size)
+    crops = down[:, None] @ (canvas @ across.mT[:, None])
+    return crops.round_().clamp_(0, 255).byte()

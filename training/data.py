@@ -15,7 +15,6 @@ from training.crop_config import CropConfig
 from training.crops import Crops, MultiCrop
 from training.decoding import JpegFile, decode, decode_batch, read_jpeg
 from training.distributed import rank, world
-from training.methods.method import Batch
 from training.randomness import Randomness, mix
 
 MAX_READY_BYTES = 2**28
@@ -42,30 +41,29 @@ class Sample(NamedTuple):
 class LoadedBatch(NamedTuple):
     """A batch from the workers; `finish` makes crops of it on the device."""
 
-    batch: Batch
-    """Its crops are uint8, finished or as `MultiCrop` returns them."""
+    crops: Crops
+    """uint8, finished or as `MultiCrop` returns them."""
+    labels: Tensor | None
+    """int64 [batch]; None for images without labels."""
     broken: tuple[str, ...]
     """Messages of unreadable images that others replaced."""
     params: Crops | None = None
     """Random numbers of the remaining augmentation; None: it is finished."""
-    multi_crop: MultiCrop | None = None
-    """The augmentation."""
     files: tuple[Tensor, list[int]] | None = None
     """JPEGs to be decoded on the device: uint8 [bytes of all], and the length of each, 0: in the crops."""
+    randomness: Randomness | None = None
+    multi_crop: MultiCrop | None = None
+    """The augmentation; workers leave it and the randomness of the step out."""
 
     def finish(self, device: torch.device) -> Crops:
         """Copy the crops to the device and finish their augmentation there: uint8."""
-        crops = Crops(*(group.to(device, non_blocking=True) for group in self.batch.crops))
+        crops = Crops(*(group.to(device, non_blocking=True) for group in self.crops))
         if self.params is None or self.multi_crop is None:
             return crops
         if self.files is not None:
             canvas = decode_batch(*self.files, crops.views[0], device, self.multi_crop.to_canvas)
             crops = Crops(canvas[None], crops.locals)
         return self.multi_crop.finish(crops, self.params)
-
-
-Collated = tuple[Crops, Tensor | None, tuple[str, ...], Crops | None, tuple[Tensor, list[int]] | None]
-"""Crops, labels, messages, params and files of a batch, as they come from a worker."""
 
 
 class BatchSampler(Sampler[list[tuple[int, int]]]):
@@ -128,7 +126,7 @@ class CropDataset(Dataset[Sample | ImageError]):
                 return Sample(self.no_crops, label, broken, self.cut.random_params(image.header), image.data)
             return Sample(self.cut(image), label, broken, self.cut.random_params(image))
 
-    def collate(self, samples: list[Sample | ImageError]) -> Collated | ImageError:
+    def collate(self, samples: list[Sample | ImageError]) -> LoadedBatch | ImageError:
         """Stack samples to a batch, finished here unless the device does it; or return the first error."""
         good: list[Sample] = []
         for sample in samples:
@@ -140,10 +138,10 @@ class CropDataset(Dataset[Sample | ImageError]):
         broken = tuple(message for sample in good for message in sample.broken)
         known = None if (labels < 0).any() else labels
         if self.finish:
-            return self.cut.finish(crops, params), known, broken, None, None
+            return LoadedBatch(self.cut.finish(crops, params), known, broken)
         lengths = [0 if sample.file is None else len(sample.file) for sample in good]
         data = [sample.file for sample in good if sample.file is not None]
-        return crops, known, broken, params, (torch.cat(data), lengths) if data else None
+        return LoadedBatch(crops, known, broken, params, (torch.cat(data), lengths) if data else None)
 
     def _read(self, index: int) -> tuple[Image.Image | Tensor | JpegFile, int, tuple[str, ...]]:
         """Read an image and its label, or the next readable one, with messages about those skipped."""
@@ -204,11 +202,8 @@ def batches(
     for step, batch in enumerate(loader, first_step):
         if isinstance(batch, ImageError):
             raise batch
-        crops, labels, broken, params, files = batch
         randomness = Randomness(seed, step, first, own, batch_size)
-        yield LoadedBatch(
-            Batch(Crops(*crops), labels, randomness), broken, params and Crops(*params), dataset.cut, files
-        )
+        yield batch._replace(randomness=randomness, multi_crop=dataset.cut)
 
 
 def batches_ahead(config: CropConfig, batch_size: int, workers: int) -> int:

@@ -1,16 +1,28 @@
 """Diagnose a run from its log: one finding per cause, with the option that addresses it."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
+from training.methods.dino_config import DINOConfig
+from training.recipe import METHODS
+
 Line = Mapping[str, float]
 """One line of a log: metrics by name."""
-Diagnose = Callable[[Line], str | None]
-"""`Method.diagnose`."""
 
+COLLAPSED_KL = 0.01
+"""nats. This and the next bounds are far below the values of runs that learn."""
+UNIFORM_KL = 0.05
+"""nats; next to an entropy of ln K, a KL below it is noise about the uniform output."""
+FEW_PROTOTYPES = 2.0
+"""Prototypes in use by a batch."""
+MIN_INFORMATION = 0.05
+"""nats of mutual information between image and prototype."""
+COLLAPSED_SPREAD = 0.05
+"""Value of `losses.spread`."""
 LATE_STEPS = 50
 """Steps at the end that describe the present state; at most a tenth of the run."""
 MIN_STEPS_PER_EPOCH = 5
@@ -23,10 +35,8 @@ MAX_WAITING = 0.5
 """Largest share of a step spent waiting for data."""
 MIN_STEPS = 20
 """Steps before speed, gradients and trends are diagnosed."""
-LOW_RANK = 3.0
-"""RankMe below which features lie on a line or two."""
-LOST_RANK = 1 / 3
-"""Share of its highest RankMe that a run may fall to."""
+LOW_RANK, LOST_RANK = 3.0, 1 / 3
+"""RankMe below which features lie on a line or two; share of its highest value that it may fall to."""
 LARGE_GRADIENT, GRADIENT_GROWTH = 20.0, 20.0
 """Gradient norm, and multiple of the run's median, above which norms explode."""
 
@@ -41,6 +51,8 @@ class Facts:
     batch_size: int
     teacher_momentum: float | None = None
     """Momentum at the start; None: the teacher is no moving average."""
+    remedy: str = DINOConfig.remedy
+    """Options of the method that avoid equal outputs."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +71,20 @@ def facts(config: Mapping[str, Any]) -> Facts:
     method, per_epoch = recipe["method"], config["pictures"] // recipe["batch_size"]
     averages = method.get("teacher", "momentum") == "momentum"
     momentum = method.get("teacher_momentum") if averages else None
-    return Facts(recipe["epochs"] * per_epoch, per_epoch, recipe["batch_size"], momentum)
+    steps, remedy = recipe["epochs"] * per_epoch, METHODS[config["method"]].remedy
+    return Facts(steps, per_epoch, recipe["batch_size"], momentum, remedy)
 
 
-def findings(lines: Sequence[Line], diagnose: Diagnose, run: Facts) -> list[Finding]:
+def findings(lines: Sequence[Line], run: Facts) -> list[Finding]:
     """List all problems, the gravest first; none for a log without lines.
 
     Args:
         lines: Of the log, in order; metrics that it does not have are not diagnosed.
-        diagnose: Names the collapses of the run's method.
         run: Settings of the run.
     """
     if not lines:
         return []
-    collapsed = collapse(lines, diagnose)
+    collapsed = collapse(lines, run.remedy)
     found = [
         exploding_gradients(lines),
         collapsed,
@@ -91,18 +103,72 @@ def late(lines: Sequence[Line], name: str) -> float | None:
     return fmean(values) if values else None
 
 
-def collapse(lines: Sequence[Line], diagnose: Diagnose) -> Finding | None:
+def collapse(lines: Sequence[Line], remedy: str) -> Finding | None:
     """Collapse of the method, now or after as many steps as the last half if the trend continues."""
     names = [name for name in lines[-1] if not name.startswith(("knn_", "lift_", "rank_"))]
     now = {name: value for name in names if (value := late(lines, name)) is not None}
-    if sentence := diagnose(now):
+    if sentence := diagnose(now, remedy):
         return Finding("collapse", sentence)
     recent = lines[len(lines) // 2 :]
     if len(recent) < MIN_STEPS:
         return None
-    sentence = diagnose({name: extrapolated([line[name] for line in recent if name in line]) for name in now})
+    later = {name: extrapolated([line[name] for line in recent if name in line]) for name in now}
+    sentence = diagnose(later, remedy)
     trend = f"on its way, if the next {len(recent)} steps go like the last {len(recent)}"
     return Finding("collapse", f"{trend}: {sentence}") if sentence else None
+
+
+def diagnose(logs: Line, remedy: str = DINOConfig.remedy) -> str | None:
+    """Describe the collapse that the metrics of a step show, with the option to change; or return None.
+
+    Args:
+        logs: Metrics by name: `teacher_entropy`, `kl` and `ln_k` of DINO (`prototypes` is optional),
+            `code_entropy` and `kl` of SwAV, or `spread`.
+        remedy: Options that avoid equal outputs, of the method.
+    """
+    if logs.keys() >= {"teacher_entropy", "kl", "ln_k"} and (sentence := _distribution_collapse(logs)):
+        return sentence
+    if "code_entropy" in logs and logs["kl"] < COLLAPSED_KL:
+        entropy = f"entropy {logs['code_entropy']:.3f} of {logs['ln_k']:.3f}"
+        return f"collapse: the codes hardly depend on the image ({entropy}, KL {logs['kl']:.4f}); {remedy}"
+    if logs.get("spread", 1.0) < COLLAPSED_SPREAD:
+        spread = f"spread {logs['spread']:.4f} of 1"
+        return f"collapse: projections of different images are nearly equal, {spread}; {remedy}"
+    return None
+
+
+def _distribution_collapse(logs: Line) -> str | None:
+    """Name the collapse of a teacher's output and the option to change, or return None.
+
+    Let H be the mean entropy of the teacher's outputs. Section 5.3 of the paper names two collapses: one
+    prototype for all images (H = 0) and all prototypes equal (H = ln K). In both the divergence from the
+    student falls to 0, but it falls last. Two values of a batch show a collapse earlier: the number of
+    prototypes in use, exp of the entropy of the mean output, and the mutual information of image and
+    prototype, which is the logarithm of that number minus H.
+    """
+    entropy, kl, uniform = logs["teacher_entropy"], logs["kl"], logs["ln_k"]
+    number, used = math.exp(uniform), max(1.0, logs.get("prototypes", math.inf))
+    all_equal, information = entropy > 0.99 * uniform, math.log(used) - entropy
+    few = used < min(FEW_PROTOTYPES, number / 8)
+    learns = kl >= (UNIFORM_KL if all_equal else COLLAPSED_KL) and information >= MIN_INFORMATION
+    if learns and not few:
+        return None
+    if few or entropy < 0.05 * uniform:
+        batch = f"a batch uses {used:.1f} of {number:.0f}, " if few else ""
+        return (
+            f"collapse to one prototype: {batch}teacher entropy {entropy:.3f}, KL {kl:.4f}; "
+            "keep --teacher-output centering, lower --center-momentum or raise --teacher-temperature"
+        )
+    if all_equal:
+        return (
+            f"collapse to the uniform output: teacher entropy {entropy:.3f} is ln K = {uniform:.3f}, "
+            f"KL {kl:.4f}; sharpen the teacher: lower --teacher-temperature, or warm it up over more epochs"
+        )
+    measured = f", mutual information {information:.3f} nats" if math.isfinite(information) else ""
+    return (
+        f"collapse to one output for all images: KL {kl:.4f} is near 0{measured}; keep --teacher-output "
+        "centering, lower --teacher-temperature or the learning rate"
+    )
 
 
 def extrapolated(values: Sequence[float]) -> float:

@@ -20,8 +20,7 @@ from dino_model.views import View
 from dino_model.weights import LoadedModel
 from training.doctor import Facts, findings
 from training.evaluation.knn import knn_accuracy
-from training.evaluation.lift import photographs_lift
-from training.evaluation.rank import rank_me
+from training.evaluation.metrics import photographs_lift, rank_me
 from training.methods.method import Method
 
 
@@ -125,7 +124,7 @@ class Monitor:
         self.broken.update(broken)
         self.recent.append({"step": step} | metrics)
         if self._is_diagnosed(step):
-            problems = findings(list(self.recent), self.method.diagnose, self.facts)
+            problems = findings(list(self.recent), self.facts)
             for finding in problems:
                 if finding.cause not in self.reported:
                     report(f"warning at step {step + 1}: {finding.sentence}")

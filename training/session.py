@@ -22,9 +22,9 @@ from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import load_checkpoint
 from training.data import LoadedBatch, batches
 from training.distributed import rank, synchronise_batch_norm, texts, world
+from training.methods.configs import BatchUse
 from training.optim import create_optimizer
-from training.plan import Plan
-from training.recipe import Recipe
+from training.recipe import Plan, Recipe
 from training.run import CONFIG_FORMAT, Run, RunError
 from training.train import Callbacks, ComputeConfig, train
 
@@ -233,7 +233,7 @@ def check_batch(recipe: Recipe, accumulate: int, classes: int | None = None) -> 
     if not 1 <= accumulate <= own or own % accumulate:
         raise SettingError(f"--accumulate is {accumulate}, expected a divisor of {own} images per process")
     if classes is not None:
-        views, locals_ = recipe.crops.global_crops, recipe.crops.local_crops
+        crops = recipe.crops
         recipe.method.check(
-            recipe.batch_size, accumulate=accumulate, views=views, local_crops=locals_, classes=classes
+            BatchUse(recipe.batch_size, accumulate, crops.global_crops, crops.local_crops, classes)
         )

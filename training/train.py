@@ -18,7 +18,7 @@ from training.distributed import DataParallelLoss, all_mean, any_rank, barrier, 
 from training.logging import JsonLines, Logger, MetricLogger, Metrics, Observer, Scalar
 from training.methods.method import Batch, Loss, Method
 from training.optim import clip_grad_per_tensor, gradient_norms, set_rates
-from training.plan import Plan
+from training.recipe import Plan
 from training.run import Run
 
 STOP_POLL_STEPS = 50
@@ -207,10 +207,11 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 def prepare_batch(loaded: LoadedBatch, compute: ComputeConfig) -> Batch:
     """Copy a batch to the device, finish its augmentation there, and normalize it to fp32."""
-    batch, device = loaded.batch, compute.device
-    labels = None if batch.labels is None else batch.labels.to(device, non_blocking=True)
+    assert loaded.randomness is not None
+    device = compute.device
+    labels = None if loaded.labels is None else loaded.labels.to(device, non_blocking=True)
     crops = loaded.finish(device)
-    return Batch(normalize(crops, compute.mean, compute.std, device), labels, batch.randomness)
+    return Batch(normalize(crops, compute.mean, compute.std, device), labels, loaded.randomness)
 
 
 def mean_logs(losses: Sequence[Loss]) -> dict[str, Scalar]:

@@ -10,7 +10,7 @@ from dino_model.head import HeadConfig
 from tests.oracles.echo import Echo, batch_of
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig, DINOSchedules
-from training.plan import Plan
+from training.recipe import Plan
 from training.train import train_step
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from training.evaluation.accuracy import accuracy
 from training.evaluation.logistic import fit
+from training.evaluation.metrics import accuracy
 
 
 @pytest.mark.parametrize("intercept", [True, False])

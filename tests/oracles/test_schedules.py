@@ -3,8 +3,7 @@
 import numpy as np
 
 from training.methods.dino_config import DINOConfig
-from training.plan import Plan
-from training.recipe import OptimizerConfig, Recipe
+from training.recipe import OptimizerConfig, Plan, Recipe
 
 
 def test_the_plan_agrees(oracle):

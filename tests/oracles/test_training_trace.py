@@ -13,8 +13,8 @@ from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig, DINOSchedules
 from training.methods.method import Batch
 from training.methods.network import Network
-from training.plan import Plan
 from training.randomness import Randomness
+from training.recipe import Plan
 from training.train import train_step
 
 

@@ -53,7 +53,7 @@ def test_crops_depend_on_seed_and_step_only(folder, workers):
     whole, rest = load(0, 0), load(2, workers)
     assert len(whole) == 4
     for ours, theirs in zip(rest, whole[2:], strict=True):
-        assert all(itertools.starmap(torch.equal, zip(ours.batch.crops, theirs.batch.crops, strict=True)))
+        assert all(itertools.starmap(torch.equal, zip(ours.crops, theirs.crops, strict=True)))
 
 
 def test_a_broken_picture_is_replaced_and_named(folder):
@@ -61,7 +61,7 @@ def test_a_broken_picture_is_replaced_and_named(folder):
     batch = next(
         iter(batches(open_images(folder), CROPS, batch_size=7, seed=0, first_step=0, steps=1, workers=0))
     )
-    assert batch.batch.crops.views.shape[1] == 7
+    assert batch.crops.views.shape[1] == 7
     assert len(batch.broken) == 1
     assert "3.png" in batch.broken[0]
 
@@ -93,10 +93,10 @@ def test_labels_come_with_their_pictures(tmp_path):
         Image.new("RGB", (20, 20), (255, 0, 0) if "cat" in name else (0, 0, 255)).save(tmp_path / name)
     options = {"batch_size": 4, "seed": 0, "first_step": 0, "steps": 1, "workers": 0}
     (loaded,) = batches(open_images(tmp_path), CROPS, **options)
-    red = loaded.batch.crops.views[:, :, 0].float().mean(dim=(0, 2, 3))
-    blue = loaded.batch.crops.views[:, :, 2].float().mean(dim=(0, 2, 3))
-    assert sorted(loaded.batch.labels.tolist()) == [0, 0, 1, 1]
-    for label, r, b in zip(loaded.batch.labels.tolist(), red, blue, strict=True):
+    red = loaded.crops.views[:, :, 0].float().mean(dim=(0, 2, 3))
+    blue = loaded.crops.views[:, :, 2].float().mean(dim=(0, 2, 3))
+    assert sorted(loaded.labels.tolist()) == [0, 0, 1, 1]
+    for label, r, b in zip(loaded.labels.tolist(), red, blue, strict=True):
         assert r == b or (r > b) == (label == 0)  # grey once in five
 
 

@@ -11,10 +11,9 @@ from torchvision.transforms.v2 import functional
 
 from dino_model.collections import open_images
 from training.crop_config import CropConfig
-from training.crops import random_box
+from training.crops import BOX_NUMBERS, random_box, random_boxes, resized_crops
 from training.data import batches
 from training.decoding import read_jpeg
-from training.device_crops import BOX_NUMBERS, random_boxes, resized_crops
 
 CPU = torch.device("cpu")
 

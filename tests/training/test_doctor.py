@@ -1,6 +1,7 @@
 """Ten ill runs, each ill in its own way, and five that are well: all trained in seconds."""
 
 import json
+import math
 import os
 import re
 from contextlib import suppress
@@ -19,11 +20,10 @@ from training import __main__ as command
 from training import doctor as module
 from training.crop_config import CropConfig
 from training.logging import Diverged
-from training.methods import diagnosis
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino_config import DINOConfig
 from training.monitor import Probe
-from training.recipe import METHODS, OptimizerConfig, Recipe
+from training.recipe import OptimizerConfig, Recipe
 from training.run import Run
 from training.session import Session
 from training.train import Callbacks
@@ -183,18 +183,17 @@ def test_an_ill_run_is_named_by_what_it_logged(name, ill, capsys):
 )
 def test_a_run_on_its_way_to_a_collapse_is_named_before_it_is_there(name, early, ill):
     lines = Run(ill(name)).lines()
-    first = next(n for n in range(1, len(lines)) if module.collapse(lines[:n], DINO.method_class().diagnose))
-    told = module.collapse(lines[:first], DINO.method_class().diagnose)
-    assert early in told.sentence
-    assert module.late(lines[:first], "kl") > 3 * diagnosis.COLLAPSED_KL
-    assert module.collapse(lines, DINO.method_class().diagnose).sentence.startswith("collapse to")
+    first = next(n for n in range(1, len(lines)) if module.collapse(lines[:n], DINO.remedy))
+    assert early in module.collapse(lines[:first], DINO.remedy).sentence
+    assert module.late(lines[:first], "kl") > 3 * module.COLLAPSED_KL
+    assert module.collapse(lines, DINO.remedy).sentence.startswith("collapse to")
 
 
 @pytest.mark.parametrize("name", ["dino", "byol", "moco", "swav", "dino-previous-epoch"])
 def test_a_healthy_run_is_not_accused_at_any_step(name, healthy):
     lines, config = Run(healthy[name]).lines(), Run(healthy[name]).config()
-    method = METHODS[config["method"]].method_class().diagnose
-    assert not any(module.findings(lines[:n], method, module.facts(config)) for n in range(1, len(lines) + 1))
+    facts = module.facts(config)
+    assert not any(module.findings(lines[:n], facts) for n in range(1, len(lines) + 1))
     assert doctor(healthy[name]) == (0, [], [])
 
 
@@ -247,3 +246,38 @@ def test_half_a_last_line_is_left_out_and_a_broken_one_within_is_told(healthy, t
     run.log.write_text('{"step": 0, "lo\n' + whole)
     assert command.main(["doctor", str(run.folder)]) == 1
     assert "line 1 of 33 is no step of a run" in capsys.readouterr().err
+
+
+MEASURED = {
+    "no centering, step 124": (0.1506, 0.1720, 256, 1.494, "one prototype"),
+    "no centering, step 247": (0.0703, 0.0788, 256, 1.140, "one prototype"),
+    "short run with K = 1,024": (0.3900, 0.2000, 1024, 1.500, "one prototype"),
+    "no sharpening, step 247": (5.5129, 0.0180, 256, 255.8, "uniform output"),
+    "neither, step 124": (5.2348, 0.0169, 256, 194.3, "one output for all images"),
+    "neither, step 247": (5.2422, 0.0143, 256, 193.8, "one output for all images"),
+    "both, step 0": (1.9687, 2.8720, 256, 83.4, None),
+    "both, step 62": (1.5928, 1.1613, 256, 24.8, None),
+    "both, step 247": (3.2395, 1.0528, 256, 102.5, None),
+}
+"""Teacher entropy, KL, K and prototypes in use, as the four runs of lesson 4 log them; the collapse."""
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_collapse_of_measured_runs_names_the_collapse(name):
+    entropy, kl, number, used, expected = MEASURED[name]
+    logs = {"teacher_entropy": entropy, "kl": kl, "ln_k": math.log(number), "prototypes": used}
+    found = module.diagnose(logs)
+    assert (found is None) if expected is None else expected in found
+
+
+@pytest.mark.parametrize(
+    ("logs", "remedy"),
+    [
+        ({"spread": 0.001}, BYOL.remedy),
+        ({"code_entropy": 2.7, "ln_k": 2.77, "kl": 0.001}, SWAV.remedy),
+    ],
+)
+def test_diagnose_names_the_remedy_of_the_method(logs, remedy):
+    assert module.diagnose(logs, remedy).endswith(remedy)
+    assert module.diagnose(logs | {"spread": 0.5, "kl": 0.5}, remedy) is None
+    assert module.diagnose({}, remedy) is None

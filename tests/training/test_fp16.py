@@ -15,8 +15,7 @@ from tests.training.pictures import noise
 from tests.training.ranks import RECIPE
 from training.methods.dino_config import DINOConfig
 from training.optim import create_optimizer
-from training.plan import Plan
-from training.recipe import OptimizerConfig
+from training.recipe import OptimizerConfig, Plan
 from training.run import Run
 from training.session import Session
 from training.train import Callbacks, train_step

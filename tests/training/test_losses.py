@@ -128,3 +128,9 @@ def test_loss_and_targets_of_bf16_logits_are_computed_in_fp32():
     torch.testing.assert_close(targets, F.softmax(logits.float() / 0.04, dim=-1))
     loss = losses.multi_crop_cross_entropy(logits, targets, 0.1, 2)
     torch.testing.assert_close(loss, losses.multi_crop_cross_entropy(logits.float(), targets, 0.1, 2))
+
+
+def test_spread_is_one_for_random_directions_and_nothing_for_one():
+    assert losses.spread(torch.randn(2, 4000, 64)).item() == pytest.approx(1, abs=0.01)
+    same = torch.randn(64).expand(10, 64)
+    assert losses.spread(same * torch.arange(1.0, 11)[:, None]).item() == pytest.approx(0, abs=1e-3)

@@ -14,8 +14,8 @@ from training.monitor import Monitor, Probe, Progress
 HEALTHY = Facts(steps=1000, steps_per_epoch=100, batch_size=8)
 
 
-class Sick(Method):
-    """A method that finds fault with a large loss."""
+class TwoNetworks(Method):
+    """A method without a loss."""
 
     @classmethod
     def from_config(cls, config, backbone, schedules, classes):
@@ -27,18 +27,15 @@ class Sick(Method):
     def backbones(self):
         return {"online": nn.Linear(1, 1), "target": nn.Linear(2, 2)}
 
-    @staticmethod
-    def diagnose(logs):
-        return "too large: lower it" if logs["loss"] > 1 else None
-
 
 def test_what_the_method_finds_is_said_once_until_it_is_gone(capsys):
-    watch = Monitor(Progress(0, 450), Sick(), None, 0, HEALTHY)
+    watch = Monitor(Progress(0, 450), TwoNetworks(), None, 0, HEALTHY)
     for step in range(450):
-        watch(step, {"loss": 0.5 if step < 100 or 300 <= step < 400 else 2.0}, [])
+        watch(step, {"spread": 0.5 if step < 100 or 300 <= step < 400 else 0.001}, [])
     said = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    # At 300 it is known already; at 400 it is gone, so that it is told again at the end.
-    assert said == ["warning at step 200: too large: lower it", "warning at step 450: too large: lower it"]
+    # At 300 it is known already; at 400 it is gone, so that it is reported again at the end.
+    assert [line.partition(": ")[0] for line in said] == ["warning at step 200", "warning at step 450"]
+    assert "spread 0.0010 of 1" in said[0]
 
 
 class FakeProbe:
@@ -47,7 +44,7 @@ class FakeProbe:
 
 
 def test_every_network_is_probed_under_its_name():
-    watch = Monitor(Progress(0, 4), Sick(), FakeProbe(), 2, HEALTHY)
+    watch = Monitor(Progress(0, 4), TwoNetworks(), FakeProbe(), 2, HEALTHY)
     lines = [watch.evaluate(step) for step in range(4)]
     probed = {"knn_online": 10.0, "rank_online": 2.0, "knn_target": 20.0, "rank_target": 3.0}
     assert lines == [{}, probed] * 2

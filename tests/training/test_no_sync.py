@@ -26,8 +26,7 @@ from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, S
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch, Method
 from training.optim import create_optimizer
-from training.plan import Plan
-from training.recipe import OptimizerConfig, Recipe
+from training.recipe import OptimizerConfig, Plan, Recipe
 
 HEAD = HeadConfig(16, hidden=8, bottleneck=4)
 FLAT = HeadConfig(8, layers=2, hidden=8, bottleneck=None, batch_norm=True)

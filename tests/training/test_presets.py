@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dino_model.backbones import BackboneConfig
 from dino_model.errors import SettingError
 from training import presets
-from training.plan import Plan
+from training.recipe import Plan
 
 
 def test_paper_is_the_papers():

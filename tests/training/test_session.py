@@ -103,12 +103,12 @@ STAGES = replace(
 def test_batches_follow_the_curriculum_from_any_step(images):
     session = Session(STAGES, images)
     whole = list(session.batches())
-    assert [loaded.batch.crops.views.shape[-1] for loaded in whole] == [16] * 3 + [32] * 3
-    assert [loaded.batch.crops.locals.shape[-1] for loaded in whole] == [8] * 3 + [16] * 3
-    assert [loaded.batch.randomness.step for loaded in whole] == list(range(6))
+    assert [loaded.crops.views.shape[-1] for loaded in whole] == [16] * 3 + [32] * 3
+    assert [loaded.crops.locals.shape[-1] for loaded in whole] == [8] * 3 + [16] * 3
+    assert [loaded.randomness.step for loaded in whole] == list(range(6))
     for first in (1, 3, 4):
         for ours, theirs in zip(session.batches(first), whole[first:], strict=True):
-            assert torch.equal(ours.batch.crops.views, theirs.batch.crops.views)
+            assert torch.equal(ours.crops.views, theirs.crops.views)
 
 
 def test_curriculum_stage_without_a_step_is_refused(images):

@@ -97,7 +97,7 @@ def plain_training(images):
     center, lines = torch.zeros(32), []
     for step, loaded in enumerate(session.batches()):
         now = values_of(step)
-        views, locals_ = ((group / 255 - mean) / std for group in loaded.batch.crops)
+        views, locals_ = ((group / 255 - mean) / std for group in loaded.crops)
         with torch.no_grad():
             seen = [teacher(view[None])[0] for view in views]  # [batch, K] each
         shown = [student(crop[None])[0] for group in (views, locals_) for crop in group]

@@ -54,7 +54,7 @@ class Doctor:
         if not lines:
             raise RunError(f"{run.log} has no whole line yet: try again after the first step")
         facts, done = doctor.facts(config), int(lines[-1]["step"]) + 1
-        found = doctor.findings(lines, METHODS[method].method_class().diagnose, facts)
+        found = doctor.findings(lines, facts)
         title = f"{self.folder.name}: {method}, {done:,} of {facts.steps:,} steps"
         page = self.output or self.folder / "doctor.png"
         draw(lines, found, title, page)

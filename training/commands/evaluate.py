@@ -24,14 +24,8 @@ PROTOCOLS: dict[str, tuple[str, type[Any], str]] = {
         options.CopyDetectionSynthetic,
         "mAP of seeded copies",
     ),
-    "copy-detection duplicates": (
-        "copy_detection.find_duplicates",
-        options.CopyDetectionDuplicates,
-        "groups of near-duplicates in a folder",
-    ),
     "finetune": ("finetune.evaluate", options.Finetune, "train the whole network on labeled images"),
     "throughput": ("throughput.evaluate", options.Throughput, "images/s, FLOPs and memory of networks"),
-    "report": ("report.write_report", options.Report, "one page of results next to the paper's tables"),
 }
 """Function below `training.evaluation`, options and summary of each protocol."""
 

@@ -18,7 +18,7 @@ from dino_model.errors import SettingError
 from dino_model.outputs import OutputOptions
 from dino_model.predictor import AttentionPredictor
 from dino_model.weights import load_model
-from training.evaluation.lift import photograph_lifts
+from training.evaluation.metrics import photograph_lifts
 from training.settings import at_least
 from training.studies import report
 from training.studies.laws import GRIDS, LAWS, Law

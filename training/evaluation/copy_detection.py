@@ -1,4 +1,4 @@
-"""Copy detection by descriptors: Copydays (section 4.2.1), seeded copies, near-duplicates of a folder."""
+"""Copy detection by descriptors: Copydays (section 4.2.1), and seeded copies of own images."""
 
 import io
 from collections.abc import Sequence
@@ -12,25 +12,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter, ImageOps
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dino_model import files, ranks
+from dino_model import files
 from dino_model.collections import Images, open_images
 from dino_model.features import CLS, FeatureType, ImageFeatures, has_cls_tokens
-from dino_model.search import nearest, write_contact_sheet
 from dino_model.views import View
 from dino_model.weights import LoadedModel
 from training.distributed import barrier
 from training.evaluation.datasets import split_every_fifth
-from training.evaluation.options import (
-    CopyDetection,
-    CopyDetectionDuplicates,
-    CopyDetectionSynthetic,
-    Descriptors,
-)
+from training.evaluation.options import CopyDetection, CopyDetectionSynthetic, Descriptors
 from training.evaluation.retrieval import average_precision, ranks_of
 from training.evaluation.run import Metrics, evaluate_models, extract
 from training.randomness import mix
@@ -38,7 +30,6 @@ from training.randomness import mix
 Formula = Literal["corrected", "released"]
 COPY_TYPES = ("crop", "jpeg 10", "blur", "mirrored", "print")
 DEFAULT_COPIES = 200
-MAX_NEIGHBORS = 50
 MIN_RELATIVE_VARIANCE = 1e-5
 OFFICIAL_DEPTH = 20
 SOURCE = (
@@ -114,47 +105,6 @@ def average_precisions(
         counted = np.sort(found if depth is None else found[found < depth])
         scores.append(average_precision(counted) * len(counted) / len(found) if len(counted) else 0.0)
     return np.array(scores)
-
-
-def duplicate_groups(descriptors: Tensor, min_similarity: float) -> list[list[int]]:
-    """Group images that are near-duplicates, directly or through others.
-
-    Args:
-        descriptors: [images, width].
-        min_similarity: Cosine similarity from which two images are near-duplicates. The 50 nearest images of
-            each are compared.
-
-    Returns:
-        Groups of at least two images, the largest first, each in the order of the images.
-    """
-    count = len(descriptors)
-    cosines, numbers = nearest(descriptors, descriptors, MAX_NEIGHBORS + 1)
-    rows, places = (cosines >= min_similarity).nonzero().T
-    edges = (np.ones(len(rows)), (rows.numpy(), numbers[rows, places].numpy()))
-    _, group_of = connected_components(coo_array(edges, shape=(count, count)), directed=False)
-    groups: dict[int, list[int]] = {}
-    for image, group in enumerate(group_of.tolist()):
-        groups.setdefault(group, []).append(image)
-    duplicates = [group for group in groups.values() if len(group) > 1]
-    return sorted(duplicates, key=lambda group: (-len(group), group[0]))
-
-
-def score_threshold(to_original: Tensor, among_images: Tensor, min_similarity: float) -> dict[str, float]:
-    """Count the copies and the pairs of different images above a similarity.
-
-    Args:
-        to_original: Cosine of every copy with its original: [copies].
-        among_images: Cosines of all images: [images, images].
-        min_similarity: The threshold.
-
-    Returns:
-        "min_similarity"; "found": copies that are that similar, in percent; "false_pairs": pairs of different
-        images that are that similar, per thousand images.
-    """
-    pairs = int((among_images >= min_similarity).triu(diagonal=1).sum())
-    found = 100 * float((to_original >= min_similarity).double().mean())
-    false_pairs = 1000 * pairs / len(among_images)
-    return {"min_similarity": min_similarity, "found": found, "false_pairs": false_pairs}
 
 
 def make_copy(image: NDArray[np.uint8], copy_type: str, seed: int) -> NDArray[np.uint8]:
@@ -320,37 +270,4 @@ def _score_copies(
     scores = {name: 100 * float(average_precisions(rows, positives).mean()) for name, rows in cosines.items()}
     metrics = {"map": float(np.mean(list(scores.values()))), **scores}
     print("mAP " + ", ".join(f"{name} {value:.1f}" for name, value in metrics.items()))
-    to_original = torch.cat([rows[range(len(chosen)), chosen] for rows in cosines.values()])
-    among_images = similarity(features, features)
-    thresholds = [score_threshold(to_original, among_images, cosine) for cosine in options.min_similarity]
-    for result in thresholds:
-        print(
-            f"cosine {result['min_similarity']:g}: {result['found']:.1f} % of the copies, and"
-            f" {result['false_pairs']:.1f} pairs of other images per thousand images"
-        )
-    return {"metrics": metrics, "thresholds": thresholds}
-
-
-def find_duplicates(options: CopyDetectionDuplicates) -> None:
-    """Run `evaluate copy-detection duplicates`."""
-    files.make_room(options.output)
-    images = open_images(options.folder)
-    description = f"{_describe(options)}; groups of cosine {options.min_similarity:g} or more among {images}"
-    print(description)
-
-    def measure(model: LoadedModel) -> Metrics:
-        extracted = _descriptors(options, model, images)
-        found = extracted.images
-        groups = duplicate_groups(extracted.features, options.min_similarity)
-        names = [[found.names[number] for number in group] for group in groups]
-        print(*("  ".join(group) for group in names), sep="\n", end="\n" if names else "")
-        metrics = {"groups": len(groups), "images": sum(map(len, groups))}
-        print(f"{len(groups)} groups, {metrics['images']} of {len(found):,} images")
-        if groups and ranks.rank() == 0:
-            rows = [[(found.read(i), found.names[i]) for i in group[:8]] for group in groups[:40]]
-            write_contact_sheet(options.output, rows)
-            print(f"contact sheet: {options.output}")
-        return {"metrics": metrics, "groups": names, "broken": [*extracted.broken]}
-
-    protocol = {"description": description, "data": options.folder.name, "own_data": True}
-    evaluate_models(options, "duplicates", protocol, measure)
+    return {"metrics": metrics}

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -280,22 +280,6 @@ def _read_kit(folder: Path, name: str) -> bytes:
         return file.read()
 
 
-class LabeledImages(Protocol):
-    """Images by number with labels: `Images`, or a data set of arrays."""
-
-    @property
-    def labels(self) -> Sequence[int] | None:
-        """Label of every image, from 0."""
-
-    def __len__(self) -> int: ...
-
-    def read(self, index: int) -> np.ndarray:
-        """Read an image: uint8 RGB [height, width, 3]."""
-
-    def inventory(self) -> str:
-        """Return a string that is equal for copies of the same images."""
-
-
 class Cifar:
     """Training or test images of CIFAR, read and verified by torchvision."""
 
@@ -308,15 +292,14 @@ class Cifar:
 
     def read(self, index: int) -> np.ndarray:
         """Read an image: uint8 RGB [32, 32, 3]."""
-        image: np.ndarray = self.images[index]
-        return image
+        return np.asarray(self.images[index])
 
     def inventory(self) -> str:
         """Describe shape and classes; torchvision verifies the contents."""
         return f"{self.images.shape} {max(self.labels)}"
 
 
-Parts = tuple[LabeledImages, LabeledImages]
+LabeledImages = Images | Cifar
 _SOURCES = {
     "cifar10": "cifar-10-batches-py from https://www.cs.toronto.edu/~kriz/cifar.html",
     "cifar100": "cifar-100-python from https://www.cs.toronto.edu/~kriz/cifar.html",
@@ -329,7 +312,7 @@ _SOURCES = {
 }
 
 
-def open_dataset(name: DatasetName, root: Path) -> Parts:
+def open_dataset(name: DatasetName, root: Path) -> tuple[LabeledImages, LabeledImages]:
     """Open training and test images of a data set in its publisher's layout; nothing is downloaded.
 
     Args:

@@ -30,11 +30,10 @@ from dino_model.feature_cache import model_fingerprint
 from dino_model.progress import progress
 from dino_model.weights import LoadedModel
 from training.distributed import barrier, synchronise_batch_norm
-from training.evaluation.accuracy import accuracy
-from training.evaluation.augment import random_view
 from training.evaluation.datasets import LabeledImages, open_dataset, open_split
+from training.evaluation.metrics import accuracy
 from training.evaluation.options import Finetune
-from training.evaluation.run import Metrics, center_crop, evaluate_models
+from training.evaluation.run import Metrics, center_crop, evaluate_models, random_view
 from training.randomness import mix
 
 _PAPER_MEASURES = {

@@ -9,8 +9,8 @@ from dino_model import files
 from dino_model.features import CLS
 from dino_model.search import nearest
 from dino_model.weights import LoadedModel
-from training.evaluation.accuracy import Accuracy, accuracy
 from training.evaluation.datasets import Split, open_split
+from training.evaluation.metrics import Accuracy, accuracy
 from training.evaluation.options import MIN_TEMPERATURE, Knn
 from training.evaluation.run import Metrics, center_crop, evaluate_models, extract
 

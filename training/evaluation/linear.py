@@ -5,10 +5,8 @@ Each classifier of the grid selects its inputs from them. Several processes shar
 crops; each trains the whole grid.
 """
 
-import hashlib
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,22 +15,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dino_model import files, ranks
+from dino_model import ranks
 from dino_model.ahead import load_ahead
-from dino_model.checkpoints import WeightsError, read_torch
+from dino_model.checkpoints import read_torch
 from dino_model.collections import Images
 from dino_model.device import DTYPES, ComputePrecision, autocast, choose_device
 from dino_model.download import fetch
-from dino_model.feature_cache import model_fingerprint
 from dino_model.features import CLS, FeatureType, has_cls_tokens
 from dino_model.progress import progress
 from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS, LoadedModel
-from training.distributed import barrier
-from training.evaluation.accuracy import accuracy
-from training.evaluation.augment import random_view
 from training.evaluation.datasets import Split, open_split
+from training.evaluation.metrics import accuracy
 from training.evaluation.options import LEARNING_RATES, Linear
-from training.evaluation.run import Metrics, center_crop, evaluate_models, extract
+from training.evaluation.run import Metrics, center_crop, evaluate_models, extract, random_view
 from training.randomness import mix
 
 _ROWS_AT_ONCE = 4096
@@ -172,6 +167,24 @@ class LinearProbeGrid:
             momenta[-1] += gradient.sum(dim=0)
             weights.addcmul_(momenta, rates, value=-1)
 
+    def train(self, features: Tensor, labels: Tensor) -> None:
+        """Train on fixed features for all epochs.
+
+        Args:
+            features: [images, blocks + 1, width].
+            labels: int64 [images], below the number of classes.
+
+        Raises:
+            ValueError: Features that are not finite.
+        """
+        if not features.isfinite().all():
+            raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
+        device = self.weights[0].device
+        features, labels = features.to(device, self.dtype), labels.to(device)
+        for epoch in range(self.protocol.epochs):
+            for chosen in batches(len(labels), self.protocol, epoch):
+                self.step(features[chosen], labels[chosen], epoch)
+
     def top1(self, features: Tensor, labels: Tensor) -> Tensor:
         """Compute the top-1 accuracy of every classifier in percent: [inputs, rates]."""
         correct = torch.zeros(len(self.weights), len(self.protocol.rates))
@@ -189,49 +202,6 @@ class LinearProbeGrid:
         """Return one classifier of the grid by the numbers of its input and rate."""
         weights = self.weights[spec].unflatten(1, (-1, self.classes))[:, rate]
         return LinearHead(self.protocol.specs[spec], weights[:-1].T.contiguous(), weights[-1].clone())
-
-
-def train_grid(
-    features: Tensor,
-    labels: Tensor,
-    classes: int,
-    protocol: LinearProtocol,
-    *,
-    device: torch.device | str = "cpu",
-    precision: ComputePrecision = "fp32",
-) -> LinearProbeGrid:
-    """Train a grid on fixed features; arguments and errors as `LinearProbeGrid` and `train_epochs`."""
-    grid = LinearProbeGrid(protocol, features.shape[-1], classes, device=device, precision=precision)
-    train_epochs(grid, features, labels, range(protocol.epochs))
-    return grid
-
-
-def train_epochs(grid: LinearProbeGrid, features: Tensor, labels: Tensor, epochs: Iterable[int]) -> None:
-    """Train a grid on fixed features.
-
-    Args:
-        grid: Changed in place.
-        features: [images, blocks + 1, width].
-        labels: int64 [images], below the number of classes.
-        epochs: Numbers of the epochs, from 0; they determine order and learning rate.
-
-    Raises:
-        ValueError: Shapes that do not fit, features that are not finite.
-    """
-    if features.ndim != 3 or not 0 < len(features) == len(labels):
-        raise ValueError(
-            f"Found features of shape {tuple(features.shape)} with {len(labels)} labels: expected"
-            " [images, blocks + 1, width] with one label each."
-        )
-    if int(labels.max()) >= grid.classes:
-        raise ValueError(f"Label {int(labels.max())} is none of {grid.classes} classes.")
-    if not features.isfinite().all():
-        raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
-    device = grid.weights[0].device
-    features, labels = features.to(device, grid.dtype), labels.to(device)
-    for epoch in epochs:
-        for chosen in batches(len(labels), grid.protocol, epoch):
-            grid.step(features[chosen], labels[chosen], epoch)
 
 
 def batches(count: int, protocol: LinearProtocol, epoch: int) -> Iterator[Tensor]:
@@ -370,24 +340,16 @@ class _Probe:
     def _train(
         self, images: Images, features: Tensor, labels: Tensor, protocol: LinearProtocol
     ) -> LinearProbeGrid:
-        """Train a grid; with a cache it is saved after each epoch and continued from there."""
+        """Train a grid, on fixed features or on those of random views."""
         grid = LinearProbeGrid(
             protocol, features.shape[2], len(self.split.classes), device=self.device, precision=self.precision
         )
-        features = features if self.options.augment else features.to(self.device, grid.dtype)
-        file, epochs = self._checkpoint(images, protocol), protocol.epochs
-        first, name = _restore(grid, file), f"{self.model.name}, {epochs} epochs"
-        barrier()  # all have read the file before it is replaced
-        for epoch in progress(range(first, epochs), name, epochs, done=first):
-            if self.options.augment:
-                for chosen, batch in self._augmented(images, protocol, epoch):
-                    grid.step(batch, labels[chosen].to(self.device), epoch)
-            else:
-                train_epochs(grid, features, labels, [epoch])
-            if file is not None and ranks.rank() == 0:
-                with files.replacing(file) as temporary:
-                    state = {"weights": grid.weights, "momenta": grid.momenta}
-                    torch.save({"epoch": epoch + 1, **state}, temporary)
+        if not self.options.augment:
+            grid.train(features, labels)
+            return grid
+        for epoch in progress(range(protocol.epochs), f"{self.model.name}, {protocol.epochs} epochs"):
+            for chosen, batch in self._augmented(images, protocol, epoch):
+                grid.step(batch, labels[chosen].to(self.device), epoch)
         return grid
 
     def _augmented(
@@ -416,26 +378,3 @@ class _Probe:
             rows = ranks.gather_rows(forward, range(len(step)))
             assert rows is not None
             yield torch.tensor(step), _in_blocks(self.model, rows.to(self.device), protocol.blocks)
-
-    def _checkpoint(self, images: Images, protocol: LinearProtocol) -> Path | None:
-        """Return the file of an unfinished grid, named by everything that determines it."""
-        if self.options.cache is None:
-            return None
-        inputs = [images.fingerprint(), asdict(self.view), self.options.augment]
-        settings = [self.precision, self.device.type, asdict(protocol)]
-        key = json.dumps([model_fingerprint(self.model.backbone), *inputs, *settings], sort_keys=True)
-        return self.options.cache / f"linear-{hashlib.sha256(key.encode()).hexdigest()[:32]}.pt"
-
-
-def _restore(grid: LinearProbeGrid, file: Path | None) -> int:
-    """Load a saved grid; returns the epoch to continue with."""
-    if file is None or not file.exists():
-        return 0
-    try:
-        state = read_torch(file)
-        epoch, weights, momenta = (state[name] for name in ("epoch", "weights", "momenta"))
-    except (WeightsError, KeyError) as error:
-        raise ValueError(f"{file} cannot be read: delete it to start again.") from error
-    device = grid.weights[0].device
-    grid.weights, grid.momenta = ([tensor.to(device) for tensor in part] for part in (weights, momenta))
-    return int(epoch)

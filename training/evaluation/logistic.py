@@ -18,8 +18,8 @@ from dino_model.collections import Images
 from dino_model.device import choose_device
 from dino_model.features import CLS, ImageFeatures
 from dino_model.weights import LoadedModel
-from training.evaluation.accuracy import accuracy
 from training.evaluation.datasets import Split, draw_labeled, find_listed, open_split
+from training.evaluation.metrics import accuracy
 from training.evaluation.options import Logistic
 from training.evaluation.run import Metrics, center_crop, evaluate_models, extract
 

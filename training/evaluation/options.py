@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tyro.conf import Positional, UseAppendAction
+from tyro.conf import UseAppendAction
 
 from dino_model.configs import ComputePrecision
 from dino_model.errors import SettingError
@@ -49,7 +49,7 @@ class Evaluation(ComputeOptions):
     cache: Path | None = None
     """Folder for computed features. A second evaluation of the same images and models reads them."""
     json: Path | None = None
-    """Write protocol and metrics to this file; `evaluate report` reads it."""
+    """Write protocol and metrics to this file."""
 
     def __post_init__(self) -> None:
         at_least(self, batch_size=1)
@@ -261,31 +261,11 @@ class CopyDetectionSynthetic(Descriptors):
     """Images that are copied, once in each way. Default: 200, or all test images if there are fewer."""
     seed: int = 0
     """Seed of the copies."""
-    min_similarity: tuple[float, ...] = ()
-    """Thresholds of `copy-detection duplicates` to test: copies found, and pairs of other images reported."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.copies is not None:
             at_least(self, copies=1)
-
-
-@dataclass(frozen=True)
-class CopyDetectionDuplicates(Descriptors):
-    """Groups of near-duplicates in a folder, with a contact sheet."""
-
-    folder: Positional[Path]
-    """FOLDER, uncompressed TAR or LIST."""
-    min_similarity: float = 0.97
-    """Cosine similarity above which two images are near-duplicates. The default was measured for the embedded
-    model at this --size; `copy-detection synthetic --min-similarity` measures it for others."""
-    output: Path = Path("duplicates.jpg")
-    """Contact sheet to write: a row per group, at most 40 groups of 8."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        valid = -1 < self.min_similarity <= 1
-        require(valid, f"--min-similarity is {self.min_similarity}: expected above -1 and at most 1.")
 
 
 @dataclass(frozen=True)
@@ -305,20 +285,7 @@ class Throughput:
     device: str = "auto"
     """Device of the models: auto, cpu, cuda or mps."""
     json: Path | None = None
-    """Write each result to this file at once; results that it already holds are not measured again."""
+    """Write the results to this file."""
 
     def __post_init__(self) -> None:
         at_least(self, batch=1, size=1, repeats=1)
-
-
-@dataclass(frozen=True)
-class Report:
-    """Write the measured results next to the paper's tables as Markdown."""
-
-    results: Positional[tuple[Path, ...]]
-    """Files that evaluations wrote with --json."""
-    output: Path = Path("report.md")
-    """File to write."""
-
-    def __post_init__(self) -> None:
-        require(bool(self.results), "Pass at least one file that an evaluation wrote with --json.")

@@ -3,7 +3,6 @@
 Source of the benchmark: Radenović et al. 2018; metrics as the released code computes them, on arrays.
 """
 
-import json
 import pickle
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -111,7 +110,16 @@ def score_rankings(
     Raises:
         ValueError: Lists that do not fit, similarities that are not finite, no query with a relevant image.
     """
-    _check(similarity, relevant, ignored)
+    queries, database = similarity.shape
+    if not similarity.sum(dtype=torch.float64).isfinite():
+        raise ValueError("Similarities hold NaN or infinity: the model is broken, or needs precision fp32.")
+    for numbers in (relevant, ignored):
+        largest = max((max(row) for row in numbers if len(row)), default=-1)
+        if len(numbers) != queries or largest >= database:
+            raise ValueError(
+                f"Found {queries} queries and {database} images; the ground truth lists {len(numbers)}"
+                f" queries and image {largest}: it is of another data set."
+            )
     precisions, averages = [], []
     ranks = ranks_of(similarity, [[*own, *out] for own, out in zip(relevant, ignored, strict=True)])
     for own, found in zip(relevant, ranks, strict=True):
@@ -138,19 +146,6 @@ def medium_and_hard(
     return score_rankings(similarity, *medium), score_rankings(similarity, *hard)
 
 
-def _check(similarity: Tensor, *lists: Sequence[Sequence[int]]) -> None:
-    queries, database = similarity.shape
-    if not similarity.sum(dtype=torch.float64).isfinite():
-        raise ValueError("Similarities hold NaN or infinity: the model is broken, or needs precision fp32.")
-    for numbers in lists:
-        largest = max((max(row) for row in numbers if len(row)), default=-1)
-        if len(numbers) != queries or largest >= database:
-            raise ValueError(
-                f"Found {queries} queries and {database} images; the ground truth lists {len(numbers)}"
-                f" queries and image {largest}: it is of another data set."
-            )
-
-
 @dataclass(frozen=True)
 class Landmarks:
     """A benchmark: images, queries and relevance."""
@@ -172,17 +167,17 @@ class _SafeUnpickler(pickle.Unpickler):
 
 
 def open_landmarks(folder: Path, name: LandmarkName) -> Landmarks:
-    """Open a benchmark as published: FOLDER/NAME/jpg and FOLDER/NAME/gnd_NAME.pkl (or .json).
+    """Open a benchmark as published: FOLDER/NAME/jpg and FOLDER/NAME/gnd_NAME.pkl.
 
     Raises:
         ValueError: A missing file (with its address), a file that is no ground truth, or images of another
             data set.
     """
     root = folder / name
-    truth = next((p for p in (root / f"gnd_{name}.pkl", root / f"gnd_{name}.json") if p.is_file()), None)
-    if truth is None or not (root / "jpg").is_dir():
-        missing = root / "jpg" if truth else root / f"gnd_{name}.pkl"
-        raise ValueError(f"{missing} is missing: {name} is published at {SOURCE}.")
+    truth = root / f"gnd_{name}.pkl"
+    for path in (truth, root / "jpg"):
+        if not path.exists():
+            raise ValueError(f"{path} is missing: {name} is published at {SOURCE}.")
     content = _read_truth(truth)
     try:
         database, queries = (
@@ -202,8 +197,6 @@ def open_landmarks(folder: Path, name: LandmarkName) -> Landmarks:
 
 def _read_truth(file: Path) -> Any:
     try:
-        if file.suffix == ".json":
-            return json.loads(file.read_text(encoding="utf-8"))
         with file.open("rb") as stream:
             return _SafeUnpickler(stream, encoding="latin1").load()
     except pickle.UnpicklingError as error:

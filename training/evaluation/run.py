@@ -5,7 +5,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor, nn
 
 from dino_model import files, ranks
@@ -16,6 +19,7 @@ from dino_model.features import CLS, FeatureExtractor, FeatureType, ImageFeature
 from dino_model.progress import following
 from dino_model.views import Box, View
 from dino_model.weights import LoadedModel, load_model
+from training.crops import BOX_NUMBERS, random_box
 from training.evaluation.options import Classification, Evaluation
 from training.evaluation.paper import of_model
 
@@ -29,13 +33,6 @@ class Pixels(nn.Module):
         """[batch, 3, height, width] -> [batch, 768]."""
         pixels = F.adaptive_avg_pool2d(images, 16).flatten(1)
         return pixels - pixels.mean(dim=1, keepdim=True)
-
-
-def load(name: str, checkpoint_key: str | None) -> LoadedModel:
-    """Load a model, or the baseline `pixels`."""
-    if name == "pixels":
-        return LoadedModel(name, Pixels(), (0.0,) * 3, (1.0,) * 3, "16 × 16 pixels, no network", config=None)
-    return load_model(name, checkpoint_key=checkpoint_key)
 
 
 def extract(
@@ -69,6 +66,27 @@ def center_crop(options: Classification, model: LoadedModel | None = None) -> Vi
     return View(options.size, mean, std, options.resize_to)
 
 
+def random_view(image: np.ndarray, size: int, seed: int, *, min_scale: float = 0.08) -> Tensor:
+    """Resize a random box (bilinear) and flip it every second time, with torchvision's default parameters.
+
+    Args:
+        image: uint8 [height, width, 3].
+        size: Side of the result in pixels.
+        seed: Seed of box and flip.
+        min_scale: Smallest share of the image area that is covered.
+
+    Returns:
+        uint8 [3, size, size].
+    """
+    numbers = np.random.default_rng(seed).random(BOX_NUMBERS + 1).tolist()
+    height, width = image.shape[:2]
+    box = random_box(width, height, (min_scale, 1.0), numbers)
+    view = Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR, box=box)
+    if numbers[-1] < 0.5:
+        view = view.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return torch.from_numpy(np.array(view)).permute(2, 0, 1)
+
+
 def evaluate_models(
     options: Evaluation,
     name: str,
@@ -87,15 +105,18 @@ def evaluate_models(
     """
     files.make_room(options.json)
     precision, device = options.chosen_precision(), str(choose_device(options.device))
-    content: Metrics = {"name": name, "protocol": protocol | {"precision": precision, "device": device}}
-    content["results"] = []
+    results: list[Metrics] = []
+    content = {"name": name, "protocol": protocol | {"precision": precision, "device": device}}
     for model_name in options.model or ("embedded",):
-        model = load(model_name, options.checkpoint_key)
+        if model_name == "pixels":
+            model = LoadedModel("pixels", Pixels(), (0.0,) * 3, (1.0,) * 3, "16 × 16 pixels", config=None)
+        else:
+            model = load_model(model_name, checkpoint_key=options.checkpoint_key)
         print(f"{model.name}: {model.source}; {precision} on {device}", flush=True)
         result = measure(model)
         paper = of_model(model.name, *published) if published else []
         print(*(f"paper: {value}\n" for value in paper), sep="", end="")
         rows = [asdict(value) | {"value": value.value} for value in paper]
-        content["results"].append({"model": model.name, "source": model.source, **result, "paper": rows})
+        results.append({"model": model.name, "source": model.source, **result, "paper": rows})
         if options.json and ranks.rank() == 0:
-            files.write_json(options.json, content)
+            files.write_json(options.json, content | {"results": results})

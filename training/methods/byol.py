@@ -11,7 +11,6 @@ from torch import Tensor
 
 from dino_model.backbones import BackboneConfig
 from training import losses
-from training.methods import diagnosis
 from training.methods.configs import BYOLConfig, MomentumSchedule
 from training.methods.method import Batch, Loss
 from training.methods.network import Network, StudentTeacher, create_pair
@@ -45,10 +44,3 @@ class BYOL(StudentTeacher):
     def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
         """Update the teacher; its statistics of batch normalization are its own."""
         self.ema_update(float(self.schedules.teacher_momentum[step]))
-
-    @staticmethod
-    def diagnose(logs: Mapping[str, float]) -> str | None:
-        """Describe a collapse and the option to change."""
-        return diagnosis.sameness(
-            logs, "keep --predictor and --batch-norm, raise --teacher-momentum or lower --lr"
-        )

@@ -7,7 +7,7 @@ needed. The rest of DINO's configuration is in `training.methods.dino_config`.
 from abc import ABC
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,21 @@ MOCO_HEAD = HeadConfig(128, layers=2, bottleneck=None, activation="relu")
 SWAV_HEAD = HeadConfig(3000, layers=2, bottleneck=128, batch_norm=True, activation="relu")
 
 
+class BatchUse(NamedTuple):
+    """What a method gets in a step."""
+
+    batch_size: int
+    """Images, over all ranks."""
+    accumulate: int
+    """Micro-batches."""
+    views: int
+    """Global crops of an image."""
+    local_crops: int
+    """Local crops of an image."""
+    classes: int
+    """Classes of the images; 0 without labels."""
+
+
 class MethodConfig(ABC):
     """Settings of a method, a frozen dataclass that holds its head and validates itself."""
 
@@ -31,6 +46,8 @@ class MethodConfig(ABC):
     """As in --method and in config.json."""
     implementation: ClassVar[str]
     """Module and class of the method, "module:Class"."""
+    remedy: ClassVar[str] = "lower --lr"
+    """Options that avoid a collapse, for `training.doctor`."""
 
     @classmethod
     def method_class(cls) -> type["Method"]:
@@ -46,27 +63,17 @@ class MethodConfig(ABC):
         """
         return None
 
-    def check(  # noqa: B027 (most methods take all)
-        self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int
-    ) -> None:
-        """Raise SettingError for a batch, a split, crops or labels that the method cannot use.
-
-        Args:
-            batch_size: Images in a step, over all ranks.
-            accumulate: Micro-batches in a step.
-            views: Global crops of an image.
-            local_crops: Local crops of an image.
-            classes: Classes of the images; 0 without labels.
-        """
+    def check(self, use: BatchUse) -> None:  # noqa: B027 (a method may take all)
+        """Raise SettingError for a batch, a split, crops or labels that the method cannot use."""
 
     def build(self, backbone: BackboneConfig, schedules: Any, classes: int) -> "Method":
         """Build the method with random weights from torch's global generator, on the CPU."""
         return self.method_class().from_config(self, backbone, schedules, classes)
 
-    def _check_two_views(self, views: int) -> None:
-        if views != 2:
+    def _check_two_views(self, use: BatchUse) -> None:
+        if use.views != 2:
             raise SettingError(
-                f"--global-crops is {views}: {self.name} compares two views of an image, pass 2"
+                f"--global-crops is {use.views}: {self.name} compares two views of an image, pass 2"
             )
 
 
@@ -127,22 +134,22 @@ class AblationConfig(MethodConfig):
         if self.queue and self.loss != "infonce":
             raise SettingError(f"--queue is for --loss infonce: leave it out with {self.loss}")
 
-    def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
+    def check(self, use: BatchUse) -> None:
         """Check that a pair of different crops exists, and that the batch is undivided where needed."""
-        if self.views == 1 and views < 2:
+        if self.views == 1 and use.views < 2:
             raise SettingError("--views 1 needs a global crop for each network: pass --global-crops 2")
-        if views + local_crops < 2:
+        if use.views + use.local_crops < 2:
             raise SettingError("the loss compares two crops: raise --global-crops or --local-crops")
-        multiple_of("queue", self.queue, min(self.views, views) * batch_size, "the batch")
+        multiple_of("queue", self.queue, min(self.views, use.views) * use.batch_size, "the batch")
         whole_batch = {
             "--loss infonce without --queue": self.loss == "infonce" and not self.queue,
             "--spreading": self.spreading > 0,
             f"--teacher-output {self.teacher_output}": self.teacher_output not in ("centering", "none"),
         }
         for option, needed in whole_batch.items():
-            if needed and accumulate > 1:
+            if needed and use.accumulate > 1:
                 raise SettingError(
-                    f"{option} needs the whole batch at once: leave out --accumulate {accumulate}"
+                    f"{option} needs the whole batch at once: leave out --accumulate {use.accumulate}"
                 )
 
 
@@ -160,6 +167,7 @@ class BYOLConfig(MethodConfig):
 
     name: ClassVar[str] = "byol"
     implementation: ClassVar[str] = "training.methods.byol:BYOL"
+    remedy: ClassVar[str] = "keep --predictor and --batch-norm, raise --teacher-momentum or lower --lr"
 
     head: HeadConfig = BYOL_HEAD
     predictor: int = 4096
@@ -175,9 +183,9 @@ class BYOLConfig(MethodConfig):
         """Momentum changes every step."""
         return MomentumSchedule(cosine(self.teacher_momentum, 1.0, epochs * steps_per_epoch))
 
-    def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
+    def check(self, use: BatchUse) -> None:
         """Check that there are two views."""
-        self._check_two_views(views)
+        self._check_two_views(use)
 
 
 @dataclass(frozen=True)
@@ -186,6 +194,7 @@ class MoCoConfig(MethodConfig):
 
     name: ClassVar[str] = "moco-v2"
     implementation: ClassVar[str] = "training.methods.moco:MoCo"
+    remedy: ClassVar[str] = "lower --lr or raise --teacher-momentum"
 
     head: HeadConfig = MOCO_HEAD
     temperature: float = 0.2
@@ -204,10 +213,10 @@ class MoCoConfig(MethodConfig):
         """Momentum is constant."""
         return MomentumSchedule(np.full(epochs * steps_per_epoch, self.teacher_momentum))
 
-    def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
+    def check(self, use: BatchUse) -> None:
         """Check for a view of the queries, one of the keys, and whole batches in the queue."""
-        self._check_two_views(views)
-        multiple_of("queue", self.queue, batch_size, "the batch")
+        self._check_two_views(use)
+        multiple_of("queue", self.queue, use.batch_size, "the batch")
 
 
 @dataclass(frozen=True)
@@ -226,6 +235,7 @@ class SwAVConfig(MethodConfig):
 
     name: ClassVar[str] = "swav"
     implementation: ClassVar[str] = "training.methods.swav:SwAV"
+    remedy: ClassVar[str] = "lower --epsilon or --lr, or use fewer --prototypes"
 
     head: HeadConfig = SWAV_HEAD
     temperature: float = 0.1
@@ -263,13 +273,13 @@ class SwAVConfig(MethodConfig):
         frozen, queue = self.freeze_last_layer_epochs, self.queue_start_epoch
         return SwAVSchedules(frozen * steps_per_epoch, queue * steps_per_epoch)
 
-    def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
+    def check(self, use: BatchUse) -> None:
         """Check for two views, an undivided batch, and whole batches in the queue."""
-        self._check_two_views(views)
-        multiple_of("queue", self.queue, batch_size, "the batch")
-        if accumulate > 1:
+        self._check_two_views(use)
+        multiple_of("queue", self.queue, use.batch_size, "the batch")
+        if use.accumulate > 1:
             raise SettingError(
-                f"swav balances its codes over the whole batch at once: leave out --accumulate {accumulate}"
+                f"swav balances its codes over the whole batch: leave out --accumulate {use.accumulate}"
             )
 
 
@@ -291,15 +301,15 @@ class SupervisedConfig(MethodConfig):
         shares(self, "label_smoothing")
         at_least(self, mixup=0, cutmix=0)
 
-    def check(self, batch_size: int, *, accumulate: int, views: int, local_crops: int, classes: int) -> None:
+    def check(self, use: BatchUse) -> None:
         """Check for two classes or more, and pairs of images to mix."""
-        if classes < 2:
-            found = "they are all of one" if classes else "these have none"
+        if use.classes < 2:
+            found = "they are all of one" if use.classes else "these have none"
             raise SettingError(f"supervised needs images of several classes, a folder for each: {found}")
         from dino_model.ranks import world  # imports torch
 
-        part = batch_size // (accumulate * world())
-        if part % 2 and part < batch_size and (self.mixup or self.cutmix):
+        part = use.batch_size // (use.accumulate * world())
+        if part % 2 and part < use.batch_size and (self.mixup or self.cutmix):
             raise SettingError(
                 f"images are mixed in pairs, and a part of {part} images is odd: "
                 "change --batch-size, or pass --mixup 0 --cutmix 0"

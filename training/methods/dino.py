@@ -24,7 +24,7 @@ from dino_model.errors import SettingError
 from dino_model.head import Prototypes
 from training import losses
 from training.distributed import all_mean, gather
-from training.methods import ablations, diagnosis
+from training.methods import ablations
 from training.methods.dino_config import DINOConfig, DINOSchedules
 from training.methods.method import Batch, Loss
 from training.methods.network import Network, Queue, StudentTeacher, create_pair
@@ -133,12 +133,6 @@ class DINO(StudentTeacher):
             self.queue.put(gather(torch.cat([part["keys"] for part in carry])))
         if self.config.teacher != "previous-iteration":
             self.ema_update(float(self.schedules.teacher_momentum[step]))
-
-    @staticmethod
-    def diagnose(logs: Mapping[str, float]) -> str | None:
-        """Describe the two collapses of section 5.3, or outputs that are nearly equal."""
-        remedy = "keep --teacher-output centering and --teacher momentum, or lower --lr"
-        return diagnosis.collapse(logs) or diagnosis.sameness(logs, remedy)
 
 
 @torch.no_grad()

@@ -28,6 +28,7 @@ class DINOConfig(AblationConfig):
 
     name: ClassVar[str] = "dino"
     implementation: ClassVar[str] = "training.methods.dino:DINO"
+    remedy: ClassVar[str] = "keep --teacher-output centering and --teacher momentum, or lower --lr"
 
     student_temperature: float = 0.1
     """tau_s."""

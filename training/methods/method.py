@@ -111,8 +111,3 @@ class Method(nn.Module, ABC):
     def parameter_groups(self) -> list[ParameterGroup]:
         """Parameters of the optimizer: all that have gradients."""
         return decay_groups(self)
-
-    @staticmethod
-    def diagnose(logs: Mapping[str, float]) -> str | None:
-        """Describe a failure and the option to change in one sentence, or None; `logs` is a line of a log."""
-        return None

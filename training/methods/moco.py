@@ -12,7 +12,6 @@ from torch import Tensor
 from dino_model.backbones import BackboneConfig
 from training import losses
 from training.distributed import gather
-from training.methods import diagnosis
 from training.methods.configs import MoCoConfig, MomentumSchedule
 from training.methods.method import Batch, Loss
 from training.methods.network import Network, Queue, StudentTeacher, create_pair
@@ -52,8 +51,3 @@ class MoCo(StudentTeacher):
         """Put the keys into the queue, which the loss used without them, and update the teacher."""
         self.queue.put(gather(torch.cat([part["keys"] for part in carry])))
         self.ema_update(float(self.schedules.teacher_momentum[step]))
-
-    @staticmethod
-    def diagnose(logs: Mapping[str, float]) -> str | None:
-        """Describe a collapse and the option to change."""
-        return diagnosis.sameness(logs, "lower --lr or raise --teacher-momentum")

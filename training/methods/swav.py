@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from dino_model.backbones import BackboneConfig
 from training import losses
 from training.distributed import gather, share
-from training.methods import diagnosis
 from training.methods.configs import SwAVConfig, SwAVSchedules
 from training.methods.method import Batch, Loss, Method
 from training.methods.network import Network, Queue, create_network
@@ -82,13 +81,3 @@ class SwAV(Method):
     def backbones(self) -> dict[str, nn.Module]:
         """The backbone of the only network."""
         return {"student": self.student.backbone}
-
-    @staticmethod
-    def diagnose(logs: Mapping[str, float]) -> str | None:
-        """Describe a collapse and the option to change."""
-        if logs.get("kl", 1.0) >= diagnosis.COLLAPSED_KL:
-            return None
-        return (
-            f"collapse: the codes hardly depend on the image (entropy {logs['code_entropy']:.3f} of "
-            f"{logs['ln_k']:.3f}, KL {logs['kl']:.4f}); lower --epsilon or --lr, or use fewer --prototypes"
-        )

@@ -17,8 +17,7 @@ from dino_model.views import View
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.run import Pixels
 from training.logging import Diverged
-from training.plan import Plan
-from training.recipe import Recipe
+from training.recipe import Plan, Recipe
 from training.run import Run
 from training.session import Session
 from training.train import Callbacks

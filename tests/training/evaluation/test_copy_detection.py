@@ -1,4 +1,4 @@
-"""Copies: how they are made, scored and grouped."""
+"""Copies: how they are made and scored."""
 
 import json
 from pathlib import Path
@@ -8,15 +8,12 @@ import pytest
 import torch
 from PIL import Image
 
-from dino_model.errors import SettingError
 from tests.training.evaluation.pictures import evaluate
 from training.evaluation.copy_detection import (
     COPY_TYPES,
     average_precisions,
     compute_whitening,
-    duplicate_groups,
     make_copy,
-    score_threshold,
 )
 
 
@@ -35,13 +32,6 @@ def test_average_precision_ignores_ranks_beyond_depth():
     assert average_precisions(similarity, [[2]], depth=2)[0] == 0
     with pytest.raises(ValueError, match="has no original"):
         average_precisions(similarity, [[]])
-
-
-def test_duplicate_groups_are_connected_components():
-    angles = torch.tensor([0.0, 90, 8, 16, 91, 200]).deg2rad()
-    points = torch.stack([angles.cos(), angles.sin()], dim=1)
-    assert duplicate_groups(points, 0.98) == [[0, 2, 3], [1, 4]]
-    assert duplicate_groups(points, 1.0) == []
 
 
 def test_make_copy_follows_seed_and_type():
@@ -87,40 +77,16 @@ def test_copy_detection_reads_copydays_layout(tmp_path: Path, capsys):
         evaluate("copy-detection", "--data", tmp_path / "others")
 
 
-def test_duplicates_command_writes_groups_and_sheet(tmp_path: Path, capsys):
-    folder, sheet, figures = tmp_path / "mine", tmp_path / "sheet.jpg", tmp_path / "out.json"
-    photographs(folder, ["aaaa.jpg", "aaaacopy.jpg", "bbbb.jpg", "ccbb.jpg"])
-    evaluate(
-        "copy-detection",
-        "duplicates",
-        folder,
-        "--model",
-        "pixels",
-        "--size",
-        "48",
-        "--output",
-        sheet,
-        "--json",
-        figures,
-    )
-    assert "1 groups, 2 of 4 images" in capsys.readouterr().out
-    assert json.loads(figures.read_text())["results"][0]["groups"] == [["aaaa.jpg", "aaaacopy.jpg"]]
-    assert Image.open(sheet).format == "JPEG"
-    with pytest.raises(SettingError, match="--min-similarity is 2"):
-        evaluate("copy-detection", "duplicates", folder, "--min-similarity", "2")
-
-
 def test_synthetic_copies_are_cached_and_scored(tmp_path: Path, capsys, monkeypatch):
     for folder, letters in (("one", "abcdefghij"), ("two", "klmnopqrst")):
         names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in letters]
         photographs(tmp_path / folder, names)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    words = ("--data", tmp_path / "one", "--size", "32", "--model", "pixels", "--min-similarity", "0.99")
+    words = ("--data", tmp_path / "one", "--size", "32", "--model", "pixels")
     evaluate("copy-detection", "synthetic", *words)
     first = capsys.readouterr().out
     assert "4 images copied in each way" in first
-    assert "cosine 0.99: " in first
     assert "jpeg 10 100.0" in first
     assert not [*(tmp_path / "here").iterdir()]
     cached = (*words, "--copies", "3", "--cache", tmp_path / "cache")
@@ -141,9 +107,3 @@ def test_synthetic_with_broken_database_image_raises(tmp_path: Path):
     words = ("--data", tmp_path / "data", "--size", "32", "--copies", "1", "--seed", "1")
     with pytest.raises(ValueError, match="1 of the database images cannot be read"):
         evaluate("copy-detection", "synthetic", *words, "--model", "pixels")
-
-
-def test_score_threshold_counts_copies_and_false_pairs():
-    among = torch.tensor([[1, 0.9, 0.2], [0.9, 1, 0.1], [0.2, 0.1, 1]])
-    result = score_threshold(torch.tensor([0.95, 0.85, 0.3, 0.99]), among, 0.9)
-    assert result == {"min_similarity": 0.9, "found": 50, "false_pairs": pytest.approx(1000 / 3)}

@@ -6,7 +6,7 @@ from dino_model import photographs
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.predictor import AttentionPredictor
 from dino_model.weights import load_model
-from training.evaluation.lift import photographs_lift
+from training.evaluation.metrics import photographs_lift
 
 
 def test_photographs_lift_equals_plain_mean():

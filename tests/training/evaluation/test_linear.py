@@ -17,15 +17,14 @@ from dino_model.weights import LoadedModel, load_model
 from tests.training.evaluation.pictures import evaluate, write_pictures
 from training.evaluation import linear
 from training.evaluation import run as evaluation
-from training.evaluation.augment import random_view
 from training.evaluation.linear import (
     FeatureSpec,
     LinearProbeGrid,
     LinearProtocol,
     batches,
     hold_out,
-    train_grid,
 )
+from training.evaluation.run import random_view
 
 
 def drawn() -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,9 +56,15 @@ def plain(features, labels, spec, rate, first):
     return layer
 
 
+def trained(features, labels, precision="fp32"):
+    grid = LinearProbeGrid(PROTOCOL, 5, 3, precision=precision)
+    grid.train(features, labels)
+    return grid
+
+
 def test_grid_trains_each_classifier_as_alone():
     features, labels = drawn()
-    heads, first = train_grid(features, labels, 3, PROTOCOL), LinearProbeGrid(PROTOCOL, 5, 3)
+    heads, first = trained(features, labels), LinearProbeGrid(PROTOCOL, 5, 3)
     for kind, spec in enumerate(PROTOCOL.specs):
         for number, rate in enumerate(PROTOCOL.rates):
             alone = plain(features, labels, spec, rate, first.head(kind, number))
@@ -72,7 +77,7 @@ def test_grid_trains_each_classifier_as_alone():
 
 def test_grid_in_bf16_trains_as_in_fp32():
     features, labels = drawn()
-    exact, fast = (train_grid(features, labels, 3, PROTOCOL, precision=how) for how in ("fp32", "bf16"))
+    exact, fast = (trained(features, labels, how) for how in ("fp32", "bf16"))
     for one, other in zip(exact.weights, fast.weights, strict=True):
         assert torch.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.999
 
@@ -123,42 +128,15 @@ def test_linear_command_selects_on_training_images_and_writes_grid(shapes: Path,
 
 
 def test_selected_classifier_trains_on_all_training_images(shapes: Path, monkeypatch):
-    seen, honest = [], linear.train_epochs
+    seen, honest = [], LinearProbeGrid.train
 
-    def learn(heads: LinearProbeGrid, features: torch.Tensor, labels: torch.Tensor, epochs) -> None:
+    def learn(heads: LinearProbeGrid, features: torch.Tensor, labels: torch.Tensor) -> None:
         seen.append((len(heads.protocol.rates), len(heads.protocol.specs), len(labels)))
-        honest(heads, features, labels, epochs)
+        honest(heads, features, labels)
 
-    monkeypatch.setattr(linear, "train_epochs", learn)
+    monkeypatch.setattr(LinearProbeGrid, "train", learn)
     run(*options(shapes), "--model", "pixels")
-    grid, single = [(13, 1, 21)] * 4, [(1, 1, 24)] * 4  # four epochs of 21 and of all 24 training images
-    assert seen == [*grid, *single]
-
-
-@pytest.mark.parametrize("how", [(), ("--augment",)])
-def test_linear_after_interruption_repeats_one_epoch(
-    how: tuple[str, ...], shapes: Path, tmp_path: Path, monkeypatch
-):
-    figures, words = tmp_path / "out.json", (*options(shapes), *how, "--features", "1", "--rates", "0.1")
-    run(*words, "--cache", tmp_path / "whole", "--json", figures)
-    whole, step = figures.read_text(), LinearProbeGrid.step
-    calls: list[int] = []
-    again: list[bool] = []
-
-    def interrupted(heads, features, labels, epoch):
-        calls.append(epoch)
-        if len(calls) == 9 and not again:
-            raise KeyboardInterrupt
-        return step(heads, features, labels, epoch)
-
-    monkeypatch.setattr(LinearProbeGrid, "step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(*words, "--cache", tmp_path / "cut", "--json", figures)
-    calls.clear()
-    again.append(True)
-    run(*words, "--cache", tmp_path / "cut", "--json", figures)
-    assert calls[0] == 2  # three steps an epoch: the third epoch was cut off
-    assert figures.read_text() == whole
+    assert seen == [(13, 1, 21), (1, 1, 24)]
 
 
 @pytest.mark.parametrize("spec", [FeatureSpec(1), FeatureSpec(1, "interleaved"), FeatureSpec(4)], ids=str)

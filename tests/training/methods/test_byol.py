@@ -4,7 +4,6 @@ import torch
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, changed, random_batch, state
 from training import losses
-from training.methods.byol import BYOL
 from training.methods.configs import BYOLConfig
 
 HEAD = HeadConfig(16, layers=2, hidden=32, bottleneck=None, batch_norm=True, activation="relu")
@@ -51,10 +50,3 @@ def test_a_loss_changes_nothing_and_the_step_moves_the_teacher_by_its_momentum()
     for name, parameter in byol.teacher.named_parameters():
         expected = before[f"teacher.{name}"] + (1 - momentum)
         torch.testing.assert_close(parameter.detach(), expected.float(), atol=1e-5, rtol=0)
-
-
-def test_collapse_is_named():
-    assert "collapse" in BYOL.diagnose({"spread": 0.001})
-    assert "--predictor" in BYOL.diagnose({"spread": 0.001})
-    assert BYOL.diagnose({"spread": 0.5}) is None
-    assert BYOL.diagnose({}) is None

@@ -12,6 +12,7 @@ from dino_model.head import HeadConfig
 from training import losses
 from training.crops import Crops
 from training.methods import ablations
+from training.methods.configs import BatchUse
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch
@@ -199,11 +200,11 @@ def test_settings_that_cannot_be_are_named(settings, words):
 
 
 def test_batches_and_crops_that_cannot_be_are_named():
-    usual = {"accumulate": 1, "views": 2, "local_crops": 0, "classes": 0}
-    CONFIG.check(8, **usual)
+    usual = BatchUse(batch_size=8, accumulate=1, views=2, local_crops=0, classes=0)
+    CONFIG.check(usual)
     with pytest.raises(SettingError, match="--views 1 needs a global crop for each network"):
-        replace(CONFIG, views=1).check(8, **usual | {"views": 1, "local_crops": 2})
+        replace(CONFIG, views=1).check(usual._replace(views=1, local_crops=2))
     with pytest.raises(SettingError, match="--spreading needs the whole batch at once"):
-        replace(CONFIG, spreading=0.3).check(8, **usual | {"accumulate": 2})
+        replace(CONFIG, spreading=0.3).check(usual._replace(accumulate=2))
     with pytest.raises(SettingError, match="the loss compares two crops"):
-        CONFIG.check(8, **usual | {"views": 1})
+        CONFIG.check(usual._replace(views=1))

@@ -7,6 +7,7 @@ from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, changed, random_batch, state, step
 from training import losses
+from training.methods.configs import BatchUse
 from training.methods.dino_config import DINOConfig
 
 HEAD = HeadConfig(32, hidden=16, bottleneck=8)
@@ -187,8 +188,8 @@ def test_variants_that_contradict_each_other_are_refused(settings, words):
     ],
 )
 def test_what_needs_the_whole_batch_cannot_be_split(settings, words):
-    facts = {"views": 2, "local_crops": 0, "classes": 0}
+    use = BatchUse(batch_size=4, accumulate=2, views=2, local_crops=0, classes=0)
     with pytest.raises(SettingError, match=words):
-        DINOConfig(HEAD, **settings).check(4, accumulate=2, **facts)
-    DINOConfig(HEAD).check(4, accumulate=2, **facts)
-    DINOConfig(HEAD, teacher_output="sinkhorn-knopp").check(4, accumulate=1, **facts)
+        DINOConfig(HEAD, **settings).check(use)
+    DINOConfig(HEAD).check(use)
+    DINOConfig(HEAD, teacher_output="sinkhorn-knopp").check(use._replace(accumulate=1))

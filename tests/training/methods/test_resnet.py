@@ -11,7 +11,7 @@ from tests.training.methods.tiny import random_batch
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino_config import DINOConfig
 from training.optim import create_optimizer
-from training.plan import Plan
+from training.recipe import Plan
 from training.train import train_step
 
 HEAD = HeadConfig(16, layers=2, hidden=16, bottleneck=None, batch_norm=True, activation="relu")

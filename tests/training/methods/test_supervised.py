@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from dino_model.errors import SettingError
 from tests.training.methods.tiny import build, random_batch
 from training.crops import Crops
-from training.methods.configs import SupervisedConfig
+from training.methods.configs import BatchUse, SupervisedConfig
 from training.methods.method import Batch
 from training.randomness import Randomness
 
@@ -79,7 +79,7 @@ def test_cutmix_pastes_a_box_as_large_as_its_share_says():
     ],
 )
 def test_what_it_cannot_train_on_is_refused(facts, words):
-    facts = {"accumulate": 1, "views": 1, "local_crops": 0, "classes": 3} | facts
+    usual = BatchUse(batch_size=4, accumulate=1, views=1, local_crops=0, classes=3)
     with pytest.raises(SettingError, match=words):
-        SupervisedConfig().check(4, **facts)
-    PLAIN.check(4, accumulate=2, views=1, local_crops=0, classes=3)
+        SupervisedConfig().check(usual._replace(**facts))
+    PLAIN.check(usual._replace(accumulate=2))

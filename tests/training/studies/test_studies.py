@@ -11,7 +11,7 @@ from dino_model.collections import open_images
 from tests.training.pictures import noise
 from training import __main__ as command
 from training.commands import study as module
-from training.plan import Plan
+from training.recipe import Plan
 from training.studies import laws, runs
 from training.studies.laws import LAWS
 from training.studies.report import Outcome, interval, verdict

@@ -1,9 +1,17 @@
-"""Classification accuracy: the metrics that all classifiers share."""
+"""Metrics of frozen features: classification accuracy, effective rank, lift of attention."""
 
 from dataclasses import asdict, dataclass, field
+from statistics import fmean
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from dino_model import photographs
+from dino_model.device import Precision
+from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.predictor import AttentionPredictor
+from dino_model.quantities import lift
+from dino_model.weights import LoadedModel
 
 _NOT_RANKED = 2**31 - 1
 
@@ -58,3 +66,57 @@ def accuracy(scores: Tensor, labels: Tensor, *, zero_is_no_vote: bool = False) -
         per_class_top1=100 * float((correct / counts)[counts > 0].mean()),
         predicted=scores.argmax(dim=1),
     )
+
+
+def rank_me(features: Tensor) -> float:
+    """Compute RankMe: the exponential of the entropy of the singular values.
+
+    Args:
+        features: [n, width], not centered.
+
+    Returns:
+        1, for features on a line, to min(n, width).
+
+    Source: equation 1 of Q. Garrido et al., arXiv:2210.02885.
+    """
+    values = torch.linalg.svdvals(features.float())
+    shares = values / values.sum() + 1e-7
+    return float(torch.exp(-(shares * shares.log()).sum()))
+
+
+def photographs_lift(
+    backbone: nn.Module,
+    *,
+    size: int = 224,
+    mean: tuple[float, ...] = IMAGENET_MEAN,
+    std: tuple[float, ...] = IMAGENET_STD,
+    precision: Precision = "auto",
+    device: str = "auto",
+) -> float:
+    """Compute the mean lift of the last block's [CLS] attention over the package's photographs.
+
+    Args:
+        backbone: ViT with [CLS]; its mode is restored afterwards.
+        size: Short side of the photographs in pixels.
+        mean, std: Of each input channel.
+        precision, device: Of the computation.
+
+    Returns:
+        1 if objects receive attention in proportion to their area.
+    """
+    training = backbone.training
+    model = LoadedModel("the backbone", backbone.eval(), mean, std, "a training", None)
+    try:
+        predictor = AttentionPredictor(model, size=size, precision=precision, device=device)
+        return fmean(photograph_lifts(predictor))
+    finally:
+        backbone.train(training)
+
+
+def photograph_lifts(predictor: AttentionPredictor) -> list[float]:
+    """Compute the lift on each photograph whose object covers at least one patch center."""
+    lifts = []
+    for name in photographs.names():
+        predictor.set_image(photographs.picture(name))
+        lifts.append(lift(predictor.cls_attention(), photographs.mask(name)))
+    return [value for value in lifts if value is not None]
