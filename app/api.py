@@ -13,7 +13,7 @@ import gradio as gr
 import numpy as np
 from pydantic import Field
 
-from app import clip_files, fairness, following, matching, objects, view
+from app import fairness, following, matching, objects, view
 from app.engine import Encoding
 from app.errors import ClientValue, LabError, TooLarge
 from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
@@ -223,8 +223,7 @@ class Endpoints:
         """Follow objects through a clip, from their masks in the first frame.
 
         Args:
-            clip: Name of an example clip (sheep), or as base64 text a video, a zip of frames or an animated
-                image.
+            clip: Name of an example clip (sheep), or as base64 text a video or an animated GIF.
             masks: For each object COCO run lengths {"size": [height, width], "counts": text} of the first
                 frame; where two overlap, the later counts.
             model: Name of a model that the page offers.
@@ -244,7 +243,7 @@ class Endpoints:
         await self._model(model, client)
         results = self.lab.track(token, first_mask, model, size, client)
         *_, tracked = [result async for result in results]
-        return await in_thread(partial(clip_files.coco, tracked))
+        return await in_thread(partial(following.coco, tracked))
 
     async def _encoding(self, image: str, model: str, size: int, request: gr.Request | None) -> Encoding:
         photo, client = await in_thread(partial(answered, self._photo, image)), client_of(request)

@@ -56,13 +56,6 @@ class Maps:
         drawn = class_map_files.as_json(self.get(name)) | {"features": None, "groups": groups}
         return json.dumps(drawn).encode()
 
-    def thumbnails(self, name: str) -> bytes:
-        """Return the thumbnail sheet of a map, a WebP file."""
-        if self.get(name).thumbnails is None:
-            raise NotHere("This class map has no thumbnails.")
-        *_, folder = (folder for folder in self._folders() if folder.name == name)
-        return (folder / class_map_files.THUMBNAILS).read_bytes()
-
     def _folders(self) -> list[Path]:
         return [file.parent for root in self._roots for file in sorted(root.glob("*/map.json"))]
 

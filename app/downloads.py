@@ -1,25 +1,18 @@
-"""Files of what is on the screen: overlay, mask, run lengths, raw maps, Python; of one or many images."""
+"""Files of what is on the screen: overlay, mask, run lengths, raw maps."""
 
 import io
 import json
-import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from app.engine import Encoding
-from app.files import png
-from app.photos import Picture, stem
-from app.snippet import snippet
+from app.photos import Picture, png
 from app.view import PCA, Maps, View, overlay, scale_bar, shown_mask, weights
 from segmentation import drawing
 from segmentation.masks import enlarge, keep_mass_of_maps, rle
-
-MOST_PICTURES = 48
-COLUMNS = 4
-HEIGHT = 240  # pixels of an image on the contact sheet
 
 
 @dataclass(frozen=True)
@@ -80,28 +73,5 @@ FILES: Mapping[str, Callable[[Scene], bytes]] = {
     "mask.png": mask_png,
     "mask.json": mask_json,
     "maps.npz": maps_npz,
-    "view.py": lambda scene: snippet(scene.encoding, scene.view, scene.name).encode(),
 }
 """Downloads of a view by name."""
-
-
-def sheet_png(scenes: Iterable[Scene]) -> bytes:
-    """Draw a contact sheet: overlays with their scales, under the names of their images."""
-    cells = [(scene.name, overlay_and_bar(scene)) for scene in scenes]
-    rows = [cells[first : first + COLUMNS] for first in range(0, len(cells), COLUMNS)]
-    return png(drawing.contact_sheet(rows, height=HEIGHT))
-
-
-def views_zip(scenes: Iterable[Scene]) -> bytes:
-    """Pack overlay, mask and raw maps of every image, numbered in their order."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:  # stored: PNG and NPZ are compressed already
-        for number, scene in enumerate(scenes, 1):
-            for file in ("overlay.png", "maps.npz", "mask.png"):
-                if file != "mask.png" or scene.view.quantity not in PCA:
-                    archive.writestr(f"{number:02d}-{stem(scene.name)}-{file}", FILES[file](scene))
-    return buffer.getvalue()
-
-
-SHEETS: Mapping[str, Callable[[Iterable[Scene]], bytes]] = {"sheet.png": sheet_png, "views.zip": views_zip}
-"""Downloads of several images by name."""

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.clips import JPEG_QUALITY, Clip
-from app.files import jpeg
-from app.photos import Picture
+from app.photos import Picture, jpeg
 from dino_model import photographs
 
 FRAMES, FPS = 30, 12.0

@@ -1,6 +1,5 @@
 """Matching patches of two images; the algorithms are in `segmentation.matching`."""
 
-import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,10 +12,9 @@ from pydantic import Field
 
 from app.engine import Encoding, Key, patches_of
 from app.errors import ClientValue, LabError
-from app.files import png
 from app.lab import Lab
 from app.limits import SIZES
-from app.photos import Picture, clean_name, for_screen
+from app.photos import Picture, clean_name, for_screen, png
 from segmentation import drawing, matching
 from segmentation.matching import SCALES, ImageFeatures, Matches, Sides, best_scale, matches_between
 
@@ -120,13 +118,6 @@ def direction_bytes(lab: Lab, a: str, b: str) -> bytes:
     first, second = look_at_pair(lab, a, b)
     compared = matching.prepared(first.features.features, second.features.features)
     return np.concatenate([matching.unit_vectors(one) for one in compared]).astype("<f2").tobytes()
-
-
-def fetch_directions(lab: Lab, tokens: object) -> str:
-    """Return `direction_bytes` in base64, for views without routes."""
-    if not isinstance(tokens, list) or len(tokens) != 2:
-        raise LabError("Expected the tokens of two encodings.")
-    return base64.b64encode(direction_bytes(lab, *tokens)).decode()
 
 
 @dataclass(frozen=True)

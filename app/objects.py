@@ -14,8 +14,7 @@ from pydantic import Field
 
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
-from app.files import labels_png, png
-from app.photos import Picture
+from app.photos import Picture, labels_png, png
 from app.view import attention
 from segmentation import discovery, drawing
 from segmentation.coco import coco_record

@@ -1,10 +1,11 @@
-"""Images by name: users' files, named by their content, and the examples."""
+"""Images by name: users' files, named by their content, and the examples; images and labels as files."""
 
 import hashlib
+import io
 import re
 import secrets
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from app.cache import BoundedCache
 from app.errors import LabError, NotHere
 from app.limits import MEGABYTE, Limits
 from dino_model import images, photographs
+from segmentation.labels import Labels, palette
 
 EXAMPLES = {
     name: photographs.table()[name].title
@@ -26,7 +28,6 @@ THUMBNAIL_SIDE = 96
 
 Picture = NDArray[np.uint8]
 """RGB [height, width, 3]"""
-Draw = Callable[[Picture], Picture]
 
 
 class Pictures:
@@ -111,3 +112,26 @@ def pin(name: str) -> tuple[float, float]:
     """Return a place on the object of an example: x and y as shares of width and height."""
     (y, x), (height, width) = photographs.pin(name), photographs.mask(name).shape
     return (x + 0.5) / width, (y + 0.5) / height
+
+
+def png(picture: NDArray[np.uint8]) -> bytes:
+    """Encode an image, RGB [height, width, 3] or gray [height, width], as PNG."""
+    return _saved(Image.fromarray(picture), "PNG")
+
+
+def labels_png(labels: Labels) -> bytes:
+    """Encode labels [height, width] as a palette PNG, which keeps their values, as DAVIS and VOC do."""
+    image = Image.fromarray(labels, mode="P")
+    image.putpalette(palette().tobytes())
+    return _saved(image, "PNG")
+
+
+def jpeg(picture: NDArray[np.uint8], quality: int = 90, **options: Any) -> bytes:
+    """Encode an image as JPEG; options as Pillow's."""
+    return _saved(Image.fromarray(picture), "JPEG", quality=quality, **options)
+
+
+def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()

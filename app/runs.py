@@ -11,9 +11,9 @@ import re
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, TypeGuard
@@ -30,9 +30,6 @@ from training.run import Run, RunError
 POINTS = 500
 """Largest number of points of a curve: about the width of a chart in pixels."""
 MAX_CHECKPOINTS = 40
-MAX_WARNINGS = 50
-DIAGNOSED_EVERY = 100
-"""Steps between two diagnoses, as in `training.monitor`."""
 LIVE_SECONDS = 120.0
 """Time after its last line for which a run counts as live."""
 EMBEDDED_LOG = EMBEDDED_FILE.with_name("log.jsonl")
@@ -95,9 +92,7 @@ class Log:
         lines: Number of records.
         broken: Number of lines that are not a JSON object with a step.
         not_finite: Number of NaN or infinite values by quantity; the curves leave them out.
-        phases: Name and first step of each phase; empty if the log names none.
-        warnings: Step and sentence of the last `MAX_WARNINGS` faults, one per new cause.
-        warning: The fault of the last diagnosis; None without one.
+        newest: The finite numbers of the last record.
         last: The last step, counted over all phases.
         curves: By quantity.
     """
@@ -106,23 +101,20 @@ class Log:
         self.path = path
         self._clear(inode=-1)
 
-    @cached_property
-    def _remedy(self) -> str:
-        """Options of the pretraining method that avoid a collapse."""
-        method = str(_config(self.path.parent).get("method", "dino"))
-        return METHODS.get(method, METHODS["dino"]).remedy
-
     def _clear(self, inode: int) -> None:
         self._inode, self._offset = inode, 0
+        self._phase, self._first = "", 0  # name and first step of the phase
         self.lines = self.broken = 0
-        self.not_finite: dict[str, int] = {}
-        self.phases: list[tuple[str, int]] = []
-        self.warnings: list[tuple[int, str]] = []
-        self.warning: str | None = None
+        self.not_finite: Counter[str] = Counter()
+        self.newest: dict[str, float] = {}
         self.last = -1
-        names = [name for chart in CHARTS for name in chart.curves]
-        self.curves = {name: Curve(array("q"), array("d")) for name in names}
-        self._diagnosed, self._cause = -DIAGNOSED_EVERY, ""
+        self.curves = {name: Curve(array("q"), array("d")) for chart in CHARTS for name in chart.curves}
+
+    @property
+    def warning(self) -> str | None:
+        """One sentence if the last record shows a collapse."""
+        method = str(_config(self.path.parent).get("method", "dino"))
+        return diagnose(self.newest, METHODS.get(method, METHODS["dino"]).remedy)
 
     def read(self) -> None:
         """Parse the complete lines that were added since the last call.
@@ -148,38 +140,24 @@ class Log:
             return
         self.lines += 1
         step = self._global_step(record)
-        for name, curve in self.curves.items():
-            value = record.get(name)
-            if _is_finite_number(value):
-                curve.steps.append(step)
-                curve.values.append(value)
-            elif isinstance(value, float):
-                self.not_finite[name] = self.not_finite.get(name, 0) + 1
-        if step - self._diagnosed >= DIAGNOSED_EVERY:
-            self._update_warnings(step, record)
-
-    def _update_warnings(self, step: int, record: dict[str, Any]) -> None:
-        """Diagnose a line and record each new cause once."""
-        self._diagnosed = step
-        numbers = {name: float(value) for name, value in record.items() if _is_finite_number(value)}
-        self.warning = diagnose(numbers, self._remedy)
-        cause = re.sub(r"[\d.]+", "", (self.warning or "").partition(":")[0])
-        if self.warning and cause != self._cause:
-            self.warnings = [*self.warnings, (step, self.warning)][-MAX_WARNINGS:]
-        self._cause = cause
+        self.newest = {name: float(value) for name, value in record.items() if _is_finite_number(value)}
+        self.not_finite.update(
+            name for name in self.curves.keys() - self.newest if isinstance(record.get(name), float)
+        )
+        for name in self.curves.keys() & self.newest:
+            self.curves[name].steps.append(step)
+            self.curves[name].values.append(self.newest[name])
 
     def _global_step(self, record: dict[str, Any]) -> int:
-        """Return the step of a record, counted over all phases."""
-        phase = record.get("phase")
-        if phase is not None and (not self.phases or self.phases[-1][0] != str(phase)):
-            self.phases.append((str(phase), self.last + 1))
-        step = int(record["step"]) + (self.phases[-1][1] if self.phases else 0)
+        """Return the step of a record, counted over all phases; drop this step and later ones of before."""
+        phase = str(record.get("phase", self._phase))
+        if phase != self._phase:
+            self._phase, self._first = phase, self.last + 1
+        step = int(record["step"]) + self._first
         if step <= self.last:
             for curve in self.curves.values():
                 start = bisect_left(curve.steps, step)
                 del curve.steps[start:], curve.values[start:]
-            self.warnings = [(at, sentence) for at, sentence in self.warnings if at < step]
-            self._diagnosed, self._cause = -DIAGNOSED_EVERY, ""
         self.last = step
         return step
 
@@ -246,7 +224,7 @@ class TrainingRun:
     def version(self) -> str:
         """Text that changes whenever the plots or the checkpoints change."""
         log, newest = self.log, [one.model for one in self.checkpoints[-1:]]
-        return ".".join(map(str, [self.name, log.lines, log.broken, log.last, self.state, *newest]))
+        return "/".join(map(str, [self.name, log.lines, log.broken, log.last, self.state, *newest]))
 
 
 class Runs:
@@ -290,26 +268,13 @@ class Runs:
             raise NotHere("There is no such run (any more): choose another.") from error
 
 
-def chart_table(
-    chart: Chart, runs: Sequence[TrainingRun], *, log_steps: bool = False, log_values: bool = False
-) -> pd.DataFrame:
-    """Return the curves of one chart as a table with the columns step, value and curve.
-
-    Args:
-        chart: Which quantities.
-        runs: One run or several; with several, the run's name precedes the curve's.
-        log_steps: Replace steps by log10(step + 1).
-        log_values: Replace values by log10(value), without values that are not positive.
-    """
-    rows = []
-    for run in runs:
-        for key, label in chart.curves.items():
-            name = f"{run.name}: {label}" if len(runs) > 1 else label
-            for step, value in zip(*run.log.curves[key].thinned(), strict=True):
-                if log_values and value <= 0:
-                    continue
-                at = math.log10(step + 1) if log_steps else round(step, 1)
-                rows.append((at, float(f"{math.log10(value) if log_values else value:.6g}"), name))
+def chart_table(chart: Chart, run: TrainingRun) -> pd.DataFrame:
+    """Return the curves of one chart as a table with the columns step, value and curve."""
+    rows = [
+        (round(step, 1), float(f"{value:.6g}"), label)
+        for key, label in chart.curves.items()
+        for step, value in zip(*run.log.curves[key].thinned(), strict=True)
+    ]
     return pd.DataFrame(rows, columns=["step", "value", "curve"])
 
 
@@ -318,19 +283,16 @@ def status_text(run: TrainingRun) -> str:
     age = _duration(run.age)
     state = {"live": f"Live, last line {age} ago", "stopped": f"Stopped: no line for {age}"}
     planned = f" of {run.planned:,}" if run.planned else ""
-    phases = "".join(f" · phase {name} from step {start:,}" for name, start in run.log.phases[1:])
-    return f"{state.get(run.state, 'Finished')} · {run.log.last + 1:,}{planned} steps{phases}"
+    return f"{state.get(run.state, 'Finished')} · {run.log.last + 1:,}{planned} steps"
 
 
 def warnings_text(run: TrainingRun) -> str:
-    """Return the faults of a run as Markdown: the present one first, then earlier ones. Empty without any."""
+    """Return the present faults of a run as Markdown; empty without any."""
     log = run.log
-    now = [f"**{log.warning}**"] if log.warning else []
-    now += [f"**Values of {name} that are not finite: {count}.**" for name, count in log.not_finite.items()]
-    if log.broken:
-        now.append(f"**Lines of the log that cannot be read: {log.broken}.**")
-    past = [f"- Step {step:,}: {text}" for step, text in log.warnings if text != log.warning]
-    return "\n\n".join([*now, *(["\n".join(past)] if past else [])])
+    found = [log.warning] if log.warning else []
+    found += [f"Values of {name} that are not finite: {count}." for name, count in log.not_finite.items()]
+    found += [f"Lines of the log that cannot be read: {log.broken}."] if log.broken else []
+    return "\n\n".join(f"**{text}**" for text in found)
 
 
 def checkpoint_file(name: str, folder: Path | None) -> Path | None:

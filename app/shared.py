@@ -20,23 +20,22 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 from gradio.components import Component
 
-from app import fairness
-from app.arrays import ArrayServer
+from app import arrays, fairness
 from app.downloads import Scene
 from app.engine import Encoding
 from app.errors import LabError
 from app.lab import Lab
 from app.models import Progress, silent
-from app.photos import EXAMPLES, clean_name, for_screen, pin, thumbnail
+from app.photos import EXAMPLES, clean_name, for_screen, thumbnail
 from app.temporary import read_upload
-from app.view import View, maps_of, object_patch
+from app.view import View, maps_of
 from app.views import encoding_value, picture_address
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
@@ -85,16 +84,12 @@ class Shared:
 
     @property
     def server_functions(self) -> list[Callable]:
-        """Functions by which views fetch arrays where there are no routes."""
-        server = ArrayServer(self.lab)
+        """Functions by which views fetch bytes where there are no routes."""
 
-        def fetch_array(question: list) -> str:
-            return server.fetch_array(question)
+        def fetch(address: str) -> str:  # Gradio marks functions
+            return arrays.fetch(self.lab, address)
 
-        def fetch_frame(question: list) -> str:
-            return server.fetch_frame(question)
-
-        return [] if self.routes else [fetch_array, fetch_frame]  # Gradio marks functions, not methods
+        return [] if self.routes else [fetch]
 
     @property
     def first(self) -> Encoding:
@@ -110,8 +105,7 @@ class Shared:
     def value(self, encoding: Encoding, photo: object = "") -> dict[str, Any]:
         """Return the value of a view for an encoding; `photo` holds the title of a user's own image."""
         _, title = split(photo or encoding.key.photo)
-        arrays = f"lab/arrays/{encoding.key.token}" if self.routes else None
-        return encoding_value(encoding, title, self.picture(encoding.key.photo), arrays)
+        return encoding_value(encoding, title, self.picture(encoding.key.photo))
 
     def picture(self, name: str, *, small: bool = False) -> str:
         """Return the address of an image, or of its thumbnail."""
@@ -125,32 +119,15 @@ class Shared:
         name, _ = self.lab.pictures.keep(read_upload(path, self.lab.limits.max_upload_bytes))
         return f"{name}/{clean_name(str(path))}"
 
-    def scene(self, request: object, photo: object = None, *, full: bool = True) -> Scene:
-        """Return what a view shows, with all that its files are made of.
-
-        Args:
-            request: The `request` of an attention view.
-            photo: Another image than that of the request's token, for the same model and settings.
-            full: Keep the size of the image; otherwise reduce it to that of a screen.
-        """
-        view = View.of(request)
-        assert isinstance(request, dict)
-        name, token = str(request.get("name", "")), request.get("token")
-        if not isinstance(token, str):
+    def scene(self, request: object) -> Scene:
+        """Return all that the files of an attention view are made of, from the view's `request`."""
+        if not isinstance(request, dict) or not isinstance(request.get("token"), str):
             raise LabError("Nothing is shown yet: wait for the maps, then try again.")
-        encoding = self.lab.engine.encoding(token)
-        if photo is not None:
-            own, name = split(photo)
-            encoding = self.lab.engine.encode(own, encoding.key.model, encoding.key.size)
-            query = "cls"
-            if view.quantity == "likeness":
-                place = pin(own) if encoding.example else None
-                query = ",".join(map(str, object_patch(encoding, place)))
-            view = replace(view, query=query)
+        view = View.of(request)
+        encoding = self.lab.engine.encoding(request["token"])
         picture = self.lab.pictures.read(encoding.key.photo)
-        title = encoding.key.photo if encoding.example else clean_name(name)
-        shown = picture if full else for_screen(picture)
-        return Scene(encoding, view, maps_of(encoding, view), shown, title)
+        title = encoding.key.photo if encoding.example else clean_name(str(request.get("name", "")))
+        return Scene(encoding, view, maps_of(encoding, view), picture, title)
 
     def photos(self, album: object) -> list[str]:
         """Return the images of an album that are still in memory."""
@@ -161,22 +138,14 @@ class Shared:
                 found.append(line)
         return found
 
-    def ask(
-        self, button: gr.Button, handler: Callable[[Any], Any], output: Component, js: str
-    ) -> gr.events.Dependency:
-        """Let a button send JSON from a script to a handler that runs a model.
+    def save(self, button: gr.Button, draw: Callable[[Any], tuple[str, bytes]], js: str) -> None:
+        """Let a button download a file that a handler draws.
 
         Args:
             button: Visible.
-            handler: Takes the value of the script, which may be any JSON.
-            output: Takes what the handler returns.
+            draw: Takes the JSON of the script; returns the name of the file and its bytes.
             js: An expression, such as `lab("explore").request`.
         """
-        options = HEAVY | {"trigger_mode": "once"}
-        return button.click(fairness.in_turn(handler), [self.asked], output, js=f"() => [{js}]", **options)
-
-    def save(self, button: gr.Button, draw: Callable[[Any], tuple[str, bytes]], js: str) -> None:
-        """Let a button download what `draw` returns: a file name and its bytes; arguments as `ask`."""
 
         def write(asked: Any) -> str:
             name, content = draw(asked)
@@ -184,17 +153,10 @@ class Shared:
             path.write_bytes(content)
             return str(path)
 
+        options = HEAVY | {"trigger_mode": "once"}
+        saved = button.click(fairness.in_turn(write), [self.asked], self.saved, js=f"() => [{js}]", **options)
         # The link is there once Gradio has drawn it.
-        click = "() => setTimeout(() => document.querySelector('#saved').click(), 50)"
-        self.ask(button, write, self.saved, js).success(None, js=click)
-
-
-def field_of(asked: object, name: str) -> str:
-    """Return a text field of the JSON that a client sent."""
-    value = asked.get(name) if isinstance(asked, dict) else None
-    if not isinstance(value, str):
-        raise LabError(f"The request must be an object with the text {name}.")
-    return value
+        saved.success(None, js="() => setTimeout(() => document.querySelector('#saved').click(), 50)")
 
 
 def split(photo: object) -> tuple[str, str]:

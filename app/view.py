@@ -3,23 +3,22 @@
 The browser computes the same from the same queries, keys and features, so that downloads equal the screen.
 """
 
-import re
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
+from pydantic import Field
 
 from app.engine import Encoding, QueriesKeys
-from app.errors import LabError
+from app.errors import ClientValue, LabError
 from app.photos import Picture
 from dino_model import quantities
 from segmentation import drawing
 from segmentation.discovery import key_features
 from segmentation.masks import Interpolation, Mask, enlarge, keep_mass_of_maps
 
-COLORMAPS = ("inferno", "viridis", "gray", "coolwarm")
+Colormap = Literal["inferno", "viridis", "gray", "coolwarm"]
+COLORMAPS: tuple[Colormap, ...] = get_args(Colormap)
 DIVERGING = ("coolwarm",)  # color maps with zero in the middle
 SUMMARY_COLORS = {"mean": (255, 0, 255), "max": (255, 255, 255)}
 """Colors of the mean and the maximum of the heads; no head has them."""
@@ -35,65 +34,26 @@ SHARES: tuple[Quantity, ...] = ("attention", "rollout")
 """Quantities that are never negative, so that masks keep a share of their values."""
 
 
-@dataclass(frozen=True)
-class View:
+class View(ClientValue):
     """The settings of an attention view.
 
-    Raises:
-        LabError: A setting is invalid.
+    Attributes:
+        block: Counted from 0.
+        query: "cls", or row and column of a patch as "12,20".
+        show: "heads": all in their colors; "mean", "max", or the number of a head, counted from 0.
+        layer: The image lit by the map, the map in false colors, or the mask of the kept mass.
+        smooth: Bilinear interpolation between patches, else nearest; not of masks.
     """
 
     block: int
-    """Counted from 0."""
-    query: str = "cls"
-    """"cls", or row and column of a patch as "12,20"."""
+    query: str = Field(default="cls", pattern="^(cls|[0-9]{1,5},[0-9]{1,5})$")
     quantity: Quantity = "attention"
-    show: str = "heads"
-    """"heads": all in their colours; "mean", "max", or the number of a head, counted from 0."""
+    show: str = Field(default="heads", pattern="^(heads|mean|max|[0-9]{1,3})$")
     layer: Literal["light", "heat", "mask"] = "light"
-    """The image lit by the map, the map in false colors, or the mask of the kept mass."""
-    mass: float = 0.6
-    opacity: float = 0.8
-    colormap: str = "inferno"
+    mass: float = Field(default=0.6, ge=0.01, le=1)
+    opacity: float = Field(default=0.8, ge=0, le=1)
+    colormap: Colormap = "inferno"
     smooth: bool = True
-    """Bilinear interpolation between patches, else nearest; not of masks."""
-    shared: bool = False
-    """Use one color scale for all heads, else the range of each map."""
-    scale: drawing.Scale = "median"
-    """Display range, see `drawing.display_range`."""
-    outline: bool = False
-    """Draw the border of the kept attention."""
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"cls|\d{1,5},\d{1,5}", self.query):
-            raise LabError("The query must be cls, or row and column of a patch such as 12,20.")
-        if not re.fullmatch(r"heads|mean|max|\d{1,3}", self.show):
-            raise LabError("What is shown must be heads, mean, max or the number of a head.")
-        if self.colormap not in COLORMAPS:
-            raise LabError(f"The colours must be one of {', '.join(COLORMAPS)}.")
-        if not 0.01 <= self.mass <= 1:  # refuses NaN too
-            raise LabError("The attention kept must lie between 0.01 and 1.")
-        if not 0 <= self.opacity <= 1:
-            raise LabError("The opacity must lie between 0 and 1.")
-
-    @classmethod
-    def of(cls, request: object) -> "View":
-        """Check a request of a client; unknown keys are ignored.
-
-        Raises:
-            LabError: The request is no dictionary, or a setting has a wrong type or value.
-        """
-        if not isinstance(request, dict):
-            raise LabError("Nothing is shown yet: wait for the maps, then try again.")
-        given: dict[str, Any] = {}
-        for name, (kind, words) in _KINDS.items():
-            value = request.get(name, getattr(cls, name, None))
-            if kind is float and type(value) is int:
-                value = float(value)
-            if type(value) is not kind or (name in _CHOICES and value not in _CHOICES[name]):
-                raise LabError(f"The setting {name} must be {words}.")
-            given[name] = value
-        return cls(**given)
 
     @property
     def patch(self) -> tuple[int, int] | None:
@@ -112,39 +72,6 @@ class View:
     def interpolation(self) -> Interpolation:
         """Name the interpolation of maps."""
         return "bilinear" if self.smooth else "nearest"
-
-
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "quantity": get_args(Quantity),
-    "layer": ("light", "heat", "mask"),
-    "colormap": COLORMAPS,
-    "scale": get_args(drawing.Scale),
-}
-_KINDS: dict[str, tuple[type, str]] = {
-    "block": (int, "a whole number"),
-    "query": (str, "text"),
-    "show": (str, "text"),
-    **{name: (str, f"one of {', '.join(choices)}") for name, choices in _CHOICES.items()},
-    "mass": (float, "a number"),
-    "opacity": (float, "a number"),
-    **dict.fromkeys(("smooth", "shared", "outline"), (bool, "true or false")),
-}
-
-
-def object_patch(encoding: Encoding, pinned: tuple[float, float] | None) -> tuple[int, int]:
-    """Return row and column of a patch on the object: at a known place, or where [CLS] attends most.
-
-    Patches on the border are excluded, as in `likelyPatch` of app/static/maths/attention.js.
-    """
-    rows, columns = encoding.grid
-    if pinned is not None:
-        return min(rows - 1, int(pinned[1] * rows)), min(columns - 1, int(pinned[0] * columns))
-    if min(rows, columns) < 3:
-        return rows // 2, columns // 2
-    last = maps_of(encoding, View(encoding.blocks - 1)).mean(axis=0)
-    sums = sliding_window_view(last, (3, 3)).sum(axis=(2, 3))  # of each inner patch and its neighbors
-    row, column = np.unravel_index(int(sums.argmax()), sums.shape)
-    return int(row) + 1, int(column) + 1
 
 
 def maps_of(encoding: Encoding, view: View) -> Maps:
@@ -255,29 +182,23 @@ def overlay(picture: Picture, maps: Maps, view: View) -> Picture:
             opacity=view.opacity,
             interpolation=view.interpolation,
         )
-    mask = enlarge(shown_mask(maps, view), picture.shape[:2])
-    contour = contour_width(picture.shape) if view.outline else 0
     if view.layer == "mask":
+        mask = enlarge(shown_mask(maps, view), picture.shape[:2])
         color = np.array([mask_color(view.show, len(maps))], np.uint8)
-        return drawing.overlay_masks(picture, mask, colors=color, opacity=view.opacity, contour=contour)
+        return drawing.overlay_masks(picture, mask, colors=color, opacity=view.opacity, contour=0)
     shares = drawing.levels(
         shown_map(maps, view), picture.shape[:2], value_range(maps, view), view.interpolation
     )
     if view.layer == "light":
-        drawn = drawing.overlay_light(picture, shares, opacity=view.opacity)
-    else:
-        drawn = drawing.overlay_glow(
-            picture, shares, opacity=view.opacity, colormap=view.colormap, diverging=view.diverging
-        )
-    white = np.full((1, 3), 255, np.uint8)
-    return drawing.overlay_masks(drawn, mask, colors=white, opacity=0, contour=contour)
+        return drawing.overlay_light(picture, shares, opacity=view.opacity)
+    return drawing.overlay_glow(
+        picture, shares, opacity=view.opacity, colormap=view.colormap, diverging=view.diverging
+    )
 
 
 def value_range(maps: Maps, view: View) -> tuple[float, float]:
     """Return the values at both ends of the colors."""
-    return drawing.display_range(
-        maps if view.shared else shown_map(maps, view), view.scale, diverging=view.diverging
-    )
+    return drawing.display_range(shown_map(maps, view), diverging=view.diverging)
 
 
 def scale_bar(maps: Maps, view: View, width: int) -> Picture | None:
@@ -286,14 +207,7 @@ def scale_bar(maps: Maps, view: View, width: int) -> Picture | None:
         return None
     colormap = view.colormap if view.layer == "heat" else "gray"
     shares = view.quantity in SHARES
-    return drawing.color_bar(
-        colormap, value_range(maps, view), width, capped=view.scale != "full", percent=shares
-    )
-
-
-def contour_width(size: tuple[int, ...]) -> int:
-    """Return the width of an outline in pixels for an image of (height, width)."""
-    return max(2, min(size[:2]) // 200)
+    return drawing.color_bar(colormap, value_range(maps, view), width, percent=shares)
 
 
 def mask_color(show: str, heads: int) -> tuple[int, int, int]:

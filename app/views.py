@@ -30,10 +30,9 @@ from typing import Any
 import gradio as gr
 import numpy as np
 
-from app.arrays import STATIC, ArrayServer, version
+from app.arrays import STATIC, version
 from app.engine import Encoding
-from app.files import jpeg
-from app.photos import for_screen, pin
+from app.photos import for_screen, jpeg, pin
 from dino_model.predictor import AttentionPredictor
 
 _ROUTES: ContextVar[bool] = ContextVar("_ROUTES", default=False)
@@ -65,9 +64,8 @@ def attention_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.H
         props: `elem_id` and other arguments of `gr.HTML`, and settings: quantity ("attention", "likeness",
             "logits", "key-cosine", "token-cosine", "rollout", "key-pca", "token-pca"), block (from 1; 0 is
             the last), head ("mean", "max", "heads" or a number), layer ("light", "heat", "mask"), mass
-            (10..100), opacity (0..100), colormap, scale ("median", "capped", "full"), smooth, shared,
-            outline, tiles (False: no row of heads), pins (False: a click only emits "select"), group (views
-            of one group share the pointer).
+            (10..100), opacity (0..100), colormap, smooth, tiles (False: no row of heads), pins (False: a
+            click only emits "select"), group (views of one group share the pointer).
 
     Events:
         select: A patch was clicked; data {row, column, x, y, token}. shown: Another value was drawn; data
@@ -154,14 +152,13 @@ def attention_value(
     }
 
 
-def encoding_value(encoding: Encoding, title: str, picture: str, arrays: str | None) -> dict[str, Any]:
+def encoding_value(encoding: Encoding, title: str, picture: str) -> dict[str, Any]:
     """Return the value of an `attention_view` for an encoding of the lab, whose arrays go by address.
 
     Args:
         encoding: What to show.
         title: What its user calls the image; "" for examples.
         picture: Address of the image.
-        arrays: Address of its arrays, without kind and block; None: the view calls `server.fetch_array`.
     """
     key = encoding.key
     return _shape(encoding.predictor, encoding.picture_size) | {
@@ -173,7 +170,7 @@ def encoding_value(encoding: Encoding, title: str, picture: str, arrays: str | N
         "random": key.model.startswith("random:"),
         "pin": pin(key.photo) if encoding.example else None,
         "picture": picture,
-        "arrays": arrays,
+        "arrays": f"lab/arrays/{key.token}",
         "facts": facts(encoding),
     }
 
@@ -210,16 +207,3 @@ def facts(encoding: Encoding) -> list[list[str]]:
 def picture_address(picture: np.ndarray) -> str:
     """Return an image as a data address, at the size of a screen."""
     return "data:image/jpeg;base64," + base64.b64encode(jpeg(for_screen(picture))).decode()
-
-
-__all__ = [
-    "ArrayServer",
-    "attention_value",
-    "attention_view",
-    "class_map_view",
-    "compare_view",
-    "encoding_value",
-    "film_view",
-    "mask_view",
-    "pair_view",
-]

@@ -31,7 +31,7 @@ type Told = Size &
     blocks: number;
     prefix: number; // [CLS] and registers
     picture: string;
-    arrays: string | Record<string, string>; // an address, base64 by KIND/BLOCK, or null: the server function
+    arrays: string | Record<string, string | Float32Array>; // an address; or base64 or numbers by KIND/BLOCK
     name?: string;
     photo?: string;
     model?: string;

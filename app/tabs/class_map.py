@@ -1,7 +1,5 @@
 """The tab Class map: classes as points near similar classes, and the position of the current image."""
 
-import base64
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -30,13 +28,10 @@ def build(shared: Shared) -> None:
         search = gr.Dropdown(
             _classes(shared, first), value=None, label="Find a class or group", min_width=200
         )
-        thumbnails = gr.Checkbox(
-            False, label="Thumbnails instead of marks", visible=_has_thumbnails(shared, first), min_width=160
-        )
         table = gr.Button("Table (CSV)", size="sm", min_width=110, scale=0)
     view = views.class_map_view(
         elem_id="class-map",
-        map=_map_prop(shared, first),
+        map=_map_prop(first),
         placed=None,
         server_functions=shared.server_functions,
     )
@@ -48,9 +43,8 @@ def build(shared: Shared) -> None:
     def open_map(chosen: str) -> tuple[Any, ...]:
         drawn = lab.maps.get(chosen)
         return (
-            _map_prop(shared, chosen),
+            _map_prop(chosen),
             gr.Dropdown(choices=_classes(shared, chosen), value=None),
-            gr.Checkbox(value=False, visible=_has_thumbnails(shared, chosen)),
             class_maps.facts(drawn),
         )
 
@@ -58,9 +52,9 @@ def build(shared: Shared) -> None:
         return gr.HTML(placed=placed(shared, photo, chosen))
 
     name.focus(lambda: gr.Dropdown(choices=lab.maps.choices()), None, name, **LIGHT)  # new maps appear
-    name.input(
-        open_map, name, [opened, search, thumbnails, facts], trigger_mode="always_last", **LIGHT
-    ).success(None, opened, None, js="(map) => lab('class-map').openMap(map)", **LIGHT)
+    name.input(open_map, name, [opened, search, facts], trigger_mode="always_last", **LIGHT).success(
+        None, opened, None, js="(map) => lab('class-map').openMap(map)", **LIGHT
+    )
     view.shown(
         fairness.in_turn(place, lambda photo, chosen: _weights(shared, chosen)),
         [shared.photo, name],
@@ -68,7 +62,6 @@ def build(shared: Shared) -> None:
         **HEAVY,
     )
     search.input(None, search, None, js="(index) => lab('class-map').goTo(index)", **LIGHT)
-    thumbnails.input(None, thumbnails, None, js="(on) => lab('class-map').showPictures(on)", **LIGHT)
     shared.save(
         table,
         lambda chosen: (f"{chosen}-map.csv", class_map_files.as_csv(lab.maps.get(chosen)).encode()),
@@ -104,23 +97,12 @@ def _weights(shared: Shared, chosen: Any) -> LoadedModel:
         ) from error
 
 
-def _map_prop(shared: Shared, name: str) -> dict[str, Any]:
-    """Return what the view loads: addresses with routes, else the map itself."""
-    drawn = shared.lab.maps.get(name)
-    if shared.routes:
-        sprite = f"lab/maps/{name}/thumbnails.webp" if drawn.thumbnails else None
-        return {"name": name, "address": f"lab/maps/{name}/map.json", "sprite": sprite}
-    sprite = None
-    if drawn.thumbnails:
-        sprite = "data:image/webp;base64," + base64.b64encode(shared.lab.maps.thumbnails(name)).decode()
-    return {"name": name, "data": json.loads(shared.lab.maps.content(name)), "sprite": sprite}
+def _map_prop(name: str) -> dict[str, Any]:
+    """Return what the view loads."""
+    return {"name": name, "address": f"lab/maps/{name}/map.json"}
 
 
 def _classes(shared: Shared, name: str) -> list[tuple[str, int]]:
     """Return (name and group, index) of every class, by name: the search finds parts of both."""
     points = enumerate(shared.lab.maps.get(name).classes)
     return sorted((f"{point.name} · {point.group}", index) for index, point in points)
-
-
-def _has_thumbnails(shared: Shared, name: str) -> bool:
-    return shared.lab.maps.get(name).thumbnails is not None

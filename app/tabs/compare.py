@@ -1,24 +1,31 @@
 """The tab Compare: two models on one image, with one pointer and one mask."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
+import cv2
 import gradio as gr
+import numpy as np
 from pydantic import Field
 
-from app import fairness, figure
+from app import fairness
 from app.errors import ClientValue, LabError
 from app.following import from_runs
 from app.lab import Lab
 from app.limits import MEGABYTE
-from app.objects import Head, Mass, cls_map
-from app.photos import stem
+from app.objects import COLORS, Head, Mass, cls_map
+from app.photos import Picture, png, stem
 from app.shared import HEAVY, LIGHT, Shared
 from app.views import compare_view
-from segmentation.masks import Mask, keep_mass_of_maps
+from segmentation import drawing
+from segmentation.labels import Labels
+from segmentation.masks import Mask, enlarge, keep_mass_of_maps
+from segmentation.metrics import jaccard
 
 TITLE = "Compare"
 OTHER = "random:embedded"
 QUANTITIES = [("Key similarity", "likeness"), ("Attention", "attention")]
+HEIGHT = 480  # pixels of each image in the figure
 LAYERS = [("Light", "light"), ("Heat map", "heat"), ("Mask", "mask")]
 
 
@@ -95,5 +102,38 @@ def drawn(lab: Lab, asked: object) -> tuple[str, bytes]:
         if height * width > lab.limits.max_pixels:
             raise LabError(f"A mask has at most {lab.limits.max_pixels // MEGABYTE} million pixels.")
         mask = from_runs(request.drawn.runs, (height, width), most=1)
-    content = figure.png(lab.pictures.read(encoding.key.photo), masks, request.mass, mask)
+    content = figure_png(lab.pictures.read(encoding.key.photo), masks, request.mass, mask)
     return f"{stem(encoding.key.photo if encoding.example else request.name)}-compared.png", content
+
+
+def figure_png(
+    picture: Picture, masks: Sequence[tuple[str, Mask]], mass: float, drawn: Labels | None
+) -> bytes:
+    """Draw the image, both masks, and the Jaccard similarity of the masks as a PNG file.
+
+    Args:
+        picture: The image.
+        masks: Title and mask of the left and the right model, on their patch grids.
+        mass: Share of the attention that the masks keep, for the caption.
+        drawn: A mask by hand of any size. It is shown on the image, and both masks are scored by it.
+
+    Source: Figure 4 of Caron et al. 2021, "Segmentations from supervised versus DINO".
+    """
+    size = (picture.shape[0], picture.shape[1])
+    width = max(1, round(size[1] * HEIGHT / size[0]))
+    small = np.asarray(cv2.resize(picture, (width, HEIGHT), interpolation=cv2.INTER_AREA), np.uint8)
+
+    def tinted(mask: Mask) -> Picture:
+        return drawing.overlay_masks(small, enlarge(mask, (HEIGHT, width)), colors=COLORS[:1])
+
+    cells = [(title, tinted(mask)) for title, mask in masks]
+    left, right = (enlarge(mask, size) for _, mask in masks)
+    text = f"{mass:.0%} of [CLS]'s attention kept; Jaccard similarity of both masks: "
+    text += f"{float(jaccard(left, right)):.3f}"
+    first = ("Image", small)
+    if drawn is not None:
+        first = ("Image, drawn mask", tinted(drawn > 0))
+        truth = enlarge(drawn > 0, size)
+        text += "; with the drawn mask: "
+        text += " and ".join(f"{float(jaccard(mask, truth)):.3f}" for mask in (left, right))
+    return png(drawing.caption(drawing.contact_sheet([[first, *cells]], height=HEIGHT), text))

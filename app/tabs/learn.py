@@ -40,7 +40,7 @@ def build(shared: Shared) -> None:
                 )
             chart = CHARTS[1]
             curves = gr.LinePlot(
-                chart_table(chart, [shared.lab.runs.read("embedded")]),
+                chart_table(chart, shared.lab.runs.read("embedded")),
                 x="step",
                 y="value",
                 color="curve",

@@ -29,11 +29,7 @@ def build(shared: Shared) -> None:
         ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", info=RATIO, min_width=160)
         lines = gr.Checkbox(True, label="Lines between matches", min_width=140)
 
-    def fetch_directions(tokens: list) -> str:
-        return matching.fetch_directions(lab, tokens)
-
-    functions = [] if shared.routes else [*shared.server_functions, fetch_directions]
-    view = pair_view(elem_id="match", address=True, server_functions=functions)
+    view = pair_view(elem_id="match", address=True, server_functions=shared.server_functions)
     shared.views.append(view)
     with gr.Row():
         picture = gr.Button("Lines (PNG)", size="sm")
@@ -83,12 +79,11 @@ def matched(
         raise LabError("The ratio must be a number from 1 to 100 percent.")
     found = matching.match(shared.lab, a.key.token, b.key.token, percent / 100)
     best = found.pop("encoding")
-    directions = f"lab/directions/{a.key.token}/{best.key.token}" if shared.routes else None
     return found | {
         "a": a.key.token,
         "b": shared.value(best, second),
         "ratio": percent / 100,
-        "directions": directions,
+        "directions": f"lab/directions/{a.key.token}/{best.key.token}",
     }
 
 

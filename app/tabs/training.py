@@ -6,13 +6,12 @@ from typing import Any
 import gradio as gr
 
 from app import fairness, views
-from app.errors import LabError, NotHere
-from app.runs import CHARTS, Chart, Checkpoint, TrainingRun, chart_table, status_text, warnings_text
+from app.errors import LabError
+from app.runs import CHARTS, Checkpoint, TrainingRun, chart_table, status_text, warnings_text
 from app.shared import HEAVY, LIGHT, Shared
 
 TITLE = "Training"
 POLL_SECONDS = 4
-MAX_COMPARED = 5
 HINT = (
     "To watch your own runs here, start the app with their folder: `python -m app --models-dir runs`. "
     "`python -m training pretrain` writes such a folder."
@@ -30,14 +29,7 @@ def build(shared: Shared) -> None:
     choices = run_choices(shared)
     first = choices[0][1]
     status = shared.lab.runs.read(first)
-    with gr.Row():
-        run = gr.Dropdown(choices, value=first, label="Training run", min_width=220, elem_id="run")
-        compared = gr.Dropdown(
-            choices, value=[], multiselect=True, label="Compare with", min_width=220, max_choices=MAX_COMPARED
-        )
-    with gr.Row():
-        log_steps = gr.Checkbox(False, label="Logarithmic steps", min_width=140)
-        log_values = gr.Checkbox(False, label="Logarithmic values", min_width=140)
+    run = gr.Dropdown(choices, value=first, label="Training run", elem_id="run")
     state = gr.Markdown(status_text(status), elem_id="run-state")
     warnings = gr.Markdown(warnings_text(status), visible=bool(warnings_text(status)), elem_id="run-warnings")
     hint = gr.Markdown(HINT, visible=len(choices) == 1, elem_id="run-hint")
@@ -46,15 +38,16 @@ def build(shared: Shared) -> None:
         with gr.Row():
             plots += [
                 gr.LinePlot(
+                    chart_table(chart, status),
                     x="step",
                     y="value",
                     color="curve",
                     title=f"{chart.title} ({chart.unit})",
+                    y_title=chart.unit,
                     tooltip="all",
                     height=260,
                     min_width=300,
                     show_label=False,
-                    **_plot(chart, [status]),
                 )
                 for chart in (left, right)
             ]
@@ -68,25 +61,14 @@ def build(shared: Shared) -> None:
     version = gr.State("")
     beat = gr.Number(0, visible="hidden")
     wanted = gr.Textbox("", visible="hidden")
-    chosen: list[Any] = [run, compared, log_steps, log_values]
     shown: list[Any] = [version, state, warnings, hint, checkpoint, *plots]
 
-    for component in (run, compared):
-        component.focus(
-            lambda: [gr.Dropdown(choices=run_choices(shared))] * 2, None, [run, compared], **LIGHT
-        )  # new runs appear
+    run.focus(lambda: gr.Dropdown(choices=run_choices(shared)), None, run, **LIGHT)  # new runs appear
     refresh = partial(_refresh, shared)
-    redrawn = gr.on(
-        [one.input for one in chosen],
-        partial(refresh, ""),
-        [checkpoint, *chosen],
-        shown,
-        trigger_mode="always_last",
-        **LIGHT,
-    )
+    redrawn = run.input(partial(refresh, ""), [checkpoint, run], shown, trigger_mode="always_last", **LIGHT)
     timer = gr.Timer(POLL_SECONDS)
     timer.tick(None, beat, beat, js=f"(beat) => document.hidden || !{VISIBLE} ? beat : beat + 1", **LIGHT)
-    beat.change(refresh, [version, checkpoint, *chosen], shown, trigger_mode="once", **LIGHT)
+    beat.change(refresh, [version, checkpoint, run], shown, trigger_mode="once", **LIGHT)
     relay: dict[str, Any] = LIGHT | {
         "inputs": [run, checkpoint, shared.photo, shared.size, wanted],
         "outputs": wanted,
@@ -122,45 +104,22 @@ def run_choices(shared: Shared) -> list[tuple[str, str]]:
     return [(run.title, run.name) for run in shared.lab.runs.all().values()]
 
 
-def _refresh(
-    shared: Shared, known: Any, index: Any, name: Any, compared: Any, log_steps: Any, log_values: Any
-) -> list[Any]:
+def _refresh(shared: Shared, known: Any, index: Any, name: Any) -> list[Any]:
     """Return version, state, warnings, hint, checkpoint slider and plots; what has not changed is skipped."""
-    if not isinstance(compared, list) or len(compared) > MAX_COMPARED:
-        raise LabError(f"Choose at most {MAX_COMPARED} runs to compare with.")
-    runs, missing = [shared.lab.runs.read(name)], []
-    for other in dict.fromkeys(one for one in compared if one != name):
-        try:
-            runs.append(shared.lab.runs.read(other))
-        except NotHere:
-            missing.append(str(other)[:100])
-    run = runs[0]
-    state = status_text(run) + (f" · not here any more: {', '.join(missing)}" if missing else "")
-    version = " ".join([str(log_steps), str(log_values), *(one.version for one in runs)])
-    if version == known:
-        return [gr.skip(), state, *[gr.skip()] * (3 + len(CHARTS))]
+    run = shared.lab.runs.read(name)
+    if run.version == known:
+        return [gr.skip(), status_text(run), *[gr.skip()] * (3 + len(CHARTS))]
     last = len(run.checkpoints) - 1  # another run is shown at its newest checkpoint
-    same = run.name in str(known) and type(index) is int and index < last
+    same = str(known).startswith(f"{run.name}/") and type(index) is int and index < last
     faults = warnings_text(run)
     return [
-        version,
-        state,
+        run.version,
+        status_text(run),
         gr.Markdown(faults, visible=bool(faults)),
         gr.Markdown(visible=len(run_choices(shared)) == 1),
         gr.Slider(maximum=max(1, last), value=index if same else last, interactive=last > 0),
-        *(gr.LinePlot(**_plot(chart, runs, bool(log_steps), bool(log_values))) for chart in CHARTS),
+        *(chart_table(chart, run) for chart in CHARTS),
     ]
-
-
-def _plot(
-    chart: Chart, runs: list[TrainingRun], log_steps: bool = False, log_values: bool = False
-) -> dict[str, Any]:
-    """Return the properties of a plot that change with the runs and the scales."""
-    return {
-        "value": chart_table(chart, runs, log_steps=log_steps, log_values=log_values),
-        "x_title": "log10(step + 1)" if log_steps else "step",
-        "y_title": f"log10 of {chart.unit}" if log_values else chart.unit,
-    }
 
 
 def _checkpoint(run: TrainingRun, index: Any) -> Checkpoint:

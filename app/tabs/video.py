@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 from pydantic import Field
 
-from app import clip_files, fairness, views
+from app import fairness, following, views
 from app.clips import MAX_OBJECTS, Clip, limits_in_words
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES
@@ -21,7 +21,7 @@ from dino_model import photographs
 from segmentation.labels import palette
 
 TITLE = "Video"
-SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif", ".webp", ".png", ".apng", ".zip"]
+SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif"]
 MARK = (
     "### Mark\nClick an object on the first frame: patches with similar keys are marked. "
     "Correct the mask with the brush."
@@ -217,13 +217,12 @@ def _clip_value(shared: Shared, name: Any) -> dict[str, Any]:
     return {
         "clip": token,
         "name": EXAMPLES[token].title if token in EXAMPLES else title or "clip",
-        "frames": f"lab/clips/{token}" if shared.routes else None,
+        "frames": f"lab/clips/{token}",
         "width": width,
         "height": height,
         "count": len(clip.frames),
         "fps": clip.fps,
         "note": clip.note,
-        "marked": clip.marked,
         "colors": COLORS.tolist(),
         "palette": palette()[: MAX_OBJECTS + 1].tolist(),
     }
@@ -246,8 +245,8 @@ def _file(shared: Shared, file: str, seen: Any) -> tuple[str, bytes]:
     found = shared.lab.clips.following(request.id)
     name = found.token if found.token in EXAMPLES else clean_name(request.name) or "clip"
     clip = replace(found.clip, name=name)
-    named = replace(found, clip=clip, masks=found.masks[: request.done])
-    return f"{clip.stem}-{file}", clip_files.FILES[file](named)
+    shown = replace(found, clip=clip, masks=found.masks[: request.done])
+    return f"{clip.stem}-{file}", following.FILES[file](shown)
 
 
 def _thumbnail(name: str) -> str:

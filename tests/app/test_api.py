@@ -21,6 +21,7 @@ from app.guard import LOCAL_NAMES
 from app.limits import Limits
 from dino_model.predictor import AttentionPredictor
 from segmentation.masks import decode, enlarge, keep_mass_of_maps, rle
+from segmentation.video import VideoWriter
 
 MODEL = "random:vit_tiny/16"
 ROOT = Path(__file__).parents[2]
@@ -131,12 +132,11 @@ def test_image_matches_itself(client, file):
     assert all(0 <= match["ratio"] <= 1 for match in found["matches"])
 
 
-def test_objects_are_followed_through_a_clip(client):
-    noise = np.random.default_rng(2).integers(0, 256, (3, 48, 64, 3), dtype=np.uint8)
-    first, *others = (Image.fromarray(frame) for frame in noise)
-    buffer = io.BytesIO()
-    first.save(buffer, "PNG", save_all=True, append_images=others)
-    clip = base64.b64encode(buffer.getvalue()).decode()
+def test_objects_are_followed_through_a_clip(client, tmp_path):
+    with VideoWriter(tmp_path / "noise.webm", 10) as video:
+        for frame in np.random.default_rng(2).integers(0, 256, (3, 48, 64, 3), dtype=np.uint8):
+            video.write(frame)
+    clip = base64.b64encode((tmp_path / "noise.webm").read_bytes()).decode()
     mask = np.zeros((48, 64), bool)
     mask[:, 32:] = True
     found = client.predict(clip, [dict(rle(mask))], MODEL, 48, api_name="/follow")

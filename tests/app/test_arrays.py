@@ -1,5 +1,6 @@
 """Routes that serve arrays, images and static files from memory."""
 
+import base64
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,8 +9,8 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from app import fairness
-from app.arrays import ArrayServer, routes, version
-from app.errors import LabError
+from app.arrays import fetch, routes, version
+from app.errors import NotHere
 from app.view import principal_colors
 
 
@@ -47,8 +48,9 @@ def test_images_and_static_files_are_served(client, photo):
 
 @pytest.mark.parametrize(
     "path",
-    ["arrays/guessed/blocks/0", "arrays/TOKEN/all/0", "pictures/guessed.jpg", "clips/sheep/99.jpg",
-     "followings/guessed/0.png", "maps/none/map.json", "maps/caltech101/thumbnails.webp", "directions/a/b"],
+    ["arrays/guessed/blocks/0", "arrays/TOKEN/all/0", "arrays/TOKEN/blocks/-1", "arrays/TOKEN/blocks/0/0",
+     "pictures/guessed.jpg", "clips/sheep/99.jpg", "clips/sheep/x.jpg", "followings/guessed/0.png",
+     "maps/none/map.json", "maps/caltech101/map.csv", "directions/a/b", "directions/TOKEN/a", ""],
 )  # fmt: skip
 def test_unknown_name_is_answered_with_404_and_one_sentence(client, encode, photo, path):
     answer = client.get("/lab/" + path.replace("TOKEN", encode(photo).key.token))
@@ -57,9 +59,9 @@ def test_unknown_name_is_answered_with_404_and_one_sentence(client, encode, phot
     assert answer.headers["cache-control"] == "no-store"
 
 
-@pytest.mark.parametrize("question", [None, "abc", [], ["a", "blocks"], ["a", 3, 0], [3, "blocks", 0]])
-def test_fetch_with_invalid_question_is_refused(lab, question):
-    server = ArrayServer(lab)
-    for fetch in (server.fetch_array, server.fetch_frame):
-        with pytest.raises(LabError):
-            fetch(question)
+def test_server_function_returns_the_bytes_of_the_routes(lab, client, encode, photo):
+    address = f"lab/arrays/{encode(photo).key.token}/blocks/3"
+    assert base64.b64decode(fetch(lab, address)) == client.get(f"/{address}").content
+    for wrong in (None, [], {"path": "/etc/passwd"}, "lab", "https://example.com/a.png"):
+        with pytest.raises(NotHere):
+            fetch(lab, wrong)

@@ -40,13 +40,6 @@ def test_shipped_map_has_weights_of_embedded_model():
     assert Maps(None).get(NAME).origin.weights == weights_fingerprint(load_model("embedded").backbone)
 
 
-def test_shipped_map_has_no_thumbnails():
-    assert Maps(None).get(NAME).thumbnails is None
-    assert sorted(file.name for file in (SHIPPED / NAME).iterdir()) == ["map.csv", "map.json", "map.png"]
-    with pytest.raises(NotHere, match="no thumbnails"):
-        Maps(None).thumbnails(NAME)
-
-
 def test_place_image_matches_library():
     drawn, picture, weights = Maps(None).get(NAME), photographs.picture("komodo"), load_model("embedded")
     expected = place(feature_of(weights, picture, drawn.origin.view, "fp32"), drawn)

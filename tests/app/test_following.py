@@ -15,6 +15,7 @@ from app.errors import LabError
 from app.following import Following
 from app.lab import Lab
 from app.tabs import video
+from segmentation.video import VideoWriter
 
 MODEL = "random:vit_tiny/16"
 RUNS = [value for _ in range(40) for value in (0, 30, 1, 60)] + [0, 20 * 90]  # a block at the right
@@ -31,9 +32,10 @@ def clip(lab: Lab, tmp_path: Path) -> str:
     """Four frames of 90 × 60 pixels in the memory of the lab."""
     small = np.random.default_rng(2).integers(0, 256, (6, 9, 3), dtype=np.uint8)
     noise = np.array(Image.fromarray(small).resize((90, 60)))
-    frames = [Image.fromarray(np.roll(noise, 9 * number, axis=1)) for number in range(4)]
-    frames[0].save(tmp_path / "mine.png", save_all=True, append_images=frames[1:], duration=100)
-    return lab.clips.keep(tmp_path / "mine.png", "mine.png")[0]
+    with VideoWriter(tmp_path / "mine.webm", 10) as video:
+        for number in range(4):
+            video.write(np.roll(noise, 9 * number, axis=1))
+    return lab.clips.keep(tmp_path / "mine.webm", "mine.webm")[0]
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def marked(token: str, **changed: Any) -> dict[str, Any]:
 
 
 def test_tracked_reports_progress_after_every_frame(lab, clip, track):
-    answers = track(marked(clip), f"{clip}/mine.png")
+    answers = track(marked(clip), f"{clip}/mine.webm")
     assert [answer["done"] for answer in answers] == [1, 2, 3, 4]
     assert [answer["state"] for answer in answers] == ["running"] * 3 + ["done"]
     assert {answer["run"] for answer in answers} == {3}
@@ -110,7 +112,7 @@ def test_download_holds_the_frames_that_the_page_has_shown(lab, clip, track):
     identity = track(marked(clip), clip)[-1]["id"]
     shared = SimpleNamespace(lab=lab)
     for seen, held in ((2, 2), (99, 4)):
-        name, content = video._file(shared, "davis.zip", {"id": identity, "done": seen, "name": "mine.png"})
+        name, content = video._file(shared, "davis.zip", {"id": identity, "done": seen, "name": "mine.webm"})
         assert name == "mine-davis.zip"
         assert (
             content.count(b"Annotations/480p/mine/0000") == 2 * held

@@ -14,7 +14,7 @@ from app.engine import Encoding, Key
 from app.errors import LabError
 from app.lab import Lab
 from app.limits import Limits
-from app.matching import FILES, direction_bytes, fetch_directions, scene_of
+from app.matching import FILES, direction_bytes, scene_of
 from app.matching import match as match_pair
 from app.shared import Shared
 from app.tabs import match
@@ -141,12 +141,6 @@ def test_lines_are_drawn_only_where_they_are_shown(export):
 def test_download_with_invalid_request_is_refused(export, changed, sentence):
     with pytest.raises(LabError, match=sentence):
         export("matches.json", **changed)
-
-
-@pytest.mark.parametrize("tokens", [None, "ab", ["a"], ["a", 3], ["a", "b", "c"], ["a", "b"]])
-def test_directions_of_invalid_tokens_are_refused(lab, tokens):
-    with pytest.raises(LabError, match="token"):
-        fetch_directions(lab, tokens)
 
 
 @pytest.mark.parametrize("percent", [0, 101, float("nan"), True, None, "100"])

@@ -14,11 +14,10 @@ from pycocotools import mask as coco
 from app import objects
 from app.engine import Key
 from app.errors import LabError
-from app.figure import drawing
 from app.following import from_runs
 from app.objects import FILES, Recipe
 from app.tabs import compare, segment
-from segmentation import discovery
+from segmentation import discovery, drawing
 from segmentation.masks import enlarge, keep_mass_of_maps
 
 MODEL = "random:vit_tiny/16"

@@ -6,9 +6,8 @@ from PIL import Image
 
 from app import photos
 from app.errors import LabError, NotHere
-from app.files import jpeg
 from app.limits import Limits
-from app.photos import Pictures, clean_name, stem
+from app.photos import Pictures, clean_name, jpeg, stem
 from dino_model import images
 
 

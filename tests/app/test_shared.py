@@ -5,7 +5,7 @@ import pytest
 from app import page
 from app.errors import LabError
 from app.shared import split
-from app.view import View, object_patch
+from app.view import View
 
 REQUEST = {
     "block": 11,
@@ -16,15 +16,12 @@ REQUEST = {
     "mass": 0.6,
     "opacity": 1,
     "colormap": "inferno",
-    "scale": "median",
     "smooth": True,
-    "shared": False,
-    "outline": False,
 }
 
 
 def test_view_of_a_request_has_its_settings_and_ignores_other_keys():
-    expected = View(11, "1,2", show="mean", opacity=1.0)
+    expected = View(block=11, query="1,2", show="mean", colormap="inferno", opacity=1.0)
     assert View.of({**REQUEST, "token": "x", "path": "/etc/passwd"}) == expected
 
 
@@ -33,6 +30,7 @@ def test_view_of_a_request_has_its_settings_and_ignores_other_keys():
     [
         {"block": "11"},
         {"block": True},
+        {"token": "x", "block": None},
         {"query": "1;2"},
         {"query": None},
         {"quantity": "everything"},
@@ -42,7 +40,6 @@ def test_view_of_a_request_has_its_settings_and_ignores_other_keys():
         {"mass": 7},
         {"opacity": "1"},
         {"colormap": "../x"},
-        {"scale": 3},
         {"smooth": 1},
     ],
 )
@@ -58,14 +55,6 @@ def test_split_returns_name_and_clean_title():
     assert split("ab12/../../a\nb.jpg") == ("ab12", "a b.jpg")
     with pytest.raises(LabError):
         split(["kitten"])
-
-
-def test_object_patch_is_the_known_place_or_inside_the_border(encode):
-    encoding = encode("kitten")
-    assert object_patch(encoding, (0.999, 0.5)) == (encoding.grid[0] // 2, encoding.grid[1] - 1)
-    row, column = object_patch(encoding, None)
-    assert 0 < row < encoding.grid[0] - 1
-    assert 0 < column < encoding.grid[1] - 1
 
 
 def test_head_preloads_every_module_of_the_first_view(lab):

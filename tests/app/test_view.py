@@ -1,6 +1,5 @@
 import io
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from pycocotools import mask as coco_mask
 
 from app.downloads import FILES, Scene
 from app.errors import LabError
-from app.view import PCA, View, maps_of, shown_map, shown_mask
+from app.view import View, maps_of, shown_map, shown_mask
 from dino_model import quantities
 from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, keep_mass_of_maps
@@ -96,7 +95,7 @@ def test_mask_files_are_the_kept_mask_at_the_photographs_size(seen):
     view = View(block=11, query="1,2", mass=0.4)
     maps = seen[1](view)
     for show, expected in (("0", maps[0]), ("mean", maps.mean(axis=0)), ("max", maps.max(axis=0))):
-        shown = replace(view, show=show)
+        shown = view.model_copy(update={"show": show})
         mask = enlarge(keep_mass_of_maps(expected, 0.4), SIZE)
         np.testing.assert_array_equal(_picture(_file(seen, "mask.png", shown)), 255 * mask)
         run_lengths = json.loads(_file(seen, "mask.json", shown))
@@ -145,9 +144,10 @@ def test_principal_components_have_colors_but_no_mask(seen):
 @pytest.mark.parametrize("show", ["heads", "mean", "max", "2"])
 def test_overlay_has_the_photographs_size_and_follows_the_opacity(seen, quantity, layer, show):
     encoding, *_ = seen
-    clear = View(block=11, quantity=quantity, show=show, layer=layer, opacity=0, outline=False)
+    clear = View(block=11, quantity=quantity, show=show, layer=layer, opacity=0)
     faint, strong = (
-        _picture(_file(seen, "overlay.png", view)) for view in (clear, replace(clear, opacity=0.9))
+        _picture(_file(seen, "overlay.png", view))
+        for view in (clear, clear.model_copy(update={"opacity": 0.9}))
     )
     height, width = encoding.picture_size
     assert faint.shape == strong.shape
@@ -169,49 +169,6 @@ def test_diverging_colors_have_zero_in_the_middle(seen):
     red, _, blue = np.moveaxis(drawn.astype(int), -1, 0)
     near_zero = np.abs(values) < 0.1 * np.abs(values).max()  # where the grey picture shows through
     np.testing.assert_array_equal((red > blue)[~near_zero], (values > 0)[~near_zero])
-
-
-PYTHON_VIEWS = (
-    View(block=11),
-    View(block=11, quantity="likeness", query="2,2", show="mean", outline=True),
-    View(
-        block=4,
-        query="2,5",
-        show="1",
-        layer="heat",
-        mass=0.35,
-        opacity=0.5,
-        colormap="viridis",
-        shared=True,
-        scale="full",
-    ),
-    View(block=11, query="0,0", show="mean", layer="mask", outline=False),
-    View(block=2, quantity="logits", show="max", layer="heat", colormap="coolwarm", query="3,1"),
-    View(block=11, quantity="key-cosine", show="heads", smooth=False),
-    View(block=9, quantity="token-cosine", show="mean", query="1,1"),
-    View(block=3, quantity="rollout", show="mean", query="1,1"),
-    View(block=9, quantity="token-pca"),
-    View(block=9, quantity="key-pca", smooth=False),
-)
-
-
-@pytest.mark.parametrize("view", PYTHON_VIEWS, ids=lambda view: f"{view.quantity}-{view.show}-{view.layer}")
-def test_copied_python_reproduces_the_view(seen, pixels, view, tmp_path, monkeypatch):
-    maps_of_view = seen[1]
-    Image.fromarray(pixels).save(tmp_path / "noise.png")
-    monkeypatch.chdir(tmp_path)
-    found: dict = {}
-    exec(compile(_file(seen, "view.py", view), "view.py", "exec"), found)
-    maps = maps_of_view(view)
-    if view.quantity in PCA:
-        np.testing.assert_allclose(np.moveaxis(found["colors"], -1, 0), maps, atol=5e-3)
-    else:
-        np.testing.assert_allclose(found["maps"], maps, atol=1e-3)
-        np.testing.assert_array_equal(found["mask"], shown_mask(maps, view))
-    written = _picture((tmp_path / "noise-overlay.png").read_bytes())
-    shown = _picture(_file(seen, "overlay.png", view))
-    assert np.abs(written.astype(int) - shown).mean() < 0.5
-    np.testing.assert_array_equal(written, found["overlay"])
 
 
 def test_heads_patches_and_blocks_that_are_not_there_are_refused(seen):

@@ -50,7 +50,7 @@ def index_of(drawn, key: str) -> int:
 
 
 def neighbors(page) -> list[str]:
-    return page.locator(".map-chosen .map-class > span:not(.lab-soft)").all_inner_texts()
+    return page.locator(".map-chosen li button > span:not(.lab-soft)").all_inner_texts()
 
 
 def expected_neighbors(drawn, index: int) -> list[str]:
@@ -61,19 +61,19 @@ def test_map_shows_all_classes_and_its_quality(board, drawn, lab):
     assert state(board, "view.points.length") == len(drawn.classes)
     assert str(drawn.overlap) in board.locator("#tabs .prose.facts").locator("visible=true").inner_text()
     places = [place_of(board, index) for index in range(len(drawn.classes))]
-    box = board.locator("#class-map canvas").bounding_box()
+    box = board.locator("#class-map .map-plot").bounding_box()
     assert all(0 < place["x"] < box["width"] and 0 < place["y"] < box["height"] for place in places)
     lab.screenshot(board, "class-map")
 
 
 def test_pointing_names_a_class_and_a_click_lists_its_neighbors(board, drawn):
     index = index_of(drawn, "accordion")
-    canvas = board.locator("#class-map canvas")
+    canvas = board.locator("#class-map .map-plot")
     canvas.hover(position=place_of(board, index))
     expect(board.locator(".map-readout")).to_have_text("accordion: tool, device, 55 images")
     canvas.click(position=place_of(board, index))
     assert neighbors(board) == expected_neighbors(drawn, index)
-    distance = board.locator(".map-chosen .map-class .lab-soft").first.inner_text()
+    distance = board.locator(".map-chosen li button .lab-soft").first.inner_text()
     assert distance == f"{drawn.classes[index].neighbours[0][1]:.3f}"
     board.locator(".map-chosen li button").first.click()
     nearest = drawn.classes[index].neighbours[0][0]
@@ -94,20 +94,8 @@ def test_search_finds_classes_by_part_of_a_name_or_group(board):
     expect(board.locator(".map-chosen h3")).to_have_text("crocodile")
 
 
-def test_legend_hides_groups_and_shows_them_again(board, drawn):
-    index = index_of(drawn, "airplanes")
-    toggle = board.locator(".map-legend button", has_text="vehicle")
-    assert toggle.locator("path").count() == 1  # a shape in addition to the color
-    toggle.click()
-    expect(toggle).to_have_attribute("aria-pressed", "false")
-    expect(toggle).to_be_focused()
-    assert not state(board, f"view.visible({index})")
-    board.get_by_role("button", name="Show all groups").click()
-    assert state(board, f"view.visible({index})")
-
-
 def test_wheel_and_buttons_zoom_and_dragging_pans(board):
-    box = board.locator("#class-map canvas").bounding_box()
+    box = board.locator("#class-map .map-plot").bounding_box()
     before = state(board, "view.view")
     fixed = {"x": 200, "y": 150}
     point = [(fixed["x"] - before["left"]) / before["scale"], (before["top"] - fixed["y"]) / before["scale"]]
@@ -127,7 +115,7 @@ def test_wheel_and_buttons_zoom_and_dragging_pans(board):
 
 
 def test_keyboard_moves_selects_zooms_and_clears(board, drawn):
-    board.locator("#class-map canvas").focus()
+    board.locator("#class-map .map-plot").focus()
     board.keyboard.press("ArrowRight")
     first = state(board, "view.hovered")
     board.keyboard.press("ArrowRight")

@@ -2,8 +2,6 @@
 
 import io
 import json
-import runpy
-import zipfile
 
 import numpy as np
 import pytest
@@ -184,19 +182,6 @@ def test_overlay_download_is_the_stage_to_the_pixel(open_page, query):
     assert np.quantile(difference, 0.999) <= 4, difference.max()
 
 
-def test_python_of_the_view_computes_what_is_on_the_screen(open_page, lab, tmp_path, monkeypatch):
-    page = open_page(query="?quantity=attention&block=5&head=1&layer=heat")
-    page.get_by_text("Python", exact=True).first.click()
-    page.get_by_role("button", name="Show the Python of this view").click()
-    page.wait_for_function("() => document.querySelector('#code textarea')?.value.includes('predictor')")
-    script = tmp_path / "view.py"
-    script.write_text(page.locator("#code textarea").input_value())
-    monkeypatch.chdir(tmp_path)
-    found = runpy.run_path(str(script))
-    np.testing.assert_allclose(found["maps"], lab.maps(page), atol=1e-3)
-    assert (tmp_path / "kitten-overlay.png").is_file()
-
-
 def test_every_head_of_every_block_is_one_grid(page, predictor):
     page.get_by_text("Every head of every block").click()
     page.wait_for_selector("#explore .lab-blocks[data-blocks]", timeout=60_000)
@@ -219,18 +204,6 @@ def test_zoom_keeps_the_place_under_the_pointer(page, lab):
     page.keyboard.press("0")
     assert page.evaluate(f"{VIEW}.viewer.stage.view.scale") == 1
     assert before == {"row": 3, "column": 4}
-
-
-def test_all_images_in_one_sheet_and_one_zip(page, picture, lab):
-    sheet = Image.open(io.BytesIO(_download(page, "Contact sheet PNG")))
-    assert sheet.width > sheet.height > 240
-    lab.send(page, picture("a.png"), picture("b.png", seed=1))
-    with zipfile.ZipFile(io.BytesIO(_download(page, "Overlays, masks, maps ZIP"))) as archive:
-        assert sorted(archive.namelist()) == sorted(
-            f"{number:02d}-{name}-{file}"
-            for number, name in ((1, "a"), (2, "b"))
-            for file in ("overlay.png", "mask.png", "maps.npz")
-        )
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -186,23 +186,6 @@ def test_drawn_mask_is_scored_and_chooses_the_best_head(tab, predictor):
     np.testing.assert_array_equal(best, kept[best_head(enlarge(kept, truth.shape), truth)[0]])
 
 
-def test_mask_file_is_scored_and_a_wrong_one_is_refused_in_words(tab, tmp_path, predictor):
-    kept = keep_mass_of_maps(predictor.cls_attention(), 0.6)
-    Image.fromarray(enlarge(kept[1], predictor.image_size).astype(np.uint8) * 255).save(tmp_path / "mask.png")
-    _choose(tab, ".lab-methods", "Attention")
-    tab.set_input_files("#segment .lab-tools input[type=file]", tmp_path / "mask.png")
-    tab.wait_for_function(f"() => {VIEW}.brush.painting.labels")
-    assert tab.evaluate(f"{VIEW}.bestHead") == "1"
-    assert _scores(tab)[0][2] == "1.000"
-    before = _by_hand(tab)
-    (tmp_path / "text.png").write_bytes(b"no image")
-    Image.new("L", (50, 400), 255).save(tmp_path / "tall.png")
-    for name, words in (("text.png", "cannot read this file"), ("tall.png", "another shape")):
-        tab.set_input_files("#segment .lab-tools input[type=file]", tmp_path / name)
-        tab.locator("#segment .lab-problem").filter(has_text=words).wait_for()
-        np.testing.assert_array_equal(_by_hand(tab), before)
-
-
 def test_keyboard_draws_erases_and_undoes(tab):
     tab.locator("#segment").get_by_text("Draw", exact=True).click()
     tab.locator(STAGE).focus()

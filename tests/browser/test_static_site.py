@@ -20,7 +20,7 @@ from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, rle
 
-VIEW = View(5, show="mean")
+VIEW = View(block=5, show="mean")
 AXE = """async () => {
   const { violations } = await axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] });
   return violations.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 120)}`));

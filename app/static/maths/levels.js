@@ -5,21 +5,18 @@ import { range } from "./attention.js";
 const CAP = 98; // percentile that is shown at full strength, so that one patch does not darken the others
 
 /**
- * Choose the values that are shown as nothing and as full. `scale`: "median", "capped" or "full"; `diverging`: zero in
- * the middle.
- * @param {Float32Array} values @param {string} scale @param {boolean} diverging @returns {[number, number]}
+ * Choose the values that are shown as nothing and as full: the median, or zero in the middle if `diverging`, and the
+ * percentile `CAP`.
+ * @param {Float32Array} values @param {boolean} [diverging] @returns {[number, number]}
  */
-export function displayRange(values, scale, diverging) {
-  const [least, greatest] = range(values);
+export function displayRange(values, diverging = false) {
   if (diverging) {
-    const reach = scale === "full" ? Math.max(-least, greatest) : percentile(values.map(Math.abs).sort(), CAP);
+    const reach = percentile(values.map(Math.abs).sort(), CAP);
     return [-reach, reach];
   }
-  if (scale === "full") return [least, greatest];
   const rising = values.slice().sort();
-  const low = scale === "median" ? percentile(rising, 50) : least;
-  const high = percentile(rising, CAP);
-  return low < high ? [low, high] : [least, greatest];
+  const [low, high] = [percentile(rising, 50), percentile(rising, CAP)];
+  return low < high ? [low, high] : range(values);
 }
 
 /** Compute a percentile as NumPy does, by linear interpolation. @param {Float32Array} rising @param {number} percent */

@@ -9,8 +9,8 @@ export class Maps {
 
   /**
    * @param {Float32Array[]} heads  one map per head
-   * @param {{ mass?: number, scale?: string, shared?: boolean, range?: number[], diverging?: boolean, signed?: boolean }} settings
-   *   share that masks keep; display range, see `displayRange`, shared by all heads or given as `range`
+   * @param {{ mass?: number, range?: number[], diverging?: boolean, signed?: boolean }} settings
+   *   share that masks keep; display range, given as `range` or by `displayRange`
    */
   constructor(heads, settings) {
     this.heads = heads;
@@ -43,9 +43,8 @@ export class Maps {
 
   /** Return the values that are shown as nothing and as full. @param {string} key @returns {[number, number]} */
   scale(key) {
-    const { range: given, scale, shared, diverging } = this.settings;
-    const spread = () => displayRange(shared ? joined(this.heads) : this.map(key), scale, diverging);
-    return given ?? this.once(shared ? "scale" : `scale ${key}`, spread);
+    const { range: given, diverging } = this.settings;
+    return given ?? this.once(`scale ${key}`, () => displayRange(this.map(key), diverging));
   }
 
   once(name, compute) {

@@ -23,15 +23,6 @@ export class Painting {
   height = 1;
   most = 1;
 
-  /** Restore a painting from its run lengths. @param {number[]} runs */
-  resume(runs) {
-    if (!runs.length) return;
-    this.values = fromRuns(runs, this.values.length);
-    this.objects = [...new Set(this.values)].filter(Boolean).sort((one, other) => one - other);
-    if (!this.objects.length) this.objects = [1];
-    this.active = this.objects[0];
-  }
-
   get state() {
     return { values: this.values.slice(), objects: this.objects, active: this.active };
   }
@@ -77,18 +68,9 @@ export class Painting {
   }
 
   clear() {
-    this.replace(new Uint8Array(this.values.length));
-    Object.assign(this, { objects: [1], active: 1 });
-  }
-
-  invert() {
-    this.replace(this.values.map((value) => (value ? 0 : this.active)));
-  }
-
-  /** Replace all pixels. @param {Uint8Array} values */
-  replace(values) {
     this.remember();
-    this.values = values;
+    this.values = new Uint8Array(this.values.length);
+    Object.assign(this, { objects: [1], active: 1 });
   }
 
   get empty() {

@@ -56,7 +56,7 @@ export class Model {
   /**
    * Encode an image. Throws Refused.
    * @param {Blob} file @param {string} name @param {number} size  pixels of the short side
-   * @returns {Promise<any>} value of an attention view; `queriesKeys` holds [2, heads, tokens, d] of every block
+   * @returns {Promise<any>} value of an attention view
    */
   async encode(file, name, size) {
     const { facts } = this;
@@ -85,8 +85,9 @@ export class Model {
       size,
       ...{ width, height, rows, columns, heads, blocks, prefix: tokens - rows * columns },
       picture: URL.createObjectURL(file),
-      arrays: null,
-      queriesKeys: Array.from({ length: blocks }, (_, at) => values.subarray(at * block, (at + 1) * block)),
+      arrays: Object.fromEntries(
+        Array.from({ length: blocks }, (_, at) => [`blocks/${at}`, values.subarray(at * block, (at + 1) * block)]),
+      ),
       facts: [
         ["Model", facts.model],
         ["Image", `${width} × ${height} pixels, resized to ${fed.width} × ${fed.height}`],

@@ -2,6 +2,7 @@
 
 import { el } from "../views/dom.js";
 import { AttentionView } from "../views/attention_view.js";
+import { save as saveFile } from "../views/files.js";
 import * as files from "./files.js";
 import { Model, Refused } from "./model.js";
 
@@ -28,7 +29,6 @@ const view = new AttentionView({
   props,
   watch: (_, callback) => watchers.push(callback),
   emit: (event) => event === "edited" && update(),
-  server: { fetch_array: async ([, kind, block]) => (kind === "blocks" ? props.value.queriesKeys[block] : null) },
 });
 
 /** Encode an image and show it; of several the newest wins. @param {Blob} file @param {string} name */
@@ -78,9 +78,7 @@ function label() {
 
 async function save(name, make) {
   if (!view.encoding) return;
-  const address = URL.createObjectURL(await make(view));
-  el("a", { href: address, download: `${shown.name.replace(/\.\w+$/, "")}-${name}` }).click();
-  setTimeout(() => URL.revokeObjectURL(address), 60_000);
+  saveFile(await make(view), `${shown.name.replace(/\.\w+$/, "")}-${name}`);
 }
 
 /** Show the first image of some files. @param {FileList | undefined} list */

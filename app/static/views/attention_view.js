@@ -26,10 +26,7 @@ const SETTINGS = {
   mass: 60, // percent, as opacity
   opacity: 80,
   colormap: "", // "": default of the quantity
-  scale: "median",
   smooth: true,
-  shared: false,
-  outline: false,
 };
 const WRITTEN = ["quantity", "block", "head", "layer", "mass"]; // in the address
 const KEYS =

@@ -6,15 +6,10 @@ import { within } from "../maths/levels.js";
 import { Painting, light, tint } from "../maths/painting.js";
 import { proposal, tidy } from "../maths/proposal.js";
 import { button, el, svg } from "./dom.js";
-import { Refusal } from "./encoding.js";
 
 const LONG_SIDE = 1024; // cells of a mask
 const REFINED_SIDE = 640; // pixels at which the edges of a click are refined
 const MIN_PART = 1 / 800; // of the image: smaller parts of a refined mask are removed
-const MIN_ALPHA = 127; // of 255, of the inside of a mask file
-const MIN_LEVEL = 32; // of 255: label files have dark colors, black in JPEG files is noisy
-const SHAPE_TOLERANCE = 0.02;
-const MAX_STORED = 200_000; // characters of a mask in the session storage
 const MAX_PAINTINGS = 4;
 const TOOLS = { c: "click", b: "draw", e: "erase" }; // by key
 
@@ -142,28 +137,11 @@ export class Brush {
     this.stage.drawn.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.stage.drawn.replaceChildren(svg("path", { d, class: "lab-edge" }), svg("path", { d, class: "lab-dashed" }));
   }
-
-  /** Replace the mask by an image file: its inside is neither black nor transparent. Throws a Refusal. @param {File} file */
-  async load(file) {
-    const { width, height } = this.painting;
-    const image = await createImageBitmap(file).catch(() => {
-      throw new Refusal("The browser cannot read this file as an image: choose a PNG or JPEG mask.");
-    });
-    if (Math.abs(image.width / image.height / (width / height) - 1) > SHAPE_TOLERANCE)
-      throw new Refusal("The mask has another shape than the image: choose one of the same width and height.");
-    const data = pixelsOf(image, width, height, false);
-    const inside = (at) => Math.max(data[at], data[at + 1], data[at + 2]) > MIN_LEVEL && data[at + 3] > MIN_ALPHA;
-    this.act(
-      "replace",
-      Uint8Array.from({ length: width * height }, (_, cell) => (inside(4 * cell) ? 1 : 0)),
-    );
-  }
 }
 
 /** Read the pixels of an image at a size. @param {CanvasImageSource} image */
-function pixelsOf(image, width, height, smooth = true) {
+function pixelsOf(image, width, height) {
   const context = new OffscreenCanvas(width, height).getContext("2d");
-  context.imageSmoothingEnabled = smooth;
   context.drawImage(image, 0, 0, width, height);
   return context.getImageData(0, 0, width, height).data;
 }
@@ -172,8 +150,8 @@ let groups = 0;
 
 /** The tools of one mask that lies over one stage or several: click or brush, its size, undo, a mask file. */
 export class Tools {
-  /** @param {Brush[]} brushes @param {{ click?: string, file?: boolean, refused?: (sentence: string) => void }} options */
-  constructor(brushes, { click = "Click", file = true, refused }) {
+  /** @param {Brush[]} brushes @param {string} [click]  name of the first tool */
+  constructor(brushes, click = "Click") {
     this.brushes = brushes;
     this.name = `tool-${(groups += 1)}`;
     const choice = (value, label) =>
@@ -182,15 +160,6 @@ export class Tools {
     this.size = el("input", { type: "range", min: 1, max: 25, value: 8 });
     this.undo = act("undo", "Undo");
     this.redo = act("redo", "Redo");
-    const input = el("input", { type: "file", accept: "image/*", "aria-label": "Mask file", hidden: true });
-    input.addEventListener("change", () => {
-      const [chosen] = input.files;
-      input.value = ""; // the same file can be chosen again
-      brushes[0].load(chosen).catch((error) => {
-        if (!(error instanceof Refusal)) throw error;
-        refused(error.message);
-      });
-    });
     this.element = el(
       "div",
       { class: "lab-tools", role: "group", "aria-label": "Your mask", oninput: () => this.apply() },
@@ -201,9 +170,6 @@ export class Tools {
       this.undo,
       this.redo,
       act("clear", "Clear"),
-      act("invert", "Invert"),
-      file && button("Open a mask…", () => input.click()),
-      file && input,
     );
     this.apply();
   }
@@ -239,25 +205,11 @@ export class Tools {
 /** @type {Map<string, Painting>} */
 const PAINTINGS = new Map(); // by image
 
-/** Return the mask over an image, which all views share. A reload restores the last one. @param {Encoding} encoding */
+/** Return the mask over an image, which all views share. @param {Encoding} encoding */
 export function paintingOf({ photo, width, height }) {
   if (PAINTINGS.has(photo)) return PAINTINGS.get(photo);
   const painting = new Painting({ ...within({ width, height }, LONG_SIDE / Math.max(width, height)), most: 1 });
-  painting.resume(stored("mask", photo) ?? []);
   PAINTINGS.set(photo, painting);
   if (PAINTINGS.size > MAX_PAINTINGS) PAINTINGS.delete([...PAINTINGS.keys()][0]);
   return painting;
-}
-
-/** Save a mask for a reload of the page. @param {string} slot @param {string} about @param {Painting} painting */
-export function store(slot, about, painting) {
-  const text = painting.empty ? "" : JSON.stringify({ about, runs: painting.runs() });
-  if (text && text.length < MAX_STORED) sessionStorage.setItem(slot, text);
-  else sessionStorage.removeItem(slot);
-}
-
-/** Return the run lengths of a saved mask. @param {string} slot @param {string} about @returns {number[]} */
-export function stored(slot, about) {
-  const kept = JSON.parse(sessionStorage.getItem(slot) ?? "null");
-  return kept?.about === about ? kept.runs : null;
 }

@@ -1,7 +1,7 @@
 // A scatter plot of classes with neighbors, groups, and the position of the current image: `app.views.class_map_view`.
 //
-// Props: `map`, the first map, is { name, address, sprite } or { name, data, sprite }; `openMap` shows another. `value` is
-// that of an attention view, of which only `photo` is used; `placed` is { map, photo, name, x, y, neighbours, highlight }.
+// Props: `map`, the first map, is { name, address } or { name, data }; `openMap` shows another. `value` is that of an
+// attention view, of which only `photo` is used; `placed` is { map, photo, name, x, y, neighbours, highlight }.
 // Emits "shown" when another image or map needs a position.
 
 import { button, el, svg } from "./dom.js";
@@ -13,19 +13,16 @@ import { View } from "./view.js";
 /**
  * @typedef {Point & { name: string, key: string, group: string, pictures: number, neighbours: [number, number][] }} ClassPoint
  * @typedef {Point & { name: string, neighbours: [number, number][], highlight: boolean }} Placed
- * @typedef {{ text: string, at: Point, half: number, color: string, required: boolean }} Label
  */
 
 const MAX_ZOOM = 40; // relative to the scale that shows all points
 const HIT_RADIUS = 16; // pixels, as all that follow
-const MARK_RADIUS = 5;
 const STAR_RADIUS = 17;
-const THUMBNAIL_SIDE = [14, 72]; // smallest and largest
 const LINE_HEIGHT = 15;
+const LETTER = 6.5; // mean width
 const MARGIN = 48;
 const KEY_PAN = 60;
 const MAX_LABEL = 26; // letters
-const FAINT = 0.22; // opacity of points that are not highlighted
 const KEYS =
   "Arrow keys move between classes, Enter lists the neighbors of a class. Plus and minus zoom, zero shows all, Shift with an arrow key moves the map, Escape clears the selection.";
 
@@ -45,7 +42,6 @@ const SHAPES = [
   "M0-7.5L4 0L0 7.5L-4 0z",
   "M0-7L1.8-2.4L6.7-2.2L2.9 .9L4.1 5.7L0 3L-4.1 5.7L-2.9 .9L-6.7-2.2L-1.8-2.4z", // a star: the current image
 ];
-const PATHS = SHAPES.map((shape) => new Path2D(shape));
 
 export class ClassMapView extends View {
   view = { scale: 1, left: 0, top: 0 };
@@ -53,29 +49,31 @@ export class ClassMapView extends View {
   fitted = true; // the user has not zoomed or panned
   points = [];
   groups = []; // { name, color }
-  hidden = new Set(); // names of groups
   hovered = null; // index of a point, as `chosen`
   chosen = null;
   neighbors = [];
   placed = null;
-  sprite = null; // thumbnails of all classes
-  sheet = null; // { side, columns } of the sprite
-  thumbnails = false; // instead of marks
   opened = ""; // the map on the screen
   answered = null; // the last `placed`
   animation = 0;
-  style = { ink: "", paper: "", accent: "" };
-  canvas = el("canvas", { tabindex: 0, role: "application", "aria-label": "Class map", "aria-description": KEYS });
-  context = this.canvas.getContext("2d");
-  thumbnail = el("span", { class: "map-thumbnail" });
-  readout = el("span");
+  plot = /** @type {Part} */ (
+    /** @type {unknown} */ (
+      svg("svg", {
+        class: "map-plot",
+        tabindex: 0,
+        role: "application",
+        "aria-label": "Class map",
+        "aria-description": KEYS,
+      })
+    )
+  );
+  readout = el("p", { class: "map-readout" });
   title = el("h3", { tabindex: -1 });
   text = el("p", { class: "lab-soft" });
   list = el("ol");
-  close = button("Close", () => (this.choose(null), this.canvas.focus()));
+  close = button("Close", () => (this.choose(null), this.plot.focus()));
   selection = el("section", { class: "map-chosen", hidden: true }, this.title, this.close, this.text, this.list);
   legend = el("ul", { class: "map-legend" });
-  all = button("Show all groups", () => this.toggle());
 
   /** @param {Mounted} mounted */
   constructor(mounted) {
@@ -84,27 +82,23 @@ export class ClassMapView extends View {
     this.element.classList.add("class-map");
     this.listen();
     const zoom = zoomButtons((factor) => (factor ? this.zoom(factor) : this.fit()));
-    const frame = el("div", { class: "map-frame" }, this.canvas, zoom);
-    const below = el("p", { class: "map-readout" }, this.thumbnail, this.readout);
-    const groups = el("section", { "aria-label": "Groups" }, el("h3", {}, "Groups"), this.all, this.legend);
-    const side = el("div", { class: "map-side" }, this.selection, groups);
-    this.mount(["value", "placed"], el("div", {}, frame, below), side);
+    const frame = el("div", { class: "map-frame" }, this.plot, zoom);
+    const groups = el("section", { "aria-label": "Groups" }, el("h3", {}, "Groups"), this.legend);
+    this.mount(["value", "placed"], el("div", {}, frame, this.readout), el("div", {}, this.selection, groups));
   }
 
   // ---- props
 
   async load() {
     const { map } = this;
-    if (this.opened !== map.name) {
-      const [data, sprite] = await Promise.all([map.data ?? fetchJson(map.address), loadImage(map.sprite)]);
-      return { map, data, sprite };
-    }
-    return {};
+    if (this.opened === map.name) return {};
+    const bytes = map.data ? null : await fetchBytes(map.address, undefined, this.server);
+    return { map, data: map.data ?? JSON.parse(new TextDecoder().decode(bytes)) };
   }
 
-  show({ map, data, sprite }) {
+  show({ map, data }) {
     const { value, placed } = this.props;
-    if (map) this.open(map, data, sprite);
+    if (map) this.open(map, data);
     const { photo } = value;
     const key = `${this.opened} ${photo}`;
     if (photo && this.announced !== key) this.place(null);
@@ -123,26 +117,27 @@ export class ClassMapView extends View {
     this.look();
   }
 
-  open({ name }, { classes, groups, thumbnails }, sprite) {
-    Object.assign(this, { opened: name, points: classes, groups, sheet: thumbnails, sprite, hovered: null });
-    this.numbers = new Map(groups.map((group, number) => [group.name, number]));
-    this.hidden.clear();
+  open({ name }, { classes, groups }) {
+    Object.assign(this, { opened: name, points: classes, groups, hovered: null });
+    const numbers = new Map(groups.map((group, number) => [group.name, number]));
+    this.numbers = classes.map(({ group }) => numbers.get(group) ?? groups.length - 1);
     this.choose(null);
-    this.resize();
     this.fit();
+    const items = groups.map((group, number) => {
+      const count = this.numbers.filter((other) => other === number).length;
+      return count ? el("li", {}, ...this.item(group.name, number, String(count))) : false;
+    });
+    this.legend.replaceChildren(...items.filter(Boolean));
     this.element.dataset.map = name; // tests wait for it
   }
 
-  numbers = new Map(); // of the groups, by name
+  numbers = []; // of the groups of all points
 
   /** Show the current image at its position and list its neighbors; null removes it. @param {Placed} placed */
   place(placed) {
     const neighbors = placed?.neighbours ?? [];
-    Object.assign(this, {
-      placed,
-      chosen: null,
-      neighbors: placed?.highlight ? neighbors.map(([index]) => index) : [],
-    });
+    const highlighted = placed?.highlight ? neighbors.map(([index]) => index) : [];
+    Object.assign(this, { placed, chosen: null, neighbors: highlighted });
     const words = `At the mean position of its ${neighbors.length} nearest classes: t-SNE cannot project new images. Cosine distance to each class mean:`;
     this.describe(placed?.highlight ? placed.name : "", words, neighbors);
     if (placed) this.reach(placed);
@@ -171,101 +166,47 @@ export class ClassMapView extends View {
     this.title.focus({ preventScroll: true });
   }
 
-  showPictures(on) {
-    this.thumbnails = on;
-    this.draw();
-  }
-
   describe(title, words, neighbors) {
     this.selection.hidden = !title;
     this.title.textContent = title;
     this.text.textContent = words;
-    this.list.replaceChildren(...neighbors.map(([index, distance]) => this.classItem(index, distance)));
-    this.listGroups();
+    const items = neighbors.map(([index, distance]) => {
+      const parts = this.item(this.points[index].name, this.numbers[index], distance.toFixed(3));
+      return el("li", {}, el("button", { type: "button", onclick: () => this.goTo(index) }, ...parts));
+    });
+    this.list.replaceChildren(...items);
     if (title) this.spoken.textContent = `${title}. ${words}`;
   }
 
-  classItem(index, distance) {
-    const choose = () => this.goTo(index);
-    const item = this.item(this.points[index].name, this.group(index), distance.toFixed(3), choose);
-    item.classList.add("map-class");
-    if (this.sprite) item.prepend(el("span", { class: "map-thumbnail", style: this.background(index) }));
-    return el("li", {}, item);
-  }
-
-  listGroups() {
-    const items = this.groups.map(({ name }, group) => {
-      const members = this.points.filter((point) => point.group === name).length;
-      const item = this.item(name, group, String(members), () => this.toggle(name));
-      item.setAttribute("aria-pressed", String(!this.hidden.has(name)));
-      return members ? [el("li", {}, item)] : [];
-    });
-    this.legend.replaceChildren(...items.flat());
-    this.all.disabled = !this.hidden.size;
-  }
-
-  /** Create a button with the mark of a group, a name and a number. */
-  item(name, group, number, onclick) {
+  /** Create the mark of a group, a name and a number. */
+  item(name, group, number) {
     const mark = svg("path", { d: SHAPES[group], fill: this.groups[group].color });
-    const words = [el("span", {}, name), el("span", { class: "lab-soft" }, number)];
     const shape = svg("svg", { viewBox: "-8 -8 16 16", "aria-hidden": "true" }, mark);
-    return el("button", { type: "button", onclick }, shape, ...words);
-  }
-
-  /** Hide or show a group; without a name, show all. @param {string} [name] */
-  toggle(name) {
-    const at = [...this.legend.querySelectorAll("button")].findIndex((item) => item === document.activeElement);
-    if (!name) this.hidden.clear();
-    else if (!this.hidden.delete(name)) this.hidden.add(name);
-    this.listGroups();
-    this.legend.querySelectorAll("button")[at]?.focus();
-    this.draw();
-  }
-
-  /** Return a background that shows one thumbnail of the sprite at any size. @param {number} index */
-  background(index) {
-    const { sprite, sheet } = this;
-    if (!sprite) return "";
-    const rows = sprite.naturalHeight / sheet.side;
-    const share = (position, count) => (count > 1 ? (100 * position) / (count - 1) : 0);
-    const position = `${share(index % sheet.columns, sheet.columns)}% ${share(Math.floor(index / sheet.columns), rows)}%`;
-    return `background: url("${sprite.src}") ${position} / ${100 * sheet.columns}% ${100 * rows}%`;
+    return [shape, el("span", {}, name), el("span", { class: "lab-soft" }, number)];
   }
 
   // ---- geometry
 
   get size() {
-    return { width: this.canvas.clientWidth, height: this.canvas.clientHeight };
+    return { width: this.plot.clientWidth, height: this.plot.clientHeight };
   }
 
-  group(index) {
-    return this.numbers.get(this.points[index].group) ?? this.groups.length - 1;
-  }
-
-  visible(index) {
-    return !this.hidden.has(this.points[index].group);
-  }
-
-  /** Return the position of a map point on the canvas, in CSS pixels. @param {Point} point */
+  /** Return the position of a map point on the plot, in pixels. @param {Point} point */
   at({ x, y }) {
     const { scale, left, top } = this.view;
     return { x: left + x * scale, y: top - y * scale };
   }
 
-  /** Find the visible point with the smallest cost; null if all are infinite. @param {(index: number) => number} cost */
+  /** Find the point with the smallest cost; null if all are infinite. @param {(at: Point, index: number) => number} cost */
   cheapest(cost) {
-    const costs = this.points.map((_, index) => (this.visible(index) ? cost(index) : Infinity));
+    const costs = this.points.map((point, index) => cost(this.at(point), index));
     const least = Math.min(...costs);
     return least < Infinity ? costs.indexOf(least) : null;
   }
 
   /** @param {Point} place @returns {number} */
   nearest(place, radius = HIT_RADIUS) {
-    return this.cheapest((index) => {
-      const { x, y } = this.at(this.points[index]);
-      const distance = Math.hypot(x - place.x, y - place.y);
-      return distance < radius ? distance : Infinity;
-    });
+    return this.cheapest((at) => (distance(at, place) < radius ? distance(at, place) : Infinity));
   }
 
   /** Show all points. */
@@ -281,7 +222,7 @@ export class ClassMapView extends View {
     this.draw();
   }
 
-  /** Zoom by a factor around a point of the canvas. @param {number} factor @param {Point} place */
+  /** Zoom by a factor around a point of the plot. @param {number} factor @param {Point} place */
   zoom(factor, place = { x: this.size.width / 2, y: this.size.height / 2 }) {
     this.fitted = false;
     this.view = zoomed(this.view, factor, place, this.fitScale / 2, MAX_ZOOM * this.fitScale);
@@ -311,44 +252,33 @@ export class ClassMapView extends View {
   }
 
   resized() {
-    this.resize();
     if (this.fitted) this.fit();
-    this.paint(); // a resized canvas is blank until the next frame
-  }
-
-  resize() {
-    const { width, height } = this.size;
-    const ratio = devicePixelRatio || 1;
-    Object.assign(this.canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
+    this.draw();
   }
 
   // ---- pointer and keys
 
   listen() {
-    const { canvas } = this;
-    const at = ({ offsetX, offsetY }) => ({ x: offsetX, y: offsetY });
-    const gestures = new Gestures(canvas, {
+    const { plot } = this;
+    const gestures = new Gestures(plot, {
       zoom: (factor, place) => this.zoom(factor, place),
       pan: (right, down) => this.pan(right, down),
     });
-    canvas.addEventListener("pointermove", (event) =>
-      this.hover(gestures.take(event) ? null : this.nearest(at(event))),
-    );
-    for (const name of ["pointerleave", "blur"]) canvas.addEventListener(name, () => this.hover(null));
-    canvas.addEventListener("dblclick", (event) => this.zoom(2, at(event)));
-    canvas.addEventListener("click", (event) => {
+    const at = (event) => gestures.at(event);
+    plot.addEventListener("pointermove", (event) => this.hover(gestures.take(event) ? null : this.nearest(at(event))));
+    for (const name of ["pointerleave", "blur"]) plot.addEventListener(name, () => this.hover(null));
+    plot.addEventListener("dblclick", (event) => this.zoom(2, at(event)));
+    plot.addEventListener("click", (event) => {
       if (!gestures.moved) this.press(at(event));
     });
-    canvas.addEventListener("keydown", (event) => {
+    plot.addEventListener("keydown", (event) => {
       if (this.key(event)) event.preventDefault();
     });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
   /** Select the current image or the nearest class. @param {Point} place */
   press(place) {
-    const star = this.placed && this.at(this.placed);
-    const onStar = star && Math.hypot(star.x - place.x, star.y - place.y) < STAR_RADIUS;
+    const onStar = this.placed && distance(this.at(this.placed), place) < STAR_RADIUS;
     if (onStar) this.place({ ...this.placed, highlight: true });
     else this.choose(this.nearest(place));
   }
@@ -359,7 +289,6 @@ export class ClassMapView extends View {
     this.hovered = index;
     const point = this.points[index];
     this.readout.textContent = point ? `${point.name}: ${summary(point)}` : "";
-    this.thumbnail.style.cssText = point ? this.background(index) : "";
     if (point) this.spoken.textContent = this.readout.textContent;
     this.draw();
   }
@@ -384,8 +313,7 @@ export class ClassMapView extends View {
     const { width, height } = this.size;
     const start = this.hovered ?? this.chosen;
     const from = start === null ? { x: width / 2, y: height / 2 } : this.at(this.points[start]);
-    const cost = (index) => {
-      const { x, y } = this.at(this.points[index]);
+    const cost = ({ x, y }, index) => {
       const along = (x - from.x) * right + (y - from.y) * down;
       const aside = Math.abs((x - from.x) * down) + Math.abs((y - from.y) * right);
       return along > 0 && index !== start ? along + 2 * aside : Infinity;
@@ -404,32 +332,6 @@ export class ClassMapView extends View {
     this.animation = requestAnimationFrame(() => this.paint());
   }
 
-  paint() {
-    const { context, canvas } = this;
-    const { width, height } = this.size;
-    if (!width) return;
-    const ratio = canvas.width / width;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
-    const { color, backgroundColor, caretColor, fontFamily } = getComputedStyle(canvas);
-    this.style = { ink: color, paper: backgroundColor, accent: caretColor };
-    context.font = `12px ${fontFamily}`;
-    this.drawLines();
-    const order = this.points.map((_, index) => index).filter((index) => this.visible(index));
-    order.sort((one, other) => this.weight(one) - this.weight(other)); // important points on top
-    for (const index of order) this.drawMark(index);
-    if (this.placed) this.drawStar(this.at(this.placed));
-    this.drawLabels(order.reverse());
-  }
-
-  /** Half the side of a mark; thumbnails fill the space that points have on average. */
-  get half() {
-    if (!this.thumbnails || !this.sprite) return MARK_RADIUS;
-    const { width, height } = this.size;
-    const space = Math.sqrt((width * height) / this.points.length) * (this.view.scale / this.fitScale);
-    return Math.min(THUMBNAIL_SIDE[1], Math.max(THUMBNAIL_SIDE[0], space)) / 2;
-  }
-
   /** Importance of a point. @param {number} index */
   weight(index) {
     if (index === this.hovered) return 3;
@@ -441,92 +343,56 @@ export class ClassMapView extends View {
     return (this.chosen !== null || this.neighbors.length > 0) && this.weight(index) === 0;
   }
 
-  /** Draw lines from the chosen class, or the placed image, to its neighbors. */
-  drawLines() {
-    const center = this.points[this.chosen] ?? this.placed;
-    if (!center) return;
-    const from = this.at(center);
-    Object.assign(this.context, { strokeStyle: this.style.accent, globalAlpha: 0.55, lineWidth: 1.25 });
-    this.context.beginPath();
-    for (const { x, y } of this.neighbors.map((index) => this.at(this.points[index]))) {
-      this.context.moveTo(from.x, from.y);
-      this.context.lineTo(x, y);
-    }
-    this.context.stroke();
-    this.context.globalAlpha = 1;
-  }
-
-  drawMark(index) {
-    const { context, half, sprite, sheet } = this;
-    const { x, y } = this.at(this.points[index]);
-    const { color } = this.groups[this.group(index)];
-    context.globalAlpha = this.faint(index) ? FAINT : 1;
-    if (this.thumbnails && sprite) {
-      const { side, columns } = sheet;
-      const [left, top] = [(index % columns) * side, Math.floor(index / columns) * side];
-      context.drawImage(sprite, left, top, side, side, x - half, y - half, 2 * half, 2 * half);
-      Object.assign(context, { strokeStyle: color, lineWidth: 2 });
-      context.strokeRect(x - half, y - half, 2 * half, 2 * half);
-    } else this.fill(PATHS[this.group(index)], { x, y }, this.weight(index) ? 1.4 : 1, color);
-    if (index === this.chosen || index === this.hovered) this.drawRing({ x, y }, half * 1.5 + 4);
-    context.globalAlpha = 1;
-  }
-
-  fill(path, { x, y }, scale, color) {
-    const { context } = this;
-    context.save();
-    context.translate(x, y);
-    context.scale(scale, scale);
-    context.fillStyle = color;
-    context.fill(path);
-    context.restore();
-  }
-
-  drawRing({ x, y }, radius) {
-    Object.assign(this.context, { strokeStyle: this.style.accent, lineWidth: 2 });
-    this.context.beginPath();
-    this.context.arc(x, y, radius, 0, 2 * Math.PI);
-    this.context.stroke();
-  }
-
-  /** Draw the current image. @param {Point} place */
-  drawStar(place) {
-    const star = PATHS[PATHS.length - 1];
-    this.fill(star, place, 2.2, this.style.paper);
-    this.fill(star, place, 1.9, this.style.accent);
-    this.drawRing(place, STAR_RADIUS);
+  /** Draw lines to the neighbors, the marks with important ones on top, and names. */
+  paint() {
+    const { points, placed, neighbors, chosen, hovered } = this;
+    if (!this.size.width) return;
+    const places = points.map((point) => this.at(point));
+    const center = places[chosen] ?? (placed && this.at(placed));
+    const lines = center ? neighbors.map((index) => `M${center.x} ${center.y}L${places[index].x} ${places[index].y}`) : []; // prettier-ignore
+    const order = points.map((_, index) => index).sort((one, other) => this.weight(one) - this.weight(other));
+    const mark = (d, { x, y }, scale, attributes) =>
+      svg("path", { d, transform: `translate(${x} ${y}) scale(${scale})`, ...attributes });
+    const ring = ({ x, y }, r) => svg("circle", { cx: x, cy: y, r, class: "map-ring" });
+    const marks = order.map((index) => {
+      const group = this.numbers[index];
+      const fill = { fill: this.groups[group].color, class: this.faint(index) ? "map-faint" : "" };
+      return mark(SHAPES[group], places[index], this.weight(index) ? 1.4 : 1, fill);
+    });
+    const rings = [...new Set([chosen, hovered])].filter((index) => places[index]).map((index) => ring(places[index], 12)); // prettier-ignore
+    const star = placed ? [mark(SHAPES.at(-1), center, 1.9, { class: "map-star" }), ring(center, STAR_RADIUS)] : [];
+    this.plot.replaceChildren(
+      svg("path", { d: lines.join(""), class: "map-lines" }),
+      ...[...marks, ...rings, ...star, ...this.labels(order.reverse(), places)],
+    );
   }
 
   /** Write names next to their marks, important ones first, without covering other names or marks. */
-  drawLabels(order) {
-    const { context, half, style } = this;
-    Object.assign(context, { textBaseline: "middle", lineJoin: "round", lineWidth: 3, strokeStyle: style.paper });
+  labels(order, places) {
     const shown = order.filter((index) => !this.faint(index));
-    /** @type {Label[]} */
+    const taken = shown.map((index) => around(places[index], 5));
     const labels = shown.map((index) => {
-      const at = this.at(this.points[index]);
-      return { text: this.points[index].name, at, half, color: style.ink, required: this.weight(index) > 0 };
+      return { text: this.points[index].name, at: places[index], half: 5, required: this.weight(index) > 0, name: "" };
     });
-    const taken = labels.map(({ at }) => [at.x - half, at.y - half, at.x + half, at.y + half]);
     if (this.placed) {
       const text = `image: ${shortened(this.placed.name)}`;
-      labels.unshift({ text, at: this.at(this.placed), half: STAR_RADIUS, color: style.accent, required: true });
+      labels.unshift({ text, at: this.at(this.placed), half: STAR_RADIUS, required: true, name: "map-image" });
     }
-    for (const label of labels) {
+    return labels.flatMap((label) => {
       const box = this.boxFor(label, taken);
-      if (!box) continue;
+      if (!box) return [];
       taken.push(box);
-      context.strokeText(label.text, box[0], (box[1] + box[3]) / 2);
-      context.fillStyle = label.color;
-      context.fillText(label.text, box[0], (box[1] + box[3]) / 2);
-    }
+      const text = svg("text", { x: box[0], y: box[3] - 3, class: label.name, "aria-hidden": "true" });
+      text.textContent = label.text;
+      return [text];
+    });
   }
 
-  /** Find the first free side for a label; a required one takes the least covered side. @param {Label} label */
+  /** Find the first free side for a label; a required one takes the least covered side. */
   boxFor({ text, at, half, required }, taken) {
     const { width, height } = this.size;
     if (at.x < 0 || at.y < 0 || at.x > width || at.y > height) return undefined;
-    const length = this.context.measureText(text).width;
+    const length = LETTER * text.length;
     const sides = [
       [at.x + half + 5, at.y - LINE_HEIGHT / 2],
       [at.x - half - 5 - length, at.y - LINE_HEIGHT / 2],
@@ -542,6 +408,15 @@ export class ClassMapView extends View {
   }
 }
 
+/** @param {Point} one @param {Point} other */
+function distance(one, other) {
+  return Math.hypot(one.x - other.x, one.y - other.y);
+}
+
+function around({ x, y }, half) {
+  return [x - half, y - half, x + half, y + half];
+}
+
 /** @param {ClassPoint} point */
 function summary({ group, pictures }) {
   return `${group}, ${pictures === 1 ? "1 image" : `${pictures} images`}`;
@@ -554,16 +429,4 @@ function shortened(name) {
 
 function overlap(one, other) {
   return one[2] >= other[0] && other[2] >= one[0] && one[3] >= other[1] && other[3] >= one[1];
-}
-
-async function fetchJson(address) {
-  return JSON.parse(new TextDecoder().decode(await fetchBytes(address)));
-}
-
-async function loadImage(address) {
-  if (!address) return null;
-  const image = new Image();
-  image.src = new URL(address, document.baseURI).href;
-  await image.decode();
-  return image;
 }

@@ -7,7 +7,7 @@ import { css, percent } from "../maths/format.js";
 import { area, best, jaccard } from "../maths/labels.js";
 import { displayRange } from "../maths/levels.js";
 import { joined } from "../maths/maps.js";
-import { Brush, Tools, paintingOf, store } from "./brush.js";
+import { Brush, Tools, paintingOf } from "./brush.js";
 import { el } from "./dom.js";
 import { Encoding } from "./encoding.js";
 import { COLORS } from "./palette.js";
@@ -140,7 +140,7 @@ export class CompareView extends View {
   sides = ["left", "right"].map((name) => new Side(name, this));
   tools = new Tools(
     this.sides.map(({ brush }) => brush),
-    { click: "Point", refused: (sentence) => this.refuse(sentence) },
+    "Point",
   );
   agreement = el("p", { class: "lab-agreement" });
 
@@ -196,8 +196,6 @@ export class CompareView extends View {
       brush.show();
       brush.outline();
     }
-    const [{ viewer, brush }] = this.sides;
-    store("mask", viewer.encoding.photo, brush.painting);
     this.render();
   }
 
@@ -234,7 +232,7 @@ export class CompareView extends View {
     const place = this.place ?? (likely && encoding.placeOf(likely));
     for (const side of sides) side.compute(place, { mass: settings.mass / 100, layer: settings.layer });
     const maps = sides.map(({ viewer, head }) => viewer.maps.map(head));
-    const range = displayRange(joined(maps), "median", false); // one scale for both models
+    const range = displayRange(joined(maps)); // one scale for both models
     for (const side of sides) {
       side.render(range);
       side.viewer.stage.cross(side.viewer.stage.cursor ? null : this.place);

@@ -18,7 +18,7 @@ const DECODERS = {
 export class Refusal extends Error {}
 
 export class Encoding {
-  /** @param {Told} value @param {Server} [server]  fetches arrays that have no address */
+  /** @param {Told} value @param {Server} [server]  of a page without routes */
   constructor(value, server = null) {
     this.value = value;
     this.server = server;
@@ -86,17 +86,23 @@ export class Encoding {
   /** @param {string} key  KIND/BLOCK @param {AbortSignal} signal @returns {Promise<any>} */
   async fetch(key, signal) {
     const { arrays } = this.value;
+    if (typeof arrays === "string") return fetchBytes(`${arrays}/${key}`, signal, this.server);
     const [kind, block] = key.split("/");
-    if (typeof arrays === "string") return fetchBytes(`${arrays}/${key}`, signal);
-    const text = arrays?.[key] ?? (await this.server?.fetch_array?.([this.token, kind, Number(block)]));
-    if (text instanceof Float32Array) return text; // computed in this browser
-    if (typeof text !== "string") throw new Refusal(`This view does not hold ${kind} of block ${Number(block) + 1}.`);
-    return /** @type {ArrayBuffer} */ (fromBase64(text).buffer);
+    if (!arrays[key]) throw new Refusal(`This view does not hold ${kind} of block ${Number(block) + 1}.`);
+    return typeof arrays[key] === "string" ? fromBase64(arrays[key]).buffer : arrays[key];
   }
 }
 
-/** Fetch bytes. Throws a Refusal with the message of the server. @param {string} address @param {AbortSignal} [signal] */
-export async function fetchBytes(address, signal) {
+/**
+ * Fetch bytes from their address, or by the server function of a page without routes. Throws a Refusal.
+ * @param {string} address @param {AbortSignal} [signal] @param {Server} [server] @returns {Promise<any>}
+ */
+export async function fetchBytes(address, signal, server) {
+  if (server?.fetch) {
+    const text = await server.fetch(address);
+    if (typeof text !== "string") throw new Refusal("The server does not send this. Open the image again.");
+    return fromBase64(text).buffer;
+  }
   const answer = await fetch(new URL(address, document.baseURI), { signal }).catch((error) => {
     throw signal?.aborted ? error : new Refusal("The server does not answer. Try again in a moment.");
   });

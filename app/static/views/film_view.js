@@ -1,12 +1,12 @@
 // A clip frame by frame with the masks of its objects, and tools that mark objects on the first frame:
 // `app.views.film_view`.
 //
-// The prop `value` is { clip, name, width, height, count, fps, note, marked, colors, palette, frames }; `encoding` is the
+// The prop `value` is { clip, name, width, height, count, fps, note, colors, palette, frames }; `encoding` is the
 // value of an attention view for the first frame; `following` is { run, id, done, left, state }, the progress of tracking.
 
 import { css } from "../maths/format.js";
 import { Painting, centers } from "../maths/painting.js";
-import { Brush, Tools, store, stored } from "./brush.js";
+import { Brush, Tools } from "./brush.js";
 import { button, el } from "./dom.js";
 import { Encoding, Refusal, fetchBytes } from "./encoding.js";
 import { Memory } from "./memory.js";
@@ -59,7 +59,7 @@ export class FilmView extends View {
     "canvas",
   );
   brush = new Brush(this.stage, () => this.refresh());
-  tools = new Tools([this.brush], { file: false });
+  tools = new Tools([this.brush]);
 
   /** @param {Mounted} mounted */
   constructor(mounted) {
@@ -101,7 +101,6 @@ export class FilmView extends View {
     this.decoder = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
     this.objects = new Map(palette.map(([red, green, blue], number) => [packed(red, green, blue), number]));
     const painting = new Painting({ width, height, most: colors.length });
-    painting.resume(stored("clip", clip.clip) ?? clip.marked);
     this.brush.encoded(null, null, null);
     this.brush.colors = colors;
     this.stage.show({ name: clip.name, width, height, rows: 1, columns: 1 });
@@ -184,31 +183,24 @@ export class FilmView extends View {
 
   /** Decode a frame. @param {number} number @returns {Promise<ImageBitmap>} */
   frame(number) {
-    const { clip, frames, width, height } = this.clip;
-    const address = frames && `${frames}/${number}.jpg`;
-    return this.frames.remembered(String(number), 4 * width * height, () =>
-      this.decode(address, ["frames", clip, number]),
-    );
+    const { frames, width, height } = this.clip;
+    const fetched = () => this.decode(`${frames}/${number}.jpg`);
+    return this.frames.remembered(String(number), 4 * width * height, fetched);
   }
 
   /** Decode the objects of a finished frame, one byte per pixel. @param {number} number @returns {Promise<Uint8Array>} */
   labels(number) {
-    const { width, height, frames } = this.clip;
-    const { id } = this.run;
-    return this.masks.remembered(`${id}/${number}`, width * height, async () => {
-      const address = frames && `lab/followings/${id}/${number}.png`;
-      this.decoder.drawImage(await this.decode(address, ["masks", id, number]), 0, 0);
+    const { width, height } = this.clip;
+    const address = `lab/followings/${this.run.id}/${number}.png`;
+    return this.masks.remembered(address, width * height, async () => {
+      this.decoder.drawImage(await this.decode(address), 0, 0);
       const { data } = this.decoder.getImageData(0, 0, width, height);
       return Uint8Array.from(new Uint32Array(data.buffer), (color) => this.objects.get(color) ?? 0);
     });
   }
 
-  /** Fetch an image by its address, or from the server function if there are no routes. @param {string} address */
-  async decode(address, question) {
-    if (address) return createImageBitmap(new Blob([await fetchBytes(address)]));
-    const text = await this.server?.fetch_frame?.(question);
-    if (typeof text !== "string") throw new Refusal("The server does not send this frame. Open the clip again.");
-    return createImageBitmap(await (await fetch(`data:application/octet-stream;base64,${text}`)).blob());
+  async decode(address) {
+    return createImageBitmap(new Blob([await fetchBytes(address, undefined, this.server)]));
   }
 
   /** Show a frame together with its objects; of several requests, the last. @param {number} number */
@@ -293,7 +285,6 @@ export class FilmView extends View {
     if (this.number === 0) this.paint(brush.painting.values);
     else if (!this.busy && !run) this.seekTo(0);
     this.listObjects();
-    store("clip", clip.clip, brush.painting);
     Object.assign(this.progress, { max: clip.count, value: run?.done ?? 0 });
     const words = this.words;
     if (this.status.textContent !== words) this.status.textContent = words;

@@ -8,9 +8,10 @@ import { css, percent } from "../maths/format.js";
 import { area, best, countOf, jaccard, outlinePath, resized } from "../maths/labels.js";
 import { Maps } from "../maths/maps.js";
 import { fromRuns } from "../maths/painting.js";
-import { Brush, Tools, paintingOf, store } from "./brush.js";
+import { Brush, Tools, paintingOf } from "./brush.js";
 import { el } from "./dom.js";
 import { Encoding } from "./encoding.js";
+import { cocoFile, imageFile, save } from "./files.js";
 import { rested } from "./newest.js";
 import { COLORS } from "./palette.js";
 import { Stage } from "./stage.js";
@@ -43,7 +44,7 @@ export class MaskView extends View {
     key: (event) => this.tools.key(event),
   });
   brush = new Brush(this.stage, () => this.drawn());
-  tools = new Tools([this.brush], { refused: (sentence) => this.refuse(sentence) });
+  tools = new Tools([this.brush]);
   methods = new Tiles("Method", (method) => this.set({ method }), "lab-methods");
   heads = new Tiles("Attention head", (head) => this.chooseHead(head), "lab-heads");
   scores = el("tbody");
@@ -118,7 +119,6 @@ export class MaskView extends View {
   }
 
   drawn() {
-    store("mask", this.encoding.photo, this.brush.painting);
     this.brush.outline();
     this.render();
   }
@@ -129,13 +129,9 @@ export class MaskView extends View {
     const { labels } = brush.painting;
     if (!labels) return this.refuse("Nothing is marked yet: click the object first.");
     const { values } = resized(labels, { rows: encoding.height, columns: encoding.width });
-    const content =
-      file === "mask.json"
-        ? cocoFile(values, encoding)
-        : await imageFile(values, encoding, file === "cutout.png" && stage.photo);
-    const href = URL.createObjectURL(content);
-    el("a", { href, download: `${encoding.name.replace(/\.[^.]*$/, "")}-${file}` }).click();
-    setTimeout(() => URL.revokeObjectURL(href), 60_000);
+    const name = `${encoding.name.replace(/\.[^.]*$/, "")}-${file}`;
+    if (file === "mask.json") save(cocoFile(values, encoding), name);
+    else save(await imageFile(values, encoding, file === "cutout.png" && stage.photo), name);
   }
 
   // ---- questions to the server
@@ -266,7 +262,7 @@ export class MaskView extends View {
   showScores(labels, drawn) {
     const found = numbers(labels);
     const line = (name, number, color) => {
-      const score = drawn ? jaccard(labels, drawn, drawn, number).toFixed(3) : "draw or open a mask";
+      const score = drawn ? jaccard(labels, drawn, drawn, number).toFixed(3) : "draw a mask";
       return [name, percent(area(labels, number)), score, color];
     };
     const lines = found.map((number) => line(`Object ${number}`, number, COLORS.objects[number - 1]));
@@ -300,30 +296,4 @@ function paintTile({ canvas, note }, labels, drawn) {
 /** List the numbers of the objects. @param {Labels} labels */
 function numbers(labels) {
   return Array.from({ length: labels ? countOf(labels) : 0 }, (_, index) => index + 1);
-}
-
-/** Encode a mask as COCO run lengths, column by column. @param {Uint8Array} values @param {Size} size */
-function cocoFile(values, { width, height }) {
-  const counts = [0];
-  for (let at = 0, before = 0; at < values.length; at++) {
-    const inside = values[(at % height) * width + Math.floor(at / height)] ? 1 : 0;
-    if (inside !== before) counts.push(0);
-    counts[counts.length - 1]++;
-    before = inside;
-  }
-  return new Blob([JSON.stringify({ size: [height, width], counts })], { type: "application/json" });
-}
-
-/** Encode a mask in black and white, or the inside of a photo, as PNG. @param {Uint8Array} values @param {Size} size */
-function imageFile(values, { width, height }, photo) {
-  const canvas = new OffscreenCanvas(width, height);
-  const context = canvas.getContext("2d");
-  if (photo) context.drawImage(photo, 0, 0, width, height);
-  const image = context.getImageData(0, 0, width, height);
-  values.forEach((inside, pixel) => {
-    if (!photo) image.data.fill(inside ? 255 : 0, 4 * pixel, 4 * pixel + 3);
-    image.data[4 * pixel + 3] = photo && !inside ? 0 : 255;
-  });
-  context.putImageData(image, 0, 0);
-  return canvas.convertToBlob({ type: "image/png" });
 }

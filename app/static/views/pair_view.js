@@ -5,7 +5,7 @@
 // the vectors whose cosines are computed here.
 
 import { decodeTokens, tokenCosineMaps } from "../maths/attention.js";
-import { decimals, fromBase64 } from "../maths/format.js";
+import { decimals } from "../maths/format.js";
 import { displayRange, drawnSize } from "../maths/levels.js";
 import { Pins, samePatch } from "../maths/pins.js";
 import { read, write } from "./address.js";
@@ -86,9 +86,7 @@ export class PairView extends View {
   async fetchDirections({ directions, b }, a, signal) {
     const key = `directions/${a.token}/${b.token}`;
     if (memory.get(key)) return memory.get(key);
-    const bytes = directions
-      ? await fetchBytes(directions, signal)
-      : fromBase64(await this.server?.fetch_directions?.([a.token, b.token])).buffer;
+    const bytes = await fetchBytes(directions, signal, this.server);
     const prefix = a.rows * a.columns;
     const found = decodeTokens(bytes, { heads: 1, tokens: prefix + b.rows * b.columns, prefix });
     return memory.put(key, found, 2 * bytes.byteLength);
@@ -149,7 +147,7 @@ export class PairView extends View {
     const found = patch && this.counterpart(patch);
     left.draw([], a, patch, color);
     right.draw([], b, found?.patch, color);
-    const range = found && displayRange(found.map, "median", false);
+    const range = found && displayRange(found.map);
     if (range) right.canvas.values(found.map, b, drawnSize(b, STAGE_PIXELS), range, LIGHT);
     else right.canvas.clear();
     writeScale(this.scale, range && [`${decimals(range[0])} or less`, `${decimals(range[1])} or more`]);

@@ -27,10 +27,7 @@ const SETTINGS = {
   opacity: 0.8,
   colormap: "", // "": default of the quantity
   smooth: true,
-  scale: "median", // or "capped", "full"
-  shared: false, // one scale for all heads
   range: null, // given display range
-  outline: false,
   /** @type {Patch} */
   patch: null, // shown while nothing is pointed at; null: [CLS]
   color: "#fff", // of that patch
@@ -126,8 +123,7 @@ export class Viewer {
     this.dress();
     this.maps = asked.colors ? null : this.mapsOf(patch);
     const ends = this.paint(this.stage.canvas, shown, this.maps, this.arrays, 4);
-    const capped = ends && settings.scale !== "full" ? [`${ends[0]} or less`, `${ends[1]} or more`] : ends;
-    writeScale(this.scale, capped);
+    writeScale(this.scale, ends && [`${ends[0]} or less`, `${ends[1]} or more`]);
     for (const [key, { canvas, note, scale }] of asked.heads ? this.tiles.tiles : []) {
       writeScale(scale, this.paint(canvas, key, this.maps));
       note.textContent = this.note(key);
@@ -198,9 +194,8 @@ export class Viewer {
 
   outlines() {
     const { shown, settings } = this;
-    if (shown === "heads" || !(settings.outline || settings.layer === "mask")) return [];
-    const color = settings.layer === "mask" ? css(this.colorOf(shown)) : "#fff";
-    return [{ path: outlinePath(this.maskOf(shown)), color }];
+    if (shown === "heads" || settings.layer !== "mask") return [];
+    return [{ path: outlinePath(this.maskOf(shown)), color: css(this.colorOf(shown)) }];
   }
 
   /** Return the map of a tile. @param {string} key */
