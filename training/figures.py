@@ -26,6 +26,8 @@ STYLE: Any = {
     "grid.alpha": 0.3,
     "lines.linewidth": 2,
 }
+style = mpl.rc_context
+"""Context manager that applies a style to what is drawn in it."""
 
 
 def page(
@@ -57,7 +59,3 @@ def save(figure: Figure, path: Path) -> None:
     FigureCanvasAgg(figure).print_png(buffer)
     with files.replacing(path) as beside:
         beside.write_bytes(buffer.getvalue())
-
-
-style = mpl.rc_context
-"""Context manager that applies a style to what is drawn in it."""

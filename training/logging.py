@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,77 +22,54 @@ class Diverged(RuntimeError):
     """Loss or weights are not finite any more; the newest checkpoint is from before."""
 
 
-class Logger(Protocol):
-    """Receives the metrics of a run."""
+class Logger(NamedTuple):
+    """Writes the metrics of a run."""
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the metrics of a step."""
+    log: Callable[[int, Mapping[str, float]], object]
+    """Is called with the metrics of each step."""
+    close: Callable[[], object]
+    """Writes what is left."""
 
-    def close(self) -> None:
-        """Write what is left."""
 
-
-class JsonLines:
+def json_lines(path: Path) -> Logger:
     """Log of a run: one JSON line per step."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("a", encoding="utf-8", buffering=1)
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write a line."""
-        self.file.write(json.dumps({"step": step, **metrics}) + "\n")
-
-    def close(self) -> None:
-        """Close the file."""
-        self.file.close()
+    file = path.open("a", encoding="utf-8", buffering=1)
+    return Logger(lambda step, metrics: file.write(json.dumps({"step": step, **metrics}) + "\n"), file.close)
 
 
-class TensorBoard:
-    """Event files in RUN/tensorboard, for `tensorboard --logdir RUN`."""
+def tensorboard(run: Run, config: Mapping[str, Any], first_step: int) -> Logger:
+    """Event files in RUN/tensorboard; what an interrupted run wrote from `first_step` on is hidden."""
+    from torch.utils.tensorboard import SummaryWriter
 
-    def __init__(self, run: Run, config: Mapping[str, Any], first_step: int) -> None:
-        """Hide what an interrupted run wrote from `first_step` on: those steps are repeated."""
-        from torch.utils.tensorboard import SummaryWriter
+    writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=first_step)
 
-        self.writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=first_step)
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write one scalar per metric."""
+    def log(step: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
-            self.writer.add_scalar(name, value, step)
+            writer.add_scalar(name, value, step)
 
-    def close(self) -> None:
-        """Write what is left."""
-        self.writer.close()
+    return Logger(log, writer.close)
 
 
-class WeightsAndBiases:
-    """A run of the project "dino"; the package's own variables, such as WANDB_MODE, apply."""
+def weights_and_biases(run: Run, config: Mapping[str, Any], first_step: int) -> Logger:
+    """A run of the project "dino": the one whose identifier is in RUN/wandb.txt, or a new one.
 
-    def __init__(self, run: Run, config: Mapping[str, Any], first_step: int) -> None:
-        """Continue the run whose identifier is in RUN/wandb.txt, or start one."""
-        wandb = import_module("wandb")
-        name = run.folder / "wandb.txt"
-        known = name.read_text(encoding="utf-8").strip() if first_step and name.exists() else None
-        options = {"project": "dino", "name": run.folder.name, "dir": run.folder, "config": dict(config)}
-        try:
-            self.run: Any = wandb.init(id=known, resume="allow", **options)
-        except wandb.Error as error:
-            raise SettingError(f"--log wandb: {error}; WANDB_MODE=offline needs no account") from None
-        name.write_text(f"{self.run.id}\n", encoding="utf-8")
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write all metrics of a step."""
-        self.run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        """Send what is left."""
-        self.run.finish()
+    The package's own variables, such as WANDB_MODE, apply.
+    """
+    wandb = import_module("wandb")
+    name = run.folder / "wandb.txt"
+    known = name.read_text(encoding="utf-8").strip() if first_step and name.exists() else None
+    options = {"project": "dino", "name": run.folder.name, "dir": run.folder, "config": dict(config)}
+    try:
+        begun: Any = wandb.init(id=known, resume="allow", **options)
+    except wandb.Error as error:
+        raise SettingError(f"--log wandb: {error}; WANDB_MODE=offline needs no account") from None
+    name.write_text(f"{begun.id}\n", encoding="utf-8")
+    return Logger(lambda step, metrics: begun.log(dict(metrics), step=step), begun.finish)
 
 
 LOGGERS: dict[str, Callable[[Run, Mapping[str, Any], int], Logger]] = {
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
+    "tensorboard": tensorboard,
+    "wandb": weights_and_biases,
 }
 
 

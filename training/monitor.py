@@ -5,7 +5,6 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 
 import torch
@@ -15,7 +14,6 @@ from tqdm import tqdm
 from dino_model.collections import Images
 from dino_model.device import ComputePrecision
 from dino_model.features import FeatureExtractor
-from dino_model.images import ImageError
 from dino_model.views import View
 from dino_model.weights import LoadedModel
 from training.doctor import Facts, findings
@@ -40,60 +38,31 @@ class Probe:
     limit: int = 2500
     """Largest number of images, taken evenly."""
 
-    @cached_property
-    def readable(self) -> Images:
-        """The images that are compared; a broken one must not end a run."""
-        step = max(1, math.ceil(len(self.images) / self.limit))
-        return self.images.subset(i for i in range(0, len(self.images), step) if _can_be_read(self.images, i))
-
     def evaluate(self, backbone: nn.Module) -> tuple[float, float]:
         """Compute top-1 in percent (k = 20, temperature 0.07) and the rank of the features."""
-        images = self.readable
-        labels = torch.tensor(images.labels)
+        step = max(1, math.ceil(len(self.images) / self.limit))
         model = LoadedModel("the run", backbone, self.mean, self.std, "a training", None)
         view = View(self.size, self.mean, self.std)
         extractor = FeatureExtractor(model, view, precision=self.precision, device=str(self.device))
-        features = extractor.extract(images).features
-        test = torch.arange(len(images)) % 5 == 4
+        extracted = extractor.extract(self.images.subset(range(0, len(self.images), step)))
+        features, labels = extracted.features, torch.tensor(extracted.images.labels)
+        test = torch.arange(len(labels)) % 5 == 4
         k = min(20, int((~test).sum()))
         votes = knn_accuracy(features[~test], labels[~test], features[test], labels[test], k=k)
         return votes.top1, rank_me(features)
 
-    def lift(self, vit: nn.Module) -> float:
-        """Lift of the last block's attention on the package's photographs."""
-        return photographs_lift(
-            vit, mean=self.mean, std=self.std, precision=self.precision, device=str(self.device)
-        )
 
-
-def _can_be_read(images: Images, index: int) -> bool:
-    try:
-        images.read(index)
-    except ImageError:
-        return False
-    return True
-
-
-class Progress(tqdm):
+def progress_bar(first_step: int, steps: int) -> "tqdm[None]":
     """Progress bar of a run on stderr; a new state at most every 2 seconds, on a file every minute."""
-
-    def __init__(self, first_step: int, steps: int) -> None:
-        interval = 2.0 if sys.stderr.isatty() else 60.0
-        super().__init__(
-            total=steps, initial=first_step, unit="step", mininterval=interval, maxinterval=interval
-        )
-
-    def show(self, metrics: dict[str, float]) -> None:
-        """Advance by one step and show its metrics."""
-        self.set_postfix({name: f"{value:.4g}" for name, value in metrics.items()}, refresh=False)
-        self.update()
+    interval = 2.0 if sys.stderr.isatty() else 60.0
+    return tqdm(total=steps, initial=first_step, unit="step", mininterval=interval, maxinterval=interval)
 
 
 @dataclass
 class Monitor:
     """Watches every step of a run: `evaluate` receives the networks, then `__call__` the logged metrics."""
 
-    progress: Progress
+    progress: "tqdm[None]"
     method: Method
     probe: Probe | None
     probe_every: int
@@ -118,7 +87,9 @@ class Monitor:
 
     def __call__(self, step: int, metrics: dict[str, float], broken: Sequence[str]) -> None:
         """Show progress, report unreadable images (`broken`) and problems."""
-        self.progress.show(dict(islice(metrics.items(), 3)))  # the loss, and the method's first metrics
+        shown = islice(metrics.items(), 3)  # the loss, and the method's first metrics
+        self.progress.set_postfix({name: f"{value:.4g}" for name, value in shown}, refresh=False)
+        self.progress.update()
         for message in sorted({*broken} - self.broken):
             report(f"skipped an image: {message}")
         self.broken.update(broken)
@@ -139,7 +110,14 @@ class Monitor:
             found[f"knn_{name}"], found[f"rank_{name}"] = top1, _ = probe.evaluate(network)
             words = f"k-NN top-1 on held-out training images {top1:.1f} %"
             if hasattr(network, "blocks"):
-                found[f"lift_{name}"] = lift = probe.lift(network)
+                lift = photographs_lift(
+                    network,
+                    mean=probe.mean,
+                    std=probe.std,
+                    precision=probe.precision,
+                    device=str(probe.device),
+                )
+                found[f"lift_{name}"] = lift
                 words += f", lift on the photographs {lift:.2f}"
             report(f"step {step + 1}, {name}: {words}")
         return found

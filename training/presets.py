@@ -4,6 +4,7 @@ import math
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
 
 from dino_model.configs import BackboneConfig, HeadConfig
@@ -63,36 +64,6 @@ def find_preset(method: str, name: str | None) -> str:
     return name or names[0]
 
 
-@dataclass(frozen=True)
-class SmallData:
-    """Numbers that the settings of `small-data` are derived from."""
-
-    images: int
-    """Number of training images."""
-    short_side: int
-    """Short side of a typical image in pixels."""
-    epochs: int = 100
-    batch_size: int = 16
-    patch_size: int | None = None
-    """Side of a patch in pixels; None: 16, or 8 for crops below 96."""
-
-    def __post_init__(self) -> None:
-        at_least(self, epochs=1, batch_size=1)
-        if self.patch_size is not None:
-            at_least(self, patch_size=1)
-
-    @property
-    def teacher_momentum(self) -> float:
-        """Average over a twentieth of the steps or less, or over as many images as in the paper."""
-        steps = max(1, self.epochs * (self.images // self.batch_size))
-        return round(max(0.9, min(0.996 ** (self.batch_size / 1024), 1 - 20 / steps)), 5)
-
-    @property
-    def frozen_epochs(self) -> int:
-        """Epochs in which the prototypes do not train."""
-        return min(1, self.epochs - 1)
-
-
 SMALL_BATCHES = {"dino": 16, "byol": 32, "moco-v2": 32, "swav": 64, "supervised": 64}
 
 
@@ -122,20 +93,24 @@ def small_data(
         SettingError: Epochs, batch size or patch size below 1.
     """
     batch_size = SMALL_BATCHES[method] if batch_size is None else batch_size
-    data = SmallData(images, short_side, epochs, batch_size, patch_size)
+    given = SimpleNamespace(epochs=epochs, batch_size=batch_size, patch_size=patch_size)
+    at_least(given, epochs=1, batch_size=1, **({} if patch_size is None else {"patch_size": 1}))
     unit = patch_size or 16
     side = max(-(-32 // unit) * unit, min(224, short_side) // unit * unit)  # in whole patches
     patch_size = patch_size or (16 if side >= 96 else 8)
     local = max(-(-16 // patch_size), side * 3 // 7 // patch_size) * patch_size  # 96 of 224
     lr = 0.0003 * math.sqrt(16 / batch_size) * 256 / 16  # for 256 images; 0.0003 at a batch of 16
-    config, crops = _small_method(method, data, CropConfig(global_size=side, local_size=local, local_crops=6))
+    crops = CropConfig(global_size=side, local_size=local, local_crops=6)
+    if method in ("byol", "moco-v2"):
+        crops = replace(crops, local_crops=0)
+    elif method == "supervised":
+        crops = replace(crops, global_crops=1, local_crops=0, augmentation="deit")
+    warmup = max(1, min(10, epochs // 10)) if epochs > 1 else 0
     recipe = Recipe(
         backbone=BackboneConfig("vit_tiny", patch_size, image_size=side, depth=6, heads=6),
-        method=config,
+        method=_small_method(method, images, epochs, batch_size),
         crops=crops,
-        optimizer=OptimizerConfig(
-            lr=round(lr, 6), warmup_epochs=max(1, min(10, epochs // 10)) if epochs > 1 else 0
-        ),
+        optimizer=OptimizerConfig(lr=round(lr, 6), warmup_epochs=warmup),
         epochs=epochs,
         batch_size=batch_size,
     )
@@ -146,38 +121,36 @@ def small_data(
     )
 
 
-def _small_method(method: str, data: SmallData, crops: CropConfig) -> tuple[Methods, CropConfig]:
-    """Settings of the method, and its crops."""
-    images, momentum = data.images, data.teacher_momentum
+def _small_method(method: str, images: int, epochs: int, batch_size: int) -> Methods:
+    """Settings of the method; a teacher averages over a twentieth of the steps or less."""
+    steps = max(1, epochs * (images // batch_size))
+    momentum = round(max(0.9, min(0.996 ** (batch_size / 1024), 1 - 20 / steps)), 5)
+    frozen_epochs = min(1, epochs - 1)
     match method:
         case "dino":
-            return _small_dino(data), crops
+            limits = (
+                (20_000, 1024),
+                (100_000, 4096),
+                (500_000, 16384),
+            )  # prototypes that the images can fill
+            prototypes = next((k for limit, k in limits if images < limit), 65536)
+            many = images >= 100_000
+            return DINOConfig(
+                HeadConfig(prototypes=prototypes, hidden=1024, bottleneck=128),
+                teacher_momentum=momentum,
+                teacher_temperature=0.07 if many else 0.04,
+                teacher_temperature_warmup_epochs=min(30, epochs // 3) if many else 0,
+                center_momentum=round(max(0.9, 0.98 ** (batch_size / 16)), 4),
+                freeze_last_layer_epochs=frozen_epochs,
+            )
         case "byol":
-            head = replace(BYOLConfig().head, prototypes=128, hidden=1024)
-            return BYOLConfig(head, 1024, momentum), replace(crops, local_crops=0)
+            return BYOLConfig(replace(BYOLConfig().head, prototypes=128, hidden=1024), 1024, momentum)
         case "moco-v2":  # an eighth of the images in the queue: an image seldom meets its own keys
-            queue = max(1, min(65536, images // 8) // data.batch_size) * data.batch_size
+            queue = max(1, min(65536, images // 8) // batch_size) * batch_size
             head = replace(MoCoConfig().head, hidden=1024)
-            config = MoCoConfig(head, queue=queue, teacher_momentum=max(0.99, momentum))
-            return config, replace(crops, local_crops=0)
+            return MoCoConfig(head, queue=queue, teacher_momentum=max(0.99, momentum))
         case "swav":  # epsilon 0.03 against collapse, as SwAV's README advises
-            prototypes = max(16, min(3000, images // 50))
-            head = replace(SwAVConfig().head, prototypes=prototypes, hidden=1024)
-            return SwAVConfig(head, epsilon=0.03, freeze_last_layer_epochs=data.frozen_epochs), crops
+            head = replace(SwAVConfig().head, prototypes=max(16, min(3000, images // 50)), hidden=1024)
+            return SwAVConfig(head, epsilon=0.03, freeze_last_layer_epochs=frozen_epochs)
         case _:
-            return SupervisedConfig(), replace(crops, global_crops=1, local_crops=0, augmentation="deit")
-
-
-def _small_dino(data: SmallData) -> DINOConfig:
-    """Prototypes that the images can fill; a softer teacher and its warm-up from 100,000 images on."""
-    limits = ((20_000, 1024), (100_000, 4096), (500_000, 16384))
-    prototypes = next((k for limit, k in limits if data.images < limit), 65536)
-    many = data.images >= 100_000
-    return DINOConfig(
-        HeadConfig(prototypes=prototypes, hidden=1024, bottleneck=128),
-        teacher_momentum=data.teacher_momentum,
-        teacher_temperature=0.07 if many else 0.04,
-        teacher_temperature_warmup_epochs=min(30, data.epochs // 3) if many else 0,
-        center_momentum=round(max(0.9, 0.98 ** (data.batch_size / 16)), 4),
-        freeze_last_layer_epochs=data.frozen_epochs,
-    )
+            return SupervisedConfig()

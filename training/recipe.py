@@ -14,6 +14,7 @@ from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from training.crop_config import CropConfig
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino_config import DINOConfig
+from training.run import RunError
 from training.schedules import Schedule, cosine
 from training.settings import OptimizerName, at_least, no_longer_than, restored
 
@@ -99,9 +100,17 @@ class Recipe:
         return self.crops.stages(1 if self.resnet else self.backbone.patch_size)
 
 
+def known_method(config: Mapping[str, Any]) -> MethodName:
+    """Method in a run's configuration; raises RunError for an unknown one."""
+    name: Any = config.get("method")
+    if name not in METHODS:
+        raise RunError(f"the run was trained with {name!r}, an unknown method of another version")
+    return name
+
+
 def recipe_of(config: Mapping[str, Any]) -> Recipe:
     """Recipe in a run's configuration; settings that it lacks get their defaults."""
-    return restored(Recipe(method=METHODS[config["method"]]()), config["recipe"])
+    return restored(Recipe(method=METHODS[known_method(config)]()), config["recipe"])
 
 
 class Stage(NamedTuple):

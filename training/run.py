@@ -117,12 +117,9 @@ class Run:
         if not path.is_file():
             raise RunError(f"{self.folder} holds no run: expected config.json and checkpoint.pt in it")
         try:
-            config: Any = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
             raise RunError(f"{path} is no configuration of a run: {error}") from None
-        if not isinstance(config, dict):
-            raise RunError(f"{path} is no configuration of a run: it holds a {type(config).__name__}")
-        return config
 
     def rewrite(self, config: Mapping[str, Any]) -> None:
         """Replace the configuration."""

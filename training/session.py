@@ -7,7 +7,6 @@ session.train(Run(Path("runs/first")))
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from dino_model.backbones import choose_training_attention
 from dino_model.collections import Images
 from dino_model.device import ComputePrecision, set_tensor_float32
 from dino_model.errors import SettingError
-from training import initialize
 from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import load_checkpoint
 from training.data import LoadedBatch, batches
@@ -45,15 +43,12 @@ class Session:
     """A training that can start or resume.
 
     Args:
-        recipe: Settings of the training.
-        images: Training images.
-        seed: Seed of weights, order, crops and stochastic depth.
-        device: Device of the networks.
-        precision: Precision of the networks; the loss is always fp32.
+        recipe, images: Settings and images of the training.
+        seed: Of weights, order, crops and stochastic depth.
+        device, precision: Of the networks; the loss is always fp32.
         workers: Processes that load images; 0: none but this one.
         accumulate: Micro-batches of a step.
-        checkpoint_activations: Keep only the input of every trained block, and compute it again.
-        compile: Compile every block with `torch.compile`.
+        checkpoint_activations, compile: As in `training.blocks`.
 
     Raises:
         SettingError: Settings that cannot be trained on these images.
@@ -100,15 +95,6 @@ class Session:
             if checkpoint_activations:
                 recompute_blocks(backbone)
         self.optimizer = create_optimizer(recipe.optimizer.name, self.method.parameter_groups(), self.device)
-
-    def start_from(self, run: Path | None = None, backbone: str | None = None) -> int | None:
-        """Load the weights of another run, or any model's backbone; see `training.initialize`.
-
-        Returns the step of the run's weights.
-        """
-        if backbone is not None:
-            initialize.from_backbone(self.method, self.recipe, backbone)
-        return None if run is None else initialize.from_run(self.method, self.recipe, run)
 
     def config(self) -> dict[str, Any]:
         """Entries of config.json that decide the result, or that are needed to load the networks."""

@@ -15,7 +15,7 @@ from training.checkpoint import CheckpointWriter
 from training.crops import normalize
 from training.data import LoadedBatch
 from training.distributed import DataParallelLoss, all_mean, any_rank, barrier, rank, world
-from training.logging import JsonLines, Logger, MetricLogger, Metrics, Observer, Scalar
+from training.logging import Logger, MetricLogger, Metrics, Observer, Scalar, json_lines
 from training.methods.method import Batch, Loss, Method
 from training.optim import clip_grad_per_tensor, gradient_norms, set_rates
 from training.recipe import Plan
@@ -155,7 +155,7 @@ def train(
     parallel = DataParallelLoss(method, accumulate=compute.accumulate)
     with (
         CheckpointWriter(run if first else None, callbacks.keep) as writer,
-        MetricLogger([JsonLines(run.log), *callbacks.loggers] if first else [], callbacks.observe) as log,
+        MetricLogger([json_lines(run.log), *callbacks.loggers] if first else [], callbacks.observe) as log,
     ):
         if first_step == 0:
             writer.save(0, *state, milestone=True)

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from training.logging import Diverged, JsonLines, MetricLogger, Metrics
+from training.logging import Diverged, MetricLogger, Metrics, json_lines
 
 
 class Late(Metrics):
@@ -20,7 +20,7 @@ def late(loss, lr=0.1):
 
 
 def journal(path, seen):
-    return MetricLogger([JsonLines(path)], lambda *given: seen.append(given))
+    return MetricLogger([json_lines(path)], lambda *given: seen.append(given))
 
 
 def steps(path):

@@ -9,7 +9,7 @@ from dino_model.features import ImageFeatures
 from training import monitor
 from training.doctor import Facts
 from training.methods.method import Method
-from training.monitor import Monitor, Probe, Progress
+from training.monitor import Monitor, Probe, progress_bar
 
 HEALTHY = Facts(steps=1000, steps_per_epoch=100, batch_size=8)
 
@@ -29,7 +29,7 @@ class TwoNetworks(Method):
 
 
 def test_what_the_method_finds_is_said_once_until_it_is_gone(capsys):
-    watch = Monitor(Progress(0, 450), TwoNetworks(), None, 0, HEALTHY)
+    watch = Monitor(progress_bar(0, 450), TwoNetworks(), None, 0, HEALTHY)
     for step in range(450):
         watch(step, {"spread": 0.5 if step < 100 or 300 <= step < 400 else 0.001}, [])
     said = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
@@ -44,7 +44,7 @@ class FakeProbe:
 
 
 def test_every_network_is_probed_under_its_name():
-    watch = Monitor(Progress(0, 4), TwoNetworks(), FakeProbe(), 2, HEALTHY)
+    watch = Monitor(progress_bar(0, 4), TwoNetworks(), FakeProbe(), 2, HEALTHY)
     lines = [watch.evaluate(step) for step in range(4)]
     probed = {"knn_online": 10.0, "rank_online": 2.0, "knn_target": 20.0, "rank_target": 3.0}
     assert lines == [{}, probed] * 2

@@ -21,7 +21,7 @@ from dino_model.errors import SettingError
 from dino_model.images import ImageError
 from training import presets
 from training.presets import PresetName
-from training.recipe import METHODS, MethodName, Recipe, recipe_of
+from training.recipe import MethodName, Recipe, known_method, recipe_of
 from training.run import Run, RunError
 from training.settings import at_least
 
@@ -51,11 +51,7 @@ class RunChoice:
 
     @property
     def run(self) -> Run:
-        """The run in --output.
-
-        Raises:
-            SettingError: No folder is named.
-        """
+        """The run in --output; raises SettingError if no folder is named."""
         if self.output is None:
             raise SettingError("no folder for the run: pass --output")
         return Run(self.output)
@@ -182,16 +178,10 @@ def of_recipe(choice: PartialArgs, images: tuple[int, int]) -> tuple[Pretrain, p
 
 
 def of_run(choice: PartialArgs) -> Pretrain:
-    """Options of a run that is resumed.
-
-    Raises:
-        RunError: An unknown method, or another recipe than before.
-    """
+    """Options of a run that is resumed; raises RunError for another recipe than before."""
     config = choice.run.config()
-    name, options, init = config.get("method"), config.get("options", {}), config.get("init", {})
+    name, options, init = known_method(config), config.get("options", {}), config.get("init", {})
     recipe = options.get("recipe")
-    if name not in METHODS:
-        raise RunError(f"{choice.output} was trained with {name!r}, an unknown method of another version")
     if choice.recipe and recipe and choice.recipe != recipe:
         raise RunError(f"{choice.output} was started with --recipe {recipe}: pass no other to resume it")
     return Pretrain(
@@ -211,11 +201,7 @@ def of_run(choice: PartialArgs) -> Pretrain:
 
 
 def _short_side(images: Images) -> int:
-    """Median of the short sides of about twenty images, taken evenly; damaged ones are skipped.
-
-    Raises:
-        ImageError: All of them are damaged.
-    """
+    """Median of the short sides of about twenty images; damaged ones are skipped, unless all are."""
     sides = []
     for index in range(0, len(images), max(1, len(images) // 20)):
         with suppress(ImageError):

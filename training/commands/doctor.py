@@ -12,7 +12,7 @@ from tyro.conf import Positional
 from dino_model import files
 from training import doctor
 from training.doctor import Finding, Line
-from training.recipe import METHODS
+from training.recipe import known_method
 from training.run import Run, RunError
 
 EXIT_HEALTHY, EXIT_PROBLEMS = 0, 3
@@ -48,9 +48,7 @@ class Doctor:
         files.make_room(self.output, self.json_file)
         run = Run(self.folder)
         config, lines = run.config(), run.lines()
-        method = config.get("method")
-        if method not in METHODS:
-            raise RunError(f"{self.folder} was trained with {method!r}, an unknown method of another version")
+        method = known_method(config)
         if not lines:
             raise RunError(f"{run.log} has no whole line yet: try again after the first step")
         facts, done = doctor.facts(config), int(lines[-1]["step"]) + 1

@@ -1,28 +1,27 @@
 """`python -m training pretrain`: train on images, write a run's folder."""
 
 import os
-import platform
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from dino_model import outputs
 from dino_model.collections import open_images
 from dino_model.device import choose_device, choose_precision
 from dino_model.outputs import PROVENANCE, write_provenance
 from dino_model.remote import is_remote
 from dino_model.weights import is_path
+from training import initialize
 from training.commands.arguments import Pretrain
 from training.distributed import LostRank, joined, rank, world
 from training.doctor import facts
 from training.logging import LOGGERS, Diverged
-from training.monitor import Monitor, Probe, Progress
+from training.monitor import Monitor, Probe, progress_bar
 from training.recipe import recipe_of
 from training.run import Run, RunError
 from training.session import Session, check_batch
@@ -75,10 +74,11 @@ def default_workers(device: torch.device) -> int:
 
 def begin(options: Pretrain, session: Session, run: Run) -> int:
     """Load initial weights and write the run's configuration; return the steps done, 0."""
-    step = session.start_from(options.init_from, options.init_backbone)
     if options.init_from:
+        step = initialize.from_run(session.method, session.recipe, options.init_from)
         print(f"weights of {options.init_from}, step {step}")
     if options.init_backbone:
+        initialize.from_backbone(session.method, session.recipe, options.init_backbone)
         print(f"backbone of {options.init_backbone}, a fresh head")
     if rank() == 0:
         run.create(session.config() | run_metadata(options))
@@ -165,7 +165,7 @@ def create_monitor(options: Pretrain, session: Session, first_step: int) -> Moni
     elif every:
         size, precision = recipe.crops.global_size, session.compute.precision
         probe = Probe(images, size, recipe.mean, recipe.std, precision, session.device)
-    progress = Progress(first_step, session.plan.steps)
+    progress = progress_bar(first_step, session.plan.steps)
     return Monitor(progress, session.method, probe, every, facts(session.config()))
 
 
@@ -198,9 +198,7 @@ def run_metadata(options: Pretrain) -> dict[str, Any]:
         },
         "init": _start(options),
         "processes": world(),
-        "command": sys.argv,
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in ("torch", "torchvision", "timm")},
+        **outputs.run_metadata(),
     }
 
 

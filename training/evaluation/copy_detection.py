@@ -55,12 +55,11 @@ class Whitening:
 
 
 def compute_whitening(descriptors: Tensor, formula: Formula = "corrected") -> Whitening:
-    """Compute a whitening from the descriptors of other images.
+    """Compute a whitening from the descriptors of other images, [images, width].
 
     Variances below 1e-5 of the largest are raised to it.
 
     Args:
-        descriptors: [images, width].
         formula: released takes second moments about zero although it subtracts the mean, as the released code
             does: its output is not white.
 

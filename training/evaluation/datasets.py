@@ -1,28 +1,19 @@
-"""Labeled data sets: class folders, ImageNet's tars, and data sets in their published layout."""
+"""Labeled images in class folders, and which of them are test images."""
 
-import io
-import json
 import math
 import posixpath
-import tarfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.io import loadmat
 from torch import Tensor
-from torchvision import datasets
 
 from dino_model.collections import Images, open_images
-from training.evaluation.options import BACKGROUND, DatasetName
-
-IMAGENET_TRAIN, IMAGENET_VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
-IMAGENET_KIT = "ILSVRC2012_devkit_t12"
-IMAGENET_SOURCE = "https://image-net.org/challenges/LSVRC/2012 (138 and 6.3 GB; the kit 2.5 MB)"
+from training.evaluation.options import BACKGROUND
 
 
 @dataclass(frozen=True)
@@ -77,7 +68,7 @@ def open_split(
 
     Args:
         data: Folder, tar or list with a folder per class; or a folder with `train` and `val` (or `test`),
-            each of that kind; or a folder with ImageNet's own tars.
+            each of that kind.
         test: Test images, if they are not part of `data`.
         split: Text file with the names of the test images of `data`, one per line.
         leave_out: Classes that are used neither for training nor for testing.
@@ -90,8 +81,6 @@ def open_split(
             are in both parts.
     """
     if test is None and split is None:
-        if (data / IMAGENET_TRAIN).is_file():
-            return Split(*_open_imagenet(data), "the validation images")
         val = next((data / name for name in ("val", "test") if (data / name).is_dir()), None)
         if (data / "train").is_dir() and val is not None:
             data, test = data / "train", val
@@ -133,7 +122,7 @@ def split_every_fifth(
 def draw_labeled(
     labels: Tensor, seed: int, names: Sequence[str], *, share: float | None = None, count: int | None = None
 ) -> Tensor:
-    """Draw a share or a number of the images of each class.
+    """Draw a share or a number of the images of each class, by a seed.
 
     Args:
         labels: int64 [images], from 0.
@@ -143,10 +132,7 @@ def draw_labeled(
         count: Number of images of each class, instead of a share.
 
     Returns:
-        Indices of the images, sorted.
-
-    Raises:
-        ValueError: A share outside (0, 1], or a class with fewer images than `count`.
+        Sorted indices. ValueError for a share outside (0, 1], or a class with fewer images than `count`.
     """
     if share is not None and not 0 < share <= 1:
         raise ValueError(f"The share of labels is {share}: expected more than 0, at most 1.")
@@ -181,11 +167,7 @@ def find_listed(images: Images, file: Path) -> Tensor:
 
 
 def labels_of(images: Images) -> Sequence[int]:
-    """Return the number of every image's class in `images.classes`.
-
-    Raises:
-        ValueError: Images without classes.
-    """
+    """Return the number of every image's class in `images.classes`; raises ValueError without classes."""
     if images.labels is None:
         raise ValueError(
             f"Images in {images.root} have no classes: expected two folders or more, one per class."
@@ -241,132 +223,3 @@ def _in_both(train: Images, test: Images) -> list[str]:
         if any(train.read_bytes(other) == test.read_bytes(index) for other in same_name.get(name, ())):
             shared.add(index)
     return [test.names[index] for index in sorted(shared)]
-
-
-def _open_imagenet(folder: Path) -> tuple[Images, Images]:
-    """Open ImageNet-1k as its publisher packs it: images are read from the tars, classes from the kit.
-
-    Raises:
-        ImageError: A tar that cannot be read.
-        ValueError: A missing file, or a kit of another data set.
-    """
-    if not (folder / IMAGENET_VAL).is_file():
-        raise ValueError(f"{folder / IMAGENET_VAL} is missing. Download it from {IMAGENET_SOURCE}.")
-    val = open_images(folder / IMAGENET_VAL)
-    truth = _read_kit(folder, "ILSVRC2012_validation_ground_truth.txt")
-    numbers = np.loadtxt(io.BytesIO(truth), dtype=int, ndmin=1).tolist()
-    synsets = np.atleast_1d(loadmat(io.BytesIO(_read_kit(folder, "meta.mat")), squeeze_me=True)["synsets"])
-    name_of = {int(synset["ILSVRC2012_ID"]): str(synset["WNID"]) for synset in synsets}
-    if len(numbers) != len(val):
-        raise ValueError(
-            f"The kit lists {len(numbers):,} validation images, {IMAGENET_VAL} holds {len(val):,}."
-        )
-    names = [name_of[number] for number in numbers]
-    number = {name: index for index, name in enumerate(sorted({*names}))}
-    labels = tuple(number[name] for name in names)
-    return open_images(folder / IMAGENET_TRAIN), replace(val, labels=labels, classes=tuple(number))
-
-
-def _read_kit(folder: Path, name: str) -> bytes:
-    """Read a file of ImageNet's kit, unpacked or not."""
-    unpacked, packed = folder / IMAGENET_KIT / "data" / name, folder / f"{IMAGENET_KIT}.tar.gz"
-    if unpacked.is_file():
-        return unpacked.read_bytes()
-    if not packed.is_file():
-        raise ValueError(f"{packed} is missing. Download it from {IMAGENET_SOURCE}.")
-    with tarfile.open(packed, "r:gz") as tar:
-        file = tar.extractfile(f"{IMAGENET_KIT}/data/{name}")
-        assert file is not None
-        return file.read()
-
-
-class Cifar:
-    """Training or test images of CIFAR, read and verified by torchvision."""
-
-    def __init__(self, part: datasets.CIFAR10) -> None:
-        self.images: np.ndarray = part.data
-        self.labels: list[int] = part.targets
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def read(self, index: int) -> np.ndarray:
-        """Read an image: uint8 RGB [32, 32, 3]."""
-        return np.asarray(self.images[index])
-
-    def inventory(self) -> str:
-        """Describe shape and classes; torchvision verifies the contents."""
-        return f"{self.images.shape} {max(self.labels)}"
-
-
-LabeledImages = Images | Cifar
-_SOURCES = {
-    "cifar10": "cifar-10-batches-py from https://www.cs.toronto.edu/~kriz/cifar.html",
-    "cifar100": "cifar-100-python from https://www.cs.toronto.edu/~kriz/cifar.html",
-    "flowers": "flowers-102 with jpg, setid.mat and imagelabels.mat from"
-    " https://www.robots.ox.ac.uk/~vgg/data/flowers/102",
-    "cars": "stanford_cars with devkit, cars_train, cars_test and cars_test_annos_withlabels.mat, of which"
-    " torchvision's documentation names copies",
-    "inat18": "2018, train2018.json and val2018.json from https://github.com/visipedia/inat_comp",
-    "inat19": "2019, train2019.json and val2019.json from https://github.com/visipedia/inat_comp",
-}
-
-
-def open_dataset(name: DatasetName, root: Path) -> tuple[LabeledImages, LabeledImages]:
-    """Open training and test images of a data set in its publisher's layout; nothing is downloaded.
-
-    Args:
-        name: Data set.
-        root: Folder that holds `cifar-10-batches-py`, `cifar-100-python`, `flowers-102` or `stanford_cars`;
-            or iNaturalist's `2018` (or `train_val2018`) with `train2018.json` and `val2018.json`, 2019
-            likewise. iNaturalist is tested on its validation images; Flowers trains on its validation
-            images, too.
-
-    Raises:
-        ValueError: Missing files; the message lists what was expected and where it is published.
-    """
-    try:
-        if name in ("cifar10", "cifar100"):
-            kind = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
-            return Cifar(kind(root, True)), Cifar(kind(root, False))
-        if name == "flowers":
-            return _flowers(root / "flowers-102", "trnid", "valid"), _flowers(root / "flowers-102", "tstid")
-        if name == "cars":
-            folder = root / "stanford_cars"
-            train = _cars(folder, "cars_train", "devkit/cars_train_annos.mat")
-            return train, _cars(folder, "cars_test", "cars_test_annos_withlabels.mat")
-        year = name.replace("inat", "20")
-        return _inaturalist(root, "train", year), _inaturalist(root, "val", year)
-    except (RuntimeError, OSError, KeyError) as error:  # of torchvision, a file, a table
-        reason = str(error).partition(". You can")[0]
-        raise ValueError(
-            f"{name} is not complete in {root} ({reason}): expected there {_SOURCES[name]}"
-        ) from error
-
-
-def _flowers(folder: Path, *parts: str) -> Images:
-    table = loadmat(folder / "setid.mat", squeeze_me=True)
-    labels = loadmat(folder / "imagelabels.mat", squeeze_me=True)["labels"]
-    numbers = np.concatenate([np.atleast_1d(table[part]) for part in parts]).tolist()
-    return _labeled(folder, ((f"jpg/image_{n:05d}.jpg", int(labels[n - 1]) - 1) for n in numbers))
-
-
-def _cars(folder: Path, part: str, table: str) -> Images:
-    rows = np.atleast_1d(loadmat(folder / table, squeeze_me=True)["annotations"])
-    return _labeled(folder, ((f"{part}/{row['fname']}", int(row["class"]) - 1) for row in rows))
-
-
-def _inaturalist(root: Path, part: str, year: str) -> Images:
-    folder = next((root / name for name in (year, f"train_val{year}") if (root / name).is_dir()), root / year)
-    table = json.loads((root / f"{part}{year}.json").read_text(encoding="utf-8"))
-    label = {row["image_id"]: int(row["category_id"]) for row in table["annotations"]}
-    names = ((row["file_name"].removeprefix(f"train_val{year}/"), row["id"]) for row in table["images"])
-    return _labeled(folder, ((name, label[number]) for name, number in names))
-
-
-def _labeled(folder: Path, rows: Iterable[tuple[str, int]]) -> Images:
-    """Return images of a folder with labels from elsewhere; raise FileNotFoundError for a missing one."""
-    names, labels = zip(*rows, strict=True)
-    for name in names:
-        (folder / name).stat()
-    return Images(names, labels, (), folder)

@@ -13,29 +13,33 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from timm.data.mixup import Mixup
 from timm.loss import SoftTargetCrossEntropy
+from timm.optim import param_groups_weight_decay
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dino_model import checkpoints, files, ranks
 from dino_model.ahead import load_ahead
 from dino_model.checkpoints import WeightsError, read_torch, write_safetensors
+from dino_model.collections import Images
 from dino_model.device import ComputePrecision, autocast, choose_device
 from dino_model.feature_cache import model_fingerprint
 from dino_model.progress import progress
+from dino_model.views import View
 from dino_model.weights import LoadedModel
 from training.distributed import barrier, synchronise_batch_norm
-from training.evaluation.datasets import LabeledImages, open_dataset, open_split
+from training.evaluation.datasets import open_split
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Finetune
 from training.evaluation.run import Metrics, center_crop, evaluate_models, random_view
 from training.randomness import mix
 
+Labeled = tuple[Images, Tensor]
+"""Images and their labels, int64 [images]."""
 _PAPER_MEASURES = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
@@ -101,14 +105,6 @@ class Classifier(nn.Module):
         return scores
 
 
-def create_optimizer(model: nn.Module, recipe: FinetuneRecipe) -> torch.optim.AdamW:
-    """Create AdamW without weight decay for biases, norms and other vectors."""
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
-    vectors = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
-    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=recipe.rate, weight_decay=recipe.weight_decay)
-
-
 def learning_rate(recipe: FinetuneRecipe, epoch: float) -> float:
     """Compute the learning rate after a number of epochs: a linear warm-up, then a cosine to 0."""
     warmup = min(recipe.warmup, recipe.epochs // 2)
@@ -154,10 +150,8 @@ def train_epoch(
         model, optimizer: Changed in place.
         batches: Images [batch, 3, height, width], int64 labels [batch], both on the model's device, and the
             weight of the loss.
-        recipe: Recipe of all epochs.
-        classes: Number of classes.
-        epoch: From 0.
-        steps: Batches per epoch.
+        recipe, classes: Recipe of all epochs, number of classes.
+        epoch, steps: Number of the epoch, from 0; batches per epoch.
         precision: Precision of forward pass and loss.
 
     Raises:
@@ -190,25 +184,18 @@ def evaluate(options: Finetune) -> None:
         raise ValueError("Fine-tuning has no loss scaling for fp16: pass --precision bf16 or fp32.")
     changes = {"epochs": options.epochs, "rate": options.rate, "batch": options.batch}
     given: Metrics = {name: value for name, value in changes.items() if value is not None}
-    recipe = replace(RECIPES[options.recipe or options.collection or "own"], **given)
-    if options.collection:
-        parts = open_dataset(options.collection, options.data)
-        train, test = ((part, torch.tensor(part.labels)) for part in parts)
-        data = f"{options.collection}: {len(parts[1]):,} test images, {len(parts[0]):,} training images"
-    else:
-        split = open_split(options.data, options.test, options.split, options.leave_out)
-        train, test = ((part, split.labels(part)) for part in (split.train, split.test))
-        data = f"{options.data.name}: {split}"
-    description = f"{center_crop(options)}; random crops, flips; {recipe}; {data}"
+    recipe = replace(RECIPES[options.recipe], **given)
+    split = open_split(options.data, options.test, options.split, options.leave_out)
+    train, test = ((part, split.labels(part)) for part in (split.train, split.test))
+    description = f"{center_crop(options)}; random crops, flips; {recipe}; {options.data.name}: {split}"
     print(description)
-    protocol = {"description": description, "data": options.data.name, "own_data": options.collection is None}
-    name = f"finetune {options.collection}" if options.collection else "finetune"
-    published = ("6", _PAPER_MEASURES[options.collection]) if options.collection else ()
+    protocol = split.protocol(description, options.data.name)
+    published = ("6", _PAPER_MEASURES[options.recipe]) if options.recipe in _PAPER_MEASURES else ()
 
     def measure(model: LoadedModel) -> Metrics:
-        return _Finetuning(options, model, recipe, train, test).measure()
+        return _finetune(options, model, recipe, train, test)
 
-    evaluate_models(options, name, protocol | asdict(recipe), measure, *published)
+    evaluate_models(options, "finetune", protocol | asdict(recipe), measure, *published)
 
 
 def output_file(options: Finetune, model: str) -> Path:
@@ -216,104 +203,93 @@ def output_file(options: Finetune, model: str) -> Path:
     name = re.sub(r"[/:]", "_", model)
     for suffix in checkpoints.SUFFIXES:
         name = name.removesuffix(suffix)
-    return options.output / f"{name}-on-{options.collection or options.data.stem}.safetensors"
+    return options.output / f"{name}-on-{options.data.stem}.safetensors"
 
 
-class _Finetuning:
-    """The fine-tuning of one model on images and labels, tested on others."""
-
-    def __init__(
-        self,
-        options: Finetune,
-        model: LoadedModel,
-        recipe: FinetuneRecipe,
-        train: tuple[LabeledImages, Tensor],
-        test: tuple[LabeledImages, Tensor],
-    ) -> None:
-        if model.config is None:
-            raise ValueError(
-                f"{model.name} has no architecture of this package, so that its weights cannot be saved:"
-                " choose another model."
-            )
-        self.options, self.model, self.recipe, self.train, self.test = options, model, recipe, train, test
-        self.device, self.precision = choose_device(options.device), options.chosen_precision()
-        self.view, self.classes = center_crop(options, model), int(max(train[1].max(), test[1].max())) + 1
-
-    def measure(self) -> Metrics:
-        """Train, test, save."""
-        options, recipe, model, images = self.options, self.recipe, self.model, self.train[0]
-        assert model.config is not None
-        key = [model_fingerprint(model.backbone), images.inventory(), options.size, options.seed]
-        digest = hashlib.sha256(json.dumps([*key, asdict(recipe)]).encode()).hexdigest()[:16]
-        unfinished = options.output / f"finetune-{digest}.unfinished"
-        torch.manual_seed(options.seed)
-        width = int(model.backbone.num_features)  # type: ignore[arg-type]
-        network = Classifier(model.backbone.requires_grad_(True), width, self.classes).to(self.device)
-        trained: nn.Module = network
-        if ranks.world() > 1:
-            synchronise_batch_norm(network)
-            trained = DistributedDataParallel(network, broadcast_buffers=False)
-        optimizer = create_optimizer(network, recipe)
-        first = _restore(network, optimizer, unfinished)
-        barrier()  # all have read the file before it is replaced
-        steps = math.ceil(len(images) / recipe.batch)
-        name = f"{model.name}, {recipe.epochs} epochs"
-        for epoch in progress(range(first, recipe.epochs), name, recipe.epochs, done=first):
-            np.random.seed(mix(options.seed, epoch) % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
-            batches = self._batches(epoch)
-            train_epoch(trained, optimizer, batches, recipe, self.classes, epoch, steps, self.precision)
-            if ranks.rank() == 0:
-                state = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
-                with files.replacing(unfinished) as temporary:
-                    torch.save({"epoch": epoch + 1, **state}, temporary)
-        result, file = accuracy(self._scores(network).cpu(), self.test[1]), output_file(options, model.name)
+def _finetune(
+    options: Finetune, model: LoadedModel, recipe: FinetuneRecipe, train: Labeled, test: Labeled
+) -> Metrics:
+    """Train a model, from the last epoch of an interrupted training; test and save it."""
+    if model.config is None:
+        raise ValueError(
+            f"{model.name} has no architecture of this package, so that its weights cannot be saved:"
+            " choose another model."
+        )
+    device, images, view = choose_device(options.device), train[0], center_crop(options, model)
+    classes = int(max(train[1].max(), test[1].max())) + 1
+    key = [model_fingerprint(model.backbone), images.inventory(), options.size, options.seed]
+    digest = hashlib.sha256(json.dumps([*key, asdict(recipe)]).encode()).hexdigest()[:16]
+    unfinished = options.output / f"finetune-{digest}.unfinished"
+    torch.manual_seed(options.seed)
+    width = int(model.backbone.num_features)  # type: ignore[arg-type]
+    network = Classifier(model.backbone.requires_grad_(True), width, classes).to(device)
+    trained: nn.Module = network
+    if ranks.world() > 1:
+        synchronise_batch_norm(network)
+        trained = DistributedDataParallel(network, broadcast_buffers=False)
+    optimizer = torch.optim.AdamW(param_groups_weight_decay(network, recipe.weight_decay), lr=recipe.rate)
+    first = _restore(network, optimizer, unfinished)
+    barrier()  # all have read the file before it is replaced
+    steps = math.ceil(len(images) / recipe.batch)
+    for epoch in progress(range(first, recipe.epochs), model.name, recipe.epochs, done=first):
+        np.random.seed(mix(options.seed, epoch) % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
+        batches = _batches(options, recipe, train, view, device, mix(options.seed, epoch))
+        precision = options.chosen_precision()
+        train_epoch(trained, optimizer, batches, recipe, classes, epoch, steps, precision)
         if ranks.rank() == 0:
-            backbone = network.backbone.cpu()
-            write_safetensors(backbone, file, config=model.config, mean=model.mean, std=model.std)
-            unfinished.unlink(missing_ok=True)
-        compare = f"python -m app --models-dir {options.output}"
-        print(result, f"network: {file}; `{compare}` compares it with the frozen one", sep="\n")
-        return {"metrics": result.metrics(), "network": str(file)}
+            state = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
+            with files.replacing(unfinished) as temporary:
+                torch.save({"epoch": epoch + 1, **state}, temporary)
+    result, file = (
+        accuracy(_scores(options, network, view, test[0]).cpu(), test[1]),
+        output_file(options, model.name),
+    )
+    if ranks.rank() == 0:
+        write_safetensors(network.backbone.cpu(), file, config=model.config, mean=model.mean, std=model.std)
+        unfinished.unlink(missing_ok=True)
+    compare = f"python -m app --models-dir {options.output}"
+    print(result, f"network: {file}; `{compare}` compares it with the frozen one", sep="\n")
+    return {"metrics": result.metrics(), "network": str(file)}
 
-    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, float]]:
-        """Yield normalized random crops, labels and loss weight of this process's share of every batch.
 
-        Mixup needs an even number of images: the last of an odd batch is left out.
-        """
-        seed, batch, (images, labels) = mix(self.options.seed, epoch), self.recipe.batch, self.train
-        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).tolist()
-        chunks = [order[start : start + batch] for start in range(0, len(order), batch)]
-        shares = [local_share(chunk[: len(chunk) // 2 * 2]) for chunk in chunks if len(chunk) > 1]
+def _batches(
+    options: Finetune, recipe: FinetuneRecipe, train: Labeled, view: View, device: torch.device, seed: int
+) -> Iterator[tuple[Tensor, Tensor, float]]:
+    """Yield normalized random crops, labels and loss weight of this process's share of every batch.
 
-        def load(index: int) -> Tensor:
-            seed_of_crop = mix(seed, index)
-            return random_view(
-                images.read(index), self.options.size, seed_of_crop, min_scale=self.recipe.min_scale
-            )
+    Mixup needs an even number of images: the last of an odd batch is left out.
+    """
+    images, labels = train
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).tolist()
+    chunks = [order[start : start + recipe.batch] for start in range(0, len(order), recipe.batch)]
+    shares = [local_share(chunk[: len(chunk) // 2 * 2]) for chunk in chunks if len(chunk) > 1]
 
-        crops = load_ahead(load, [index for numbers, _ in shares for index in numbers], batch)
-        for numbers, weight in shares:
-            crop = torch.stack(list(islice(crops, len(numbers))))
-            yield self.view.normalize(crop.to(self.device)), labels[numbers].to(self.device), weight
+    def load(index: int) -> Tensor:
+        return random_view(images.read(index), options.size, mix(seed, index), min_scale=recipe.min_scale)
 
-    @torch.no_grad()
-    def _scores(self, network: Classifier) -> Tensor:
-        """Classify the test images, each process its share: [images, classes]."""
-        network.eval()
-        images, size = self.test[0], self.options.batch_size
+    crops = load_ahead(load, [index for numbers, _ in shares for index in numbers], recipe.batch)
+    for numbers, weight in shares:
+        crop = torch.stack(list(islice(crops, len(numbers))))
+        yield view.normalize(crop.to(device)), labels[numbers].to(device), weight
 
-        def classify(share: range) -> Tensor:
-            crops = load_ahead(lambda index: self.view.crop(images.read(index)), share, size)
-            scores = []
-            with autocast(self.precision, self.device):
-                while batch := list(islice(crops, size)):
-                    shown = self.view.normalize(torch.stack(batch).to(self.device))
-                    scores.append(network(shown).float())
-            return torch.cat(scores)
 
-        scores = ranks.gather_rows(classify, range(len(images)))
-        assert scores is not None
-        return scores
+@torch.no_grad()
+def _scores(options: Finetune, network: Classifier, view: View, images: Images) -> Tensor:
+    """Classify the test images, each process its share: [images, classes]."""
+    network.eval()
+    device, size = choose_device(options.device), options.batch_size
+
+    def classify(share: range) -> Tensor:
+        crops = load_ahead(lambda index: view.crop(images.read(index)), share, size)
+        scores = []
+        with autocast(options.chosen_precision(), device):
+            while batch := list(islice(crops, size)):
+                scores.append(network(view.normalize(torch.stack(batch).to(device))).float())
+        return torch.cat(scores)
+
+    scores = ranks.gather_rows(classify, range(len(images)))
+    assert scores is not None
+    return scores
 
 
 def _restore(network: Classifier, optimizer: torch.optim.Optimizer, file: Path) -> int:

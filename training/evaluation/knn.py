@@ -51,17 +51,10 @@ def knn_scores(
 
 
 def knn_accuracy(
-    train_features: Tensor,
-    train_labels: Tensor,
-    test_features: Tensor,
-    test_labels: Tensor,
-    *,
-    k: int = 20,
-    temperature: float = 0.07,
+    train: Tensor, labels: Tensor, test: Tensor, truth: Tensor, *, k: int = 20, temperature: float = 0.07
 ) -> Accuracy:
     """Compute the accuracy of the vote. Arguments and errors as in `knn_accuracies`."""
-    parts = train_features, train_labels, test_features, test_labels
-    return knn_accuracies(*parts, ks=[k], temperature=temperature)[k]
+    return knn_accuracies(train, labels, test, truth, ks=[k], temperature=temperature)[k]
 
 
 def knn_accuracies(

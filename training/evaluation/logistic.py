@@ -74,7 +74,15 @@ def fit(
         ValueError: Shapes that do not fit, one class, features that are not finite, a fit that did not
             converge.
     """
-    _check(features, labels, classes)
+    if features.ndim != 2 or labels.shape != features.shape[:1]:
+        shape = tuple(features.shape)
+        raise ValueError(
+            f"Found features of shape {shape} with {len(labels)} labels: expected [images, width]."
+        )
+    if len(labels.unique()) < 2:
+        raise ValueError("All training images are of one class: two are needed.")
+    if not features.isfinite().all():
+        raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
     device = torch.device(device)
     dtype = torch.float64 if device.type == "cpu" else torch.float32  # doubles are slow elsewhere, or missing
     both = torch.zeros(classes, features.shape[1] + 1, dtype=dtype, device=device, requires_grad=True)
@@ -135,20 +143,6 @@ def objective(
     gradient /= len(features)
     gradient[:, :-1] += penalty * weights
     return total / len(features) + penalty / 2 * weights.square().sum(), gradient
-
-
-def _check(features: Tensor, labels: Tensor, classes: int) -> None:
-    if features.ndim != 2 or labels.shape != features.shape[:1]:
-        raise ValueError(
-            f"Found features of shape {tuple(features.shape)} with {len(labels)} labels: expected [images,"
-            " width]."
-        )
-    if len(labels.unique()) < 2:
-        raise ValueError("All training images are of one class: two are needed.")
-    if int(labels.max()) >= classes:
-        raise ValueError(f"Label {int(labels.max())} is none of {classes} classes.")
-    if not features.isfinite().all():
-        raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
 
 
 def evaluate(options: Logistic) -> None:

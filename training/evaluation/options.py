@@ -26,7 +26,6 @@ TABLE_1_NETWORKS = {
 }
 """Model names and what Table 1 of the paper calls these networks."""
 
-DatasetName = Literal["cifar10", "cifar100", "flowers", "cars", "inat18", "inat19"]
 LandmarkName = Literal["roxford5k", "rparis6k"]
 RecipeName = Literal["own", "imagenet", "cifar10", "cifar100", "flowers", "cars", "inat18", "inat19"]
 
@@ -61,7 +60,7 @@ class Classification(Evaluation):
 
     data: Path
     """Labeled images, a folder per class: FOLDER, uncompressed TAR or LIST; or a folder with `train` and
-    `val`; or a folder with ImageNet's own tars."""
+    `val`."""
     test: Path | None = None
     """Test images. Default: `val` next to `train`, else every fifth image of each class by name."""
     split: Path | None = None
@@ -172,10 +171,8 @@ class Finetune(Classification):
 
     output: Path
     """Folder for each network, MODEL-on-DATA.safetensors. An interrupted training continues from there."""
-    collection: DatasetName | None = None
-    """Data set in its publisher's layout below --data; the paper's results are at --size 224."""
-    recipe: RecipeName | None = None
-    """Hyperparameters: own, imagenet, or those of a data set. Default: those of --collection, or own."""
+    recipe: RecipeName = "own"
+    """Hyperparameters: own, or those of the paper for a data set; its results are at --size 224."""
     epochs: int | None = None
     """Epochs instead of the recipe's."""
     rate: float | None = None

@@ -60,17 +60,11 @@ def published() -> tuple[Published, ...]:
 
 
 def of_model(model: str, table: str, *measures: str) -> list[Published]:
-    """Return the values of a model in one table; empty if the paper has no such model.
-
-    Args:
-        model: Name of the model.
-        table: Table as in the file.
-        measures: Measures to return. Default: all.
-    """
+    """Return the values of a model in one table for these measures; none if the paper has no such model."""
     system, architecture = ROW_OF.get(model, ("", ""))
     return [
         value
         for value in published()
         if (value.table, value.system, value.architecture) == (table, system, architecture)
-        and (not measures or value.measure in measures)
+        and value.measure in measures
     ]

@@ -73,10 +73,7 @@ def ranks_of(similarity: Tensor, wanted: Sequence[Sequence[int]]) -> list[Ranks]
 
     Args:
         similarity: [queries, database].
-        wanted: Numbers of images for each query.
-
-    Returns:
-        int64 [wanted] for each query, in the order of `wanted`.
+        wanted: Numbers of images for each query. Their ranks are returned in this order.
     """
     found = []
     for row, numbers in zip(similarity.numpy(), wanted, strict=True):
@@ -170,8 +167,7 @@ def open_landmarks(folder: Path, name: LandmarkName) -> Landmarks:
     """Open a benchmark as published: FOLDER/NAME/jpg and FOLDER/NAME/gnd_NAME.pkl.
 
     Raises:
-        ValueError: A missing file (with its address), a file that is no ground truth, or images of another
-            data set.
+        ValueError: A missing file, a file that is no ground truth, or images of another data set.
     """
     root = folder / name
     truth = root / f"gnd_{name}.pkl"

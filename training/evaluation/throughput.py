@@ -55,10 +55,7 @@ def measure(
     device: torch.device,
     repeats: int,
 ) -> ThroughputResult:
-    """Forward `batch` random images of `size` pixels `repeats` times, after one pass that is not timed.
-
-    The backbone is put into evaluation mode. The paper uses batches of 128.
-    """
+    """Forward `batch` random images of `size` pixels `repeats` times, after one pass that is not timed."""
     backbone.to(device).eval()
     images = torch.randn(batch, 3, size, size, device=device)
 
