@@ -19,8 +19,7 @@ from dino_model.collections import open_images
 from dino_model.files import write_json
 from training.crop_config import CropConfig
 from training.crops import Crops
-from training.data import CropDataset
-from training.decoding import decode
+from training.data import CropDataset, decode
 
 SIZE, IMAGES = (500, 375), 12
 FOLDER = Path(tempfile.gettempdir()) / "dino-benchmark-images"

@@ -79,11 +79,9 @@ class Monitor:
     """Messages of unreadable images so far."""
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Return metrics of the networks after a step, every `diagnose_every` and `probe_every` steps."""
-        found = teacher_distance(self.method) if self._is_diagnosed(step) else {}
-        if self.probe and (step + 1) % self.probe_every == 0:
-            found |= self._probed(self.probe, step)
-        return found
+        """Return metrics of the networks after a step, every `probe_every` steps."""
+        due = self.probe and (step + 1) % self.probe_every == 0
+        return self._probed(self.probe, step) if self.probe and due else {}
 
     def __call__(self, step: int, metrics: dict[str, float], broken: Sequence[str]) -> None:
         """Show progress, report unreadable images (`broken`) and problems."""
@@ -121,18 +119,6 @@ class Monitor:
                 words += f", lift on the photographs {lift:.2f}"
             report(f"step {step + 1}, {name}: {words}")
         return found
-
-
-@torch.no_grad()
-def teacher_distance(method: Method) -> dict[str, float]:
-    """Distance of the teacher's weights from the student's, relative to their norm; empty without both."""
-    networks = method.backbones()
-    if not {"teacher", "student"} <= networks.keys():
-        return {}
-    teacher, student = (list(networks[name].parameters()) for name in ("teacher", "student"))
-    distance = sum(float((a - b).square().sum()) for a, b in zip(teacher, student, strict=True))
-    norm = sum(float(b.square().sum()) for b in student)
-    return {"teacher_distance": math.sqrt(distance / max(norm, 1e-12))}
 
 
 def report(sentence: str) -> None:

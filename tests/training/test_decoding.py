@@ -9,8 +9,8 @@ from PIL import Image
 
 from dino_model import images
 from dino_model.images import ImageError
-from training import decoding
-from training.decoding import decode
+from training import data as decoding
+from training.data import decode
 
 
 def saved(mode="RGB", kind="JPEG", **options):

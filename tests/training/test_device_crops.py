@@ -12,8 +12,7 @@ from torchvision.transforms.v2 import functional
 from dino_model.collections import open_images
 from training.crop_config import CropConfig
 from training.crops import BOX_NUMBERS, random_box, random_boxes, resized_crops
-from training.data import batches
-from training.decoding import read_jpeg
+from training.data import batches, read_jpeg
 
 CPU = torch.device("cpu")
 

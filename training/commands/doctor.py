@@ -25,7 +25,6 @@ PANELS: dict[str, tuple[str, ...]] = {
     "feature rank (RankMe)": ("rank_teacher", "rank_student"),
     "prototypes in use": ("prototypes",),
     "gradient norm": ("gradient_norm_backbone", "gradient_norm_head"),
-    "teacher from student, relative": ("teacher_distance",),
     "images per second": ("images_per_second",),
     "share of a step spent waiting": ("data_wait",),
 }

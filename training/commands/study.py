@@ -19,11 +19,14 @@ from dino_model.outputs import OutputOptions
 from dino_model.predictor import AttentionPredictor
 from dino_model.weights import load_model
 from training.evaluation.metrics import photograph_lifts
+from training.evaluation.run import Pixels
+from training.recipe import Plan
+from training.run import Run
 from training.settings import at_least
 from training.studies import report
 from training.studies.laws import GRIDS, LAWS, Law
 from training.studies.report import Outcome
-from training.studies.runs import Cell, Result, StudyData, check_base, pixels_accuracy, textures, train_cell
+from training.studies.runs import Result, StudyData, check_base, textures, train_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,25 +84,21 @@ def train_study(law: Law, data: StudyData, folder: Path, seeds: int, epochs: int
         StudyError: A base run does not.
     """
     recipes = law.variants(epochs)
-    base, *others = recipes
-    cells = {
-        name: [Cell(name, seed, recipe, folder / f"{name.replace(' ', '-')}-{seed}") for seed in range(seeds)]
-        for name, recipe in recipes.items()
-    }
-    pixels = pixels_accuracy(data, recipes[base].crops.global_size)
+    steps = {name: Plan.of(recipe, len(data.train)).steps for name, recipe in recipes.items()}
     results: dict[str, list[Result]] = {}
-    total = sum(cell.steps(data) for row in cells.values() for cell in row)
-    done = 0
-    with tqdm(total=total, unit="step") as bar:
-        for name in (base, *others):
+    done, pixels = 0, data.accuracy(Pixels(), next(iter(recipes.values())).crops.global_size)
+    with tqdm(total=seeds * sum(steps.values()), unit="step") as bar:
+        for name, recipe in recipes.items():
             results[name] = []
-            for cell in cells[name]:
-                bar.set_description(f"{name}, seed {cell.seed}")
-                results[name].append(train_cell(cell, data, law.probes, partial(_move, bar, done)))
-                done += cell.steps(data)
+            for seed in range(seeds):
+                bar.set_description(f"{name}, seed {seed}")
+                run = Run(folder / f"{name.replace(' ', '-')}-{seed}")
+                after_step = partial(_move, bar, done)
+                results[name].append(train_run(run, recipe, seed, data, law.probes, after_step))
+                done += steps[name]
                 _move(bar, done, 0)
-            if name == base:
-                check_base(results[base], pixels)
+            if len(results) == 1:  # the base
+                check_base(results[name], pixels)
     return outcome_of(law, results, pixels, is_short=epochs < law.epochs)
 
 

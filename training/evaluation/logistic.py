@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from dino_model import ranks
 from dino_model.collections import Images
@@ -86,7 +86,7 @@ def fit(
     device = torch.device(device)
     dtype = torch.float64 if device.type == "cpu" else torch.float32  # doubles are slow elsewhere, or missing
     both = torch.zeros(classes, features.shape[1] + 1, dtype=dtype, device=device, requires_grad=True)
-    x, y, penalty = features.to(device), labels.to(device), l2 / len(features)
+    x, y, rows = features.to(device), labels.to(device), max(1, _MAX_LOGITS // classes)
     optimizer = torch.optim.LBFGS(
         [both],
         max_iter=_MAX_ITERATIONS,
@@ -97,52 +97,30 @@ def fit(
         line_search_fn="strong_wolfe",
     )
 
-    @torch.no_grad()
     def closure() -> Tensor:
-        value, gradient = objective(both[:, :-1], both[:, -1], x, y, penalty)
+        """Compute F and its gradient, in chunks of images."""
+        optimizer.zero_grad()
+        value = l2 / (2 * len(y)) * both[:, :-1].square().sum()
+        value.backward()
+        value = value.detach()
+        for chunk, truth in zip(x.split(rows), y.split(rows), strict=True):
+            logits = F.linear(chunk.to(dtype), both[:, :-1], both[:, -1])
+            loss = F.cross_entropy(logits, truth, reduction="sum") / len(y)
+            loss.backward()
+            value += loss.detach()
+        assert both.grad is not None
         if not intercept:
-            gradient[:, -1] = 0
-        both.grad = gradient
+            both.grad[:, -1] = 0
         return value
 
     optimizer.step(closure)
-    found = both.detach().double()
-    if not found.isfinite().all():
+    if not both.isfinite().all():
         raise ValueError("Logistic regression did not end in finite weights: raise --l2.")
+    value = float(closure())
+    assert both.grad is not None
+    found = both.detach().double().cpu()
     weights, bias = found[:, :-1], found[:, -1] - found[:, -1].mean()
-    value, gradient = objective(weights, bias, x, y, penalty)
-    entries = gradient if intercept else gradient[:, :-1]
-    return LogisticClassifier(weights.cpu(), bias.cpu(), float(value), float(entries.abs().max()))
-
-
-def objective(
-    weights: Tensor, bias: Tensor, features: Tensor, labels: Tensor, penalty: float
-) -> tuple[Tensor, Tensor]:
-    """Compute F and its gradient, in chunks of images.
-
-    Args:
-        weights, bias: [classes, width] and [classes].
-        features, labels: [images, width] and int64 [images].
-        penalty: λ.
-
-    Returns:
-        F, and the gradient of weights and bias in one matrix: [classes, width + 1].
-    """
-    total = weights.new_zeros(())
-    gradient = weights.new_zeros(weights.shape[0], weights.shape[1] + 1)
-    rows = max(1, _MAX_LOGITS // weights.shape[0])
-    for x, y in zip(features.split(rows), labels.split(rows), strict=True):
-        x = x.to(weights)
-        logits = torch.addmm(bias, x, weights.T)
-        log_sums = logits.logsumexp(dim=1)
-        total += (log_sums - logits.gather(1, y[:, None])[:, 0]).sum()
-        errors = (logits - log_sums[:, None]).exp_()
-        errors[torch.arange(len(y), device=y.device), y] -= 1
-        gradient[:, :-1] += errors.T @ x
-        gradient[:, -1] += errors.sum(dim=0)
-    gradient /= len(features)
-    gradient[:, :-1] += penalty * weights
-    return total / len(features) + penalty / 2 * weights.square().sum(), gradient
+    return LogisticClassifier(weights, bias, value, float(both.grad.abs().max()))
 
 
 def evaluate(options: Logistic) -> None:
@@ -175,7 +153,7 @@ def _fit_draws(
 ) -> Metrics:
     """Fit and test every draw of a number of labels; return the means and the deviation of the accuracy."""
     parts = train.features, test.features
-    x, test_x = (normalize(part, dim=1) if options.normalize else part for part in parts)
+    x, test_x = (F.normalize(part, dim=1) if options.normalize else part for part in parts)
     labels, truth, classes = split.labels(train.images), split.labels(test.images), split.classes
     draws, each = _draw(options, wanted, train.images, labels, classes), []
     for chosen in draws:

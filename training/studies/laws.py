@@ -64,11 +64,9 @@ def collapse_variants(epochs: int) -> dict[str, Recipe]:
 def teacher_variants(epochs: int) -> dict[str, Recipe]:
     """Teachers of section 5.2."""
     momentum = base_recipe(epochs)
-    copies = {name: change(momentum, "method", teacher=name.replace(" ", "-")) for name in _TEACHERS}
+    others = ("previous epoch", "student copy")
+    copies = {name: change(momentum, "method", teacher=name.replace(" ", "-")) for name in others}
     return {"momentum": momentum, **copies}
-
-
-_TEACHERS = ("previous epoch", "student copy")
 
 
 def lead_variants(epochs: int) -> dict[str, Recipe]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from statistics import fmean
 
 import torch
@@ -15,14 +14,12 @@ from dino_model.device import ComputePrecision
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.views import View
 from training.evaluation.knn import knn_accuracy
-from training.evaluation.run import Pixels
 from training.logging import Diverged
 from training.recipe import Plan, Recipe
 from training.run import Run
 from training.session import Session
 from training.train import Callbacks
 
-K = 20
 SAVE_EVERY = 100
 """Steps that an interruption loses at most."""
 
@@ -41,7 +38,7 @@ class StudyData:
     precision: ComputePrecision = "fp32"
 
     def accuracy(self, network: nn.Module, size: int) -> float:
-        """Compute the k-NN top-1 accuracy of a network on the test images, in percent.
+        """Compute the k-NN top-1 accuracy (k = 20) of a network on the test images, in percent.
 
         Args:
             network: Maps normalized images [batch, 3, size, size] to features; its mode is restored.
@@ -57,7 +54,7 @@ class StudyData:
             )
         network.train(was_training)
         labels, truth = (torch.tensor(images.labels) for images in (self.train, self.test))
-        return knn_accuracy(train, labels, test, truth, k=min(K, len(train))).top1
+        return knn_accuracy(train, labels, test, truth, k=min(20, len(train))).top1
 
 
 def textures(device: str | torch.device = "cpu", precision: ComputePrecision = "fp32") -> StudyData:
@@ -109,55 +106,36 @@ class Result:
         return sum(line["seconds"] for line in self.lines)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run of a study."""
-
-    variant: str
-    seed: int
-    recipe: Recipe
-    folder: Path
-
-    def steps(self, data: StudyData) -> int:
-        """Return the number of steps of the whole run."""
-        return Plan.of(self.recipe, len(data.train)).steps
-
-    def is_finished(self, data: StudyData) -> bool:
-        """Return whether it was trained to its end, or as far as its loss was finite."""
-        lines = Run(self.folder).lines() if Run(self.folder).log.exists() else []
-        is_diverged = (self.folder / "diverged.txt").exists()
-        return is_diverged or (bool(lines) and lines[-1]["step"] + 1 == self.steps(data))
-
-    def result(self) -> Result:
-        """Read the log; raises RunError if there is none."""
-        run = Run(self.folder)
-        timed = (
-            line | {"seconds": self.recipe.batch_size / line["images_per_second"]} for line in run.lines()
-        )
-        return Result(tuple(timed), run.config()["untrained_knn"])
+def read_result(run: Run, batch_size: int) -> Result:
+    """Read the log of a run; raises RunError if there is none."""
+    timed = (line | {"seconds": batch_size / line["images_per_second"]} for line in run.lines())
+    return Result(tuple(timed), run.config()["untrained_knn"])
 
 
-def train_cell(
-    cell: Cell, data: StudyData, probes: int = 10, after_step: Callable[[int], object] = lambda _: None
+def train_run(
+    run: Run,
+    recipe: Recipe,
+    seed: int,
+    data: StudyData,
+    probes: int = 10,
+    after_step: Callable[[int], object] = lambda _: None,
 ) -> Result:
     """Train a run to its end, from its last checkpoint if there is one; returns its result.
 
     Args:
-        cell: Folder and recipe.
-        data: Images and device.
+        run, recipe, seed, data: The run, and what it is trained on.
         probes: Evenly spaced k-NN evaluations of every network, the last one at the end.
         after_step: Called with the number of steps done.
 
     Raises:
         RunError: Another process trains the run, or its files are damaged.
     """
-    if cell.is_finished(data):
-        return cell.result()
-    run, size = Run(cell.folder), cell.recipe.crops.global_size
+    lines, diverged = run.lines() if run.log.exists() else [], run.folder / "diverged.txt"
+    if diverged.exists() or (lines and lines[-1]["step"] + 1 == Plan.of(recipe, len(data.train)).steps):
+        return read_result(run, recipe.batch_size)
+    size = recipe.crops.global_size
     with run.held():
-        session = Session(
-            cell.recipe, data.train, seed=cell.seed, device=data.device, precision=data.precision
-        )
+        session = Session(recipe, data.train, seed=seed, device=data.device, precision=data.precision)
         networks, steps = session.method.backbones(), session.plan.steps
         done = session.resume(run) if run.checkpoint.exists() else 0
         if not done:
@@ -175,8 +153,8 @@ def train_cell(
         try:
             session.train(run, done, Callbacks(SAVE_EVERY, milestone_every=steps, eval_hook=evaluate))
         except Diverged as error:
-            files.write_text(cell.folder / "diverged.txt", f"{error}\n")
-    return cell.result()
+            files.write_text(diverged, f"{error}\n")
+    return read_result(run, recipe.batch_size)
 
 
 def check_base(results: list[Result], pixels: float) -> None:
@@ -187,8 +165,3 @@ def check_base(results: list[Result], pixels: float) -> None:
                 f"The base run of seed {seed} reaches {result.knn():.1f} % k-NN top-1, its untrained network"
                 f" {result.untrained:.1f} %, pixels {pixels:.1f} %: train longer with --epochs."
             )
-
-
-def pixels_accuracy(data: StudyData, size: int) -> float:
-    """Compute the k-NN top-1 of 16 × 16 pixels without a network, in percent."""
-    return data.accuracy(Pixels(), size)
