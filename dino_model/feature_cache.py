@@ -3,10 +3,9 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import safetensors.torch
@@ -29,25 +28,12 @@ class FeatureCache:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def get(self, key: Key, compute: Callable[[], Tensor]) -> Tensor:
-        """Return the tensor stored under `key`; compute and store it if there is none.
+    def read(self, key: Key) -> Tensor:
+        """Return the tensor stored under `key`, mapped from its file.
 
         Raises:
-            ValueError: The file of this key is damaged, or holds another key.
-            OSError: The folder cannot be written to, or the disk is full; no file is left then.
+            ValueError: The file of this key is missing here, damaged, or holds another key.
         """
-        path = self.path(key)
-        if not path.is_file():
-            array = compute().detach().contiguous().numpy()
-            with files.replacing(path) as beside:
-                with beside.open("wb") as file:
-                    _write_header(file, array, array.shape)
-                    file.write(array.data)
-                files.write_json(path.with_suffix(".json"), dict(key))
-        return self.read(key)
-
-    def read(self, key: Key) -> Tensor:
-        """Return the tensor stored under `key`, mapped from its file; errors as `get`."""
         path = self.path(key)
         try:
             stored = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
@@ -96,7 +82,9 @@ class FeatureWriter:
         self._partial.parent.mkdir(parents=True, exist_ok=True)
         with self._partial.open("ab" if self.done else "wb") as file:
             if not self.done:
-                _write_header(file, array, (self.count, *array.shape[1:]))
+                header = np.lib.format.header_data_from_array_1_0(array)
+                header |= {"shape": (self.count, *array.shape[1:])}
+                np.lib.format.write_array_header_1_0(file, header)
             file.write(array.data)
         self.done += len(rows)
 
@@ -133,53 +121,12 @@ def model_fingerprint(model: nn.Module) -> str:
         plain = {k: v for k, v in vars(module).items() if isinstance(v, str | int | float | tuple)}
         plain.pop("training", None)  # features are computed in evaluation mode
         parts.update(f"{name} {type(module).__name__} {sorted(plain.items())}".encode())
-    _hash_weights(model, parts)
-    return parts.hexdigest()[:32]
+    return _hash_weights(model, parts)
 
 
 def weights_fingerprint(model: nn.Module) -> str:
     """Hash every weight."""
-    parts = hashlib.sha256()
-    _hash_weights(model, parts)
-    return parts.hexdigest()[:32]
-
-
-def image_features(
-    folder: Path | None,
-    compute: Callable[[], np.ndarray],
-    image: np.ndarray,
-    *,
-    feature: str,
-    weights: str,
-    view: str,
-    computed: str,
-) -> np.ndarray:
-    """Return the features of one image, from the cache in `folder` if there is one.
-
-    Args:
-        folder: None computes each time.
-        compute: Runs the model.
-        image: uint8 [height, width, channels].
-        feature: Name of the feature.
-        weights: `model_fingerprint` of the model.
-        view: Resizing of the image.
-        computed: Precision and device.
-
-    Raises:
-        ValueError, OSError: As `FeatureCache.get`.
-    """
-    if folder is None:
-        return compute()
-    content = hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).hexdigest()
-    key = {
-        "feature": feature,
-        "model": weights,
-        "image": f"{image.shape} {content}",
-        "view": view,
-        "computed": computed,
-    }
-    features: np.ndarray = FeatureCache(folder).get(key, lambda: torch.from_numpy(compute())).numpy()
-    return features
+    return _hash_weights(model, hashlib.sha256())
 
 
 def write_features(path: Path, metadata: Key, features: Tensor) -> None:
@@ -205,13 +152,8 @@ def read_features(path: Path, kind: str) -> tuple[Tensor, dict[str, str]]:
     return features, metadata
 
 
-def _write_header(file: BinaryIO, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Begin a .npy file of this shape; `np.save` would hide the reason of a failed write."""
-    header = np.lib.format.header_data_from_array_1_0(array) | {"shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
-
-
-def _hash_weights(model: nn.Module, parts: "hashlib._Hash") -> None:
+def _hash_weights(model: nn.Module, parts: "hashlib._Hash") -> str:
     for name, tensor in model.state_dict().items():
         parts.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         parts.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return parts.hexdigest()[:32]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import groupby, islice
 from typing import Literal
 
 import torch
@@ -161,19 +162,13 @@ class FeatureExtractor:
             raise ValueError(f"{len(boxes)} boxes for {len(images)} images")
 
         def compute(numbers: range) -> Tensor | None:
-            return _stack(self._compute(images, boxes, track(numbers)))
+            return self._compute(images, boxes, numbers, track)
 
         if self.cache is None:
             rows = _collect(self._parts(images, compute), len(images))
         else:
             rows = self._cached(self.cache, images, compute, ranks.on_first(lambda: self.key(images, boxes)))
         return _readable(images, rows)
-
-    def extract_crop(self, crop: Tensor) -> Tensor:
-        """Compute the feature of one image that the view has cropped, uint8 [3, rows, columns]: [1, ...]."""
-        (feature,) = self._run(iter([crop]))
-        assert feature is not None
-        return feature[None]
 
     def key(self, images: Images, boxes: Sequence[Box | None] | None = None) -> dict[str, str]:
         """Return the cache key of these images' features: every setting that could change them."""
@@ -206,85 +201,52 @@ class FeatureExtractor:
             for part in self._parts(images, compute, start):
                 ranks.on_first(partial(writer.append, part))
             ranks.on_first(writer.finish)
-        if ranks.all_true(cache.path(key).is_file()):
-            return cache.read(key)
-        return ranks.broadcast_rows(None if ranks.rank() else cache.read(key))  # ranks without this disk
+        return cache.read(key)
 
     def _compute(
-        self, images: Images, boxes: Sequence[Box | None] | None, numbers: Iterable[int]
-    ) -> list[Tensor | None]:
-        """Features of these numbers, None where an image cannot be read."""
+        self, images: Images, boxes: Sequence[Box | None] | None, numbers: range, track: Track
+    ) -> Tensor | None:
+        """Features of these numbers, NaN where an image cannot be read; None if none can."""
 
-        def load(index: int) -> Tensor | ValueError:
+        def load(index: int) -> Tensor | None:
             try:
                 return self.view.crop(images.read(index), None if boxes is None else boxes[index])
-            except ImageError as error:
-                return error
+            except ImageError:
+                return None
             except ValueError as error:
                 raise ValueError(f"{images.names[index]}: {error}") from error
 
-        return self._run(load_ahead(load, numbers, depth=self.batch_size))
-
-    def _run(self, crops: Iterator[Tensor | ValueError]) -> list[Tensor | None]:
-        """The feature of every crop, None where there is none."""
         device, backbone = choose_device(self.device), self.model.backbone
         training = backbone.training
         backbone.to(device).eval()
-        rows: list[Tensor | None] = []
+        computed: list[tuple[list[int], Tensor]] = []
         try:
             with torch.no_grad(), autocast(choose_precision(self.precision, device), device):
-                pending: _Pending | None = None
+                crops = load_ahead(load, track(numbers), depth=self.batch_size)
                 for batch in _batches(crops, self.batch_size):
-                    launched = self._launch(batch, device)
-                    if pending is not None:  # copied while the device computes the next batch
-                        rows.extend(self._finish(pending, len(rows)))
-                    pending = launched
-                if pending is not None:
-                    rows.extend(self._finish(pending, len(rows)))
+                    places, stacked = zip(*batch, strict=True)
+                    computed.append((list(places), self._forward(torch.stack(stacked), device)))
         finally:
             backbone.train(training)
+        if not computed:
+            return None
+        rows = torch.full((len(numbers), *computed[0][1].shape[1:]), torch.nan)
+        for where, features in computed:  # a device computes without waiting for copies
+            if not features.isfinite().all():
+                raise ValueError(
+                    f"{self.model.name} outputs NaN or infinity for one of {len(where)} images from "
+                    f"{images.names[numbers[where[0]]]} on: the model is broken, or needs --precision fp32"
+                )
+            rows[where] = features.cpu()
         return rows
 
-    def _launch(self, batch: list[Tensor | None], device: torch.device) -> "_Pending":
-        """Start the computation of a batch; on CUDA all copies go through pinned memory and do not block."""
-        crops = [crop for crop in batch if crop is not None]
-        if not crops:
-            return _Pending(batch, None)
-        stacked = torch.stack(crops)
-        stacked = stacked.pin_memory() if device.type == "cuda" else stacked
-        images = self.view.normalize(stacked.to(device, non_blocking=True))
-        scales = [
-            self.kind.compute(self.model.backbone, scaled).float() for scaled in self.view.rescale(images)
-        ]
-        features = torch.stack(scales).mean(dim=0) if len(scales) > 1 else scales[0]
-        is_cuda = device.type == "cuda"
-        copied = features.to("cpu", non_blocking=is_cuda)  # torch makes such a copy pinned
-        return _Pending(batch, copied, torch.cuda.current_stream(device).record_event() if is_cuda else None)
-
-    def _finish(self, pending: "_Pending", done: int) -> list[Tensor | None]:
-        """Wait for the features of a batch; None where there is no crop."""
-        batch, features = pending.batch, pending.features
-        if features is None:
-            return [None] * len(batch)
-        if pending.event is not None:
-            pending.event.synchronize()
-        if not features.isfinite().all():
-            raise ValueError(
-                f"{self.model.name} outputs NaN or infinity for one of the images {done + 1} to"
-                f" {done + len(batch)}: the model is broken, or needs --precision fp32"
-            )
-        found = iter(features)
-        return [None if crop is None else next(found) for crop in batch]
-
-
-@dataclass(frozen=True)
-class _Pending:
-    """A batch whose features the device may still compute."""
-
-    batch: list[Tensor | None]
-    features: Tensor | None
-    """On the CPU, complete after `event`; None without crops."""
-    event: "torch.cuda.Event | None" = None
+    def _forward(self, crops: Tensor, device: torch.device) -> Tensor:
+        """Features of crops, uint8 [batch, 3, rows, columns], on the device; the mean over the scales."""
+        crops = crops.pin_memory() if device.type == "cuda" else crops
+        images = self.view.normalize(crops.to(device, non_blocking=True))
+        backbone = self.model.backbone
+        scales = [self.kind.compute(backbone, scaled).float() for scaled in self.view.rescale(images)]
+        return torch.stack(scales).mean(dim=0) if len(scales) > 1 else scales[0]
 
 
 def _collect(parts: Iterable[Tensor], count: int) -> Tensor:
@@ -298,27 +260,12 @@ def _collect(parts: Iterable[Tensor], count: int) -> Tensor:
     return rows
 
 
-def _batches(crops: Iterator[Tensor | ValueError], size: int) -> Iterator[list[Tensor | None]]:
-    """Up to `size` neighbors of one shape; None for what could not be read."""
-    batch: list[Tensor | None] = []
-    shape: torch.Size | None = None
-    for crop in crops:
-        item = crop if isinstance(crop, Tensor) else None
-        if len(batch) == size or (item is not None and shape is not None and item.shape != shape):
+def _batches(crops: Iterable[Tensor | None], size: int) -> Iterator[list[tuple[int, Tensor]]]:
+    """Up to `size` neighbors of one shape with their places; None, what could not be read, is left out."""
+    readable = ((place, crop) for place, crop in enumerate(crops) if crop is not None)
+    for _, group in groupby(readable, key=lambda pair: pair[1].shape):
+        while batch := list(islice(group, size)):
             yield batch
-            batch, shape = [], None
-        batch.append(item)
-        shape = shape if item is None else item.shape
-    if batch:
-        yield batch
-
-
-def _stack(rows: Sequence[Tensor | None]) -> Tensor | None:
-    """Stack rows, with NaN in place of missing ones; None if all are missing."""
-    some = next((row for row in rows if row is not None), None)
-    if some is None:
-        return None
-    return torch.stack([torch.full_like(some, torch.nan) if row is None else row for row in rows])
 
 
 def _readable(images: Images, rows: Tensor) -> ImageFeatures:

@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 Result = TypeVar("Result")
-ROWS_AT_ONCE = 1024
 _alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
@@ -92,28 +91,6 @@ def on_first(action: Callable[[], Result]) -> Result:
     if error is not None:
         raise error
     return result
-
-
-def all_true(condition: bool) -> bool:
-    """Return whether a condition holds on every rank."""
-    found: list[Any] = [condition] * world()
-    if world() > 1:
-        dist.all_gather_object(found, condition)
-    return all(found)
-
-
-def broadcast_rows(rows: Tensor | None) -> Tensor:
-    """Return the first rank's rows [n, ...] on all ranks, sent `ROWS_AT_ONCE` at a time."""
-    kind = broadcast(None if rows is None else (rows.shape, rows.dtype))
-    if rank():
-        rows = torch.empty(kind[0], dtype=kind[1])
-    assert rows is not None
-    for part in rows.split(ROWS_AT_ONCE) if world() > 1 else ():
-        sent = part.to(_device())
-        dist.broadcast(sent, 0)
-        if rank():
-            part.copy_(sent)
-    return rows
 
 
 @contextmanager

@@ -1,10 +1,22 @@
-"""Options of `python -m dino_model class-map`; `class_map.build` does the work."""
+"""The command `python -m dino_model class-map`. It imports torch when it runs, not for `--help`."""
 
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dino_model.options import ModelOptions
-from dino_model.outputs import check_output_folder
+from dino_model.outputs import PROVENANCE, check_output_folder, write_provenance
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dino_model.class_map.layout import ClassMap
+    from dino_model.collections import Images
+    from dino_model.features import ImageFeatures
 
 
 @dataclass(frozen=True)
@@ -28,7 +40,7 @@ class DrawClassMap(ModelOptions):
     perplexity: float = 20.0
     """Perplexity of t-SNE; lowered for few classes."""
     iterations: int = 5000
-    """Iterations of t-SNE."""
+    """Iterations of t-SNE, at least 250."""
     seed: int = 0
     """Seed of t-SNE."""
     leave_out: tuple[str, ...] = ("BACKGROUND_Google",)
@@ -39,12 +51,66 @@ class DrawClassMap(ModelOptions):
     """Images per forward pass."""
     cache: Path | None = None
     """Folder of the feature cache."""
-    json: Path | None = None
-    """Write numbers of classes and images, overlap, protocol and times to this file."""
 
     def run(self) -> None:
-        """Check the output folder, then read, compute, write, print."""
-        check_output_folder(self.output, overwrite=self.overwrite)
-        from dino_model.class_map.build import build
+        """Compute features, draw the map, write it, print its quality.
 
-        build(self)
+        Raises:
+            ValueError: Fewer than three classes, or a model or images that cannot be used.
+        """
+        check_output_folder(self.output, overwrite=self.overwrite)
+        from dino_model.class_map import files, layout
+        from dino_model.collections import open_images
+        from dino_model.feature_cache import FeatureCache, weights_fingerprint
+        from dino_model.features import FeatureExtractor
+        from dino_model.progress import following
+        from dino_model.views import View
+
+        images = open_images(self.data)
+        found = images.labels or ()
+        images = images.subset(i for i in range(len(found)) if images.classes[found[i]] not in self.leave_out)
+        layout.check_classes(_classes_of(images))
+        model = self.load()
+        view = View(self.size, model.mean, model.std, self.resize_to)
+        print(f"{model.name}: {model.source}; {images}", flush=True)
+        extractor = FeatureExtractor(
+            model,
+            view,
+            precision=self.precision,
+            device=self.device,
+            batch_size=self.batch_size,
+            cache=FeatureCache(self.cache) if self.cache else None,
+        )
+        extracted = extractor.extract(images, track=following("features", len(images)))
+        if extracted.broken:
+            print(extracted, file=sys.stderr)
+        protocol = layout.Protocol(perplexity=self.perplexity, iterations=self.iterations, seed=self.seed)
+        origin = layout.Origin(model.name, weights_fingerprint(model.backbone), self.data.stem, view)
+        drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)
+        files.write(self.output, drawn, _typical_images(extracted, drawn) if self.thumbnails else None)
+        print(f"{len(drawn.classes):,} classes, {len(extracted.images):,} images: {self.output}")
+        print(drawn.protocol, drawn.overlap, sep="\n")
+        written = sorted(path.name for path in self.output.iterdir() if not path.name.startswith("."))
+        settings = {"model": model.name, "precision": self.chosen_precision(), "view": asdict(view)}
+        settings |= asdict(protocol) | {"data": str(self.data), "leave_out": self.leave_out}
+        write_provenance(self.output / PROVENANCE, settings, contents=written)
+
+
+def _classes_of(images: Images) -> list[str]:
+    """The folder of every image."""
+    return [images.classes[label] for label in images.labels or ()]
+
+
+def _typical_images(extracted: ImageFeatures, drawn: ClassMap) -> list[NDArray[np.uint8]]:
+    """Read the image of every class whose feature is nearest (cosine) to the class mean."""
+    import numpy as np
+
+    from dino_model.class_map.layout import cosine_distances
+
+    folders, chosen = np.array(_classes_of(extracted.images)), []
+    for point, mean in zip(drawn.classes, drawn.features.astype(np.float32), strict=True):
+        members = np.flatnonzero(folders == point.key)
+        chosen.append(
+            members[cosine_distances(extracted.features[members].numpy(), mean[None])[:, 0].argmin()]
+        )
+    return [extracted.images.read(int(index)) for index in chosen]

@@ -9,7 +9,7 @@ import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
-from dino_model import files
 from dino_model.class_map.layout import ClassMap, MappedClass, Origin, Overlap, Protocol, Sprite
 from dino_model.class_map.names import GROUPS
+from dino_model.files import replacing, write_text
 from dino_model.views import View
 
 FORMAT = "DINO class map 1"
@@ -31,8 +31,7 @@ COLORS = (
     *("#c2410c", "#b08300", "#0284c7", "#0f8f80", "#b832c6", "#3f8f29"),
     *("#dc2668", "#6366f1", "#9a4ff0", "#8a6d4f", "#5f7d95", "#71802a", "#7b7b86"),
 )
-"""Color and marker of each of `GROUPS`; each color has a contrast of at least 3 : 1 on white and on dark."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "h", "d", "*")
+"""Color of each of `GROUPS`, with a contrast of at least 3 : 1 on white and on dark."""
 
 
 def write(folder: Path, drawn: ClassMap, pictures: Sequence[NDArray[np.uint8]] | None = None) -> ClassMap:
@@ -46,17 +45,15 @@ def write(folder: Path, drawn: ClassMap, pictures: Sequence[NDArray[np.uint8]] |
     Returns:
         The map as it was written.
     """
-    sprite, layout = (None, None) if pictures is None else thumbnail_sheet(pictures)
-    drawn = ClassMap(**{**vars(drawn), "thumbnails": layout})
-    figure = figure_png(drawn)
-    if sprite is None:
-        (folder / THUMBNAILS).unlink(missing_ok=True)
-    for name, content in {THUMBNAILS: sprite, FIGURE: figure}.items():
-        if content is not None:
-            with files.replacing(folder / name) as beside:
-                beside.write_bytes(content)
-    files.write_text(folder / CSV, as_csv(drawn))
-    files.write_text(folder / JSON, json.dumps(as_json(drawn), ensure_ascii=False) + "\n")
+    sheet, sprite = (b"", None) if pictures is None else thumbnail_sheet(pictures)
+    drawn = replace(drawn, thumbnails=sprite)
+    for name, content in {FIGURE: figure_png(drawn), THUMBNAILS: sheet}.items():
+        with replacing(folder / name) as beside:
+            beside.write_bytes(content)
+    if not sheet:
+        (folder / THUMBNAILS).unlink()
+    write_text(folder / CSV, as_csv(drawn))
+    write_text(folder / JSON, json.dumps(as_json(drawn), ensure_ascii=False) + "\n")
     return drawn
 
 
@@ -105,42 +102,31 @@ def thumbnail_sheet(pictures: Sequence[NDArray[np.uint8]]) -> tuple[bytes, Sprit
     sheet = Image.new("RGB", (columns * side, math.ceil(len(pictures) / columns) * side))
     for index, picture in enumerate(pictures):
         row, column = divmod(index, columns)
-        sheet.paste(_thumbnail(picture), (column * side, row * side))
+        square = ImageOps.fit(Image.fromarray(picture), (side, side), Image.Resampling.LANCZOS)
+        sheet.paste(square, (column * side, row * side))
     buffer = io.BytesIO()
     sheet.save(buffer, "WEBP", quality=80)
     return buffer.getvalue(), Sprite(side, columns)
 
 
 def figure_png(drawn: ClassMap) -> bytes:
-    """Draw every class with its name, and a color and marker for its group."""
+    """Draw every class with its name, in the color of its group."""
     many = len(drawn.classes) > 300
     figure = Figure(figsize=(24, 22) if many else (13, 12), dpi=100, layout="constrained")
     axes = figure.add_subplot()
-    for group, color, marker in zip(GROUPS, COLORS, MARKERS, strict=True):
+    for group, color in zip(GROUPS, COLORS, strict=True):
         points = [point for point in drawn.classes if point.group == group]
         if points:
-            x, y = zip(*((point.x, point.y) for point in points), strict=True)
-            axes.scatter(x, y, s=30, c=color, marker=marker, linewidths=0, label=group)
+            axes.scatter([p.x for p in points], [p.y for p in points], s=30, c=color, label=group)
         for point in points:
-            where = (point.x, point.y)
-            size = 6 if many else 8
-            axes.annotate(point.name, where, (4, 3), textcoords="offset points", fontsize=size, color=color)
-    axes.set(xticks=[], yticks=[], aspect="equal")
-    axes.spines[:].set_visible(False)
-    axes.set_title(f"{drawn.origin.data}, {drawn.origin.model}: {drawn.overlap}", fontsize=11, loc="left")
-    axes.set_xlabel(str(drawn.protocol), fontsize=10, loc="left")
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=10)
+            style = {"textcoords": "offset points", "fontsize": 6 if many else 8, "color": color}
+            axes.annotate(point.name, (point.x, point.y), (4, 3), **style)
+    axes.set(xticks=[], yticks=[], aspect="equal", xlabel=str(drawn.protocol), frame_on=False)
+    axes.set_title(f"{drawn.origin.data}, {drawn.origin.model}: {drawn.overlap}", fontsize=11)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer)
     return buffer.getvalue()
-
-
-def _thumbnail(picture: NDArray[np.uint8]) -> Image.Image:
-    image = Image.fromarray(picture)
-    short = min(image.size)
-    left, top = (image.width - short) // 2, (image.height - short) // 2
-    box = (left, top, left + short, top + short)
-    return image.resize((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS, box=box)
 
 
 def _from_json(content: dict[str, Any]) -> ClassMap:

@@ -34,13 +34,6 @@ class Protocol:
     iterations: int = 5000
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        # scikit-learn spends the first 250 iterations on early exaggeration.
-        least = {"components": 2, "perplexity": 1, "learning_rate": 1e-6, "iterations": 250, "seed": 0}
-        for name, low in least.items():
-            if not getattr(self, name) >= low:  # refuses NaN too
-                raise ValueError(f"{name} is {getattr(self, name)}, expected at least {low}")
-
     def fitted(self, classes: int, width: int) -> "Protocol":
         """Limit the components to the classes and features, and adapt the perplexity.
 
@@ -135,26 +128,21 @@ class Placement:
     neighbours: tuple[tuple[int, float], ...]
 
 
-def draw(
-    features: Tensor, labels: Sequence[int], keys: Sequence[str], protocol: Protocol, origin: Origin
-) -> ClassMap:
+def draw(features: Tensor, labels: Sequence[str], protocol: Protocol, origin: Origin) -> ClassMap:
     """Compute the map of labeled images, without thumbnails.
 
     Args:
         features: [images, width].
-        labels: Index into `keys` of every image.
-        keys: Folder names of the classes, each with an image at least.
+        labels: Folder name of the class of every image. The classes of the map are sorted by it.
         protocol: Adapted to few classes, see `Protocol.fitted`.
         origin: Origin of the features.
 
     Raises:
-        ValueError: Fewer than three classes, one without images, or features beyond float16.
+        ValueError: Fewer than three classes, or features beyond float16.
     """
-    if len(keys) < FEWEST_CLASSES:
-        raise ValueError(
-            f"found {len(keys)} classes, expected at least {FEWEST_CLASSES}: a folder of images for each"
-        )
-    means = class_means(features, labels, len(keys))
+    check_classes(labels)
+    keys, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    means = class_means(features, numbers, len(keys))
     with np.errstate(over="ignore"):
         small = means.astype(np.float16)
     if not np.isfinite(small).all():
@@ -162,26 +150,28 @@ def draw(
     protocol = protocol.fitted(*means.shape)
     points = plane(means, protocol)
     nearest, distances = nearest_classes(means, NEIGHBOURS)
-    counts = np.bincount(labels)
+    columns = (keys.tolist(), describe(keys.tolist()), counts, points, nearest, distances)
     classes = tuple(
-        MappedClass(
-            key, class_name.name, class_name.group, int(count), float(x), float(y), _pairs(indices, far)
-        )
-        for key, class_name, count, (x, y), indices, far in zip(
-            keys, describe(keys), counts, points, nearest, distances, strict=True
-        )
+        MappedClass(key, *name_and_group, int(count), float(x), float(y), _pairs(indices, far))
+        for key, name_and_group, count, (x, y), indices, far in zip(*columns, strict=True)
     )
     return ClassMap(origin, protocol, neighbor_overlap(means, points), classes, small)
 
 
-def class_means(features: Tensor, labels: Sequence[int], classes: int) -> Vectors:
+def check_classes(labels: Sequence[str]) -> None:
+    """Raise ValueError for labels of fewer than three classes."""
+    if (found := len(set(labels))) < FEWEST_CLASSES:
+        raise ValueError(
+            f"found {found or 'no'} classes, expected at least {FEWEST_CLASSES}: "
+            "put the images of each class into a folder of its own"
+        )
+
+
+def class_means(features: Tensor, labels: NDArray[np.intp], classes: int) -> Vectors:
     """Compute the mean feature of every class: [images, width], [images] -> [classes, width]."""
-    of = torch.tensor(labels)
-    counts = torch.bincount(of, minlength=classes)
-    if (counts == 0).any():
-        raise ValueError(f"class {int(counts.argmin())} has no images")
-    sums = torch.zeros(classes, features.shape[1], dtype=torch.float64).index_add_(0, of, features.double())
-    means: Vectors = (sums / counts[:, None]).float().numpy()
+    sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
+    sums.index_add_(0, torch.as_tensor(labels), features.double())
+    means: Vectors = (sums / torch.as_tensor(np.bincount(labels))[:, None]).float().numpy()
     return means
 
 
@@ -261,12 +251,10 @@ def feature_of(
 
 def cosine_distances(one: Vectors, other: Vectors) -> NDArray[np.float64]:
     """Compute 1 - cosine of every pair: [n, width], [m, width] -> [n, m]; 1 for a zero vector."""
-
-    def unit(vectors: Vectors) -> NDArray[np.float64]:
-        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-        return vectors / np.maximum(lengths, np.finfo(np.float64).tiny)
-
-    return np.clip(1 - unit(one) @ unit(other).T, 0, 2)
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    lengths = (np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (one, other))
+    a, b = (np.maximum(length, np.finfo(np.float64).tiny) for length in lengths)
+    return np.clip(1 - (one / a) @ (other / b).T, 0, 2)
 
 
 def _smallest(values: NDArray[np.float64], count: int) -> tuple[NDArray[np.intp], Vectors]:

@@ -13,8 +13,8 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from timm.data import ImageNetInfo
 
@@ -38,8 +38,7 @@ GROUPS = (
 )
 
 
-@dataclass(frozen=True)
-class ClassName:
+class ClassName(NamedTuple):
     """Name in words, unique in a collection, and one of `GROUPS`."""
 
     name: str

@@ -163,9 +163,6 @@ def test_extract_of_nan_features_raises(pictures: Images, vit: nn.Module, tmp_pa
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-# --- features of a batch
-
-
 # --- the cache
 
 
@@ -242,10 +239,10 @@ def test_extract_interrupted_continues_after_finished_parts(
     assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".npy"]
 
 
-def test_cache_file_damaged_is_named(tmp_path: Path):
-    cache = FeatureCache(tmp_path)
-    cache.get({"a": "b"}, lambda: torch.ones(2))
-    file = cache.path({"a": "b"})
+def test_cache_file_damaged_is_named(pictures: Images, vit: nn.Module, tmp_path: Path):
+    keeping = extractor(vit, FeatureType(), cache=FeatureCache(tmp_path / "cache"))
+    keeping.extract(pictures)
+    (file,) = (tmp_path / "cache").glob("*.npy")
     file.write_bytes(b"half")
     with pytest.raises(ValueError, match=rf"{file.name} is no feature file of this program: delete it"):
-        cache.get({"a": "b"}, lambda: torch.ones(2))
+        keeping.extract(pictures)

@@ -48,7 +48,6 @@ def squares(numbers):
     return torch.tensor([[n * n] for n in numbers])
 gathered_rows = [ranks.gather_rows(squares, range(5)), ranks.gather_rows(squares, range(5, 6))]
 nothing = ranks.gather_rows(lambda numbers: None, range(4))
-streamed = ranks.broadcast_rows(torch.arange(3000.0)[:, None] if number == 0 else None)
 try:
     ranks.gather_rows(squares, range(6, 10))
 except ValueError as error:
@@ -61,7 +60,7 @@ ranks.gather_rows(lambda numbers: large[: len(numbers)], range(2048))
 dist.all_gather_into_tensor, dist.all_gather_object = into, objects
 torch.save({
     "asked": asked, "rows": gathered_rows, "refused": refused, "features": features_of(folder + "/pictures"),
-    "nothing": nothing, "streamed": streamed, "sent": sum(sent),
+    "nothing": nothing, "sent": sum(sent),
     "own": own, "mean": all_mean(own), "rank": rank(), "world": world(),
     "gathered": gather(logits.transpose(0, 1)),
     "share": share(torch.arange(5)),
@@ -117,7 +116,6 @@ def test_gather_rows_computes_shares_and_gives_all_rows_to_all_ranks(together):
     for part in parts:
         assert [rows[:, 0].tolist() for rows in part["rows"]] == [[0, 1, 4, 9, 16], [25]]
         assert part["nothing"] is None
-        assert part["streamed"][:, 0].tolist() == list(range(3000))
         assert part["refused"] == "no square of nine"
 
 

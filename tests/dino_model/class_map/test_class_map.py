@@ -33,9 +33,9 @@ ORIGIN = Origin("a model", "its weights", "pictures", View(32, (0.5,) * 3, (0.2,
 def some_map(classes: int = 12, width: int = 6) -> ClassMap:
     """Three pictures of each class, drawn at random around its own point."""
     rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(classes), 3).tolist()
+    labels = np.repeat(np.arange(classes), 3)
     features = 5 * rng.normal(size=(classes, width))[labels] + rng.normal(size=(3 * classes, width))
-    return draw(torch.tensor(features), labels, [f"class {i}" for i in range(classes)], QUICK, ORIGIN)
+    return draw(torch.tensor(features), [f"class {i:02}" for i in labels], QUICK, ORIGIN)
 
 
 # --- the numbers
@@ -44,7 +44,7 @@ def some_map(classes: int = 12, width: int = 6) -> ClassMap:
 @given(seed=st.integers(0, 1000), classes=st.integers(1, 6))
 def test_class_means_equal_the_formula(seed: int, classes: int):
     rng = np.random.default_rng(seed)
-    labels = rng.permutation([*range(classes), *rng.integers(0, classes, 10)]).tolist()
+    labels = rng.permutation([*range(classes), *rng.integers(0, classes, 10)])
     features = rng.normal(size=(len(labels), 4)).astype(np.float32)
     means = class_means(torch.tensor(features), labels, classes)
     for label in range(classes):
@@ -167,10 +167,10 @@ def run(data: Path, output: Path, *further: str) -> None:
 
 
 def test_class_map_command_draws_a_folder(folder: Path, tmp_path: Path, capsys):
-    run(folder, tmp_path / "map", "--json", str(tmp_path / "figures.json"))
+    run(folder, tmp_path / "map")
     told = capsys.readouterr()
-    assert "perplexity lowered from 20 to 1.33333" in told.out
-    assert "5 classes, 17 images; with one image: 1" in told.out
+    assert "5 classes, 17 images" in told.out
+    assert "perplexity 1.33333" in told.out
     assert "(chance 50.0 %)" in told.out
     assert "left out (1): a/broken.png is not an image" in told.err
     drawn = class_map_files.read(tmp_path / "map")
@@ -181,9 +181,6 @@ def test_class_map_command_draws_a_folder(folder: Path, tmp_path: Path, capsys):
     assert [row["class"] for row in rows] == ["a", "alone", "b", "c", "d"]
     assert all(len(row["nearest classes"].split("; ")) == 4 for row in rows)
     assert Image.open(tmp_path / "map" / "map.png").width > 1000
-    figures = json.loads((tmp_path / "figures.json").read_text())
-    assert figures["overlap"]["share"] == drawn.overlap.share
-    assert figures["broken"] == 1
 
 
 def test_thumbnail_is_the_image_nearest_to_the_mean(folder: Path, tmp_path: Path):
