@@ -4,13 +4,11 @@ Every backbone maps images [batch, channels, height, width] to one feature per i
 token after the final norm for a ViT (section 3.2 of the paper), the pooled feature map for a ResNet.
 """
 
-from functools import partial
 from typing import Any
 
 import timm
 import torch
 from timm.layers import SwiGLUPacked
-from timm.models.eva import Eva
 from timm.models.vision_transformer import Attention, VisionTransformer
 from torch import Tensor, nn
 
@@ -56,94 +54,6 @@ def create_backbone(config: BackboneConfig) -> nn.Module:
         position.init_sincos(vit)
     position.install(vit, config.position_mode)
     return vit
-
-
-def build_vit(
-    *,
-    image_size: int,
-    patch_size: int,
-    channels: int,
-    width: int,
-    depth: int,
-    heads: int,
-    hidden: int,
-    registers: int = 0,
-    gated: bool = False,
-    layer_scale: bool = False,
-    qkv_bias: bool = True,
-    eps: float = 1e-6,
-) -> VisionTransformer:
-    """Build a ViT as DINO, DINOv2 and transformers' ViT have it, for images of any size.
-
-    Args:
-        image_size: Side in pixels of the image whose patch grid the position embeddings are learned on.
-        patch_size: Side of a patch in pixels.
-        channels, width, depth, heads: Input channels, features per token, blocks, attention heads.
-        hidden: Outputs of the first layer of each MLP; of both its halves if `gated` (SwiGLU).
-        registers: Register tokens. With them, position embeddings are for patches alone.
-        layer_scale, qkv_bias, eps: Learned scale after each layer, bias of queries, keys and values, epsilon
-            of the layer norms.
-    """
-    gates: dict[str, Any] = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU} if gated else {}
-    return VisionTransformer(
-        img_size=image_size,
-        patch_size=patch_size,
-        in_chans=channels,
-        num_classes=0,
-        embed_dim=width,
-        depth=depth,
-        num_heads=heads,
-        mlp_ratio=hidden / width,
-        qkv_bias=qkv_bias,
-        init_values=1.0 if layer_scale else None,
-        reg_tokens=registers,
-        no_embed_class=bool(registers),
-        norm_layer=partial(nn.LayerNorm, eps=eps),
-        dynamic_img_size=True,
-        dynamic_img_pad=True,
-        **gates,
-    )
-
-
-def build_dinov3(
-    *,
-    patch_size: int,
-    channels: int,
-    width: int,
-    depth: int,
-    heads: int,
-    hidden: int,
-    registers: int = 4,
-    gated: bool = False,
-    qkv_bias: bool = True,
-    theta: float = 100.0,
-    eps: float = 1e-5,
-) -> Eva:
-    """Build a DINOv3: rotary positions with base `theta`, layer scale; other arguments as `build_vit`."""
-    return Eva(
-        patch_size=patch_size,
-        in_chans=channels,
-        num_classes=0,
-        global_pool="token",
-        embed_dim=width,
-        depth=depth,
-        num_heads=heads,
-        qkv_bias=qkv_bias,
-        mlp_ratio=hidden / width,
-        swiglu_mlp=gated,
-        swiglu_align_to=int(gated),
-        init_values=1.0,
-        num_reg_tokens=registers,
-        use_abs_pos_emb=False,
-        use_rot_pos_emb=True,
-        rope_type="dinov3",
-        rope_temperature=theta,
-        rope_rotate_half=True,
-        use_fc_norm=False,
-        norm_layer=partial(nn.LayerNorm, eps=eps),
-        dynamic_img_size=True,
-        dynamic_img_pad=True,
-    )
 
 
 def choose_training_attention(model: nn.Module, device: torch.device, precision: ComputePrecision) -> None:

@@ -1,7 +1,7 @@
 """Describe models without downloading their weights."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import timm
@@ -29,6 +29,7 @@ class Facts:
 
     Attributes:
         architecture: In words: blocks, width, heads, patches.
+        maps: Attention maps that can be read, or why there are none.
         local: Loads without a network.
     """
 
@@ -36,10 +37,11 @@ class Facts:
     title: str
     architecture: str
     parameters: int
+    maps: str
     source: str
     licence: str
     local: bool
-    scores: Scores
+    scores: Scores = field(default_factory=Scores)
     note: str = ""
 
 
@@ -49,29 +51,28 @@ def facts(name: str) -> Facts:
     Raises:
         WeightsError: Unknown name, or a file that does not load.
     """
+    local = name not in OFFICIAL and is_local(name)  # refuses a tag that timm does not have
     if name in OFFICIAL:
         entry = OFFICIAL[name]
         with torch.device("meta"):
-            backbone = create_backbone(entry.config)
-        described = (entry.title, entry.address, entry.licence, entry.scores, entry.note)
-    elif timm.is_model(name) and not is_path(name):
-        local = is_local(name)  # refuses a tag that timm does not have, before anything is built
-        with torch.device("meta"):
-            backbone = timm.create_model(name, pretrained=False, num_classes=0)
-        settings = backbone.pretrained_cfg
-        source = f"timm, https://huggingface.co/{settings['hf_hub_id']}"
-        licence = settings.get("license") or "unknown"
-        return Facts(name, name, *_structure(backbone), source, licence, local, Scores())
-    elif is_hosted(name) and not is_local(name):
+            structure = _structure(create_backbone(entry.config))
+        terms = (entry.address, "Apache-2.0", is_local(name), entry.scores, entry.note)
+        return Facts(name, entry.title, *structure, *terms)
+    if timm.is_model(name) and not is_path(name):
+        settings = timm.get_pretrained_cfg(name)
+        source = f"timm, https://huggingface.co/{settings.hf_hub_id}"
+        structure = _timm_structure(name.partition(".")[0])
+        return Facts(name, name, *structure, source, settings.license or "unknown", local)
+    if is_hosted(name) and not local:
         raise WeightsError(
             f"{name} is not on this machine, and `show` downloads nothing: run a command with --model first"
         )
-    else:
-        model = load_model(name)
-        backbone = model.backbone
-        described = (name, model.source, *_terms(name))
-    title, source, licence, scores, note = described
-    return Facts(name, title, *_structure(backbone), source, licence, is_local(name), scores, note)
+    model = load_model(name)
+    licence, note = "none needed" if name.startswith("random:") else "its maker's", ""
+    if name == "embedded":
+        card = EMBEDDED_FILE.with_name("card.md")
+        licence, note = "Apache-2.0", card.read_text(encoding="utf-8") if card.is_file() else ""
+    return Facts(name, name, *_structure(model.backbone), model.source, licence, local, note=note)
 
 
 def listed() -> list[Facts]:
@@ -79,28 +80,13 @@ def listed() -> list[Facts]:
     return [facts(name) for name in ["embedded"] * EMBEDDED_FILE.is_file() + list(OFFICIAL)]
 
 
-@dataclass(frozen=True)
-class TimmModel:
-    """Description of a timm model.
-
-    Attributes:
-        here: yes; no, with the size of the download in MB; or why it cannot be downloaded.
-        reads: Attention maps that can be read, or why there are none.
-    """
-
-    name: str
-    architecture: str
-    parameters: int
-    licence: str
-    here: str
-    reads: str
-
-
-def of_timm(pattern: str) -> Iterator[TimmModel]:
+def of_timm(pattern: str) -> Iterator[Facts]:
     """Describe timm's models whose name matches a pattern, such as `*dinov3*`. Downloads nothing.
 
+    Models without weights that can be read have a note that says why.
+
     Raises:
-        WeightsError: No such model with weights.
+        WeightsError: No such model.
     """
     names = timm.list_models(pattern, pretrained=True)
     if not names:
@@ -108,50 +94,36 @@ def of_timm(pattern: str) -> Iterator[TimmModel]:
             f"timm has no weights whose name matches {pattern!r}: try a pattern with *, such as '*dino*'"
         )
     for name in names:
-        words, parameters, reads = _describe_timm(name.partition(".")[0])
         try:
-            here = "yes" if is_local(name) else f"no, {4 * parameters / 1e6:,.0f} MB"
+            yield facts(name)
         except WeightsError as error:
-            here = f"unavailable: {error}"
-        licence = timm.get_pretrained_cfg(name).license or "unknown"
-        yield TimmModel(name, words, parameters, licence, here, reads)
+            yield Facts(name, name, "unknown", 0, "none", "timm", "unknown", False, note=str(error))
 
 
 @cache
-def _describe_timm(architecture: str) -> tuple[str, int, str]:
-    """Architecture in words, number of parameters, and maps that can be read."""
+def _timm_structure(architecture: str) -> tuple[str, int, str]:
+    """As `_structure`; WeightsError if timm cannot build the model without weights."""
     try:
         with torch.device("meta"):
-            backbone = timm.create_model(architecture, pretrained=False, num_classes=0)
+            return _structure(timm.create_model(architecture, pretrained=False, num_classes=0))
     except Exception as error:  # timm's constructors raise many kinds
-        return architecture, 0, f"nothing: timm cannot build it without weights ({type(error).__name__})"
-    words, parameters = _structure(backbone)
-    try:
-        return words, parameters, MAPS[readable(backbone).summary]
-    except ValueError as error:
-        return words, parameters, f"nothing: {error}"
+        raise WeightsError(
+            f"timm cannot build {architecture} without weights ({type(error).__name__})"
+        ) from error
 
 
-def _terms(name: str) -> tuple[str, Scores, str]:
-    """Licence, scores and note of a model that is not published."""
-    if name == "embedded":
-        card = EMBEDDED_FILE.with_name("card.md")
-        return "Apache-2.0", Scores(), card.read_text(encoding="utf-8") if card.is_file() else ""
-    return ("none needed" if name.startswith("random:") else "its maker's"), Scores(), ""
-
-
-def _structure(backbone: nn.Module) -> tuple[str, int]:
-    """Architecture in words, and the number of parameters."""
-    parameters = sum(tensor.numel() for tensor in backbone.parameters())
+def _structure(backbone: nn.Module) -> tuple[str, int, str]:
+    """Architecture in words, number of parameters, and maps that can be read."""
+    kind, parameters = type(backbone).__name__, sum(tensor.numel() for tensor in backbone.parameters())
     try:
         vit = readable(backbone)
-    except ValueError:
-        return f"{type(backbone).__name__}, features of {backbone.num_features}", parameters
+    except ValueError as error:
+        return f"{kind}, features of {backbone.num_features}", parameters, f"none: {error}"
     height, width = vit.patch_size
     patch = f"{height}" if height == width else f"{height} × {width}"
     registers = getattr(backbone, "reg_token", None)
     words = (
-        f"{FAMILIES.get(type(backbone).__name__, type(backbone).__name__)}, patches of {patch}, "
-        f"{vit.depth} blocks × {backbone.num_features}, {vit.heads} heads"
+        f"{FAMILIES.get(kind, kind)}, patches of {patch}, {vit.depth} blocks × {backbone.num_features}, "
+        f"{vit.heads} heads" + ("" if registers is None else f", {registers.shape[1]} registers")
     )
-    return words + ("" if registers is None else f", {registers.shape[1]} registers"), parameters
+    return words, parameters, MAPS[vit.summary]

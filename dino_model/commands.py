@@ -44,27 +44,17 @@ class List:
         """Print the table."""
         from dino_model import catalogue
 
-        if self.timm is not None:
-            self._print_timm(self.timm)
-            return
-        models = catalogue.listed()
-        print(_table([COLUMNS, *map(_row, models)]), LEGEND, sep="\n\n")
+        models = []
+        for model in catalogue.listed() if self.timm is None else catalogue.of_timm(self.timm):
+            models.append(model)
+            if self.timm is not None:
+                here = model.note or ("yes" if model.local else f"no, {4 * model.parameters / 1e6:,.0f} MB")
+                size = f"{model.parameters / 1e6:.1f} M parameters; licence {model.licence}; here: {here}"
+                print(f"{model.name}\n    {model.architecture}; {size}\n    {model.maps}", flush=True)
+        if self.timm is None:
+            print(_table([COLUMNS, *map(_row, models)]), LEGEND, sep="\n\n")
         if self.json:
             files.write_json(self.json, [asdict(model) for model in models])
-
-    def _print_timm(self, pattern: str) -> None:
-        from dino_model import catalogue
-
-        found = []
-        for model in catalogue.of_timm(pattern):
-            found.append(asdict(model))
-            size = f"{model.parameters / 1e6:.1f} M parameters"
-            print(
-                f"{model.name}\n    {model.architecture}; {size}; licence {model.licence}; here: {model.here}"
-            )
-            print(f"    {model.reads}", flush=True)
-        if self.json:
-            files.write_json(self.json, found)
 
 
 @dataclass(frozen=True)
@@ -88,6 +78,7 @@ class Show:
             "model": model.title,
             "architecture": model.architecture,
             "parameters": parameters,
+            "attention": model.maps,
             "source": model.source,
             "licence": model.licence,
             "here": "yes" if here == "yes" else "no, downloaded when first used",

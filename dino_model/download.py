@@ -8,6 +8,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 from tqdm import tqdm
 
 from dino_model import files
@@ -36,6 +37,13 @@ def cache_folder() -> Path:
     return parent / "dino-attention-lab"
 
 
+def cached_file(name: str, repository: str, file: str) -> Path | None:
+    """Return a file that exists already: `name` in this cache, or a repository's in Hugging Face's cache."""
+    own = cache_folder() / name
+    shared = huggingface_hub.try_to_load_from_cache(repository, file)
+    return own if own.is_file() else Path(shared) if isinstance(shared, str) else None
+
+
 def fetch(
     address: str, name: str, accept: Callable[[Path], object], callback: Callback | None = None
 ) -> Path:
@@ -58,20 +66,14 @@ def fetch(
     try:
         with files.replacing(target) as beside:
             _transfer(address, beside, name, callback)
-            _check(accept, beside, name)
-    except (OSError, HTTPException) as error:  # urllib's own errors are OSErrors
+            accept(beside)
+    except (OSError, HTTPException, ValueError) as error:  # urllib's own errors are OSErrors
+        reason = str(getattr(error, "reason", "") or error or type(error).__name__)
         raise DownloadError(
-            f"could not download {name} from {address} ({_reason(error)}): "
+            f"could not download {name} from {address} ({reason.replace(str(beside), name)}): "
             f"connect and try again, or fetch it elsewhere and put it at {target}"
         ) from error
     return target
-
-
-def _check(accept: Callable[[Path], object], file: Path, name: str) -> None:
-    try:
-        accept(file)
-    except ValueError as error:
-        raise OSError(f"the response is no such file: {str(error).replace(str(file), name)}") from error
 
 
 def _transfer(address: str, target: Path, name: str, callback: Callback | None) -> None:
@@ -87,7 +89,3 @@ def _transfer(address: str, target: Path, name: str, callback: Callback | None) 
                     callback(file.tell(), total)
         if total and file.tell() != total:
             raise OSError(f"the connection broke off after {file.tell():,} of {total:,} bytes")
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "reason", "") or error or type(error).__name__)

@@ -5,7 +5,6 @@ registers and DINOv3, whose tensors have other names. None of their code is run.
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,22 +13,19 @@ from typing import Any, NamedTuple
 import huggingface_hub
 import timm
 import torch
-from timm.models.eva import Eva
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model.backbones import build_dinov3, build_vit
-from dino_model.checkpoints import WeightsError, load_strictly, read_tensors
-from dino_model.download import cache_folder, fetch
+from dino_model.checkpoints import WeightsError, read_tensors
+from dino_model.download import cached_file, fetch
+from dino_model.official import load_official
 
 PREFIX = "hf:"
 WEIGHTS, CONFIG, IMAGE_PROCESSOR = "model.safetensors", "config.json", "preprocessor_config.json"
 KINDS = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
 
-# transformers' name -> timm's. Queries, keys and values are joined afterwards.
+# transformers' name -> the official one. Queries, keys and values are joined afterwards.
 _NAMES = {
-    r"embeddings\.cls_token": "cls_token",
-    r"embeddings\.register_tokens": "reg_token",
+    r"embeddings\.(cls_token|register_tokens|mask_token)": r"\1",
     r"embeddings\.position_embeddings": "pos_embed",
     r"embeddings\.patch_embeddings(?:\.projection)?": "patch_embed.proj",
     r"(?:layer)?norm": "norm",
@@ -39,13 +35,14 @@ _NAMES = {
     r"attention\.(?:attention\.key|k_proj)": "attn.k",
     r"attention\.(?:attention\.value|v_proj)": "attn.v",
     r"attention\.(?:output\.dense|o_proj)": "attn.proj",
-    r"(?:intermediate\.dense|mlp\.fc1|mlp\.weights_in|mlp\.up_proj)": "mlp.fc1",
-    r"(?:output\.dense|mlp\.fc2|mlp\.weights_out|mlp\.down_proj)": "mlp.fc2",
-    r"mlp\.gate_proj": "mlp.fc1_g",
-    r"layer_scale1\.lambda1": "ls1.gamma",
-    r"layer_scale2\.lambda1": "ls2.gamma",
+    r"(?:intermediate\.dense|mlp\.fc1|mlp\.up_proj)": "mlp.fc1",
+    r"(?:output\.dense|mlp\.fc2|mlp\.down_proj)": "mlp.fc2",
+    r"mlp\.weights_in": "mlp.w12",
+    r"mlp\.weights_out": "mlp.w3",
+    r"mlp\.gate_proj": "mlp.w1",
+    r"layer_scale([12])\.lambda1": r"ls\1.gamma",
 }
-_UNUSED = ("pooler.", "classifier.", "embeddings.mask_token")
+_UNUSED = ("pooler.", "classifier.")
 
 
 class Hosted(NamedTuple):
@@ -90,38 +87,27 @@ def load(name: str) -> Hosted:
     return _of_transformers(name, config, str(kind))
 
 
-def to_timm_names(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-    """Rename transformers' tensors to timm's names, with queries, keys and values joined.
-
-    Raises:
-        WeightsError: An unknown name.
-    """
+def _official_names(tensors: Mapping[str, Tensor], where: str, is_dinov3: bool) -> dict[str, Tensor]:
+    """Rename transformers' tensors to official names, with queries, keys and values joined."""
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         bare = re.sub(r"^(?:vit|dinov2|dinov2_with_registers|dinov3_vit|model)\.", "", name)
         if not bare.startswith(_UNUSED):
             renamed[_renamed(bare, where)] = tensor
-    if "pos_embed" not in renamed:
-        renamed = {
-            _of_eva(name, gated="blocks.0.mlp.fc1_g.weight" in renamed): renamed[name] for name in renamed
-        }
+    if is_dinov3:
+        renamed["storage_tokens"] = renamed.pop("register_tokens")
+        if "blocks.0.mlp.w1.weight" in renamed:  # gated
+            gated = {".mlp.fc1.": ".mlp.w2.", ".mlp.fc2.": ".mlp.w3."}
+            for old, new in gated.items():
+                renamed = {name.replace(old, new): tensor for name, tensor in renamed.items()}
     for name in [name for name in renamed if ".attn.q." in name]:
         parts = [name.replace(".attn.q.", f".attn.{part}.") for part in "qkv"]
+        if is_dinov3 and name.endswith(".bias"):  # its keys have none
+            renamed[parts[1]] = torch.zeros_like(renamed[name])
         if missing := [part for part in parts if part not in renamed]:
             raise WeightsError(f"{where} has queries without keys and values: {missing[0]} is missing")
         renamed[name.replace(".attn.q.", ".attn.qkv.")] = torch.cat([renamed.pop(part) for part in parts])
-    if "reg_token" in renamed and "pos_embed" in renamed and "cls_token" in renamed:
-        positions = renamed["pos_embed"]  # registers have none; timm then adds [CLS]'s to [CLS] itself
-        renamed["cls_token"] = renamed["cls_token"] + positions[:, :1]
-        renamed["pos_embed"] = positions[:, 1:]
     return renamed
-
-
-def _of_eva(name: str, gated: bool) -> str:
-    """Rename a tensor of timm's VisionTransformer to its Eva (DINOv3), whose keys have no bias."""
-    name = re.sub(r"\.ls([12])\.gamma$", r".gamma_\1", name)
-    name = re.sub(r"\.attn\.([qv])\.bias$", r".attn.\1_bias", name)
-    return name.replace(".mlp.fc1.", ".mlp.fc1_x.") if gated else name
 
 
 def _renamed(name: str, where: str) -> str:
@@ -129,65 +115,22 @@ def _renamed(name: str, where: str) -> str:
     assert found is not None
     block, middle, end = found.groups()
     for pattern, new in _NAMES.items():
-        if re.fullmatch(pattern, middle):
-            return (f"blocks.{block}." if block else "") + new + (end or "")
+        if match := re.fullmatch(pattern, middle):
+            return (f"blocks.{block}." if block else "") + match.expand(new) + (end or "")
     raise WeightsError(f"{where} has a tensor {name!r}, which no ViT or DINO of transformers has")
 
 
 def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
     where = f"{name} ({WEIGHTS})"
-    tensors = to_timm_names(read_tensors(_file(name, WEIGHTS)), where)
+    tensors = _official_names(read_tensors(_file(name, WEIGHTS)), where, kind == "dinov3_vit")
     processor = _json(_file(name, IMAGE_PROCESSOR))
     try:
-        backbone = (_dinov3 if kind == "dinov3_vit" else _vit)(config, tensors)
+        heads, eps = config["num_attention_heads"], config["layer_norm_eps"]
         mean, std = tuple(processor["image_mean"]), tuple(processor["image_std"])
-    except (KeyError, TypeError, ValueError) as error:
+    except KeyError as error:
         raise WeightsError(f"{name} does not describe a {kind}: {error!r}") from error
-    load_strictly(backbone, tensors, where)
-    return Hosted(backbone, mean, std, kind)
-
-
-def _vit(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> VisionTransformer:
-    """Create an empty ViT of the described shape."""
-    registers = tensors["reg_token"].shape[1] if "reg_token" in tensors else 0
-    patches = tensors["pos_embed"].shape[1] - (not registers)
-    return build_vit(
-        image_size=math.isqrt(patches) * config["patch_size"],
-        hidden=tensors["blocks.0.mlp.fc1.weight"].shape[0],
-        registers=registers,
-        gated=bool(config.get("use_swiglu_ffn", False)),
-        layer_scale="blocks.0.ls1.gamma" in tensors,
-        qkv_bias=config.get("qkv_bias", True),
-        **_shape(config),
-    )
-
-
-def _dinov3(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Eva:
-    """Create an empty DINOv3 of the described shape."""
-    gated = bool(config.get("use_gated_mlp", False))
-    expected = "silu" if gated else "gelu"
-    if config["hidden_act"] != expected:
-        raise ValueError(f"hidden_act is {config['hidden_act']!r}, expected {expected!r}")
-    return build_dinov3(
-        hidden=config["intermediate_size"],
-        registers=config["num_register_tokens"],
-        gated=gated,
-        qkv_bias=config["query_bias"],
-        theta=config.get("rope_parameters", config)["rope_theta"],
-        **_shape(config),
-    )
-
-
-def _shape(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of both families."""
-    return {
-        "patch_size": config["patch_size"],
-        "channels": config.get("num_channels", 3),
-        "width": config["hidden_size"],
-        "depth": config["num_hidden_layers"],
-        "heads": config["num_attention_heads"],
-        "eps": config["layer_norm_eps"],
-    }
+    theta = config.get("rope_parameters", config).get("rope_theta", 100.0)
+    return Hosted(load_official(tensors, where, heads=heads, eps=eps, theta=theta), mean, std, kind)
 
 
 def create_timm(
@@ -245,10 +188,7 @@ def _file(name: str, file: str) -> Path:
 
 
 def _cached(name: str, file: str) -> Path | None:
-    """A file that exists already, in this package's cache or in Hugging Face's."""
-    own = cache_folder() / _in_cache(name, file)
-    shared = huggingface_hub.try_to_load_from_cache(name.removeprefix(PREFIX), file)
-    return own if own.is_file() else Path(shared) if isinstance(shared, str) else None
+    return cached_file(_in_cache(name, file), name.removeprefix(PREFIX), file)
 
 
 def _in_cache(name: str, file: str) -> str:

@@ -1,19 +1,21 @@
-"""Backbones from the .pth files that DINOv2 and DINOv3 publish.
+"""Backbones from tensors that DINOv2 and DINOv3 publish, and from transformers' ViT under the same names.
 
-timm's `checkpoint_filter_fn` converts the names. The architecture is read from the tensors: patch size,
-width, depth and registers. The heads of all models but the largest DINOv3 are 64 wide.
+timm's `checkpoint_filter_fn` converts the names. The architecture is read from the tensors; the heads of all
+models but the largest DINOv3 are 64 wide. Source: models/vision_transformer.py of facebookresearch/dinov2 and
+facebookresearch/dinov3.
 """
 
 import math
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
+from timm.layers import SwiGLUPacked
 from timm.models import eva, vision_transformer
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model import position
-from dino_model.backbones import build_dinov3, build_vit
 from dino_model.checkpoints import WeightsError, load_strictly
 
 HEAD_WIDTHS = {4096: 128}  # by width of the model, if not 64
@@ -24,66 +26,95 @@ def is_official(tensors: Mapping[str, Tensor]) -> bool:
     return "storage_tokens" in tensors or {"pos_embed", "mask_token", "blocks.0.ls1.gamma"} <= set(tensors)
 
 
-def load_official(tensors: Mapping[str, Tensor], where: str) -> tuple[nn.Module, str]:
-    """Build the backbone of an official DINOv2 or DINOv3 file, whose name for messages is `where`.
+def family(tensors: Mapping[str, Tensor]) -> str:
+    """Return the model type: dinov2, dinov2_with_registers or dinov3_vit, as transformers names them."""
+    if "storage_tokens" in tensors:
+        return "dinov3_vit"
+    return "dinov2_with_registers" if "register_tokens" in tensors else "dinov2"
 
-    Returns:
-        Backbone for images of any size, whose positions are resampled as officially, and the family's name.
+
+def load_official(
+    tensors: Mapping[str, Tensor],
+    where: str,
+    *,
+    heads: int | None = None,
+    eps: float | None = None,
+    theta: float = 100.0,
+) -> nn.Module:
+    """Build a ViT, DINOv2 or DINOv3 for images of any size from its tensors.
+
+    Args:
+        tensors: Under official names.
+        where: Name of their file for messages.
+        heads: Attention heads. Default: 64 wide.
+        eps: Epsilon of the norms. Default: 1e-5 for DINOv3, else 1e-6.
+        theta: Base of DINOv3's rotary positions.
 
     Raises:
         WeightsError: Tensors that describe no such model.
     """
     try:
         if "storage_tokens" in tensors:
-            backbone: nn.Module = _dinov3(tensors)
+            backbone: nn.Module = _dinov3(tensors, heads, eps or 1e-5, theta)
             converted = eva.checkpoint_filter_fn(dict(tensors), backbone)
-            family = "DINOv3"
         else:
-            backbone = _dinov2(tensors)
-            converted = vision_transformer.checkpoint_filter_fn(dict(tensors), backbone)
-            registers = "register_tokens" in tensors
-            position.install(backbone, position.official_mode("reg4_dinov2" if registers else "dinov2"))
-            family = "DINOv2 with registers" if registers else "DINOv2"
+            backbone = _vit(tensors, heads, eps or 1e-6)
+            # timm takes a mask token as the mark of DINOv2's names.
+            converted = vision_transformer.checkpoint_filter_fn({"mask_token": None, **tensors}, backbone)
     except (KeyError, ValueError, RuntimeError) as error:
-        raise WeightsError(f"{where} does not describe a DINOv2 or DINOv3 backbone: {error!r}") from error
+        raise WeightsError(f"{where} does not describe a ViT, DINOv2 or DINOv3: {error!r}") from error
     load_strictly(backbone, converted, where)
-    return backbone, family
+    return backbone
 
 
-def _dinov2(tensors: Mapping[str, Tensor]) -> VisionTransformer:
-    """An empty DINOv2. Source: facebookresearch/dinov2, models/vision_transformer.py."""
-    width, channels, patch_size, _ = tensors["patch_embed.proj.weight"].shape
-    gated = "blocks.0.mlp.w12.weight" in tensors
-    return build_vit(
-        image_size=math.isqrt(tensors["pos_embed"].shape[1] - 1) * patch_size,
-        patch_size=patch_size,
-        channels=channels,
-        width=width,
-        depth=_depth(tensors),
-        heads=width // 64,
-        hidden=tensors["blocks.0.mlp.w12.weight" if gated else "blocks.0.mlp.fc1.weight"].shape[0],
-        registers=tensors["register_tokens"].shape[1] if "register_tokens" in tensors else 0,
-        gated=gated,
-        layer_scale=True,
+def _vit(tensors: Mapping[str, Tensor], heads: int | None, eps: float) -> VisionTransformer:
+    """An empty ViT or DINOv2; with registers, positions are for patches alone."""
+    gated, registers = "blocks.0.mlp.w12.weight" in tensors, tensors.get("register_tokens")
+    gates: dict[str, Any] = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU} if gated else {}
+    shape = _shape(tensors, "w12" if gated else "fc1", heads)
+    return VisionTransformer(
+        img_size=math.isqrt(tensors["pos_embed"].shape[1] - 1) * shape["patch_size"],
+        init_values=1.0 if "blocks.0.ls1.gamma" in tensors else None,
+        reg_tokens=0 if registers is None else registers.shape[1],
+        no_embed_class=registers is not None,
+        norm_layer=partial(nn.LayerNorm, eps=eps),
+        **shape,
+        **gates,
     )
 
 
-def _dinov3(tensors: Mapping[str, Tensor]) -> Eva:
-    """An empty DINOv3. Source: facebookresearch/dinov3, models/vision_transformer.py."""
-    width, channels, patch_size, _ = tensors["patch_embed.proj.weight"].shape
+def _dinov3(tensors: Mapping[str, Tensor], heads: int | None, eps: float, theta: float) -> Eva:
+    """An empty DINOv3."""
     gated = "blocks.0.mlp.w1.weight" in tensors
-    return build_dinov3(
-        patch_size=patch_size,
-        channels=channels,
-        width=width,
-        depth=_depth(tensors),
-        heads=width // HEAD_WIDTHS.get(width, 64),
-        hidden=tensors["blocks.0.mlp.w1.weight" if gated else "blocks.0.mlp.fc1.weight"].shape[0],
-        registers=tensors["storage_tokens"].shape[1],
-        gated=gated,
-        qkv_bias="blocks.0.attn.qkv.bias" in tensors,
+    return Eva(
+        global_pool="token",
+        swiglu_mlp=gated,
+        swiglu_align_to=int(gated),
+        init_values=1.0,
+        num_reg_tokens=tensors["storage_tokens"].shape[1],
+        use_abs_pos_emb=False,
+        use_rot_pos_emb=True,
+        rope_type="dinov3",
+        rope_temperature=theta,
+        rope_rotate_half=True,
+        use_fc_norm=False,
+        norm_layer=partial(nn.LayerNorm, eps=eps),
+        **_shape(tensors, "w1" if gated else "fc1", heads),
     )
 
 
-def _depth(tensors: Mapping[str, Tensor]) -> int:
-    return 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("blocks."))
+def _shape(tensors: Mapping[str, Tensor], first_layer: str, heads: int | None) -> dict[str, Any]:
+    """Arguments of both classes."""
+    width, channels, patch_size, _ = tensors["patch_embed.proj.weight"].shape
+    return {
+        "patch_size": patch_size,
+        "in_chans": channels,
+        "num_classes": 0,
+        "embed_dim": width,
+        "depth": 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("blocks.")),
+        "num_heads": heads or width // HEAD_WIDTHS.get(width, 64),
+        "mlp_ratio": tensors[f"blocks.0.mlp.{first_layer}.weight"].shape[0] / width,
+        "qkv_bias": "blocks.0.attn.qkv.bias" in tensors,
+        "dynamic_img_size": True,
+        "dynamic_img_pad": True,
+    }

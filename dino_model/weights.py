@@ -24,9 +24,9 @@ from dino_model.checkpoints import (
     read_backbone,
 )
 from dino_model.configs import BackboneConfig, CheckpointKey, PositionMode
-from dino_model.download import cache_folder, fetch
+from dino_model.download import cache_folder, cached_file, fetch
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.official import is_official, load_official
+from dino_model.official import family, is_official, load_official
 
 EMBEDDED_FILE = Path(__file__).parent / "embedded" / "model.safetensors"
 OFFICIAL_ADDRESS = "https://dl.fbaipublicfiles.com/dino"
@@ -89,7 +89,6 @@ class OfficialWeights:
     config: BackboneConfig
     scores: Scores = field(default_factory=Scores)
     note: str = ""
-    licence: str = "Apache-2.0"
 
     @property
     def file_name(self) -> str:
@@ -275,12 +274,13 @@ def _load_file(name: str, path: Path, checkpoint_key: CheckpointKey) -> LoadedMo
 
 def _load_dinov2_or_3(name: str, path: Path, stored: StoredBackbone) -> LoadedModel:
     """Load a file that DINOv2 or DINOv3 publishes; models of satellite images have their own statistics."""
-    backbone, family = load_official(stored.tensors, str(path))
+    backbone, kind = load_official(stored.tensors, str(path)), family(stored.tensors)
+    _accept_any_size(backbone, kind)
     mean, std = IMAGENET_MEAN, IMAGENET_STD
     if "sat493m" in path.name:
         satellite = timm.get_pretrained_cfg("vit_large_patch16_dinov3.sat493m")
         mean, std = satellite.mean, satellite.std
-    return LoadedModel(name, backbone, mean, std, f"{path.name} ({family})", None)
+    return LoadedModel(name, backbone, mean, std, f"{path.name} ({kind})", None)
 
 
 def _build(name: str, stored: StoredBackbone, where: str, source: str) -> LoadedModel:
@@ -339,10 +339,7 @@ def _timm_download(name: str) -> tuple[str, str]:
 
 
 def _cached_timm_file(name: str) -> Path | None:
-    """Weights that exist already, in this package's cache or in Hugging Face's."""
-    own = cache_folder() / f"{name}.safetensors"
-    shared = huggingface_hub.try_to_load_from_cache(_timm_repository(name), "model.safetensors")
-    return own if own.is_file() else Path(shared) if isinstance(shared, str) else None
+    return cached_file(f"{name}.safetensors", _timm_repository(name), "model.safetensors")
 
 
 def _timm_repository(name: str) -> str:

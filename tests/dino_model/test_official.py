@@ -87,7 +87,7 @@ def test_official_dinov2_file_gives_the_tokens_of_its_model(tmp_path: Path, regi
         expected, found = model.forward_features(images), loaded.backbone.forward_features(images)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
     assert loaded.backbone.position_mode == ("antialias" if registers else "official")
-    assert loaded.source == f"dinov2.pth ({'DINOv2 with registers' if registers else 'DINOv2'})"
+    assert loaded.source == f"dinov2.pth (dinov2{'_with_registers' if registers else ''})"
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -99,7 +99,7 @@ def test_official_dinov3_file_gives_the_tokens_of_its_model(tmp_path: Path, gate
     with torch.no_grad():
         expected, found = model.forward_features(images), loaded.backbone.forward_features(images)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
-    assert loaded.source == "dinov3.pth (DINOv3)"
+    assert loaded.source == "dinov3.pth (dinov3_vit)"
 
 
 def test_official_file_with_a_tensor_missing_is_refused(tmp_path: Path):
