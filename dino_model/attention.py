@@ -9,7 +9,9 @@ Perception Encoder), a bias by relative position (Beit), a pooling query instead
 token that attends only after the last block (CaiT, XCiT). `readable` returns the class of the family.
 """
 
+import copy
 import math
+import operator
 import warnings
 from collections.abc import Sequence
 from types import MethodType
@@ -23,7 +25,6 @@ from timm.layers import (
     PatchEmbed,
     apply_rot_embed_cat,
     resample_abs_pos_embed,
-    resize_rel_pos_bias_table,
 )
 from timm.models import beit, cait, eva, vision_transformer, xcit
 from torch import Tensor, nn
@@ -33,7 +34,6 @@ Grid = tuple[int, int]
 Queries = Sequence[int] | None
 Summary = Literal["cls", "pooling", "class-attention"]
 """Query that represents the whole image: a [CLS] token in every block, or a query after the last block."""
-QUERIES_AT_ONCE = 1024  # of a Beit, whose biases with all tokens are written out
 
 _POST_NORM = (vision_transformer.ResPostBlock, eva.EvaBlockPostNorm)
 
@@ -230,57 +230,44 @@ class RotaryViT(ReadableViT):
 class BiasedViT(ReadableViT):
     """timm's Beit: every pair of tokens has a bias that depends on their relative position.
 
-    timm builds a Beit for one image size. Position embeddings and biases are resampled to the grid at hand,
-    without changing the model's weights.
+    timm builds a Beit for one image size. A copy of its layers, whose biases timm resamples, takes another
+    grid; the copy shares all other weights with the model, which does not change.
     """
 
     def __init__(self, vit: Layer) -> None:
         super().__init__(vit)
-        self._grid: Grid | None = None
-        self._resized: dict[int, Tensor | None] = {}
+        self._resized: dict[tuple[Grid, torch.device], Layer] = {}
 
     def bias(self, index: int, grid: Grid, queries: Queries = None) -> Tensor | None:
         """Return the bias by relative position; see `ReadableViT.bias`."""
-        table = self._table(index, grid)
-        return None if table is None else _relative_bias(table, grid, queries)
+        vit = self._at(grid)
+        own, shared = vit.blocks[index].attn, vit.rel_pos_bias
+        biases = [own._get_rel_pos_bias()[0]] if own.relative_position_bias_table is not None else []
+        biases += [] if shared is None else [shared()]
+        whole = sum(biases[1:], biases[0]) if biases else None
+        return whole if whole is None or queries is None else whole[:, list(queries)]
 
-    def _table(self, index: int, grid: Grid) -> Tensor | None:
-        """Biases of one block, its own plus those that all blocks share: [relative positions, heads]."""
-        if grid != self._grid:
-            self._grid, self._resized = grid, {}
-        if index not in self._resized:
-            owners = (self.vit.blocks[index].attn, self.vit.rel_pos_bias)
-            tables = [
-                _resize_table(owner.relative_position_bias_table, owner.window_size, grid)
-                for owner in owners
-                if owner is not None and owner.relative_position_bias_table is not None
-            ]
-            self._resized[index] = sum(tables[1:], tables[0]) if tables else None
-        return self._resized[index]
+    def _at(self, grid: Grid) -> Layer:
+        """The model for another grid; that of the last grid is kept."""
+        if grid == tuple(self.vit.patch_embed.grid_size):
+            return self.vit
+        key = grid, self.vit.cls_token.device
+        if key not in self._resized:
+            shared = {id(tensor): tensor for tensor in (*self.vit.parameters(), *self.vit.buffers())}
+            resized = copy.deepcopy(self.vit, shared)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of timm, on its own indexing
+                resized.set_input_size(tuple(map(operator.mul, grid, self.patch_size)))
+            self._resized = {key: resized}
+        return self._resized[key]
 
     def _embed(self, images: Tensor) -> Tensor:
         return _embed_on_any_grid(self.vit, images, prefix=1)
 
     def _block(self, index: int, tokens: Tensor, grid: Grid) -> Tensor:
-        block, table = self.vit.blocks[index], self._table(index, grid)
-        attention = block.attn
-        biases = (attention.q_bias, attention.k_bias, attention.v_bias)
-        bias = None if attention.q_bias is None else torch.cat(biases)
-        qkv = F.linear(block.norm1(tokens), attention.qkv.weight, bias)
-        query, key, value = qkv.unflatten(-1, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        parts = [
-            F.scaled_dot_product_attention(
-                query[:, :, part],
-                key,
-                value,
-                attn_mask=None if table is None else _relative_bias(table, grid, part),
-            )
-            for part in torch.arange(tokens.shape[1]).split(QUERIES_AT_ONCE)
-        ]
-        mixed = attention.proj(torch.cat(parts, dim=2).transpose(1, 2).flatten(2))
-        tokens = tokens + (mixed if block.gamma_1 is None else block.gamma_1 * mixed)
-        changed = block.mlp(block.norm2(tokens))
-        after: Tensor = tokens + (changed if block.gamma_2 is None else block.gamma_2 * changed)
+        vit = self._at(grid)
+        shared = None if vit.rel_pos_bias is None else vit.rel_pos_bias()
+        after: Tensor = vit.blocks[index](tokens, shared_rel_pos_bias=shared)
         return after
 
 
@@ -435,39 +422,6 @@ def _pad(images: Tensor, patch_size: tuple[int, int]) -> Tensor:
     """Images with zeros at the bottom and the right, to whole patches."""
     missing = [-side % patch for side, patch in zip(images.shape[2:], patch_size, strict=True)]
     return F.pad(images, (0, missing[1], 0, missing[0])) if any(missing) else images
-
-
-def _relative_bias(table: Tensor, grid: Grid, queries: Sequence[int] | Tensor | None = None) -> Tensor:
-    """Compute the bias of query tokens with all tokens: [heads, queries, tokens].
-
-    Args:
-        table: (2 rows - 1) * (2 columns - 1) biases by how far a patch lies below and to the right of
-            another, then [CLS] to patch, patch to [CLS], [CLS] to itself: [relative positions, heads].
-        grid: Rows and columns of patches.
-        queries: Indices of query tokens, 0 is [CLS]; None for all.
-    """
-    rows, columns = grid
-    tokens = torch.arange(1 + rows * columns, device=table.device)
-    chosen = tokens if queries is None else torch.as_tensor(list(queries), device=table.device)
-    patch, other = (chosen - 1).clamp(min=0)[:, None], (tokens - 1).clamp(min=0)[None]
-    down = patch // columns - other // columns + rows - 1
-    right = patch % columns - other % columns + columns - 1
-    position = down * (2 * columns - 1) + right  # [queries, tokens]
-    position[chosen == 0] = len(table) - 3
-    position[:, 0] = torch.where(chosen == 0, len(table) - 1, len(table) - 2)
-    return table[position].permute(2, 0, 1)
-
-
-def _resize_table(table: Tensor, learned: Grid, grid: Grid) -> Tensor:
-    if grid == tuple(learned):
-        return table.detach()
-    shape = ((2 * grid[0] - 1) * (2 * grid[1] - 1) + 3, table.shape[1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of timm, on its own indexing
-        resized: Tensor = resize_rel_pos_bias_table(
-            table.detach(), new_window_size=grid, new_bias_shape=shape, old_window_size=learned
-        )
-    return resized
 
 
 def _attend(attention: Layer, tokens: Tensor) -> Tensor:

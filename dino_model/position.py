@@ -7,7 +7,7 @@ so each family is resampled as its own code does: `FAMILIES` lists the ways with
 
 import re
 from functools import partial
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
@@ -17,42 +17,22 @@ from torch import Tensor
 from dino_model.configs import PositionMode
 
 
-class Family(NamedTuple):
-    """Models whose own code resamples position embeddings in one way.
+FAMILIES: dict[str, PositionMode] = {
+    # facebookresearch/dinov2, hub/backbones.py: interpolate_antialias=True, interpolate_offset=0.0
+    r"reg\d+_dinov2|dinov2[-_]with[-_]registers|dinov2.*_reg\d*": "antialias",
+    # facebookresearch/dinov2, hub/backbones.py: interpolate_antialias=False, interpolate_offset=0.1
+    r"dinov2": "official",
+    # facebookresearch/dino, vision_transformer.py: interpolate_pos_encoding
+    r"\.dino\b|facebook/dino-|^dino_": "official",
+}
+"""Pattern in timm's name, or in a Hugging Face repository's name and kind -> mode; the first match holds.
 
-    `pattern` is searched in timm's name, or in a Hugging Face repository's name and kind.
-    """
-
-    pattern: str
-    mode: PositionMode
-    source: str
-
-
-# The first match holds.
-FAMILIES = (
-    Family(
-        r"reg\d+_dinov2|dinov2[-_]with[-_]registers|dinov2.*_reg\d*",
-        "antialias",
-        "facebookresearch/dinov2, hub/backbones.py: interpolate_antialias=True, interpolate_offset=0.0",
-    ),
-    Family(
-        r"dinov2",
-        "official",
-        "facebookresearch/dinov2, hub/backbones.py: interpolate_antialias=False, interpolate_offset=0.1",
-    ),
-    Family(
-        r"\.dino\b|facebook/dino-|^dino_",
-        "official",
-        "facebookresearch/dino, vision_transformer.py: interpolate_pos_encoding",
-    ),
-    Family(r"\.mae\b", "size", "facebookresearch/mae, util/pos_embed.py: interpolate_pos_embed"),
-    Family(r"deit", "size", "facebookresearch/deit, main.py: --finetune"),
-)
+All other families are resampled to the exact grid, MAE (util/pos_embed.py) and DeiT (main.py) among them."""
 
 
 def official_mode(name: str) -> PositionMode:
     """Return the mode of the model's family, or `size` if the family is not in `FAMILIES`."""
-    return next((family.mode for family in FAMILIES if re.search(family.pattern, name)), "size")
+    return next((mode for pattern, mode in FAMILIES.items() if re.search(pattern, name)), "size")
 
 
 def resample(

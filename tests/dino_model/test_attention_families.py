@@ -15,7 +15,6 @@ from timm.models.vision_transformer import ResPostBlock, VisionTransformer
 from timm.models.xcit import Xcit
 from torch import Tensor, nn
 
-from dino_model import attention
 from dino_model.attention import accept_any_size, attention_rows, readable
 from dino_model.backbones import BackboneConfig, create_backbone, forward_tokens
 
@@ -213,17 +212,6 @@ def test_beit_accepts_any_size_without_changing_weights():
         odd = forward_tokens(model, picture((37, 50)))
     assert odd.shape == (1, 1 + 5 * 7, 48), "padded to whole patches"
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-
-
-def test_beit_in_chunks_of_queries_gives_equal_tokens(monkeypatch: pytest.MonkeyPatch):
-    model, images = made("BEiT"), picture((32, 32))
-    whole = forward_tokens(model, images)
-    monkeypatch.setattr(attention, "QUERIES_AT_ONCE", 5)
-    accept_any_size(model)
-    torch.testing.assert_close(forward_tokens(model, images), whole, atol=2e-5, rtol=1e-4)
-
-
-# --- the predictor takes any of them
 
 
 # --- models of timm's by name, and those that are refused
