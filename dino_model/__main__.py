@@ -1,4 +1,4 @@
-"""`python -m dino_model list | show NAME | export NAME | index | search | class-map`."""
+"""`python -m dino_model list | show NAME | export NAME | embed | index | search | class-map`."""
 
 import sys
 

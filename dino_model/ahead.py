@@ -1,12 +1,10 @@
 """Load and compute items in threads before they are needed."""
 
 import os
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,39 +39,16 @@ def run_ahead(items: Iterable[T], depth: int = 2) -> Iterator[T]:
 
     An exception is raised in its item's place. Closing the iterator stops the thread at its next item.
     """
-    ready: queue.Queue[Future[T] | None] = queue.Queue(depth)
-    closed = threading.Event()
-
-    def put(result: Future[T] | None) -> None:
-        while not closed.is_set():
-            try:
-                return ready.put(result, timeout=0.1)
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        iterator = iter(items)
-        try:
-            for item in iterator:
-                done: Future[T] = Future()
-                done.set_result(item)
-                put(done)
-                if closed.is_set():
-                    break
-        except BaseException as error:
-            failed: Future[T] = Future()
-            failed.set_exception(error)
-            put(failed)
-        finally:
-            if isinstance(iterator, Generator):
-                iterator.close()  # files are closed by the thread that read them
-            put(None)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    iterator, end = iter(items), object()
+    pool, waiting = ThreadPoolExecutor(1), deque[Future[Any]]()
     try:
-        while (result := ready.get()) is not None:
-            yield result.result()
+        waiting.extend(pool.submit(next, iterator, end) for _ in range(depth))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(pool.submit(next, iterator, end))
+            yield item
     finally:
-        closed.set()
-        thread.join()
+        for future in waiting:
+            future.cancel()
+        if isinstance(iterator, Generator):
+            pool.submit(iterator.close)  # files are closed by the thread that read them
+        pool.shutdown()

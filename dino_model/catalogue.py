@@ -51,13 +51,13 @@ def facts(name: str) -> Facts:
     Raises:
         WeightsError: Unknown name, or a file that does not load.
     """
-    local = name not in OFFICIAL and is_local(name)  # refuses a tag that timm does not have
+    local = is_local(name)  # refuses a tag that timm does not have
     if name in OFFICIAL:
         entry = OFFICIAL[name]
         with torch.device("meta"):
             structure = _structure(create_backbone(entry.config))
-        terms = (entry.address, "Apache-2.0", is_local(name), entry.scores, entry.note)
-        return Facts(name, entry.title, *structure, *terms)
+        source, licence = entry.address, "Apache-2.0"
+        return Facts(name, entry.title, *structure, source, licence, local, entry.scores, entry.note)
     if timm.is_model(name) and not is_path(name):
         settings = timm.get_pretrained_cfg(name)
         source = f"timm, https://huggingface.co/{settings.hf_hub_id}"

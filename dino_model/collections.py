@@ -10,7 +10,6 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import product
 from operator import eq
 from pathlib import Path, PurePosixPath
@@ -156,21 +155,16 @@ class Images:
         return data
 
     def places(self) -> list[tuple[object, ...]]:
-        """Return the file of every image with links resolved; in a tar, the tar with offset and size.
-
-        Each folder is resolved once: `Path.resolve` for every image of ImageNet takes minutes.
-        """
-        resolve, links = lru_cache(maxsize=None)(os.path.realpath), lru_cache(maxsize=None)(_links)
+        """Return the place of every image on the disk, or in a tar: equal for links to one file."""
         places: list[tuple[object, ...]] = []
         for index, name in enumerate(self.names):
             store, offset, size = self._place(index)
-            if store.stamp is not None:
-                tar = store.path if isinstance(store.path, str) else resolve(str(store.path))
-                places.append((tar, offset, size))
+            if isinstance(store.path, str):
+                places.append((store.path, offset, size))
                 continue
-            folder, file = os.path.split(f"{store.path}/{name.removeprefix(store.prefix)}")
-            is_link = file in links(folder)
-            places.append((os.path.realpath(f"{folder}/{file}") if is_link else f"{resolve(folder)}/{file}",))
+            file = store.path if store.stamp else store.path / name.removeprefix(store.prefix)
+            status = file.stat()
+            places.append((status.st_dev, status.st_ino, offset, size))
         return places
 
     def fingerprint(self) -> str:
@@ -489,12 +483,6 @@ def _no_images(path: object, found: int) -> ImageError:
 
 def _take(values: Sequence[Any], chosen: np.ndarray) -> Sequence[Any]:
     return values.take(chosen) if isinstance(values, Column) else tuple(values[i] for i in chosen.tolist())
-
-
-def _links(folder: str) -> set[str]:
-    """Names of the symbolic links in a folder."""
-    with os.scandir(folder) as entries:
-        return {entry.name for entry in entries if entry.is_symlink()}
 
 
 def _walk(folder: Path) -> Iterator[str]:

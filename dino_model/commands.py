@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +15,7 @@ from dino_model.class_map.command import DrawClassMap
 from dino_model.configs import CheckpointKey, Precision
 from dino_model.errors import SettingError
 from dino_model.options import ComputeOptions
-from dino_model.outputs import check_output_file, check_output_folder
+from dino_model.outputs import PROVENANCE, check_output_file, check_output_folder, write_provenance
 
 if TYPE_CHECKING:
     from dino_model.catalogue import Facts
@@ -127,47 +127,105 @@ class Export:
             check_output_folder(output, overwrite=self.overwrite)
         else:
             check_output_file(output, overwrite=self.overwrite)
-        from dino_model.export import export
-
-        source = export(
-            self.name, output, self.format, self.dtype, self.size, self.outputs, self.checkpoint_key
-        )
+        source = self._write(output)
         written = output / "model.safetensors" if output.is_dir() else output
         print(f"wrote {output}: {source}, {written.stat().st_size / 1e6:.1f} MB")
 
+    def _write(self, path: Path) -> str:
+        """Write the model and return where its weights came from."""
+        import torch
 
-@dataclass(frozen=True)
-class Index(ComputeOptions):
-    """Save the features of a folder, so that `search` finds similar images at once."""
+        from dino_model.checkpoints import WeightsError, write_safetensors
+        from dino_model.onnx_export import write_onnx
+        from dino_model.transformers_export import write_transformers
+        from dino_model.weights import load_model
 
-    folder: tyro.conf.Positional[Path]
-    """FOLDER, uncompressed TAR or LIST."""
-    model: str = field(default="embedded", kw_only=True)
+        model = load_model(self.name, checkpoint_key=self.checkpoint_key)
+        statistics: Any = {"mean": model.mean, "std": model.std}
+        if self.format == "onnx":
+            shape: Any = {"size": self.size, "channels": len(model.mean)}
+            write_onnx(model.backbone, path, **shape, outputs=self.outputs, weights=self.dtype)
+        elif self.format == "transformers":
+            write_transformers(model, path)
+            settings = {"model": self.name, "precision": "fp32", "checkpoint_key": self.checkpoint_key}
+            contents = sorted(entry.name for entry in path.iterdir())
+            write_provenance(path / PROVENANCE, settings, contents=contents)
+        elif model.config is None:
+            raise WeightsError(
+                f"{self.name} is timm's, whose files describe it: choose --format onnx or transformers"
+            )
+        else:
+            dtype = {"fp32": torch.float32, "fp16": torch.float16}[self.dtype]
+            write_safetensors(model.backbone, path, config=model.config, dtype=dtype, **statistics)
+        return model.source
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions(ComputeOptions):
+    """Options of both commands that write features."""
+
+    model: str = "embedded"
     """Name of a model, checkpoint file or run."""
-    output: Path = Path("index.safetensors")
-    """File to write."""
     size: int = 224
     """Short side and center crop in pixels."""
     batch_size: int = 64
     """Images per forward pass."""
 
-    def run(self) -> None:
-        """Compute the features, write the file."""
-        if min(self.batch_size, self.size) < 1:
-            raise SettingError("--batch-size and --size must be at least 1.")
-        files.make_room(self.output)
-        from dino_model.search import write_index
+    def write(self, data: Path, output: Path, tokens: Any = "cls", layers: int = 1) -> None:
+        """Compute the features of a collection, write them; see `embedding.embed`."""
+        if min(self.batch_size, self.size, layers) < 1:
+            raise SettingError("--batch-size, --size and --layers must be at least 1.")
+        files.make_room(output)
+        from dino_model.collections import open_images
+        from dino_model.embedding import TokenFeatures, embed
+        from dino_model.weights import load_model
 
-        write_index(
-            self.output,
-            self.folder,
-            self.model,
-            self.checkpoint_key,
+        embed(
+            open_images(data),
+            output,
+            load_model(self.model, checkpoint_key=self.checkpoint_key),
+            TokenFeatures(tokens, layers),
             size=self.size,
+            settings={"root": str(data.resolve()), "checkpoint_key": self.checkpoint_key or ""},
             precision=self.precision,
             device=self.device,
             batch_size=self.batch_size,
         )
+
+
+@dataclass(frozen=True)
+class Embed(EmbedOptions):
+    """Write features of images with their names and labels; an interrupted call continues when repeated."""
+
+    data: Path
+    """FOLDER, uncompressed TAR or LIST."""
+    output: Path
+    """File to write: .npz, .safetensors, .csv, or .parquet (needs pyarrow)."""
+    tokens: Literal["cls", "mean", "patches", "all"] = "cls"
+    """[CLS], the mean of the patches, the patches, or all tokens, after the final norm."""
+    layers: int = 1
+    """Last layers, whose tokens are joined along their width."""
+    overwrite: bool = False
+    """Replace an existing file."""
+
+    def run(self) -> None:
+        """Compute the features, write the file."""
+        check_output_file(self.output, overwrite=self.overwrite)
+        self.write(self.data, self.output, self.tokens, self.layers)
+
+
+@dataclass(frozen=True)
+class Index(EmbedOptions):
+    """Save the features of a folder, so that `search` finds similar images at once."""
+
+    folder: tyro.conf.Positional[Path]
+    """FOLDER, uncompressed TAR or LIST."""
+    output: Path = Path("index.safetensors")
+    """File to write."""
+
+    def run(self) -> None:
+        """Compute the features, write the file."""
+        self.write(self.folder, self.output)
 
 
 @dataclass(frozen=True)
@@ -212,6 +270,7 @@ class Search:
 COMMANDS: dict[str, Callable[..., Any]] = {
     "list": List,
     "show": Show,
+    "embed": Embed,
     "export": Export,
     "index": Index,
     "search": Search,
@@ -225,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         COMMANDS,
         args=arguments,
         prog="python -m dino_model",
-        description="List, describe, export and search with models, and draw maps of classes.",
+        description="List, describe, export, embed and search with models, and draw maps of classes.",
     )
     command.run()
 

@@ -8,9 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
-import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from dino_model import files
@@ -127,29 +125,6 @@ def model_fingerprint(model: nn.Module) -> str:
 def weights_fingerprint(model: nn.Module) -> str:
     """Hash every weight."""
     return _hash_weights(model, hashlib.sha256())
-
-
-def write_features(path: Path, metadata: Key, features: Tensor) -> None:
-    """Write features as a .safetensors file with metadata, whole or not at all."""
-    with files.replacing(path) as beside:
-        safetensors.torch.save_file({"features": features.contiguous()}, beside, dict(metadata))
-
-
-def read_features(path: Path, kind: str) -> tuple[Tensor, dict[str, str]]:
-    """Read what `write_features` wrote, if the `format` of its metadata is `kind`.
-
-    Raises:
-        ValueError: Another file.
-        OSError: No file.
-    """
-    try:
-        with safe_open(path, "pt") as file:
-            features, metadata = file.get_tensor("features"), file.metadata() or {}
-    except (SafetensorError, KeyError) as error:
-        raise ValueError(f"{path} is no feature file of this program: delete it") from error
-    if metadata.get("format") != kind:
-        raise ValueError(f"{path} is no {kind}, but {metadata.get('format', 'another file')}")
-    return features, metadata
 
 
 def _hash_weights(model: nn.Module, parts: "hashlib._Hash") -> str:

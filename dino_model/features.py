@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby, islice
-from typing import Literal
+from typing import Any, Literal, Protocol, cast
 
 import torch
 from timm.models.beit import Beit
@@ -36,6 +36,17 @@ IMAGES_AT_ONCE = 1024
 _NAMED = 3  # unreadable images that are named one by one
 
 
+class FeatureKind(Protocol):
+    """A feature of an image, a dataclass."""
+
+    @property
+    def needs_one_size(self) -> bool:
+        """True if images of different sizes have features of different shapes."""
+
+    def compute(self, backbone: nn.Module, images: Tensor) -> Tensor:
+        """Compute features of normalized images: [batch, channels, height, width] -> [batch, ...]."""
+
+
 @dataclass(frozen=True)
 class FeatureType:
     """Output of a model that is an image's feature: [CLS] of some blocks, then pooled patch tokens."""
@@ -58,6 +69,11 @@ class FeatureType:
         parts = [part for part in (cls, pooled.get(self.pool, "")) if part]
         return f"{' and '.join(parts)} after the final norm"
 
+    @property
+    def needs_one_size(self) -> bool:
+        """True if images of different sizes have features of different shapes."""
+        return self.pool == "grid"
+
     def compute(self, backbone: nn.Module, images: Tensor) -> Tensor:
         """Compute the features of normalized images [batch, 3, height, width] in evaluation mode.
 
@@ -76,7 +92,7 @@ class FeatureType:
             raise ValueError(
                 f"{type(backbone).__name__} has one feature per image, no {self}: only the kind [CLS] fits it"
             )
-        layers = _layers(backbone, images, max(1, self.blocks))
+        layers = last_layers(backbone, images, max(1, self.blocks))
         parts = [prefix[:, 0] for _, prefix in layers[len(layers) - self.blocks :]]
         if self.pool != "none":
             tokens = layers[-1][0]
@@ -109,7 +125,7 @@ class ImageFeatures:
 
     images: Images
     features: Tensor
-    broken: tuple[str, ...]
+    broken: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Describe what was left out; empty if nothing was."""
@@ -125,7 +141,7 @@ class FeatureExtractor:
 
     model: LoadedModel
     view: View
-    kind: FeatureType = CLS
+    kind: FeatureKind = CLS
     precision: Precision = "auto"
     device: str = "auto"
     batch_size: int = 64
@@ -136,7 +152,7 @@ class FeatureExtractor:
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ValueError(f"batch_size is {self.batch_size}, expected at least 1")
-        if self.kind.pool == "grid" and self.view.framing in ("short-side", "long-side"):
+        if self.kind.needs_one_size and self.view.framing in ("short-side", "long-side"):
             raise ValueError("patches on their grid need images of one size: choose another framing")
 
     def extract(
@@ -156,6 +172,14 @@ class FeatureExtractor:
             ValueError: No readable image, boxes that do not fit, features that are not finite, a kind that
                 the backbone does not have, or a damaged cache.
         """
+        rows = self.rows(images, boxes, track)
+        kept, broken = find_readable(images, rows)
+        return (
+            ImageFeatures(images.subset(kept), rows[kept], broken) if broken else ImageFeatures(images, rows)
+        )
+
+    def rows(self, images: Images, boxes: Sequence[Box | None] | None = None, track: Track = iter) -> Tensor:
+        """Compute the features of all images, NaN where one cannot be read; as `extract`."""
         if not len(images):
             raise ValueError("no images to compute features of")
         if boxes is not None and len(boxes) != len(images):
@@ -165,16 +189,14 @@ class FeatureExtractor:
             return self._compute(images, boxes, numbers, track)
 
         if self.cache is None:
-            rows = _collect(self._parts(images, compute), len(images))
-        else:
-            rows = self._cached(self.cache, images, compute, ranks.on_first(lambda: self.key(images, boxes)))
-        return _readable(images, rows)
+            return _collect(self._parts(images, compute), len(images))
+        return self._cached(self.cache, images, compute, ranks.on_first(lambda: self.key(images, boxes)))
 
     def key(self, images: Images, boxes: Sequence[Box | None] | None = None) -> dict[str, str]:
         """Return the cache key of these images' features: every setting that could change them."""
         device = choose_device(self.device)
         key = {
-            "feature": json.dumps(asdict(self.kind)),
+            "feature": json.dumps(asdict(cast(Any, self.kind))),
             "model": model_fingerprint(self.model.backbone),
             "images": images.fingerprint(),
             "view": json.dumps(asdict(self.view)),
@@ -184,14 +206,16 @@ class FeatureExtractor:
 
     def _parts(self, images: Images, compute: Rows, start: int = 0) -> Iterator[Tensor]:
         """Features of all images from `start` on, in parts: NaN where an image cannot be read."""
-        at_once = IMAGES_AT_ONCE * ranks.world()
+        at_once, shape = IMAGES_AT_ONCE * ranks.world(), None
         for first in range(start, len(images), at_once):
             numbers = range(first, min(first + at_once, len(images)))
             part = ranks.gather_rows(compute, numbers)
-            if part is None:
+            if part is None and shape is None:
                 raise ImageError(
                     f"{len(numbers):,} images in a row cannot be read, such as {images.names[first]}"
                 )
+            part = torch.full((len(numbers), *(shape or ())), torch.nan) if part is None else part
+            shape = part.shape[1:]
             yield part
 
     def _cached(self, cache: FeatureCache, images: Images, compute: Rows, key: Key) -> Tensor:
@@ -268,11 +292,13 @@ def _batches(crops: Iterable[Tensor | None], size: int) -> Iterator[list[tuple[i
             yield batch
 
 
-def _readable(images: Images, rows: Tensor) -> ImageFeatures:
-    """The rows of images that could be read; the others are opened again for their error messages."""
+def find_readable(images: Images, rows: Tensor) -> tuple[list[int], tuple[str, ...]]:
+    """Find rows without NaN; open the images of the others for their error messages.
+
+    Returns:
+        Numbers of the images that could be read, and one message for each of the others.
+    """
     missing = rows.flatten(1)[:, 0].isnan()
-    if not missing.any():
-        return ImageFeatures(images, rows, ())
     broken = []
     for index in missing.nonzero()[:, 0].tolist():
         try:
@@ -286,8 +312,7 @@ def _readable(images: Images, rows: Tensor) -> ImageFeatures:
             )
     if len(broken) == len(images):
         raise ImageError(f"none of the {len(images)} images can be read; the first: {broken[0]}")
-    kept = (~missing).nonzero()[:, 0]
-    return ImageFeatures(images.subset(kept.tolist()), rows[kept], tuple(broken))
+    return (~missing).nonzero()[:, 0].tolist(), tuple(broken)
 
 
 def patch_tokens(vit: VisionTransformer | Eva | Beit, images: Tensor) -> Tensor:
@@ -296,8 +321,8 @@ def patch_tokens(vit: VisionTransformer | Eva | Beit, images: Tensor) -> Tensor:
     return tokens.unflatten(1, patch_grid(vit, *images.shape[-2:]))
 
 
-def _layers(vit: VisionTransformer, images: Tensor, blocks: int) -> list[tuple[Tensor, Tensor]]:
-    """Patch and prefix tokens of the last blocks after the final norm: [batch, tokens, width] each."""
+def last_layers(vit: VisionTransformer, images: Tensor, blocks: int) -> list[tuple[Tensor, Tensor]]:
+    """Compute patch and prefix tokens of the last blocks, oldest first: [batch, tokens, width] each."""
     if not 1 <= blocks <= len(vit.blocks):
         raise ValueError(f"cannot take the last {blocks} blocks of a ViT with {len(vit.blocks)}")
     layers: list[tuple[Tensor, Tensor]] = vit.forward_intermediates(

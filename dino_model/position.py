@@ -16,7 +16,6 @@ from torch import Tensor
 
 from dino_model.configs import PositionMode
 
-
 FAMILIES: dict[str, PositionMode] = {
     # facebookresearch/dinov2, hub/backbones.py: interpolate_antialias=True, interpolate_offset=0.0
     r"reg\d+_dinov2|dinov2[-_]with[-_]registers|dinov2.*_reg\d*": "antialias",

@@ -1,6 +1,5 @@
 """Search by features: exact nearest neighbors, and an index of a folder that images are searched in."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,18 +11,17 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from dino_model import files, images, ranks
-from dino_model.collections import open_images
+from dino_model.collections import Images, open_images
 from dino_model.device import Precision
-from dino_model.feature_cache import model_fingerprint, read_features, write_features
+from dino_model.embedding import read_features
+from dino_model.feature_cache import model_fingerprint
 from dino_model.features import FeatureExtractor
-from dino_model.progress import following
 from dino_model.views import View
-from dino_model.weights import LoadedModel, load_model
+from dino_model.weights import load_model
 
 TILE = 112
 """Longest side of the images of a contact sheet in pixels."""
 _MARGIN, _LINE = 6, 16
-_INDEX_FORMAT = "image index 1"
 _MAX_PRODUCT_BYTES = 2**28
 _GROUP = 32  # columns of which the maximum decides whether any is compared
 
@@ -102,54 +100,13 @@ def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, columns.where(places < members.shape[1], places - members.shape[1] + groups * _GROUP)
 
 
-def write_index(
-    output: Path,
-    folder: Path,
-    name: str,
-    checkpoint_key: str | None,
-    *,
-    size: int,
-    precision: Precision,
-    device: str,
-    batch_size: int,
-) -> None:
-    """Write the normalized features of a folder, tar or list of images.
-
-    Args:
-        output: File to write (.safetensors).
-        folder: Images; one that cannot be read is named and left out.
-        name: Model, checkpoint file or run.
-        checkpoint_key: Network of a checkpoint.
-        size: Short side and center crop in pixels.
-        precision, device, batch_size: Of the forward pass.
-    """
-    found = open_images(folder)
-    model = load_model(name, checkpoint_key=checkpoint_key)
-    print(f"{model.name}: {model.source}; {found}", flush=True)
-    extractor = _extractor(model, size, precision, device, batch_size)
-    extracted = extractor.extract(found, track=following(f"{len(found):,} images", len(found)))
-    if extracted.broken:
-        print(extracted)
-    key = {
-        "format": _INDEX_FORMAT,
-        "root": str(folder.resolve()),
-        "names": json.dumps(list(extracted.images.names)),
-        "model": name,
-        "checkpoint_key": checkpoint_key or "",
-        "weights": model_fingerprint(model.backbone),
-        "size": str(size),
-    }
-    write_features(output, key, normalize(extracted.features, dim=1))
-    print(f"{len(extracted.images):,} images: {output}")
-
-
 def search_index(
     index: Path, queries: Sequence[Path], count: int, sheet: Path, *, precision: Precision, device: str
 ) -> list[dict[str, object]]:
     """Find the images of an index that are most similar to each query image.
 
     Args:
-        index: File of `write_index`.
+        index: File of `python -m dino_model index`, or of `embed` with the [CLS] token of one layer.
         queries: Image files.
         count: Images to find for each.
         sheet: Contact sheet to write, a row per query.
@@ -165,34 +122,32 @@ def search_index(
         command = f"python -m dino_model index FOLDER --output {index}"
         raise ValueError(f"{index} does not exist. Create it with `{command}`.")
     pixels = [images.read(path) for path in queries]
-    features, key = read_features(index, _INDEX_FORMAT)
-    names, found = json.loads(key["names"]), open_images(key["root"])
+    table = read_features(index)
+    key = table.metadata
+    if (key.get("tokens"), key.get("layers")) != ("cls", "1"):
+        raise ValueError(f"{index} holds other features than [CLS] of the last layer: index the images.")
+    found = open_images(key["root"])
     number_of = {name: number for number, name in enumerate(found.names)}
-    if missing := [name for name in names if name not in number_of]:
+    if missing := [name for name in table.names if name not in number_of]:
         raise ValueError(
             f"{len(missing)} images of {index} are not in {found.root}, such as {missing[0]}: index it again."
         )
     model = load_model(key["model"], checkpoint_key=key["checkpoint_key"] or None)
     if model_fingerprint(model.backbone) != key["weights"]:
         raise ValueError(f"{index} was made with other weights of {key['model']}: index it again.")
-    extractor = _extractor(model, int(key["size"]), precision, device, 1)
-    vectors = torch.cat([extractor.extract_crop(extractor.view.crop(image)) for image in pixels])
+    view = View(int(key["size"]), model.mean, model.std)
+    asked = Images(tuple(map(str, queries)), None, (), Path())
+    vectors = FeatureExtractor(model, view, precision=precision, device=device).extract(asked).features
     rows: list[list[tuple[NDArray[np.uint8], str]]] = []
     results: list[dict[str, object]] = []
-    for path, image, cosines, near in zip(queries, pixels, *nearest(vectors, features, count), strict=True):
-        pairs = [(names[i], cosine) for i, cosine in zip(near.tolist(), cosines.tolist(), strict=True)]
+    neighbors = nearest(vectors, torch.from_numpy(table.features), count)
+    for path, image, cosines, near in zip(queries, pixels, *neighbors, strict=True):
+        pairs = [(table.names[i], cosine) for i, cosine in zip(near.tolist(), cosines.tolist(), strict=True)]
         tiles = [(found.read(number_of[name]), f"{cosine:.2f} {name}") for name, cosine in pairs]
         rows.append([(image, path.name), *tiles])
         results.append({"image": str(path), "neighbors": [list(pair) for pair in pairs]})
     write_contact_sheet(sheet, rows)
     return results
-
-
-def _extractor(
-    model: LoadedModel, size: int, precision: Precision, device: str, batch_size: int
-) -> FeatureExtractor:
-    view = View(size, model.mean, model.std)
-    return FeatureExtractor(model, view, precision=precision, device=device, batch_size=batch_size)
 
 
 def write_contact_sheet(path: Path, rows: Sequence[Sequence[tuple[NDArray[np.uint8], str]]]) -> None:

@@ -13,6 +13,7 @@ from training.commands.evaluate import PROTOCOLS
 CLASSES = {
     "app": "app.__main__.Serve",
     "dino_model class-map": "dino_model.class_map.command.DrawClassMap",
+    "dino_model embed": "dino_model.commands.Embed",
     "dino_model export": "dino_model.commands.Export",
     "dino_model index": "dino_model.commands.Index",
     "dino_model list": "dino_model.commands.List",

@@ -119,7 +119,7 @@ def figure_png(drawn: ClassMap) -> bytes:
         if points:
             axes.scatter([p.x for p in points], [p.y for p in points], s=30, c=color, label=group)
         for point in points:
-            style = {"textcoords": "offset points", "fontsize": 6 if many else 8, "color": color}
+            style: Any = {"textcoords": "offset points", "fontsize": 6 if many else 8, "color": color}
             axes.annotate(point.name, (point.x, point.y), (4, 3), **style)
     axes.set(xticks=[], yticks=[], aspect="equal", xlabel=str(drawn.protocol), frame_on=False)
     axes.set_title(f"{drawn.origin.data}, {drawn.origin.model}: {drawn.overlap}", fontsize=11)

@@ -152,8 +152,8 @@ def draw(features: Tensor, labels: Sequence[str], protocol: Protocol, origin: Or
     nearest, distances = nearest_classes(means, NEIGHBOURS)
     columns = (keys.tolist(), describe(keys.tolist()), counts, points, nearest, distances)
     classes = tuple(
-        MappedClass(key, *name_and_group, int(count), float(x), float(y), _pairs(indices, far))
-        for key, name_and_group, count, (x, y), indices, far in zip(*columns, strict=True)
+        MappedClass(key, name, group, int(count), float(x), float(y), _pairs(indices, far))
+        for key, (name, group), count, (x, y), indices, far in zip(*columns, strict=True)
     )
     return ClassMap(origin, protocol, neighbor_overlap(means, points), classes, small)
 

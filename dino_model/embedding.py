@@ -1,0 +1,295 @@
+"""Features of a collection in one file: .npz, .parquet, .csv or .safetensors, with names and labels.
+
+Features are streamed from a cache on disk beside the file, so that memory does not grow with the collection,
+and an interrupted computation continues.
+"""
+
+import csv
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import safetensors
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dino_model import ranks
+from dino_model.backbones import forward_tokens
+from dino_model.collections import Images
+from dino_model.feature_cache import FeatureCache, model_fingerprint
+from dino_model.features import TOKEN_FAMILIES, FeatureExtractor, find_readable, has_cls_tokens, last_layers
+from dino_model.files import replacing
+from dino_model.progress import following
+from dino_model.views import View
+from dino_model.weights import LoadedModel
+
+ROWS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class TokenFeatures:
+    """Tokens of the last layers after the final norm, joined along their width, oldest first."""
+
+    tokens: Literal["cls", "mean", "patches", "all"] = "cls"
+    """[CLS], the mean of the patches, the patches, or all tokens ([CLS] and registers first)."""
+    layers: int = 1
+
+    needs_one_size = True
+
+    def __str__(self) -> str:
+        layers = "the last layer" if self.layers == 1 else f"the last {self.layers} layers"
+        return f"tokens {self.tokens} of {layers}"
+
+    def compute(self, backbone: nn.Module, images: Tensor) -> Tensor:
+        """Compute features of normalized images: [batch, width], or [batch, tokens, width].
+
+        Raises:
+            ValueError: A model without such tokens, or more layers than there are.
+        """
+        if self.tokens == "cls" and self.layers == 1:
+            features: Tensor = backbone(images)
+            return features
+        if not isinstance(backbone, TOKEN_FAMILIES) or (
+            self.tokens == "cls" and not has_cls_tokens(backbone)
+        ):
+            raise ValueError(f"{type(backbone).__name__} has no {self}: choose --tokens cls --layers 1")
+        if self.layers == 1:
+            prefix, patches = forward_tokens(backbone, images).tensor_split((backbone.num_prefix_tokens,), 1)
+            layers = [(patches, prefix)]
+        else:
+            layers = last_layers(backbone, images, self.layers)
+        chosen = {
+            "cls": lambda patches, prefix: prefix[:, 0],
+            "mean": lambda patches, prefix: patches.mean(dim=1),
+            "patches": lambda patches, prefix: patches,
+            "all": lambda patches, prefix: torch.cat([prefix, patches], dim=1),
+        }[self.tokens]
+        return torch.cat([chosen(*layer) for layer in layers], dim=-1)
+
+
+class FeatureTable(NamedTuple):
+    """Content of a feature file.
+
+    Attributes:
+        features: float32 [images, width], or [images, tokens, width].
+        names: Paths of the images in their collection.
+        labels: Class of each image; None without classes.
+        metadata: Settings of the features; empty in a .csv file.
+    """
+
+    features: NDArray[np.float32]
+    names: list[str]
+    labels: list[str] | None
+    metadata: dict[str, str]
+
+
+def embed(
+    images: Images,
+    output: Path,
+    model: LoadedModel,
+    kind: TokenFeatures,
+    *,
+    size: int,
+    settings: Mapping[str, str],
+    **compute: Any,
+) -> None:
+    """Write the features of images to a file; images that cannot be read are named and left out.
+
+    The ranks of a process group share the work. Finished rows of an interrupted call are used again.
+
+    Args:
+        images: The collection.
+        output: File, whose suffix is the format.
+        model: Any model.
+        kind: Tokens and layers.
+        size: Short side and center crop in pixels.
+        settings: Further entries of the metadata.
+        compute: `precision`, `device` and `batch_size` of `FeatureExtractor`.
+
+    Raises:
+        ValueError: An unknown suffix, a model without such tokens, or no readable image.
+    """
+    check_suffix(output, kind.tokens)
+    print(f"{model.name}: {model.source}; {images}", flush=True)
+    cache = FeatureCache(output.with_name(f".{output.name}.parts"))
+    extractor = FeatureExtractor(model, View(size, model.mean, model.std), kind=kind, cache=cache, **compute)
+    rows = extractor.rows(images, track=following(f"{len(images):,} images", len(images)))
+    if ranks.rank() > 0:
+        return
+    kept, broken = find_readable(images, rows)
+    if broken:
+        print(f"left out ({len(broken)}): {'; '.join(broken)}")
+    found = images.subset(kept)
+    labels = None if found.labels is None else [found.classes[label] for label in found.labels]
+    metadata = {"format": "features", "model": model.name, "weights": model_fingerprint(model.backbone)}
+    metadata |= {"tokens": kind.tokens, "layers": str(kind.layers), "size": str(size), **settings}
+    write_features(output, FeatureTable(rows.numpy(), list(found.names), labels, metadata), np.array(kept))
+    rmtree(cache.folder)
+    print(f"{len(found):,} images, {kind}: {output}")
+
+
+def check_suffix(path: Path, tokens: str = "cls") -> None:
+    """Raise ValueError for a file that features cannot be written to."""
+    if path.suffix not in WRITERS:
+        raise ValueError(f"{path} has the suffix {path.suffix!r}, expected one of {', '.join(WRITERS)}")
+    if path.suffix == ".csv" and tokens in ("patches", "all"):
+        raise ValueError(f"a .csv file holds one vector per image, no {tokens}: choose .npz or .safetensors")
+
+
+def write_features(path: Path, table: FeatureTable, rows: NDArray[np.intp] | None = None) -> None:
+    """Write a table in the format of the suffix, whole or not at all; see `read_features`.
+
+    Args:
+        path: .npz, .parquet (needs pyarrow), .csv or .safetensors.
+        table: Its features may be mapped from a file.
+        rows: Numbers of the features to write, one for each name. Default: all.
+    """
+    check_suffix(path)
+    chosen = np.arange(len(table.names)) if rows is None else rows
+    shape = (len(chosen), *table.features.shape[1:])
+    with replacing(path) as beside:
+        WRITERS[path.suffix](beside, table, shape, _chunks(table.features, chosen))
+
+
+def read_features(path: Path) -> FeatureTable:
+    """Read what `write_features` wrote.
+
+    Raises:
+        ValueError: No such file, or one of another kind.
+    """
+    check_suffix(path)
+    try:
+        return READERS[path.suffix](path)
+    except (KeyError, ValueError, OSError, zipfile.BadZipFile, safetensors.SafetensorError) as error:
+        raise ValueError(f"{path} is no feature file of this program: {error!r}") from error
+
+
+def _chunks(features: NDArray[np.float32], rows: NDArray[np.intp]) -> Iterator[NDArray[np.float32]]:
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        yield np.ascontiguousarray(features[rows[start : start + ROWS_AT_ONCE]], dtype="<f4")
+
+
+Chunks = Iterator[NDArray[np.float32]]
+Shape = tuple[int, ...]
+
+
+def _text(table: FeatureTable) -> bytes:
+    return json.dumps([table.names, table.labels, table.metadata]).encode()
+
+
+def _write_npz(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
+    described = np.frombuffer(_text(table), np.uint8)
+    with zipfile.ZipFile(path, "w") as archive:
+        with archive.open("features.npy", "w", force_zip64=True) as file:
+            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for chunk in chunks:
+                file.write(chunk.data)
+        columns = {"names": np.array(table.names), "description": described}
+        columns |= {} if table.labels is None else {"labels": np.array(table.labels)}
+        for name, column in columns.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, column)
+
+
+def _read_npz(path: Path) -> FeatureTable:
+    with np.load(path) as file:
+        return FeatureTable(file["features"], *json.loads(file["description"].tobytes()))
+
+
+def _write_safetensors(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
+    text, size = _text(table), 4 * int(np.prod(shape))
+    header = {
+        "features": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]},
+        "description": {"dtype": "U8", "shape": [len(text)], "data_offsets": [size, size + len(text)]},
+    }
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    with path.open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for chunk in chunks:
+            file.write(chunk.data)
+        file.write(text)
+
+
+def _read_safetensors(path: Path) -> FeatureTable:
+    with safetensors.safe_open(path, "np") as file:
+        described = json.loads(file.get_tensor("description").tobytes())
+        return FeatureTable(file.get_tensor("features"), *described)
+
+
+def _write_csv(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["name", "label", *range(shape[1])])
+        labels = iter(table.labels or [""] * shape[0])
+        names = iter(table.names)
+        for chunk in chunks:
+            writer.writerows([next(names), next(labels), *row.tolist()] for row in chunk)
+
+
+def _read_csv(path: Path) -> FeatureTable:
+    import pandas
+
+    table = pandas.read_csv(path, dtype={"name": str, "label": str}, keep_default_na=False)
+    labels = table["label"].tolist()
+    features = table.drop(columns=["name", "label"]).to_numpy(np.float32)
+    return FeatureTable(features, table["name"].tolist(), labels if any(labels) else None, {})
+
+
+def _write_parquet(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
+    arrow, parquet = _pyarrow()
+    width = int(np.prod(shape[1:]))
+    fields = [
+        ("name", arrow.string()),
+        ("label", arrow.string()),
+        ("features", arrow.list_(arrow.float32(), width)),
+    ]
+    metadata = {**table.metadata, "shape": json.dumps(shape[1:])}
+    schema, done = arrow.schema(fields, metadata), 0
+    with parquet.ParquetWriter(path, schema) as writer:
+        for chunk in chunks:
+            part = slice(done, done := done + len(chunk))
+            labels = [None] * len(chunk) if table.labels is None else table.labels[part]
+            vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(chunk.ravel()), width)
+            columns = [arrow.array(table.names[part]), arrow.array(labels, arrow.string()), vectors]
+            writer.write_table(arrow.Table.from_arrays(columns, schema=schema))
+
+
+def _read_parquet(path: Path) -> FeatureTable:
+    _, parquet = _pyarrow()
+    table = parquet.read_table(path)
+    metadata = {name.decode(): text.decode() for name, text in table.schema.metadata.items()}
+    vectors = table["features"].combine_chunks().flatten().to_numpy()
+    features = vectors.reshape(len(table), *json.loads(metadata.pop("shape")))
+    labels = table["label"].to_pylist()
+    return FeatureTable(features, table["name"].to_pylist(), None if None in labels else labels, metadata)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ValueError("Parquet needs pyarrow: run `pip install pyarrow`, or choose .npz") from error
+    return pyarrow, parquet
+
+
+WRITERS: dict[str, Callable[[Path, FeatureTable, Shape, Chunks], None]] = {
+    ".npz": _write_npz,
+    ".parquet": _write_parquet,
+    ".csv": _write_csv,
+    ".safetensors": _write_safetensors,
+}
+READERS: dict[str, Callable[[Path], FeatureTable]] = {
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+    ".csv": _read_csv,
+    ".safetensors": _read_safetensors,
+}

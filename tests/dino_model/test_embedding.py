@@ -1,0 +1,129 @@
+"""Features of a collection in one file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dino_model import features
+from dino_model.attention import readable
+from dino_model.collections import open_images
+from dino_model.commands import main
+from dino_model.embedding import FeatureTable, TokenFeatures, read_features, write_features
+from dino_model.weights import load_model
+
+SUFFIXES = (".npz", ".safetensors", ".csv", ".parquet")
+CPU = ("--device", "cpu", "--precision", "fp32", "--size", "32")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, data_root: Path) -> Path:
+    """Six real images of two classes, and a broken one."""
+    tar = open_images(data_root / "caltech101_112px.tar")
+    for index in (600, 601, 602, 5000, 5001, 5002):
+        file = tmp_path / "data" / tar.names[index]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(tar.read_bytes(index))
+    (file.parent / "zz.png").write_bytes(b"no image")
+    return tmp_path / "data"
+
+
+@torch.no_grad()
+def expected_tokens(folder: Path) -> np.ndarray:
+    """All tokens of the last two layers, computed image by image: [images, layers, tokens, width]."""
+    model, rows = load_model("embedded"), []
+    vit = readable(model.backbone)
+    for file in sorted(folder.rglob("*.jpg")):
+        image = Image.open(file).convert("RGB")
+        width, height = (32 * side // min(image.size) for side in image.size)
+        left, top = round((width - 32) / 2), round((height - 32) / 2)
+        crop = image.resize((width, height), Image.Resampling.BICUBIC).crop((left, top, left + 32, top + 32))
+        pixels = torch.from_numpy(np.array(crop)).float() / 255
+        pixels = ((pixels - torch.tensor(model.mean)) / torch.tensor(model.std)).permute(2, 0, 1)[None]
+        grid, tokens = vit.grid(pixels), vit.embed(pixels)
+        layers = [vit.norm(vit.run(tokens, grid, 0, depth))[0] for depth in (vit.depth - 1, vit.depth)]
+        rows.append(torch.stack(layers))
+    return torch.stack(rows).numpy()
+
+
+@pytest.mark.parametrize("tokens", ["cls", "mean", "patches", "all"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_embed_command_writes_the_tokens_of_real_images(folder: Path, tmp_path: Path, tokens, layers, capsys):
+    output = tmp_path / "features.npz"
+    options = ["--tokens", tokens, "--layers", str(layers), "--batch-size", "4"]
+    main(["embed", "--data", str(folder), "--output", str(output), *options, *CPU])
+    table, expected = read_features(output), expected_tokens(folder)[:, -layers:]
+    chosen = {"cls": expected[:, :, 0], "mean": expected[:, :, 1:].mean(2), "patches": expected[:, :, 1:]}
+    joined = np.concatenate(list(np.moveaxis(chosen.get(tokens, expected), 1, 0)), axis=-1)
+    np.testing.assert_allclose(table.features, joined, atol=2e-4)
+    assert table.names == [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*.jpg"))]
+    assert table.labels == [name.split("/")[0] for name in table.names]
+    assert (table.metadata["model"], table.metadata["tokens"]) == ("embedded", tokens)
+    assert "left out (1)" in capsys.readouterr().out
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["data", "features.npz"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("labels", [None, ["a", "", "é"]])
+def test_features_written_read_back_equal(tmp_path: Path, suffix: str, labels: list[str] | None):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow", reason="Parquet is optional: pip install pyarrow")
+    shape = (3, 4) if suffix == ".csv" else (3, 2, 4)
+    values = np.random.default_rng(0).normal(size=(5, *shape[1:])).astype(np.float32)
+    written = FeatureTable(values, ["x/1.png", "NA", "a,b.png"], labels, {"model": "m"})
+    write_features(tmp_path / f"file{suffix}", written, np.array([4, 0, 2]))
+    found = read_features(tmp_path / f"file{suffix}")
+    np.testing.assert_array_equal(found.features, values[[4, 0, 2]])
+    assert (found.names, found.labels) == (written.names, labels)
+    assert found.metadata == ({} if suffix == ".csv" else {"model": "m"})
+
+
+def test_embed_interrupted_continues_when_repeated(folder: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(features, "IMAGES_AT_ONCE", 2)
+    computed: list[int] = []
+    plain = TokenFeatures.compute
+
+    def compute(self, backbone, images):
+        if len(computed) == 4:
+            raise KeyboardInterrupt
+        computed.extend([1] * len(images))
+        return plain(self, backbone, images)
+
+    command = ["embed", "--data", str(folder), "--output", str(tmp_path / "f.safetensors"), *CPU]
+    monkeypatch.setattr(TokenFeatures, "compute", compute)
+    with pytest.raises(KeyboardInterrupt):
+        main(command)
+    assert not (tmp_path / "f.safetensors").exists()
+    computed.clear()
+    main(command)
+    assert len(computed) == 2
+    assert len(read_features(tmp_path / "f.safetensors").names) == 6
+    with pytest.raises(ValueError, match="exists already"):
+        main(command)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--output", "f.txt"), r"suffix '\.txt', expected one of \.npz"),
+        (("--output", "f.csv", "--tokens", "all"), r"one vector per image, no all: choose \.npz"),
+        (("--output", "f.npz", "--layers", "99"), "cannot take the last 99 blocks"),
+        (
+            ("--output", "f.npz", "--model", "random:resnet50", "--tokens", "mean"),
+            "ResNet has no tokens mean",
+        ),
+    ],
+)
+def test_embed_of_what_cannot_be_written_names_the_reason(folder: Path, tmp_path: Path, options, message):
+    name, value, *more = options
+    with pytest.raises(ValueError, match=message):
+        main(["embed", "--data", str(folder), name, str(tmp_path / value), *more, *CPU])
+
+
+def test_read_features_of_another_file_is_refused(tmp_path: Path):
+    for suffix in (".npz", ".safetensors"):
+        (tmp_path / f"other{suffix}").write_bytes(b"something else")
+        with pytest.raises(ValueError, match="is no feature file of this program"):
+            read_features(tmp_path / f"other{suffix}")
