@@ -16,6 +16,7 @@ COMMANDS = {
     "video": "Attention of a video; with --mask, the labels of its first frame propagated.",
     "match": "Corresponding parts of two images: matches, lines between them, common colors.",
     "discover": "Objects without labels or training: LOST, TokenCut, MaskCut, with one pass of the model.",
+    "head": "Segmentation from few masks: a head on frozen features is fitted, applied and scored.",
 }
 """First line of the description of each command. A command is imported when it runs."""
 

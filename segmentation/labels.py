@@ -120,8 +120,27 @@ def palette() -> NDArray[np.uint8]:
     return colors
 
 
-def write_mask_png(path: Path, labels: Labels) -> None:
+def read_palette(path: Path) -> NDArray[np.uint8]:
+    """Return the colors of labels 0 to 255 in a PNG: uint8 [256, 3]; those of `palette` if it has none.
+
+    Raises:
+        LabelError: Missing or damaged.
+    """
+    try:
+        with Image.open(path, formats=["PNG"]) as image:
+            stored = image.getpalette("RGB") if image.mode == "P" else None
+    except (OSError, SyntaxError) as error:
+        raise LabelError(f"the mask {path} cannot be read: {error}") from None
+    colors = palette()
+    if stored:
+        colors[: len(stored) // 3] = np.array(stored, dtype=np.uint8).reshape(-1, 3)
+    return colors
+
+
+def write_mask_png(path: Path, labels: Labels, colors: NDArray[np.uint8] | None = None) -> None:
     """Write labels [height, width] as a palette PNG that keeps their values, whole or not at all.
+
+    `colors` [256, 3] is its palette; default `palette`.
 
     Raises:
         ValueError: `labels` is not a uint8 array of two axes.
@@ -131,6 +150,6 @@ def write_mask_png(path: Path, labels: Labels) -> None:
             f"{path.name}: labels are {labels.dtype} {labels.shape}; expected uint8 [height, width]"
         )
     image = Image.fromarray(labels, mode="P")
-    image.putpalette(palette().tobytes())
+    image.putpalette((palette() if colors is None else colors).tobytes())
     with replacing(path) as beside:
         image.save(beside, format="PNG")

@@ -200,3 +200,31 @@ def decay(values: Scores, bins: int = 4) -> float:
     # The small addend rounds halves up; round() alone rounds them to the even neighbor.
     edges = np.round(np.linspace(1, len(values), bins + 1) + 1e-10).astype(np.int64) - 1
     return float(values[: edges[1] + 1].mean() - values[edges[-2] :].mean())
+
+
+def confusion(prediction: NDArray[np.uint8], ground_truth: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Count pixels by true and predicted label: [256, 256]; pixels with true label 255 are left out.
+
+    Args:
+        prediction, ground_truth: Labels of the same shape.
+    """
+    pairs = ground_truth.ravel().astype(np.int32) * 256 + prediction.ravel()
+    counts = np.bincount(pairs, minlength=256 * 256).reshape(256, 256)
+    counts[255] = 0
+    return counts
+
+
+def class_jaccard(counts: NDArray[np.int64]) -> dict[int, float]:
+    """Compute the Jaccard similarity (IoU) of each class over all pixels of a data set.
+
+    Args:
+        counts: Sum of the `confusion` of all images, [256, 256].
+
+    Returns:
+        Value in [0, 1] by label, ascending. A label that occurs neither in the ground truth nor in the
+        predictions is left out; one that occurs in the predictions only has 0.
+
+    Source: Everingham et al. 2015, segmentation accuracy.
+    """
+    correct, union = counts.diagonal(), counts.sum(axis=0) + counts.sum(axis=1) - counts.diagonal()
+    return {int(label): float(correct[label] / union[label]) for label in np.flatnonzero(union)}

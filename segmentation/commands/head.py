@@ -1,0 +1,388 @@
+"""`python -m segmentation head`: segmentation from few masks with a head on frozen patch features."""
+
+import mimetypes
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import tyro
+from numpy.typing import NDArray
+
+from dino_model.ahead import run_ahead
+from dino_model.files import make_room, write_json
+from dino_model.options import ComputeOptions, ModelOptions
+from dino_model.outputs import OutputOptions, SkippedInputs, check_output_file, write_provenance
+from dino_model.progress import progress
+from segmentation import drawing, heads, metrics
+from segmentation.coco import CocoLabels
+from segmentation.commands import common
+from segmentation.commands.common import InputImage
+from segmentation.datasets import VOC_CLASSES, read_names
+from segmentation.heads import Classifier, HeadError, Kind
+from segmentation.labels import (
+    VOID,
+    LabelError,
+    Labels,
+    palette,
+    read_labels,
+    read_palette,
+    resize_nearest,
+    write_mask_png,
+)
+from segmentation.masks import ImageArray
+from segmentation.video import VideoWriter, open_frames, shrunk
+
+if TYPE_CHECKING:
+    from dino_model.predictor import AttentionPredictor
+
+Features = Callable[[ImageArray], heads.Array]
+Sample = tuple[ImageArray, Labels]
+
+BASELINE = "color and position"
+SCORING = (
+    "mean over classes of the intersection over union over all pixels; 255 ignored; own size of the masks"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskOptions:
+    """Images and their true masks."""
+
+    images: Path
+    """Images: a folder, a tar or a list of paths."""
+    masks: Path
+    """Folder of mask PNGs named after the images (such as SegmentationClass of VOC), or a COCO .json file."""
+    listed: Annotated[Path | None, tyro.conf.arg(name="list")] = None
+    """Text file with the names of the images to use, one per line; all by default."""
+
+    def find(self, listed: Path | None) -> list[InputImage]:
+        """Find the images that a list names, in its order; None for all."""
+        found = common.open_inputs([self.images])
+        known = {name: image for image in found for name in (image.file_name, image.name)}
+        names = [image.name for image in found] if listed is None else read_names(listed)
+        if missing := [name for name in names if name not in known]:
+            raise HeadError(f"{missing[0]!r} of the list {listed} is no image of {self.images}")
+        return [known[name] for name in names]
+
+
+class TrueMasks:
+    """True masks of images: a folder of PNGs, or a COCO file.
+
+    Attributes:
+        skipped: Images and masks that could not be used.
+    """
+
+    def __init__(self, path: Path, foreground: bool) -> None:
+        self.path, self.foreground = path, foreground
+        self.coco = None if path.is_dir() else CocoLabels(path)
+        self.skipped = SkippedInputs()
+
+    def read(
+        self, images: Sequence[InputImage], predictor: "AttentionPredictor", title: str
+    ) -> Iterator[tuple[InputImage, Sample]]:
+        """Read images and labels; those that cannot be used are named and skipped."""
+
+        def read(image: InputImage) -> Sample:
+            pixels = common.check_patches(image.read(), predictor)
+            labels = self.coco.read(image.file_name) if self.coco else read_labels(self._file(image))
+            if labels.shape != pixels.shape[:2]:
+                raise LabelError(
+                    f"the mask of {image.file_name} is {labels.shape}, its image {pixels.shape[:2]} "
+                    "(height, width); they must be of one size"
+                )
+            if self.foreground:
+                labels = np.where(labels == VOID, VOID, labels > 0).astype(np.uint8)
+            return pixels, labels
+
+        return common.read_ahead(images, read, self.skipped, title)
+
+    def names(self, file: Path | None) -> Sequence[str]:
+        """Return the names of labels from 0 on, as far as they are known."""
+        if file is not None:
+            return read_names(file)
+        if self.foreground:
+            return ("background", "foreground")
+        if self.coco:
+            return [self.coco.names.get(label, f"class {label}") for label in range(max(self.coco.names) + 1)]
+        return ("background", *VOC_CLASSES) if self.path.name == "SegmentationClass" else ()
+
+    def palette(self, images: Sequence[InputImage]) -> NDArray[np.uint8]:
+        """Return the colors [256, 3] of the first mask that can be read; the usual ones for COCO."""
+        for image in images if self.coco is None else ():
+            with suppress(LabelError):
+                return read_palette(self._file(image))
+        return palette()
+
+    def _file(self, image: InputImage) -> Path:
+        return self.path / Path(image.file_name).with_suffix(".png")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(MaskOptions):
+    """Options of the fit of a head."""
+
+    kind: Kind = "linear"
+    """linear (DINOv2: batch norm and a linear layer), logistic (scikit-learn), or knn (20 neighbors)."""
+    layers: int = 1
+    """Number of last layers whose patch tokens are the features; DINOv2 reports 1 and 4."""
+    foreground: bool = False
+    """Make every label other than 0 and 255 class 1."""
+
+    def source(self, predictor: "AttentionPredictor") -> Features:
+        """Return the function from an image to its features."""
+        if not 1 <= self.layers <= predictor.blocks:
+            raise HeadError(f"--layers is {self.layers}; this model has 1 to {predictor.blocks}")
+        return partial(heads.patch_features, predictor, layers=self.layers)
+
+
+@dataclass(frozen=True)
+class Fit(FitOptions, ModelOptions):
+    """Fit a head to masks; label 255 is ignored. Writes one .safetensors file that names its model."""
+
+    output: Path
+    """File for the head."""
+    overwrite: bool = False
+    """Replace the file if it exists."""
+    classes: Path | None = None
+    """Text file with the names of the labels from 0 on, one per line."""
+
+    def run(self) -> None:
+        """Fit and write; images and masks that cannot be used are named and skipped."""
+        check_output_file(self.output, overwrite=self.overwrite)
+        images, masks = self.find(self.listed), TrueMasks(self.masks, self.foreground)
+        names, predictor = masks.names(self.classes), self.predictor()
+        samples = masks.read(images, predictor, "fit")
+        classifier = _fit(samples, len(images), self.source(predictor), self.kind)
+        count, settings = max(len(names), classifier.labels[-1] + 1), common.model_settings(predictor)
+        head = heads.Head(
+            classifier,
+            self.kind,
+            self.model,
+            settings["weights"],
+            self.layers,
+            self.size,
+            self.foreground,
+            [*names, *(f"class {label}" for label in range(len(names), count))],
+            masks.palette(images)[:count].tolist(),
+        )
+        head.save(self.output)
+        fitted = {"kind": self.kind, "layers": self.layers, "foreground": self.foreground}
+        write_provenance(self.output.with_suffix(".provenance.json"), settings | fitted)
+        listing = ", ".join(head.names[label] for label in classifier.labels)
+        print(f"{self.output}: {self.kind} head of {len(classifier.labels)} classes ({listing})")
+        masks.skipped.check(len(images))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadOptions(ComputeOptions):
+    """A head and the model that it needs."""
+
+    head: Path
+    """File that `head fit` has written."""
+    model: str | None = None
+    """Where the model is now, if it is not where `head fit` found it."""
+
+    def load(self) -> tuple[heads.Head, "AttentionPredictor"]:
+        """Read the head and load its model; raises HeadError if the weights differ."""
+        head = heads.read_head(self.head)
+        predictor = _predictor(self, self.model or head.model, head.size)
+        if common.model_settings(predictor)["weights"] != head.weights:
+            raise HeadError(
+                f"{self.head} was fitted on {head.model!r}, and {predictor.model.name!r} has other weights; "
+                "pass that model with --model and --checkpoint-key, or fit a new head"
+            )
+        return head, predictor
+
+
+@dataclass(frozen=True)
+class Apply(HeadOptions, OutputOptions):
+    """Segment images and videos with a head.
+
+    Writes masks/NAME.png (palette PNGs whose values are the labels) and overlays/NAME.jpg; for a video
+    masks/NAME/FRAME.png and overlays/NAME.webm.
+    """
+
+    inputs: tyro.conf.Positional[tuple[Path, ...]]
+    """Video files, and images: files, folders, tars, lists of paths, or glob patterns."""
+
+    def run(self) -> None:
+        """Segment and write one image or frame after the other."""
+        self.check_output()
+        videos = [path for path in self.inputs if (mimetypes.guess_type(path)[0] or "").startswith("video/")]
+        sources = [path for path in self.inputs if path not in videos]
+        images = common.open_inputs(sources) if sources or not videos else []
+        if len({path.stem for path in videos} | {image.name for image in images}) < len(videos) + len(images):
+            raise HeadError("two inputs would write the same files; rename one, or use two outputs")
+        head, predictor = self.load()
+        output, skipped = self.open_output(common.model_settings(predictor)), SkippedInputs()
+
+        def read(item: InputImage) -> ImageArray:
+            return common.check_patches(item.read(), predictor)
+
+        todo = [item for item in images if not output.has(item.name, [item.file, self.head])]
+        for item, image in common.read_ahead(todo, read, skipped, "segment"):
+            mask, drawn = (
+                output.path("masks", f"{item.name}.png"),
+                output.path("overlays", f"{item.name}.jpg"),
+            )
+            drawing.save_image(drawn, _segment(head, predictor, image, mask))
+            output.add(item.name, inputs=[item.file, self.head], files=[mask, drawn])
+        for path in videos:
+            if output.has(path.stem, [path, self.head]):
+                continue
+            frames, drawn = open_frames(path), output.path("overlays", f"{path.stem}.webm")
+            with VideoWriter(drawn, frames.fps, keep_partial=True) as writer:
+                for number, frame in enumerate(
+                    progress(run_ahead(frames), path.name, frames.expected or None)
+                ):
+                    mask = output.path("masks", path.stem, frames.file_name(number))
+                    overlay = _segment(head, predictor, common.check_patches(frame, predictor), mask)
+                    writer.write(overlay, frames.time(number))
+            output.add(path.stem, inputs=[path, self.head], files=[drawn])
+        output.finish()
+        print(f"{len(images)} images and {len(videos)} videos are in {self.output}")
+        skipped.check(len(images))
+
+
+@dataclass(frozen=True)
+class Score(MaskOptions, HeadOptions):
+    """IoU of each class and their mean, over all pixels of images with true masks."""
+
+    json: Path | None = None
+    """File for the scores in percent: `miou`, `iou` of each class, `protocol`."""
+
+    def run(self) -> None:
+        """Segment, score, print."""
+        make_room(self.json)
+        head, predictor = self.load()
+        images, masks = self.find(self.listed), TrueMasks(self.masks, head.foreground)
+        features = partial(heads.patch_features, predictor, layers=head.layers)
+        counts = _count(masks.read(images, predictor, "score"), features, [head.classifier])[0]
+        iou = {
+            head.names[label] if label < len(head.names) else f"class {label}": 100 * value
+            for label, value in metrics.class_jaccard(counts).items()
+        }
+        protocol = _protocol(predictor, head.kind, head.layers)
+        scores = {"miou": _mean_iou(counts), "iou": iou, "images": len(images), "protocol": protocol}
+        print(", ".join(f"{key}: {value}" for key, value in protocol.items()))
+        print("\n".join(f"{name:<24}{value:>6.1f}" for name, value in iou.items()))
+        print(f"{'mean IoU':<24}{scores['miou']:>6.1f}   ({len(images)} images)")
+        if self.json:
+            write_json(self.json, scores)
+        masks.skipped.check(len(images))
+
+
+@dataclass(frozen=True)
+class Curve(FitOptions, ComputeOptions):
+    """Mean IoU of heads fitted to few masks, for several models and a baseline without a model.
+
+    The baseline is a logistic regression of the color and position of each patch.
+    """
+
+    test: Path
+    """Text file with the names of the images to score, one per line."""
+    models: tuple[str, ...] = ("embedded", "random:embedded")
+    """Models to compare."""
+    counts: tuple[int, ...] = (1, 5, 10)
+    """Numbers of masks, spread evenly over the list; all masks are always added."""
+    size: int = 480
+    """Pixels of the input's short side."""
+    json: Path | None = None
+    """File for the scores in percent: `miou` by model and number of masks, `protocol`."""
+
+    def run(self) -> None:
+        """Fit and score heads of every number of masks, print a table."""
+        make_room(self.json)
+        if not self.models or min(self.counts, default=1) < 1:
+            raise HeadError(
+                f"--models is {self.models}, --counts {self.counts}; expected a model, counts from 1"
+            )
+        masks, lists = TrueMasks(self.masks, self.foreground), (self.find(self.listed), self.find(self.test))
+        predictors = {name: _predictor(self, name, self.size) for name in self.models}
+        predictor = predictors[self.models[0]]
+        images, test = ([each for each, _ in masks.read(listed, predictor, "check")] for listed in lists)
+        counts = sorted({min(count, len(images)) for count in (*self.counts, len(images))})
+        sources = {name: self.source(each) for name, each in predictors.items()}
+        sources[BASELINE] = partial(heads.color_position, size=self.size, patch_size=predictor.patch_size)
+        miou = {}
+        for name, features in sources.items():
+            kind: Kind = "logistic" if name == BASELINE else self.kind
+            fitted = []
+            for count in counts:
+                few = [images[number * len(images) // count] for number in range(count)]
+                fitted.append(_fit(masks.read(few, predictor, f"fit {name}"), count, features, kind))
+            scored = _count(masks.read(test, predictor, f"score {name}"), features, fitted)
+            miou[name] = dict(zip(map(str, counts), map(_mean_iou, scored), strict=True))
+        protocol = _protocol(predictor, self.kind, self.layers)
+        print(", ".join(f"{key}: {value}" for key, value in protocol.items()))
+        print(f"{'masks':<24}" + "".join(f"{count:>8}" for count in counts))
+        for name, row in miou.items():
+            print(f"{name:<24}" + "".join(f"{value:>8.1f}" for value in row.values()))
+        if self.json:
+            write_json(self.json, {"miou": miou, "images": len(test), "protocol": protocol})
+        masks.skipped.check(sum(map(len, lists)))
+
+
+@dataclass(frozen=True)
+class Head:
+    """Segmentation from few masks: a head on frozen features is fitted, applied and scored."""
+
+    task: Annotated[Fit | Apply | Score | Curve, tyro.conf.arg(name="")]
+
+    def run(self) -> None:
+        """Run the task."""
+        self.task.run()
+
+
+def _predictor(options: ComputeOptions, model: str, size: int) -> "AttentionPredictor":
+    shared = {name: getattr(options, name) for name in ("checkpoint_key", "precision", "device")}
+    return ModelOptions(model=model, size=size, **shared).predictor()
+
+
+def _fit(
+    samples: Iterable[tuple[InputImage, Sample]], count: int, features: Features, kind: Kind
+) -> Classifier:
+    maps = ((features(image), labels) for _, (image, labels) in samples)
+    return heads.fit_classifier(*heads.sample_patches(maps, count), kind)
+
+
+def _count(
+    samples: Iterable[tuple[InputImage, Sample]], features: Features, classifiers: Sequence[Classifier]
+) -> NDArray[np.int64]:
+    """Count true and predicted labels of each classifier: [classifiers, 256, 256]."""
+    counts = np.zeros((len(classifiers), 256, 256), dtype=np.int64)
+    for _, (image, labels) in samples:
+        grid = features(image)
+        for count, classifier in zip(counts, classifiers, strict=True):
+            count += metrics.confusion(classifier.segment(grid, labels.shape), labels)
+    return counts
+
+
+def _mean_iou(counts: NDArray[np.int64]) -> float:
+    values = list(metrics.class_jaccard(counts).values())
+    if not values:
+        raise HeadError("no pixel of the masks is labeled; expected labels other than 255")
+    return 100 * float(np.mean(values))
+
+
+def _protocol(predictor: "AttentionPredictor", kind: Kind, layers: int) -> dict[str, Any]:
+    model = {"kind": kind, "layers": layers, "size": predictor.size, "precision": predictor.precision}
+    return {"score": SCORING, "absent classes": "0 if predicted, else left out", **model}
+
+
+def _segment(head: heads.Head, predictor: "AttentionPredictor", image: ImageArray, mask: Path) -> ImageArray:
+    """Segment an image, write its mask, and draw the classes other than the background over it."""
+    features = heads.patch_features(predictor, image, head.layers)
+    labels = head.classifier.segment(features, (image.shape[0], image.shape[1]))
+    colors = palette()
+    colors[: len(head.colors)] = head.colors
+    write_mask_png(mask, labels, colors)
+    small = shrunk(image)
+    at_small = resize_nearest(labels, (small.shape[0], small.shape[1]))
+    shown = [label for label in head.classifier.labels if head.names[label] != "background"]
+    tinted = drawing.blend(small, colors[at_small], 0.5 * np.isin(at_small, shown))
+    return drawing.with_legend(tinted, [(head.names[label], colors[label]) for label in shown])
