@@ -19,7 +19,15 @@ CLASSES = {
     "dino_model list": "dino_model.commands.List",
     "dino_model search": "dino_model.commands.Search",
     "dino_model show": "dino_model.commands.Show",
-    **{f"segmentation {name}": f"segmentation.commands.{name}.{name.capitalize()}" for name in COMMANDS},
+    **{
+        f"segmentation {name}": f"segmentation.commands.{name}.{name.capitalize()}"
+        for name in COMMANDS
+        if name != "head"
+    },
+    **{
+        f"segmentation head {name}": f"segmentation.commands.head.{name.capitalize()}"
+        for name in ("fit", "apply", "score", "curve")
+    },
     "training pretrain": "training.commands.arguments.Pretrain",
     "training doctor": "training.commands.doctor.Doctor",
     "training study": "training.commands.study.StudyCommand",
