@@ -66,41 +66,6 @@ def test_coding_rate_counts_directions():
         assert losses.coding_rate(apart).dtype == torch.float32
 
 
-def plain_pairs(student, teacher, cost):
-    """Mean over all pairs of a teacher view and another crop, as two loops."""
-    found = [cost(student[c], teacher[v]) for v in range(len(teacher)) for c in range(len(student)) if c != v]
-    return torch.stack(found).mean()
-
-
-@pytest.mark.parametrize("crops", [2, 5])
-def test_mse_is_byols_distance_of_unit_vectors(crops):
-    student = torch.randn(crops, 4, 8, dtype=torch.float64)
-    teacher = torch.randn(2, 4, 8, dtype=torch.float64)
-
-    def distance(a, b):
-        return (a / a.norm(dim=-1, keepdim=True) - b / b.norm(dim=-1, keepdim=True)).square().sum(-1).mean()
-
-    expected = plain_pairs(student, teacher, distance)
-    torch.testing.assert_close(losses.multi_crop_mse(student, teacher), expected)
-
-
-@pytest.mark.parametrize("kept", [None, 7])
-def test_info_nce_is_a_cross_entropy_over_its_keys(kept):
-    student = torch.randn(4, 5, 8, dtype=torch.float64)
-    teacher = torch.randn(2, 5, 8, dtype=torch.float64)
-    negatives = None if kept is None else F.normalize(torch.randn(kept, 8, dtype=torch.float64), dim=-1)
-
-    def cost(queries, keys):
-        queries, keys = F.normalize(queries, dim=-1), F.normalize(keys, dim=-1)
-        if negatives is None:
-            return F.cross_entropy(queries @ keys.T / 0.2, torch.arange(5))
-        own = (queries * keys).sum(-1, keepdim=True)
-        return F.cross_entropy(torch.cat([own, queries @ negatives.T], 1) / 0.2, torch.zeros(5).long())
-
-    expected = plain_pairs(student, teacher, cost)
-    torch.testing.assert_close(losses.multi_crop_info_nce(student, teacher, 0.2, negatives), expected)
-
-
 @pytest.mark.parametrize(
     "loss", [losses.multi_crop_mse, lambda s, t: losses.multi_crop_info_nce(s, t, 0.2)], ids=["mse", "nce"]
 )
@@ -134,3 +99,7 @@ def test_spread_is_one_for_random_directions_and_nothing_for_one():
     assert losses.spread(torch.randn(2, 4000, 64)).item() == pytest.approx(1, abs=0.01)
     same = torch.randn(64).expand(10, 64)
     assert losses.spread(same * torch.arange(1.0, 11)[:, None]).item() == pytest.approx(0, abs=1e-3)
+
+
+def test_sinkhorn_with_large_logits_is_finite():
+    assert losses.sinkhorn_knopp(1000 * torch.randn(8, 4), 0.05, 3).isfinite().all()

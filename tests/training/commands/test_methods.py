@@ -7,9 +7,11 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from dino_model.errors import SettingError
 from dino_model.weights import load_model
 from tests.training.pictures import noise
 from training import __main__ as command
+from training.commands.arguments import parse
 from training.run import Run
 
 pytestmark = pytest.mark.slow
@@ -123,52 +125,21 @@ def test_every_method_trains_and_resumes_as_if_never_stopped(method, pictures, t
     torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        ("--teacher", "previous-epoch"),
-        ("--teacher", "previous-iteration"),
-        ("--teacher", "student-copy"),
-        ("--teacher-output", "softmax-batch"),
-        ("--teacher-output", "sinkhorn-knopp", "--sinkhorn-iterations", 1),
-        ("--teacher-output", "none", "--center-momentum", 0),
-        ("--no-sharpen",),
-        ("--teacher-temperature", 0, "--teacher-temperature-start", 0),
-        ("--loss", "mse"),
-        ("--loss", "infonce", "--teacher-output", "none"),
-        ("--loss", "infonce", "--teacher-output", "none", "--queue", 16),
-        ("--predictor", 12),
-        ("--bottleneck", "None", "--layers", 2, "--batch-norm", "--activation", "relu"),
-        ("--local-crops", 0, "--global-scale", 0.14, 1),
-    ],
-)
-def test_dinos_variants_are_flags(more, pictures, tmp_path):
-    plain = logged_of(pictures, tmp_path / "plain")
-    assert logged_of(pictures, tmp_path / "variant", *more) != plain
-
-
-def logged_of(pictures, output, *more):
-    short = ("--epochs", 1, "--warmup-epochs", 0, "--freeze-last-layer-epochs", 0, "--batch-size", 4)
-    assert pretrain(pictures, output, "dino", *short, *more) == 0
-    return logged(output)
-
-
-@pytest.mark.parametrize("method", ["dino", "moco-v2"])
-def test_a_batch_in_parts_learns_the_same(method, pictures, tmp_path):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    more = ("--batch-size", 8, "--drop-path", 0.3)
-    assert pretrain(pictures, whole, method, *more) == 0
-    assert pretrain(pictures, parts, method, *more, "--accumulate", 4) == 0
-    for one, other in zip(logged(whole), logged(parts), strict=True):
-        for name in ("spread", "prototypes"):  # of a part's pictures, only told
-            one.pop(name, 0), other.pop(name, 0)
-        assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
+def test_variants_of_dino_are_options():
+    words = "--teacher previous-epoch --teacher-output softmax-batch --no-sharpen --predictor 12 --loss mse"
+    with pytest.raises(SettingError, match="--loss mse compares no probabilities"):
+        parse(["--data", "images", "--output", "run", *words.split()])
+    words = words.replace("softmax-batch", "none") + " --bottleneck None --layers 2 --batch-norm --queue 0"
+    options = parse(["--data", "images", "--output", "run", *words.split()])
+    method = options.settings.method
+    assert (method.teacher, method.teacher_output, method.sharpen) == ("previous-epoch", "none", False)
+    assert (method.predictor, method.loss, method.head.bottleneck) == (12, "mse", None)
 
 
 BAD = [
     ("moco-v2", ("--queue", 10), "--queue is 10, no multiple of the batch of 4: choose 8 or 12"),
     ("swav", ("--queue-start-epoch", 3), "training ends after 3 epochs"),
-    ("swav", ("--accumulate", 2), "swav balances its codes over the whole batch at once"),
+    ("swav", ("--accumulate", 2), "swav balances its codes over the whole batch"),
     ("byol", ("--accumulate", 2), "batch normalization needs the whole batch at once"),
     ("byol", ("--batch-size", 1), "batch normalization needs 2 images or more at once"),
     ("byol", ("--global-crops", 1), "--global-crops is 1: byol compares two views"),

@@ -1,4 +1,3 @@
-import math
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,7 @@ from training import losses
 from training.crops import Crops
 from training.methods import ablations
 from training.methods.configs import BatchUse
-from training.methods.dino import DINO
+from training.methods.dino import DINO, update_center
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch
 from training.randomness import Randomness
@@ -178,9 +177,6 @@ def test_crops_of_one_size_share_a_forward_pass_without_changing_it():
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
 
 
-UNIFORM = math.log(1024)
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -208,3 +204,9 @@ def test_batches_and_crops_that_cannot_be_are_named():
         replace(CONFIG, spreading=0.3).check(usual._replace(accumulate=2))
     with pytest.raises(SettingError, match="the loss compares two crops"):
         CONFIG.check(usual._replace(views=1))
+
+
+def test_update_center_ignores_logits_that_overflow_in_fp16():
+    center = torch.ones(1, 3)
+    update_center(center, torch.tensor([[[2.0, float("inf"), float("nan")]]]), 0.9)
+    torch.testing.assert_close(center, torch.tensor([[1.1, 1.0, 1.0]]))
