@@ -1,13 +1,11 @@
 """The tab Match: patches of two images that are each other's nearest neighbors."""
 
-from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from app import fairness, matching
 from app.errors import LabError
-from app.lab import Lab
 from app.photos import EXAMPLES, stem
 from app.shared import HEAVY, LIGHT, PRIVATE, Shared, split
 from app.views import pair_view
@@ -31,9 +29,6 @@ def build(shared: Shared) -> None:
 
     view = pair_view(elem_id="match", address=True, server_functions=shared.server_functions)
     shared.views.append(view)
-    with gr.Row():
-        picture = gr.Button("Lines (PNG)", size="sm")
-        data = gr.Button("Matches (JSON)", size="sm")
 
     def find(*inputs: Any) -> Any:
         return gr.HTML(matched=matched(shared, *inputs))
@@ -55,8 +50,6 @@ def build(shared: Shared) -> None:
             **HEAVY,
         )
     lines.change(None, lines, None, js="(lines) => lab('match')?.set({ lines })", **LIGHT)
-    for button, file in ((picture, "lines.png"), (data, "matches.json")):
-        shared.save(button, partial(drawn, lab, file), "lab('match').request")
 
 
 def matched(
@@ -85,9 +78,3 @@ def matched(
         "ratio": percent / 100,
         "directions": f"lab/directions/{a.key.token}/{best.key.token}",
     }
-
-
-def drawn(lab: Lab, file: str, asked: object) -> tuple[str, bytes]:
-    """Write a download of `matching.FILES`; `asked` is a `PairRequest` from a client."""
-    scene = matching.scene_of(lab, asked)
-    return "-".join([*map(stem, scene.request.names), file]), matching.FILES[file](scene)

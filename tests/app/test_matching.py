@@ -1,20 +1,17 @@
 """Matching of two images by the tab Match: the library's matches, downloads, and invalid requests."""
 
-import io
-import json
 from collections.abc import Callable
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
 
 from app.engine import Encoding, Key
 from app.errors import LabError
 from app.lab import Lab
 from app.limits import Limits
-from app.matching import FILES, direction_bytes, scene_of
+from app.matching import direction_bytes
 from app.matching import match as match_pair
 from app.shared import Shared
 from app.tabs import match
@@ -23,7 +20,6 @@ from dino_model.predictor import AttentionPredictor
 from segmentation import matching
 
 MODEL, SIZE = "embedded", 64
-PIN = {"row": 3, "column": 4, "color": "#f97316"}
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +66,6 @@ def seen(answer: dict[str, Any]) -> Key:
     return Key.of(answer["b"]["token"])
 
 
-@pytest.fixture
-def export(lab: Lab, answer: dict[str, Any]) -> Callable[..., bytes]:
-    """`export(file, **changed)`: a download of what the view shows."""
-    shown = {"a": answer["a"], "b": answer["b"]["token"], "ratio": 1, "pins": [PIN], "lines": True}
-    shown["names"] = ["owl.jpg", "near.jpg"]
-    return lambda file, **changed: FILES[file](scene_of(lab, shown | changed))
-
-
 def test_matches_are_the_librarys_at_its_scale(pair, answer, seen, library):
     scale, matches, (a, b) = library
     assert answer["scale"] == scale
@@ -99,48 +87,6 @@ def test_cosines_of_the_page_are_the_librarys(lab, answer, library):
     found = vectors[patches:] @ vectors[at]
     expected = matching.similarities(*matching.prepared(a.features, b.features), (3, 4))
     np.testing.assert_allclose(found, expected.ravel(), atol=2e-3)
-
-
-def test_exported_pins_and_matches_are_those_shown(export, pair, answer, seen, library):
-    written = json.loads(export("matches.json"))
-    assert written["matches"] == answer["matches"]
-    assert written["sizes"] == [SIZE, seen.size]
-    assert [written["a"], written["b"], written["model"]] == ["owl.jpg", "near.jpg", MODEL]
-    _, _, (a, b) = library
-    cell, cosine = matching.transfer(*matching.prepared(a.features, b.features), (3, 4))
-    (pin,) = written["pins"]
-    expected = matching.centers(np.array(cell), b.features.shape[:2], pair[1].picture_size)
-    np.testing.assert_allclose(pin["b"], expected, atol=0.06)
-    assert pin["cosine"] == pytest.approx(cosine, abs=1e-3)
-
-
-def test_lines_are_drawn_only_where_they_are_shown(export):
-    changes = {"all": {}, "pins": {"lines": False}, "none": {"lines": False, "pins": []}}
-    sheets = {
-        name: np.array(Image.open(io.BytesIO(export("lines.png", **changed))))
-        for name, changed in changes.items()
-    }
-    orange = (sheets["pins"] == [249, 115, 22]).all(axis=-1)
-    assert orange.any()
-    assert (sheets["pins"] != sheets["none"]).any(axis=-1).mean() < 0.05
-    assert (sheets["all"] != sheets["pins"]).any(axis=-1).sum() > orange.sum()
-
-
-@pytest.mark.parametrize(
-    ("changed", "sentence"),
-    [
-        ({"pins": [PIN | {"row": 500}]}, "patches end at row"),
-        ({"pins": [PIN | {"row": -1}]}, "pins.0.row"),
-        ({"pins": [PIN] * 9}, "pins"),
-        ({"pins": [PIN | {"color": "red"}]}, "color"),
-        ({"names": ["owl.jpg"]}, "names"),
-        ({"ratio": 0}, "ratio"),
-        ({"b": "guessed"}, "nothing behind this token"),
-    ],
-)
-def test_download_with_invalid_request_is_refused(export, changed, sentence):
-    with pytest.raises(LabError, match=sentence):
-        export("matches.json", **changed)
 
 
 @pytest.mark.parametrize("percent", [0, 101, float("nan"), True, None, "100"])

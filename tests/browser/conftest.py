@@ -1,5 +1,6 @@
 """A page server of its own and Debian's Chromium for the browser tests."""
 
+import base64
 import importlib.util
 import os
 import shutil
@@ -73,39 +74,71 @@ def address(server: SimpleNamespace) -> str:
     return server.address
 
 
-@pytest.fixture
-def open_page(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
-    """Opens the page as a new visitor, with the example encoded; afterwards, nothing may have gone astray."""
-    contexts, faults = [], []
+@pytest.fixture(scope="session")
+def desk(browser: Any) -> Iterator[Any]:
+    """A browser context whose pages share the cache of scripts and styles."""
+    with browser.new_context() as context:
+        yield context
 
-    def open_one(
+
+class Pages:
+    """Opens pages; when it ends, none may have asked another machine or failed in a script."""
+
+    def __init__(self, browser: Any, desk: Any, address: str) -> None:
+        self.browser, self.desk, self.address = browser, desk, address
+        self.opened: list[Any] = []
+        self.faults: list[str] = []
+
+    def __call__(
+        self,
         width: int = 1280,
         height: int = 900,
         query: str = ATTENTION,
         ready: str = "#explore [data-token]",
-        route: Callable[[Any], None] = lambda page: None,
         **settings: Any,
     ) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
-        contexts.append(context)
-        page = context.new_page()
-        own = (address, "data:", "blob:" + address.rstrip("/"))
-        page.on("request", lambda request: request.url.startswith(own) or faults.append(request.url))
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        route(page)
-        page.goto(address + query)
+        """Open the page as a new visitor and wait until the example is encoded."""
+        if settings:  # a context of its own: dark, or with a finger
+            context = self.browser.new_context(viewport={"width": width, "height": height}, **settings)
+            page = context.new_page()
+            self.opened.append(context)
+        else:
+            page = self.desk.new_page()
+            page.set_viewport_size({"width": width, "height": height})
+            self.opened.append(page)
+        own = (self.address, "data:", "blob:" + self.address.rstrip("/"))
+        page.on("request", lambda request: request.url.startswith(own) or self.faults.append(request.url))
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.goto(self.address + query)
         page.wait_for_selector(ready, timeout=60_000)
         return page
 
-    yield open_one
-    for context in contexts:
-        context.close()
-    assert faults == [], "requests to other machines, or errors in a script"
+    def close(self) -> None:
+        """Close all pages."""
+        for one in self.opened:
+            one.close()
+        assert self.faults == [], "requests to other machines, or errors in a script"
 
 
 @pytest.fixture
-def page(open_page: Callable[..., Any]) -> Any:
-    """The page at desktop size."""
+def open_page(browser: Any, desk: Any, address: str) -> Iterator[Pages]:
+    """Opens pages for one test."""
+    pages = Pages(browser, desk, address)
+    yield pages
+    pages.close()
+
+
+@pytest.fixture(scope="module")
+def open_shared(browser: Any, desk: Any, address: str) -> Iterator[Pages]:
+    """Opens pages that the tests of a module share."""
+    pages = Pages(browser, desk, address)
+    yield pages
+    pages.close()
+
+
+@pytest.fixture
+def page(open_page: Pages) -> Any:
+    """A page of the test's own, at desktop size."""
     return open_page()
 
 
@@ -116,6 +149,7 @@ def lab() -> SimpleNamespace:
         model=MODEL,
         size=SIZE,
         maps=_maps,
+        array=array_of,
         state=_state,
         send=_send,
         centre=_centre,
@@ -146,16 +180,28 @@ EXPLORER = "lab('explore')"
 FILE = "#images input[type=file]"
 
 
-def _maps(page: Any) -> np.ndarray:
-    """Maps that Explore shows, as the browser computed them: [heads, rows, columns]."""
-    heads, rows, columns = page.evaluate(
-        f"""() => {{
-          const {{ viewer }} = {EXPLORER};
-          const {{ rows, columns }} = viewer.encoding;
-          return [viewer.mapsOf().heads.map((map) => [...map]), rows, columns];
-        }}"""
-    )
-    return np.array(heads, dtype=np.float32).reshape(-1, rows, columns)
+ARRAY = """() => {
+  const { array, shape } = %s;
+  const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+  const parts = [];
+  for (let at = 0; at < bytes.length; at += 32768)
+    parts.push(String.fromCharCode(...bytes.subarray(at, at + 32768)));
+  return [btoa(parts.join("")), array instanceof Float32Array ? "<f4" : "u1", shape];
+}"""
+
+
+def array_of(page: Any, expression: str) -> np.ndarray:
+    """An array of the page, `{ array, shape }` in JavaScript; as lists of numbers they would take seconds."""
+    text, kind, shape = page.evaluate(ARRAY % expression)
+    return np.frombuffer(base64.b64decode(text), kind).reshape(shape)
+
+
+def _maps(page: Any, viewer: str = f"{EXPLORER}.viewer", patch: str = "") -> np.ndarray:
+    """Maps that a viewer shows, as the browser computed them: [heads, rows, columns]."""
+    maps = f"{viewer}.mapsOf({patch}).heads"
+    size = f"{viewer}.encoding.rows, {viewer}.encoding.columns"
+    array = f"Float32Array.from({maps}.flatMap((map) => [...map]))"
+    return array_of(page, f"{{ array: {array}, shape: [{maps}.length, {size}] }}")
 
 
 def _state(page: Any) -> dict[str, Any]:

@@ -21,19 +21,19 @@ def drawn():
     return class_map_files.read(SHIPPED / NAME)
 
 
-def show(page):
+@pytest.fixture(scope="module")
+def tab(open_shared):
     """The tab with the example placed."""
-    page.get_by_role("tab", name="Class map").click()
-    page.wait_for_selector(READY, timeout=60_000)
-    return page
+    return open_shared(query="?tab=class-map", ready=READY)
 
 
 @pytest.fixture
-def board(page):
-    """The tab, which opens without a selection."""
-    show(page)
-    assert page.locator(".map-chosen").is_hidden()
-    return page
+def board(tab):
+    """The tab, which shows all classes without a selection."""
+    tab.locator("#strip .gallery-item").first.click()
+    tab.wait_for_selector(READY, timeout=60_000)
+    tab.evaluate(f"() => {{ const view = {VIEW}; view.hover(null); view.choose(null); view.fit(); }}")
+    return tab
 
 
 def state(page, what: str):
@@ -133,9 +133,14 @@ def test_keyboard_moves_selects_zooms_and_clears(board, drawn):
     assert board.locator(".map-chosen").is_hidden()
 
 
-def test_chosen_image_is_placed_at_the_mean_of_its_neighbors(page, lab):
-    show(page)
+def test_image_of_the_start_is_placed_without_a_selection(open_page):
+    page = open_page(query="?tab=class-map", ready=READY)
+    assert page.locator(".map-chosen").is_hidden()
     assert not any(state(page, "view.points.map((_, index) => view.faint(index))"))  # nobody chose kitten
+
+
+def test_chosen_image_is_placed_at_the_mean_of_its_neighbors(board, lab):
+    page = board
     page.locator("#strip .gallery-item").nth(2).click()
     page.wait_for_selector("#class-map .lab-view[data-token=komodo]", timeout=60_000)
     assert "At the mean position of its 10 nearest classes" in page.locator(".map-chosen p").inner_text()

@@ -29,39 +29,39 @@ def predictors(lab) -> list[AttentionPredictor]:
     return found
 
 
+@pytest.fixture(scope="module")
+def opened(open_shared: Any) -> Any:
+    return open_shared(query="?tab=compare", ready=READY)
+
+
 @pytest.fixture
-def tab(open_page: Any) -> Any:
-    page = open_page(query="?tab=compare", ready=READY)
-    page.locator("#compare-quantity label:has(input[value=attention])").click()
-    page.wait_for_selector("#compare .lab-view[data-quantity=attention]")
-    return page
+def tab(opened: Any) -> Any:
+    """The tab with the attention of [CLS] by both models, and no mask."""
+    if opened.evaluate(f"{VIEW}.other") != RIGHT_MODEL:
+        _choose_other(opened, RIGHT_MODEL)
+    opened.mouse.move(0, 0)
+    opened.locator("#compare-quantity label:has(input[value=attention])").click()
+    opened.wait_for_selector("#compare .lab-view[data-quantity=attention]")
+    opened.locator("#compare .lab-clear").click()
+    opened.locator("#compare").get_by_text("Point", exact=True).click()
+    opened.evaluate(
+        f"""() => {{
+          for (const side of {VIEW}.sides) side.chosen = "best";
+          {VIEW}.point(null);
+          {VIEW}.render();
+        }}"""
+    )
+    return opened
+
+
+def _choose_other(page: Any, model: str) -> None:
+    page.locator("#other input").click()
+    page.get_by_role("option").filter(has_text=model).first.click()
+    page.wait_for_function(f"(model) => {VIEW}.other === model", arg=model, timeout=60_000)
 
 
 def _stage(page: Any, side: int) -> Any:
     return page.locator("#compare .lab-stage").nth(side)
-
-
-def _maps(page: Any, side: int) -> np.ndarray:
-    heads, rows, columns = page.evaluate(
-        f"""(side) => {{
-          const {{ viewer }} = {VIEW}.sides[side];
-          const {{ rows, columns }} = viewer.encoding;
-          return [viewer.maps.heads.map((map) => [...map]), rows, columns];
-        }}""",
-        side,
-    )
-    return np.array(heads, np.float32).reshape(-1, rows, columns)
-
-
-def _by_hand(page: Any, side: int) -> np.ndarray:
-    values, rows, columns = page.evaluate(
-        f"""(side) => {{
-          const {{ values, width, height }} = {VIEW}.sides[side].brush.painting;
-          return [[...values], height, width];
-        }}""",
-        side,
-    )
-    return np.array(values, bool).reshape(rows, columns)
 
 
 def _stroke(page: Any, side: int) -> None:
@@ -75,15 +75,26 @@ def _stroke(page: Any, side: int) -> None:
     page.mouse.up()
 
 
+def _maps(lab: Any, page: Any, side: int) -> np.ndarray:
+    return lab.maps(page, f"{VIEW}.sides[{side}].viewer")
+
+
+def _by_hand(lab: Any, page: Any, side: int) -> np.ndarray:
+    painting = f"{VIEW}.sides[{side}].brush.painting"
+    return lab.array(
+        page, f"{{ array: {painting}.values, shape: [{painting}.height, {painting}.width] }}"
+    ).astype(bool)
+
+
 def test_maps_of_both_models_are_the_librarys(tab, lab, predictors):
     for side, predictor in enumerate(predictors):
-        np.testing.assert_allclose(_maps(tab, side), predictor.cls_attention(), atol=1e-3)
+        np.testing.assert_allclose(_maps(lab, tab, side), predictor.cls_attention(), atol=1e-3)
     assert tab.locator("#compare .lab-model").all_inner_texts() == [lab.model, RIGHT_MODEL]
     lab.screenshot(tab, "compare")
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_pointer_asks_the_same_place_of_both_models(tab, predictors, side):
+def test_pointer_asks_the_same_place_of_both_models(tab, lab, predictors, side):
     box = _stage(tab, side).bounding_box()
     _stage(tab, side).hover(position={"x": 0.62 * box["width"], "y": 0.41 * box["height"]})
     tab.wait_for_function(f"() => {VIEW}.place !== null")
@@ -91,7 +102,7 @@ def test_pointer_asks_the_same_place_of_both_models(tab, predictors, side):
     for index, predictor in enumerate(predictors):
         height, width = predictor.image_size
         expected = predictor.point_attention(int(place["y"] * height), int(place["x"] * width))
-        np.testing.assert_allclose(_maps(tab, index), expected, atol=1e-3)
+        np.testing.assert_allclose(_maps(lab, tab, index), expected, atol=1e-3)
         rows, columns = predictor.grid
         where = tab.locator("#compare .lab-where").nth(index).inner_text()
         assert (
@@ -101,11 +112,11 @@ def test_pointer_asks_the_same_place_of_both_models(tab, predictors, side):
     tab.wait_for_function(f"() => {VIEW}.place === null")
 
 
-def test_mask_of_one_side_lies_on_both_and_chooses_the_best_heads(tab, predictors):
+def test_mask_of_one_side_lies_on_both_and_chooses_the_best_heads(tab, lab, predictors):
     _stroke(tab, 1)
-    truth = _by_hand(tab, 1)
+    truth = _by_hand(lab, tab, 1)
     assert truth.any()
-    np.testing.assert_array_equal(_by_hand(tab, 0), truth)
+    np.testing.assert_array_equal(_by_hand(lab, tab, 0), truth)
     tab.get_by_role("button", name="Best heads at 60 %").click()
     masks = []
     for side, predictor in enumerate(predictors):
@@ -118,7 +129,7 @@ def test_mask_of_one_side_lies_on_both_and_chooses_the_best_heads(tab, predictor
     agreement = tab.locator("#compare .lab-agreement").inner_text()
     assert f"{float(jaccard(*masks)):.3f}" in agreement
     tab.locator("#compare .lab-undo").click()
-    assert not _by_hand(tab, 0).any()
+    assert not _by_hand(lab, tab, 0).any()
 
 
 def test_figure_shows_what_is_compared(tab):
@@ -130,16 +141,14 @@ def test_figure_shows_what_is_compared(tab):
 
 
 def test_other_model_can_be_the_same(tab, lab):
-    tab.locator("#other input").click()
-    tab.get_by_role("option").filter(has_text=lab.model).first.click()
-    tab.wait_for_function(f"(model) => {VIEW}.other === model", arg=lab.model, timeout=60_000)
+    _choose_other(tab, lab.model)
     tab.wait_for_function(
         f"() => {VIEW}.element.dataset.token.split(' ')[0] === {VIEW}.element.dataset.token.split(' ')[1]"
     )
     assert "1.000" in tab.locator("#compare .lab-agreement").inner_text()
 
 
-def test_keyboard_moves_both_cursors_and_draws(tab):
+def test_keyboard_moves_both_cursors_and_draws(tab, lab):
     _stage(tab, 0).focus()
     for key in ("ArrowUp", "ArrowLeft"):
         tab.keyboard.press(key)
@@ -150,4 +159,4 @@ def test_keyboard_moves_both_cursors_and_draws(tab):
     _stage(tab, 1).focus()
     for key in ("ArrowUp", "Enter"):
         tab.keyboard.press(key)
-    assert _by_hand(tab, 0).any()
+    assert _by_hand(lab, tab, 0).any()

@@ -23,6 +23,23 @@ def predictor(lab) -> AttentionPredictor:
     return library
 
 
+@pytest.fixture(scope="module")
+def opened(open_shared):
+    return open_shared()
+
+
+@pytest.fixture
+def page(opened, lab):
+    """The page with the attention of the last block, without pins, and nothing under the pointer."""
+    opened.mouse.move(0, 0)
+    opened.keyboard.press("Escape")
+    lab.choose_quantity(opened, "attention")
+    opened.evaluate(
+        f"() => {{ const view = {VIEW}; view.changePins(() => view.pins.read({{}}, view.encoding), true); }}"
+    )
+    return opened
+
+
 def _hover(page, lab, row: int, column: int) -> None:
     page.locator("#explore .lab-stage").hover(position=lab.centre(page, row, column))
     page.wait_for_function(
@@ -52,7 +69,8 @@ def test_first_view_shows_the_example_and_the_map_of_every_head(open_page, lab, 
 def test_hover_shows_the_library_maps_without_a_request(page, lab, predictor):
     (rows, columns), (height, width) = predictor.grid, predictor.image_size
     asked = []
-    page.on("request", lambda request: asked.append(request.url))
+    note = lambda request: asked.append(request.url)  # noqa: E731
+    page.on("request", note)
     for row, column in [(0, 0), (3, 7), (rows - 1, columns - 1), (rows // 2, 2)]:
         _hover(page, lab, row, column)
         y, x = (2 * row + 1) * height // (2 * rows), (2 * column + 1) * width // (2 * columns)
@@ -61,6 +79,7 @@ def test_hover_shows_the_library_maps_without_a_request(page, lab, predictor):
     page.locator("h1").hover()
     page.wait_for_function(f"() => {VIEW}.viewer.patch === null")
     page.wait_for_timeout(300)
+    page.remove_listener("request", note)
     assert asked == []
 
 
@@ -97,8 +116,9 @@ def test_principal_components_are_the_librarys_colors(page, lab, predictor, quan
         keys = predictor.queries_keys(7)[1][:, predictor.prefix_tokens :]
         features = keys.transpose(1, 0, 2).reshape(*predictor.grid, -1)
     expected = quantities.principal_colors(features)
-    found = page.evaluate(f"() => [...{VIEW}.viewer.arrays.colors]")
-    np.testing.assert_allclose(np.reshape(found, expected.shape), expected, atol=1e-3)
+    shape = list(expected.shape)
+    found = lab.array(page, f"{{ array: {VIEW}.viewer.arrays.colors, shape: {shape} }}")
+    np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 def test_rapid_clicks_end_on_the_last(page, lab):
@@ -149,26 +169,34 @@ def test_downloads_hold_what_is_shown(page, lab, predictor):
         np.testing.assert_allclose(archive["maps"], predictor.cls_attention(), atol=1e-3)
 
 
-def _canvas(page) -> np.ndarray:
-    """What lies over the image: [height, width, 4]."""
-    width, height, data = page.evaluate(
-        f"""() => {{ const {{ context, canvas }} = {VIEW}.viewer.stage.canvas;
-          const {{ width, height }} = canvas;
-          return [width, height, [...context.getImageData(0, 0, width, height).data]]; }}"""
-    )
-    return np.array(data, np.float64).reshape(height, width, 4)
+CANVAS = f"""(() => {{
+  const {{ context, canvas }} = {VIEW}.viewer.stage.canvas;
+  const {{ width, height }} = canvas;
+  return {{ array: context.getImageData(0, 0, width, height).data, shape: [height, width, 4] }};
+}})()"""
 
 
 @pytest.mark.parametrize(
-    "query",
-    ["?layer=light", "?layer=heat&head=2", "?quantity=logits&layer=heat&head=1&patch=3,4&pins=3,4"],
+    "settings",
+    [
+        {"layer": "light", "head": "mean"},
+        {"layer": "heat", "head": "2"},
+        {"quantity": "logits", "layer": "heat", "head": "1", "pins": "3,4"},
+    ],
+    ids=lambda settings: settings.get("quantity", settings["layer"]),
 )
-def test_overlay_download_is_the_stage_to_the_pixel(open_page, query):
-    page = open_page(query=query)
-    drawn = _canvas(page)
+def test_overlay_download_is_the_stage_to_the_pixel(page, lab, settings):
+    lab.choose_quantity(page, settings.get("quantity", "attention"))
+    page.locator(f"#layer label:has(input[value={settings['layer']}])").click()
+    page.locator(f"#explore .lab-tile[data-key='{settings['head']}']").first.click()
+    if "pins" in settings:
+        words = {"pins": settings["pins"], "patch": settings["pins"]}
+        page.evaluate(f"(words) => {VIEW}.changePins(() => {VIEW}.pins.read(words, {VIEW}.encoding))", words)
+    page.wait_for_selector(f"#explore [data-layer={settings['layer']}][data-show='{settings['head']}']")
+    drawn = lab.array(page, CANVAS).astype(np.float64)
     image = photographs.picture("kitten").astype(np.float64)
     assert drawn.shape[:2] == image.shape[:2]
-    if "heat" in query:  # as the style sheet draws the image: gray, at half its brightness
+    if settings["layer"] == "heat":  # as the style sheet draws the image: gray, at half its brightness
         style = page.locator("#explore .lab-stage img").evaluate("(image) => getComputedStyle(image).filter")
         assert "grayscale(1) brightness(0.5)" in style
         image = np.repeat((image @ [0.299, 0.587, 0.114] * 0.5)[..., None], 3, axis=2)
@@ -183,7 +211,7 @@ def test_overlay_download_is_the_stage_to_the_pixel(open_page, query):
 
 
 def test_every_head_of_every_block_is_one_grid(page, predictor):
-    page.get_by_text("Every head of every block").click()
+    page.evaluate("document.querySelector('#explore .lab-blocks').open = true")
     page.wait_for_selector("#explore .lab-blocks[data-blocks]", timeout=60_000)
     tiles = page.locator("#explore .lab-blocks .lab-tile")
     assert tiles.count() == predictor.blocks * predictor.heads
@@ -206,12 +234,9 @@ def test_zoom_keeps_the_place_under_the_pointer(page, lab):
     assert before == {"row": 3, "column": 4}
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_phone_has_no_sideways_scroll(open_page, lab, dark):
-    page = open_page(
-        width=390, height=844, query="", color_scheme="dark" if dark else "light", has_touch=True
-    )
+def test_phone_has_no_sideways_scroll_and_a_tap_pins(open_page, lab):
+    page = open_page(width=390, height=844, query="", color_scheme="dark", has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.locator("#explore .lab-stage").tap(position=lab.centre(page, 4, 5))
     assert lab.state(page)["pins"][0]["row"] == 4
-    lab.screenshot(page, f"phone-{'dark' if dark else 'light'}")
+    lab.screenshot(page, "phone-dark")

@@ -1,13 +1,12 @@
-"""The pictures of the page that the repository shows can be taken anew."""
+"""A picture of the page that the repository shows can be taken anew."""
 
-import pytest
 from PIL import Image
 
 from tools.pictures import SHOTS, take
 
 
-@pytest.mark.parametrize("shot", SHOTS, ids=lambda shot: shot.file)
-def test_picture_is_taken_at_its_size_and_shows_something(browser, address, tmp_path, shot):
+def test_picture_is_taken_at_its_size_and_shows_something(browser, address, tmp_path):
+    shot = SHOTS[1]  # the one that needs a click
     take(shot, browser, address.rstrip("/"), tmp_path)
     picture = Image.open(tmp_path / shot.file)
     assert picture.width == shot.size[0]

@@ -15,6 +15,7 @@ from dino_model.predictor import AttentionPredictor
 from segmentation import discovery
 from segmentation.masks import best_head, component_at, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
+from tests.browser.conftest import array_of
 
 READY = "#segment .lab-view[data-token]"
 STAGE = "#segment .lab-stage"
@@ -29,9 +30,21 @@ def predictor(lab) -> AttentionPredictor:
     return library
 
 
+@pytest.fixture(scope="module")
+def opened(open_shared: Any) -> Any:
+    return open_shared(query="?tab=segment", ready=READY)
+
+
 @pytest.fixture
-def tab(open_page: Any) -> Any:
-    return open_page(query="?tab=segment", ready=READY)
+def tab(opened: Any) -> Any:
+    """The tab without a mask, ready for clicks."""
+    opened.mouse.move(0, 0)
+    opened.locator("#segment .lab-methods .lab-tile").first.click()
+    opened.locator("#segment .lab-tools").get_by_text("Click", exact=True).click()
+    opened.evaluate(f"{VIEW}.set({{ mass: 60, refined: false }})")
+    opened.evaluate(f"{VIEW}.chooseHead('best')")
+    opened.locator("#segment .lab-clear").click()
+    return opened
 
 
 def _choose(page: Any, gallery: str, name: str) -> np.ndarray:
@@ -41,10 +54,10 @@ def _choose(page: Any, gallery: str, name: str) -> np.ndarray:
 
 
 def _array(page: Any, labels: str) -> np.ndarray:
-    values, rows, columns = page.evaluate(
-        f"(({{ values, rows, columns }}) => [[...values], rows, columns])({VIEW}.{labels})"
+    shown = (
+        f"(({{ values, rows, columns }}) => ({{ array: values, shape: [rows, columns] }}))({VIEW}.{labels})"
     )
-    return np.array(values, np.uint8).reshape(rows, columns)
+    return array_of(page, shown)
 
 
 def _by_hand(page: Any) -> np.ndarray | None:
@@ -159,7 +172,7 @@ def test_objects_are_the_librarys(tab, lab, predictor, method):
 def test_every_file_decodes_to_what_is_shown(tab, refined):
     shown = _choose(tab, ".lab-methods", "MaskCut")
     if refined:
-        tab.get_by_label("Edges follow the image").check()
+        tab.evaluate(f"{VIEW}.set({{ refined: true }})")
         tab.wait_for_function(f"() => {VIEW}.labels()?.rows > {VIEW}.encoding.rows")
         shown = _array(tab, "labels()")
     name, content = _saved(tab, "Labels (PNG)")

@@ -54,10 +54,10 @@ def site(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         server.shutdown()
 
 
-@pytest.fixture
-def page(browser: Any, site: str, request: pytest.FixtureRequest) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def page(browser: Any, site: str) -> Iterator[Any]:
     """The page with its first example; afterwards, nothing may have been asked of another machine."""
-    context = browser.new_context(viewport={"width": getattr(request, "param", 1280), "height": 900})
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
     opened, faults = context.new_page(), []
     opened.on("pageerror", lambda error: faults.append(str(error)))
     opened.on(
@@ -84,30 +84,44 @@ def downloaded(page: Any, label: str) -> bytes:
     return Path(download.value.path()).read_bytes()
 
 
-def test_maps_in_the_browser_equal_those_of_the_library(page, maps):
-    shown = page.evaluate("() => lab().viewer.maps.heads.map((map) => [...map])")
+@pytest.fixture
+def example(page: Any) -> Any:
+    """The page with its first example, and nothing under the pointer."""
+    page.mouse.move(0, 0)
+    page.locator("#examples button").first.click()
+    page.wait_for_selector("#view[data-token^='sheep']", timeout=60_000)
+    page.wait_for_function("() => !document.body.hasAttribute('data-busy')")
+    return page
+
+
+def test_maps_in_the_browser_equal_those_of_the_library(example, maps):
+    shown = example.evaluate("() => lab().viewer.maps.heads.map((map) => [...map])")
     np.testing.assert_allclose(np.array(shown).reshape(maps.shape), maps, atol=1e-4)
-    file = np.load(io.BytesIO(downloaded(page, "Maps NPY")))
+    file = np.load(io.BytesIO(downloaded(example, "Maps NPY")))
     np.testing.assert_allclose(file, maps, atol=1e-4)
     assert maps.max() > 5e-3
 
 
-def test_downloads_equal_those_of_the_app(page, maps):
+def test_downloads_equal_those_of_the_app(example, maps):
     picture = photographs.picture("sheep")
     mask = enlarge(shown_mask(maps, VIEW), picture.shape[:2])
-    found = np.array(Image.open(io.BytesIO(downloaded(page, "Mask PNG"))).convert("L"))
+    found = np.array(Image.open(io.BytesIO(downloaded(example, "Mask PNG"))).convert("L"))
     assert (found // 255 == mask).mean() > 0.995
-    coco = json.loads(downloaded(page, "Mask COCO"))
+    coco = json.loads(downloaded(example, "Mask COCO"))
     assert coco["size"] == rle(mask)["size"]
     assert sum(coco["counts"][1::2]) == (found == 255).sum()
-    drawn = np.array(Image.open(io.BytesIO(downloaded(page, "Overlay PNG"))).convert("RGB")).astype(int)
+    drawn = np.array(Image.open(io.BytesIO(downloaded(example, "Overlay PNG"))).convert("RGB")).astype(int)
     assert np.abs(drawn - overlay(picture, maps, VIEW)).mean() < 1.5
 
 
-def test_pointing_computes_the_attention_of_a_patch_without_a_request(page):
-    page.on("request", lambda asked: pytest.fail(asked.url))
-    page.locator("#view .lab-stage").hover(position={"x": 40, "y": 40})
-    page.get_by_text("Row").first.wait_for()
+def test_pointing_computes_the_attention_of_a_patch_without_a_request(example):
+    asked: list[str] = []
+    note = lambda request: asked.append(request.url)  # noqa: E731
+    example.on("request", note)
+    example.locator("#view .lab-stage").hover(position={"x": 40, "y": 40})
+    example.get_by_text("Patch row").wait_for()
+    example.remove_listener("request", note)
+    assert asked == []
 
 
 def test_own_image_is_computed_and_a_broken_one_refused(page, tmp_path):
@@ -120,8 +134,10 @@ def test_own_image_is_computed_and_a_broken_one_refused(page, tmp_path):
     assert page.get_attribute("#view", "data-token").startswith("my parrot.png")
 
 
-@pytest.mark.parametrize("page", [1280, 390], indirect=True)
-def test_page_fits_the_screen_and_keeps_to_wcag(page):
-    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
-    page.evaluate((Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8"))
-    assert page.evaluate(AXE) == []
+def test_page_fits_the_screen_and_keeps_to_wcag(example):
+    example.evaluate((Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8"))
+    for width in (390, 1280):
+        example.set_viewport_size({"width": width, "height": 900})
+        wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert example.evaluate(wider) <= 0
+        assert example.evaluate(AXE) == []

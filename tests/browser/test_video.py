@@ -17,6 +17,7 @@ from app import example_clips
 from dino_model.predictor import AttentionPredictor
 from segmentation.propagation import propagate_frames
 from segmentation.video import VideoFile, VideoWriter
+from tests.browser.conftest import array_of
 
 VIEW = "lab('film')"
 UPLOAD = "[data-testid='Open a clip-upload-button']"
@@ -65,23 +66,18 @@ def video(page: Any, film: Callable[..., Path]) -> Any:
 
 def _labels(page: Any) -> np.ndarray:
     """Objects of the first frame, as the browser holds them."""
-    values, width, height = page.evaluate(
-        f"(() => {{ const {{ painting }} = {VIEW}.brush;"
-        " return [[...painting.values], painting.width, painting.height]; })()"
-    )
-    return np.array(values, np.uint8).reshape(height, width)
+    painting = f"{VIEW}.brush.painting"
+    return array_of(page, f"{{ array: {painting}.values, shape: [{painting}.height, {painting}.width] }}")
 
 
 def _shown(page: Any, number: int) -> np.ndarray:
     """Objects of a frame as they are drawn: the label whose color is closest, 0 where nothing is drawn."""
     page.locator(".film-time input").fill(str(number + 1))
     page.wait_for_selector(f"#film [data-frame='{number}']")
-    data, width, height, colors = page.evaluate(
-        f"(() => {{ const {{ clip: {{ width, height, colors }}, brush: {{ context }} }} = {VIEW};"
-        " return [[...context.getImageData(0, 0, width, height).data], width, height, colors]; })()"
-    )
-    pixels = np.array(data, np.uint8).reshape(height, width, 4)
-    distance = np.abs(pixels[..., None, :3].astype(int) - np.array(colors)).sum(axis=-1)
+    image = f"{VIEW}.brush.context.getImageData(0, 0, {VIEW}.clip.width, {VIEW}.clip.height).data"
+    pixels = array_of(page, f"{{ array: {image}, shape: [{VIEW}.clip.height, {VIEW}.clip.width, 4] }}")
+    colors = np.array(page.evaluate(f"{VIEW}.clip.colors"))
+    distance = np.abs(pixels[..., None, :3].astype(int) - colors).sum(axis=-1)
     return np.where(pixels[..., 3] > 0, distance.argmin(axis=-1) + 1, 0).astype(np.uint8)
 
 

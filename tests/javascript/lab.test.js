@@ -6,7 +6,7 @@ import { read, write } from "../../app/static/views/address.js";
 import { Pins } from "../../app/static/maths/pins.js";
 import { figure, percent } from "../../app/static/maths/format.js";
 import { Memory } from "../../app/static/views/memory.js";
-import { Newest } from "../../app/static/views/newest.js";
+import { Newest, rested } from "../../app/static/views/newest.js";
 import { zoomed } from "../../app/static/views/gestures.js";
 
 const START = { photo: "kitten", size: 224, block: 0, layer: "light" };
@@ -99,6 +99,24 @@ test("a failure of an earlier request is dropped, one of the newest is raised", 
   );
   assert.equal(await earlier, undefined);
   await failed;
+});
+
+test("a delayed action runs once after the last call, and not after cancel", (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  Object.assign(globalThis, { window: globalThis });
+  let runs = 0;
+  const action = rested(() => (runs += 1), 100);
+  for (let call = 0; call < 3; call++) {
+    action();
+    context.mock.timers.tick(99);
+  }
+  assert.equal(runs, 0);
+  context.mock.timers.tick(1);
+  assert.equal(runs, 1);
+  action();
+  action.cancel();
+  context.mock.timers.tick(1000);
+  assert.equal(runs, 1);
 });
 
 test("numbers are written as people read them", () => {

@@ -130,14 +130,6 @@ export class PairView extends View {
     return { map, cosine: map[best], patch: { row: Math.floor(best / b.columns), column: best % b.columns } };
   }
 
-  /** The view as arguments of the files. */
-  get request() {
-    if (!this.shown) return null;
-    const { a, b, pins, settings, shown } = this;
-    const list = pins.list.map((pin) => ({ ...a.patchAt(pin), color: pin.color }));
-    return { a: a.token, b: b.token, ratio: shown.ratio, pins: list, lines: settings.lines, names: [a.name, b.name] };
-  }
-
   // ---- drawing
 
   render() {
