@@ -130,7 +130,6 @@ LAWS = {
             unit="ln K",
             quantity="entropy of the teacher / ln K",
             paper={"no centering": 0.0, "no sharpening": 1.0},
-            epochs=8,
         ),
         Law(
             "teacher",
