@@ -78,6 +78,8 @@ class TrueMasks:
 
     def __init__(self, path: Path, foreground: bool) -> None:
         self.path, self.foreground = path, foreground
+        if not path.exists():
+            raise LabelError(f"{path} does not exist; pass a folder of mask PNGs or a COCO .json file")
         self.coco = None if path.is_dir() else CocoLabels(path)
         self.skipped = SkippedInputs()
 
@@ -244,7 +246,7 @@ class Apply(HeadOptions, OutputOptions):
                     writer.write(overlay, frames.time(number))
             output.add(path.stem, inputs=[path, self.head], files=[drawn])
         output.finish()
-        print(f"{len(images)} images and {len(videos)} videos are in {self.output}")
+        print(f"{self.output}: {len(images)} images, {len(videos)} videos")
         skipped.check(len(images))
 
 
