@@ -5,26 +5,30 @@ session.train(Run(Path("runs/first")))
 """
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from torch import nn
+from torch.amp import GradScaler
 
 from dino_model.backbones import choose_training_attention
 from dino_model.collections import Images
-from dino_model.device import ComputePrecision, set_tensor_float32
+from dino_model.device import ComputePrecision, autocast, set_tensor_float32
 from dino_model.errors import SettingError
 from training.blocks import compile_blocks, recompute_blocks
-from training.checkpoint import load_checkpoint
+from training.checkpoint import CheckpointWriter, load_checkpoint
 from training.data import LoadedBatch, batches
-from training.distributed import rank, synchronise_batch_norm, texts, world
+from training.distributed import DataParallelLoss, barrier, rank, synchronise_batch_norm, texts, world
+from training.logging import MetricLogger, json_lines
 from training.methods.configs import BatchUse
+from training.methods.method import Batch
 from training.optim import create_optimizer
 from training.recipe import Plan, Recipe
 from training.run import CONFIG_FORMAT, Run, RunError
-from training.train import Callbacks, ComputeConfig, train
+from training.train import Callbacks, prepare_batch, train_step
 
 FIXED = {
     "method": "the method",
@@ -74,7 +78,9 @@ class Session:
         check_ranks("settings", str((recipe, seed, precision, accumulate)))
         self.plan = Plan.of(recipe, len(images))
         self.classes = 0 if images.labels is None else len(images.classes)
-        self.compute = ComputeConfig(self.device, precision, recipe.mean, recipe.std, accumulate)
+        self.precision, self.accumulate = precision, accumulate
+        self.scaler = GradScaler(self.device.type, enabled=precision == "fp16")
+        self.side_stream: torch.cuda.Stream | None = None
         check_batch(recipe, accumulate, self.classes)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -110,7 +116,7 @@ class Session:
             "pictures": len(self.images),
             "data": self.images.inventory(),
             "seed": self.seed,
-            "precision": self.compute.precision,
+            "precision": self.precision,
         }
         return dict(json.loads(json.dumps(config)))  # tuples are lists, as in the file
 
@@ -124,7 +130,7 @@ class Session:
         for name, words in FIXED.items():
             if before.get(name) not in (None, now[name]):
                 raise RunError(f"cannot resume {run.folder}: {words} was {before[name]}, now {now[name]}")
-        step = load_checkpoint(run, self.method, self.optimizer, self.compute.scaler)
+        step = load_checkpoint(run, self.method, self.optimizer, self.scaler)
         if rank() == 0:
             run.tidy(step)
         return step
@@ -146,32 +152,79 @@ class Session:
                 )
 
     def train(self, run: Run, first_step: int = 0, callbacks: Callbacks | None = None) -> int:
-        """Train to the end, or until interrupted; errors as `training.train.train`.
+        """Train to the end, or until interrupted; the first rank writes checkpoints and a log into `run`.
 
         At step 0 the run is created, after `resume` it continues. Returns the number of steps done.
 
         Raises:
+            Diverged: The loss, or a weight of a checkpoint, is not finite.
+            OSError: A checkpoint or the log could not be written; the former checkpoint is intact.
             OutOfMemory: The device's memory does not suffice for a step.
         """
         if first_step == 0 and rank() == 0 and not (run.folder / "config.json").exists():
             run.create(self.config())
         try:
-            return train(
-                self.method,
-                self.optimizer,
-                self.batches(first_step),
-                self.plan,
-                self.compute,
-                run=run,
-                first_step=first_step,
-                callbacks=callbacks,
-            )
+            return self._train(run, first_step, callbacks or Callbacks())
         except torch.OutOfMemoryError:
             raise OutOfMemory(self._memory_advice()) from None
 
+    def _train(self, run: Run, first_step: int, callbacks: Callbacks) -> int:
+        """Run the loop over steps."""
+        done, first, state = first_step, rank() == 0, (self.method, self.optimizer, self.scaler)
+        parallel, plan = DataParallelLoss(self.method, accumulate=self.accumulate), self.plan
+        with (
+            CheckpointWriter(run if first else None, callbacks.keep) as writer,
+            MetricLogger(
+                [json_lines(run.log), *callbacks.loggers] if first else [], callbacks.observe
+            ) as log,
+        ):
+            if first_step == 0:
+                writer.save(0, *state, milestone=True)
+                writer.wait()  # a full disk is found before the first step
+            saved = start = time.perf_counter()
+            for step, loaded in enumerate(self.batches(first_step), first_step):
+                waited = time.perf_counter() - start
+                batch, context = self.prefetch(loaded), autocast(self.precision, self.device)
+                options = (self.accumulate, parallel, self.scaler)
+                metrics = train_step(self.method, self.optimizer, batch, step, plan, context, *options)
+                log.wait()  # for the step before: the host is at most one step ahead
+                seconds = time.perf_counter() - start
+                throughput = world() * batch.pictures / seconds
+                speed = {"images_per_second": throughput, "data_wait": waited / seconds}
+                if self.device.type == "cuda":
+                    speed["device_memory"] = torch.cuda.max_memory_allocated(self.device)
+                log.add(step, metrics, {**speed, **callbacks.eval_hook(step)}, loaded.broken)
+                done = step + 1
+                stop = callbacks.is_stopped(done, self.device)
+                milestone = done % callbacks.milestone_every == 0 or done == plan.steps
+                if milestone or stop or callbacks.is_due(done, time.perf_counter() - saved):
+                    log.flush()
+                    writer.save(done, *state, milestone=milestone)
+                    saved = time.perf_counter()
+                writer.check()
+                if stop:
+                    break
+                start = time.perf_counter()  # callbacks and checkpoints do not count as training
+        barrier()  # a rank that ends before the last checkpoint is written may have the first one killed
+        return done
+
+    def prefetch(self, loaded: LoadedBatch) -> Batch:
+        """Prepare a batch, on a CUDA device on a side stream while the step before is computed."""
+        if self.device.type != "cuda":
+            return prepare_batch(loaded, self.recipe.mean, self.recipe.std, self.device)
+        current = torch.cuda.current_stream(self.device)
+        self.side_stream = self.side_stream or torch.cuda.Stream(self.device)
+        with torch.cuda.stream(self.side_stream):
+            batch = prepare_batch(loaded, self.recipe.mean, self.recipe.std, self.device)
+        current.wait_stream(self.side_stream)
+        for tensor in (*batch.crops, batch.labels):
+            if tensor is not None:
+                tensor.record_stream(current)  # its memory is free again when the step has used it
+        return batch
+
     def _memory_advice(self) -> str:
         """Name the next larger --accumulate that the batch allows, or a smaller batch."""
-        parts, own = self.compute.accumulate, self.recipe.batch_size // world()
+        parts, own = self.accumulate, self.recipe.batch_size // world()
         full = f"{self.device} is out of memory with {own // parts} images at once"
         for more in range(parts + 1, own + 1):
             try:

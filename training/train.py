@@ -1,54 +1,23 @@
-"""The training step and loop. They know steps, rates, gradients and files, and no method by name."""
+"""The training step, and what a loop calls. They know steps, rates and gradients, and no method by name."""
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
 
 import torch
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from dino_model.device import ComputePrecision, autocast
-from training.checkpoint import CheckpointWriter
 from training.crops import normalize
 from training.data import LoadedBatch
-from training.distributed import DataParallelLoss, all_mean, any_rank, barrier, rank, world
-from training.logging import Logger, MetricLogger, Metrics, Observer, Scalar, json_lines
+from training.distributed import DataParallelLoss, all_mean, any_rank, world
+from training.logging import Logger, Metrics, Observer, Scalar
 from training.methods.method import Batch, Loss, Method
 from training.optim import clip_grad_per_tensor, gradient_norms, set_rates
 from training.recipe import Plan
-from training.run import Run
 
 STOP_POLL_STEPS = 50
 """Steps between two exchanges of stop signals among ranks: each one waits for the slowest rank."""
-
-
-@dataclass(frozen=True)
-class ComputeConfig:
-    """Device and precision of a step."""
-
-    device: torch.device
-    precision: ComputePrecision
-    mean: Sequence[float]
-    """Mean of the normalization, by channel."""
-    std: Sequence[float]
-    accumulate: int = 1
-    """Micro-batches of a step."""
-    scaler: GradScaler = field(init=False)
-    """Loss scaling in fp16; disabled otherwise."""
-
-    def __post_init__(self) -> None:
-        scaler = GradScaler(self.device.type, enabled=self.precision == "fp16")
-        object.__setattr__(self, "scaler", scaler)  # it has a state, the settings are frozen
-
-    def speed(self, images: int, seconds: float, waited: float) -> dict[str, float]:
-        """Images per second over all ranks, share of time waiting for data, and peak memory with CUDA."""
-        metrics = {"images_per_second": world() * images / seconds, "data_wait": waited / seconds}
-        if self.device.type == "cuda":
-            metrics["device_memory"] = torch.cuda.max_memory_allocated(self.device)
-        return metrics
 
 
 @dataclass(frozen=True)
@@ -130,88 +99,13 @@ def train_step(
     return Metrics(metrics | plan.at(step))
 
 
-def train(
-    method: Method,
-    optimizer: Optimizer,
-    batches: Iterable[LoadedBatch],
-    plan: Plan,
-    compute: ComputeConfig,
-    *,
-    run: Run,
-    first_step: int = 0,
-    callbacks: Callbacks | None = None,
-) -> int:
-    """Train from `first_step` to the end of the plan, with checkpoints and a log in `run` by the first rank.
-
-    Returns:
-        Number of steps done.
-
-    Raises:
-        Diverged: The loss, or a weight of a checkpoint, is not finite.
-        OSError: A checkpoint or the log could not be written; the former checkpoint is intact.
-    """
-    callbacks = callbacks or Callbacks()
-    done, first, state = first_step, rank() == 0, (method, optimizer, compute.scaler)
-    parallel = DataParallelLoss(method, accumulate=compute.accumulate)
-    with (
-        CheckpointWriter(run if first else None, callbacks.keep) as writer,
-        MetricLogger([json_lines(run.log), *callbacks.loggers] if first else [], callbacks.observe) as log,
-    ):
-        if first_step == 0:
-            writer.save(0, *state, milestone=True)
-            writer.wait()  # a full disk is found before the first step
-        saved = start = time.perf_counter()
-        for step, loaded in enumerate(batches, first_step):
-            waited = time.perf_counter() - start
-            batch, context = prefetch(loaded, compute), autocast(compute.precision, compute.device)
-            metrics = train_step(
-                method, optimizer, batch, step, plan, context, compute.accumulate, parallel, compute.scaler
-            )
-            log.wait()  # for the step before: the host is at most one step ahead
-            speed = compute.speed(batch.pictures, time.perf_counter() - start, waited)
-            log.add(step, metrics, {**speed, **callbacks.eval_hook(step)}, loaded.broken)
-            done = step + 1
-            stop = callbacks.is_stopped(done, compute.device)
-            milestone = done % callbacks.milestone_every == 0 or done == plan.steps
-            if milestone or stop or callbacks.is_due(done, time.perf_counter() - saved):
-                log.flush()
-                writer.save(done, *state, milestone=milestone)
-                saved = time.perf_counter()
-            writer.check()
-            if stop:
-                break
-            start = time.perf_counter()  # callbacks and checkpoints do not count as training
-    barrier()  # a rank that ends before the last checkpoint is written may have the first one killed
-    return done
-
-
-def prefetch(loaded: LoadedBatch, compute: ComputeConfig) -> Batch:
-    """Prepare a batch, on a CUDA device on a side stream while the step before is computed."""
-    device = compute.device
-    if device.type != "cuda":
-        return prepare_batch(loaded, compute)
-    current, side = torch.cuda.current_stream(device), _side_stream(device)
-    with torch.cuda.stream(side):
-        batch = prepare_batch(loaded, compute)
-    current.wait_stream(side)
-    for tensor in (*batch.crops, batch.labels):
-        if tensor is not None:
-            tensor.record_stream(current)  # its memory is free again when the step has used it
-    return batch
-
-
-@cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
-
-
-def prepare_batch(loaded: LoadedBatch, compute: ComputeConfig) -> Batch:
+def prepare_batch(
+    loaded: LoadedBatch, mean: Sequence[float], std: Sequence[float], device: torch.device
+) -> Batch:
     """Copy a batch to the device, finish its augmentation there, and normalize it to fp32."""
     assert loaded.randomness is not None
-    device = compute.device
     labels = None if loaded.labels is None else loaded.labels.to(device, non_blocking=True)
-    crops = loaded.finish(device)
-    return Batch(normalize(crops, compute.mean, compute.std, device), labels, loaded.randomness)
+    return Batch(normalize(loaded.finish(device), mean, std, device), labels, loaded.randomness)
 
 
 def mean_logs(losses: Sequence[Loss]) -> dict[str, Scalar]:

@@ -63,13 +63,13 @@ def test_a_resumed_run_keeps_its_scale_and_another_precision_leaves_it_behind(tm
     images = open_images(noise(tmp_path / "pictures", 16, 2, 20, 20))
     run, recipe = Run(tmp_path / "run"), replace(RECIPE, method=CONFIG, epochs=2)
     first = Session(recipe, images, precision="fp16")
-    first.compute.scaler.scale(torch.ones(()))
-    first.compute.scaler.update(512.0)
+    first.scaler.scale(torch.ones(()))
+    first.scaler.update(512.0)
     assert first.train(run, callbacks=Callbacks(interrupted=lambda: True)) == 1
     again = Session(recipe, images, precision="fp16")
     assert again.resume(run) == 1
-    assert again.compute.scaler.state_dict() == first.compute.scaler.state_dict()
-    assert again.compute.scaler.get_scale() == 512
+    assert again.scaler.state_dict() == first.scaler.state_dict()
+    assert again.scaler.get_scale() == 512
     assert again.train(run, 1) == 2
     assert [line["loss_scale"] for line in run.lines()] == [512, 512]
     assert Session(recipe, images).resume(run) == 2  # in fp32

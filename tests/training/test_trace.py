@@ -166,9 +166,9 @@ def test_probe_and_checkpoint_do_not_count_as_training(images, tmp_path, monkeyp
 
     session = Session(RECIPE, images)
     honest = session.method.after_step
-    monkeypatch.setattr("training.train.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("training.session.time.perf_counter", lambda: clock[0])
     monkeypatch.setattr(session.method, "after_step", lambda *a: (spend(3), honest(*a))[1])
-    monkeypatch.setattr("training.train.CheckpointWriter.save", lambda *_, **__: spend(100))
+    monkeypatch.setattr("training.session.CheckpointWriter.save", lambda *_, **__: spend(100))
     pictures = session.batches
 
     def slowly(first_step):

@@ -29,8 +29,8 @@ from training.train import Callbacks
 
 EXIT_CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
 """Exit codes of a run that a signal stopped: 75 (EX_TEMPFAIL) lets queues start it again."""
-FIXED = ("backbone.", "method.head.", "method.predictor", "method.queue", "optimizer.name", "batch_size")
-"""Settings, by the beginning of their names, that a resumed run cannot change; also mean and std."""
+FIXED = "backbone. method.head. method.predictor method.queue optimizer.name batch_size mean std".split()
+"""Settings, by the beginning of their names, that a resumed run cannot change, but for stochastic depth."""
 
 
 def run(options: Pretrain) -> int:
@@ -95,7 +95,11 @@ def resume(options: Pretrain, session: Session, run: Run) -> int:
     before, now = run.config(), session.config()
     changed = differences(asdict(recipe_of(before)), asdict(session.recipe))
     changed |= differences({"precision": before["precision"]}, {"precision": now["precision"]})
-    fixed = {name: change for name, change in changed.items() if _is_fixed(name)}
+    fixed = {
+        name: change
+        for name, change in changed.items()
+        if name.startswith(tuple(FIXED)) and name != "backbone.drop_path"
+    }
     if fixed:
         raise RunError(f"cannot resume {run.folder} with other settings: {_in_words(fixed)}; pass its own")
     for name, given in _start(options).items():
@@ -118,7 +122,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
     Raises:
         RunError: The loss diverged; the newest checkpoint is from before.
     """
-    recipe, steps, precision = session.recipe, session.plan.steps, session.compute.precision
+    recipe, steps, precision = session.recipe, session.plan.steps, session.precision
     print(
         f"{len(session.images):,} images, {steps:,} steps of {recipe.batch_size} "
         f"in {recipe.epochs} epochs, {session.device.type}, {precision}, {recipe.method.name}"
@@ -163,7 +167,7 @@ def create_monitor(options: Pretrain, session: Session, first_step: int) -> Moni
     if every and (images.labels is None or len(images) < 10):
         print("no k-NN probe: it needs 10 images or more, in a folder for each class")
     elif every:
-        size, precision = recipe.crops.global_size, session.compute.precision
+        size, precision = recipe.crops.global_size, session.precision
         probe = Probe(images, size, recipe.mean, recipe.std, precision, session.device)
     progress = progress_bar(first_step, session.plan.steps)
     return Monitor(progress, session.method, probe, every, facts(session.config()))
@@ -220,10 +224,6 @@ def _start(options: Pretrain) -> dict[str, str | None]:
         "from": _absolute(options.init_from),
         "backbone": _absolute(Path(name)) if name and is_path(name) else name,
     }
-
-
-def _is_fixed(name: str) -> bool:
-    return name in ("mean", "std") or (name.startswith(FIXED) and name != "backbone.drop_path")
 
 
 def _in_words(changes: dict[str, tuple[Any, Any]]) -> str:

@@ -107,16 +107,10 @@ def average_precisions(
 
 
 def make_copy(image: NDArray[np.uint8], copy_type: str, seed: int) -> NDArray[np.uint8]:
-    """Make a copy of an image.
+    """Make a copy of an image uint8 [height, width, 3], possibly of another size, by a seed.
 
-    Args:
-        image: uint8 [height, width, 3].
-        copy_type: One of `COPY_TYPES`: half of the area; JPEG of quality 10; Gaussian blur of 2 % of the
-            short side; mirrored; printed and scanned (rotated, faded, noisy, with paper around it).
-        seed: Seed of the copy.
-
-    Returns:
-        uint8 [height, width, 3], possibly of another size.
+    `COPY_TYPES`: half of the area; JPEG of quality 10; Gaussian blur of 2 % of the short side; mirrored;
+    printed and scanned (rotated, faded, noisy, with paper around it).
     """
     random = np.random.default_rng(seed)
     picture = Image.fromarray(image)

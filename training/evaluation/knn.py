@@ -9,7 +9,7 @@ from dino_model import files
 from dino_model.features import CLS
 from dino_model.search import nearest
 from dino_model.weights import LoadedModel
-from training.evaluation.datasets import Split, open_split
+from training.evaluation.datasets import open_split
 from training.evaluation.metrics import Accuracy, accuracy
 from training.evaluation.options import MIN_TEMPERATURE, Knn
 from training.evaluation.run import Metrics, center_crop, evaluate_models, extract
@@ -137,23 +137,15 @@ def evaluate(options: Knn) -> None:
         files.write_text(options.test_list, "".join(f"{name}\n" for name in split.test.names))
     protocol = split.protocol(description, options.data.name)
     protocol |= {"k": options.k, "temperature": options.temperature}
-    evaluate_models(
-        options, "knn", protocol, lambda model: _measure(options, model, split), "2", "k-NN top-1"
-    )
 
+    def measure(model: LoadedModel) -> Metrics:
+        view = center_crop(options, model)
+        train, test = (extract(options, model, view, images) for images in (split.train, split.test))
+        labels, truth = split.labels(train.images), split.labels(test.images)
+        settings: Metrics = {"temperature": options.temperature, "device": options.device}
+        results = knn_accuracies(train.features, labels, test.features, truth, ks=options.k, **settings)
+        print(*(f"k = {k}: {result}" for k, result in results.items()), sep="\n")
+        rows = [{"k": k, **result.metrics()} for k, result in results.items()]
+        return {"metrics": rows[0], "each": rows, "broken": [*train.broken, *test.broken]}
 
-def _measure(options: Knn, model: LoadedModel, split: Split) -> Metrics:
-    view = center_crop(options, model)
-    train, test = (extract(options, model, view, images) for images in (split.train, split.test))
-    results = knn_accuracies(
-        train.features,
-        split.labels(train.images),
-        test.features,
-        split.labels(test.images),
-        ks=options.k,
-        temperature=options.temperature,
-        device=options.device,
-    )
-    print(*(f"k = {k}: {result}" for k, result in results.items()), sep="\n")
-    rows = [{"k": k, **result.metrics()} for k, result in results.items()]
-    return {"metrics": rows[0], "each": rows, "broken": [*train.broken, *test.broken]}
+    evaluate_models(options, "knn", protocol, measure, "2", "k-NN top-1")
