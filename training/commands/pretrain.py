@@ -29,8 +29,8 @@ from training.train import Callbacks
 
 EXIT_CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
 """Exit codes of a run that a signal stopped: 75 (EX_TEMPFAIL) lets queues start it again."""
-FIXED = "backbone. method.head. method.predictor method.queue optimizer.name batch_size mean std".split()
-"""Settings, by the beginning of their names, that a resumed run cannot change, but for stochastic depth."""
+FIXED = ("backbone.", "method.head.", "method.predictor", "method.queue", "optimizer.name", "batch_size")
+"""Settings, by the beginning of their names, that a resumed run cannot change; also mean and std."""
 
 
 def run(options: Pretrain) -> int:
@@ -98,7 +98,7 @@ def resume(options: Pretrain, session: Session, run: Run) -> int:
     fixed = {
         name: change
         for name, change in changed.items()
-        if name.startswith(tuple(FIXED)) and name != "backbone.drop_path"
+        if name.startswith((*FIXED, "mean", "std")) and name != "backbone.drop_path"
     }
     if fixed:
         raise RunError(f"cannot resume {run.folder} with other settings: {_in_words(fixed)}; pass its own")
