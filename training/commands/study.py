@@ -109,10 +109,11 @@ def _move(bar: "tqdm[None]", done: int, steps: int) -> None:
 def outcome_of(law: Law, results: Mapping[str, list[Result]], pixels: float, *, is_short: bool) -> Outcome:
     """Reduce the results of all runs to the values of the report."""
     by_seed = [dict(zip(results, row, strict=True)) for row in zip(*results.values(), strict=True)]
+    points = [law.values(row) for row in by_seed]
     untrained = fmean(result.untrained for row in results.values() for result in row)
     is_accuracy = law.unit == "points"
     return Outcome(
-        values={name: [law.value(result) for result in row] for name, row in results.items()},
+        values={name: [row[name] for row in points] for name in points[0]},
         differences=[law.effect(row) for row in by_seed],
         baselines={"pixels": pixels, "untrained": untrained} if is_accuracy else {},
         seconds={name: fmean(result.seconds for result in row) for name, row in results.items()},

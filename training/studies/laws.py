@@ -7,7 +7,6 @@ of 1 to 2 points, which three seeds cannot resolve, are in `GRIDS`.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from dino_model.configs import BackboneConfig, HeadConfig
@@ -75,6 +74,11 @@ def lead_variants(epochs: int) -> dict[str, Recipe]:
     return {"constant momentum": change(recipe, "optimizer", min_lr=recipe.optimizer.lr * 32 / 256)}
 
 
+def lead_values(results: Results) -> dict[str, float]:
+    """Both networks over the second half of training."""
+    return {network: results["constant momentum"].second_half(network) for network in ("teacher", "student")}
+
+
 def crop_variants(epochs: int) -> dict[str, Recipe]:
     """Local crops of 16 tokens, against two crops for as many token passes.
 
@@ -106,8 +110,8 @@ class Law:
     """The contrast in one seed: positive if the law holds. `emergence` trains nothing and has none."""
     variants: Callable[[int], dict[str, Recipe]] = lambda epochs: {}
     """Recipes by name for a number of epochs; the first one is the base."""
-    value: Callable[[Result], float] = lambda result: result.knn()
-    """Value of a variant in figure and table."""
+    values: Callable[[Results], dict[str, float]] = lambda results: {n: r.knn() for n, r in results.items()}
+    """Points of figure and table in one seed."""
     unit: str = "points"
     quantity: str = "k-NN top-1, %"
     paper: Mapping[str, float] = field(default_factory=dict)
@@ -126,7 +130,7 @@ LAWS = {
             "Without sharpening the teacher's entropy ends {effect} above that without centering",
             lambda r: r["no sharpening"].entropy() - r["no centering"].entropy(),
             collapse_variants,
-            Result.entropy,
+            lambda results: {name: result.entropy() for name, result in results.items()},
             unit="ln K",
             quantity="entropy of the teacher / ln K",
             paper={"no centering": 0.0, "no sharpening": 1.0},
@@ -145,8 +149,9 @@ LAWS = {
             "The teacher is ahead of its student",
             "Figure 6, left",
             "The teacher leads its student by {effect} over the second half of training",
-            lambda r: fmean(r["constant momentum"].leads()),
+            lambda r: lead_values(r)["teacher"] - lead_values(r)["student"],
             lead_variants,
+            lead_values,
             probes=30,
         ),
         Law(

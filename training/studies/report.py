@@ -75,7 +75,8 @@ def table(law: Law, outcome: Outcome) -> list[str]:
         mean, low, high = interval(values)
         spread = f"{low:.2f} to {high:.2f}" if math.isfinite(low) else "–"
         paper = f"{law.paper[name]:.1f}" if name in law.paper else "–"
-        lines.append(f"| {name} | {mean:.2f} | {spread} | {paper} | {outcome.seconds.get(name, 0):.0f} |")
+        seconds = f"{outcome.seconds[name]:.0f}" if name in outcome.seconds else "–"
+        lines.append(f"| {name} | {mean:.2f} | {spread} | {paper} | {seconds} |")
     lines += [f"| {name} | {value:.2f} | – | – | – |" for name, value in outcome.baselines.items()]
     return lines
 

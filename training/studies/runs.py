@@ -88,9 +88,9 @@ class Result:
         """Return the last k-NN top-1 in percent; of a run that diverged before, the untrained network's."""
         return self.probes[-1][f"knn_{network}"] if self.probes else self.untrained
 
-    def leads(self) -> list[float]:
-        """Return the teacher's k-NN top-1 minus the student's in the second half of the probes, in points."""
-        return [line["knn_teacher"] - line["knn_student"] for line in self.probes[len(self.probes) // 2 :]]
+    def second_half(self, network: str) -> float:
+        """Return the mean k-NN top-1 of `teacher` or `student` over the second half, in percent."""
+        return fmean(line[f"knn_{network}"] for line in self.probes[len(self.probes) // 2 :])
 
     def late(self, name: str) -> float:
         """Return the mean of a metric over the last tenth of the steps."""
