@@ -30,7 +30,6 @@ Stamp = tuple[int, int | str]
 VERSION = 2
 """Of the cached index of tars."""
 ROWS_AT_ONCE = 65_536
-_BRACES = re.compile(r"\{([^{}]*)\}")
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
     b"BZh": "bzip2",
@@ -260,9 +259,16 @@ def open_images(source: str | Path | Sequence[str | Path], *, exclude: str | Pat
 
 def expand_braces(pattern: str) -> Iterator[str]:
     """Expand braces as a shell does: {a,b} and {000..127}, whose numbers keep their leading zeros."""
-    parts = _BRACES.split(pattern)
-    choices = [_choices(part) if i % 2 else [part] for i, part in enumerate(parts)]
-    return ("".join(words) for words in product(*choices))
+
+    def choices(inside: str) -> list[str]:
+        if not (numbers := re.fullmatch(r"(\d+)\.\.(\d+)", inside)):
+            return inside.split(",")
+        first, last = numbers.groups()
+        return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+
+    parts = re.split(r"\{([^{}]*)\}", pattern)
+    words = product(*(choices(part) if i % 2 else [part] for i, part in enumerate(parts)))
+    return map("".join, words)
 
 
 def titles(tars: Sequence[Tar]) -> list[str]:
@@ -275,14 +281,6 @@ def titles(tars: Sequence[Tar]) -> list[str]:
         if len(set(found)) == len(set(names)):
             break
     return found
-
-
-def _choices(inside: str) -> list[str]:
-    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", inside)
-    if not numbers:
-        return inside.split(",")
-    first, last = numbers.groups()
-    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
 
 
 def _open_files(path: Path) -> Images:
@@ -324,17 +322,13 @@ def _join(parts: Sequence[Images], folders: Sequence[str]) -> Images:
         stores += part.stores or [Store(part.root, None, f"{folder}/")]
         places = part.extents or [(0, 0, 0)] * len(part)
         extents += [(first + number, offset, size) for number, offset, size in places]
-    names = tuple(
-        f"{folder}/{name}" for folder, part in zip(folders, parts, strict=True) for name in part.names
-    )
-    labels: tuple[int, ...] | None = None
-    classes: tuple[str, ...] = ()
+    pairs = list(zip(folders, parts, strict=True))
+    names = tuple(f"{folder}/{name}" for folder, part in pairs for name in part.names)
     if all(part.labels is not None for part in parts):
-        classes = tuple(sorted({name for part in parts for name in part.classes}))
-        number = {name: i for i, name in enumerate(classes)}
-        labels = tuple(number[part.classes[label]] for part in parts for label in part.labels or ())
-    elif all(part.labels is None for part in parts):
-        labels, classes = _labels(names)
+        labels, classes = _numbered(part.classes[label] for part in parts for label in part.labels or ())
+    else:
+        mixed = any(part.labels is not None for part in parts)
+        labels, classes = (None, ()) if mixed else _labels(names)
     root = Path(os.path.commonpath([part.root.absolute() for part in parts]))
     return Images(names, labels, classes, root, extents, tuple(stores), sum(part.ignored for part in parts))
 
@@ -392,8 +386,7 @@ def _read_part(tar: Tar, offset: int, size: int, stamp: Stamp) -> bytes:
     with tar.open("rb") as file:
         file.seek(offset)
         data = file.read(size)
-        status = os.fstat(file.fileno())
-    if len(data) == size and (status.st_size, status.st_mtime_ns) != stamp:
+    if len(data) == size and _stamp(tar) != stamp:
         raise OSError(f"{tar} was changed while it was in use: restore it, or start again")
     return data
 
@@ -542,8 +535,11 @@ def _labels(names: Sequence[str]) -> tuple[tuple[int, ...] | None, tuple[str, ..
     while all(paths) and len({posixpath.basename(path) for path in paths}) == 1 < len(set(paths)):
         paths = [posixpath.dirname(path) for path in paths]
     folders = [posixpath.basename(path) or "." for path in paths]
-    classes = tuple(sorted(set(folders)))
-    if len(classes) == 1:
-        return None, ()
-    number = {folder: index for index, folder in enumerate(classes)}
-    return tuple(number[folder] for folder in folders), classes
+    return (None, ()) if len(set(folders)) == 1 else _numbered(folders)
+
+
+def _numbered(folders: Iterable[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Number of every folder among the sorted ones, and these."""
+    folders = list(folders)
+    number = {folder: index for index, folder in enumerate(sorted(set(folders)))}
+    return tuple(number[folder] for folder in folders), tuple(number)

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -113,12 +113,9 @@ def _finite(content: Any) -> Any:
         return {key: _finite(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
         return [_finite(value) for value in content]
-    if isinstance(content, bool):
-        return content
-    if isinstance(content, Integral):  # NumPy's whole numbers too
-        return int(content)
-    if isinstance(content, Real):
-        return float(content) if math.isfinite(content) else None
+    if isinstance(content, Real) and not isinstance(content, (bool, int)):  # NumPy's numbers too
+        number = content.item() if hasattr(content, "item") else float(content)
+        return number if math.isfinite(number) else None
     return content
 
 

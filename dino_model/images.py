@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import Image, ImageChops, UnidentifiedImageError, features
+from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError, features
 
 with contextlib.suppress(ImportError):  # an optional decoder of HEIC
     importlib.import_module("pillow_heif").register_heif_opener()
@@ -31,17 +31,6 @@ IMAGENET_STD: tuple[float, float, float] = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000  # 300 MB as RGB
 
 warnings.filterwarnings("ignore", module=r"PIL\.")  # `read` raises instead
-
-_EXIF_ORIENTATION = 0x0112
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 class ImageError(ValueError):
@@ -102,23 +91,14 @@ def _decode(stream: BinaryIO, max_pixels: int, name: str) -> np.ndarray:
 def _to_rgb(image: Image.Image) -> np.ndarray:
     if image.mode == "CMYK" and image.format == "JPEG" and "adobe" not in image.info:
         image = ImageChops.invert(image)  # Pillow inverts the inks of every JPEG, as Adobe stores them
-    upright = _UPRIGHT.get(_orientation(image))
-    if upright is not None:
-        image = image.transpose(upright)
+    with contextlib.suppress(Exception):  # a damaged EXIF block
+        ImageOps.exif_transpose(image, in_place=True)
     if image.mode.startswith(("I", "F")):
         return np.repeat(_stretch(np.asarray(image))[:, :, None], 3, axis=2)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return np.array(image.convert("RGB"))
-
-
-def _orientation(image: Image.Image) -> int:
-    """EXIF orientation 1..8; 1 (upright) if the EXIF block is damaged."""
-    try:
-        return image.getexif().get(_EXIF_ORIENTATION, 1)
-    except Exception:
-        return 1
 
 
 def _stretch(values: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,14 +76,12 @@ def check_output_folder(folder: Path, *, overwrite: bool = False, resume: bool =
     if not folder.exists():
         return
     visible = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    if not visible:
-        return
-    if PROVENANCE not in visible:
+    if visible and PROVENANCE not in visible:
         raise OutputError(
             f"{folder} holds files of other origin ({', '.join(visible)[:100]}). "
             "Pass a new or empty folder with --output."
         )
-    if not overwrite and not resume:
+    if visible and not overwrite and not resume:
         raise OutputError(
             f"{folder} holds results already. Pass --resume to continue them, --overwrite to replace them, "
             "or another --output."
@@ -109,10 +108,8 @@ def run_metadata() -> dict[str, Any]:
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
     versions = {"python": platform.python_version()}
     for package in RECORDED_PACKAGES:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return {"command": shlex.join([*name.split(), *sys.argv[1:]]), "versions": versions}
 
 
@@ -155,8 +152,7 @@ class OutputFolder:
         self.folder = folder
         self.finished: dict[str, Any] = {}
         self.settings: dict[str, Any] = json.loads(json.dumps(settings))
-        self._inputs: dict[str, list[Any]] = {}
-        self._files: dict[str, list[Any]] = {}
+        self._sources: dict[str, tuple[list[Any], list[Any]]] = {}
         self._contents: set[str] = set()
         self._started = _now()
         if (folder / PROVENANCE).exists():
@@ -166,8 +162,7 @@ class OutputFolder:
             else:
                 self._continue(earlier)
         folder.mkdir(parents=True, exist_ok=True)
-        lines = (self._line(name) for name in self.finished)
-        write_text(self.folder / FINISHED_ITEMS, "".join(lines))
+        write_text(self.folder / FINISHED_ITEMS, "".join(map(self._line, self.finished)))
         self._write_provenance(finished=None)
 
     def path(self, *parts: str) -> Path:
@@ -185,9 +180,9 @@ class OutputFolder:
 
     def has(self, name: str, inputs: Iterable[Path] = ()) -> bool:
         """Return whether an item is finished, and its inputs and result files are unchanged since then."""
-        if name not in self.finished or self._inputs[name] != [_identity(file) for file in inputs]:
-            return False
-        return all(_identity(self.folder / file[0])[1:] == file[1:] for file in self._files[name])
+        earlier, results = self._sources.get(name, (None, []))
+        is_same = earlier == [_identity(file) for file in inputs]
+        return is_same and all(_identity(self.folder / file[0])[1:] == file[1:] for file in results)
 
     def add(
         self, name: str, record: Any = None, *, inputs: Iterable[Path] = (), files: Iterable[Path] = ()
@@ -197,17 +192,15 @@ class OutputFolder:
         `record` is a JSON value that `finished` returns in a later run.
         """
         self.finished[name] = json.loads(json.dumps(record))
-        self._inputs[name] = [_identity(file) for file in inputs]
-        self._files[name] = [
-            [file.relative_to(self.folder).as_posix(), *_identity(file)[1:]] for file in files
-        ]
+        results = [[file.relative_to(self.folder).as_posix(), *_identity(file)[1:]] for file in files]
+        self._sources[name] = [_identity(file) for file in inputs], results
         with (self.folder / FINISHED_ITEMS).open("a", encoding="utf-8") as log:
             log.write(self._line(name))
 
     def clear(self) -> None:
         """Remove all results, to start again."""
         _remove(self.folder, self._contents)
-        self.finished, self._contents = {}, set()
+        self.finished, self._sources, self._contents = {}, {}, set()
         self._write_provenance(finished=None)
 
     def finish(self) -> None:
@@ -215,7 +208,7 @@ class OutputFolder:
         self._write_provenance(finished=_now())
 
     def _line(self, name: str) -> str:
-        return json.dumps([name, self._inputs[name], self._files[name], self.finished[name]]) + "\n"
+        return json.dumps([name, *self._sources[name], self.finished[name]]) + "\n"
 
     def _write_provenance(self, finished: str | None) -> None:
         write_provenance(
@@ -229,9 +222,7 @@ class OutputFolder:
     def _continue(self, earlier: Mapping[str, Any]) -> None:
         """Take over the finished items of a run with the same settings."""
         before, now = earlier["settings"], self.settings
-        changed = [key for key in {**now, **before} if before.get(key) != now.get(key)]
-        if changed:
-            key = changed[0]
+        for key in (key for key in {**now, **before} if before.get(key) != now.get(key)):
             raise OutputError(
                 f"{self.folder} was made with other settings ({key} was {before.get(key)!r}, now "
                 f"{now.get(key)!r}). Pass the same settings, --overwrite instead of --resume, or another "
@@ -242,7 +233,7 @@ class OutputFolder:
         *lines, _ = log.read_text(encoding="utf-8").split("\n") if log.exists() else [""]
         try:
             for name, inputs, files, record in map(json.loads, lines):
-                self._inputs[name], self._files[name], self.finished[name] = inputs, files, record
+                self._sources[name], self.finished[name] = (inputs, files), record
         except (ValueError, TypeError):
             raise OutputError(f"{log} is damaged. Pass --overwrite to start again.") from None
 
@@ -263,8 +254,7 @@ class SkippedInputs:
     def check(self, total: int, kind: str = "images") -> None:
         """Raise ValueError with the first reasons if an input was skipped, after all others were finished."""
         if self._messages:
-            reasons = "; ".join(self._messages[:MAX_REASONS])
-            others = len(self._messages) - MAX_REASONS
+            reasons, others = "; ".join(self._messages[:MAX_REASONS]), len(self._messages) - MAX_REASONS
             more = f"; and {others} more, printed above" if others > 0 else ""
             raise ValueError(f"skipped {len(self._messages)} of {total} {kind}: {reasons}{more}")
 

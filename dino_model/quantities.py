@@ -14,15 +14,7 @@ Vectors = NDArray[np.floating[Any]]
 
 
 def logits(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32]:
-    """Compute q · k / √d of one token's query with every key.
-
-    Args:
-        queries, keys: [heads, tokens, d].
-        token: Index of the query; 0 is [CLS].
-
-    Returns:
-        [heads, tokens].
-    """
+    """Compute q · k / √d of one token's query with every key: [heads, tokens, d] -> [heads, tokens]."""
     query = queries[:, token].astype(np.float32)
     products = np.einsum("hd,htd->ht", query, keys.astype(np.float32))
     return products / np.float32(np.sqrt(keys.shape[-1]))
@@ -74,12 +66,9 @@ def cosines(vectors: Vectors, token: int) -> NDArray[np.float32]:
 def likeness(keys: Vectors, prefix: int, token: int) -> NDArray[np.float32]:
     """Compute the cosine of one token's centered key, over all heads, with every token's.
 
-    `benchmarks/opening.py` compares it with other views of one block.
-
     Args:
-        keys: [heads, tokens, d].
-        prefix: Number of tokens before the patches.
-        token: Index of the token; 0 is [CLS].
+        keys: [heads, tokens, d], of which the first `prefix` tokens are no patches.
+        prefix, token: Number of prefix tokens, and index of the token; 0 is [CLS].
 
     Returns:
         float32 [tokens], in [-1, 1].
@@ -116,14 +105,11 @@ def above_least(maps: Vectors) -> NDArray[np.float32]:
 
 
 def share_inside(weights: Vectors, mask: NDArray[np.bool_]) -> float:
-    """Compute the share of a map's mass that lies inside a mask.
+    """Compute the share of a map's mass that lies inside a mask, in [0, 1].
 
     Args:
         weights: Non-negative, [rows, columns].
         mask: [height, width]; a patch belongs to it if the mask covers its center.
-
-    Returns:
-        Share in [0, 1].
 
     Raises:
         ValueError: A value is negative or not finite, or all are zero.
@@ -131,15 +117,14 @@ def share_inside(weights: Vectors, mask: NDArray[np.bool_]) -> float:
     total = float(weights.sum(dtype=np.float64))
     if not np.isfinite(total) or total <= 0 or weights.min() < 0:
         raise ValueError("expected a map with finite, non-negative values that are not all zero")
-    inside = _on_patches(mask, (weights.shape[0], weights.shape[1]))
-    return float(weights[inside].sum(dtype=np.float64)) / total
+    return float(weights[_on_patches(mask, weights.shape)].sum(dtype=np.float64)) / total
 
 
 def lift(attention: Vectors, mask: NDArray[np.bool_]) -> float | None:
     """Compute the object's share of the attention, divided by its share of the patches.
 
-    The attention is the mean over heads, renormalized over the patches. A patch belongs to the object if the
-    pixel under its center does. 1 means that the object gets no more attention than any other area.
+    The attention is the mean over heads, renormalized over the patches. 1 means that the object gets no more
+    attention than any other area.
 
     Args:
         attention: After the softmax, [heads, rows, columns].
@@ -151,7 +136,7 @@ def lift(attention: Vectors, mask: NDArray[np.bool_]) -> float | None:
     Raises:
         ValueError: See `share_inside`.
     """
-    inside = _on_patches(mask, (attention.shape[1], attention.shape[2]))
+    inside = _on_patches(mask, attention.shape[1:])
     share = share_inside(attention.mean(axis=0, dtype=np.float64), mask)
     return share / float(inside.mean()) if inside.any() else None
 
@@ -184,7 +169,7 @@ def _softmax(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def _on_patches(mask: NDArray[np.bool_], grid: tuple[int, int]) -> NDArray[np.bool_]:
+def _on_patches(mask: NDArray[np.bool_], grid: tuple[int, ...]) -> NDArray[np.bool_]:
     """The mask's value under the center of every patch: [height, width] -> [rows, columns]."""
     rows, columns = (
         (2 * np.arange(patches) + 1) * pixels // (2 * patches)

@@ -42,13 +42,12 @@ class Photograph:
 @cache
 def table() -> dict[str, Photograph]:
     """Read every photograph by its name, in the order of the file."""
+    found = {}
     with (FOLDER / "photographs.csv").open(encoding="utf-8", newline="") as file:
-        return {row["name"]: _photograph(row) for row in csv.DictReader(file)}
-
-
-def _photograph(row: dict[str, str]) -> Photograph:
-    y, x = row.pop("pin_y"), row.pop("pin_x")
-    return Photograph(**row | {"share": float(row["share"]), "pin": (int(y), int(x)) if y else None})  # type: ignore[arg-type]
+        for row in csv.DictReader(file):
+            y, x, share = row.pop("pin_y"), row.pop("pin_x"), float(row.pop("share"))
+            found[row["name"]] = Photograph(**row, share=share, pin=(int(y), int(x)) if y else None)
+    return found
 
 
 def names() -> tuple[str, ...]:
