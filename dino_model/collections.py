@@ -324,11 +324,12 @@ def _join(parts: Sequence[Images], folders: Sequence[str]) -> Images:
         extents += [(first + number, offset, size) for number, offset, size in places]
     pairs = list(zip(folders, parts, strict=True))
     names = tuple(f"{folder}/{name}" for folder, part in pairs for name in part.names)
+    labels: tuple[int, ...] | None = None
+    classes: tuple[str, ...] = ()
     if all(part.labels is not None for part in parts):
         labels, classes = _numbered(part.classes[label] for part in parts for label in part.labels or ())
-    else:
-        mixed = any(part.labels is not None for part in parts)
-        labels, classes = (None, ()) if mixed else _labels(names)
+    elif all(part.labels is None for part in parts):
+        labels, classes = _labels(names)
     root = Path(os.path.commonpath([part.root.absolute() for part in parts]))
     return Images(names, labels, classes, root, extents, tuple(stores), sum(part.ignored for part in parts))
 

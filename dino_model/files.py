@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from numbers import Real
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -113,10 +112,9 @@ def _finite(content: Any) -> Any:
         return {key: _finite(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
         return [_finite(value) for value in content]
-    if isinstance(content, Real) and not isinstance(content, (bool, int)):  # NumPy's numbers too
-        number = content.item() if hasattr(content, "item") else float(content)
-        return number if math.isfinite(number) else None
-    return content
+    if hasattr(content, "item"):  # a number of NumPy's
+        content = content.item()
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def make_room(*paths: Path | None) -> None:

@@ -23,25 +23,29 @@ PREFIX = "hf:"
 WEIGHTS, CONFIG, IMAGE_PROCESSOR = "model.safetensors", "config.json", "preprocessor_config.json"
 KINDS = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
 
-# transformers' name -> the official one. Queries, keys and values are joined afterwards.
-_NAMES = {
-    r"embeddings\.(cls_token|register_tokens|mask_token)": r"\1",
-    r"embeddings\.position_embeddings": "pos_embed",
-    r"embeddings\.patch_embeddings(?:\.projection)?": "patch_embed.proj",
-    r"(?:layer)?norm": "norm",
-    r"(?:layernorm_before|norm1)": "norm1",
-    r"(?:layernorm_after|norm2)": "norm2",
-    r"attention\.(?:attention\.query|q_proj)": "attn.q",
-    r"attention\.(?:attention\.key|k_proj)": "attn.k",
-    r"attention\.(?:attention\.value|v_proj)": "attn.v",
-    r"attention\.(?:output\.dense|o_proj)": "attn.proj",
-    r"(?:intermediate\.dense|mlp\.fc1|mlp\.up_proj)": "mlp.fc1",
-    r"(?:output\.dense|mlp\.fc2|mlp\.down_proj)": "mlp.fc2",
-    r"mlp\.weights_in": "mlp.w12",
-    r"mlp\.weights_out": "mlp.w3",
-    r"mlp\.gate_proj": "mlp.w1",
-    r"layer_scale([12])\.lambda1": r"ls\1.gamma",
+NAMES: dict[str, tuple[str, str, str]] = {
+    "cls_token": ("embeddings.cls_token",) * 3,
+    "register_tokens": ("", "embeddings.register_tokens", "embeddings.register_tokens"),
+    "mask_token": ("embeddings.mask_token",) * 3,
+    "pos_embed": ("embeddings.position_embeddings", "embeddings.position_embeddings", ""),
+    "patch_embed.proj": (*("embeddings.patch_embeddings.projection",) * 2, "embeddings.patch_embeddings"),
+    "norm": ("layernorm", "layernorm", "norm"),
+    "norm1": ("layernorm_before", "norm1", "norm1"),
+    "norm2": ("layernorm_after", "norm2", "norm2"),
+    "attn.q": ("attention.attention.query", "attention.attention.query", "attention.q_proj"),
+    "attn.k": ("attention.attention.key", "attention.attention.key", "attention.k_proj"),
+    "attn.v": ("attention.attention.value", "attention.attention.value", "attention.v_proj"),
+    "attn.proj": ("attention.output.dense", "attention.output.dense", "attention.o_proj"),
+    "mlp.fc1": ("intermediate.dense", "mlp.fc1", "mlp.up_proj"),
+    "mlp.fc2": ("output.dense", "mlp.fc2", "mlp.down_proj"),
+    "mlp.w12": ("", "mlp.weights_in", ""),
+    "mlp.w3": ("", "mlp.weights_out", ""),
+    "mlp.w1": ("", "", "mlp.gate_proj"),
+    "ls1.gamma": ("", "layer_scale1.lambda1", "layer_scale1.lambda1"),
+    "ls2.gamma": ("", "layer_scale2.lambda1", "layer_scale2.lambda1"),
 }
+"""Official name -> transformers' in a ViT, a DINOv2 and a DINOv3; empty if it has none. There, queries, keys
+and values are apart."""
 _UNUSED = ("pooler.", "classifier.")
 
 
@@ -87,15 +91,22 @@ def load(name: str) -> Hosted:
     return _of_transformers(name, config, str(kind))
 
 
-def _official_names(tensors: Mapping[str, Tensor], where: str, is_dinov3: bool) -> dict[str, Tensor]:
+def _official_names(tensors: Mapping[str, Tensor], where: str, kind: str) -> dict[str, Tensor]:
     """Rename transformers' tensors to official names, with queries, keys and values joined."""
+    is_dinov3, column = kind == "dinov3_vit", {"vit": 0, "dinov3_vit": 2}.get(kind, 1)
+    official = {names[column]: name for name, names in NAMES.items() if names[column]}
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         bare = re.sub(r"^(?:vit|dinov2|dinov2_with_registers|dinov3_vit|model)\.", "", name)
-        if not bare.startswith(_UNUSED):
-            renamed[_renamed(bare, where)] = tensor
+        if bare.startswith(_UNUSED):
+            continue
+        found = re.fullmatch(r"(?:(?:encoder\.)?layer\.(\d+)\.)?(.+?)(\.weight|\.bias)?", bare)
+        block, middle, end = found.groups() if found else ("", bare, "")
+        if middle not in official:
+            raise WeightsError(f"{where} has a tensor {name!r}, which no {kind} of transformers has")
+        renamed[(f"blocks.{block}." if block else "") + official[middle] + (end or "")] = tensor
     if is_dinov3:
-        renamed["storage_tokens"] = renamed.pop("register_tokens")
+        renamed["storage_tokens"] = renamed.pop("register_tokens", torch.zeros(1, 0, 0))
         if "blocks.0.mlp.w1.weight" in renamed:  # gated
             gated = {".mlp.fc1.": ".mlp.w2.", ".mlp.fc2.": ".mlp.w3."}
             for old, new in gated.items():
@@ -110,19 +121,9 @@ def _official_names(tensors: Mapping[str, Tensor], where: str, is_dinov3: bool) 
     return renamed
 
 
-def _renamed(name: str, where: str) -> str:
-    found = re.fullmatch(r"(?:(?:encoder\.)?layer\.(\d+)\.)?(.+?)(\.weight|\.bias)?", name)
-    assert found is not None
-    block, middle, end = found.groups()
-    for pattern, new in _NAMES.items():
-        if match := re.fullmatch(pattern, middle):
-            return (f"blocks.{block}." if block else "") + match.expand(new) + (end or "")
-    raise WeightsError(f"{where} has a tensor {name!r}, which no ViT or DINO of transformers has")
-
-
 def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
     where = f"{name} ({WEIGHTS})"
-    tensors = _official_names(read_tensors(_file(name, WEIGHTS)), where, kind == "dinov3_vit")
+    tensors = _official_names(read_tensors(_file(name, WEIGHTS)), where, kind)
     processor = _json(_file(name, IMAGE_PROCESSOR))
     try:
         heads, eps = config["num_attention_heads"], config["layer_norm_eps"]

@@ -1,7 +1,8 @@
 """Write a ViT as a folder that the classes ViT and DINOv2 of Hugging Face's transformers load."""
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from dino_model import files
 from dino_model.checkpoints import WeightsError
-from dino_model.hub import CONFIG, IMAGE_PROCESSOR, WEIGHTS
+from dino_model.hub import CONFIG, IMAGE_PROCESSOR, NAMES, WEIGHTS
 from dino_model.weights import LoadedModel
 
 CLASSES = {"vit": "ViTModel", "dinov2": "Dinov2Model", "dinov2_with_registers": "Dinov2WithRegistersModel"}
@@ -107,43 +108,20 @@ def _config(vit: VisionTransformer, kind: str, channels: int) -> dict[str, Any]:
 
 def _renamed(vit: VisionTransformer, kind: str) -> Iterator[tuple[str, Tensor]]:
     """Tensors under transformers' names."""
-    tensors: Mapping[str, Tensor] = vit.state_dict()
-    gated = isinstance(vit.blocks[0].mlp, GluMlp)
-    block_names = {
-        "norm1": "layernorm_before" if kind == "vit" else "norm1",
-        "norm2": "layernorm_after" if kind == "vit" else "norm2",
-        "attn.proj": "attention.output.dense",
-        "mlp.fc1": "intermediate.dense" if kind == "vit" else "mlp.weights_in" if gated else "mlp.fc1",
-        "mlp.fc2": "output.dense" if kind == "vit" else "mlp.weights_out" if gated else "mlp.fc2",
-        "ls1.gamma": "layer_scale1.lambda1",
-        "ls2.gamma": "layer_scale2.lambda1",
-    }
-    names = {
-        "cls_token": "embeddings.cls_token",
-        "reg_token": "embeddings.register_tokens",
-        "patch_embed.proj": "embeddings.patch_embeddings.projection",
-        "norm": "layernorm",
-    }
-    for name, tensor in tensors.items():
-        if name == "pos_embed":
-            if vit.no_embed_class:  # [CLS] includes its position
-                tensor = torch.cat([torch.zeros_like(tensor[:, :1]), tensor], dim=1)
-            yield "embeddings.position_embeddings", tensor
-        elif ".attn.qkv." in name:
-            block, end = name.split(".")[1], name.rsplit(".", 1)[1]
-            for part, rows in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
-                yield f"encoder.layer.{block}.attention.attention.{part}.{end}", rows
-        elif name.startswith("blocks."):
-            _, block, rest = name.split(".", 2)
-            yield f"encoder.layer.{block}.{_replaced(rest, block_names)}", tensor
-        else:
-            yield _replaced(name, names), tensor
+    official = {"reg_token": "register_tokens"}
+    if isinstance(vit.blocks[0].mlp, GluMlp):
+        official |= {"mlp.fc1": "mlp.w12", "mlp.fc2": "mlp.w3"}
+    for name, tensor in vit.state_dict().items():
+        if name == "pos_embed" and vit.no_embed_class:  # [CLS] includes its position
+            tensor = torch.cat([torch.zeros_like(tensor[:, :1]), tensor], dim=1)
+        found = re.fullmatch(r"(?:blocks\.(\d+)\.)?(.+?)(\.weight|\.bias)?", name)
+        block, middle, end = found.groups() if found else ("", name, "")
+        parts = {official.get(middle, middle): tensor}
+        if middle == "attn.qkv":
+            parts = dict(zip(("attn.q", "attn.k", "attn.v"), tensor.chunk(3), strict=True))
+        for part, rows in parts.items():
+            if not (theirs := NAMES.get(part, ("", ""))[kind != "vit"]):
+                raise WeightsError(f"transformers' ViT and DINOv2 have no tensor like {name!r}")
+            yield (f"encoder.layer.{block}." if block else "") + theirs + (end or ""), rows
     if kind != "vit":
         yield "embeddings.mask_token", torch.zeros(1, vit.embed_dim)
-
-
-def _replaced(name: str, names: Mapping[str, str]) -> str:
-    for old, new in names.items():
-        if name == old or name.startswith(f"{old}."):
-            return new + name.removeprefix(old)
-    raise WeightsError(f"transformers' ViT and DINOv2 have no tensor like {name!r}")
