@@ -31,7 +31,7 @@ def learned(change, config):
 
 @pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, views=1, kept_tokens=0.5)])
 @pytest.mark.parametrize("twice", [False, True])
-def test_computing_blocks_twice_changes_nothing(config, twice, monkeypatch):
+def test_recompute_blocks_keeps_loss_and_gradients(config, twice, monkeypatch):
     """With stochastic depth, whose numbers are other ones by the time of the backward pass."""
     plain, expected, _ = learned(lambda backbone: None, config)
     passes, honest = [], StochasticDepth.forward

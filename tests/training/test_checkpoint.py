@@ -30,7 +30,7 @@ def learner(value=0.0):
     return model, optimizer
 
 
-def test_a_state_comes_back_whole(run):
+def test_load_checkpoint_restores_method_and_optimizer(run):
     model, optimizer = learner()
     run.create({"backbone": {}})
     write_checkpoint(run, Snapshot().take(7, model, optimizer)[0])
@@ -40,7 +40,7 @@ def test_a_state_comes_back_whole(run):
     assert str(other_optimizer.state_dict()) == str(optimizer.state_dict())
 
 
-def test_a_kill_while_writing_leaves_the_old_state(run, monkeypatch):
+def test_write_checkpoint_killed_keeps_the_former_state(run, monkeypatch):
     model, optimizer = learner()
     run.create({})
     write_checkpoint(run, Snapshot().take(1, model, optimizer)[0])
@@ -64,7 +64,7 @@ def test_log_lines_after_the_checkpoint_are_dropped(run):
     assert [json.loads(line)["step"] for line in run.log.read_text().splitlines()] == [0, 1, 2]
 
 
-def test_a_state_that_does_not_fit_is_named(run):
+def test_load_checkpoint_of_other_shapes_names_the_tensor(run):
     run.create({})
     write_checkpoint(run, Snapshot().take(0, *learner())[0])
     other = nn.Linear(3, 3)  # neither weight nor bias fits
@@ -75,7 +75,7 @@ def test_a_state_that_does_not_fit_is_named(run):
 
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
-def test_files_that_are_no_checkpoint_are_named(run, content):
+def test_load_checkpoint_of_another_file_raises(run, content):
     run.create({})
     if content is not None:
         run.checkpoint.write_bytes(content)
@@ -83,7 +83,7 @@ def test_files_that_are_no_checkpoint_are_named(run, content):
         load_checkpoint(run, *learner())
 
 
-def test_what_is_written_in_the_background_is_the_state_when_it_was_asked_for(run, monkeypatch):
+def test_checkpoint_writer_saves_the_state_of_the_call(run, monkeypatch):
     model, optimizer = learner()
     run.create({})
     expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -101,7 +101,7 @@ def test_what_is_written_in_the_background_is_the_state_when_it_was_asked_for(ru
     torch.testing.assert_close(read_state(run.checkpoint)["method"], expected, rtol=0, atol=0)
 
 
-def test_what_went_wrong_in_the_background_is_raised_in_the_next_step(run, monkeypatch):
+def test_checkpoint_writer_raises_background_errors(run, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
 
@@ -114,7 +114,7 @@ def test_what_went_wrong_in_the_background_is_raised_in_the_next_step(run, monke
         saver.check()
 
 
-def test_the_newest_milestones_are_kept(run):
+def test_checkpoint_writer_keeps_the_newest_milestones(run):
     run.create({})
     with CheckpointWriter(run, keep=2) as saver:
         for step in (10, 20, 30):

@@ -14,7 +14,6 @@ from training.crops import (
     MultiCrop,
     crop,
     finish,
-    normalize,
     random_box,
     widen,
 )
@@ -35,17 +34,7 @@ def test_crops_have_their_sizes_and_numbers(picture):
     assert crops.views.dtype == crops.locals.dtype == torch.uint8
 
 
-def test_the_same_seed_gives_the_same_crops(picture):
-    cut = MultiCrop(CropConfig(global_size=32, local_size=16, local_crops=2))
-    torch.manual_seed(3)
-    first = cut(picture)
-    torch.manual_seed(3)
-    again, other = cut(picture), cut(picture)
-    assert all(map(torch.equal, first, again))
-    assert not torch.equal(first.views, other.views)
-
-
-def test_dinos_views_differ_in_blur_and_solarisation_only():
+def test_dino_views_differ_in_blur_and_solarization_only():
     config = CropConfig()
     first, second = config.views
     assert (first.photometry.blur, second.photometry.blur, config.locals.photometry.blur) == (1.0, 0.1, 0.5)
@@ -59,7 +48,7 @@ def test_dinos_views_differ_in_blur_and_solarisation_only():
 NOTHING = Photometry(blur=0.0, solarize=0.0, jitter=0.0, gray=0.0)
 
 
-def test_every_crop_covers_the_share_of_the_picture_it_is_told_to():
+def test_crop_covers_a_share_within_the_scale():
     """Measured on a picture whose red is its column and whose green is its row."""
     torch.manual_seed(0)
     rows, columns = np.mgrid[0:200, 0:200]
@@ -74,7 +63,7 @@ def test_every_crop_covers_the_share_of_the_picture_it_is_told_to():
     assert 0.26 < max(areas) < 0.32
 
 
-def test_margin_is_the_picture_mirrored():
+def test_widen_mirrors_the_image():
     pixels = torch.randint(0, 256, (8, 12, 3), dtype=torch.uint8).numpy()
     wide = np.asarray(widen(Image.fromarray(pixels), 0.25))
     assert wide.shape == (12, 18, 3)
@@ -82,16 +71,6 @@ def test_margin_is_the_picture_mirrored():
     assert np.array_equal(wide[:2], wide[2:4][::-1])
     assert np.array_equal(wide[:, -3:], wide[:, -6:-3][:, ::-1])
     assert np.array_equal(np.asarray(widen(Image.fromarray(pixels), 0.0)), pixels)
-
-
-def test_normalize_is_the_formula():
-    crops = Crops(
-        torch.randint(0, 256, (2, 1, 3, 4, 4), dtype=torch.uint8), torch.empty(0, 1, 3, 2, 2).byte()
-    )
-    mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
-    normal = normalize(crops, mean, std, torch.device("cpu"))
-    expected = (crops.views / 255 - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
-    torch.testing.assert_close(normal.views, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +85,7 @@ def test_normalize_is_the_formula():
         ({"margin": -0.1}, "--margin is -0.1, expected 0 to 1"),
     ],
 )
-def test_crops_that_cannot_be_are_named(settings, named):
+def test_crop_config_with_invalid_settings_raises(settings, named):
     with pytest.raises(SettingError, match=named):
         CropConfig(**settings)
 
@@ -121,13 +100,13 @@ def test_crops_that_cannot_be_are_named(settings, named):
         ),
     ],
 )
-def test_crops_that_would_be_padded_are_refused(settings, named):
+def test_check_sizes_with_partial_patches_raises(settings, named):
     with pytest.raises(SettingError, match=named):
         CropConfig(**settings).check_sizes(16)
 
 
 @pytest.mark.parametrize(("width", "height"), [(150, 112), (112, 150), (400, 30), (30, 400)])
-def test_boxes_lie_inside_and_are_drawn_as_torchvision_draws_them(width, height):
+def test_random_box_has_the_distribution_of_torchvision(width, height):
     torch.manual_seed(0)
     picture = Image.new("RGB", (width, height))
     theirs = RandomResizedCrop(16, (0.2, 0.9))
@@ -150,7 +129,7 @@ def test_random_box_covers_a_share_within_the_scale():
     assert 0.09 < max(shares) < 0.104
 
 
-def test_crops_are_mirrored_by_their_last_chance():
+def test_finish_flips_crops_by_their_last_number():
     pixels = torch.arange(24, dtype=torch.uint8).view(1, 1, 4, 6).expand(200, 3, 4, 6)
     view = ViewSpec(4, (0.5, 1.0), Photometry(blur=0, jitter=0, gray=0))
     torch.manual_seed(0)
@@ -163,7 +142,7 @@ def test_crops_are_mirrored_by_their_last_chance():
 
 
 @pytest.mark.parametrize("augment", ["workers", "batch"])
-def test_deits_crops_go_through_randaugment(augment, monkeypatch):
+def test_multi_crop_deit_applies_randaugment(augment, monkeypatch):
     asked = []
     colour = Image.new("RGB", (8, 8), (1, 2, 3))
     done = colour if augment == "workers" else torch.tensor([1, 2, 3]).byte().view(3, 1, 1).expand(3, 8, 8)
@@ -181,7 +160,7 @@ def test_deits_crops_go_through_randaugment(augment, monkeypatch):
 
 
 @pytest.mark.parametrize("augment", ["batch", "device"])
-def test_every_way_to_augment_gives_crops_of_the_same_statistics(picture, augment):
+def test_augment_modes_give_the_same_statistics(picture, augment):
     """Mean, contrast and detail of 300 pictures' crops, each kind of crop by itself."""
     tensor = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
 
@@ -221,6 +200,6 @@ def test_curriculum_stages_scale_local_crops_and_blur_with_the_global_size():
         (("48:0.5", "80:0.5"), "ends at 80 pixels, but --global-size is 112: pass --global-size 80"),
     ],
 )
-def test_curriculum_that_is_no_whole_training_is_refused(curriculum, words):
+def test_crop_config_with_invalid_curriculum_raises(curriculum, words):
     with pytest.raises(SettingError, match=words):
         CropConfig(112, 40, curriculum=curriculum)

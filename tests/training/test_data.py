@@ -24,7 +24,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_every_epoch_shows_each_picture_at_most_once_and_drops_the_rest():
+def test_batch_sampler_shows_each_image_once_per_epoch():
     order = list(BatchSampler(pictures=10, batch_size=3, seed=0, first_step=0, steps=6))
     assert len(order) == 6
     for epoch in (order[:3], order[3:]):
@@ -37,7 +37,7 @@ def test_every_epoch_shows_each_picture_at_most_once_and_drops_the_rest():
 
 
 @pytest.mark.parametrize("first_step", [0, 1, 3, 5])
-def test_order_from_any_step_is_the_rest_of_the_order(first_step):
+def test_batch_sampler_from_any_step_continues_the_order(first_step):
     whole = list(BatchSampler(10, 3, 7, 0, 6))
     assert list(BatchSampler(10, 3, 7, first_step, 6)) == whole[first_step:]
 
@@ -56,7 +56,7 @@ def test_crops_depend_on_seed_and_step_only(folder, workers):
         assert all(itertools.starmap(torch.equal, zip(ours.crops, theirs.crops, strict=True)))
 
 
-def test_a_broken_picture_is_replaced_and_named(folder):
+def test_batches_replace_and_name_a_broken_image(folder):
     (folder / "3.png").write_bytes(b"not a picture")
     batch = next(
         iter(batches(open_images(folder), CROPS, batch_size=7, seed=0, first_step=0, steps=1, workers=0))
@@ -67,7 +67,7 @@ def test_a_broken_picture_is_replaced_and_named(folder):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_tar_that_changes_while_it_is_trained_on_ends_it(folder, tmp_path, monkeypatch, workers):
+def test_batches_of_a_changed_tar_raise(folder, tmp_path, monkeypatch, workers):
     """No other picture takes the place of those in it: nobody knows what they are now."""
     monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
     for name, numbers in (("a", range(4)), ("b", range(4, 7))):
@@ -80,14 +80,14 @@ def test_a_tar_that_changes_while_it_is_trained_on_ends_it(folder, tmp_path, mon
         list(batches(images, CROPS, batch_size=7, seed=0, first_step=0, steps=1, workers=workers))
 
 
-def test_nothing_but_broken_pictures_ends_in_words(tmp_path):
+def test_batches_of_broken_images_raise(tmp_path):
     for i in range(3):
         (tmp_path / f"{i}.jpg").write_bytes(b"")
     with pytest.raises(ImageError, match="3 images in a row cannot be read"):
         list(batches(open_images(tmp_path), CROPS, batch_size=2, seed=0, first_step=0, steps=1, workers=0))
 
 
-def test_labels_come_with_their_pictures(tmp_path):
+def test_batches_have_the_labels_of_their_images(tmp_path):
     for name in ("cat/0.png", "cat/1.png", "dog/2.png", "dog/3.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (20, 20), (255, 0, 0) if "cat" in name else (0, 0, 255)).save(tmp_path / name)
@@ -100,7 +100,7 @@ def test_labels_come_with_their_pictures(tmp_path):
         assert r == b or (r > b) == (label == 0)  # grey once in five
 
 
-def test_what_workers_hold_ready_is_measured_in_bytes():
+def test_batches_ahead_is_limited_by_bytes():
     small, large = CropConfig(32, 16, 2), CropConfig(224, 96, 8)
     assert batches_ahead(small, batch_size=16, workers=2) == 8
     assert batches_ahead(large, batch_size=1024, workers=8) == 1

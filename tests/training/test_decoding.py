@@ -37,7 +37,7 @@ def turned():
         (saved(kind="WEBP", lossless=True), False),
     ],
 )
-def test_pictures_are_those_that_pillow_reads(data, fast, monkeypatch):
+def test_decode_equals_pillow(data, fast, monkeypatch):
     decoded, honest = [], decoding.decode_jpeg
     monkeypatch.setattr(decoding, "decode_jpeg", lambda *a: decoded.append(1) or honest(*a))
     found = decode(data, "a picture")
@@ -48,6 +48,6 @@ def test_pictures_are_those_that_pillow_reads(data, fast, monkeypatch):
 
 
 @pytest.mark.parametrize("data", [saved()[:-300], b"", b"\xff\xd8 no picture \xff\xd9"])
-def test_what_is_broken_is_named_as_ever(data):
+def test_decode_of_a_broken_file_raises(data):
     with pytest.raises(ImageError, match="a picture is"):
         decode(data, "a picture")

@@ -112,5 +112,5 @@ def test_read_jpeg_of_a_rotated_or_cut_jpeg_is_none():
     ("augmentation", "device", "expected"),
     [("dino", "cuda", "device"), ("dino", "cpu", "workers"), ("deit", "cuda", "batch")],
 )
-def test_augment_auto_is_chosen_by_the_device(augmentation, device, expected):
+def test_augment_auto_depends_on_the_device(augmentation, device, expected):
     assert CropConfig(augmentation=augmentation).for_device(device).augment == expected

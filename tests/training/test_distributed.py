@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[2]
 
 
-def test_without_a_process_group_a_mean_is_itself():
+def test_collectives_without_process_group_return_their_input():
     tensor = torch.rand(3)
     assert all(of(tensor) is tensor for of in (all_mean, gather))
     assert torch.equal(share(tensor), tensor)
@@ -86,14 +86,14 @@ def together(tmp_path_factory: pytest.TempPathFactory):
     return logits, [torch.load(folder / f"{number}.pt", weights_only=True) for number in (0, 1)], pictures
 
 
-def test_the_mean_over_ranks_is_the_same_on_each(together):
+def test_all_mean_is_equal_on_all_ranks(together):
     for number, part in enumerate(together[1]):
         assert torch.equal(part["own"], torch.tensor([1.0, 3.0 * number]))  # left alone
         assert torch.equal(part["mean"], torch.tensor([1.0, 1.5]))
         assert (part["rank"], part["world"]) == (number, 2)
 
 
-def test_what_is_gathered_is_in_the_ranks_order_on_each(together):
+def test_gather_is_in_the_order_of_the_ranks(together):
     logits, parts, _ = together
     for part in parts:
         assert torch.equal(part["gathered"], logits.transpose(0, 1))
@@ -125,7 +125,7 @@ def test_gather_rows_sends_each_feature_once(together):
         assert part["sent"] < 1024 * 384 * 4 + 10_000
 
 
-def test_features_are_those_of_one_process(together):
+def test_features_of_two_ranks_equal_those_of_one(together):
     names, features, broken = features_of(together[2])
     assert len(names) == 6
     for part in together[1]:
@@ -134,12 +134,12 @@ def test_features_are_those_of_one_process(together):
         torch.testing.assert_close(found[1], features)
 
 
-def test_shares_have_every_row_once(together):
+def test_share_over_ranks_has_every_row_once(together):
     rows = torch.cat([part["share"] for part in together[1]])
     assert sorted(rows.tolist()) == [0, 1, 2, 3, 4]
 
 
-def test_ranks_balance_their_pictures_as_one_batch(together):
+def test_sinkhorn_over_ranks_balances_the_whole_batch(together):
     logits, parts, _ = together
     assigned = torch.cat([part["assigned"] for part in parts], dim=1)
     torch.testing.assert_close(assigned, losses.sinkhorn_knopp(logits, 0.05, 3))

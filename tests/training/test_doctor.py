@@ -168,7 +168,7 @@ def ill(pictures, large_pictures, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ILL)
-def test_an_ill_run_is_named_by_what_it_logged(name, ill, capsys):
+def test_doctor_names_the_problem_of_a_run(name, ill, capsys):
     _, cause, words = ILL[name]
     code, causes, sentences = doctor(ill(name))
     assert code == 3
@@ -181,7 +181,7 @@ def test_an_ill_run_is_named_by_what_it_logged(name, ill, capsys):
     ("name", "early"),
     [("one prototype", "collapse to one prototype"), ("uniform", "collapse to one output")],
 )
-def test_a_run_on_its_way_to_a_collapse_is_named_before_it_is_there(name, early, ill):
+def test_collapse_is_predicted_before_it_happens(name, early, ill):
     lines = Run(ill(name)).lines()
     first = next(n for n in range(1, len(lines)) if module.collapse(lines[:n], DINO.remedy))
     assert early in module.collapse(lines[:first], DINO.remedy).sentence
@@ -190,7 +190,7 @@ def test_a_run_on_its_way_to_a_collapse_is_named_before_it_is_there(name, early,
 
 
 @pytest.mark.parametrize("name", ["dino", "byol", "moco", "swav", "dino-previous-epoch"])
-def test_a_healthy_run_is_not_accused_at_any_step(name, healthy):
+def test_findings_of_a_healthy_run_are_empty_at_every_step(name, healthy):
     lines, config = Run(healthy[name]).lines(), Run(healthy[name]).config()
     facts = module.facts(config)
     assert not any(module.findings(lines[:n], facts) for n in range(1, len(lines) + 1))
@@ -210,7 +210,7 @@ def test_slow_teacher_at_any_length_advises_no_momentum_below_090(steps):
         assert "train for 30 steps or more" in found.sentence
 
 
-def test_a_figure_that_levels_off_or_rises_is_heading_nowhere_else():
+def test_extrapolated_continues_falling_metrics_only():
     assert module.extrapolated([0.8, 0.4, 0.2, 0.1]) == pytest.approx(0.1 / 16)
     assert module.extrapolated([0.8, 0.4, 0.3, 0.29]) == pytest.approx(0.29 * (0.29 / 0.3) ** 4)
     assert module.extrapolated([0.8, 0.4, 0.2, 0.3]) == 0.3
@@ -238,7 +238,7 @@ def copy(healthy, folder: Path) -> Run:
     return Run(folder)
 
 
-def test_half_a_last_line_is_left_out_and_a_broken_one_within_is_told(healthy, tmp_path, capsys):
+def test_doctor_reads_incomplete_and_refuses_damaged_logs(healthy, tmp_path, capsys):
     run = copy(healthy, tmp_path / "run")
     whole = run.log.read_text()
     run.log.write_text(whole + '{"step": 32, "lo')

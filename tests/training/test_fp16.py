@@ -36,7 +36,7 @@ def stepped(context, scaler, optimizer="sgd", accumulate=2):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
-def test_scaling_the_loss_alone_changes_nothing(optimizer):
+def test_train_step_with_loss_scaling_in_fp32_is_unchanged(optimizer):
     """By a power of two, in fp32: gradients and their norms are those that are not scaled."""
     expected, plain, _ = stepped(nullcontext(), None, optimizer)
     found, logs, _ = stepped(nullcontext(), GradScaler("cpu", init_scale=2.0**10), optimizer)
@@ -47,7 +47,7 @@ def test_scaling_the_loss_alone_changes_nothing(optimizer):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
-def test_gradients_that_are_no_numbers_leave_the_student_as_it_is(optimizer):
+def test_train_step_with_overflow_skips_the_update(optimizer):
     """A scale beyond all half precision: the step is left out, told, and the next scale is half of it."""
     scaler = GradScaler("cpu", init_scale=2.0**120)
     found, logs, method = stepped(autocast("fp16", CPU), scaler, optimizer)
@@ -59,7 +59,7 @@ def test_gradients_that_are_no_numbers_leave_the_student_as_it_is(optimizer):
     assert method.center.norm() > 0  # what does not hang on gradients goes on
 
 
-def test_a_resumed_run_keeps_its_scale_and_another_precision_leaves_it_behind(tmp_path):
+def test_resume_restores_the_loss_scale_in_fp16_only(tmp_path):
     images = open_images(noise(tmp_path / "pictures", 16, 2, 20, 20))
     run, recipe = Run(tmp_path / "run"), replace(RECIPE, method=CONFIG, epochs=2)
     first = Session(recipe, images, precision="fp16")

@@ -27,7 +27,7 @@ def resume(run, *more):
     return command.main(["pretrain", *map(str, words)])
 
 
-def test_tensorboard_has_every_figure_of_the_log_once_after_resuming_too(pictures, tmp_path):
+def test_tensorboard_after_resume_has_every_metric_once(pictures, tmp_path):
     run = Run(tmp_path / "run")
     log = ("--log", "tensorboard")
     assert pretrain(pictures, run.folder, *log, "--epochs", 2) == 0
@@ -62,7 +62,7 @@ def wandb(monkeypatch):
     return told, module
 
 
-def test_weights_and_biases_goes_on_with_the_run_it_began(wandb, pictures, tmp_path):
+def test_wandb_after_resume_continues_its_run(wandb, pictures, tmp_path):
     told, _ = wandb
     run = Run(tmp_path / "run")
     assert pretrain(pictures, run.folder, "--log", "wandb", "--epochs", 2) == 0

@@ -27,12 +27,12 @@ def steps(path):
     return [json.loads(line)["step"] for line in path.read_text().splitlines()]
 
 
-def test_figures_keep_their_order_and_leave_out_what_is_no_number():
+def test_metrics_keep_their_order_without_nan_and_infinity():
     given = {"loss": torch.tensor(2.0), "lr": 0.5, "norm": torch.tensor(torch.inf), "kl": torch.tensor(1.5)}
     assert list(Metrics(given).read().items()) == [("loss", 2.0), ("lr", 0.5), ("kl", 1.5)]
 
 
-def test_what_has_not_arrived_is_written_with_the_next_step_or_when_asked_for(tmp_path):
+def test_metric_logger_writes_late_metrics_with_the_next_step(tmp_path):
     path, seen = tmp_path / "log.jsonl", []
     with journal(path, seen) as lines:
         lines.add(0, late(2.0), {}, [])
@@ -46,7 +46,7 @@ def test_what_has_not_arrived_is_written_with_the_next_step_or_when_asked_for(tm
     assert [step for step, *_ in seen] == [0, 1, 2]
 
 
-def test_a_loss_that_is_no_number_is_told_with_its_own_step_and_nothing_after_it(tmp_path):
+def test_metric_logger_names_the_step_of_a_nan_loss(tmp_path):
     path = tmp_path / "log.jsonl"
     lines = journal(path, [])
     lines.add(0, late(2.0), {}, [])

@@ -42,7 +42,7 @@ def test_loss_and_gradient_equal_the_double_loop(crops, batch, prototypes, share
 
 
 @pytest.mark.parametrize(("views", "shared"), [(2, 2), (1, 0), (2, 0)])
-def test_mse_knows_which_views_both_networks_have(views, shared):
+def test_mse_with_shared_views_compares_other_crops_only(views, shared):
     student = F.normalize(torch.randn(4, 3, 8), dim=-1)
     teacher = F.normalize(torch.randn(views, 3, 8), dim=-1)
     plain = [
@@ -95,7 +95,7 @@ def test_loss_and_targets_of_bf16_logits_are_computed_in_fp32():
     torch.testing.assert_close(loss, losses.multi_crop_cross_entropy(logits.float(), targets, 0.1, 2))
 
 
-def test_spread_is_one_for_random_directions_and_nothing_for_one():
+def test_spread_is_one_for_random_and_zero_for_equal_directions():
     assert losses.spread(torch.randn(2, 4000, 64)).item() == pytest.approx(1, abs=0.01)
     same = torch.randn(64).expand(10, 64)
     assert losses.spread(same * torch.arange(1.0, 11)[:, None]).item() == pytest.approx(0, abs=1e-3)

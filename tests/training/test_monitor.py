@@ -28,7 +28,7 @@ class TwoNetworks(Method):
         return {"online": nn.Linear(1, 1), "target": nn.Linear(2, 2)}
 
 
-def test_what_the_method_finds_is_said_once_until_it_is_gone(capsys):
+def test_monitor_reports_a_problem_once_until_it_is_gone(capsys):
     watch = Monitor(progress_bar(0, 450), TwoNetworks(), None, 0, HEALTHY)
     for step in range(450):
         watch(step, {"spread": 0.5 if step < 100 or 300 <= step < 400 else 0.001}, [])
@@ -43,7 +43,7 @@ class FakeProbe:
         return 10.0 * network.in_features, 1.0 + network.in_features
 
 
-def test_every_network_is_probed_under_its_name():
+def test_monitor_probes_every_network():
     watch = Monitor(progress_bar(0, 4), TwoNetworks(), FakeProbe(), 2, HEALTHY)
     lines = [watch.evaluate(step) for step in range(4)]
     probed = {"knn_online": 10.0, "rank_online": 2.0, "knn_target": 20.0, "rank_target": 3.0}
@@ -65,7 +65,7 @@ def labelled(monkeypatch):
     return images, seen
 
 
-def test_the_probe_lets_no_picture_vote_for_itself(labelled, monkeypatch):
+def test_probe_classifies_held_out_images(labelled, monkeypatch):
     images, _ = labelled
     votes = {}
 

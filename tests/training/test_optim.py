@@ -14,7 +14,7 @@ from training.optim import (
 )
 
 
-def test_every_tensor_is_clipped_to_its_own_norm():
+def test_clip_grad_per_tensor_uses_the_norm_of_each_tensor():
     small, large = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(4, 4))
     small.grad, large.grad = torch.full((3,), 0.1), torch.full((4, 4), 5.0)
     untouched = nn.Parameter(torch.zeros(2))
@@ -24,7 +24,7 @@ def test_every_tensor_is_clipped_to_its_own_norm():
     assert untouched.grad is None
 
 
-def test_average_has_its_closed_form():
+def test_move_average_has_its_closed_form():
     teacher, student = [torch.zeros(3)], [torch.ones(3)]
     for _ in range(5):
         move_average(teacher, student, 0.9)
@@ -58,7 +58,7 @@ def stepped(vit, name, steps=1):
     return {name: p.detach().clone() for name, p in vit.named_parameters()}, optimizer
 
 
-def test_muon_moves_the_matrices_of_the_blocks_and_adamw_the_rest(vit):
+def test_muon_updates_matrices_of_blocks_only(vit):
     before = {name: p.detach().clone() for name, p in vit.named_parameters()}
     start = {name: tensor.clone() for name, tensor in vit.state_dict().items()}
     with_muon, _ = stepped(vit, "muon")
@@ -69,7 +69,7 @@ def test_muon_moves_the_matrices_of_the_blocks_and_adamw_the_rest(vit):
         assert torch.equal(with_muon[name], with_adamw[name]) != inside, name
 
 
-def test_a_resumed_muon_goes_on_as_if_never_stopped(vit):
+def test_muon_resumed_gives_the_same_weights(vit):
     straight, _ = stepped(vit, "muon", steps=3)
     torch.manual_seed(0)
     again = create_backbone(BackboneConfig("vit_tiny", 8, image_size=16, width=12, depth=2, heads=2))
@@ -86,7 +86,7 @@ def test_a_resumed_muon_goes_on_as_if_never_stopped(vit):
 
 
 @pytest.mark.parametrize(("bf16", "tolerance"), [(True, 0.0), (False, 0.003)])
-def test_muon_steps_as_torchs_muon(vit, monkeypatch, bf16, tolerance):
+def test_muon_equals_torch_muon(vit, monkeypatch, bf16, tolerance):
     """The bf16 of torch's Muon leaves the singular values uncertain by some percent."""
     monkeypatch.setattr("training.optim.has_bf16", lambda _device: bf16)
     plain = copy.deepcopy(vit)
@@ -102,7 +102,7 @@ def test_muon_steps_as_torchs_muon(vit, monkeypatch, bf16, tolerance):
         torch.testing.assert_close(ours[name], parameter.detach(), atol=tolerance, rtol=0.0, msg=name)
 
 
-def test_sgd_has_the_momentum_of_the_other_papers():
+def test_sgd_has_momentum_09():
     layer = nn.Linear(1, 1, bias=False)
     optimizer = create_optimizer("sgd", decay_groups(layer), torch.device("cpu"))
     set_rates(optimizer, 0.1, 0.0)

@@ -28,14 +28,14 @@ def crops():
         ("hue", (-0.1, -0.05, 0.0, 0.05, 0.1)),
     ],
 )
-def test_jitter_is_torchvisions(crops, name, strengths):
+def test_jitter_equals_torchvision(crops, name, strengths):
     found = getattr(photometry, name)(crops.float(), torch.tensor(strengths).view(-1, 1, 1, 1))
     for crop, strength, ours in zip(crops, strengths, found, strict=True):
         expected = getattr(functional, f"adjust_{name}")(crop, strength)
         assert (ours.round() - expected).abs().max() <= 2  # it rounds in between
 
 
-def test_grey_and_solarisation_are_torchvisions(crops):
+def test_gray_and_solarize_equal_torchvision(crops):
     greyed = photometry.luma(crops.float()).expand(-1, 3, -1, -1)
     assert (greyed.round() - functional.rgb_to_grayscale(crops, 3)).abs().max() <= 1  # it cuts off
     solarized = functional.solarize(crops, 128)
@@ -43,7 +43,7 @@ def test_grey_and_solarisation_are_torchvisions(crops):
     assert torch.equal(photometry.solarize(crops.float()), solarized.float())
 
 
-def test_jitter_takes_each_crops_own_order(crops):
+def test_jitter_uses_the_order_of_each_crop(crops):
     strengths = torch.tensor([[1.4, 0.6, 1.2, 0.1]]).expand(5, 4)
     orders = torch.stack([torch.randperm(4) for _ in range(5)])
     found = photometry.jitter(crops.float(), strengths, orders)
@@ -55,7 +55,7 @@ def test_jitter_takes_each_crops_own_order(crops):
         torch.testing.assert_close(ours, expected[0])
 
 
-def test_blur_is_pillows_away_from_the_edges(crops):
+def test_gaussian_blur_equals_pillow_away_from_edges(crops):
     radii = torch.tensor([0.5, 1.0, 1.5, 2.0, 0.1])
     found = photometry.gaussian_blur(crops.float(), radii)
     for crop, radius, ours in zip(crops, radii.tolist(), found, strict=True):
@@ -64,7 +64,7 @@ def test_blur_is_pillows_away_from_the_edges(crops):
         assert (ours.round() - expected)[:, 6:-6, 6:-6].abs().max() <= 4  # Pillow's is three boxes
 
 
-def test_operations_happen_as_often_as_they_should():
+def test_photometry_operations_have_their_probabilities():
     """A red square with a bright and a dark half: what was done to it can be read off its pixels."""
     torch.manual_seed(0)
     n = 10_000
@@ -88,7 +88,7 @@ def test_operations_happen_as_often_as_they_should():
     assert jittered.any(1).float().mean() == pytest.approx(0.8, abs=0.02)
 
 
-def test_a_crop_does_not_depend_on_its_batch(crops):
+def test_photometry_of_a_crop_is_independent_of_its_batch(crops):
     chances = torch.rand(5, NUMBERS)
     chances[:, :4] = torch.tensor([0.1, 0.5, 0.1, 0.9])
     change = Photometry(blur=0.5, radius=(0.5, 2.0), solarize=0.2)

@@ -10,7 +10,7 @@ from training import presets
 from training.recipe import Plan
 
 
-def test_paper_is_the_papers():
+def test_paper_preset_has_the_settings_of_the_paper():
     recipe = presets.PRESETS["dino"]["paper"].recipe
     assert (recipe.crops.local_crops, recipe.crops.global_scale, recipe.crops.local_scale) == (
         10,
@@ -24,7 +24,7 @@ def test_paper_is_the_papers():
     assert method.teacher_temperature_warmup_epochs == 30
 
 
-def test_official_default_is_the_official_codes():
+def test_official_default_has_the_official_settings():
     recipe = presets.PRESETS["dino"]["official-default"].recipe
     assert (recipe.batch_size, recipe.epochs, recipe.crops.local_crops) == (512, 100, 8)
     assert (recipe.method.teacher_temperature, recipe.backbone.drop_path, recipe.optimizer.clip_grad) == (
@@ -63,13 +63,13 @@ def test_small_data_of_any_collection_is_a_valid_recipe(images, short_side, batc
         (lambda r: {"method": replace(r.method, freeze_last_layer_epochs=101)}, "--freeze-last-layer-epochs"),
     ],
 )
-def test_recipes_that_cannot_be_are_named(change, words):
+def test_recipe_with_invalid_settings_raises(change, words):
     recipe = presets.PRESETS["dino"]["official-default"].recipe
     with pytest.raises(SettingError, match=words):
         replace(recipe, **change(recipe))
 
 
-def test_a_method_without_such_a_recipe_names_those_it_has():
+def test_find_preset_with_unknown_name_lists_names():
     assert presets.find_preset("dino", None) == "official-default"
     with pytest.raises(SettingError, match="dino has no recipe 'other': choose official-default or paper or"):
         presets.find_preset("dino", "other")
@@ -90,7 +90,9 @@ def test_a_method_without_such_a_recipe_names_those_it_has():
         ("dino", "resnet50", "resnet50", "sgd", 0.06, 1e-6, 1e-4, 100, 512),
     ],
 )
-def test_rates_are_the_papers(method, name, architecture, optimizer, peak, last, decay, epochs, batch_size):
+def test_presets_have_the_rates_of_the_papers(
+    method, name, architecture, optimizer, peak, last, decay, epochs, batch_size
+):
     recipe = presets.PRESETS[method][name].recipe
     plan = Plan.of(recipe, pictures=20 * batch_size)
     assert recipe.backbone.architecture == architecture

@@ -20,7 +20,7 @@ def case(train_gain=True, crops=5, batch=7):
 
 @pytest.mark.parametrize("chunk", [1, 2 * 5 * 11, 2**22])
 @pytest.mark.parametrize("shared", [None, 0, 1])
-def test_loss_and_gradients_are_those_of_all_logits_at_once(chunk, shared, monkeypatch):
+def test_prototype_loss_equals_the_loss_of_all_logits(chunk, shared, monkeypatch):
     monkeypatch.setattr(prototype_loss, "CHUNK", chunk)
     features, prototypes, targets = case()
     asked = [features, *prototypes.parameters()]
@@ -32,7 +32,7 @@ def test_loss_and_gradients_are_those_of_all_logits_at_once(chunk, shared, monke
     torch.testing.assert_close(torch.autograd.grad(ours * 3, asked), expected, rtol=1e-9, atol=1e-12)
 
 
-def test_a_gain_that_does_not_train_gets_no_gradient():
+def test_prototype_loss_gives_fixed_gain_no_gradient():
     features, prototypes, targets = case(train_gain=False)
     prototype_cross_entropy(features, prototypes, targets, 0.1).backward()
     assert prototypes.weight_g.grad is None

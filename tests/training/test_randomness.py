@@ -11,7 +11,7 @@ def whole(seed=0, step=0, size=12):
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**31), st.integers(0, 10**6), st.integers(0, 11), st.integers(1, 12))
-def test_a_part_draws_what_the_whole_draws_for_it(seed, step, first, pictures):
+def test_randomness_of_a_part_equals_that_of_the_batch(seed, step, first, pictures):
     pictures = min(pictures, 12 - first)
     numbers = whole(seed, step).uniform("depth", 3)
     assert torch.equal(
@@ -19,7 +19,7 @@ def test_a_part_draws_what_the_whole_draws_for_it(seed, step, first, pictures):
     )
 
 
-def test_seed_step_and_purpose_each_give_other_numbers():
+def test_randomness_depends_on_seed_step_and_purpose():
     numbers = [
         whole().uniform("depth"),
         whole(seed=1).uniform("depth"),

@@ -67,7 +67,7 @@ def trained(pictures, tmp_path_factory):
 
 
 @pytest.mark.parametrize("method", ranks.METHODS)
-def test_losses_are_those_of_one_process(trained, method):
+def test_losses_of_several_ranks_equal_those_of_one(trained, method):
     alone = trained[1][0][method]
     assert len(alone["losses"]) == 3
     assert alone["losses"][0] != pytest.approx(alone["losses"][-1], rel=1e-3)  # it moves
@@ -112,7 +112,7 @@ def wait_for(run: Path, steps: int) -> None:
         time.sleep(0.02)
 
 
-def test_all_stop_when_one_is_told_to_and_one_alone_goes_on_to_the_same_losses(pictures, tmp_path):
+def test_signal_to_one_rank_stops_all_and_one_process_resumes(pictures, tmp_path):
     run, words = tmp_path / "run", json.dumps(pretrain(pictures, tmp_path / "run"))
     group = Group(tmp_path / "group", words, words)
     wait_for(run, 3)
@@ -129,7 +129,7 @@ def test_all_stop_when_one_is_told_to_and_one_alone_goes_on_to_the_same_losses(p
     assert found == pytest.approx(alone, rel=1e-3)
 
 
-def test_a_process_that_dies_ends_the_run_with_one_sentence(pictures, tmp_path):
+def test_lost_rank_ends_the_run_with_one_sentence(pictures, tmp_path):
     run = tmp_path / "run"
     words = json.dumps(pretrain(pictures, run, "--epochs", "100000"))
     group = Group(tmp_path / "group", words, words)
@@ -141,7 +141,7 @@ def test_a_process_that_dies_ends_the_run_with_one_sentence(pictures, tmp_path):
     assert "error: another process of the training ended or cannot be reached; --resume continues" in said
 
 
-def test_torchrun_begins_again_after_a_death_and_the_run_goes_on_by_itself(pictures, tmp_path):
+def test_torchrun_restart_resumes_the_run(pictures, tmp_path):
     run, said = tmp_path / "run", tmp_path / "said"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     words = pretrain(pictures, run, "--epochs", "40", "--save-every", "5")
@@ -161,7 +161,7 @@ def test_torchrun_begins_again_after_a_death_and_the_run_goes_on_by_itself(pictu
     assert f"{run}: resumed at step" in said.read_text()
 
 
-def test_what_does_not_fit_the_processes_ends_all_in_one_sentence(pictures, tmp_path):
+def test_ranks_with_different_images_end_with_one_sentence(pictures, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(pictures, other)
     next(other.rglob("*.png")).unlink()
@@ -180,7 +180,7 @@ def test_what_does_not_fit_the_processes_ends_all_in_one_sentence(pictures, tmp_
 
 
 @pytest.mark.parametrize("full", [0, 1])
-def test_process_without_memory_ends_all_and_names_what_needs_less(pictures, tmp_path, full):
+def test_rank_out_of_memory_ends_all_with_advice(pictures, tmp_path, full):
     run = tmp_path / "run"
     words = pretrain(pictures, run, "--epochs", "100000")
     commands = [["full", *words] if number == full else words for number in (0, 1)]

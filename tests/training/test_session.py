@@ -37,7 +37,7 @@ def images(tmp_path):
     return open_images(folder)
 
 
-def test_it_prints_nothing_and_takes_no_signals(images, tmp_path, capfd):
+def test_session_prints_nothing_and_handles_no_signals(images, tmp_path, capfd):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     seen = []
 
@@ -53,7 +53,7 @@ def test_it_prints_nothing_and_takes_no_signals(images, tmp_path, capfd):
     assert captured.out + captured.err == ""
 
 
-def test_the_random_numbers_of_others_stay_theirs(images, tmp_path):
+def test_session_keeps_the_global_random_state(images, tmp_path):
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
@@ -61,7 +61,7 @@ def test_the_random_numbers_of_others_stay_theirs(images, tmp_path):
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_what_was_not_trained_on_the_same_is_not_resumed(images, tmp_path):
+def test_resume_with_other_seed_or_images_raises(images, tmp_path):
     run = Run(tmp_path / "run")
     Session(RECIPE, images).train(run, callbacks=Callbacks(interrupted=lambda: True))
     assert Session(RECIPE, images).resume(run) == 1
@@ -79,12 +79,12 @@ def test_what_was_not_trained_on_the_same_is_not_resumed(images, tmp_path):
         (6, 1, "5 images are fewer than one batch of 6"),
     ],
 )
-def test_batches_that_cannot_be_are_named(images, batch_size, accumulate, words):
+def test_session_with_unusable_batch_raises(images, batch_size, accumulate, words):
     with pytest.raises(SettingError, match=words):
         Session(replace(RECIPE, batch_size=batch_size), images, accumulate=accumulate)
 
 
-def test_each_process_splits_its_own_share(monkeypatch):
+def test_check_batch_splits_the_share_of_each_process(monkeypatch):
     monkeypatch.setattr("training.session.world", lambda: 2)
     recipe = replace(RECIPE, batch_size=24)
     check_batch(recipe, 12, 0)

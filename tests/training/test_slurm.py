@@ -20,7 +20,7 @@ SCONTROL = """#!/bin/bash
 
 
 @pytest.mark.parametrize(("code", "again"), [(75, True), (0, False), (1, False)])
-def test_a_job_that_was_told_to_leave_is_queued_again(tmp_path, code, again):
+def test_slurm_job_is_queued_again_after_exit_code_75(tmp_path, code, again):
     for name, text in (("srun", SRUN), ("python", PYTHON), ("scontrol", SCONTROL)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)

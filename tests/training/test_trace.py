@@ -128,7 +128,7 @@ def plain_training(images):
     return lines, student, teacher
 
 
-def test_the_log_is_that_of_the_plain_training(trained, images):
+def test_log_equals_that_of_plain_training(trained, images):
     found, method = trained
     expected, student, teacher = plain_training(images)
     assert [line["step"] for line in found] == list(range(STEPS))
@@ -149,7 +149,7 @@ def test_the_log_is_that_of_the_plain_training(trained, images):
                 torch.testing.assert_close(weight, plain_weights[name], atol=5e-3, rtol=0, msg=name)
 
 
-def test_a_batch_in_parts_trains_as_the_whole(trained, images, tmp_path):
+def test_accumulate_trains_as_the_whole_batch(trained, images, tmp_path):
     whole, _ = trained
     parts, _ = train(images, tmp_path, accumulate=2)
     for line, other in zip(whole, parts, strict=True):
@@ -157,7 +157,7 @@ def test_a_batch_in_parts_trains_as_the_whole(trained, images, tmp_path):
             assert other[name] == pytest.approx(line[name], abs=2e-4), (line["step"], name)
 
 
-def test_probe_and_checkpoint_do_not_count_as_training(images, tmp_path, monkeypatch):
+def test_throughput_excludes_probes_and_checkpoints(images, tmp_path, monkeypatch):
     """On a clock of the test's own: a batch comes in 1 s, a step takes 3, watching and saving 100."""
     clock = [0.0]
 

@@ -94,7 +94,7 @@ class AfterThreeSteps:
 
 
 @pytest.mark.parametrize("method", OWN)
-def test_every_method_trains_and_resumes_as_if_never_stopped(method, pictures, tmp_path, monkeypatch):
+def test_pretrain_of_every_method_resumes_bitwise(method, pictures, tmp_path, monkeypatch):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert pretrain(pictures, whole, method, "--probe-every", 6) == 0
     lines = logged(whole)
@@ -149,7 +149,9 @@ BAD = [
 
 
 @pytest.mark.parametrize(("method", "more", "words"), BAD)
-def test_what_a_method_cannot_do_is_refused_in_one_sentence(method, more, words, pictures, tmp_path, capsys):
+def test_pretrain_with_unusable_method_options_prints_one_sentence(
+    method, more, words, pictures, tmp_path, capsys
+):
     assert pretrain(pictures, tmp_path / "run", method, *more) == 1
     error = capsys.readouterr().err
     assert words in error

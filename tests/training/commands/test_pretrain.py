@@ -52,7 +52,7 @@ def weights(output):
     return torch.load(Run(output).checkpoint, weights_only=True)["method"]
 
 
-def test_a_run_leaves_log_configuration_and_checkpoint(pictures, tmp_path):
+def test_pretrain_writes_log_configuration_and_checkpoint(pictures, tmp_path):
     output = tmp_path / "run"
     assert pretrain(pictures, output, "--probe-every", 3) == 0
     lines = logged(output)
@@ -110,7 +110,7 @@ def stop_after(monkeypatch, step, number=signal.SIGTERM):
         ("--kept-tokens", 0.5, "--masking", "attention"),
     ],
 )
-def test_resuming_gives_the_very_run_that_was_not_interrupted(pictures, tmp_path, monkeypatch, more):
+def test_pretrain_resumed_is_bitwise_the_uninterrupted_run(pictures, tmp_path, monkeypatch, more):
     """With stochastic depth: what is dropped goes by seed, step and place, not by what was drawn before."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert pretrain(pictures, whole, "--drop-path", 0.3, *more) == 0
@@ -144,7 +144,7 @@ def test_resume_inside_and_between_curriculum_stages_gives_the_same_run(pictures
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_a_run_that_was_stopped_says_by_its_exit_code_that_it_is_not_done(
+def test_pretrain_stopped_by_a_signal_returns_its_exit_code(
     pictures, tmp_path, monkeypatch, capsys, number, code
 ):
     stop_after(monkeypatch, 1, number)
@@ -152,7 +152,7 @@ def test_a_run_that_was_stopped_says_by_its_exit_code_that_it_is_not_done(
     assert "2 of 6 steps done, --resume continues" in capsys.readouterr().out
 
 
-def test_sigterm_before_the_first_step_asks_to_begin_again(pictures, tmp_path, monkeypatch):
+def test_sigterm_before_the_first_step_returns_75(pictures, tmp_path, monkeypatch):
     def killed(*_, **__):
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("went on after SIGTERM")
@@ -161,7 +161,7 @@ def test_sigterm_before_the_first_step_asks_to_begin_again(pictures, tmp_path, m
     assert pretrain(pictures, tmp_path / "run") == 75
 
 
-def test_a_job_that_is_begun_again_goes_on_or_begins(pictures, tmp_path, monkeypatch):
+def test_pretrain_resume_starts_or_continues_after_any_kill(pictures, tmp_path, monkeypatch):
     """One command line, whatever the kill left: nothing, a configuration, a checkpoint, the whole run."""
     first, whole, run = tmp_path / "first", tmp_path / "whole", tmp_path / "run"
     assert pretrain(pictures, first, "--epochs", 1) == 0
@@ -185,7 +185,7 @@ def test_a_job_that_is_begun_again_goes_on_or_begins(pictures, tmp_path, monkeyp
     assert values(run) == values(whole)
 
 
-def test_other_pictures_are_refused(pictures, tmp_path, monkeypatch, capsys):
+def test_resume_with_other_images_is_refused(pictures, tmp_path, monkeypatch, capsys):
     run = tmp_path / "run"
     stop_after(monkeypatch, 2)
     assert pretrain(pictures, run) == 75
@@ -194,7 +194,7 @@ def test_other_pictures_are_refused(pictures, tmp_path, monkeypatch, capsys):
     assert "the fingerprint of names and sizes of the images was" in capsys.readouterr().err
 
 
-def test_what_is_named_changes_from_the_last_checkpoint_on(pictures, tmp_path, monkeypatch, capsys):
+def test_resume_with_other_rate_and_precision_records_the_change(pictures, tmp_path, monkeypatch, capsys):
     run = tmp_path / "run"
     stop_after(monkeypatch, 2)
     assert pretrain(pictures, run) == 75
@@ -234,7 +234,7 @@ def test_resume_with_settings_that_do_not_fit_is_refused(pictures, tmp_path, mon
         assert (run / "config.json").read_text() == before
 
 
-def test_networks_are_loaded_with_the_runs_own_normalisation(pictures, tmp_path):
+def test_load_model_of_a_run_has_its_normalization(pictures, tmp_path):
     run = tmp_path / "run"
     assert pretrain(pictures, run, "--mean", 0.1, 0.2, 0.3, "--std", 0.5, 0.5, 0.5) == 0
     for key in (None, "student"):
@@ -250,7 +250,7 @@ def values(run):
     ]
 
 
-def test_a_run_begins_with_any_models_backbone(pictures, tmp_path, capsys):
+def test_init_backbone_loads_the_backbone_of_a_run(pictures, tmp_path, capsys):
     first, second = tmp_path / "first", tmp_path / "second"
     assert pretrain(pictures, first) == 0
     more = ("--init-backbone", first, "--global-size", 48, "--optimizer", "muon")  # --image-size follows
@@ -282,7 +282,7 @@ def test_init_from_takes_weights_only_and_resamples_positions(pictures, tmp_path
     assert logged(second)[0]["step"] == 0
 
 
-def test_excluded_and_broken_pictures_are_left_out(pictures, tmp_path, capsys):
+def test_pretrain_leaves_out_excluded_and_broken_images(pictures, tmp_path, capsys):
     (pictures / "class0" / "0.png").write_bytes(b"broken")
     (pictures / "notes.txt").write_text("no picture")
     excluded = tmp_path / "exclude.txt"
@@ -294,9 +294,7 @@ def test_excluded_and_broken_pictures_are_left_out(pictures, tmp_path, capsys):
     assert "1 unreadable images were skipped" in captured.out
 
 
-def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
-    pictures, tmp_path, capsys, monkeypatch
-):
+def test_pretrain_with_nan_loss_stops_and_resumes(pictures, tmp_path, capsys, monkeypatch):
     honest, calls = dino_module.prototype_cross_entropy, iter(range(100))
 
     def fail_at_fourth(*arguments):
@@ -312,7 +310,7 @@ def test_a_loss_that_is_no_number_stops_with_a_report_and_a_loadable_run(
     assert len(logged(output)) == 6
 
 
-def test_weights_that_are_no_numbers_are_never_saved(pictures, tmp_path, capsys, monkeypatch):
+def test_infinite_weights_are_never_saved(pictures, tmp_path, capsys, monkeypatch):
     def poison(parameters, _):
         for parameter in parameters:
             if parameter.grad is not None:
@@ -335,9 +333,7 @@ def test_weights_that_are_no_numbers_are_never_saved(pictures, tmp_path, capsys,
         (("--accumulate", 4), "start again with a lower --local-crops"),
     ],
 )
-def test_a_full_device_ends_in_one_sentence_that_names_what_takes_less(
-    pictures, tmp_path, capsys, monkeypatch, more, advice
-):
+def test_pretrain_out_of_memory_advises_an_option(pictures, tmp_path, capsys, monkeypatch, more, advice):
     monkeypatch.setattr(
         dino_module, "prototype_cross_entropy", out_of_memory_at(5, dino_module.prototype_cross_entropy)
     )
@@ -381,7 +377,7 @@ RESNET = ("--architecture", "resnet50", "--global-size", 32, "--local-size", 24)
         (("--workers", -1), "--workers is -1"),
     ],
 )
-def test_settings_that_cannot_be_end_in_one_sentence(pictures, tmp_path, capsys, more, words):
+def test_pretrain_with_invalid_settings_prints_one_sentence(pictures, tmp_path, capsys, more, words):
     assert pretrain(pictures, tmp_path / "run", *more) == 1
     error = capsys.readouterr().err
     assert words in error
@@ -391,7 +387,7 @@ def test_settings_that_cannot_be_end_in_one_sentence(pictures, tmp_path, capsys,
 
 @pytest.mark.parametrize("option", ["--heads", "--position-mode", "--std"])
 @pytest.mark.parametrize("how", ["--init-from", "--init-backbone"])
-def test_weights_of_another_kind_are_refused_and_named(pictures, tmp_path, capsys, how, option):
+def test_init_from_other_architecture_names_the_option(pictures, tmp_path, capsys, how, option):
     first = tmp_path / "first"
     assert pretrain(pictures, first) == 0
     other = {
@@ -414,7 +410,7 @@ def test_help_shows_the_values_of_the_recipe(capsys, recipe, epochs):
     assert f"--epochs INT Passes over the images. (default: {epochs})" in shown
 
 
-def test_an_unwritable_disk_is_named_in_one_sentence(pictures, tmp_path):
+def test_pretrain_on_a_full_disk_prints_one_sentence(pictures, tmp_path):
     """The limit of a file's size stands for a full disk."""
     limited = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000));"
@@ -451,7 +447,7 @@ def test_help_and_unknown_commands(capsys):
     assert "--teacher-momentum" in capsys.readouterr().out
 
 
-def test_a_run_that_is_being_trained_takes_no_second_process(pictures, tmp_path, capsys):
+def test_pretrain_of_a_locked_run_is_refused(pictures, tmp_path, capsys):
     """A stopped process holds its run still: when it goes on it writes, whatever it was sent meanwhile."""
     output, log = tmp_path / "run", tmp_path / "first.txt"
     words = ["pretrain", "--data", pictures, "--output", output, *TINY, "--epochs", "100000"]

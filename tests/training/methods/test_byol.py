@@ -11,7 +11,7 @@ CONFIG = BYOLConfig(HEAD, predictor=24, teacher_momentum=0.9)
 
 
 @pytest.mark.parametrize("local", [0, 3])
-def test_the_loss_is_the_papers_distance_of_predictions_and_projections(local):
+def test_byol_loss_equals_the_formula(local):
     byol, batch = build(CONFIG), random_batch(local=local)
     loss, logs, _ = byol(batch, 0)
     with torch.no_grad():
@@ -26,7 +26,7 @@ def test_the_loss_is_the_papers_distance_of_predictions_and_projections(local):
     torch.testing.assert_close(logs["spread"], losses.spread(projections))
 
 
-def test_a_loss_changes_nothing_and_the_step_moves_the_teacher_by_its_momentum():
+def test_byol_forward_changes_no_state_and_after_step_moves_teacher():
     byol = build(CONFIG)
     before = state(byol)
     loss = byol(random_batch(), 0)

@@ -53,7 +53,7 @@ def test_only_the_student_has_gradients_and_stochastic_depth():
     assert not any(rates[1])
 
 
-def test_last_layer_has_no_gradient_while_it_is_frozen():
+def test_frozen_last_layer_has_no_gradient():
     dino = method()
     for step, frozen in ((0, True), (2, True), (3, False)):
         dino.zero_grad(set_to_none=True)
@@ -62,7 +62,7 @@ def test_last_layer_has_no_gradient_while_it_is_frozen():
         assert (dino.student.head.last_layer.weight_v.grad is None) == frozen
 
 
-def test_center_moves_once_a_step_by_the_mean_over_all_parts():
+def test_center_update_uses_the_mean_of_all_micro_batches():
     batch = random_batch()
     dino, split = method(), method()
     with torch.no_grad():
@@ -74,7 +74,7 @@ def test_center_moves_once_a_step_by_the_mean_over_all_parts():
     torch.testing.assert_close(split.center, expected)
 
 
-def test_a_batch_in_parts_has_the_gradient_of_the_whole():
+def test_micro_batches_give_the_gradient_of_the_batch():
     """Stochastic depth included: what is dropped goes by the place in the global batch."""
     whole, split, batch = method(), method(), random_batch(size=6)
     whole(batch, 3).value.backward()
@@ -87,7 +87,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole():
             torch.testing.assert_close(found.grad, expected.grad, atol=1e-6, rtol=1e-4, msg=name)
 
 
-def test_the_teacher_follows_the_student_with_the_steps_momentum():
+def test_teacher_moves_by_the_momentum_of_the_step():
     dino = method()
     with torch.no_grad():
         for parameter in dino.student.parameters():
@@ -100,7 +100,7 @@ def test_the_teacher_follows_the_student_with_the_steps_momentum():
     torch.testing.assert_close(dino.teacher.head.mlp[0].weight, before + (1 - momentum), rtol=0, atol=1e-6)
 
 
-def test_with_one_view_each_no_crop_is_compared_with_itself():
+def test_views_1_compares_different_crops_only():
     dino, batch = method(views=1).eval(), random_batch()
     crops, (loss, _, carry) = batch.crops, dino(batch, 0)
     dino.after_step(0, [carry])
@@ -112,7 +112,7 @@ def test_with_one_view_each_no_crop_is_compared_with_itself():
     torch.testing.assert_close(loss.detach(), torch.stack(pairs).mean(), rtol=1e-4, atol=1e-4)
 
 
-def test_the_student_sees_the_kept_share_of_its_views_and_all_of_its_local_crops():
+def test_kept_tokens_reduces_views_only():
     dino, batch = method(kept_tokens=0.25, freeze_last_layer_epochs=0).eval(), random_batch()
     seen = []
     for step in (4, 4, 5):
@@ -169,7 +169,7 @@ def test_least_attended_with_hint_shows_some_of_the_most_attended(hint, hints):
     assert len(set(hinted.flatten().tolist())) == (12 + hints if hints else 0)  # any of them, over 50 images
 
 
-def test_crops_of_one_size_share_a_forward_pass_without_changing_it():
+def test_network_output_is_independent_of_grouped_crops():
     dino = method().eval()
     crops = random_batch().crops
     together = dino.student(*crops)
@@ -190,12 +190,12 @@ def test_crops_of_one_size_share_a_forward_pass_without_changing_it():
         ({"alignment": 5.0, "head": HeadConfig(bottleneck=None)}, "--alignment needs the head's bottleneck"),
     ],
 )
-def test_settings_that_cannot_be_are_named(settings, words):
+def test_dino_config_with_invalid_settings_raises(settings, words):
     with pytest.raises(SettingError, match=words):
         DINOConfig(**settings)
 
 
-def test_batches_and_crops_that_cannot_be_are_named():
+def test_dino_check_with_unusable_batches_raises():
     usual = BatchUse(batch_size=8, accumulate=1, views=2, local_crops=0, classes=0)
     CONFIG.check(usual)
     with pytest.raises(SettingError, match="--views 1 needs a global crop for each network"):

@@ -45,7 +45,7 @@ def trained(teacher, steps):
     return students, teachers
 
 
-def test_the_previous_iterations_student_teaches_with_the_weights_before_the_last_step():
+def test_teacher_previous_iteration_has_the_weights_before_the_step():
     students, teachers = trained("previous-iteration", 4)
     assert equal(students[0], teachers[0])
     for number in (1, 2, 3):
@@ -53,7 +53,7 @@ def test_the_previous_iterations_student_teaches_with_the_weights_before_the_las
         assert not equal(students[number], teachers[number])
 
 
-def test_the_previous_epochs_student_teaches_for_an_epoch():
+def test_teacher_previous_epoch_is_constant_for_an_epoch():
     students, teachers = trained("previous-epoch", 6)  # two epochs of three steps
     for number in range(6):
         assert equal(students[number // 3 * 3], teachers[number])
@@ -87,7 +87,7 @@ def test_the_previous_epochs_student_teaches_for_an_epoch():
         ),
     ],
 )
-def test_the_target_is_the_teachers_output_as_asked_for(settings, expected):
+def test_targets_follow_the_options(settings, expected):
     dino, batch = variant(**settings), random_batch()
     dino.center.normal_(std=0.05)
     student, teacher = outputs(dino, batch)
@@ -125,7 +125,7 @@ def test_infonce_with_a_queue_keeps_the_views_of_the_last_batches():
 # --- the predictor
 
 
-def test_a_predictor_is_the_students_alone_and_trains():
+def test_predictor_is_in_the_student_only_and_trains():
     dino = variant(predictor=12)
     names = dino.student.state_dict().keys() - dino.teacher.state_dict().keys()
     assert {name.rsplit(".", 2)[0] for name in names} == {"head.predictor"}
@@ -157,7 +157,7 @@ def test_a_predictor_is_the_students_alone_and_trains():
         ({"teacher_temperature": -0.1}, "--teacher-temperature is -0.1"),
     ],
 )
-def test_variants_that_contradict_each_other_are_refused(settings, words):
+def test_dino_config_with_contradicting_options_raises(settings, words):
     with pytest.raises(SettingError, match=words):
         DINOConfig(HEAD, **settings)
 
@@ -177,7 +177,7 @@ def test_variants_that_contradict_each_other_are_refused(settings, words):
         ),
     ],
 )
-def test_what_needs_the_whole_batch_cannot_be_split(settings, words):
+def test_dino_check_with_split_batch_raises(settings, words):
     use = BatchUse(batch_size=4, accumulate=2, views=2, local_crops=0, classes=0)
     with pytest.raises(SettingError, match=words):
         DINOConfig(HEAD, **settings).check(use)

@@ -15,7 +15,7 @@ def network(drop_path=0.5):
     return create_network(config, HEAD)
 
 
-def test_a_branch_is_left_out_as_often_as_it_should_and_keeps_its_mean():
+def test_stochastic_depth_drops_its_share_and_keeps_the_mean():
     layer = StochasticDepth(0.3)
     numbers = torch.rand(20_000)
     layer.set_random(numbers)
@@ -26,7 +26,7 @@ def test_a_branch_is_left_out_as_often_as_it_should_and_keeps_its_mean():
     assert torch.equal(kept[:, 0, 0] == 0, numbers < 0.3)
 
 
-def test_layers_crops_and_pictures_are_dealt_their_own_numbers(monkeypatch):
+def test_network_gives_each_layer_and_crop_own_random_numbers(monkeypatch):
     student, dealt, honest = network(), [], StochasticDepth.set_random
     monkeypatch.setattr(StochasticDepth, "set_random", lambda self, n: (dealt.append(n), honest(self, n)))
     views, locals_ = torch.randn(2, 4, 3, 16, 16), torch.randn(3, 4, 3, 8, 8)
@@ -35,7 +35,7 @@ def test_layers_crops_and_pictures_are_dealt_their_own_numbers(monkeypatch):
     assert len(torch.cat(dealt).unique()) == 80
 
 
-def test_training_without_randomness_is_refused():
+def test_network_in_training_without_randomness_raises():
     with pytest.raises(RuntimeError, match="has no random numbers for 4 crops: pass randomness"):
         network()(torch.randn(1, 4, 3, 16, 16))
     network(drop_path=0.0)(torch.randn(1, 4, 3, 16, 16))

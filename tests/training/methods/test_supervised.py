@@ -22,7 +22,7 @@ def pictures(step=0, batch=4, side=32):
     return Batch(Crops(*crops), torch.arange(batch), Randomness(0, step, 0, batch, batch))
 
 
-def test_without_mixing_the_loss_is_the_cross_entropy_of_every_crop():
+def test_supervised_without_mixing_is_cross_entropy():
     method, batch = build(PLAIN, classes=3), random_batch(labels=LABELS, views=1)
     loss = method(batch, 0)
     with torch.no_grad():
@@ -33,7 +33,7 @@ def test_without_mixing_the_loss_is_the_cross_entropy_of_every_crop():
     torch.testing.assert_close(loss.logs["accuracy"], hits)
 
 
-def test_smoothing_is_torchs():
+def test_smooth_equals_torch():
     method = build(SupervisedConfig(label_smoothing=0.1, mixup=0, cutmix=0), classes=3)
     batch = random_batch(labels=LABELS, local=0, views=1)
     with torch.no_grad():
@@ -78,7 +78,7 @@ def test_cutmix_pastes_a_box_as_large_as_its_share_says():
         ({"accumulate": 4}, "a part of 1 images is odd"),
     ],
 )
-def test_what_it_cannot_train_on_is_refused(facts, words):
+def test_supervised_check_with_unusable_images_raises(facts, words):
     usual = BatchUse(batch_size=4, accumulate=1, views=1, local_crops=0, classes=3)
     with pytest.raises(SettingError, match=words):
         SupervisedConfig().check(usual._replace(**facts))

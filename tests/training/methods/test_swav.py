@@ -11,7 +11,7 @@ HEAD = HeadConfig(20, layers=2, hidden=32, bottleneck=16, batch_norm=True, activ
 CONFIG = SwAVConfig(HEAD)
 
 
-def test_prototypes_are_trained_at_length_one_once_they_are_thawed():
+def test_swav_prototypes_train_at_length_one_after_freezing():
     swav = build(CONFIG)  # one frozen epoch of three steps
     start = swav.prototypes.detach().clone()
     torch.testing.assert_close(start.norm(dim=-1), torch.ones(20))
@@ -22,7 +22,7 @@ def test_prototypes_are_trained_at_length_one_once_they_are_thawed():
     torch.testing.assert_close(swav.prototypes.detach().norm(dim=-1), torch.ones(20))
 
 
-def test_the_queue_begins_with_its_epoch_and_is_used_once_it_is_full():
+def test_swav_queue_is_used_once_it_is_full():
     swav = build(SwAVConfig(HEAD, queue=8, queue_start_epoch=1))
     scores = losses.unit(torch.randn(2, 4, 16)) @ swav.prototypes.T.detach()
     alone = losses.sinkhorn_knopp(scores, 0.05, 3)
@@ -38,7 +38,7 @@ def test_the_queue_begins_with_its_epoch_and_is_used_once_it_is_full():
     torch.testing.assert_close(together.sum(-1), torch.ones(2, 4))
 
 
-def test_a_queue_that_never_begins_is_refused():
+def test_swav_queue_start_after_the_end_is_refused():
     config = SwAVConfig(HEAD, queue=8, queue_start_epoch=15)
     with pytest.raises(SettingError, match="--queue-start-epoch is 15, but training ends after 15 epochs"):
         config.schedules(15, 10)
