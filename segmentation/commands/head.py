@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dino_model.ahead import run_ahead
 from dino_model.files import make_room, write_json
 from dino_model.options import ComputeOptions, ModelOptions
-from dino_model.outputs import OutputOptions, SkippedInputs, check_output_file, write_provenance
+from dino_model.outputs import OutputFolder, OutputOptions, SkippedInputs, check_output_file, write_provenance
 from dino_model.progress import progress
 from segmentation import drawing, heads, metrics
 from segmentation.coco import CocoLabels
@@ -105,7 +105,7 @@ class TrueMasks:
     def names(self, file: Path | None) -> Sequence[str]:
         """Return the names of labels from 0 on, as far as they are known."""
         if file is not None:
-            return read_names(file)
+            return file.read_text(encoding="utf-8").splitlines()
         if self.foreground:
             return ("background", "foreground")
         if self.coco:
@@ -156,20 +156,20 @@ class Fit(FitOptions, ModelOptions):
         """Fit and write; images and masks that cannot be used are named and skipped."""
         check_output_file(self.output, overwrite=self.overwrite)
         images, masks = self.find(self.listed), TrueMasks(self.masks, self.foreground)
-        names, predictor = masks.names(self.classes), self.predictor()
+        names, predictor = masks.names(self.classes)[:VOID], self.predictor()
         samples = masks.read(images, predictor, "fit")
         classifier = _fit(samples, len(images), self.source(predictor), self.kind)
         count, settings = max(len(names), classifier.labels[-1] + 1), common.model_settings(predictor)
         head = heads.Head(
             classifier,
-            self.kind,
-            self.model,
-            settings["weights"],
-            self.layers,
-            self.size,
-            self.foreground,
-            [*names, *(f"class {label}" for label in range(len(names), count))],
-            masks.palette(images)[:count].tolist(),
+            kind=self.kind,
+            model=self.model,
+            weights=settings["weights"],
+            layers=self.layers,
+            size=self.size,
+            foreground=self.foreground,
+            names=[*names, *(f"class {label}" for label in range(len(names), count))],
+            colors=masks.palette(images)[:count].tolist(),
         )
         head.save(self.output)
         fitted = {"kind": self.kind, "layers": self.layers, "foreground": self.foreground}
@@ -227,27 +227,21 @@ class Apply(HeadOptions, OutputOptions):
 
         todo = [item for item in images if not output.has(item.name, [item.file, self.head])]
         for item, image in common.read_ahead(todo, read, skipped, "segment"):
-            mask, drawn = (
-                output.path("masks", f"{item.name}.png"),
-                output.path("overlays", f"{item.name}.jpg"),
-            )
-            drawing.save_image(drawn, _segment(head, predictor, image, mask))
-            output.add(item.name, inputs=[item.file, self.head], files=[mask, drawn])
+            files = output.path("masks", f"{item.name}.png"), output.path("overlays", f"{item.name}.jpg")
+            drawing.save_image(files[1], _segment(head, predictor, image, files[0]))
+            output.add(item.name, inputs=[item.file, self.head], files=files)
         for path in videos:
             if output.has(path.stem, [path, self.head]):
                 continue
-            frames, drawn = open_frames(path), output.path("overlays", f"{path.stem}.webm")
-            with VideoWriter(drawn, frames.fps, keep_partial=True) as writer:
-                for number, frame in enumerate(
-                    progress(run_ahead(frames), path.name, frames.expected or None)
-                ):
-                    mask = output.path("masks", path.stem, frames.file_name(number))
-                    overlay = _segment(head, predictor, common.check_patches(frame, predictor), mask)
-                    writer.write(overlay, frames.time(number))
-            output.add(path.stem, inputs=[path, self.head], files=[drawn])
+            try:
+                drawn = _segment_video(head, predictor, path, output)
+            except ValueError as error:
+                skipped.add(path.name, error)
+            else:
+                output.add(path.stem, inputs=[path, self.head], files=[drawn])
         output.finish()
         print(f"{self.output}: {len(images)} images, {len(videos)} videos")
-        skipped.check(len(images))
+        skipped.check(len(images) + len(videos), "inputs")
 
 
 @dataclass(frozen=True)
@@ -263,16 +257,16 @@ class Score(MaskOptions, HeadOptions):
         head, predictor = self.load()
         images, masks = self.find(self.listed), TrueMasks(self.masks, head.foreground)
         features = partial(heads.patch_features, predictor, layers=head.layers)
-        counts = _count(masks.read(images, predictor, "score"), features, [head.classifier])[0]
+        counts, number = _count(masks.read(images, predictor, "score"), features, [head.classifier])
         iou = {
             head.names[label] if label < len(head.names) else f"class {label}": 100 * value
-            for label, value in metrics.class_jaccard(counts).items()
+            for label, value in metrics.class_jaccard(counts[0]).items()
         }
         protocol = _protocol(predictor, head.kind, head.layers)
-        scores = {"miou": _mean_iou(counts), "iou": iou, "images": len(images), "protocol": protocol}
+        scores = {"miou": _mean_iou(counts[0]), "iou": iou, "images": number, "protocol": protocol}
         print(", ".join(f"{key}: {value}" for key, value in protocol.items()))
         print("\n".join(f"{name:<24}{value:>6.1f}" for name, value in iou.items()))
-        print(f"{'mean IoU':<24}{scores['miou']:>6.1f}   ({len(images)} images)")
+        print(f"{'mean IoU':<24}{scores['miou']:>6.1f}   ({number} images)")
         if self.json:
             write_json(self.json, scores)
         masks.skipped.check(len(images))
@@ -307,6 +301,8 @@ class Curve(FitOptions, ComputeOptions):
         predictors = {name: _predictor(self, name, self.size) for name in self.models}
         predictor = predictors[self.models[0]]
         images, test = ([each for each, _ in masks.read(listed, predictor, "check")] for listed in lists)
+        if not images or not test:
+            masks.skipped.check(sum(map(len, lists)))
         counts = sorted({min(count, len(images)) for count in (*self.counts, len(images))})
         sources = {name: self.source(each) for name, each in predictors.items()}
         sources[BASELINE] = partial(heads.color_position, size=self.size, patch_size=predictor.patch_size)
@@ -317,7 +313,7 @@ class Curve(FitOptions, ComputeOptions):
             for count in counts:
                 few = [images[number * len(images) // count] for number in range(count)]
                 fitted.append(_fit(masks.read(few, predictor, f"fit {name}"), count, features, kind))
-            scored = _count(masks.read(test, predictor, f"score {name}"), features, fitted)
+            scored, _ = _count(masks.read(test, predictor, f"score {name}"), features, fitted)
             miou[name] = dict(zip(map(str, counts), map(_mean_iou, scored), strict=True))
         protocol = _protocol(predictor, self.kind, self.layers)
         print(", ".join(f"{key}: {value}" for key, value in protocol.items()))
@@ -354,14 +350,14 @@ def _fit(
 
 def _count(
     samples: Iterable[tuple[InputImage, Sample]], features: Features, classifiers: Sequence[Classifier]
-) -> NDArray[np.int64]:
-    """Count true and predicted labels of each classifier: [classifiers, 256, 256]."""
-    counts = np.zeros((len(classifiers), 256, 256), dtype=np.int64)
+) -> tuple[NDArray[np.int64], int]:
+    """Count true and predicted labels of each classifier [classifiers, 256, 256], and the images."""
+    counts, number = np.zeros((len(classifiers), 256, 256), dtype=np.int64), 0
     for _, (image, labels) in samples:
-        grid = features(image)
+        grid, number = features(image), number + 1
         for count, classifier in zip(counts, classifiers, strict=True):
             count += metrics.confusion(classifier.segment(grid, labels.shape), labels)
-    return counts
+    return counts, number
 
 
 def _mean_iou(counts: NDArray[np.int64]) -> float:
@@ -388,3 +384,16 @@ def _segment(head: heads.Head, predictor: "AttentionPredictor", image: ImageArra
     shown = [label for label in head.classifier.labels if head.names[label] != "background"]
     tinted = drawing.blend(small, colors[at_small], 0.5 * np.isin(at_small, shown))
     return drawing.with_legend(tinted, [(head.names[label], colors[label]) for label in shown])
+
+
+def _segment_video(
+    head: heads.Head, predictor: "AttentionPredictor", path: Path, output: OutputFolder
+) -> Path:
+    """Segment the frames of a video, and return the video of overlays."""
+    frames, drawn = open_frames(path), output.path("overlays", f"{path.stem}.webm")
+    with VideoWriter(drawn, frames.fps, keep_partial=True) as writer:
+        for number, frame in enumerate(progress(run_ahead(frames), path.name, frames.expected or None)):
+            mask = output.path("masks", path.stem, frames.file_name(number))
+            overlay = _segment(head, predictor, common.check_patches(frame, predictor), mask)
+            writer.write(overlay, frames.time(number))
+    return drawn

@@ -157,3 +157,14 @@ def test_apply_segments_every_frame_of_a_video_and_resumes(cups, tmp_path, monke
         heads, "patch_features", lambda *_: pytest.fail("a finished input was segmented again")
     )
     Apply(**apply, resume=True).run()
+
+
+def test_damaged_video_is_named_and_images_are_segmented(cups, tmp_path):
+    file, names, clip = tmp_path / "head.safetensors", tmp_path / "names.txt", tmp_path / "bad.mp4"
+    names.write_text("traffic light\ntraffic sign\n")
+    clip.write_text("no video")
+    Fit(**cups, model=MODEL, size=96, output=file, classes=names).run()
+    assert heads.read_head(file).names == ["traffic light", "traffic sign"]
+    with pytest.raises(ValueError, match=r"skipped 1 of 3 inputs: .*bad\.mp4"):
+        Apply(inputs=(clip, cups["images"]), head=file, output=tmp_path / "out").run()
+    assert len(list((tmp_path / "out" / "masks").glob("*.png"))) == 2
