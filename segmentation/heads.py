@@ -119,7 +119,10 @@ class Classifier:
 
         Scores are enlarged in strips of `STRIP` rows, so their memory does not grow with the height.
         """
-        scores = _vote(features, **self.arrays) if "shares" in self.arrays else self._logits(features)
+        if "shares" in self.arrays:
+            scores = _vote(features, **self.arrays)
+        else:
+            scores = features @ self.arrays["weight"].T + self.arrays["bias"]  # [rows, columns, classes]
         rows, (height, width) = len(scores), size
         down = enlarge(np.eye(rows, dtype=np.float32), (height, rows), "bilinear")  # [height, rows]
         labels = np.empty(size, dtype=np.uint8)
@@ -129,19 +132,14 @@ class Classifier:
             labels[top : top + STRIP] = np.array(self.labels, dtype=np.uint8)[wide.argmax(axis=0)]
         return labels
 
-    def _logits(self, features: Array) -> Array:
-        logits: Array = features @ self.arrays["weight"].T + self.arrays["bias"]
-        return logits
-
 
 def fit_classifier(features: Array, shares: Array, kind: Kind = "linear", seed: int = 0) -> Classifier:
     """Fit a classifier to the result of `sample_patches`.
 
-    `linear` is DINOv2's head: batch norm and a linear layer, trained with AdamW for 1,000 steps, weight
-    decay 1e-4, and the cross-entropy with the shares of the classes; its learning rate falls from 1e-2
-    linearly to 0 (1e-3 and 40,000 steps there). `logistic` is
-    scikit-learn's logistic regression of standardized features. `knn` averages the shares of the 20 most
-    similar patches, weighted by exp(cosine / 0.07).
+    `linear` is DINOv2's head: batch norm and a linear layer, trained on the cross-entropy with the shares of
+    the classes. AdamW takes 1,000 steps with weight decay 1e-4 and a learning rate that falls from 1e-2 to 0
+    (there 40,000 steps from 1e-3). `logistic` is scikit-learn's logistic regression of standardized features.
+    `knn` averages the shares of the 20 most similar patches, weighted by exp(cosine / 0.07).
 
     Raises:
         HeadError: Fewer than two classes.
