@@ -40,13 +40,11 @@ IMMUTABLE = "private, max-age=31536000, immutable"
 KINDS: Mapping[str, tuple[str, Callable[[Encoding, int], np.ndarray]]] = {
     "blocks": ("<f2", lambda encoding, block: np.stack(encoding.queries_keys(block))),
     "tokens": ("<f2", lambda encoding, block: encoding.features(block)),
-    "rollout": ("<f2", lambda encoding, block: encoding.rollout(block)),
     "key-pca": ("<f4", lambda encoding, block: principal_colors(encoding, block, "key-pca")),
     "token-pca": ("<f4", lambda encoding, block: principal_colors(encoding, block, "token-pca")),
 }
-"""Arrays by kind, little-endian: queries and keys [2, heads, tokens, d], tokens [tokens, width], rollout
-[tokens, tokens], principal components as colors [rows, columns, 3] in 0..1. `static/views/encoding.js`
-decodes them."""
+"""Arrays by kind, little-endian: queries and keys [2, heads, tokens, d], tokens [tokens, width],
+principal components as colors [rows, columns, 3] in 0..1. `static/views/encoding.js` decodes them."""
 TOKENS = {"arrays": 1, "directions": 2}
 """Number of tokens in the addresses of arrays, which need a turn."""
 

@@ -15,7 +15,6 @@ from app.errors import LabError, NotHere
 from app.limits import MEGABYTE, SIZES, Limits
 from app.models import Models, Progress, silent
 from app.photos import EXAMPLES, Picture, Pictures
-from dino_model import quantities
 from dino_model.device import Precision
 from dino_model.predictor import AttentionPredictor
 from dino_model.resize import fed_size
@@ -23,8 +22,6 @@ from dino_model.weights import LoadedModel
 
 QueriesKeys = tuple[NDArray[np.float16], NDArray[np.float16]]
 """Queries and keys of one block: each [heads, tokens, d], prefix tokens first."""
-ROLLOUT_PATCHES = 2500
-"""Most patches of a rollout: 13 MB for a browser."""
 _READING = threading.Lock()
 """Held while arrays are computed from an encoding: predictors of one model share its buffers."""
 
@@ -116,18 +113,6 @@ class Encoding:
         if np.abs(tokens).max() > np.finfo(np.float16).max:
             raise LabError(f"Features of block {block} exceed 16 bits: choose another block.")
         return tokens.astype(np.float16)
-
-    def rollout(self, block: int) -> NDArray[np.float16]:
-        """Return the attention rollout through all blocks up to this one: [tokens, tokens]."""
-        self._check(block)
-        if self.grid[0] * self.grid[1] > ROLLOUT_PATCHES:
-            raise LabError(
-                f"Rollout compares all pairs of patches and takes at most {ROLLOUT_PATCHES:,} of them: "
-                "choose a lower resolution."
-            )
-        return quantities.rollout([self.queries_keys(number) for number in range(block + 1)]).astype(
-            np.float16
-        )
 
     def _check(self, block: int) -> None:
         if not 0 <= block < self.blocks:

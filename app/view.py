@@ -25,13 +25,9 @@ SUMMARY_COLORS = {"mean": (255, 0, 255), "max": (255, 255, 255)}
 PIN_COLORS = ("#f97316", "#38bdf8", "#facc15", "#34d399", "#f472b6", "#a3e635", "#c084fc", "#fb7185")
 
 Maps = NDArray[np.float32]
-Quantity = Literal[
-    "likeness", "attention", "rollout", "logits", "key-cosine", "token-cosine", "key-pca", "token-pca"
-]
+Quantity = Literal["likeness", "attention", "logits", "key-cosine", "token-cosine", "key-pca", "token-pca"]
 PCA: tuple[Quantity, ...] = ("key-pca", "token-pca")
 """Quantities that are colors of all patches: they have no query, heads or masks."""
-SHARES: tuple[Quantity, ...] = ("attention", "rollout")
-"""Quantities that are never negative, so that masks keep a share of their values."""
 
 
 class View(ClientValue):
@@ -85,8 +81,6 @@ def maps_of(encoding: Encoding, view: View) -> Maps:
     if view.quantity in PCA:
         return np.moveaxis(principal_colors(encoding, view.block, view.quantity), -1, 0)
     token = token_of(encoding, view.patch)
-    if view.quantity == "rollout":
-        return _on_grid(encoding, encoding.rollout(view.block)[token, None].astype(np.float32))
     if view.quantity == "token-cosine":
         return _on_grid(encoding, quantities.cosines(encoding.features(view.block)[None], token))
     queries, keys = encoding.queries_keys(view.block)
@@ -138,7 +132,7 @@ def token_of(encoding: Encoding, patch: tuple[int, int] | None) -> int:
 
 def weights(maps: Maps, view: View) -> Maps:
     """Return the non-negative values of which masks keep a share."""
-    return maps if view.quantity in SHARES else quantities.above_least(maps)
+    return maps if view.quantity == "attention" else quantities.above_least(maps)
 
 
 def shown_map(maps: Maps, view: View) -> Maps:
@@ -206,8 +200,8 @@ def scale_bar(maps: Maps, view: View, width: int) -> Picture | None:
     if view.quantity in PCA or view.show == "heads" or view.layer == "mask":
         return None
     colormap = view.colormap if view.layer == "heat" else "gray"
-    shares = view.quantity in SHARES
-    return drawing.color_bar(colormap, value_range(maps, view), width, percent=shares)
+    share = view.quantity == "attention"
+    return drawing.color_bar(colormap, value_range(maps, view), width, percent=share)
 
 
 def mask_color(show: str, heads: int) -> tuple[int, int, int]:

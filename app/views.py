@@ -61,11 +61,12 @@ def attention_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.H
 
     Args:
         value: From `attention_value`, or None for an empty view.
-        props: `elem_id` and other arguments of `gr.HTML`, and settings: quantity ("attention", "likeness",
-            "logits", "key-cosine", "token-cosine", "rollout", "key-pca", "token-pca"), block (from 1; 0 is
-            the last), head ("mean", "max", "heads" or a number), layer ("light", "heat", "mask"), mass
-            (10..100), opacity (0..100), colormap, smooth, tiles (False: no row of heads), pins (False: a
-            click only emits "select"), group (views of one group share the pointer).
+        props: `elem_id` and other arguments of `gr.HTML`, and settings: quantity ("attention",
+            "likeness", "logits", "key-cosine", "token-cosine", "key-pca", "token-pca"), block (from 1;
+            0 is the last), head ("mean", "max", "heads" or a number), layer ("light", "heat", "mask"),
+            mass (10..100), opacity (0..100), colormap, smooth, title (True: the name of the model),
+            tiles (False: no row of heads), pins (False: a click only emits "select"), group (views of
+            one group share the pointer).
 
     Events:
         select: A patch was clicked; data {row, column, x, y, token}. shown: Another value was drawn; data
@@ -83,11 +84,6 @@ def mask_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
 def pair_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
     """Show two images with linked pointers and lines between matching patches."""
     return _view("pair_view", "PairView", value, ("select", "shown", "edited"), props)
-
-
-def compare_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
-    """Show one image with the maps of two models, one pointer and one mask; `right` is the second value."""
-    return _view("compare_view", "CompareView", value, ("select", "shown", "edited"), props)
 
 
 def class_map_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:

@@ -18,7 +18,6 @@ QUANTITIES = [
     ("q · k", "logits"),
     ("Key cosine", "key-cosine"),
     ("Token cosine", "token-cosine"),
-    ("Rollout", "rollout"),
     ("Key PCA", "key-pca"),
     ("Token PCA", "token-pca"),
 ]

@@ -28,7 +28,6 @@ def test_arrays_are_those_of_the_encoding(client, encode, photo):
     expected = {
         "blocks": np.stack(encoding.queries_keys(3)),
         "tokens": encoding.features(3),
-        "rollout": encoding.rollout(3),
         "key-pca": principal_colors(encoding, 3, "key-pca"),
     }
     for kind, array in expected.items():

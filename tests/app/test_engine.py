@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from app import engine as engine_module
 from app.engine import Key
 from app.errors import LabError, NotHere
 from app.lab import Lab
@@ -66,21 +65,13 @@ def test_encode_with_invalid_arguments_raises_one_sentence(lab, question):
 
 def test_block_that_does_not_exist_and_values_beyond_16_bits_are_refused(encode, photo, monkeypatch):
     encoding = encode(photo)
-    for arrays in (encoding.queries_keys, encoding.features, encoding.rollout):
+    for arrays in (encoding.queries_keys, encoding.features):
         for block in (-1, 12):
             with pytest.raises(LabError, match="blocks 0 to 11"):
                 arrays(block)
     monkeypatch.setattr(AttentionPredictor, "tokens", lambda *_: np.full((25, 192), 1e6, np.float32))
     with pytest.raises(LabError, match="exceed 16 bits"):
         encoding.features(6)
-
-
-def test_rollout_of_more_patches_than_a_browser_takes_is_refused(encode, photo, monkeypatch):
-    encoding = encode(photo)
-    assert encoding.rollout(2).shape == (25, 25)
-    monkeypatch.setattr(engine_module, "ROLLOUT_PATCHES", 23)
-    with pytest.raises(LabError, match="choose a lower resolution"):
-        encoding.rollout(2)
 
 
 def test_same_content_model_and_size_are_encoded_once_and_have_one_token(encode, lab, pixels, send):

@@ -1,4 +1,4 @@
-"""Objects and the figure of two models: algorithms, files, and handlers that anybody may call."""
+"""Objects: algorithms, files, and handlers that anybody may call."""
 
 import io
 import json
@@ -16,8 +16,8 @@ from app.engine import Key
 from app.errors import LabError
 from app.following import from_runs
 from app.objects import FILES, Recipe
-from app.tabs import compare, segment
-from segmentation import discovery, drawing
+from app.tabs import segment
+from segmentation import discovery
 from segmentation.masks import enlarge, keep_mass_of_maps
 
 MODEL = "random:vit_tiny/16"
@@ -106,7 +106,7 @@ def test_refined_labels_have_the_size_of_the_image(size):
     assert max(objects.refined_size(picture)) <= objects.REFINED_SIDE
 
 
-# --- handlers of the tabs Segment and Compare
+# --- handlers of the tab Segment
 
 
 @pytest.mark.parametrize("method", ["attention", "lost", "tokencut", "maskcut"])
@@ -138,57 +138,3 @@ def test_segment_with_invalid_question_is_refused(lab, token, wrong, sentence):
     for answer in (segment.found, lambda lab, wanted: segment.drawn(lab, "labels.png", wanted)):
         with pytest.raises(LabError, match=sentence):
             answer(lab, {"token": token} | wrong)
-
-
-# --- the figure
-
-
-@pytest.fixture
-def figure_of(lab, token):
-    """`figure_of(**changed)`: name and bytes of the figure of the tab Compare."""
-    request = {"left": token, "right": token, "left_head": "0", "right_head": "1", "name": "noise.png"}
-    return lambda **changed: compare.drawn(lab, request | changed)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [
-        ({"left_head": "99"}, "no head 99"),
-        ({"right_head": "x"}, "right_head"),
-        ({"mass": 2}, "mass"),
-        ({"left": "guessed"}, "nothing behind this token"),
-        ({"drawn": {"size": [2.0, 2], "runs": [0, 4]}}, "drawn.size"),
-        ({"drawn": {"size": [10**6, 10**6], "runs": []}}, "million pixels"),
-        ({"drawn": {"size": [2, 2], "runs": [0, 3]}}, "does not fit"),
-    ],
-)
-def test_figure_with_invalid_request_is_refused(figure_of, wrong, sentence):
-    with pytest.raises(LabError, match=sentence):
-        figure_of(**wrong)
-
-
-def test_figure_of_two_images_is_refused(figure_of, encode):
-    with pytest.raises(LabError, match="different images"):
-        figure_of(right=encode("kitten").key.token)
-
-
-def test_figure_shows_both_masks_and_scores_them_by_the_drawn_one(encoding, figure_of, monkeypatch):
-    captions, caption = [], drawing.caption
-
-    def noted(image: np.ndarray, text: str, **size: int) -> np.ndarray:
-        captions.append(text)
-        return caption(image, text, **size)
-
-    monkeypatch.setattr(drawing, "caption", noted)
-    drawn = {"size": [30, 45], "runs": [value for _ in range(30) for value in (1, 20, 0, 25)]}
-    (name, plain), (_, marked) = (figure_of(mass=0.5, drawn=mask) for mask in (None, drawn))
-    assert name == "noise-compared.png"
-    truth = np.zeros((60, 90), bool)
-    truth[:, :40] = True
-    masks = [enlarge(keep_mass_of_maps(objects.cls_map(encoding, head), 0.5), (60, 90)) for head in "01"]
-    scores = [(mask & truth).sum() / (mask | truth).sum() for mask in masks]
-    written = [text for text in captions if "similarity" in text]
-    assert written[1] == f"{written[0]}; with the drawn mask: {scores[0]:.3f} and {scores[1]:.3f}"
-    images = [np.array(Image.open(io.BytesIO(file))) for file in (plain, marked)]
-    assert images[0].shape[1] > 1.9 * images[0].shape[0], "three images stand side by side"
-    assert not np.array_equal(*(image[:, :700] for image in images))

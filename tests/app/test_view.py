@@ -14,7 +14,7 @@ from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, keep_mass_of_maps
 
 MODEL = "random:vit_tiny/16"
-RELATIONS = ("likeness", "attention", "rollout", "logits", "key-cosine", "token-cosine")
+RELATIONS = ("likeness", "attention", "logits", "key-cosine", "token-cosine")
 SIZE = (60, 90)
 
 
@@ -43,8 +43,6 @@ def _picture(content: bytes) -> np.ndarray:
 
 def _expected(predictor: AttentionPredictor, quantity: str, token: int, block: int) -> np.ndarray:
     """The library's maps, straight from its arrays: [heads, rows, columns]."""
-    if quantity == "rollout":
-        return _rolled_out(predictor, token, block)
     queries, keys = (part.astype(float) for part in predictor.queries_keys(block))
     vectors = predictor.tokens(block)[None].astype(float) if quantity == "token-cosine" else keys
     if quantity == "likeness":
@@ -59,18 +57,6 @@ def _expected(predictor: AttentionPredictor, quantity: str, token: int, block: i
     if quantity == "attention":
         values = np.exp(values) / np.exp(values).sum(axis=-1, keepdims=True)
     return values[:, predictor.prefix_tokens :].reshape(-1, *predictor.grid)
-
-
-def _rolled_out(predictor: AttentionPredictor, token: int, block: int) -> np.ndarray:
-    """One token's row, taken back from block to block: [1, rows, columns]."""
-    row = np.zeros(predictor.prefix_tokens + predictor.grid[0] * predictor.grid[1])
-    row[token] = 1
-    for one in range(block, -1, -1):
-        queries_keys = predictor.queries_keys(one)
-        looks = [quantities.attention(*queries_keys, other).mean(axis=0) for other in range(len(row))]
-        row = 0.5 * row + 0.5 * row @ np.array(looks)
-    assert row.sum() == pytest.approx(1)
-    return row[predictor.prefix_tokens :].reshape(1, *predictor.grid)
 
 
 @pytest.mark.parametrize("quantity", RELATIONS)

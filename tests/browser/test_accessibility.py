@@ -14,7 +14,7 @@ RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
 TABS = {
     "Explore": "#explore .lab-view[data-token]",
     "Segment": "#segment .lab-view[data-token]",
-    "Compare": "#compare .lab-view[data-token]",
+    "Compare": "#compare-right .lab-view[data-token]",
     "Match": "#match .lab-view[data-token]",
     "Class map": "#class-map .lab-view[data-token]",
     "Video": "#film .lab-view[data-token]",

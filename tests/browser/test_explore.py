@@ -85,8 +85,6 @@ def test_hover_shows_the_library_maps_without_a_request(page, lab, predictor):
 
 def _values(predictor: AttentionPredictor, quantity: str, block: int, token: int) -> np.ndarray:
     """The library's values of one token: [heads, tokens]."""
-    if quantity == "rollout":
-        return quantities.rollout([predictor.queries_keys(n) for n in range(block + 1)])[token, None]
     if quantity == "token-cosine":
         return quantities.cosines(predictor.tokens(block)[None], token)
     queries, keys = predictor.queries_keys(block)
@@ -95,17 +93,16 @@ def _values(predictor: AttentionPredictor, quantity: str, block: int, token: int
     )
 
 
-@pytest.mark.parametrize("quantity", ["logits", "key-cosine", "token-cosine", "rollout"])
+@pytest.mark.parametrize("quantity", ["logits", "key-cosine", "token-cosine"])
 def test_every_quantity_equals_the_library(page, lab, predictor, quantity):
-    atol = 4e-6 if quantity == "rollout" else 1e-3  # shares that all blocks have leveled
     for block, (row, column) in ((11, (4, 6)), (5, (12, 0))):
         lab.choose_quantity(page, quantity, block)
         _hover(page, lab, row, column)
         token = predictor.prefix_tokens + row * predictor.grid[1] + column
         values = _values(predictor, quantity, block, token)
         expected = values[:, predictor.prefix_tokens :].reshape(-1, *predictor.grid)
-        assert np.ptp(expected) > max(atol, 1e-4)
-        np.testing.assert_allclose(lab.maps(page), expected, atol=atol)
+        assert np.ptp(expected) > 1e-3
+        np.testing.assert_allclose(lab.maps(page), expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("quantity", ["key-pca", "token-pca"])
@@ -218,20 +215,6 @@ def test_every_head_of_every_block_is_one_grid(page, predictor):
     tiles.nth(4 * predictor.heads + 1).click()
     page.wait_for_selector("#explore [data-block='4']")
     assert page.locator("#block input[type=range]").input_value() == "5"
-
-
-def test_zoom_keeps_the_place_under_the_pointer(page, lab):
-    page.locator("#explore .lab-stage").hover(position=lab.centre(page, 3, 4))
-    before = page.evaluate(f"{VIEW}.viewer.patch")
-    page.keyboard.down("Control")
-    page.mouse.wheel(0, -300)
-    page.keyboard.up("Control")
-    assert page.evaluate(f"{VIEW}.viewer.stage.view.scale") > 1
-    page.mouse.move(*(page.evaluate("[innerWidth, innerHeight]")))
-    page.locator("#explore .lab-stage").focus()
-    page.keyboard.press("0")
-    assert page.evaluate(f"{VIEW}.viewer.stage.view.scale") == 1
-    assert before == {"row": 3, "column": 4}
 
 
 def test_phone_has_no_sideways_scroll_and_a_tap_pins(open_page, lab):

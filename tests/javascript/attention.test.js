@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as attention from "../../app/static/maths/attention.js";
 import { displayRange } from "../../app/static/maths/levels.js";
-import { Maps, joined } from "../../app/static/maths/maps.js";
+import { Maps } from "../../app/static/maths/maps.js";
 import { random } from "./random.js";
 
 const SHAPE = { heads: 2, tokens: 7, dim: 5, prefix: 1 };
@@ -104,12 +104,6 @@ test("a diverging scale has zero in the middle", () => {
   assert.ok(Math.abs(high - 2.96) < 1e-6); // the 98th percentile of 1 and 3
 });
 
-test("maps of different grids are on one scale, whichever is the finer", () => {
-  const [coarse, fine] = [Float32Array.of(7, 8), Float32Array.of(1, 2, 3, 4, 5)];
-  assert.deepEqual([...joined([coarse, fine])], [7, 8, 1, 2, 3, 4, 5]);
-  assert.deepEqual([...joined([fine, coarse])], [1, 2, 3, 4, 5, 7, 8]);
-});
-
 test("a range goes from the median to the 98th percentile, whatever the order of the values", () => {
   const next = random(4);
   const values = Float32Array.from({ length: 101 }, (_, rank) => rank).sort(() => next() - 0.5);
@@ -130,11 +124,4 @@ test("likeness is the cosine of keys of all heads at once, without the patches' 
     const cosine = (one) => dot(one, centred[token]) / Math.sqrt(dot(one, one) * dot(centred[token], centred[token]));
     close(attention.likenessMap(made, token), centred.slice(prefix).map(cosine));
   }
-});
-
-test("a row of the rollout is one token's, without the prefix tokens", () => {
-  const halves = Uint16Array.from({ length: 9 }, (_, at) => 0x3c00 + (at << 10)); // 1, 2, 4, …
-  const rollout = attention.decodeRollout(halves.buffer, { heads: 1, tokens: 3, prefix: 1 });
-  close(attention.rolloutMaps(rollout, 2)[0], [128, 256]);
-  close(attention.rolloutMaps(rollout, 0)[0], [2, 4]);
 });

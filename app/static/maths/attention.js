@@ -36,16 +36,6 @@ export function decodeTokens(bytes, { tokens, prefix }) {
   return { features, tokens, dim: features.length / tokens, prefix };
 }
 
-/** Decode an attention rollout: float16 [tokens, tokens]. @param {ArrayBuffer} bytes @param {Shape} shape */
-export function decodeRollout(bytes, { tokens, prefix }) {
-  return { shares: decodeHalves(bytes), tokens, prefix };
-}
-
-/** Select one token's row of the rollout: one map. @param {any} rollout @param {number} token */
-export function rolloutMaps({ shares, tokens, prefix }, token) {
-  return [shares.slice(token * tokens + prefix, (token + 1) * tokens)];
-}
-
 /**
  * Compute the inner product of two vectors of `dim` values. Four independent sums are faster than one.
  * @param {Float32Array} one @param {number} at @param {Float32Array} other @param {number} to @param {number} dim

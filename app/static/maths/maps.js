@@ -9,8 +9,8 @@ export class Maps {
 
   /**
    * @param {Float32Array[]} heads  one map per head
-   * @param {{ mass?: number, range?: number[], diverging?: boolean, signed?: boolean }} settings
-   *   share that masks keep; display range, given as `range` or by `displayRange`
+   * @param {{ mass?: number, diverging?: boolean, signed?: boolean }} settings
+   *   mass: share that masks keep
    */
   constructor(heads, settings) {
     this.heads = heads;
@@ -43,23 +43,11 @@ export class Maps {
 
   /** Return the values that are shown as nothing and as full. @param {string} key @returns {[number, number]} */
   scale(key) {
-    const { range: given, diverging } = this.settings;
-    return given ?? this.once(`scale ${key}`, () => displayRange(this.map(key), diverging));
+    return this.once(`scale ${key}`, () => displayRange(this.map(key), this.settings.diverging));
   }
 
   once(name, compute) {
     if (!this.known.has(name)) this.known.set(name, compute());
     return this.known.get(name);
   }
-}
-
-/** Concatenate the values of several maps. @param {Float32Array[]} maps */
-export function joined(maps) {
-  const all = new Float32Array(maps.reduce((total, { length }) => total + length, 0));
-  let at = 0;
-  for (const map of maps) {
-    all.set(map, at);
-    at += map.length;
-  }
-  return all;
 }

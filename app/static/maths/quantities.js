@@ -1,13 +1,13 @@
 // Quantities that can be shown, by the names of `app.view.Quantity`.
 
-import { attentionMaps, keyCosineMaps, likenessMap, logitMaps, rolloutMaps, tokenCosineMaps } from "./attention.js";
+import { attentionMaps, keyCosineMaps, likenessMap, logitMaps, tokenCosineMaps } from "./attention.js";
 
 /**
- * arrays: input of `maps`: "blocks", "tokens", "rollout", or finished "colors" of all patches. maps: maps of one token.
+ * arrays: input of `maps`: "blocks", "tokens", or finished "colors" of all patches. maps: maps of one token.
  * signed: values can be negative. asks: needs a patch, so that [CLS] is not the default. heads: one map per head.
  * colormap: default colors.
  * @typedef {object} Quantity
- * @property {"blocks" | "tokens" | "rollout" | "colors"} arrays
+ * @property {"blocks" | "tokens" | "colors"} arrays
  * @property {(arrays: any, token: number) => Float32Array[]} [maps]
  * @property {boolean} [signed] @property {boolean} [asks] @property {boolean} [heads] @property {boolean} [colors]
  * @property {string} [colormap]
@@ -22,7 +22,6 @@ export const QUANTITIES = {
   logits: { arrays: "blocks", maps: logitMaps, signed: true, heads: true, colormap: "coolwarm" },
   "key-cosine": { arrays: "blocks", maps: keyCosineMaps, signed: true, heads: true, colormap: "inferno" },
   "token-cosine": { arrays: "tokens", maps: tokenCosineMaps, signed: true, colormap: "inferno" },
-  rollout: { arrays: "rollout", maps: rolloutMaps, colormap: "inferno" },
   "key-pca": { arrays: "colors", colors: true },
   "token-pca": { arrays: "colors", colors: true },
 };

@@ -40,6 +40,7 @@ const GROUPS = new Map(); // views that share the pointer
 export class AttentionView extends View {
   pins = new Pins(COLORS.pins);
   painted = ""; // state that the maps of the pins were drawn from
+  title = el("h3");
   banner = el("p", { class: "lab-banner", hidden: true }, RANDOM);
   hint = el("p", { class: "lab-soft" }, "Click, tap or press Enter to pin a patch; up to eight pins are compared.");
   pinTiles = new Tiles("Pinned patches", (key) =>
@@ -84,7 +85,7 @@ export class AttentionView extends View {
     if (props.group) GROUPS.set(props.group, (GROUPS.get(props.group) ?? new Set()).add(this));
     const given = Object.keys(SETTINGS).filter((name) => props[name] !== undefined);
     this.watch(Object.keys(SETTINGS), () => this.set(Object.fromEntries(given.map((name) => [name, props[name]]))));
-    const above = [this.banner, stage.element, scale, readout, tiles.element, this.pinBox];
+    const above = [props.title && this.title, this.banner, stage.element, scale, readout, tiles.element, this.pinBox];
     this.mount("value", ...above, this.grid && this.grid.element, props.facts && details);
   }
 
@@ -144,6 +145,7 @@ export class AttentionView extends View {
     viewer.open(encoding, arrays, quantity);
     if (other) this.pins.read(words, encoding);
     this.words = {};
+    this.title.textContent = encoding.value.model ?? "";
     this.banner.hidden = !encoding.random;
     viewer.tiles.element.hidden = props.tiles === false || !heads;
     this.pinBox.hidden = props.pins === false || colors;

@@ -148,22 +148,22 @@ function pixelsOf(image, width, height) {
 
 let groups = 0;
 
-/** The tools of one mask that lies over one stage or several: click or brush, its size, undo, a mask file. */
+/** The tools of a mask: click or brush, its size, undo. */
 export class Tools {
-  /** @param {Brush[]} brushes @param {string} [click]  name of the first tool */
-  constructor(brushes, click = "Click") {
-    this.brushes = brushes;
+  /** @param {Brush} brush */
+  constructor(brush) {
+    this.brush = brush;
     this.name = `tool-${(groups += 1)}`;
     const choice = (value, label) =>
       el("label", {}, el("input", { type: "radio", name: this.name, value, checked: value === "click" }), label);
-    const act = (method, label) => button(label, () => brushes[0].act(method), { class: `lab-${method}` });
+    const act = (method, label) => button(label, () => brush.act(method), { class: `lab-${method}` });
     this.size = el("input", { type: "range", min: 1, max: 25, value: 8 });
     this.undo = act("undo", "Undo");
     this.redo = act("redo", "Redo");
     this.element = el(
       "div",
       { class: "lab-tools", role: "group", "aria-label": "Your mask", oninput: () => this.apply() },
-      choice("click", click),
+      choice("click", "Click"),
       choice("draw", "Draw"),
       choice("erase", "Erase"),
       el("label", {}, "Brush", this.size),
@@ -185,18 +185,15 @@ export class Tools {
     return Boolean(input);
   }
 
-  /** Apply the tool to the brushes, and show which buttons can be used. */
+  /** Apply the tool to the brush, and show which buttons can be used. */
   apply() {
-    const { tool, size } = this;
-    for (const brush of this.brushes) {
-      brush.erasing = tool === "erase";
-      brush.size = Number(size.value) / 100;
-      brush.stage.paints = tool !== "click" && brush.enabled;
-      brush.stage.element.dataset.tool = brush.stage.paints ? tool : "click";
-    }
-    const { past, future } = this.brushes[0].painting;
-    Object.assign(this.undo, { disabled: !past.length });
-    Object.assign(this.redo, { disabled: !future.length });
+    const { tool, size, brush } = this;
+    brush.erasing = tool === "erase";
+    brush.size = Number(size.value) / 100;
+    brush.stage.paints = tool !== "click" && brush.enabled;
+    brush.stage.element.dataset.tool = brush.stage.paints ? tool : "click";
+    this.undo.disabled = !brush.painting.past.length;
+    this.redo.disabled = !brush.painting.future.length;
   }
 }
 
@@ -205,7 +202,7 @@ export class Tools {
 /** @type {Map<string, Painting>} */
 const PAINTINGS = new Map(); // by image
 
-/** Return the mask over an image, which all views share. @param {Encoding} encoding */
+/** Return the mask over an image. @param {Encoding} encoding */
 export function paintingOf({ photo, width, height }) {
   if (PAINTINGS.has(photo)) return PAINTINGS.get(photo);
   const painting = new Painting({ ...within({ width, height }, LONG_SIDE / Math.max(width, height)), most: 1 });

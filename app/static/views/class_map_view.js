@@ -7,7 +7,7 @@
 import { button, el, svg } from "./dom.js";
 import { fetchBytes } from "./encoding.js";
 import { Gestures, zoomed } from "./gestures.js";
-import { ARROWS, zoomButtons } from "./stage.js";
+import { ARROWS } from "./stage.js";
 import { View } from "./view.js";
 
 /**
@@ -15,6 +15,7 @@ import { View } from "./view.js";
  * @typedef {Point & { name: string, neighbours: [number, number][], highlight: boolean }} Placed
  */
 
+const ZOOM = 1.5; // of a key or button
 const MAX_ZOOM = 40; // relative to the scale that shows all points
 const HIT_RADIUS = 16; // pixels, as all that follow
 const STAR_RADIUS = 17;
@@ -81,7 +82,13 @@ export class ClassMapView extends View {
     this.map = this.props.map; // Gradio drops a prop when Python updates another
     this.element.classList.add("class-map");
     this.listen();
-    const zoom = zoomButtons((factor) => (factor ? this.zoom(factor) : this.fit()));
+    const zoom = el(
+      "div",
+      { class: "lab-zoom", role: "group", "aria-label": "Zoom" },
+      button("+", () => this.zoom(ZOOM), { "aria-label": "Zoom in" }),
+      button("−", () => this.zoom(1 / ZOOM), { "aria-label": "Zoom out" }),
+      button("⤢", () => this.fit(), { "aria-label": "Show all" }),
+    );
     const frame = el("div", { class: "map-frame" }, this.plot, zoom);
     const groups = el("section", { "aria-label": "Groups" }, el("h3", {}, "Groups"), this.legend);
     this.mount(["value", "placed"], el("div", {}, frame, this.readout), el("div", {}, this.selection, groups));
@@ -300,8 +307,8 @@ export class ClassMapView extends View {
     if (arrow && shiftKey) this.pan(-KEY_PAN * arrow[0], -KEY_PAN * arrow[1]);
     else if (arrow) this.step(arrow);
     else if (key === "Enter" || key === " ") this.choose(this.hovered);
-    else if (key === "+" || key === "=") this.zoom(1.4);
-    else if (key === "-") this.zoom(1 / 1.4);
+    else if (key === "+" || key === "=") this.zoom(ZOOM);
+    else if (key === "-") this.zoom(1 / ZOOM);
     else if (key === "0") this.fit();
     else if (key === "Escape") this.choose(null);
     else return false;

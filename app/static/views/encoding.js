@@ -1,6 +1,6 @@
 // An encoded image: the value of a view, and the arrays that are fetched for it.
 
-import { decodeBlock, decodeRollout, decodeTokens } from "../maths/attention.js";
+import { decodeBlock, decodeTokens } from "../maths/attention.js";
 import { fromBase64 } from "../maths/format.js";
 import { QUANTITIES } from "../maths/quantities.js";
 import { Memory } from "./memory.js";
@@ -10,7 +10,6 @@ export const memory = new Memory(192e6); // bytes of decoded arrays, for all vie
 const DECODERS = {
   blocks: decodeBlock,
   tokens: decodeTokens,
-  rollout: decodeRollout,
   colors: (bytes) => ({ colors: new Float32Array(bytes) }), // [patches, 3], from 0 to 1
 };
 

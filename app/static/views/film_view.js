@@ -59,7 +59,7 @@ export class FilmView extends View {
     "canvas",
   );
   brush = new Brush(this.stage, () => this.refresh());
-  tools = new Tools([this.brush]);
+  tools = new Tools(this.brush);
 
   /** @param {Mounted} mounted */
   constructor(mounted) {

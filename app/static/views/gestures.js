@@ -15,14 +15,11 @@ export class Gestures {
 
   /**
    * @param {HTMLElement} element
-   * @param {{ zoom: (factor: number, at: Point) => void, pan: (right: number, down: number) => void,
-   *   wheels?: (event: WheelEvent) => boolean, drags?: () => boolean }} on
-   *   wheels: whether the wheel zooms or scrolls the page; drags: whether a drag pans
+   * @param {{ zoom: (factor: number, at: Point) => void, pan: (right: number, down: number) => void }} on
    */
-  constructor(element, { zoom, pan, wheels = () => true, drags = () => true }) {
-    Object.assign(this, { element, zoom, pan, drags });
+  constructor(element, { zoom, pan }) {
+    Object.assign(this, { element, zoom, pan });
     element.addEventListener("wheel", (event) => {
-      if (!wheels(event)) return;
       event.preventDefault();
       const turn = Math.max(-WHEEL, Math.min(WHEEL, event.deltaY)); // touchpads send small steps
       zoom(Math.exp(-turn * (event.ctrlKey ? 0.01 : 0.0015)), this.at(event));
@@ -30,7 +27,7 @@ export class Gestures {
     element.addEventListener("pointerdown", (event) => {
       this.touches.set(event.pointerId, this.at(event));
       if (this.touches.size === 1) this.moved = false;
-      if (drags()) element.setPointerCapture(event.pointerId);
+      element.setPointerCapture(event.pointerId);
     });
     for (const end of ["pointerup", "pointercancel", "pointerleave"])
       element.addEventListener(end, (event) => this.touches.delete(event["pointerId"]));
@@ -39,7 +36,6 @@ export class Gestures {
   element;
   zoom;
   pan;
-  drags;
 
   /** @param {MouseEvent} event @returns {Point} */
   at({ clientX, clientY }) {
@@ -51,7 +47,7 @@ export class Gestures {
   take(event) {
     const before = this.touches.get(event.pointerId);
     const other = [...this.touches].find(([id]) => id !== event.pointerId)?.[1];
-    if (!before || !(other || this.drags())) return false;
+    if (!before) return false;
     const now = this.at(event);
     if (other) this.zoom(gap(now, other) / gap(before, other), other);
     else if (this.moved || gap(now, before) >= TREMBLE) this.pan(now.x - before.x, now.y - before.y);

@@ -44,7 +44,7 @@ export class MaskView extends View {
     key: (event) => this.tools.key(event),
   });
   brush = new Brush(this.stage, () => this.drawn());
-  tools = new Tools([this.brush]);
+  tools = new Tools(this.brush);
   methods = new Tiles("Method", (method) => this.set({ method }), "lab-methods");
   heads = new Tiles("Attention head", (head) => this.chooseHead(head), "lab-heads");
   scores = el("tbody");
@@ -75,7 +75,7 @@ export class MaskView extends View {
 
   show({ encoding, block }) {
     if (this.encoding?.token !== encoding.token) this.open(encoding, block);
-    this.brush.open(paintingOf(encoding)); // Compare may have changed it
+    this.brush.open(paintingOf(encoding));
     this.brush.outline();
     this.render();
     this.element.dataset.token = encoding.token; // tests wait for it

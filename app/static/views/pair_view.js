@@ -43,9 +43,8 @@ export class PairView extends View {
     undo: () => this.changePins(() => this.pins.undo()),
     remove: () => this.changePins(() => this.pins.removeActive()),
     rest: () => this.changePins(() => (this.pins.active = null)),
-    look: () => this.drawLines(),
   });
-  right = new Stage("Right image: similar patches", "Plus and minus zoom.", { look: () => this.drawLines() });
+  right = new Stage("Right image: similar patches", "It follows the left image.", {});
   where = [el("span", { class: "lab-where" }), el("span", { class: "lab-where" })]; // of the patch in each image
   what = el("span", { class: "lab-what" }, HINT);
   pair = el(

@@ -1,10 +1,9 @@
 // An image with everything drawn over it, and the ways to point at a place: pointer, touch and keys.
 //
 // Places are shares of width and height. If `paints`, dragging draws strokes; else a finger scrolls the page, and a click
-// or tap counts where it falls. Two fingers, Control with the wheel, plus and minus zoom; then a drag pans.
+// or tap counts where it falls.
 
-import { button, el, svg } from "./dom.js";
-import { Gestures, zoomed } from "./gestures.js";
+import { el, svg } from "./dom.js";
 import { PatchCanvas } from "./paint.js";
 
 /**
@@ -18,24 +17,9 @@ import { PatchCanvas } from "./paint.js";
  * @property {() => void} [remove]  Delete or Backspace
  * @property {(again: boolean) => void} [undo]  Control Z; again: with Shift
  * @property {(event: KeyboardEvent) => boolean} [key]  any other key; returns whether it has a meaning
- * @property {(view: View) => void} [look]  after zooming or panning, in shares of the stage
  */
 
-const MAX_ZOOM = 12;
-const ZOOM = 1.5; // of a key or button
-const MARGIN = 0.1; // of the stage, around the cursor of the arrow keys
-const ZOOMS = { "+": ZOOM, "=": ZOOM, "-": 1 / ZOOM, 0: 0 };
-
 export const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
-
-/** Create the buttons for zooming. @param {(factor: number) => void} zoom  0: show all */
-export function zoomButtons(zoom) {
-  const own = (event) => event.stopPropagation();
-  const step = (label, sign, factor) => button(sign, () => zoom(factor), { "aria-label": label });
-  const group = { role: "group", "aria-label": "Zoom", onpointerdown: own, onclick: own, onkeydown: own };
-  const buttons = [step("Zoom in", "+", ZOOM), step("Zoom out", "−", 1 / ZOOM), step("Show all", "⤢", 0)];
-  return el("div", { class: "lab-zoom", ...group }, ...buttons);
-}
 
 export class Stage {
   paints = false;
@@ -44,7 +28,6 @@ export class Stage {
   cursor = null; // of pointer or arrow keys
   last = null; // of a stroke; null between strokes
   frame = 0;
-  view = { scale: 1, left: 0, top: 0 };
 
   /** @param {string} label @param {string} keys  help @param {StageEvents} on @param {"img" | "canvas"} [kind] */
   constructor(label, keys, on, kind = "img") {
@@ -61,20 +44,7 @@ export class Stage {
     for (const layer of layers) layer.setAttribute("aria-hidden", "true");
     this.sheet = el("div", { class: "lab-sheet" }, this.photo, ...layers);
     const role = { tabindex: 0, role: "application", "aria-label": label, "aria-description": keys };
-    this.element = el(
-      "div",
-      { class: "lab-stage", ...role },
-      this.sheet,
-      zoomButtons((factor) => this.zoom(factor)),
-    );
-    const { element } = this;
-    this.gestures = new Gestures(element, {
-      zoom: (factor, { x, y }) =>
-        !this.paints && this.zoom(factor, { x: x / element.clientWidth, y: y / element.clientHeight }),
-      pan: (right, down) => this.pan(right / element.clientWidth, down / element.clientHeight),
-      wheels: ({ ctrlKey }) => ctrlKey || this.view.scale > 1,
-      drags: () => this.view.scale > 1 && !this.paints,
-    });
+    this.element = el("div", { class: "lab-stage", ...role }, this.sheet);
     this.listen();
   }
 
@@ -88,33 +58,6 @@ export class Stage {
     this.element.style.setProperty("--ratio", String(width / height));
     this.canvas.resize(rows, columns);
     this.ink.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
-    this.look({ scale: 1, left: 0, top: 0 });
-  }
-
-  /** Zoom by a factor at a point of the stage, by default the cursor; 0 shows all. */
-  zoom(factor, at = this.onStage(this.cursor ?? { x: 0.5, y: 0.5 })) {
-    this.look(zoomed(this.view, factor, at, 1, MAX_ZOOM));
-    this.on.look?.(this.view);
-  }
-
-  /** Pan by shares of the stage. @param {number} right @param {number} down */
-  pan(right, down) {
-    this.look({ ...this.view, left: this.view.left + right, top: this.view.top + down });
-    this.on.look?.(this.view);
-  }
-
-  /** Show a part of the image, in shares of the stage. @param {View} view */
-  look({ scale, left, top }) {
-    const [x, y] = [left, top].map((corner) => Math.min(0, Math.max(1 - scale, corner)));
-    this.view = { scale, left: x, top: y };
-    this.element.toggleAttribute("data-near", scale > 1);
-    const share = (part) => `${100 * part}%`;
-    Object.assign(this.sheet.style, { left: share(x), top: share(y), width: share(scale), height: share(scale) });
-  }
-
-  onStage({ x, y }) {
-    const { left, top, scale } = this.view;
-    return { x: left + x * scale, y: top + y * scale };
   }
 
   // ---- drawing
@@ -170,7 +113,7 @@ export class Stage {
     for (const name of ["pointerup", "pointercancel"]) element.addEventListener(name, () => this.lift());
     for (const name of ["pointerleave", "blur"]) element.addEventListener(name, () => this.leave());
     element.addEventListener("click", (event) => {
-      if (this.open && !this.paints && !this.gestures.moved) this.press(this.placeAt(event), event.altKey);
+      if (this.open && !this.paints) this.press(this.placeAt(event), event.altKey);
     });
     element.addEventListener("keydown", (event) => {
       if (this.open && this.key(event)) event.preventDefault();
@@ -181,7 +124,6 @@ export class Stage {
     if (!this.open) return;
     const place = this.placeAt(event);
     if (this.last) return this.stroke(place);
-    if (this.gestures.take(event)) return;
     cancelAnimationFrame(this.frame); // only the newest place of a frame is drawn
     this.frame = requestAnimationFrame(() => this.point(place));
   }
@@ -229,7 +171,6 @@ export class Stage {
     else if (rest && key === "Escape") rest();
     else if (remove && (key === "Delete" || key === "Backspace")) remove();
     else if (this.on.key?.(event)) return true;
-    else if (ZOOMS[key] !== undefined) this.zoom(ZOOMS[key]);
     else if (key !== "Enter" && key !== " ") return false;
     else if (this.paints) {
       this.stroke(here);
@@ -238,15 +179,11 @@ export class Stage {
     return true;
   }
 
-  /** Move the cursor and keep it in sight. @param {Place} from @param {number[]} direction @param {number} times */
+  /** Move the cursor. @param {Place} from @param {number[]} direction @param {number} times */
   walk(from, [right, down], times) {
     const within = (value, step) => Math.min(1 - step / 2, Math.max(step / 2, value));
     const { x, y } = this.step;
-    const place = { x: within(from.x + right * times * x, x), y: within(from.y + down * times * y, y) };
-    const hidden = (at) => Math.min(0, 1 - MARGIN - at) + Math.max(0, MARGIN - at);
-    const at = this.onStage(place);
-    if (this.view.scale > 1) this.pan(hidden(at.x), hidden(at.y));
-    this.point(place);
+    this.point({ x: within(from.x + right * times * x, x), y: within(from.y + down * times * y, y) });
   }
 
   /** @param {MouseEvent} event @returns {Place} */

@@ -27,7 +27,6 @@ const SETTINGS = {
   opacity: 0.8,
   colormap: "", // "": default of the quantity
   smooth: true,
-  range: null, // given display range
   /** @type {Patch} */
   patch: null, // shown while nothing is pointed at; null: [CLS]
   color: "#fff", // of that patch
@@ -124,9 +123,8 @@ export class Viewer {
     this.maps = asked.colors ? null : this.mapsOf(patch);
     const ends = this.paint(this.stage.canvas, shown, this.maps, this.arrays, 4);
     writeScale(this.scale, ends && [`${ends[0]} or less`, `${ends[1]} or more`]);
-    for (const [key, { canvas, note, scale }] of asked.heads ? this.tiles.tiles : []) {
+    for (const [key, { canvas, scale }] of asked.heads ? this.tiles.tiles : []) {
       writeScale(scale, this.paint(canvas, key, this.maps));
-      note.textContent = this.note(key);
     }
     this.stage.draw(this.maps ? this.outlines() : [], encoding, patch, this.hovered ? "#fff" : settings.color);
     this.on.drawn();
@@ -151,19 +149,13 @@ export class Viewer {
     return this.settings.opacity * (masked ? MASK_OPACITY : 1);
   }
 
-  /** Text below a tile. @param {string} _key */
-  note(_key) {
-    return "";
-  }
-
   /**
    * Draw one map; returns the values at both ends of its colors, null if colors do not stand for values.
-   * @param {import("./paint.js").PatchCanvas} canvas @param {string} tile @param {Maps} maps  null: principal components
+   * @param {import("./paint.js").PatchCanvas} canvas @param {string} key @param {Maps} maps  null: principal components
    */
-  paint(canvas, tile, maps, arrays = this.arrays, digits = 2) {
+  paint(canvas, key, maps, arrays = this.arrays, digits = 2) {
     const { settings, encoding } = this;
     if (!maps) return (canvas.colors(arrays.colors, encoding), null);
-    const key = this.resolve(tile);
     const pixels = canvas === this.stage.canvas ? STAGE_PIXELS : TILE_PIXELS;
     const size = settings.smooth ? drawnSize(encoding, pixels / (key === "heads" ? maps.heads.length : 1)) : null;
     if (key === "heads") {
@@ -183,7 +175,7 @@ export class Viewer {
   /** Return the kept patches as a mask. @param {string} key @param {Maps} maps @returns {Labels} */
   maskOf(key, maps = this.maps) {
     const { rows, columns } = this.encoding;
-    return { rows, columns, values: maps.kept(this.resolve(key)) };
+    return { rows, columns, values: maps.kept(key) };
   }
 
   get gradient() {
@@ -196,11 +188,6 @@ export class Viewer {
     const { shown, settings } = this;
     if (shown === "heads" || settings.layer !== "mask") return [];
     return [{ path: outlinePath(this.maskOf(shown)), color: css(this.colorOf(shown)) }];
-  }
-
-  /** Return the map of a tile. @param {string} key */
-  resolve(key) {
-    return key;
   }
 
   /** Return [red, green, blue] of a head, the mean or the maximum. @param {string} key */
