@@ -3,7 +3,6 @@
 import io
 import json
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +40,6 @@ class Following:
         model: Name of the model, as the user chose it.
         ids: Labels of the objects.
         masks: Palette PNGs of the finished frames; the first is the user's mask.
-        started: Time of the first frame, in seconds of `time.perf_counter`.
     """
 
     token: str
@@ -49,15 +47,6 @@ class Following:
     model: str
     ids: tuple[int, ...]
     masks: list[bytes] = field(default_factory=list)
-    started: float = 0.0
-
-    @property
-    def seconds_left(self) -> float:
-        """Estimated time to the last frame at the speed so far."""
-        done, frames = len(self.masks), len(self.clip.frames)
-        if done in (0, 1, frames):  # the first mask takes no time
-            return 0.0
-        return (time.perf_counter() - self.started) / (done - 1) * (frames - done)
 
     def labels(self, number: int) -> Labels:
         """Decode the labels of a finished frame, uint8 [height, width]."""
@@ -105,7 +94,6 @@ def steps(following: Following, first_mask: Labels, predictor: AttentionPredicto
     """Track the objects of a first mask, one frame per step."""
     try:
         for labels in propagate_frames(following.clip.pictures(), first_mask, predictor, batch=1):
-            following.started = following.started or time.perf_counter()
             following.masks.append(labels_png(labels))
             yield
     except ValueError as error:

@@ -19,7 +19,7 @@ Contract of a tab
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,13 @@ import gradio as gr
 from gradio.components import Component
 
 from app import arrays, fairness
-from app.downloads import Scene
 from app.engine import Encoding
 from app.errors import LabError
 from app.lab import Lab
 from app.models import Progress, silent
 from app.photos import EXAMPLES, clean_name, for_screen, thumbnail
 from app.temporary import read_upload
-from app.view import View, maps_of
+from app.view import Scene, View, maps_of
 from app.views import encoding_value, picture_address
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
@@ -137,6 +136,24 @@ class Shared:
                 self.lab.pictures.check(split(line)[0])
                 found.append(line)
         return found
+
+    def question(self, events: Sequence[Any], inputs: Sequence[Component], visible: str) -> gr.Textbox:
+        """Return a hidden text that changes with inputs while an element is on the screen.
+
+        Args:
+            events: After which the inputs are looked at.
+            inputs: What the text is made of.
+            visible: Selector of the element.
+        """
+        wanted = gr.Textbox("", visible="hidden")
+        script = f"""async (...values) => {{
+          await new Promise(requestAnimationFrame);
+          const wanted = values.pop();
+          return document.querySelector("{visible}")?.offsetParent ? values.join("|") : wanted;
+        }}"""
+        for event in events:
+            event(None, [*inputs, wanted], wanted, js=script, **LIGHT)
+        return wanted
 
     def save(self, button: gr.Button, draw: Callable[[Any], tuple[str, bytes]], js: str) -> None:
         """Let a button download a file that a handler draws.

@@ -1,9 +1,13 @@
-"""The state of an attention view, with the maps, masks and images that follow from it.
+"""The state of an attention view, with the maps, masks, images and files that follow from it.
 
 The browser computes the same from the same queries, keys and features, so that downloads equal the screen.
 """
 
-from typing import Literal, get_args
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +15,11 @@ from pydantic import Field
 
 from app.engine import Encoding, QueriesKeys
 from app.errors import ClientValue, LabError
-from app.photos import Picture
+from app.photos import Picture, png
 from dino_model import quantities
 from segmentation import drawing
 from segmentation.discovery import key_features
-from segmentation.masks import Interpolation, Mask, enlarge, keep_mass_of_maps
+from segmentation.masks import Mask, enlarge, keep_mass_of_maps, rle
 
 Colormap = Literal["inferno", "viridis", "gray", "coolwarm"]
 COLORMAPS: tuple[Colormap, ...] = get_args(Colormap)
@@ -38,7 +42,6 @@ class View(ClientValue):
         query: "cls", or row and column of a patch as "12,20".
         show: "heads": all in their colors; "mean", "max", or the number of a head, counted from 0.
         layer: The image lit by the map, the map in false colors, or the mask of the kept mass.
-        smooth: Bilinear interpolation between patches, else nearest; not of masks.
     """
 
     block: int
@@ -49,7 +52,6 @@ class View(ClientValue):
     mass: float = Field(default=0.6, ge=0.01, le=1)
     opacity: float = Field(default=0.8, ge=0, le=1)
     colormap: Colormap = "inferno"
-    smooth: bool = True
 
     @property
     def patch(self) -> tuple[int, int] | None:
@@ -63,11 +65,6 @@ class View(ClientValue):
     def diverging(self) -> bool:
         """Center the colors at zero."""
         return self.layer == "heat" and self.colormap in DIVERGING
-
-    @property
-    def interpolation(self) -> Interpolation:
-        """Name the interpolation of maps."""
-        return "bilinear" if self.smooth else "nearest"
 
 
 def maps_of(encoding: Encoding, view: View) -> Maps:
@@ -166,7 +163,7 @@ def shown_mask(maps: Maps, view: View) -> Mask:
 def overlay(picture: Picture, maps: Maps, view: View) -> Picture:
     """Draw the stage at the size of `picture`: uint8 [height, width, 3]."""
     if view.quantity in PCA:
-        layer = np.moveaxis(enlarge(maps, picture.shape[:2], view.interpolation), 0, -1)
+        layer = np.moveaxis(enlarge(maps, picture.shape[:2], "bilinear"), 0, -1)
         return drawing.blend(picture, np.rint(255 * layer).astype(np.uint8), view.opacity)
     if view.show == "heads":
         return drawing.overlay_heads(
@@ -174,15 +171,12 @@ def overlay(picture: Picture, maps: Maps, view: View) -> Picture:
             weights(maps, view),
             mass=view.mass,
             opacity=view.opacity,
-            interpolation=view.interpolation,
         )
     if view.layer == "mask":
         mask = enlarge(shown_mask(maps, view), picture.shape[:2])
         color = np.array([mask_color(view.show, len(maps))], np.uint8)
         return drawing.overlay_masks(picture, mask, colors=color, opacity=view.opacity, contour=0)
-    shares = drawing.levels(
-        shown_map(maps, view), picture.shape[:2], value_range(maps, view), view.interpolation
-    )
+    shares = drawing.levels(shown_map(maps, view), picture.shape[:2], value_range(maps, view))
     if view.layer == "light":
         return drawing.overlay_light(picture, shares, opacity=view.opacity)
     return drawing.overlay_glow(
@@ -215,3 +209,65 @@ def mask_color(show: str, heads: int) -> tuple[int, int, int]:
 def _on_grid(encoding: Encoding, rows: NDArray[np.float32]) -> Maps:
     """Drop the prefix tokens and reshape [heads, tokens] to [heads, rows, columns]."""
     return rows[:, encoding.prefix_tokens :].reshape(-1, *encoding.grid)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A view with all that its files are made of.
+
+    Attributes:
+        picture: The image, at the size of the files.
+        name: The user's name for it.
+    """
+
+    encoding: Encoding
+    view: View
+    maps: Maps
+    picture: Picture
+    name: str
+
+
+def overlay_and_bar(scene: Scene) -> Picture:
+    """Draw the stage, and below it the scale of its colors."""
+    drawn = overlay(scene.picture, scene.maps, scene.view)
+    bar = scale_bar(scene.maps, scene.view, drawn.shape[1])
+    return drawn if bar is None else drawing.stack([drawn, bar])
+
+
+def mask_png(scene: Scene) -> bytes:
+    """Write `shown_mask` as a black and white PNG file: 0 and 255."""
+    mask = enlarge(shown_mask(scene.maps, scene.view), scene.picture.shape[:2])
+    return png(mask.astype(np.uint8) * 255)
+
+
+def mask_json(scene: Scene) -> bytes:
+    """Write `shown_mask` at the size of the image in COCO's run lengths."""
+    return json.dumps(rle(enlarge(shown_mask(scene.maps, scene.view), scene.encoding.picture_size))).encode()
+
+
+def maps_npz(scene: Scene) -> bytes:
+    """Write maps and, except for a PCA, masks as a NumPy archive: [heads, rows, columns].
+
+    Settings: quantity, query ("cls", or row and column), block (from 0), model, grid and mass.
+    """
+    view = scene.view
+    settings = {name: getattr(view, name) for name in ("quantity", "query", "block", "mass")}
+    arrays: dict[str, Any] = settings | {
+        "maps": scene.maps,
+        "model": scene.encoding.key.model,
+        "grid": scene.encoding.grid,
+    }
+    if view.quantity not in PCA:
+        arrays["mask"] = keep_mass_of_maps(weights(scene.maps, view), view.mass)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+FILES: Mapping[str, Callable[[Scene], bytes]] = {
+    "overlay.png": lambda scene: png(overlay_and_bar(scene)),
+    "mask.png": mask_png,
+    "mask.json": mask_json,
+    "maps.npz": maps_npz,
+}
+"""Downloads of a view by name."""

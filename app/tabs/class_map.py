@@ -8,7 +8,6 @@ import gradio as gr
 from app import class_maps, fairness, views
 from app.errors import LabError, NotHere
 from app.shared import HEAVY, LIGHT, Shared, split
-from dino_model.class_map import files as class_map_files
 from dino_model.weights import LoadedModel
 
 TITLE = "Class map"
@@ -28,22 +27,21 @@ def build(shared: Shared) -> None:
         search = gr.Dropdown(
             _classes(shared, first), value=None, label="Find a class or group", min_width=200
         )
-        table = gr.Button("Table (CSV)", size="sm", min_width=110, scale=0)
     view = views.class_map_view(
         elem_id="class-map",
-        map=_map_prop(first),
+        map=first,
         placed=None,
         server_functions=shared.server_functions,
     )
     shared.views.append(view)
-    opened = gr.JSON(visible="hidden")
+    opened = gr.Textbox(visible="hidden")
     gr.Markdown(NOTE)
     facts = gr.Markdown(class_maps.facts(lab.maps.get(first)), elem_classes="facts")
 
     def open_map(chosen: str) -> tuple[Any, ...]:
         drawn = lab.maps.get(chosen)
         return (
-            _map_prop(chosen),
+            chosen,
             gr.Dropdown(choices=_classes(shared, chosen), value=None),
             class_maps.facts(drawn),
         )
@@ -62,11 +60,6 @@ def build(shared: Shared) -> None:
         **HEAVY,
     )
     search.input(None, search, None, js="(index) => lab('class-map').goTo(index)", **LIGHT)
-    shared.save(
-        table,
-        lambda chosen: (f"{chosen}-map.csv", class_map_files.as_csv(lab.maps.get(chosen)).encode()),
-        'lab("class-map")?.map.name',
-    )
 
 
 def placed(shared: Shared, photo: Any, chosen: Any) -> dict[str, Any]:
@@ -95,11 +88,6 @@ def _weights(shared: Shared, chosen: Any) -> LoadedModel:
         raise LabError(
             f"This map needs the model {model}, which is not offered here: choose another map."
         ) from error
-
-
-def _map_prop(name: str) -> dict[str, Any]:
-    """Return what the view loads."""
-    return {"name": name, "address": f"lab/maps/{name}/map.json"}
 
 
 def _classes(shared: Shared, name: str) -> list[tuple[str, int]]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import gradio as gr
 
-from app import downloads
 from app.photos import stem
 from app.shared import Shared
+from app.view import FILES
 from app.views import attention_view
 
 TITLE = "Explore"
@@ -29,7 +29,7 @@ COLORMAPS = [
     ("Gray", "gray"),
     ("Blue to red, zero in the middle", "coolwarm"),
 ]
-FILES = [
+LABELS = [
     ("Overlay PNG", "overlay.png"),
     ("Mask PNG", "mask.png"),
     ("Mask COCO", "mask.json"),
@@ -45,7 +45,6 @@ def build(shared: Shared) -> None:
             view = attention_view(
                 elem_id="explore",
                 address=True,
-                grid=True,
                 facts=True,
                 server_functions=shared.server_functions,
             )
@@ -80,7 +79,6 @@ def _controls(shared: Shared) -> dict[str, Any]:
     with gr.Accordion("Display", open=False):
         opacity = gr.Slider(0, 100, 80, step=1, label="Opacity, %", elem_id="opacity")
         colormap = gr.Dropdown(COLORMAPS, value="", label="Colors", elem_id="colormap")
-        smooth = gr.Checkbox(True, label="Interpolate between patches", elem_id="smooth")
     return {
         "quantity": quantity,
         "layer": layer,
@@ -88,7 +86,6 @@ def _controls(shared: Shared) -> dict[str, Any]:
         "block": block,
         "opacity": opacity,
         "colormap": colormap,
-        "smooth": smooth,
     }
 
 
@@ -97,8 +94,8 @@ def _files(shared: Shared) -> None:
 
     def draw(file: str, asked: Any) -> tuple[str, bytes]:
         scene = shared.scene(asked)
-        return f"{stem(scene.name)}-{file}", downloads.FILES[file](scene)
+        return f"{stem(scene.name)}-{file}", FILES[file](scene)
 
     with gr.Accordion("Download", open=True, elem_id="downloads"), gr.Row():
-        for label, file in FILES:
+        for label, file in LABELS:
             shared.save(gr.Button(label, size="sm", min_width=100), partial(draw, file), REQUEST)

@@ -62,24 +62,12 @@ def build(shared: Shared) -> None:
                     turn = f"(index) => Math.max(0, Math.min({len(choices) - 1}, index + {step}))"
                     button.click(None, number, number, js=turn, **LIGHT)
 
-    wanted = gr.Textbox("", visible="hidden")
     state = gr.Textbox("", visible="hidden", elem_id="lesson-state")
-    gr.on(
-        [number.change, shared.photo.change, shared.size.change, shared.tabs["learn"].select],
-        None,
-        [number, shared.photo, shared.size, wanted],
-        wanted,
-        js="""async (number, photo, size, wanted) => {
-          await new Promise(requestAnimationFrame);
-          const visible = document.querySelector("#lesson-text")?.offsetParent;
-          return visible ? [number, size, photo].join("|") : wanted;
-        }""",
-        **LIGHT,
-    )
-
-    wanted.change(
+    asked = [number, shared.photo, shared.size]
+    events = [number.change, shared.photo.change, shared.size.change, shared.tabs["learn"].select]
+    shared.question(events, asked, "#lesson-text").change(
         fairness.in_turn(lambda index, photo, size: _show(shared, index, photo, size)),
-        [number, shared.photo, shared.size],
+        asked,
         [view, state, stage, curves, mass, block, weights, body, answer, paper, accordion],
         **HEAVY,
     ).success(None, state, None, js=APPLY, **LIGHT)

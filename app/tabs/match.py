@@ -27,7 +27,7 @@ def build(shared: Shared) -> None:
         ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", info=RATIO, min_width=160)
         lines = gr.Checkbox(True, label="Lines between matches", min_width=140)
 
-    view = pair_view(elem_id="match", address=True, server_functions=shared.server_functions)
+    view = pair_view(elem_id="match", server_functions=shared.server_functions)
     shared.views.append(view)
 
     def find(*inputs: Any) -> Any:

@@ -11,6 +11,7 @@ from app.runs import CHARTS, Checkpoint, TrainingRun, chart_table, status_text, 
 from app.shared import HEAVY, LIGHT, Shared
 
 TITLE = "Training"
+BEAT = "(beat) => beat + (!document.hidden && document.querySelector('#checkpoints')?.offsetParent ? 1 : 0)"
 POLL_SECONDS = 4
 HINT = (
     "To watch your own runs here, start the app with their folder: `python -m app --models-dir runs`. "
@@ -21,7 +22,6 @@ GROWTH = (
     "The image above, encoded by the checkpoints of this run: the attention of [CLS], or of the patch "
     "under the pointer, in the last block."
 )
-VISIBLE = "document.querySelector('#checkpoints')?.offsetParent"
 
 
 def build(shared: Shared) -> None:
@@ -60,31 +60,19 @@ def build(shared: Shared) -> None:
 
     version = gr.State("")
     beat = gr.Number(0, visible="hidden")
-    wanted = gr.Textbox("", visible="hidden")
     shown: list[Any] = [version, state, warnings, hint, checkpoint, *plots]
 
     run.focus(lambda: gr.Dropdown(choices=run_choices(shared)), None, run, **LIGHT)  # new runs appear
     refresh = partial(_refresh, shared)
     redrawn = run.input(partial(refresh, ""), [checkpoint, run], shown, trigger_mode="always_last", **LIGHT)
     timer = gr.Timer(POLL_SECONDS)
-    timer.tick(None, beat, beat, js=f"(beat) => document.hidden || !{VISIBLE} ? beat : beat + 1", **LIGHT)
+    timer.tick(None, beat, beat, js=BEAT, **LIGHT)
     beat.change(refresh, [version, checkpoint, run], shown, trigger_mode="once", **LIGHT)
-    relay: dict[str, Any] = LIGHT | {
-        "inputs": [run, checkpoint, shared.photo, shared.size, wanted],
-        "outputs": wanted,
-        "js": f"""async (run, index, photo, size, wanted) => {{
-          await new Promise(requestAnimationFrame);
-          return {VISIBLE} ? [run, index, size, photo].join("|") : wanted;
-        }}""",
-    }
+    asked = [run, checkpoint, shared.photo, shared.size]
     opened = shared.tabs["training"].select
-    gr.on([shared.photo.change, shared.size.change, opened, checkpoint.input], None, **relay)
-    redrawn.success(None, **relay)
-    wanted.change(
-        fairness.in_turn(partial(_see, shared), partial(_prepare, shared)),
-        [run, checkpoint, shared.photo, shared.size],
-        [view, label],
-        **HEAVY,
+    events = [shared.photo.change, shared.size.change, opened, checkpoint.input, redrawn.success]
+    shared.question(events, asked, "#checkpoints").change(
+        fairness.in_turn(partial(_see, shared), partial(_prepare, shared)), asked, [view, label], **HEAVY
     )
 
 

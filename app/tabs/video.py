@@ -11,7 +11,7 @@ import gradio as gr
 from pydantic import Field
 
 from app import fairness, following, views
-from app.clips import MAX_OBJECTS, Clip, limits_in_words
+from app.clips import MAX_OBJECTS, limits_in_words
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES
 from app.following import COLORS, from_runs
@@ -51,20 +51,7 @@ def build(shared: Shared) -> None:
     """Build the tab inside its `gr.Tab`."""
     lab = shared.lab
     clip = gr.Textbox(lab.start.clip, visible="hidden", elem_id="clip")
-    with gr.Row(equal_height=True):
-        strip = gr.Dataset(
-            components=[gr.HTML(visible=False)],
-            samples=[[_thumbnail(name)] for name in EXAMPLES],
-            type="index",
-            layout="gallery",
-            show_label=False,
-            elem_id="clips",
-            scale=4,
-        )
-        upload = gr.UploadButton(
-            "Open a clip", file_types=SUFFIXES, size="sm", elem_id="upload-clip", min_width=110, scale=0
-        )
-    gr.Markdown(limits_in_words(lab.limits), elem_classes="note")
+    _choice(shared, clip)
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
             view = views.film_view(
@@ -91,12 +78,10 @@ def build(shared: Shared) -> None:
                         ("masks.json", "Masks (COCO)"),
                     )
                 }
-            facts = gr.Markdown(_facts(lab.clips.get(lab.start.clip)), elem_classes="facts")
     with gr.Accordion("Credits of the example clips", open=False):
         gr.Markdown(_credits())
 
-    _wire_choice(shared, strip, upload, clip)
-    clip.change(lambda name: _open(shared, name), clip, [view, facts], trigger_mode="always_last", **LIGHT)
+    clip.change(lambda name: _open(shared, name), clip, view, trigger_mode="always_last", **LIGHT)
     view.shown(
         fairness.in_turn(
             lambda name, model, size: _encode(shared, name, model, size),
@@ -114,10 +99,23 @@ def build(shared: Shared) -> None:
         shared.save(button, partial(_file, shared, file), 'lab("film")?.request')
 
 
-def _wire_choice(shared: Shared, strip: gr.Dataset, upload: gr.UploadButton, clip: gr.Textbox) -> None:
-    """Connect the example clips and the upload to the hidden name of the clip."""
-    names = ", ".join(f'"{name}"' for name in EXAMPLES)
-    strip.click(None, strip, clip, js=f"(index) => [{names}][index]", **LIGHT)
+def _choice(shared: Shared, clip: gr.Textbox) -> None:
+    """Build the example clips and the upload, which set the hidden name of the clip."""
+    with gr.Row(equal_height=True):
+        strip = gr.Dataset(
+            components=[gr.HTML(visible=False)],
+            samples=[[_thumbnail(name)] for name in EXAMPLES],
+            type="index",
+            layout="gallery",
+            show_label=False,
+            elem_id="clips",
+            scale=4,
+        )
+        upload = gr.UploadButton(
+            "Open a clip", file_types=SUFFIXES, size="sm", elem_id="upload-clip", min_width=110, scale=0
+        )
+    gr.Markdown(limits_in_words(shared.lab.limits), elem_classes="note")
+    strip.click(None, strip, clip, js=f"(index) => {list(EXAMPLES)}[index]", **LIGHT)
     upload.upload(
         lambda path: _keep(shared, path),
         upload,
@@ -182,14 +180,12 @@ async def tracked(
                 "run": marked.run,
                 "id": identity,
                 "done": done,
-                "left": round(found.seconds_left, 1),
                 "state": "done" if done == len(found.clip.frames) else "running",
             }
 
 
-def _open(shared: Shared, name: Any) -> tuple[Any, str]:
-    value = _clip_value(shared, name)
-    return gr.HTML(value=value, encoding=None, following=None), _facts(shared.lab.clips.get(value["clip"]))
+def _open(shared: Shared, name: Any) -> Any:
+    return gr.HTML(value=_clip_value(shared, name), encoding=None, following=None)
 
 
 def _encode(shared: Shared, name: Any, model: Any, size: Any) -> Any:
@@ -226,15 +222,6 @@ def _clip_value(shared: Shared, name: Any) -> dict[str, Any]:
         "colors": COLORS.tolist(),
         "palette": palette()[: MAX_OBJECTS + 1].tolist(),
     }
-
-
-def _facts(clip: Clip) -> str:
-    height, width = clip.size
-    sent = "" if clip.sent_size == clip.size else f", sent as {clip.sent_size[1]} × {clip.sent_size[0]}"
-    return (
-        f"- **Frames**: {len(clip.frames)} of {width} × {height} pixels{sent}\n"
-        f"- **Length**: {len(clip.frames) / clip.fps:.1f} s at {clip.fps:.3g} frames per second"
-    )
 
 
 def _file(shared: Shared, file: str, seen: Any) -> tuple[str, bytes]:

@@ -8,8 +8,8 @@ export async function classes(root, { classes: drawn }) {
   const element = el("div", { class: "lab-view" });
   const help = "Point at a class or use the arrow keys; click or Enter lists its neighbors; plus and minus zoom.";
   root.replaceChildren(element, el("p", {}, help));
-  const map = { name: "caltech101", data: { ...drawn, thumbnails: null }, sprite: null };
-  const view = new ClassMapView({ element, props: { map, value: {} }, watch: () => {}, emit: () => {} });
+  const props = { map: "caltech101", data: drawn, value: {} };
+  const view = new ClassMapView({ element, props, watch: () => {}, emit: () => {} });
   await view.look();
   Object.assign(root, { view }); // for tests
 }

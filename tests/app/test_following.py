@@ -12,7 +12,6 @@ from PIL import Image
 
 from app import fairness
 from app.errors import LabError
-from app.following import Following
 from app.lab import Lab
 from app.tabs import video
 from segmentation.video import VideoWriter
@@ -70,16 +69,9 @@ def test_tracked_reports_progress_after_every_frame(lab, clip, track):
     assert [answer["done"] for answer in answers] == [1, 2, 3, 4]
     assert [answer["state"] for answer in answers] == ["running"] * 3 + ["done"]
     assert {answer["run"] for answer in answers} == {3}
-    assert answers[-1]["left"] == 0
     found = lab.clips.following(answers[0]["id"])
     np.testing.assert_array_equal(found.labels(0)[:40, 30:], 1)
     assert found.labels(0).sum() == 40 * 60
-
-
-def test_seconds_left_after_two_of_four_frames_extrapolates_their_time(lab, clip, monkeypatch):
-    following = Following(clip, lab.clips.get(clip), MODEL, (1,), masks=[b"", b""], started=10.0)
-    monkeypatch.setattr("time.perf_counter", lambda: 13.0)
-    assert following.seconds_left == 6.0
 
 
 def test_stopped_tracking_keeps_finished_frames(lab, clip, track):

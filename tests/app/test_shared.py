@@ -16,7 +16,6 @@ REQUEST = {
     "mass": 0.6,
     "opacity": 1,
     "colormap": "inferno",
-    "smooth": True,
 }
 
 
@@ -40,7 +39,6 @@ def test_view_of_a_request_has_its_settings_and_ignores_other_keys():
         {"mass": 7},
         {"opacity": "1"},
         {"colormap": "../x"},
-        {"smooth": 1},
     ],
 )
 def test_view_of_a_request_with_a_wrong_setting_raises_one_sentence(change):

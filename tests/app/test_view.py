@@ -6,9 +6,8 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from app.downloads import FILES, Scene
 from app.errors import LabError
-from app.view import View, maps_of, shown_map, shown_mask
+from app.view import FILES, Scene, View, maps_of, shown_map, shown_mask
 from dino_model import quantities
 from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, keep_mass_of_maps
@@ -115,10 +114,10 @@ def test_raw_maps_carry_what_they_are_of(seen, quantity):
 
 
 def test_principal_components_have_colors_but_no_mask(seen):
-    view = View(block=7, quantity="token-pca", opacity=1, smooth=False)
+    view = View(block=7, quantity="token-pca", opacity=1)
     arrays = np.load(io.BytesIO(_file(seen, "maps.npz", view)), allow_pickle=False)
     assert "mask" not in arrays
-    colors = np.moveaxis(enlarge(arrays["maps"], SIZE), 0, -1)
+    colors = np.moveaxis(enlarge(arrays["maps"], SIZE, "bilinear"), 0, -1)
     np.testing.assert_array_equal(_picture(_file(seen, "overlay.png", view)), np.rint(255 * colors))
     for name in ("mask.png", "mask.json"):
         with pytest.raises(LabError, match="no mask"):
@@ -146,10 +145,8 @@ def test_overlay_has_the_photographs_size_and_follows_the_opacity(seen, quantity
 
 
 def test_diverging_colors_have_zero_in_the_middle(seen):
-    view = View(
-        block=11, quantity="logits", show="1", layer="heat", colormap="coolwarm", opacity=1, smooth=False
-    )
-    values = enlarge(shown_map(seen[1](view), view), SIZE)
+    view = View(block=11, quantity="logits", show="1", layer="heat", colormap="coolwarm", opacity=1)
+    values = enlarge(shown_map(seen[1](view), view), SIZE, "bilinear")
     assert values.min() < 0 < values.max()
     drawn = _picture(_file(seen, "overlay.png", view))[: SIZE[0]]
     red, _, blue = np.moveaxis(drawn.astype(int), -1, 0)

@@ -24,11 +24,10 @@ def opened(open_shared: Any) -> Any:
 
 @pytest.fixture
 def tab(opened: Any) -> Any:
-    """The tab with the example and its turned copy, without pins."""
+    """The tab with the example and its turned copy."""
     opened.mouse.move(0, 0)
     if not opened.evaluate(f"{VIEW}.shown.b.name").endswith("turned"):
         _choose_second(opened, "The first image", "kitten turned")
-    opened.evaluate(f"{VIEW}.changePins(() => {VIEW}.pins.read({{}}, {VIEW}.a))")
     return opened
 
 
@@ -42,14 +41,13 @@ def _stage(page: Any, side: int) -> Any:
     return page.locator("#match .lab-stage").nth(side)
 
 
-def _point(page: Any, *, press: bool = False, at: tuple[float, float] = PLACE) -> None:
+def _point(page: Any) -> None:
     box = _stage(page, 0).bounding_box()
-    position = {"x": at[0] * box["width"], "y": at[1] * box["height"]}
-    (_stage(page, 0).click if press else _stage(page, 0).hover)(position=position)
+    _stage(page, 0).hover(position={"x": PLACE[0] * box["width"], "y": PLACE[1] * box["height"]})
 
 
-def _lines(page: Any, kind: str) -> int:
-    return page.locator(f"#match .lab-lines .lab-{kind}").count()
+def _lines(page: Any) -> int:
+    return page.locator("#match .lab-lines .lab-mutual").count()
 
 
 def test_image_matches_its_turned_copy(tab, lab):
@@ -57,7 +55,7 @@ def test_image_matches_its_turned_copy(tab, lab):
     assert (
         tab.locator("#match .lab-found").inner_text().startswith(f"{len(matches)} mutual nearest neighbors")
     )
-    assert _lines(tab, "mutual") == min(100, len(matches)) >= 10
+    assert _lines(tab) == min(100, len(matches)) >= 10
     height, width = photographs.picture("kitten").shape[:2]
     here, there = (np.array([one[side] for one in matches]) - [height / 2, width / 2] for side in "ab")
     turn = np.deg2rad(20)  # against the clock, in an image whose y goes down
@@ -87,28 +85,12 @@ def test_pointer_shows_similar_patches_as_the_library(tab, lab):
     assert f"{expected.max():.2f}" in tab.locator("#match .lab-what").inner_text()
 
 
-def test_pins_stay_in_the_address_until_they_are_removed(tab, open_page, address):
-    _point(tab, press=True)
-    _point(tab, press=True, at=(0.4, 0.5))
-    assert _lines(tab, "pinned") == 2
-    again = open_page(query="?" + tab.url.partition("?")[2], ready=READY)
-    assert _lines(again, "pinned") == 2
-    _stage(tab, 0).focus()
-    tab.keyboard.press("Delete")
-    assert _lines(tab, "pinned") == 1
-    tab.keyboard.press("Control+z")
-    assert _lines(tab, "pinned") == 2
-    tab.get_by_role("button", name="Clear the pins").click()
-    assert _lines(tab, "pinned") == 0
-    assert "pins=" not in tab.url
-
-
 def test_lines_can_be_hidden_and_a_smaller_ratio_keeps_fewer_matches(tab):
     before = tab.evaluate(f"{VIEW}.shown.matches.length")
     for shown in (False, True):
         tab.get_by_label("Lines between matches").set_checked(shown)
         tab.wait_for_function(f"(shown) => {VIEW}.settings.lines === shown", arg=shown)
-        assert (_lines(tab, "mutual") > 0) is shown
+        assert (_lines(tab) > 0) is shown
     ratio = tab.get_by_label("number input for Ratio to the next best (%)")
     for percent, fewer in (("80", True), ("100", False)):
         ratio.fill(percent)
@@ -137,5 +119,5 @@ def test_phone_has_both_images_in_one_row(open_page, lab):
     assert left["y"] == right["y"]
     assert right["x"] + right["width"] <= 390
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert _lines(page, "mutual") <= 39
+    assert _lines(page) <= 39
     lab.screenshot(page, "match-phone")

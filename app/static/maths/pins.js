@@ -1,14 +1,12 @@
-// Pinned patches with undo. Places are shares of width and height, so that they do not depend on the patch grid.
+// Pinned patches. Places are shares of width and height, so that they do not depend on the patch grid.
 
 const MAX_PINS = 8;
-const MAX_HISTORY = 50;
 
 export class Pins {
   /** @type {Pin[]} */
   list = []; // oldest first
   /** @type {Pin} */
   active = null; // null: [CLS]
-  history = [];
 
   /** @param {string[]} colors  at least one per pin */
   constructor(colors) {
@@ -17,7 +15,6 @@ export class Pins {
 
   /** Pin a patch and make it active. The ninth pin replaces the oldest. @param {Patch} patch @param {Encoding} grid */
   pin(patch, grid) {
-    this.remember();
     this.active = this.list.find((pin) => samePatch(grid.patchAt(pin), patch));
     if (this.active) return;
     const kept = this.list.slice(1 - MAX_PINS);
@@ -28,22 +25,8 @@ export class Pins {
 
   removeActive() {
     if (!this.active) return;
-    this.remember();
     this.list = this.list.filter((pin) => pin !== this.active);
     this.active = null;
-  }
-
-  clear() {
-    this.remember();
-    Object.assign(this, { list: [], active: null });
-  }
-
-  remember() {
-    this.history = [...this.history.slice(1 - MAX_HISTORY), { list: this.list, active: this.active }];
-  }
-
-  undo() {
-    Object.assign(this, this.history.pop());
   }
 
   /** Write pins for an address: "row,column;row,column" of all, and of the active one. @param {Encoding} grid */
@@ -59,7 +42,6 @@ export class Pins {
     for (const [row, column] of patches.map((words) => words.split(",").map(Number)))
       if (row < grid.rows && column < grid.columns) this.pin({ row, column }, grid);
     if (!patch) this.active = null;
-    this.history = [];
   }
 }
 

@@ -7,7 +7,6 @@ import { decimals, percent } from "../maths/format.js";
 import { Pins } from "../maths/pins.js";
 import { QUANTITIES } from "../maths/quantities.js";
 import { read, write } from "./address.js";
-import { BlocksGrid } from "./blocks_grid.js";
 import { button, el } from "./dom.js";
 import { Encoding } from "./encoding.js";
 import { rested } from "./newest.js";
@@ -26,11 +25,10 @@ const SETTINGS = {
   mass: 60, // percent, as opacity
   opacity: 80,
   colormap: "", // "": default of the quantity
-  smooth: true,
 };
 const WRITTEN = ["quantity", "block", "head", "layer", "mass"]; // in the address
 const KEYS =
-  "Move the pointer or use the arrow keys to choose a patch. Enter pins it, Delete removes the pin, Escape returns to the whole image, Control Z undoes.";
+  "Move the pointer or use the arrow keys to choose a patch. Enter pins it, Delete removes the pin, Escape returns to the whole image.";
 const RANDOM =
   "Random weights. This network was never trained: its maps show the architecture, not the content of the image.";
 
@@ -46,9 +44,8 @@ export class AttentionView extends View {
   pinTiles = new Tiles("Pinned patches", (key) =>
     this.changePins(() => (this.pins.active = this.pins.list[key] ?? null), true),
   );
-  undo = button("Undo", () => this.changePins(() => this.pins.undo()));
   remove = button("Remove", () => this.changePins(() => this.pins.removeActive(), true));
-  pinBox = el("div", { class: "lab-pins" }, this.hint, this.remove, this.undo, this.pinTiles.element);
+  pinBox = el("div", { class: "lab-pins" }, this.hint, this.remove, this.pinTiles.element);
   facts = el("dl", { class: "lab-facts" });
   seek = rested(() => this.look());
   speak = rested(
@@ -75,18 +72,16 @@ export class AttentionView extends View {
     );
     const { stage, readout, tiles, scale } = this.viewer;
     Object.assign(stage.on, {
-      undo: () => this.changePins(() => this.pins.undo(), true),
       remove: () => this.changePins(() => this.pins.removeActive(), true),
       rest: () => this.changePins(() => (this.pins.active = null), true),
     });
     readout.hidden = props.readout === false;
-    this.grid = props.grid && new BlocksGrid(this);
     const details = el("details", {}, el("summary", {}, "Details of the computation"), this.facts);
     if (props.group) GROUPS.set(props.group, (GROUPS.get(props.group) ?? new Set()).add(this));
     const given = Object.keys(SETTINGS).filter((name) => props[name] !== undefined);
     this.watch(Object.keys(SETTINGS), () => this.set(Object.fromEntries(given.map((name) => [name, props[name]]))));
     const above = [props.title && this.title, this.banner, stage.element, scale, readout, tiles.element, this.pinBox];
-    this.mount("value", ...above, this.grid && this.grid.element, props.facts && details);
+    this.mount("value", ...above, props.facts && details);
   }
 
   get encoding() {
@@ -153,7 +148,6 @@ export class AttentionView extends View {
     this.facts.replaceChildren(...facts.flatMap(([term, text]) => [el("dt", {}, term), el("dd", {}, text)]));
     this.showPins();
     this.render();
-    this.grid?.show();
     Object.assign(this.element.dataset, { token: encoding.token, quantity, block: arrays.number }); // tests wait for it
     this.announce(encoding.token, { token: encoding.token });
   }
@@ -201,7 +195,6 @@ export class AttentionView extends View {
     pinTiles.open(encoding, entries.length ? [rest, ...entries] : []);
     pinTiles.mark(pins.active ? String(pins.list.indexOf(pins.active)) : "");
     this.painted = "";
-    this.undo.disabled = !pins.history.length;
     this.remove.disabled = !pins.active;
     this.hint.hidden = pins.list.length > 0;
   }
@@ -243,7 +236,6 @@ export class AttentionView extends View {
     viewer.where.textContent = where;
     viewer.what.textContent = what;
     this.speak();
-    this.grid?.follow();
   }
 
   describeColors() {

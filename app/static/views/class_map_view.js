@@ -1,7 +1,7 @@
 // A scatter plot of classes with neighbors, groups, and the position of the current image: `app.views.class_map_view`.
 //
-// Props: `map`, the first map, is { name, address } or { name, data }; `openMap` shows another. `value` is that of an
-// attention view, of which only `photo` is used; `placed` is { map, photo, name, x, y, neighbours, highlight }.
+// Props: `map` is the name of the first map; `openMap` shows another. `data` is its content, by default fetched. `value` is
+// that of an attention view, of which only `photo` is used; `placed` is { map, photo, name, x, y, neighbours, highlight }.
 // Emits "shown" when another image or map needs a position.
 
 import { button, el, svg } from "./dom.js";
@@ -98,9 +98,10 @@ export class ClassMapView extends View {
 
   async load() {
     const { map } = this;
-    if (this.opened === map.name) return {};
-    const bytes = map.data ? null : await fetchBytes(map.address, undefined, this.server);
-    return { map, data: map.data ?? JSON.parse(new TextDecoder().decode(bytes)) };
+    if (this.opened === map) return {};
+    if (this.props.data) return { map, data: this.props.data };
+    const bytes = await fetchBytes(`lab/maps/${map}/map.json`, undefined, this.server);
+    return { map, data: JSON.parse(new TextDecoder().decode(bytes)) };
   }
 
   show({ map, data }) {
@@ -118,13 +119,13 @@ export class ClassMapView extends View {
     this.element.dataset.token = photo; // tests wait for it
   }
 
-  /** Show another map. @param {any} map  as the prop */
+  /** Show another map. @param {string} map */
   openMap(map) {
     this.map = map;
     this.look();
   }
 
-  open({ name }, { classes, groups }) {
+  open(name, { classes, groups }) {
     Object.assign(this, { opened: name, points: classes, groups, hovered: null });
     const numbers = new Map(groups.map((group, number) => [group.name, number]));
     this.numbers = classes.map(({ group }) => numbers.get(group) ?? groups.length - 1);

@@ -2,7 +2,7 @@
 // `app.views.film_view`.
 //
 // The prop `value` is { clip, name, width, height, count, fps, note, colors, palette, frames }; `encoding` is the
-// value of an attention view for the first frame; `following` is { run, id, done, left, state }, the progress of tracking.
+// value of an attention view for the first frame; `following` is { run, id, done, state }, the progress of tracking.
 
 import { css } from "../maths/format.js";
 import { Painting, centers } from "../maths/painting.js";
@@ -15,16 +15,6 @@ import { packed } from "./paint.js";
 import { Stage } from "./stage.js";
 import { View } from "./view.js";
 
-/**
- * @typedef {object} Run  tracking of the marked objects
- * @property {number} run  number that the answers repeat
- * @property {string} id  name on the server
- * @property {number} done  finished frames
- * @property {number} left  estimated seconds
- * @property {"waiting" | "running" | "done" | "stopped"} state
- * @property {Uint8Array} marked  the objects at its start
- */
-
 const KEYS =
   "On the first frame the arrow keys move the cursor, Space marks or paints. C clicks objects, B draws, E erases, digits choose an object, Control Z undoes.";
 
@@ -33,7 +23,7 @@ export class FilmView extends View {
   encoding = null; // Gradio drops a prop when Python updates another
   token = ""; // of the encoding in use
   version = 0; // of model and resolution
-  run = null;
+  run = null; // of tracking: { run, id, done, state, marked }, its number, name, finished frames and first objects
   runs = 0; // number of the last run
   trailing = false; // show each frame as it is finished
   number = 0; // of the frame on the stage, from 0
@@ -41,7 +31,7 @@ export class FilmView extends View {
   frames = new Memory(200e6); // decoded
   masks = new Memory(64e6);
   showing = new Newest();
-  play = button("", () => (this.player ? this.pause() : this.playOn()), { class: "film-play", "aria-label": "Play" });
+  play = button("▶", () => (this.player ? this.pause() : this.playOn()), { "aria-label": "Play" });
   scrub = el("input", { type: "range", min: 1, max: 1, value: 1, "aria-label": "Frame", oninput: () => this.seek() });
   place = el("output", {}, "–");
   progress = el("progress", { max: 1, value: 0, "aria-label": "Finished frames" });
@@ -131,7 +121,7 @@ export class FilmView extends View {
     const { painting } = this.brush;
     this.pause();
     this.runs += 1;
-    this.run = { run: this.runs, id: "", done: 0, left: 0, state: "waiting", marked: painting.values.slice() };
+    this.run = { run: this.runs, id: "", done: 0, state: "waiting", marked: painting.values.slice() };
     this.trailing = true;
     this.refresh();
     return { clip: this.clip.clip, run: this.runs, runs: painting.runs() };
@@ -149,9 +139,9 @@ export class FilmView extends View {
     return { id: this.run?.id ?? "", done: this.run?.done ?? 0, name: this.clip?.name ?? "clip" };
   }
 
-  proceed({ id, done, left, state }) {
+  proceed({ id, done, state }) {
     if (!this.busy) return;
-    Object.assign(this.run, { id, done, left, state });
+    Object.assign(this.run, { id, done, state });
     this.refresh();
     if (this.trailing && done) this.seekTo(done - 1);
   }
@@ -260,7 +250,7 @@ export class FilmView extends View {
   }
 
   showPlayer() {
-    this.play.setAttribute("aria-pressed", String(this.player > 0));
+    this.play.textContent = this.player ? "❚❚" : "▶";
     this.play.setAttribute("aria-label", this.player ? "Pause" : "Play");
   }
 
@@ -301,7 +291,7 @@ export class FilmView extends View {
     const changed = run.marked.some((number, pixel) => number !== painting.values[pixel]);
     const outdated = changed ? " The objects have changed since: track them again." : "";
     if (run.state === "waiting") return "Waiting for the model.";
-    if (run.state === "running") return finished + (run.left > 0 ? ` · about ${Math.ceil(run.left)} s left` : "");
+    if (run.state === "running") return finished;
     if (run.state === "done") return `All ${clip.count} frames are finished.${outdated}`;
     return `Stopped: ${finished} are finished and can be downloaded.${outdated}`;
   }

@@ -54,11 +54,10 @@ export class PatchCanvas {
     this.context.putImageData(this.image, 0, 0);
   }
 
-  /** Draw a map from `low` to `high` with the pixels of a table. `size` null: one pixel per patch. @param {Size} size */
+  /** Draw a map from `low` to `high` with the pixels of a table. @param {Size} size */
   values(map, grid, size, range, table) {
-    const { width, height } = size ?? { width: grid.columns, height: grid.rows };
-    this.resize(height, width);
-    enlarge(map, grid, { width, height }, range, table, this.pixels);
+    this.resize(size.height, size.width);
+    enlarge(map, grid, size, range, table, this.pixels);
     this.draw();
   }
 
@@ -85,7 +84,7 @@ export class PatchCanvas {
    * @param {Float32Array[]} maps @param {Uint8Array[]} kept @param {number[][]} colors @param {Grid} grid @param {Size} size
    */
   heads(maps, kept, colors, grid, size) {
-    const { width, height } = size ?? { width: grid.columns, height: grid.rows };
+    const { width, height } = size;
     this.resize(height, width);
     const strongest = new Uint32Array(width * height);
     const strengths = new Uint32Array(width * height);

@@ -7,12 +7,10 @@
 import { decodeTokens, tokenCosineMaps } from "../maths/attention.js";
 import { decimals } from "../maths/format.js";
 import { displayRange, drawnSize } from "../maths/levels.js";
-import { Pins, samePatch } from "../maths/pins.js";
-import { read, write } from "./address.js";
-import { button, el, svg } from "./dom.js";
+import { samePatch } from "../maths/pins.js";
+import { el, svg } from "./dom.js";
 import { Encoding, fetchBytes, memory } from "./encoding.js";
 import { LIGHT } from "./paint.js";
-import { COLORS } from "./palette.js";
 import { Stage } from "./stage.js";
 import { colorBar, writeScale } from "./tiles.js";
 import { View } from "./view.js";
@@ -22,7 +20,7 @@ const MAX_LINES = 100; // of the matches with the largest cosines
 const PIXELS_PER_LINE = 10; // of the width of both images: on a phone, more lines would hide the images
 const HINT = "Point at a patch or tap it: similar patches light up in the other image.";
 const KEYS =
-  "Move the pointer or use the arrow keys to choose a patch of the left image; the right one shows what is similar. Enter pins the pair, Delete removes it, Escape returns, Control Z undoes.";
+  "Move the pointer or use the arrow keys to choose a patch of the left image; the right one shows what is similar. Escape returns.";
 
 export class PairView extends View {
   a = null;
@@ -30,19 +28,14 @@ export class PairView extends View {
   shown = null; // the prop `matched`
   directions = null; // of the patches of A as prefix tokens, then of B
   hovered = null;
-  pins = new Pins(COLORS.pins);
   found = el("p", { class: "lab-found" });
-  undo = button("Undo", () => this.changePins(() => this.pins.undo()));
-  clear = button("Clear the pins", () => this.changePins(() => this.pins.clear()));
   lines = svg("svg", { class: "lab-lines", "aria-hidden": "true" });
   scale = colorBar();
   left = new Stage("Left image: point at a patch", KEYS, {
     point: (place) => this.hover(this.a.patchAt(place)),
     leave: () => this.hover(null),
-    press: (place) => this.changePins(() => this.pins.pin(this.a.patchAt(place), this.a)),
-    undo: () => this.changePins(() => this.pins.undo()),
-    remove: () => this.changePins(() => this.pins.removeActive()),
-    rest: () => this.changePins(() => (this.pins.active = null)),
+    press: (place) => this.hover(this.a.patchAt(place)),
+    rest: () => this.hover(null),
   });
   right = new Stage("Right image: similar patches", "It follows the left image.", {});
   where = [el("span", { class: "lab-where" }), el("span", { class: "lab-where" })]; // of the patch in each image
@@ -64,9 +57,7 @@ export class PairView extends View {
   /** @param {Mounted} mounted */
   constructor(mounted) {
     super(mounted, { lines: true });
-    this.words = this.props.address ? read() : {};
-    const tools = el("div", { class: "lab-tools" }, this.found, this.undo, this.clear);
-    this.mount(["value", "matched"], this.pair, tools);
+    this.mount(["value", "matched"], this.pair, this.found);
   }
 
   resized() {
@@ -98,26 +89,18 @@ export class PairView extends View {
     Object.assign(this, { a, b, directions, shown: matched });
     this.left.show(a);
     this.right.show(b);
-    this.pins.read(before?.photo === a.photo ? this.pins.written(a) : this.words, a);
-    this.words = {};
     this.render();
     this.element.dataset.token = `${a.token} ${b.token} ${matched.ratio}`; // tests wait for it
   }
 
-  /** The patch under the pointer, the active pin, or the object of an example. */
+  /** The patch under the pointer, or the object of an example. */
   get patch() {
-    return this.hovered ?? (this.pins.active ? this.a.patchAt(this.pins.active) : this.a.pinned);
+    return this.hovered ?? this.a.pinned;
   }
 
   hover(patch) {
     if (!this.shown || samePatch(patch, this.hovered)) return;
     this.hovered = patch;
-    this.render();
-  }
-
-  changePins(action) {
-    if (!this.shown) return;
-    action();
     this.render();
   }
 
@@ -133,32 +116,26 @@ export class PairView extends View {
 
   render() {
     if (!this.shown) return;
-    const { a, b, pins, patch, left, right } = this;
-    const color = this.hovered ? "#fff" : (pins.active?.color ?? "#fff");
+    const { a, b, patch, left, right } = this;
     const found = patch && this.counterpart(patch);
-    left.draw([], a, patch, color);
-    right.draw([], b, found?.patch, color);
+    left.draw([], a, patch);
+    right.draw([], b, found?.patch);
     const range = found && displayRange(found.map);
     if (range) right.canvas.values(found.map, b, drawnSize(b, STAGE_PIXELS), range, LIGHT);
     else right.canvas.clear();
     writeScale(this.scale, range && [`${decimals(range[0])} or less`, `${decimals(range[1])} or more`]);
-    left.mark(pins.list);
-    right.mark(pins.list.map((pin) => ({ ...b.placeOf(this.counterpart(a.patchAt(pin)).patch), color: pin.color })));
     const where = ({ row, column }, { rows, columns }) =>
       `Row ${row}, column ${column} of ${rows} × ${columns} patches`;
     this.where[0].textContent = found ? where(patch, a) : "";
     this.where[1].textContent = found ? where(found.patch, b) : "";
     this.what.textContent = found ? `Most similar: cosine ${decimals(found.cosine)}` : HINT;
     this.spoken.textContent = [...this.where, this.what].map((part) => part.textContent).join(". ");
-    this.undo.disabled = !pins.history.length;
-    this.clear.disabled = !pins.list.length;
-    if (this.props.address) write(pins.written(a));
     this.drawLines();
   }
 
-  /** Draw lines between the best matches, and over them those of the pins. */
+  /** Draw lines between the best matches. */
   drawLines() {
-    const { shown, a, b, pins, left, right, lines } = this;
+    const { shown, a, b, left, right, lines } = this;
     const box = this.pair.getBoundingClientRect();
     if (!shown || !box.width) return;
     lines.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
@@ -176,11 +153,7 @@ export class PairView extends View {
       ...mutual.map((match) => {
         const from = share(match.a, a);
         const color = `hsl(${Math.round(240 - 240 * from.y)} 90% 60%)`; // by height in the left image
-        return line(inA(from), inB(share(match.b, b)), color, "lab-mutual");
-      }),
-      ...pins.list.map((pin) => {
-        const patch = a.patchAt(pin);
-        return line(inA(a.placeOf(patch)), inB(b.placeOf(this.counterpart(patch).patch)), pin.color, "lab-pinned");
+        return line(inA(from), inB(share(match.b, b)), color);
       }),
     );
   }
@@ -195,9 +168,9 @@ export class PairView extends View {
   }
 }
 
-/** @param {number[]} from @param {number[]} to @param {string} color @param {string} kind  class */
-function line([x1, y1], [x2, y2], color, kind) {
-  const ends = { x1, y1, x2, y2 };
+/** @param {number[]} from @param {number[]} to @param {string} color */
+function line([x1, y1], [x2, y2], color) {
   const dot = (cx, cy) => svg("circle", { cx, cy, r: 3, fill: color });
-  return svg("g", { class: kind }, svg("line", { ...ends, stroke: color }), dot(x1, y1), dot(x2, y2));
+  const attributes = { x1, y1, x2, y2, stroke: color };
+  return svg("g", { class: "lab-mutual" }, svg("line", attributes), dot(x1, y1), dot(x2, y2));
 }

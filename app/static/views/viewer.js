@@ -26,7 +26,6 @@ const SETTINGS = {
   mass: 0.6,
   opacity: 0.8,
   colormap: "", // "": default of the quantity
-  smooth: true,
   /** @type {Patch} */
   patch: null, // shown while nothing is pointed at; null: [CLS]
   color: "#fff", // of that patch
@@ -138,7 +137,6 @@ export class Viewer {
     this.dressed = state;
     root.dataset.layer = asked.colors ? "colors" : settings.layer;
     root.dataset.show = asked.colors ? "colors" : shown;
-    root.classList.toggle("lab-smooth", settings.smooth);
     root.style.setProperty("--scale", `linear-gradient(to right, ${this.gradient})`);
     root.style.setProperty("--opacity", String(this.opacity));
     this.tiles.mark(shown);
@@ -157,7 +155,7 @@ export class Viewer {
     const { settings, encoding } = this;
     if (!maps) return (canvas.colors(arrays.colors, encoding), null);
     const pixels = canvas === this.stage.canvas ? STAGE_PIXELS : TILE_PIXELS;
-    const size = settings.smooth ? drawnSize(encoding, pixels / (key === "heads" ? maps.heads.length : 1)) : null;
+    const size = drawnSize(encoding, pixels / (key === "heads" ? maps.heads.length : 1));
     if (key === "heads") {
       const keys = maps.heads.map((_, head) => String(head));
       const weights = keys.map((head) => maps.weights(head));
