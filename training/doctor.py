@@ -37,6 +37,8 @@ MIN_STEPS = 20
 """Steps before speed, gradients and trends are diagnosed."""
 LOW_RANK, LOST_RANK = 3.0, 1 / 3
 """RankMe below which features lie on a line or two; share of its highest value that it may fall to."""
+MIN_JUDGED_STEPS = 300
+"""Steps of a run before it can be called healthy: collapses of short runs show by then."""
 LARGE_GRADIENT, GRADIENT_GROWTH = 20.0, 20.0
 """Gradient norm, and multiple of the run's median, above which norms explode."""
 
@@ -51,6 +53,8 @@ class Facts:
     batch_size: int
     teacher_momentum: float | None = None
     """Momentum at the start; None: the teacher is no moving average."""
+    copies_student: bool = False
+    """Whether the teacher is the student of the last step."""
     remedy: str = DINOConfig.remedy
     """Options of the method that avoid equal outputs."""
 
@@ -69,10 +73,11 @@ def facts(config: Mapping[str, Any]) -> Facts:
     """Facts of a run's configuration."""
     recipe = config["recipe"]
     method, per_epoch = recipe["method"], config["pictures"] // recipe["batch_size"]
-    averages = method.get("teacher", "momentum") == "momentum"
-    momentum = method.get("teacher_momentum") if averages else None
+    teacher = method.get("teacher", "momentum")
+    momentum = method.get("teacher_momentum") if teacher == "momentum" else None
     steps, remedy = recipe["epochs"] * per_epoch, METHODS[config["method"]].remedy
-    return Facts(steps, per_epoch, recipe["batch_size"], momentum, remedy)
+    copies = teacher == "student-copy" or ("teacher" in method and momentum == 0)
+    return Facts(steps, per_epoch, recipe["batch_size"], momentum, copies, remedy)
 
 
 def findings(lines: Sequence[Line], run: Facts) -> list[Finding]:
@@ -92,6 +97,7 @@ def findings(lines: Sequence[Line], run: Facts) -> list[Finding]:
         slow_data(lines),
         short_epochs(run),
         slow_teacher(run),
+        copied_teacher(run),
     ]
     return [finding for finding in found if finding]
 
@@ -235,6 +241,17 @@ def short_epochs(run: Facts) -> Finding | None:
         "epochs",
         f"too few steps per epoch: {run.steps_per_epoch}, as a batch is {run.batch_size} images; schedules "
         "that change once an epoch (temperature, warm-up) jump: lower --batch-size or add images",
+    )
+
+
+def copied_teacher(run: Facts) -> Finding | None:
+    """Find a teacher without memory (Table 7, "student copy": 0.1 % k-NN)."""
+    if not run.copies_student:
+        return None
+    return Finding(
+        "copy",
+        "the teacher is a copy of the student, so the targets follow every step of the student and the "
+        "features stay poor; use --teacher momentum with --teacher-momentum 0.99 or higher",
     )
 
 

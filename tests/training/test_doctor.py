@@ -151,6 +151,7 @@ ILL = {
         "lower --batch-size",
     ),
     "slow teacher": (recipe(replace(DINO, teacher_momentum=0.999)), "momentum", "averages over 1,000 steps"),
+    "copied teacher": (recipe(replace(DINO, teacher="student-copy")), "copy", "use --teacher momentum"),
 }
 
 
@@ -243,6 +244,11 @@ def test_doctor_reads_incomplete_and_refuses_damaged_logs(healthy, tmp_path, cap
     whole = run.log.read_text()
     run.log.write_text(whole + '{"step": 32, "lo')
     assert doctor(run.folder)[0] == 0
+    assert "too short to judge" in capsys.readouterr().out
+    run.log.write_text(whole)
+    edit(run.folder, lambda lines: [lines[0] | {"step": step} for step in range(300)])
+    assert doctor(run.folder)[0] == 0
+    assert "no problem found" in capsys.readouterr().out
     run.log.write_text('{"step": 0, "lo\n' + whole)
     assert command.main(["doctor", str(run.folder)]) == 1
     assert "line 1 of 33 is no step of a run" in capsys.readouterr().err

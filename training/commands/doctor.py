@@ -11,12 +11,13 @@ from tyro.conf import Positional
 
 from dino_model import files
 from training import doctor
-from training.doctor import Finding, Line
+from training.doctor import Line
 from training.recipe import known_method
 from training.run import Run, RunError
 
 EXIT_HEALTHY, EXIT_PROBLEMS = 0, 3
 HEALTHY = "no problem found"
+TOO_SHORT = f"too short to judge: a collapse may show only after {doctor.MIN_JUDGED_STEPS} steps"
 PANELS: dict[str, tuple[str, ...]] = {
     "loss": ("loss",),
     "teacher's output (nats)": ("teacher_entropy", "code_entropy", "kl", "ln_k"),
@@ -54,16 +55,22 @@ class Doctor:
         found = doctor.findings(lines, facts)
         title = f"{self.folder.name}: {method}, {done:,} of {facts.steps:,} steps"
         page = self.output or self.folder / "doctor.png"
-        draw(lines, found, title, page)
-        print(title, *(f"- {finding.sentence}" for finding in found), sep="\n")
-        print(page if found else f"{HEALTHY}\n{page}")
+        healthy = TOO_SHORT if len(lines) < doctor.MIN_JUDGED_STEPS else HEALTHY
+        text = [finding.sentence for finding in found] or [healthy]
+        draw(lines, text, title, page)
+        print(title, *(f"- {sentence}" for sentence in text), page, sep="\n")
         if self.json_file:
-            content = {"steps": len(lines), "of": facts.steps, "findings": [asdict(f) for f in found]}
+            content = {
+                "steps": len(lines),
+                "of": facts.steps,
+                "is_too_short": healthy == TOO_SHORT,
+                "findings": [asdict(f) for f in found],
+            }
             files.write_json(self.json_file, content)
         return EXIT_PROBLEMS if found else EXIT_HEALTHY
 
 
-def draw(lines: Sequence[Line], found: Sequence[Finding], title: str, path: Path) -> None:
+def draw(lines: Sequence[Line], findings: Sequence[str], title: str, path: Path) -> None:
     """Plot a panel for each group of metrics that the log has, with the findings below the title."""
     from training import figures  # imports matplotlib
 
@@ -75,7 +82,7 @@ def draw(lines: Sequence[Line], found: Sequence[Finding], title: str, path: Path
     }
     columns = 3
     with figures.style(figures.STYLE):
-        text = "\n".join(fill(finding.sentence, 120) for finding in found) or HEALTHY
+        text = "\n".join(fill(finding, 120) for finding in findings)
         rows = -(-len(panels) // columns)
         figure, axes = figures.page(rows, columns, f"{title}\n{text}", width=11, height=2.6)
         figure.supxlabel("step", fontsize=10)
