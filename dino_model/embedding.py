@@ -5,9 +5,11 @@ and an interrupted computation continues.
 """
 
 import csv
+import importlib.util
 import json
+import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -30,6 +32,8 @@ from dino_model.views import View
 from dino_model.weights import LoadedModel
 
 ROWS_AT_ONCE = 1024
+Shape = tuple[int, ...]
+Chunks = Iterator[NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -64,13 +68,14 @@ class TokenFeatures:
             layers = [(patches, prefix)]
         else:
             layers = last_layers(backbone, images, self.layers)
-        chosen = {
-            "cls": lambda patches, prefix: prefix[:, 0],
-            "mean": lambda patches, prefix: patches.mean(dim=1),
-            "patches": lambda patches, prefix: patches,
-            "all": lambda patches, prefix: torch.cat([prefix, patches], dim=1),
-        }[self.tokens]
-        return torch.cat([chosen(*layer) for layer in layers], dim=-1)
+        return torch.cat([self._choose(*layer) for layer in layers], dim=-1)
+
+    def _choose(self, patches: Tensor, prefix: Tensor) -> Tensor:
+        if self.tokens == "all":
+            return torch.cat([prefix, patches], dim=1)
+        if self.tokens == "cls":
+            return prefix[:, 0]
+        return patches if self.tokens == "patches" else patches.mean(dim=1)
 
 
 class FeatureTable(NamedTuple):
@@ -135,11 +140,13 @@ def embed(
 
 
 def check_suffix(path: Path, tokens: str = "cls") -> None:
-    """Raise ValueError for a file that features cannot be written to."""
-    if path.suffix not in WRITERS:
-        raise ValueError(f"{path} has the suffix {path.suffix!r}, expected one of {', '.join(WRITERS)}")
+    """Raise ValueError for a file that features cannot be written to or read from."""
+    if path.suffix not in FORMATS:
+        raise ValueError(f"{path} has the suffix {path.suffix!r}, expected one of {', '.join(FORMATS)}")
     if path.suffix == ".csv" and tokens in ("patches", "all"):
         raise ValueError(f"a .csv file holds one vector per image, no {tokens}: choose .npz or .safetensors")
+    if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise ValueError("Parquet needs pyarrow: run `pip install pyarrow`, or choose .npz")
 
 
 def write_features(path: Path, table: FeatureTable, rows: NDArray[np.intp] | None = None) -> None:
@@ -152,9 +159,10 @@ def write_features(path: Path, table: FeatureTable, rows: NDArray[np.intp] | Non
     """
     check_suffix(path)
     chosen = np.arange(len(table.names)) if rows is None else rows
-    shape = (len(chosen), *table.features.shape[1:])
+    parts = (chosen[start : start + ROWS_AT_ONCE] for start in range(0, len(chosen), ROWS_AT_ONCE))
+    chunks = (np.ascontiguousarray(table.features[part], dtype="<f4") for part in parts)
     with replacing(path) as beside:
-        WRITERS[path.suffix](beside, table, shape, _chunks(table.features, chosen))
+        FORMATS[path.suffix][0](beside, table, (len(chosen), *table.features.shape[1:]), chunks)
 
 
 def read_features(path: Path) -> FeatureTable:
@@ -165,34 +173,24 @@ def read_features(path: Path) -> FeatureTable:
     """
     check_suffix(path)
     try:
-        return READERS[path.suffix](path)
+        return FORMATS[path.suffix][1](path)
     except (KeyError, ValueError, OSError, zipfile.BadZipFile, safetensors.SafetensorError) as error:
         raise ValueError(f"{path} is no feature file of this program: {error!r}") from error
 
 
-def _chunks(features: NDArray[np.float32], rows: NDArray[np.intp]) -> Iterator[NDArray[np.float32]]:
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        yield np.ascontiguousarray(features[rows[start : start + ROWS_AT_ONCE]], dtype="<f4")
-
-
-Chunks = Iterator[NDArray[np.float32]]
-Shape = tuple[int, ...]
-
-
-def _text(table: FeatureTable) -> bytes:
+def _description(table: FeatureTable) -> bytes:
     return json.dumps([table.names, table.labels, table.metadata]).encode()
 
 
 def _write_npz(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
-    described = np.frombuffer(_text(table), np.uint8)
+    columns = {"description": np.frombuffer(_description(table), np.uint8), "names": np.array(table.names)}
+    columns |= {} if table.labels is None else {"labels": np.array(table.labels)}
     with zipfile.ZipFile(path, "w") as archive:
         with archive.open("features.npy", "w", force_zip64=True) as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             for chunk in chunks:
                 file.write(chunk.data)
-        columns = {"names": np.array(table.names), "description": described}
-        columns |= {} if table.labels is None else {"labels": np.array(table.labels)}
         for name, column in columns.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, column)
@@ -204,7 +202,7 @@ def _read_npz(path: Path) -> FeatureTable:
 
 
 def _write_safetensors(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
-    text, size = _text(table), 4 * int(np.prod(shape))
+    text, size = _description(table), 4 * math.prod(shape)
     header = {
         "features": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]},
         "description": {"dtype": "U8", "shape": [len(text)], "data_offsets": [size, size + len(text)]},
@@ -225,71 +223,55 @@ def _read_safetensors(path: Path) -> FeatureTable:
 
 
 def _write_csv(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
+    rows = (row.tolist() for chunk in chunks for row in chunk)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["name", "label", *range(shape[1])])
-        labels = iter(table.labels or [""] * shape[0])
-        names = iter(table.names)
-        for chunk in chunks:
-            writer.writerows([next(names), next(labels), *row.tolist()] for row in chunk)
+        for name, label, row in zip(table.names, table.labels or [""] * shape[0], rows, strict=True):
+            writer.writerow([name, label, *row])
 
 
 def _read_csv(path: Path) -> FeatureTable:
     import pandas
 
     table = pandas.read_csv(path, dtype={"name": str, "label": str}, keep_default_na=False)
-    labels = table["label"].tolist()
-    features = table.drop(columns=["name", "label"]).to_numpy(np.float32)
-    return FeatureTable(features, table["name"].tolist(), labels if any(labels) else None, {})
+    names, labels = (table.pop(column).tolist() for column in ("name", "label"))
+    return FeatureTable(table.to_numpy(np.float32), names, labels if any(labels) else None, {})
 
 
 def _write_parquet(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
-    arrow, parquet = _pyarrow()
-    width = int(np.prod(shape[1:]))
-    fields = [
-        ("name", arrow.string()),
-        ("label", arrow.string()),
-        ("features", arrow.list_(arrow.float32(), width)),
-    ]
+    import pyarrow
+    from pyarrow import parquet
+
+    text, vector = pyarrow.string(), pyarrow.list_(pyarrow.float32(), math.prod(shape[1:]))
     metadata = {**table.metadata, "shape": json.dumps(shape[1:])}
-    schema, done = arrow.schema(fields, metadata), 0
+    schema, done = pyarrow.schema([("name", text), ("label", text), ("features", vector)], metadata), 0
+    labels: Sequence[str | None] = table.labels or [None] * shape[0]
     with parquet.ParquetWriter(path, schema) as writer:
         for chunk in chunks:
             part = slice(done, done := done + len(chunk))
-            labels = [None] * len(chunk) if table.labels is None else table.labels[part]
-            vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(chunk.ravel()), width)
-            columns = [arrow.array(table.names[part]), arrow.array(labels, arrow.string()), vectors]
-            writer.write_table(arrow.Table.from_arrays(columns, schema=schema))
+            columns = [table.names[part], labels[part], list(chunk.reshape(len(chunk), -1))]
+            writer.write_table(
+                pyarrow.Table.from_pydict(dict(zip(schema.names, columns, strict=True)), schema)
+            )
 
 
 def _read_parquet(path: Path) -> FeatureTable:
-    _, parquet = _pyarrow()
+    from pyarrow import parquet
+
     table = parquet.read_table(path)
-    metadata = {name.decode(): text.decode() for name, text in table.schema.metadata.items()}
+    metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
     vectors = table["features"].combine_chunks().flatten().to_numpy()
     features = vectors.reshape(len(table), *json.loads(metadata.pop("shape")))
     labels = table["label"].to_pylist()
     return FeatureTable(features, table["name"].to_pylist(), None if None in labels else labels, metadata)
 
 
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ValueError("Parquet needs pyarrow: run `pip install pyarrow`, or choose .npz") from error
-    return pyarrow, parquet
-
-
-WRITERS: dict[str, Callable[[Path, FeatureTable, Shape, Chunks], None]] = {
-    ".npz": _write_npz,
-    ".parquet": _write_parquet,
-    ".csv": _write_csv,
-    ".safetensors": _write_safetensors,
+Writer = Callable[[Path, FeatureTable, Shape, Chunks], None]
+FORMATS: dict[str, tuple[Writer, Callable[[Path], FeatureTable]]] = {
+    ".npz": (_write_npz, _read_npz),
+    ".parquet": (_write_parquet, _read_parquet),
+    ".csv": (_write_csv, _read_csv),
+    ".safetensors": (_write_safetensors, _read_safetensors),
 }
-READERS: dict[str, Callable[[Path], FeatureTable]] = {
-    ".npz": _read_npz,
-    ".parquet": _read_parquet,
-    ".csv": _read_csv,
-    ".safetensors": _read_safetensors,
-}
+"""Suffix -> functions that write and read."""
