@@ -66,6 +66,10 @@ BIASED = {
     "BEiT without bias": {"use_rel_pos_bias": False, "swiglu_mlp": True, "scale_mlp": True},
 }
 PLAIN = {
+    "no bias": {**ANY_SIZE, "qkv_bias": False},
+    "q and k norms": {**ANY_SIZE, "qk_norm": True},
+    "norm before the blocks": {**ANY_SIZE, "pre_norm": True},
+    "average pooling": {**ANY_SIZE, "class_token": False, "global_pool": "avg"},
     "normed after attention": {**ANY_SIZE, "block_fn": ResPostBlock},
     "registers": {**ANY_SIZE, "reg_tokens": 4, "no_embed_class": True, "init_values": 0.5},
     "SigLIP": {**ANY_SIZE, "class_token": False, "global_pool": "map"},
