@@ -1,7 +1,7 @@
 """Progress of a long command: one line on stderr."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -11,12 +11,24 @@ T = TypeVar("T")
 tqdm.monitor_interval = 0  # no thread
 
 
-def following(name: str, total: int) -> Callable[[range], Iterable[int]]:
-    """Return `progress` for numbers that come in several ranges of one whole."""
-    return lambda numbers: progress(numbers, name, total, done=numbers.start)
+def following(name: str, total: int) -> Callable[[range], Iterator[int]]:
+    """Return `progress` for numbers that come in several ranges of one whole: one line for all."""
+    bars: list[tqdm[int]] = []
+
+    def track(numbers: range) -> Iterator[int]:
+        bar = bars[0] if bars else progress((), name, total, done=numbers.start)
+        bars[:] = [bar]
+        bar.update(max(0, numbers.start - bar.n))  # other ranks did the numbers between
+        for number in numbers:
+            yield number
+            bar.update()
+        if numbers.stop == total:
+            bar.close()
+
+    return track
 
 
-def progress(items: Iterable[T], name: str, total: int | None = None, *, done: int = 0) -> Iterable[T]:
+def progress(items: Iterable[T], name: str, total: int | None = None, *, done: int = 0) -> "tqdm[T]":
     """Yield the items and print how many are done, the rate and the remaining time.
 
     On a terminal the line is rewritten; elsewhere it is printed every 30 seconds and at the end.
