@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "docs": {"notebooks", "app", "segmentation", "training", "dino_model"},
 }
 LONGEST_FUNCTION = 80  # lines
-OPTIONAL = {"onnx"}  # an error names it if it is missing
+OPTIONAL = {"onnx", "pyarrow"}  # an error names it if it is missing
 # Letters in brackets, so that this file does not match.
 MACHINE_PATHS = re.compile(r"/w[o]rk/|/r[o]ot/|index-u[r]l|p[y]pi\.org|pytho[n]hosted")
 TEXT_SUFFIXES = {".py", ".md", ".js", ".ts", ".css", ".html", ".toml", ".txt", ".json", ".cff", ".sh"}
@@ -174,8 +174,9 @@ MODULES = [line for line in readme_lines() if re.search(r"-m (?!pip|venv)", line
 def test_commands_in_the_readme_exist_with_their_options(line, monkeypatch, capsys):
     words = shlex.split(line)
     module, *arguments = words[words.index("-m") + 1 :]
-    depth = {"app": 0, "benchmarks": 0, "training": 2 if arguments[:1] == ["evaluate"] else 1}
-    subcommand = arguments[: depth.get(module.split(".")[0], 1)]
+    nested = arguments[:1] in (["evaluate"], ["head"])
+    depth = {"app": 0, "benchmarks": 0}
+    subcommand = arguments[: depth.get(module.split(".")[0], 1 + nested)]
     monkeypatch.setattr(socket.socket, "connect", None)
     monkeypatch.setattr(sys, "argv", [module, *subcommand, "--help"])
     with pytest.raises(SystemExit) as end:
