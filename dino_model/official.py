@@ -21,16 +21,12 @@ from dino_model.checkpoints import WeightsError, load_strictly
 HEAD_WIDTHS = {4096: 128}  # by width of the model, if not 64
 
 
-def is_official(tensors: Mapping[str, Tensor]) -> bool:
-    """Return whether tensors have the names of a DINOv2 or DINOv3 backbone."""
-    return "storage_tokens" in tensors or {"pos_embed", "mask_token", "blocks.0.ls1.gamma"} <= set(tensors)
-
-
 def family(tensors: Mapping[str, Tensor]) -> str:
-    """Return the model type: dinov2, dinov2_with_registers or dinov3_vit, as transformers names them."""
+    """Return dinov2, dinov2_with_registers or dinov3_vit, transformers' names; empty for other tensors."""
     if "storage_tokens" in tensors:
         return "dinov3_vit"
-    return "dinov2_with_registers" if "register_tokens" in tensors else "dinov2"
+    is_dinov2 = {"pos_embed", "mask_token", "blocks.0.ls1.gamma"} <= set(tensors)
+    return ("dinov2_with_registers" if "register_tokens" in tensors else "dinov2") if is_dinov2 else ""
 
 
 def load_official(

@@ -26,7 +26,7 @@ from dino_model.checkpoints import (
 from dino_model.configs import BackboneConfig, CheckpointKey, PositionMode
 from dino_model.download import cache_folder, cached_file, fetch
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.official import family, is_official, load_official
+from dino_model.official import family, load_official
 
 EMBEDDED_FILE = Path(__file__).parent / "embedded" / "model.safetensors"
 OFFICIAL_ADDRESS = "https://dl.fbaipublicfiles.com/dino"
@@ -262,25 +262,20 @@ def _load_official(name: str) -> LoadedModel:
 
 def _load_file(name: str, path: Path, checkpoint_key: CheckpointKey) -> LoadedModel:
     stored = read_backbone(path, checkpoint_key)
-    if stored.config is None and is_official(stored.tensors):
-        return _load_dinov2_or_3(name, path, stored)
+    if stored.config is None and (kind := family(stored.tensors)):
+        backbone = load_official(stored.tensors, str(path))
+        _accept_any_size(backbone, kind)
+        mean, std = IMAGENET_MEAN, IMAGENET_STD
+        if "sat493m" in path.name:  # models of satellite images have their own statistics
+            satellite = timm.get_pretrained_cfg("vit_large_patch16_dinov3.sat493m")
+            mean, std = satellite.mean, satellite.std
+        return LoadedModel(name, backbone, mean, std, f"{path.name} ({kind})", None)
     if stored.config is None:
         # A bare .pth file is resampled as the official code does; .safetensors is the form that others use.
         mode: PositionMode = "size" if path.suffix == ".safetensors" else "official"
         stored = replace(stored, config=replace(infer_config(stored.tensors, str(path)), position_mode=mode))
     source = f"{stored.network} of {path.name}" if stored.network else path.name
     return _build(name, stored, str(path), source)
-
-
-def _load_dinov2_or_3(name: str, path: Path, stored: StoredBackbone) -> LoadedModel:
-    """Load a file that DINOv2 or DINOv3 publishes; models of satellite images have their own statistics."""
-    backbone, kind = load_official(stored.tensors, str(path)), family(stored.tensors)
-    _accept_any_size(backbone, kind)
-    mean, std = IMAGENET_MEAN, IMAGENET_STD
-    if "sat493m" in path.name:
-        satellite = timm.get_pretrained_cfg("vit_large_patch16_dinov3.sat493m")
-        mean, std = satellite.mean, satellite.std
-    return LoadedModel(name, backbone, mean, std, f"{path.name} ({kind})", None)
 
 
 def _build(name: str, stored: StoredBackbone, where: str, source: str) -> LoadedModel:
