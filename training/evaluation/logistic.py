@@ -74,19 +74,11 @@ def fit(
         ValueError: Shapes that do not fit, one class, features that are not finite, a fit that did not
             converge.
     """
-    if features.ndim != 2 or labels.shape != features.shape[:1]:
-        shape = tuple(features.shape)
-        raise ValueError(
-            f"Found features of shape {shape} with {len(labels)} labels: expected [images, width]."
-        )
-    if len(labels.unique()) < 2:
-        raise ValueError("All training images are of one class: two are needed.")
-    if not features.isfinite().all():
-        raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
+    _check(features, labels, classes)
     device = torch.device(device)
     dtype = torch.float64 if device.type == "cpu" else torch.float32  # doubles are slow elsewhere, or missing
     both = torch.zeros(classes, features.shape[1] + 1, dtype=dtype, device=device, requires_grad=True)
-    x, y, rows = features.to(device), labels.to(device), max(1, _MAX_LOGITS // classes)
+    x, y = features.to(device), labels.to(device)
     optimizer = torch.optim.LBFGS(
         [both],
         max_iter=_MAX_ITERATIONS,
@@ -98,16 +90,8 @@ def fit(
     )
 
     def closure() -> Tensor:
-        """Compute F and its gradient, in chunks of images."""
         optimizer.zero_grad()
-        value = l2 / (2 * len(y)) * both[:, :-1].square().sum()
-        value.backward()
-        value = value.detach()
-        for chunk, truth in zip(x.split(rows), y.split(rows), strict=True):
-            logits = F.linear(chunk.to(dtype), both[:, :-1], both[:, -1])
-            loss = F.cross_entropy(logits, truth, reduction="sum") / len(y)
-            loss.backward()
-            value += loss.detach()
+        value = objective(both, x, y, l2 / len(y))
         assert both.grad is not None
         if not intercept:
             both.grad[:, -1] = 0
@@ -121,6 +105,33 @@ def fit(
     found = both.detach().double().cpu()
     weights, bias = found[:, :-1], found[:, -1] - found[:, -1].mean()
     return LogisticClassifier(weights, bias, value, float(both.grad.abs().max()))
+
+
+def objective(both: Tensor, features: Tensor, labels: Tensor, penalty: float) -> Tensor:
+    """Compute F of weights and biases [classes, width + 1] in chunks of images; set their gradient."""
+    value = penalty / 2 * both[:, :-1].square().sum()
+    value.backward()
+    value, rows = value.detach(), max(1, _MAX_LOGITS // len(both))
+    for chunk, truth in zip(features.split(rows), labels.split(rows), strict=True):
+        logits = F.linear(chunk.to(both.dtype), both[:, :-1], both[:, -1])
+        loss = F.cross_entropy(logits, truth, reduction="sum") / len(labels)
+        loss.backward()
+        value += loss.detach()
+    return value
+
+
+def _check(features: Tensor, labels: Tensor, classes: int) -> None:
+    if features.ndim != 2 or labels.shape != features.shape[:1]:
+        shape = tuple(features.shape)
+        raise ValueError(
+            f"Found features of shape {shape} with {len(labels)} labels: expected [images, width]."
+        )
+    if len(labels.unique()) < 2:
+        raise ValueError("All training images are of one class: two are needed.")
+    if int(labels.max()) >= classes:
+        raise ValueError(f"Label {int(labels.max())} is none of {classes} classes.")
+    if not features.isfinite().all():
+        raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
 
 
 def evaluate(options: Logistic) -> None:
