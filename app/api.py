@@ -263,7 +263,7 @@ class Endpoints:
     def _photo(self, image: object) -> str:
         if isinstance(image, str) and image in EXAMPLES:
             return image
-        return self.lab.pictures.keep(self._decoded(image, "image", EXAMPLES))[0]
+        return self.lab.pictures.keep(self._decoded(image, "image", EXAMPLES))
 
     def _clip(self, clip: object) -> str:
         if isinstance(clip, str) and clip in EXAMPLE_CLIPS:
@@ -271,7 +271,7 @@ class Endpoints:
         with tempfile.TemporaryDirectory(dir=os.environ.get("GRADIO_TEMP_DIR")) as folder:
             path = Path(folder, "clip")
             path.write_bytes(self._decoded(clip, "clip", EXAMPLE_CLIPS))
-            return self.lab.clips.keep(path, "clip")[0]
+            return self.lab.clips.keep(path, "clip")
 
     def _decoded(self, text: object, kind: str, examples: Iterable[str]) -> bytes:
         """Decode a file that came as base64 text, or as a data address."""

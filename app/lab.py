@@ -113,12 +113,12 @@ class Clips:
         self._clips: BoundedCache[str, Clip] = BoundedCache(half)
         self._followings: BoundedCache[str, Following] = BoundedCache(half)
 
-    def keep(self, path: Path, name: str) -> tuple[str, Clip]:
-        """Read an uploaded file; return the clip's token and the clip. The user's name for it is not kept."""
+    def keep(self, path: Path, name: str) -> str:
+        """Read an uploaded file; return the clip's token. The user's name for it is not kept."""
         clip = replace(clips.read(path, self._limits, name), name="clip")
         token = self._pictures.name_of(path.read_bytes())
         self._clips.put(token, clip, sum(map(len, clip.frames)))
-        return token, clip
+        return token
 
     def get(self, token: str) -> Clip:
         """Return a clip by its token, or an example.
@@ -136,7 +136,7 @@ class Clips:
 
     def photo_of(self, clip: Clip) -> str:
         """Keep the first frame of a clip as an image; return its name."""
-        return self._pictures.keep(clip.frames[0])[0]
+        return self._pictures.keep(clip.frames[0])
 
     def put(self, result: Following) -> str:
         """Keep a tracking result; return a name that cannot be guessed."""

@@ -84,7 +84,7 @@ def turned(lab: Lab, name: str) -> str:
     """
     image = Image.fromarray(for_screen(lab.pictures.read(name)))
     copy = image.rotate(TURN_DEGREES, Image.Resampling.BICUBIC, fillcolor=GRAY)
-    return lab.pictures.keep(png(np.asarray(copy)))[0]
+    return lab.pictures.keep(png(np.asarray(copy)))
 
 
 def direction_bytes(lab: Lab, a: str, b: str) -> bytes:

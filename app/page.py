@@ -187,7 +187,12 @@ def _header(lab: Lab, routes: bool) -> Shared:
         )
         toggle = gr.Button("Camera", elem_id="toggle-camera", min_width=80, scale=0)
         model = gr.Dropdown(
-            _models(lab), value=lab.start.model, label="Model", elem_id="model", min_width=160, scale=3
+            lab.models.choices(),
+            value=lab.start.model,
+            label="Model",
+            elem_id="model",
+            min_width=160,
+            scale=3,
         )
         size = gr.Dropdown(
             sorted({*SIZES, lab.start.size}),
@@ -230,10 +235,6 @@ def _header(lab: Lab, routes: bool) -> Shared:
         )
         kept.success(None, ask, ask, js=NEXT)
     return shared
-
-
-def _models(lab: Lab) -> list[tuple[str, str]]:
-    return [(choice.label, name) for name, choice in lab.models.offered().items()]
 
 
 def _samples(shared: Shared, photos: list[str]) -> gr.Dataset:

@@ -26,17 +26,9 @@ def colors() -> dict[str, Any]:
 
 def module() -> str:
     """Return the text of palette.js."""
-    lines = [f"  {name}: {json.dumps(value)}," for name, value in colors().items()]
-    return "\n".join(
-        [
-            "// Written by `python -m app.palette`.",
-            "",
-            "// prettier-ignore",
-            "export const COLORS = {",
-            *lines,
-            "};\n",
-        ]
-    )
+    lines = "\n".join(f"  {name}: {json.dumps(value)}," for name, value in colors().items())
+    head = "// Written by `python -m app.palette`.\n\n// prettier-ignore\n"
+    return f"{head}export const COLORS = {{\n{lines}\n}};\n"
 
 
 if __name__ == "__main__":

@@ -47,14 +47,13 @@ class Pictures:
         """Return the name of a file with this content, kept or not."""
         return hashlib.blake2b(content, digest_size=16, key=self._secret).hexdigest()
 
-    def keep(self, content: bytes) -> tuple[str, tuple[int, int]]:
-        """Decode and keep a file; return its name, and height and width of the image."""
+    def keep(self, content: bytes) -> str:
+        """Decode and keep a file; return its name."""
         name = self.name_of(content)
-        picture = self._decoded.get(name)
-        if picture is None:
-            picture = self._decode(name, content)
+        if self._decoded.get(name) is None:
+            self._decode(name, content)
         self._files.put(name, content, len(content))
-        return name, (picture.shape[0], picture.shape[1])
+        return name
 
     def check(self, name: str) -> None:
         """Check that an image is in memory.

@@ -115,7 +115,7 @@ class Shared:
 
     def keep(self, path: object) -> str:
         """Read an uploaded image and keep it; return its name as `photo` has it."""
-        name, _ = self.lab.pictures.keep(read_upload(path, self.lab.limits.max_upload_bytes))
+        name = self.lab.pictures.keep(read_upload(path, self.lab.limits.max_upload_bytes))
         return f"{name}/{clean_name(str(path))}"
 
     def scene(self, request: object) -> Scene:

@@ -16,13 +16,9 @@ from typing import Any, Literal
 
 import tyro
 
+from dino_model import photographs
 from dino_model.errors import SettingError
-from dino_model.outputs import (
-    PROVENANCE,
-    check_output_folder,
-    run_command,
-    write_provenance,
-)
+from dino_model.outputs import PROVENANCE, check_output_folder, run_command, write_provenance
 
 STATIC = Path(__file__).parent / "static"
 RUNTIME = Path(__file__).parents[1] / "node_modules" / "onnxruntime-web" / "dist"
@@ -76,7 +72,7 @@ class StaticSite:
         )
         for folder, source, names in (
             ("ort", self.runtime, RUNTIME_FILES),
-            ("examples", _photographs(), [f"{name}.jpg" for name in EXAMPLES]),
+            ("examples", photographs.FOLDER, [f"{name}.jpg" for name in EXAMPLES]),
         ):
             (self.output / folder).mkdir(exist_ok=True)
             for name in names:
@@ -100,12 +96,6 @@ class StaticSite:
             "std": model.std,
         }
         (self.output / "model.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
-
-
-def _photographs() -> Path:
-    from dino_model import photographs
-
-    return Path(photographs.FOLDER)
 
 
 if __name__ == "__main__":

@@ -166,12 +166,7 @@ def overlay(picture: Picture, maps: Maps, view: View) -> Picture:
         layer = np.moveaxis(enlarge(maps, picture.shape[:2], "bilinear"), 0, -1)
         return drawing.blend(picture, np.rint(255 * layer).astype(np.uint8), view.opacity)
     if view.show == "heads":
-        return drawing.overlay_heads(
-            picture,
-            weights(maps, view),
-            mass=view.mass,
-            opacity=view.opacity,
-        )
+        return drawing.overlay_heads(picture, weights(maps, view), mass=view.mass, opacity=view.opacity)
     if view.layer == "mask":
         mask = enlarge(shown_mask(maps, view), picture.shape[:2])
         color = np.array([mask_color(view.show, len(maps))], np.uint8)

@@ -120,11 +120,7 @@ def _view(
 
 
 def attention_value(
-    predictor: AttentionPredictor,
-    picture: np.ndarray,
-    *,
-    blocks: Sequence[int] = (-1,),
-    name: str = "image",
+    predictor: AttentionPredictor, picture: np.ndarray, *, blocks: Sequence[int] = (-1,), name: str = "image"
 ) -> dict[str, Any]:
     """Encode an image and return the value of an `attention_view` that holds all its arrays.
 

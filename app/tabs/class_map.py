@@ -28,10 +28,7 @@ def build(shared: Shared) -> None:
             _classes(shared, first), value=None, label="Find a class or group", min_width=200
         )
     view = views.class_map_view(
-        elem_id="class-map",
-        map=first,
-        placed=None,
-        server_functions=shared.server_functions,
+        elem_id="class-map", map=first, placed=None, server_functions=shared.server_functions
     )
     shared.views.append(view)
     opened = gr.Textbox(visible="hidden")
@@ -40,11 +37,7 @@ def build(shared: Shared) -> None:
 
     def open_map(chosen: str) -> tuple[Any, ...]:
         drawn = lab.maps.get(chosen)
-        return (
-            chosen,
-            gr.Dropdown(choices=_classes(shared, chosen), value=None),
-            class_maps.facts(drawn),
-        )
+        return (chosen, gr.Dropdown(choices=_classes(shared, chosen), value=None), class_maps.facts(drawn))
 
     def place(photo: Any, chosen: Any) -> Any:
         return gr.HTML(placed=placed(shared, photo, chosen))

@@ -7,7 +7,7 @@ import gradio as gr
 from app import fairness, matching
 from app.errors import LabError
 from app.photos import EXAMPLES, stem
-from app.shared import HEAVY, LIGHT, PRIVATE, Shared, split
+from app.shared import HEAVY, PRIVATE, Shared, split
 from app.views import pair_view
 
 TITLE = "Match"
@@ -25,7 +25,6 @@ def build(shared: Shared) -> None:
         second = gr.Dropdown(choices, value=TURNED, label="Second image", min_width=200, elem_id="second")
         own = gr.UploadButton("Open a second image", file_types=["image"], size="sm", min_width=110, scale=0)
         ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", info=RATIO, min_width=160)
-        lines = gr.Checkbox(True, label="Lines between matches", min_width=140)
 
     view = pair_view(elem_id="match", server_functions=shared.server_functions)
     shared.views.append(view)
@@ -49,7 +48,6 @@ def build(shared: Shared) -> None:
             view,
             **HEAVY,
         )
-    lines.change(None, lines, None, js="(lines) => lab('match')?.set({ lines })", **LIGHT)
 
 
 def matched(

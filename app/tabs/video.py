@@ -201,7 +201,7 @@ def _keep(shared: Shared, path: Any) -> str:
     if not isinstance(path, str):
         raise LabError("Expected one file.")
     title = clean_name(Path(path).name) or "clip"
-    token, _ = shared.lab.clips.keep(Path(path), title)
+    token = shared.lab.clips.keep(Path(path), title)
     return f"{token}/{title}"
 
 

@@ -41,7 +41,7 @@ def pixels() -> np.ndarray:
 @pytest.fixture(scope="session")
 def photo(lab: Lab, pixels: np.ndarray, as_file: Callable[..., bytes]) -> str:
     """The name of the image of noise in the lab."""
-    return lab.pictures.keep(as_file(pixels))[0]
+    return lab.pictures.keep(as_file(pixels))
 
 
 @pytest.fixture(scope="session")

@@ -162,8 +162,8 @@ def test_clips_are_named_by_content_in_bounded_memory(tmp_path):
     limits = Limits(max_clips_mb=1, max_frames=6)
     memory = Clips(limits, Pictures(limits))
     files = [write_video(tmp_path / f"{count}.webm", count) for count in (5, 6)]
-    first, second = (memory.keep(file, "mine.webm")[0] for file in files)
-    assert memory.keep(files[1], "theirs.webm")[0] == second != first
+    first, second = (memory.keep(file, "mine.webm") for file in files)
+    assert memory.keep(files[1], "theirs.webm") == second != first
     assert len(memory.get(first).frames) == 5
     assert memory.get(first).name == "clip", "users do not see each other's names"
     for size in range(60, 200, 20):  # each clip is larger than the one before

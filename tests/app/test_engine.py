@@ -26,7 +26,7 @@ def _lab(**limits: int) -> Lab:
 @pytest.fixture
 def send(as_file) -> Callable[[Lab, np.ndarray], str]:
     """Keeps an image and returns its name."""
-    return lambda lab, picture: lab.pictures.keep(as_file(picture))[0]
+    return lambda lab, picture: lab.pictures.keep(as_file(picture))
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def clip(lab: Lab, tmp_path: Path) -> str:
     with VideoWriter(tmp_path / "mine.webm", 10) as video:
         for number in range(4):
             video.write(np.roll(noise, 9 * number, axis=1))
-    return lab.clips.keep(tmp_path / "mine.webm", "mine.webm")[0]
+    return lab.clips.keep(tmp_path / "mine.webm", "mine.webm")
 
 
 @pytest.fixture

@@ -107,10 +107,7 @@ def test_click_adds_the_object_and_alt_click_subtracts(tab, predictor):
     box, row, column = stage.bounding_box(), rows // 2, columns // 3
     assert _by_hand(tab) is None
     stage.click(
-        position={
-            "x": (column + 0.5) / columns * box["width"],
-            "y": (row + 0.5) / rows * box["height"],
-        }
+        position={"x": (column + 0.5) / columns * box["width"], "y": (row + 0.5) / rows * box["height"]}
     )
     expected = _clicked(predictor, row, column)
     assert _agreement(_by_hand(tab), expected) > 0.93  # 16 bits on the way, specks are removed

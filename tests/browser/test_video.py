@@ -180,9 +180,7 @@ def test_keyboard_paints_erases_and_undoes(video):
     assert painted.any()
     video.keyboard.press("Control+z")
     assert not _labels(video).any()
-    video.keyboard.press("Control+Shift+Z")
-    np.testing.assert_array_equal(_labels(video), painted)
-    for key in ("e", "Space"):
+    for key in ("Space", "e", "Space"):
         video.keyboard.press(key)
     assert _labels(video).sum() < painted.sum()
 

@@ -64,11 +64,8 @@ test("a stroke takes every pixel within its radius, and undo gives them back", (
     return Math.hypot(x - Math.min(14, Math.max(4, x)), y - 5) <= 2 ? 1 : 0;
   });
   assert.deepEqual([...painting.values], expected);
-  const drawn = painting.values.slice();
   painting.undo();
   assert.equal(painting.labels, null);
-  painting.redo();
-  assert.deepEqual(painting.values, drawn);
 });
 
 test("runs hold a painting", () => {

@@ -16,7 +16,6 @@ export class Painting {
     this.objects = [1]; // numbers in use, rising
     this.active = 1; // the object that is painted
     this.past = [];
-    this.future = [];
   }
 
   width = 1;
@@ -31,22 +30,10 @@ export class Painting {
   remember() {
     const most = Math.min(MAX_HISTORY, Math.max(3, Math.floor(HISTORY_BYTES / this.values.length)));
     this.past = [...this.past.slice(1 - most), this.state];
-    this.future = [];
   }
 
   undo() {
-    this.travel(this.past, this.future);
-  }
-
-  redo() {
-    this.travel(this.future, this.past);
-  }
-
-  travel(from, to) {
-    const state = from.pop();
-    if (!state) return;
-    to.push(this.state);
-    Object.assign(this, state);
+    Object.assign(this, this.past.pop());
   }
 
   /** Add an object and make it active; an object without pixels is reused. */

@@ -14,39 +14,19 @@ export function fedSize({ width, height }, size, patch) {
  */
 export function resample(pixels, from, to) {
   const rows = new Uint8ClampedArray(3 * to.width * from.height);
-  along(
-    pixels,
-    4,
-    rows,
-    from.width,
-    to.width,
-    from.height,
-    (line) => line * from.width,
-    1,
-    (line) => line * to.width,
-  );
+  along(pixels, 4, rows, from.width, to.width, from.height, 1, from.width, to.width);
   const found = new Uint8ClampedArray(3 * to.width * to.height);
-  along(
-    rows,
-    3,
-    found,
-    from.height,
-    to.height,
-    to.width,
-    (line) => line,
-    to.width,
-    (line) => line,
-  );
+  along(rows, 3, found, from.height, to.height, to.width, to.width, 1, 1);
   return found;
 }
 
-/** Resample lines of `from` pixels to `to`; `step` pixels lie between neighbors, `start` and `target` begin a line. */
-function along(source, channels, found, from, to, lines, start, step, target) {
+/** Resample lines of `from` pixels to `to`; `step`, `start` and `target` pixels lie between neighbors, and between lines. */
+function along(source, channels, found, from, to, lines, step, start, target) {
   for (let at = 0; at < to; at++) {
     const { first, weights } = triangle(from, to, at);
     for (let line = 0; line < lines; line++) {
-      const begin = start(line) + first * step;
-      const place = 3 * (target(line) + at * step);
+      const begin = line * start + first * step;
+      const place = 3 * (line * target + at * step);
       for (let channel = 0; channel < 3; channel++) {
         let sum = 0.5;
         for (let tap = 0; tap < weights.length; tap++)

@@ -47,7 +47,7 @@ export class Brush {
     return {
       stroke: (from, to) => this.stroke(from, to),
       lift: () => this.changed(),
-      undo: (again) => this.act(again ? "redo" : "undo"),
+      undo: () => this.act("undo"),
       remove: () => this.act("clear"),
     };
   }
@@ -159,7 +159,6 @@ export class Tools {
     const act = (method, label) => button(label, () => brush.act(method), { class: `lab-${method}` });
     this.size = el("input", { type: "range", min: 1, max: 25, value: 8 });
     this.undo = act("undo", "Undo");
-    this.redo = act("redo", "Redo");
     this.element = el(
       "div",
       { class: "lab-tools", role: "group", "aria-label": "Your mask", oninput: () => this.apply() },
@@ -168,7 +167,6 @@ export class Tools {
       choice("erase", "Erase"),
       el("label", {}, "Brush", this.size),
       this.undo,
-      this.redo,
       act("clear", "Clear"),
     );
     this.apply();
@@ -193,7 +191,6 @@ export class Tools {
     brush.stage.paints = tool !== "click" && brush.enabled;
     brush.stage.element.dataset.tool = brush.stage.paints ? tool : "click";
     this.undo.disabled = !brush.painting.past.length;
-    this.redo.disabled = !brush.painting.future.length;
   }
 }
 

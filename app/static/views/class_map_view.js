@@ -57,17 +57,7 @@ export class ClassMapView extends View {
   opened = ""; // the map on the screen
   answered = null; // the last `placed`
   animation = 0;
-  plot = /** @type {Part} */ (
-    /** @type {unknown} */ (
-      svg("svg", {
-        class: "map-plot",
-        tabindex: 0,
-        role: "application",
-        "aria-label": "Class map",
-        "aria-description": KEYS,
-      })
-    )
-  );
+  plot = svg("svg", { class: "map-plot", tabindex: 0, role: "application", "aria-label": "Class map", "aria-description": KEYS }); // prettier-ignore
   readout = el("p", { class: "map-readout" });
   title = el("h3", { tabindex: -1 });
   text = el("p", { class: "lab-soft" });

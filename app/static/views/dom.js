@@ -11,7 +11,7 @@ export function el(tag, attributes = {}, ...children) {
   return /** @type {Part} */ (filled(document.createElement(tag), attributes, children));
 }
 
-/** Create an SVG element. @param {string} tag @param {Record<string, any>} [attributes] @param {...Node} children */
+/** Create an SVG element. @param {string} tag @param {Record<string, any>} [attributes] @param {...Node} children @returns {any} */
 export function svg(tag, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }

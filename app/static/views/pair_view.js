@@ -56,7 +56,7 @@ export class PairView extends View {
 
   /** @param {Mounted} mounted */
   constructor(mounted) {
-    super(mounted, { lines: true });
+    super(mounted);
     this.mount(["value", "matched"], this.pair, this.found);
   }
 
@@ -147,7 +147,7 @@ export class PairView extends View {
     const [inA, inB] = [on(left), on(right)];
     const share = ([y, x], { width, height }) => ({ x: (x + 0.5) / width, y: (y + 0.5) / height });
     const most = Math.min(MAX_LINES, Math.round(box.width / PIXELS_PER_LINE));
-    const mutual = this.settings.lines ? shown.matches.slice(0, most) : [];
+    const mutual = shown.matches.slice(0, most);
     this.found.textContent = this.summary(mutual.length);
     lines.replaceChildren(
       ...mutual.map((match) => {

@@ -15,7 +15,7 @@ import { PatchCanvas } from "./paint.js";
  * @property {() => void} [lift]  end of a stroke
  * @property {() => void} [rest]  Escape
  * @property {() => void} [remove]  Delete or Backspace
- * @property {(again: boolean) => void} [undo]  Control Z; again: with Shift
+ * @property {() => void} [undo]  Control Z
  * @property {(event: KeyboardEvent) => boolean} [key]  any other key; returns whether it has a meaning
  */
 
@@ -166,7 +166,7 @@ export class Stage {
     if (altKey) return false;
     if (ctrlKey || metaKey) {
       if (!undo || key.toLowerCase() !== "z") return false;
-      undo(shiftKey);
+      undo();
     } else if (ARROWS[key]) this.walk(here, ARROWS[key], shiftKey ? 4 : 1);
     else if (rest && key === "Escape") rest();
     else if (remove && (key === "Delete" || key === "Backspace")) remove();
