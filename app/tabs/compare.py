@@ -30,19 +30,7 @@ def build(shared: Shared) -> None:
             "mass": gr.Slider(10, 100, 60, step=1, label="Mass kept (%)", min_width=140),
         }
     with gr.Row(elem_id="compare"):
-        left, right = (
-            attention_view(
-                elem_id=side,
-                quantity="likeness",
-                pins=False,
-                title=True,
-                group="compare",
-                label=f"Image with maps of the {side.partition('-')[2]} model",
-                min_width=300,
-                server_functions=shared.server_functions,
-            )
-            for side in SIDES
-        )
+        left, right = (_view(shared, side) for side in SIDES)
     shared.views.append(left)
 
     def look(photo: str, model: str, size: int, progress: gr.Progress = gr.Progress()) -> Any:
@@ -59,3 +47,16 @@ def build(shared: Shared) -> None:
     for name, control in controls.items():
         script = f"(value) => {list(SIDES)}.forEach((side) => lab(side)?.set({{ {name}: value }}))"
         control.change(None, control, None, js=script, **LIGHT)
+
+
+def _view(shared: Shared, side: str) -> gr.HTML:
+    with gr.Column(min_width=300):
+        return attention_view(
+            elem_id=side,
+            quantity="likeness",
+            pins=False,
+            title=True,
+            group="compare",
+            label=f"Image with maps of the {side.partition('-')[2]} model",
+            server_functions=shared.server_functions,
+        )
