@@ -22,10 +22,9 @@ const STAR_RADIUS = 17;
 const LINE_HEIGHT = 15;
 const LETTER = 6.5; // mean width
 const MARGIN = 48;
-const KEY_PAN = 60;
 const MAX_LABEL = 26; // letters
 const KEYS =
-  "Arrow keys move between classes, Enter lists the neighbors of a class. Plus and minus zoom, zero shows all, Shift with an arrow key moves the map, Escape clears the selection.";
+  "Arrow keys move between classes, Enter lists the neighbors of a class. Plus and minus zoom, zero shows all, Escape clears the selection.";
 
 /** SVG paths around the origin, one per group: groups differ in shape as well as in color. */
 const SHAPES = [
@@ -265,7 +264,6 @@ export class ClassMapView extends View {
     const at = (event) => gestures.at(event);
     plot.addEventListener("pointermove", (event) => this.hover(gestures.take(event) ? null : this.nearest(at(event))));
     for (const name of ["pointerleave", "blur"]) plot.addEventListener(name, () => this.hover(null));
-    plot.addEventListener("dblclick", (event) => this.zoom(2, at(event)));
     plot.addEventListener("click", (event) => {
       if (!gestures.moved) this.press(at(event));
     });
@@ -292,11 +290,10 @@ export class ClassMapView extends View {
   }
 
   /** Handle a key; returns whether it has a meaning. @param {KeyboardEvent} event */
-  key({ key, shiftKey, ctrlKey, metaKey, altKey }) {
+  key({ key, ctrlKey, metaKey, altKey }) {
     if (ctrlKey || metaKey || altKey) return false;
     const arrow = ARROWS[key];
-    if (arrow && shiftKey) this.pan(-KEY_PAN * arrow[0], -KEY_PAN * arrow[1]);
-    else if (arrow) this.step(arrow);
+    if (arrow) this.step(arrow);
     else if (key === "Enter" || key === " ") this.choose(this.hovered);
     else if (key === "+" || key === "=") this.zoom(ZOOM);
     else if (key === "-") this.zoom(1 / ZOOM);
