@@ -43,7 +43,11 @@ def build(shared: Shared) -> None:
     with gr.Row(elem_classes="bench"):
         with gr.Column(scale=3, min_width=300):
             view = attention_view(
-                elem_id="explore", address=True, facts=True, server_functions=shared.server_functions
+                elem_id="explore",
+                address=True,
+                grid=True,
+                facts=True,
+                server_functions=shared.server_functions,
             )
         with gr.Column(scale=2, min_width=300, elem_id="explore-side"):
             controls = _controls(shared)

@@ -205,6 +205,18 @@ def test_overlay_download_is_the_stage_to_the_pixel(page, lab, settings):
     assert np.quantile(difference, 0.999) <= 4, difference.max()
 
 
+def test_grid_of_all_blocks_opens_the_chosen_head(open_page, lab, predictor):
+    page = open_page()
+    page.get_by_text("Every head of every block").click()
+    page.wait_for_selector("#explore .lab-blocks[data-blocks]", timeout=60_000)
+    tiles = page.locator("#explore .lab-blocks .lab-tile")
+    assert tiles.count() == predictor.blocks * predictor.heads
+    tiles.nth(4 * predictor.heads + 1).click()
+    page.wait_for_selector("#explore [data-block='4']")
+    assert page.locator("#block input[type=range]").input_value() == "5"
+    lab.screenshot(page, "explore-blocks")
+
+
 def test_phone_has_no_sideways_scroll_and_a_tap_pins(open_page, lab):
     page = open_page(width=390, height=844, query="", color_scheme="dark", has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

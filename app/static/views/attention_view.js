@@ -7,6 +7,7 @@ import { decimals, percent } from "../maths/format.js";
 import { Pins } from "../maths/pins.js";
 import { QUANTITIES } from "../maths/quantities.js";
 import { read, write } from "./address.js";
+import { BlocksGrid } from "./blocks_grid.js";
 import { button, el } from "./dom.js";
 import { Encoding } from "./encoding.js";
 import { rested } from "./newest.js";
@@ -76,12 +77,13 @@ export class AttentionView extends View {
       rest: () => this.changePins(() => (this.pins.active = null), true),
     });
     readout.hidden = props.readout === false;
+    this.grid = props.grid && new BlocksGrid(this);
     const details = el("details", {}, el("summary", {}, "Details of the computation"), this.facts);
     if (props.group) GROUPS.set(props.group, (GROUPS.get(props.group) ?? new Set()).add(this));
     const given = Object.keys(SETTINGS).filter((name) => props[name] !== undefined);
     this.watch(Object.keys(SETTINGS), () => this.set(Object.fromEntries(given.map((name) => [name, props[name]]))));
     const above = [props.title && this.title, this.banner, stage.element, scale, readout, tiles.element, this.pinBox];
-    this.mount("value", ...above, props.facts && details);
+    this.mount("value", ...above, this.grid && this.grid.element, props.facts && details);
   }
 
   get encoding() {
@@ -148,6 +150,7 @@ export class AttentionView extends View {
     this.facts.replaceChildren(...facts.flatMap(([term, text]) => [el("dt", {}, term), el("dd", {}, text)]));
     this.showPins();
     this.render();
+    this.grid?.show();
     Object.assign(this.element.dataset, { token: encoding.token, quantity, block: arrays.number }); // tests wait for it
     this.announce(encoding.token, { token: encoding.token });
   }
@@ -236,6 +239,7 @@ export class AttentionView extends View {
     viewer.where.textContent = where;
     viewer.what.textContent = what;
     this.speak();
+    this.grid?.follow();
   }
 
   describeColors() {

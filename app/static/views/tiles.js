@@ -19,6 +19,7 @@ export function writeScale(bar, ends) {
 
 export class Tiles {
   tiles = new Map();
+  columns = 1; // for the arrow keys up and down
 
   /** @param {string} label @param {(key: string) => void} choose @param {string} [kind]  class */
   constructor(label, choose, kind = "") {
@@ -75,7 +76,7 @@ export class Tiles {
 
   key(event, from) {
     const [across, down] = ARROWS[event.key] ?? [0, 0];
-    const by = across + down;
+    const by = across + down * this.columns;
     if (!by) return;
     event.preventDefault();
     const keys = [...this.tiles.keys()];
