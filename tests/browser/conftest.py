@@ -4,7 +4,6 @@ import base64
 import importlib.util
 import os
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.serving import serving
+from tests.ports import free_port
 
 MODEL, SIZE = "random:vit_tiny/16", 224
 ATTENTION = "?head=heads&layer=heat"  # what most tests of numbers are about
@@ -59,10 +59,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def server(browser: Any) -> Iterator[SimpleNamespace]:
     """A page with an untrained model, in fp32 on the CPU."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = f"--model {MODEL} --size {SIZE} --port {port} --precision fp32 --device cpu"
+    options = f"--model {MODEL} --size {SIZE} --port {free_port()} --precision fp32 --device cpu"
     with serving(*options.split(), env={"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}) as page:
         yield SimpleNamespace(address=page.address + "/", log=page.log)
         assert page.process.poll() is None, f"the server died:\n{page.log.read_text()}"

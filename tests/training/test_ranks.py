@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.training import ranks
 from tests.training.pictures import noise
 from training import __main__ as command
@@ -27,11 +27,8 @@ class Group:
     def __init__(self, folder: Path, *words: str) -> None:
         self.folder = folder
         folder.mkdir()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         there = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
-        command = [sys.executable, "tests/training/ranks.py", str(folder), str(port), *words]
+        command = [sys.executable, "tests/training/ranks.py", str(folder), str(free_port()), *words]
         self.process = subprocess.Popen(command, cwd=REPOSITORY, env=there)
 
     def send(self, number: int, signal_number: int) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 from dino_model.weights import load_model
+from tests.ports import free_port
 from tests.training.evaluation.pictures import evaluate
 from tests.training.pictures import noise
 
@@ -42,12 +42,6 @@ def words_of(name: str, images: Path, folder: Path) -> list[str]:
     return [*words, "--output", str(folder / "tuned")] if name == "finetune" else words
 
 
-def free_port() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Folders with the results of one process and of two."""
@@ -55,7 +49,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     single, shared = tmp_path_factory.mktemp("single"), tmp_path_factory.mktemp("shared")
     for name in COMMANDS:
         evaluate(*words_of(name, images, single))
-    jobs = json.dumps([(free_port(), words_of(name, images, shared)) for name in COMMANDS])
+    jobs = json.dumps([(str(free_port()), words_of(name, images, shared)) for name in COMMANDS])
     environment = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
     processes = [
         subprocess.Popen([sys.executable, "-c", WORK, jobs], cwd=REPOSITORY, env=environment | {"RANK": rank})
