@@ -101,6 +101,7 @@ SPHINX = $(venv_python) -m sphinx -q -W --keep-going -c docs
 docs: $(VENV)/.installed-docs node_modules/.installed
 	@rm -rf build/extra
 	$(venv_python) -m app.static_site build/extra/try
+	$(venv_python) docs/lessons.py
 	$(SPHINX) -b html -d build/doctrees . build/docs
 	$(SPHINX) -b revealjs -d build/doctrees-slides -t slides . build/docs/slides
 

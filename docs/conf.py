@@ -46,7 +46,7 @@ suppress_warnings = ["autoapi.python_import_resolution", "sphinx-argparse-cli.*"
 # Lessons are executed here, without a data set, and again when they or the packages change.
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(ROOT / "build" / "lessons" / lessons.fingerprint())
+nb_execution_cache_path = str(lessons.cache_folder())
 nb_execution_timeout = execute.CELL_TIMEOUT_S
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True

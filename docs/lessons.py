@@ -1,6 +1,9 @@
-"""Fingerprint of the code that the outputs of the lessons depend on."""
+"""`python docs/lessons.py`: execute the lessons in parallel, into the cache of the documentation."""
 
 import hashlib
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,3 +18,35 @@ def fingerprint() -> str:
             if package != "notebooks" or "_" not in file.name[:2]:
                 digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def cache_folder() -> Path:
+    """Return the folder of the outputs that belong to the present code and model."""
+    return ROOT / "build" / "lessons" / fingerprint()
+
+
+def execute_missing() -> None:
+    """Execute the lessons whose outputs are not in the cache, without a data set.
+
+    Raises:
+        LessonError: A cell fails.
+    """
+    import jupytext
+    from jupyter_cache import get_cache
+
+    from notebooks.execute import execute, lessons
+
+    cache = get_cache(cache_folder())
+    known = {record.hashkey for record in cache.list_cache_records()}
+    missing = [
+        lesson for lesson in lessons() if cache.create_hashed_notebook(jupytext.read(lesson))[1] not in known
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for executed in pool.map(execute, missing):
+            cache.cache_notebook_file(str(executed), check_validity=False, overwrite=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    os.environ.pop("DINO_DATA", None)
+    execute_missing()

@@ -14,8 +14,8 @@ from dino_model.errors import EXPECTED, sentence
 from dino_model.threads import PASSIVE_OMP
 
 LESSONS = Path(__file__).parent
-OUTPUT = Path("build/jupyter_execute/notebooks")
-"""Folder of executed lessons. The documentation build writes to the same folder."""
+OUTPUT = Path("build/executed")
+"""Folder of executed lessons. The documentation build writes here, too."""
 CELL_TIMEOUT_S = 900
 
 
@@ -74,6 +74,7 @@ def execute(lesson: Path, output: Path = OUTPUT) -> Path:
         notebook,
         timeout=CELL_TIMEOUT_S,
         kernel_name="python3",
+        record_timing=False,  # times would change the key of the outputs in the cache of the documentation
         resources={"metadata": {"path": str(lesson.parent)}},
     )
     try:
@@ -88,10 +89,10 @@ def execute(lesson: Path, output: Path = OUTPUT) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variables of the kernels: offline, with threads that sleep while they wait."""
+    """Return the environment variables of the kernels: offline, on one thread, which suits small networks."""
     quiet = "ignore:IProgress not found"  # tqdm without ipywidgets
     paths = {"PYTHONPATH": str(LESSONS.parent), "PYTHONWARNINGS": quiet}
-    return PASSIVE_OMP | {"HF_HUB_OFFLINE": "1"} | paths
+    return PASSIVE_OMP | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | paths
 
 
 def main() -> None:

@@ -43,18 +43,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", params=["light", "dark"])
-def scheme(request: pytest.FixtureRequest) -> str:
-    """Whether the reader's system is light or dark."""
-    return str(request.param)
-
-
-@pytest.fixture(scope="module", params=[1280, 390])
-def page(request: pytest.FixtureRequest, browser: Any, scheme: str) -> Iterator[Any]:
-    """A page without a network; afterwards, nothing may have been asked of another machine."""
-    context = browser.new_context(
-        viewport={"width": request.param, "height": 900}, color_scheme=scheme, offline=True
-    )
+@pytest.fixture(scope="module", params=[(1280, "light"), (390, "dark")], ids=["desktop", "phone"])
+def page(request: pytest.FixtureRequest, browser: Any) -> Iterator[Any]:
+    """A page without a network. A request to another machine or an error in a script fails."""
+    width, scheme = request.param
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
     opened = context.new_page()
     opened.faults = []
     opened.on("pageerror", lambda error: opened.faults.append(str(error)))
@@ -62,7 +55,7 @@ def page(request: pytest.FixtureRequest, browser: Any, scheme: str) -> Iterator[
         "request",
         lambda asked: asked.url.startswith(("file:", "data:", "blob:")) or opened.faults.append(asked.url),
     )
-    opened.title_of = f"{request.param}-{scheme}"
+    opened.title_of = f"{width}-{scheme}"
     yield opened
     context.close()
     assert opened.faults == [], "requests to other machines, or errors in a script"

@@ -92,7 +92,7 @@ def draw(law: Law, outcome: Outcome, path: Path) -> None:
             error = [[mean - low], [high - mean]] if math.isfinite(low) else None
             axes.errorbar(place, mean, error, fmt="o", capsize=6, color=figures.COLORS[0])
             values = outcome.values[name]
-            axes.plot([place] * len(values), values, ".", color=figures.COLORS[0], alpha=0.4)
+            axes.plot([place + 0.08] * len(values), values, ".", color=figures.COLORS[0], alpha=0.6)
             if name in law.paper:
                 axes.plot(place, law.paper[name], "D", markerfacecolor="none", color=figures.COLORS[1])
         for number, (name, value) in enumerate(outcome.baselines.items()):
@@ -102,6 +102,8 @@ def draw(law: Law, outcome: Outcome, path: Path) -> None:
             axes.plot([], [], "D", markerfacecolor="none", color=figures.COLORS[1], label="paper")
         axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.5, len(names) - 0.5)
+        if law.unit == "points":
+            axes.set_ylim(top=min(axes.get_ylim()[1], 100))
         axes.set(ylabel=law.quantity, title=f"{law.title} ({law.source})")
         axes.legend(fontsize=9)
         figures.save(figure, path)
