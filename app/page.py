@@ -163,8 +163,8 @@ def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
     return demo
 
 
-def _header(lab: Lab, routes: bool) -> Shared:
-    """Build the strip of images, upload, camera, model and resolution, and wire them."""
+def _choices(lab: Lab) -> tuple[gr.Dataset, gr.UploadButton, gr.Button, gr.Dropdown, gr.Dropdown]:
+    """Return the strip of images, buttons for upload and camera, and lists of models and resolutions."""
     with gr.Row(elem_id="images", equal_height=True):
         strip = gr.Dataset(
             components=[gr.HTML(visible=False)],
@@ -202,6 +202,12 @@ def _header(lab: Lab, routes: bool) -> Shared:
             min_width=90,
             scale=1,
         )
+    return strip, upload, toggle, model, size
+
+
+def _header(lab: Lab, routes: bool) -> Shared:
+    """Build the strip of images, upload, camera, model and resolution, and wire them."""
+    strip, upload, toggle, model, size = _choices(lab)
     camera = gr.Image(sources=["webcam"], type="filepath", show_label=False, height=320, elem_id="camera")
     toggle.click(None, None, None, js="() => document.body.toggleAttribute('data-camera')")
     photo = gr.Textbox(lab.start.photo, visible="hidden", elem_id="photo")
