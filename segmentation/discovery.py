@@ -5,7 +5,7 @@ The algorithms work on features of a patch grid; `Placement` converts masks and 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import cv2
@@ -28,6 +28,7 @@ class Discovery(NamedTuple):
 
     mask: Mask  # [rows, columns]; empty where nothing stands out
     seed: tuple[int, int]  # row and column of the patch it grew from
+    confidence: float = 1.0  # see cut_confidence; 1 where nobody computed it
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def key_features(keys: NDArray[np.floating], prefix: int, grid: tuple[int, int])
 
 
 def find(method: Method, features: Features, count: int = 3) -> list[Discovery]:
-    """Find objects on the patch grid by the named method, without empty ones.
+    """Find objects on the patch grid by the named method, without empty ones, with their confidence.
 
     Args:
         method: lost, tokencut or maskcut, with their published settings.
@@ -64,9 +65,48 @@ def find(method: Method, features: Features, count: int = 3) -> list[Discovery]:
         count: Largest number of objects of MaskCut.
     """
     if method == "maskcut":
-        return maskcut(features, count)
-    found = lost(features) if method == "lost" else tokencut(features)
-    return [found] if found.mask.any() else []
+        found = maskcut(features, count)
+    else:
+        found = [lost(features) if method == "lost" else tokencut(features)]
+    return with_confidence([each for each in found if each.mask.any()], features)
+
+
+def with_confidence(found: Sequence[Discovery], features: Features) -> list[Discovery]:
+    """Return the objects with their confidence on the features [rows, columns, D]."""
+    return [each._replace(confidence=cut_confidence(features, each.mask)) for each in found]
+
+
+def cut_confidence(features: Features, mask: Mask, tau: float = 0.2, chunk: int = 2048) -> float:
+    """Rate how clearly an object is cut off from the rest of the image: 1 minus the normalized cut.
+
+    The graph is TokenCut's: patches with a cosine similarity above `tau` are connected. The value is 1 if no
+    connection leaves the object, 0 for any part of an image whose patches are all connected, and negative
+    if the object is connected with the rest more than within itself. All methods share this scale.
+
+    Args:
+        features: [rows, columns, D].
+        mask: The object: [rows, columns].
+        tau: Cosine similarity above which two patches are connected.
+        chunk: Number of patches that are compared with all at once; bounds memory.
+
+    Returns:
+        A value in [-1, 1]; 0 for an empty mask and for one that holds all patches.
+
+    Source: Shi and Malik 2000, "Normalized cuts and image segmentation", equation 2.
+    """
+    inside = mask.ravel()
+    if inside.all() or not inside.any():
+        return 0.0
+    flat = np.asarray(features, dtype=np.float32).reshape(len(inside), -1)
+    unit = flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-12)
+    links = np.zeros((2, 2))  # numbers of edges between outside (0) and inside (1)
+    for start in range(0, len(unit), chunk):
+        linked = unit[start : start + chunk] @ unit.T > tau
+        rows = inside[start : start + chunk]
+        for one, other in product((0, 1), repeat=2):
+            links[one, other] += np.count_nonzero(linked[rows == one][:, inside == other])
+    totals = np.maximum(links.sum(axis=1), 1)
+    return float(1 - links[0, 1] / totals[0] - links[1, 0] / totals[1])
 
 
 def lost(features: Features, candidates: int = 100) -> Discovery:

@@ -50,6 +50,7 @@ class Objects(NamedTuple):
     """The objects of one image, in its pixels, by one method."""
 
     masks: list[Mask]
+    confidences: list[float]
     soft: NDArray[np.float32]  # their union in [0, 1], for maxF: [height, width]
 
     @property
@@ -68,8 +69,8 @@ class Discover(ModelOptions, OutputOptions):
     """Objects without labels or training: LOST, TokenCut, MaskCut, with one pass of the model.
 
     Writes contact_sheet.png, masks/METHOD/NAME.png (labels 1, 2, …), overlays/METHOD/NAME.jpg, METHOD.json
-    with METHOD_images.json (COCO run lengths and boxes) and per_image.csv. Scores are CorLoc (first object)
-    with --dataset, and maxF, IoU and accuracy (union of the objects) with --masks.
+    with METHOD_images.json (COCO run lengths, boxes and confidences) and per_image.csv. Scores are CorLoc
+    (first object) with --dataset, and maxF, IoU and accuracy (union of the objects) with --masks.
     """
 
     inputs: tyro.conf.Positional[tuple[Path, ...]] = ()
@@ -92,6 +93,8 @@ class Discover(ModelOptions, OutputOptions):
     """Largest number of objects of MaskCut."""
     head: int = 4
     """Attention head of the baseline; its mask keeps 60 % of the mass."""
+    min_confidence: float = -1.0
+    """Leave out objects with a lower confidence: 1 is cut off completely, 0 as if cut at random."""
     refine: bool = False
     """Align the edges of masks with those of the image (guided filter)."""
     output: Path = field(default=Path("output/discover"), kw_only=True)
@@ -121,7 +124,9 @@ class Discover(ModelOptions, OutputOptions):
             placement = set_image(predictor, image)
             features = discovery.image_features(predictor, self.features)
             grids = {
-                method: [discovery.attention_object(predictor.cls_attention()[self.head])]
+                method: discovery.with_confidence(
+                    [discovery.attention_object(predictor.cls_attention()[self.head])], features
+                )
                 if method == "attention"
                 else discovery.find(method, features, self.count)
                 for method in self.methods
@@ -153,10 +158,16 @@ class Discover(ModelOptions, OutputOptions):
             with coco_writer(*files, {1: "object"}) as writer:
                 for sample in samples:
                     record = output.finished[sample.image.name]
-                    masks = ((1, decode(mask), 1.0) for mask in record["masks"][method])
+                    found = zip(record["masks"][method], record["confidences"][method], strict=True)
+                    masks = ((1, decode(mask), confidence) for mask, confidence in found)
                     writer.add(sample.file_name, record["size"], masks)
         drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, samples, self.methods))
         print(_report(protocol, scores, self.dataset, len(samples)))
+        empty = [
+            f"{method} {sum(not row['objects'] for row in rows if row['method'] == method)}"
+            for method in self.methods
+        ]
+        print(f"images without an object: {', '.join(empty)}")
         print(f"written to {self.output}")
         if self.json:
             write_json(self.json, {"protocol": protocol, "scores": scores, "images": len(samples)})
@@ -166,6 +177,8 @@ class Discover(ModelOptions, OutputOptions):
             raise ValueError("--methods names none; choose among lost, tokencut, maskcut and attention")
         if self.count < 1:
             raise ValueError(f"--count is {self.count}; expected at least 1")
+        if not -1 <= self.min_confidence <= 1:
+            raise ValueError(f"--min-confidence is {self.min_confidence}; expected -1 to 1")
         if bool(self.inputs) == bool(self.dataset):
             raise ValueError("pass images, or --dataset voc07 or voc12: one of the two")
         if self.dataset:
@@ -193,11 +206,14 @@ class Discover(ModelOptions, OutputOptions):
         self, found: list[discovery.Discovery], image: ImageArray, placement: discovery.Placement
     ) -> Objects:
         """Bring objects from the patch grid to the image, with --refine along its edges."""
+        found = [each for each in found if each.confidence >= self.min_confidence]
         masks = [placement.mask(each.mask) for each in found]
+        confidences = [each.confidence for each in found]
         if self.refine and masks:
-            return _refine(masks, image, max(1, placement.covered[0] // found[0].mask.shape[0]))
+            radius = max(1, placement.covered[0] // found[0].mask.shape[0])
+            return _refine(masks, confidences, image, radius)
         union = np.any(masks, axis=0) if masks else np.zeros(image.shape[:2], dtype=bool)
-        return Objects(masks, union.astype(np.float32))
+        return Objects(masks, confidences, union.astype(np.float32))
 
     def _protocol(self, resize: str, predictor: "AttentionPredictor") -> dict[str, Any]:
         """Describe the settings that decide the scores."""
@@ -210,16 +226,17 @@ class Discover(ModelOptions, OutputOptions):
             "methods": ", ".join(self.methods),
             "count": self.count,
             "head": self.head,
+            "min_confidence": self.min_confidence,
             "edges": "guided filter" if self.refine else "patches",
         }
 
 
-def _refine(masks: list[Mask], image: ImageArray, radius: int) -> Objects:
+def _refine(masks: list[Mask], confidences: list[float], image: ImageArray, radius: int) -> Objects:
     """Align masks with the edges of the image; keep the largest part of each, or the mask if it vanishes."""
     softs = [discovery.refine_edges(mask, image, radius) for mask in masks]
     sharp = [components(soft > 0.5) == 1 for soft in softs]
     kept = [new if new.any() else old for new, old in zip(sharp, masks, strict=True)]
-    return Objects(kept, np.max(softs, axis=0))
+    return Objects(kept, confidences, np.max(softs, axis=0))
 
 
 def _finish_image(
@@ -240,13 +257,17 @@ def _finish_image(
         title = f"{method}: {_score_text(scored[method])}"
         drawing.save_image(files[-1], drawing.caption(_draw(image, objects.masks), title))
     masks = {method: [rle(mask) for mask in objects.masks] for method, objects in found.items()}
-    record = {"size": image.shape[:2], "masks": masks, "scored": scored}
+    confidences = {method: objects.confidences for method, objects in found.items()}
+    record = {"size": image.shape[:2], "masks": masks, "confidences": confidences, "scored": scored}
     output.add(sample.image.name, record, inputs=sample.files, files=files)
 
 
 def _score(sample: Sample, objects: Objects) -> dict[str, Any]:
     """Score the objects of one image against its ground truth, as JSON types."""
-    scores: dict[str, Any] = {"objects": len(objects.masks)}
+    scores: dict[str, Any] = {
+        "objects": len(objects.masks),
+        "confidence": max(objects.confidences, default=None),
+    }
     if sample.boxes:
         scores["localized"] = discovery.localized(objects.box, datasets.read_voc_boxes(sample.boxes))
     if sample.mask:

@@ -56,6 +56,21 @@ def test_discover_writes_files_that_agree(tmp_path, capsys):
             assert (out / "overlays" / method / f"{name}.jpg").is_file()
 
 
+def test_min_confidence_leaves_images_without_an_object(tmp_path, capsys):
+    image = np.full((64, 64, 3), (60, 120, 60), dtype=np.uint8)
+    image[16:48, 16:48] = (250, 40, 30)
+    for name, pixels in {"square": image, "plain": np.full_like(image, 128)}.items():
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    common = {"inputs": (tmp_path,), "size": 64, "methods": ("tokencut",), "output": tmp_path / "out"}
+    Discover(**common, min_confidence=0.3).run()
+    assert "images without an object: tokencut 1" in capsys.readouterr().out
+    (found,) = json.loads((tmp_path / "out" / "tokencut.json").read_text())
+    assert 0.3 <= found["score"] <= 1
+    assert not np.array(Image.open(tmp_path / "out" / "masks" / "tokencut" / "plain.png")).any()
+    with pytest.raises(ValueError, match=r"--min-confidence is 2; expected -1 to 1"):
+        Discover(**common, min_confidence=2).run()
+
+
 def test_corloc_counts_boxes_over_objects(devkit, tmp_path):
     file = tmp_path / "figures.json"
     common = {"dataset": "voc07", "root": devkit, "model": MODEL, "output": tmp_path / "out", "json": file}

@@ -192,3 +192,17 @@ def test_max_f_takes_common_or_own_threshold():
     curves[0, 10], curves[1, 200] = 0.8, 0.6
     assert discovery.max_f(curves, "tokencut") == pytest.approx(0.4)
     assert discovery.max_f(curves, "found") == pytest.approx(0.7)
+
+
+def test_cut_confidence_is_one_minus_the_normalized_cut():
+    two = np.zeros((4, 6, 2), dtype=np.float32)
+    mask = np.zeros((4, 6), dtype=bool)
+    mask[1:3, 1:4] = True
+    two[mask, 0], two[~mask, 1] = 1, 1  # orthogonal features: no edge between them
+    assert discovery.cut_confidence(two, mask) == 1
+    assert discovery.cut_confidence(np.ones_like(two), mask) == pytest.approx(0)
+    assert discovery.cut_confidence(two, np.zeros_like(mask)) == 0
+    bridge = two.copy()
+    bridge[0, 0] = (1, 1)  # one patch outside is similar to all
+    expected = 1 - 6 / (18 * 18 + 6) - 6 / (6 * 6 + 6)
+    assert discovery.cut_confidence(bridge, mask, chunk=5) == pytest.approx(expected)
