@@ -1,4 +1,4 @@
-"""Initialize a training with the networks of another run, or with the backbone of any model."""
+"""Initialize a training from another run, from an official checkpoint, or with the backbone of any model."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,12 +7,58 @@ from typing import Any
 from torch import Tensor, nn
 
 from dino_model import position
+from dino_model.checkpoints import read_torch
 from dino_model.weights import LoadedModel, load_model
 from training.checkpoint import first_misfit, read_state
+from training.methods.dino import DINO
 from training.methods.method import Method
 from training.recipe import Recipe
 from training.run import Run, RunError
 from training.settings import flag
+
+
+def from_checkpoint(method: Method, recipe: Recipe, path: Path) -> str:
+    """Load the networks of a run or of the official code's full checkpoint; return what was taken.
+
+    Raises:
+        RunError: No checkpoint, another method, or networks that do not fit.
+        WeightsError: A refused file, or a run's checkpoint without its config.json.
+    """
+    payload = read_torch(path) if path.is_file() else {}
+    if {"student", "teacher"} <= set(payload):
+        epoch = from_official(method, recipe, path, payload)
+        return f"student, teacher, their heads and the center of {path}, epoch {epoch}"
+    return f"weights of {path}, step {from_run(method, recipe, path)}"
+
+
+def from_official(method: Method, recipe: Recipe, path: Path, payload: Mapping[str, Any]) -> int:
+    """Load student, teacher, both heads and the center of a checkpoint of facebookresearch/dino.
+
+    Position embeddings of another grid are resampled. Returns the epoch of the checkpoint.
+
+    Raises:
+        RunError: Another method, a part that is missing, or sizes that do not fit.
+
+    Source: the keys that main_dino.py of facebookresearch/dino saves.
+    """
+    if not isinstance(method, DINO):
+        raise RunError(
+            f"{path} is a checkpoint of DINO, but --method is {recipe.method.name}: pass --method dino, or "
+            f"--init-backbone {path} for its backbone"
+        )
+    center = payload.get("dino_loss", {}).get("center")
+    if center is None or center.shape != method.center.shape:
+        found = "no center" if center is None else f"a center of shape {tuple(center.shape)}"
+        raise RunError(
+            f"{path} has {found}, expected {tuple(method.center.shape)} under dino_loss: pass --prototypes "
+            f"as it was trained, or --init-backbone {path} for its backbone"
+        )
+    _refuse_misfits(load_model(str(path)), method, recipe)
+    for name in ("student", "teacher"):
+        tensors = {key.removeprefix("module."): tensor for key, tensor in payload[name].items()}
+        _load_resampled(getattr(method, name), tensors, f"{path}, {name},")
+    method.center.copy_(center)
+    return int(payload.get("epoch", 0))
 
 
 def from_run(method: Method, recipe: Recipe, path: Path) -> int:

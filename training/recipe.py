@@ -71,10 +71,13 @@ class Recipe:
     """Passes over the images."""
     batch_size: int = 512
     """Images per step."""
+    head_only_epochs: int = 0
+    """Epochs at the start in which only the head trains, for a backbone that is trained already."""
 
     def __post_init__(self) -> None:
-        at_least(self, epochs=1, batch_size=1)
+        at_least(self, epochs=1, batch_size=1, head_only_epochs=0)
         no_longer_than(self.epochs, self.optimizer, "warmup_epochs")
+        no_longer_than(self.epochs, self, "head_only_epochs")
         self.method.schedules(self.epochs, 1)  # raises SettingError for a phase that is too long
         if self.backbone.in_channels != 3:
             raise SettingError(

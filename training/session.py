@@ -85,6 +85,7 @@ class Session:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             method = recipe.method.build(recipe.backbone, self.plan.method, self.classes)
+        method.head_only_steps = recipe.head_only_epochs * self.plan.steps_per_epoch
         self.method = method.to(self.device)
         if recipe.resnet:
             self.method.to(memory_format=torch.channels_last)

@@ -62,7 +62,8 @@ class Pretrain(RunChoice):
     """Train a backbone without labels (or with labels, as a comparison)."""
 
     init_from: Path | None = None
-    """Start from the weights of another run or checkpoint; nothing else of it is used."""
+    """Start from the weights of another run, or from a full checkpoint of the official DINO code (student,
+    teacher, heads and center); nothing else of it is used."""
     init_backbone: str | None = None
     """Start from the backbone of any model, by its --model name; the head has fresh weights."""
     seed: int = 0

@@ -75,8 +75,7 @@ def default_workers(device: torch.device) -> int:
 def begin(options: Pretrain, session: Session, run: Run) -> int:
     """Load initial weights and write the run's configuration; return the steps done, 0."""
     if options.init_from:
-        step = initialize.from_run(session.method, session.recipe, options.init_from)
-        print(f"weights of {options.init_from}, step {step}")
+        print(initialize.from_checkpoint(session.method, session.recipe, options.init_from))
     if options.init_backbone:
         initialize.from_backbone(session.method, session.recipe, options.init_backbone)
         print(f"backbone of {options.init_backbone}, a fresh head")

@@ -67,6 +67,8 @@ class Method(nn.Module, ABC):
     without parameters: `--init-from` does not load it.
     """
 
+    head_only_steps: int = 0
+    """Steps at the start in which the backbones do not train (`--head-only-epochs`)."""
     _frozen: frozenset[nn.Parameter] = frozenset()
 
     @classmethod
@@ -83,12 +85,20 @@ class Method(nn.Module, ABC):
         """Backbones by name, which are probed, saved and loaded later; the first is the default."""
 
     def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
-        """Parameters that do not train in this step."""
+        """Parameters that the method does not train in this step."""
         return ()
+
+    def untrained(self, step: int) -> frozenset[nn.Parameter]:
+        """Parameters that do not train in this step: those of the method, at the start also the backbones."""
+        frozen = set(self.frozen_parameters(step))
+        if step < self.head_only_steps:
+            weights = (p for backbone in self.backbones().values() for p in backbone.parameters())
+            frozen |= {p for p in weights if p.requires_grad or p in self._frozen}
+        return frozenset(frozen)
 
     def freeze(self, step: int) -> bool:
         """Exclude the frozen parameters of this step from gradients; return whether they have changed."""
-        frozen = frozenset(self.frozen_parameters(step))
+        frozen = self.untrained(step)
         changed = frozen != self._frozen
         for parameter in self._frozen ^ frozen:
             parameter.requires_grad_(parameter not in frozen)
@@ -97,7 +107,7 @@ class Method(nn.Module, ABC):
 
     def after_backward(self, step: int) -> None:
         """Change gradients before they are clipped: drop those of frozen parameters."""
-        for parameter in self.frozen_parameters(step):
+        for parameter in self.untrained(step):
             parameter.grad = None
 
     def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:

@@ -1,5 +1,6 @@
 """The command on small real runs, and what it says when it cannot."""
 
+import argparse
 import json
 import os
 import shlex
@@ -280,6 +281,63 @@ def test_init_from_takes_weights_only_and_resamples_positions(pictures, tmp_path
     assert taken["center"].norm() > 0
     assert start["center"].norm() == 0
     assert logged(second)[0]["step"] == 0
+
+
+def official_checkpoint(run, path):
+    """Write the networks of a run as main_dino.py of facebookresearch/dino saves them."""
+    state = weights(run)
+    networks = {
+        name: {key.removeprefix(f"{name}."): t for key, t in state.items() if key.startswith(f"{name}.")}
+        for name in ("student", "teacher")
+    }
+    networks["student"] = {f"module.{key}": tensor for key, tensor in networks["student"].items()}
+    more = {"epoch": 7, "args": argparse.Namespace(arch="vit_tiny"), "optimizer": {"state": {}}}
+    torch.save({**networks, **more, "dino_loss": {"center": state["center"]}}, path)
+
+
+WIDE = ("--width", "192", "--heads", "3", "--position-mode", "official", "--drop-path", "0")
+
+
+def test_init_from_official_checkpoint_takes_heads_and_center_and_trains_the_head_first(
+    pictures, tmp_path, capsys
+):
+    first, second, file = tmp_path / "first", tmp_path / "second", tmp_path / "checkpoint.pth"
+    assert pretrain(pictures, first, *WIDE) == 0
+    official_checkpoint(first, file)
+    more = ("--init-from", file, "--epochs", 2, "--head-only-epochs", 1, "--milestone-every", 2)
+    more = (*more, "--freeze-last-layer-epochs", 0)
+    assert pretrain(pictures, second, *WIDE, *more) == 0
+    assert f"student, teacher, their heads and the center of {file}, epoch 7" in capsys.readouterr().out
+    taken = weights(first)
+    begun, headed, ended = (
+        torch.load(second / f"step-0000000{step}.pt", weights_only=True)["method"] for step in (0, 2, 4)
+    )
+    assert all(torch.equal(begun[name], tensor) for name, tensor in taken.items())
+    changed = {name for name in taken if not torch.equal(headed[name], begun[name])}
+    assert "student.head.mlp.0.weight" in changed
+    assert not [name for name in changed if name.startswith("student.backbone")]
+    assert not torch.equal(ended["student.backbone.cls_token"], begun["student.backbone.cls_token"])
+
+
+def test_init_from_official_checkpoint_that_does_not_fit_names_what(pictures, tmp_path, capsys):
+    first, file = tmp_path / "first", tmp_path / "checkpoint.pth"
+    assert pretrain(pictures, first, *WIDE) == 0
+    official_checkpoint(first, file)
+    payload = torch.load(file, weights_only=False)
+    broken = payload | {"teacher": {k: t for k, t in payload["teacher"].items() if k != "head.mlp.0.bias"}}
+    torch.save(broken, tmp_path / "broken.pth")
+    torch.save({**payload, "dino_loss": {}}, tmp_path / "no_center.pth")
+    for start, more, words in (
+        (file, ("--prototypes", 32), "a center of shape (1, 64), expected (1, 32)"),
+        (file, ("--hidden", 8), "head.mlp.0.weight"),
+        (file, ("--method", "moco-v2"), "--method is moco-v2"),
+        (tmp_path / "broken.pth", (), 'Missing key(s) in state_dict: "head.mlp.0.bias"'),
+        (tmp_path / "no_center.pth", (), "no center"),
+    ):
+        capsys.readouterr()
+        assert pretrain(pictures, tmp_path / "second", *WIDE, "--init-from", start, *more) == 1
+        assert words in capsys.readouterr().err
+    assert not (tmp_path / "second").exists()
 
 
 def test_pretrain_leaves_out_excluded_and_broken_images(pictures, tmp_path, capsys):
