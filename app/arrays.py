@@ -33,18 +33,20 @@ from app.errors import LabError, NotHere
 from app.lab import Lab
 from app.matching import direction_bytes
 from app.photos import EXAMPLES, for_screen, jpeg, thumbnail
-from app.view import principal_colors
+from app.view import norms_and_outliers, principal_colors
 
 STATIC = Path(__file__).parent / "static"
 IMMUTABLE = "private, max-age=31536000, immutable"
 KINDS: Mapping[str, tuple[str, Callable[[Encoding, int], np.ndarray]]] = {
     "blocks": ("<f2", lambda encoding, block: np.stack(encoding.queries_keys(block))),
     "tokens": ("<f2", lambda encoding, block: encoding.features(block)),
+    "norms": ("<f4", lambda encoding, block: norms_and_outliers(encoding, block)),
     "key-pca": ("<f4", lambda encoding, block: principal_colors(encoding, block, "key-pca")),
     "token-pca": ("<f4", lambda encoding, block: principal_colors(encoding, block, "token-pca")),
 }
-"""Arrays by kind, little-endian: queries and keys [2, heads, tokens, d], tokens [tokens, width],
-principal components as colors [rows, columns, 3] in 0..1. `static/views/encoding.js` decodes them."""
+"""Arrays by kind, little-endian: queries and keys [2, heads, tokens, d], tokens [tokens, width], norms and
+marks of outliers [2, rows, columns], principal components as colors [rows, columns, 3] in 0..1.
+`static/views/encoding.js` decodes them."""
 TOKENS = {"arrays": 1, "directions": 2}
 """Number of tokens in the addresses of arrays, which need a turn."""
 

@@ -114,6 +114,12 @@ class Encoding:
             raise LabError(f"Features of block {block} exceed 16 bits: choose another block.")
         return tokens.astype(np.float16)
 
+    def norms(self, block: int) -> NDArray[np.float32]:
+        """Return the L2 norms of the patch tokens after one block: [rows, columns]."""
+        self._check(block)
+        with _READING:
+            return self.predictor.token_norms(block)
+
     def _check(self, block: int) -> None:
         if not 0 <= block < self.blocks:
             raise LabError(f"There is no block {block}: this model has blocks 0 to {self.blocks - 1}.")

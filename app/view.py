@@ -29,7 +29,9 @@ SUMMARY_COLORS = {"mean": (255, 0, 255), "max": (255, 255, 255)}
 PIN_COLORS = ("#f97316", "#38bdf8", "#facc15", "#34d399", "#f472b6", "#a3e635", "#c084fc", "#fb7185")
 
 Maps = NDArray[np.float32]
-Quantity = Literal["likeness", "attention", "logits", "key-cosine", "token-cosine", "key-pca", "token-pca"]
+Quantity = Literal[
+    "likeness", "attention", "logits", "key-cosine", "token-cosine", "token-norm", "key-pca", "token-pca"
+]
 PCA: tuple[Quantity, ...] = ("key-pca", "token-pca")
 """Quantities that are colors of all patches: they have no query, heads or masks."""
 
@@ -77,6 +79,8 @@ def maps_of(encoding: Encoding, view: View) -> Maps:
     """
     if view.quantity in PCA:
         return np.moveaxis(principal_colors(encoding, view.block, view.quantity), -1, 0)
+    if view.quantity == "token-norm":
+        return encoding.norms(view.block)[None]
     token = token_of(encoding, view.patch)
     if view.quantity == "token-cosine":
         return _on_grid(encoding, quantities.cosines(encoding.features(view.block)[None], token))
@@ -109,6 +113,16 @@ def principal_colors(encoding: Encoding, block: int, quantity: Quantity) -> Maps
         return quantities.principal_colors(patches.reshape(*encoding.grid, -1))
     _, keys = encoding.queries_keys(block)
     return quantities.principal_colors(key_features(keys, encoding.prefix_tokens, encoding.grid))
+
+
+def norms_and_outliers(encoding: Encoding, block: int) -> NDArray[np.float32]:
+    """Compute the norms of the patch tokens, and 1 for outliers: [2, rows, columns].
+
+    Raises:
+        LabError: Unknown block.
+    """
+    norms = encoding.norms(block)
+    return np.stack([norms, quantities.outlier_patches(norms)]).astype(np.float32)
 
 
 def token_of(encoding: Encoding, patch: tuple[int, int] | None) -> int:
@@ -241,7 +255,7 @@ def mask_json(scene: Scene) -> bytes:
 
 
 def maps_npz(scene: Scene) -> bytes:
-    """Write maps and, except for a PCA, masks as a NumPy archive: [heads, rows, columns].
+    """Write maps and, except for a PCA, masks as a NumPy archive: [heads, rows, columns]; outliers of norms.
 
     Settings: quantity, query ("cls", or row and column), block (from 0), model, grid and mass.
     """
@@ -254,6 +268,8 @@ def maps_npz(scene: Scene) -> bytes:
     }
     if view.quantity not in PCA:
         arrays["mask"] = keep_mass_of_maps(weights(scene.maps, view), view.mass)
+    if view.quantity == "token-norm":
+        arrays["outliers"] = quantities.outlier_patches(scene.maps[0])
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()

@@ -18,6 +18,7 @@ QUANTITIES = [
     ("q · k", "logits"),
     ("Key cosine", "key-cosine"),
     ("Token cosine", "token-cosine"),
+    ("Token norm", "token-norm"),
     ("Key PCA", "key-pca"),
     ("Token PCA", "token-pca"),
 ]

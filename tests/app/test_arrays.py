@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from app import fairness
 from app.arrays import fetch, routes, version
 from app.errors import NotHere
-from app.view import principal_colors
+from app.view import norms_and_outliers, principal_colors
 
 
 @pytest.fixture
@@ -28,12 +28,13 @@ def test_arrays_are_those_of_the_encoding(client, encode, photo):
     expected = {
         "blocks": np.stack(encoding.queries_keys(3)),
         "tokens": encoding.features(3),
+        "norms": norms_and_outliers(encoding, 3),
         "key-pca": principal_colors(encoding, 3, "key-pca"),
     }
     for kind, array in expected.items():
         answer = client.get(f"/lab/arrays/{encoding.key.token}/{kind}/3")
         assert "immutable" in answer.headers["cache-control"]
-        found = np.frombuffer(answer.content, "<f4" if kind == "key-pca" else "<f2")
+        found = np.frombuffer(answer.content, "<f2" if kind in ("blocks", "tokens") else "<f4")
         np.testing.assert_array_equal(found.reshape(array.shape), array)
 
 

@@ -68,6 +68,14 @@ def test_every_quantity_is_the_librarys(seen, predictor, quantity, query, token)
         np.testing.assert_allclose(seen[1](view), expected, atol=1e-3)
 
 
+def test_norms_are_the_librarys_and_mark_outliers(seen, predictor):
+    view = View(block=11, quantity="token-norm")
+    expected = predictor.token_norms(11)
+    np.testing.assert_allclose(seen[1](view), expected[None], rtol=1e-3)
+    arrays = np.load(io.BytesIO(_file(seen, "maps.npz", view)), allow_pickle=False)
+    np.testing.assert_array_equal(arrays["outliers"], quantities.outlier_patches(arrays["maps"][0]))
+
+
 def test_principal_components_are_the_librarys_colors(seen, predictor):
     of_tokens = quantities.principal_colors(predictor.token_features(5))
     keys = predictor.queries_keys(5)[1][:, 1:].transpose(1, 0, 2).reshape(*predictor.grid, -1)

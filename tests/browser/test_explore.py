@@ -105,6 +105,16 @@ def test_every_quantity_equals_the_library(page, lab, predictor, quantity):
         np.testing.assert_allclose(lab.maps(page), expected, atol=1e-3)
 
 
+def test_token_norms_mark_outliers_and_have_no_pins(page, lab, predictor):
+    lab.choose_quantity(page, "token-norm", 11)
+    np.testing.assert_allclose(lab.maps(page), predictor.token_norms(11)[None], rtol=1e-3)
+    outliers = int(quantities.outlier_patches(predictor.token_norms(11)).sum())
+    assert f"{outliers} outlier" in page.locator("#explore .lab-what").inner_text()
+    assert page.locator("#explore .lab-pins").is_hidden()
+    _hover(page, lab, 4, 6)
+    assert "Norm " in page.locator("#explore .lab-what").inner_text()
+
+
 @pytest.mark.parametrize("quantity", ["key-pca", "token-pca"])
 def test_principal_components_are_the_librarys_colors(page, lab, predictor, quantity):
     lab.choose_quantity(page, quantity, 7)

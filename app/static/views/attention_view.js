@@ -137,7 +137,7 @@ export class AttentionView extends View {
 
   show({ encoding, arrays, quantity }) {
     const { viewer, words, props } = this;
-    const { heads, colors } = QUANTITIES[quantity];
+    const { heads, colors, fixed } = QUANTITIES[quantity];
     const other = this.encoding?.photo !== encoding.photo;
     viewer.open(encoding, arrays, quantity);
     if (other) this.pins.read(words, encoding);
@@ -145,7 +145,7 @@ export class AttentionView extends View {
     this.title.textContent = encoding.value.model ?? "";
     this.banner.hidden = !encoding.random;
     viewer.tiles.element.hidden = props.tiles === false || !heads;
-    this.pinBox.hidden = props.pins === false || colors;
+    this.pinBox.hidden = props.pins === false || colors || fixed;
     const facts = encoding.value.facts ?? [];
     this.facts.replaceChildren(...facts.flatMap(([term, text]) => [el("dt", {}, term), el("dd", {}, text)]));
     this.showPins();
@@ -235,7 +235,11 @@ export class AttentionView extends View {
 
   drawn() {
     const { viewer } = this;
-    const [where, what] = viewer.maps ? this.describe(viewer.maps) : this.describeColors();
+    const [where, what] = viewer.asked.fixed
+      ? this.describeNorms()
+      : viewer.maps
+        ? this.describe(viewer.maps)
+        : this.describeColors();
     viewer.where.textContent = where;
     viewer.what.textContent = what;
     this.speak();
@@ -248,6 +252,18 @@ export class AttentionView extends View {
     const at = 3 * (patch.row * encoding.columns + patch.column);
     const [red, green, blue] = arrays.colors.slice(at, at + 3);
     return [this.place(patch), `Components: red ${decimals(red)}, green ${decimals(green)}, blue ${decimals(blue)}`];
+  }
+
+  /** Describe the norm of a patch, or of all, and the number of outliers. */
+  describeNorms() {
+    const { patch, arrays, encoding } = this.viewer;
+    const [low, high] = this.viewer.maps.range("mean");
+    const count = arrays.outliers.reduce((sum, marked) => sum + marked, 0);
+    const outliers = `${count} ${count === 1 ? "outlier" : "outliers"} of over 6 deviations above the median, outlined`;
+    const norms = patch
+      ? `Norm ${decimals(arrays.norms[patch.row * encoding.columns + patch.column])}`
+      : `Norms from ${decimals(low)} to ${decimals(high)}`;
+    return [patch ? this.place(patch) : "All patches", `${norms} · ${outliers}`];
   }
 
   /** Describe the patch, the mass and area that are kept, and the spread of the values. */
@@ -282,7 +298,7 @@ export class AttentionView extends View {
     if (!encoding) return null;
     const { patch, shown, quantity } = viewer;
     const { head: _, ...rest } = settings;
-    const query = patch && !viewer.asked.colors ? `${patch.row},${patch.column}` : "cls";
+    const query = patch && !viewer.asked.colors && !viewer.asked.fixed ? `${patch.row},${patch.column}` : "cls";
     const { opacity, colormap, arrays } = viewer;
     const { token, name } = encoding;
     const mass = settings.mass / 100;

@@ -10,6 +10,13 @@ export const memory = new Memory(192e6); // bytes of decoded arrays, for all vie
 const DECODERS = {
   blocks: decodeBlock,
   tokens: decodeTokens,
+  norms: (bytes) => {
+    const values = new Float32Array(bytes);
+    return {
+      norms: values.subarray(0, values.length / 2),
+      outliers: Uint8Array.from(values.subarray(values.length / 2)),
+    };
+  },
   colors: (bytes) => ({ colors: new Float32Array(bytes) }), // [patches, 3], from 0 to 1
 };
 

@@ -14,6 +14,7 @@ import { Stage } from "./stage.js";
 import { Tiles, colorBar, writeScale } from "./tiles.js";
 
 const MASK_OPACITY = 0.6; // of a mask, relative to a heat map
+const OUTLIER = "#0ff"; // outline of patches of unusual norm
 const TILE_PIXELS = 16_000;
 export const STAGE_PIXELS = 400_000; // more are not visible
 export const TABLES = Object.fromEntries(
@@ -176,6 +177,12 @@ export class Viewer {
     return { rows, columns, values: maps.kept(key) };
   }
 
+  /** The patches of unusual norm, as a mask. @returns {Labels} */
+  get outliers() {
+    const { rows, columns } = this.encoding;
+    return { rows, columns, values: this.arrays.outliers };
+  }
+
   get gradient() {
     if (this.settings.layer === "light") return "#000, #fff";
     const bytes = new Uint8Array(TABLES[this.colormap].buffer);
@@ -184,6 +191,7 @@ export class Viewer {
 
   outlines() {
     const { shown, settings } = this;
+    if (this.asked.fixed) return [{ path: outlinePath(this.outliers), color: OUTLIER }];
     if (shown === "heads" || settings.layer !== "mask") return [];
     return [{ path: outlinePath(this.maskOf(shown)), color: css(this.colorOf(shown)) }];
   }
