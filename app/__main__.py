@@ -39,6 +39,8 @@ class Serve:
     """Model that the page opens with; `python -m dino_model list` prints the names."""
     models_dir: Path | None = None
     """Folder of checkpoints, training runs and class maps that users may choose by name."""
+    search: Path | None = None
+    """File of `python -m dino_model index`: users search its images by an image or by a part of it."""
     size: int = 224
     """Resolution that the page opens with: pixels of the short side."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -107,9 +109,12 @@ class Serve:
         from app.lab import Lab
         from app.models import Models
         from app.page import build, head, theme
+        from dino_model.search import open_index
 
         models = Models(self.model, self.models_dir, downloads=self.downloads, limits=self.limits)
-        lab = Lab(models, self.limits, self.size, precision=self.precision, device=self.device)
+        computed: dict[str, Any] = {"precision": self.precision, "device": self.device}
+        index = open_index(self.search, **computed) if self.search else None
+        lab = Lab(models, self.limits, self.size, index=index, **computed)
         demo = build(lab, routes=True)
         demo.queue(max_size=4 * self.limits.max_waiting).launch(
             server_name=self.host,

@@ -19,6 +19,7 @@ from app.models import Models
 from app.photos import Pictures
 from app.runs import Runs
 from dino_model.device import Precision
+from dino_model.search import Index
 from segmentation.labels import Labels
 
 MASK_BYTES = 20_000  # assumed size of the mask of a frame: several times that of most
@@ -42,6 +43,7 @@ class Lab:
         limits: Upper bounds on what users may request.
         size: Resolution that the page opens with.
         precision, device: As in `AttentionPredictor`.
+        index: Images that users may search by similarity.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Lab:
         *,
         precision: Precision = "auto",
         device: str = "auto",
+        index: Index | None = None,
     ) -> None:
         self.models, self.limits = models, limits
         self.start = Start(models.first, size)
@@ -60,6 +63,7 @@ class Lab:
         self.clips = Clips(limits, self.pictures)
         self.runs = Runs(models.folder)
         self.maps = Maps(models.folder)
+        self.index = index
 
     def look_first(self) -> Encoding:
         """Load the model that the page opens with and encode the first example.

@@ -252,10 +252,10 @@ class Search:
         if not self.images or self.count < 1:
             raise SettingError("Pass at least one query image and a --count of at least 1.")
         files.make_room(self.output, self.json)
-        from dino_model.search import search_index
+        from dino_model.search import open_index, search_index
 
-        options: dict[str, Any] = {"precision": self.precision, "device": self.device}
-        results: Any = search_index(self.index, self.images, self.count, self.output, **options)
+        index = open_index(self.index, precision=self.precision, device=self.device)
+        results: Any = search_index(index, self.images, self.count, self.output)
         for result in results:
             print(
                 result["image"],

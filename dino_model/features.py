@@ -11,6 +11,7 @@ from functools import partial
 from itertools import groupby, islice
 from typing import Any, Literal, Protocol, cast
 
+import numpy as np
 import torch
 from timm.models.beit import Beit
 from timm.models.eva import Eva
@@ -177,6 +178,17 @@ class FeatureExtractor:
         return (
             ImageFeatures(images.subset(kept), rows[kept], broken) if broken else ImageFeatures(images, rows)
         )
+
+    def feature(self, image: np.ndarray, box: Box | None = None) -> Tensor:
+        """Compute the feature of one image uint8 [height, width, 3], or of a part of it, on the CPU: [width].
+
+        Raises:
+            ValueError: A box that is not inside the image.
+        """
+        device, backbone = choose_device(self.device), self.model.backbone
+        backbone.to(device).eval()
+        with torch.no_grad(), autocast(choose_precision(self.precision, device), device):
+            return self._forward(self.view.crop(image, box)[None], device)[0].cpu()
 
     def rows(self, images: Images, boxes: Sequence[Box | None] | None = None, track: Track = iter) -> Tensor:
         """Compute the features of all images, NaN where one cannot be read; as `extract`."""

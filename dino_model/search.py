@@ -1,6 +1,7 @@
 """Search by features: exact nearest neighbors, and an index of a folder that images are searched in."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from dino_model.device import Precision
 from dino_model.embedding import read_features
 from dino_model.feature_cache import model_fingerprint
 from dino_model.features import FeatureExtractor
-from dino_model.views import View
+from dino_model.views import Box, View
 from dino_model.weights import load_model
 
 TILE = 112
@@ -100,50 +101,83 @@ def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, columns.where(places < members.shape[1], places - members.shape[1] + groups * _GROUP)
 
 
-def search_index(
-    index: Path, queries: Sequence[Path], count: int, sheet: Path, *, precision: Precision, device: str
-) -> list[dict[str, object]]:
-    """Find the images of an index that are most similar to each query image.
+@dataclass(frozen=True)
+class Index:
+    """Features of a folder, its images, and the model that queries go through."""
+
+    names: list[str]
+    features: Tensor
+    """[CLS] of the last layer: float32 [names, width]."""
+    images: Images
+    """The indexed folder."""
+    extractor: FeatureExtractor
+
+    def search(self, image: NDArray[np.uint8], count: int, box: Box | None = None) -> list[tuple[str, float]]:
+        """Find the images that are most similar to an image [height, width, 3], or to a part of it.
+
+        Returns:
+            Names and cosine similarities of at most `count` images, most similar first.
+        """
+        query = self.extractor.feature(image, box)[None]
+        cosines, numbers = nearest(query, self.features, count)
+        return [
+            (self.names[i], value) for i, value in zip(numbers[0].tolist(), cosines[0].tolist(), strict=True)
+        ]
+
+    def read(self, name: str) -> NDArray[np.uint8]:
+        """Read an image of the index: uint8 [height, width, 3]."""
+        return self.images.read(self.images.names.index(name))
+
+
+def open_index(path: Path, *, precision: Precision = "auto", device: str = "auto") -> Index:
+    """Read an index and load its model.
 
     Args:
-        index: File of `python -m dino_model index`, or of `embed` with the [CLS] token of one layer.
-        queries: Image files.
-        count: Images to find for each.
-        sheet: Contact sheet to write, a row per query.
-        precision, device: Of the forward pass.
-
-    Returns:
-        For each query its "image" and its "neighbors": name and cosine, most similar first.
+        path: File of `python -m dino_model index`, or of `embed` with the [CLS] token of one layer.
+        precision, device: Of the forward pass of queries.
 
     Raises:
         ValueError: No index, another file, missing images, or another model behind the name.
     """
-    if not index.is_file():
-        command = f"python -m dino_model index FOLDER --output {index}"
-        raise ValueError(f"{index} does not exist. Create it with `{command}`.")
-    pixels = [images.read(path) for path in queries]
-    table = read_features(index)
+    if not path.is_file():
+        command = f"python -m dino_model index FOLDER --output {path}"
+        raise ValueError(f"{path} does not exist. Create it with `{command}`.")
+    table = read_features(path)
     key = table.metadata
     if (key.get("tokens"), key.get("layers")) != ("cls", "1"):
-        raise ValueError(f"{index} holds other features than [CLS] of the last layer: index the images.")
+        raise ValueError(f"{path} holds other features than [CLS] of the last layer: index the images.")
     found = open_images(key["root"])
-    number_of = {name: number for number, name in enumerate(found.names)}
-    if missing := [name for name in table.names if name not in number_of]:
+    known = set(found.names)
+    if missing := [name for name in table.names if name not in known]:
         raise ValueError(
-            f"{len(missing)} images of {index} are not in {found.root}, such as {missing[0]}: index it again."
+            f"{len(missing)} images of {path} are not in {found.root}, such as {missing[0]}: index it again."
         )
     model = load_model(key["model"], checkpoint_key=key["checkpoint_key"] or None)
     if model_fingerprint(model.backbone) != key["weights"]:
-        raise ValueError(f"{index} was made with other weights of {key['model']}: index it again.")
+        raise ValueError(f"{path} was made with other weights of {key['model']}: index it again.")
     view = View(int(key["size"]), model.mean, model.std)
-    asked = Images(tuple(map(str, queries)), None, (), Path())
-    vectors = FeatureExtractor(model, view, precision=precision, device=device).extract(asked).features
+    extractor = FeatureExtractor(model, view, precision=precision, device=device)
+    return Index(list(table.names), torch.from_numpy(table.features), found, extractor)
+
+
+def search_index(index: Index, queries: Sequence[Path], count: int, sheet: Path) -> list[dict[str, object]]:
+    """Find the images of an index that are most similar to each query image.
+
+    Args:
+        index: From `open_index`.
+        queries: Image files.
+        count: Images to find for each.
+        sheet: Contact sheet to write, a row per query.
+
+    Returns:
+        For each query its "image" and its "neighbors": name and cosine, most similar first.
+    """
     rows: list[list[tuple[NDArray[np.uint8], str]]] = []
     results: list[dict[str, object]] = []
-    neighbors = nearest(vectors, torch.from_numpy(table.features), count)
-    for path, image, cosines, near in zip(queries, pixels, *neighbors, strict=True):
-        pairs = [(table.names[i], cosine) for i, cosine in zip(near.tolist(), cosines.tolist(), strict=True)]
-        tiles = [(found.read(number_of[name]), f"{cosine:.2f} {name}") for name, cosine in pairs]
+    for path in queries:
+        image = images.read(path)
+        pairs = index.search(image, count)
+        tiles = [(index.read(name), f"{cosine:.2f} {name}") for name, cosine in pairs]
         rows.append([(image, path.name), *tiles])
         results.append({"image": str(path), "neighbors": [list(pair) for pair in pairs]})
     write_contact_sheet(sheet, rows)

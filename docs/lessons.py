@@ -31,16 +31,13 @@ def execute_missing() -> None:
     Raises:
         LessonError: A cell fails.
     """
-    import jupytext
     from jupyter_cache import get_cache
 
-    from notebooks.execute import execute, lessons
+    from notebooks.execute import execute, lessons, read
 
     cache = get_cache(cache_folder())
     known = {record.hashkey for record in cache.list_cache_records()}
-    missing = [
-        lesson for lesson in lessons() if cache.create_hashed_notebook(jupytext.read(lesson))[1] not in known
-    ]
+    missing = [lesson for lesson in lessons() if cache.create_hashed_notebook(read(lesson))[1] not in known]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for executed in pool.map(execute, missing):
             cache.cache_notebook_file(str(executed), check_validity=False, overwrite=True)

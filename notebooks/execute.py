@@ -6,12 +6,15 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from dino_model.errors import EXPECTED, sentence
 from dino_model.threads import PASSIVE_OMP
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 LESSONS = Path(__file__).parent
 OUTPUT = Path("build/executed")
@@ -54,6 +57,13 @@ def lessons(names: tuple[str, ...] = ()) -> list[Path]:
     return [lesson for lesson in found if not names or lesson.stem.startswith(names)]
 
 
+def read(lesson: Path) -> "NotebookNode":
+    """Read a lesson in jupytext's percent format."""
+    import jupytext
+
+    return jupytext.read(lesson)
+
+
 def execute(lesson: Path, output: Path = OUTPUT) -> Path:
     """Execute a lesson and write it with its outputs as .ipynb.
 
@@ -64,12 +74,11 @@ def execute(lesson: Path, output: Path = OUTPUT) -> Path:
     Raises:
         LessonError: A cell fails or takes longer than `CELL_TIMEOUT_S`.
     """
-    import jupytext
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
-    notebook = jupytext.read(lesson)
+    notebook = read(lesson)
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT_S,

@@ -5,6 +5,7 @@ from typing import Any
 
 import gradio as gr
 
+from app import searching
 from app.photos import stem
 from app.shared import Shared
 from app.view import FILES
@@ -53,6 +54,8 @@ def build(shared: Shared) -> None:
         with gr.Column(scale=2, min_width=300, elem_id="explore-side"):
             controls = _controls(shared)
             _files(shared)
+            if shared.lab.index:
+                searching.build(shared)
     shared.views.append(view)
     names = list(controls)
     values = list(controls.values())
