@@ -114,6 +114,11 @@ class Encoding:
             raise LabError(f"Features of block {block} exceed 16 bits: choose another block.")
         return tokens.astype(np.float16)
 
+    def patch_features(self) -> NDArray[np.float32]:
+        """Return `segmentation.heads.patch_features` of the last block: [rows, columns, width]."""
+        with _READING:
+            return self.predictor.token_features(-1)
+
     def norms(self, block: int) -> NDArray[np.float32]:
         """Return the L2 norms of the patch tokens after one block: [rows, columns]."""
         self._check(block)

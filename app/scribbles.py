@@ -1,0 +1,142 @@
+"""Segmentation from scribbles: strokes in several colors train a head that segments every open image.
+
+Nothing is kept between requests: each carries all strokes, and the engine caches encodings in bounded memory.
+Colors are numbered from 1. Label 0, background, is where the head chooses color 1; label 1 is color 2.
+"""
+
+import io
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from pydantic import Field
+
+from app.clips import runs_of
+from app.engine import Encoding, Engine
+from app.errors import ClientValue, LabError
+from app.following import from_runs
+from app.objects import COLORS, MOST_OBJECTS
+from app.photos import stem
+from dino_model.feature_cache import model_fingerprint
+from segmentation import heads
+from segmentation.heads import Classifier, Head
+from segmentation.labels import VOID, Labels, palette
+
+MOST_COLORS = MOST_OBJECTS + 1
+MOST_IMAGES = 8
+MOST_CELLS = 1024  # of a side of the map of strokes, as in brush.js
+SHOWN_SIDE = 640  # of labels for the screen
+
+
+class Scribble(ClientValue):
+    """An image and the strokes over it.
+
+    Attributes:
+        token: Of an encoding.
+        rows, columns: Size of the map of strokes.
+        runs: Its run lengths, as `from_runs` decodes them: 0 is unmarked, else the color. Empty: no strokes.
+        name: Of the user's file.
+    """
+
+    token: str
+    rows: int = Field(default=1, ge=1, le=MOST_CELLS)
+    columns: int = Field(default=1, ge=1, le=MOST_CELLS)
+    runs: list[int] = Field(default=[], max_length=200_000)
+    name: str = "image"
+
+    def labels(self) -> Labels:
+        """Return the label of each cell, `VOID` where nothing is marked: [rows, columns]."""
+        colors = from_runs(self.runs, (self.rows, self.columns), MOST_COLORS)
+        return np.where(colors == 0, VOID, colors - 1).astype(np.uint8)
+
+
+class ScribbleRequest(ClientValue):
+    """All images of the tab, the one that is shown first; `key` is repeated by the answer."""
+
+    images: list[Scribble] = Field(min_length=1, max_length=MOST_IMAGES)
+    key: str = Field(default="", max_length=200)
+
+
+def fit(engine: Engine, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
+    """Fit a k-NN head to all strokes; return it, and an encoding by the model and size that it needs.
+
+    With few strokes k-NN is both faster and more accurate than the linear and logistic heads.
+
+    Raises:
+        LabError: Wrong strokes, fewer than two colors, or several models or resolutions.
+    """
+    marked = [image for image in images if any(image.runs[::2])]
+    if not marked:
+        raise LabError("Nothing is marked yet: draw with two colors.")
+    encodings = [engine.encoding(image.token) for image in images]
+    if len({(one.key.model, one.key.size, one.key.version) for one in encodings}) > 1:
+        raise LabError("The images have several models or resolutions: open them again.")
+    features = [engine.encoding(image.token).patch_features() for image in marked]
+    strokes = [image.labels() for image in marked]
+    try:
+        samples = heads.sample_patches(zip(features, strokes, strict=True), len(marked))
+        return heads.fit_classifier(*samples, "knn"), encodings[0]
+    except heads.HeadError as error:
+        raise LabError("Only one color is marked: draw with a second one.") from error
+
+
+def segmented(engine: Engine, wanted: object) -> dict[str, Any]:
+    """Segment the first image with the head of all strokes; `wanted` is a `ScribbleRequest` from a client."""
+    request = ScribbleRequest.of(wanted)
+    classifier, encoding = fit(engine, request.images)
+    height, width = encoding.picture_size
+    scale = min(1, SHOWN_SIDE / max(height, width))
+    size = max(1, round(height * scale)), max(1, round(width * scale))
+    labels = classifier.segment(encoding.patch_features(), size)
+    return {"key": request.key, "rows": size[0], "columns": size[1], "runs": runs_of(labels)}
+
+
+def masks_file(engine: Engine, wanted: object) -> tuple[str, bytes]:
+    """Write the mask of every image as a palette PNG, several in a ZIP: name and content."""
+    request = ScribbleRequest.of(wanted)
+    classifier, _ = fit(engine, request.images)
+    files: dict[str, bytes] = {}
+    for number, image in enumerate(request.images, 1):
+        encoding = engine.encoding(image.token)
+        labels = classifier.segment(encoding.patch_features(), encoding.picture_size)
+        name = f"{stem(encoding.key.photo if encoding.example else image.name)}.png"
+        files[f"{number}-{name}" if name in files else name] = _mask_png(labels)
+    if len(files) == 1:
+        return next(iter(files.items()))
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as opened:
+        for name, content in files.items():
+            opened.writestr(name, content)
+    return "masks.zip", archive.getvalue()
+
+
+def head_file(engine: Engine, wanted: object) -> tuple[str, bytes]:
+    """Write the head as `python -m segmentation head apply` reads it: name and content."""
+    classifier, encoding = fit(engine, ScribbleRequest.of(wanted).images)
+    head = Head(
+        classifier,
+        kind="knn",
+        model=encoding.key.model,
+        weights=model_fingerprint(encoding.predictor.model.backbone),
+        layers=1,
+        size=encoding.key.size,
+        foreground=False,
+        names=["background", *(f"class {label}" for label in range(1, MOST_COLORS))],
+        colors=[[0, 0, 0], *COLORS.tolist()],
+    )
+    with tempfile.TemporaryDirectory(prefix="dino-lab-head-") as folder:
+        path = Path(folder, "head.safetensors")
+        head.save(path)
+        return path.name, path.read_bytes()
+
+
+def _mask_png(labels: Labels) -> bytes:
+    image, colors, buffer = Image.fromarray(labels, mode="P"), palette(), io.BytesIO()
+    colors[:MOST_COLORS] = [[0, 0, 0], *COLORS.tolist()]
+    image.putpalette(colors.tobytes())
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
