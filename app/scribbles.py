@@ -21,6 +21,7 @@ from app.errors import ClientValue, LabError
 from app.following import from_runs
 from app.objects import COLORS, MOST_OBJECTS
 from app.photos import stem
+from app.shared import Shared, split
 from dino_model.feature_cache import model_fingerprint
 from segmentation import heads
 from segmentation.heads import Classifier, Head
@@ -64,7 +65,7 @@ class ScribbleRequest(ClientValue):
 def fit(engine: Engine, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
     """Fit a k-NN head to all strokes; return it, and an encoding by the model and size that it needs.
 
-    With few strokes k-NN is both faster and more accurate than the linear and logistic heads.
+    k-NN needs no training and answers at once.
 
     Raises:
         LabError: Wrong strokes, fewer than two colors, or several models or resolutions.
@@ -95,12 +96,25 @@ def segmented(engine: Engine, wanted: object) -> dict[str, Any]:
     return {"key": request.key, "rows": size[0], "columns": size[1], "runs": runs_of(labels)}
 
 
-def masks_file(engine: Engine, wanted: object) -> tuple[str, bytes]:
-    """Write the mask of every image as a palette PNG, several in a ZIP: name and content."""
-    request = ScribbleRequest.of(wanted)
-    classifier, _ = fit(engine, request.images)
+def masks_file(shared: Shared, wanted: object, album: object = "") -> tuple[str, bytes]:
+    """Write the mask of every image as a palette PNG, several in a ZIP: name and content.
+
+    Args:
+        shared: Of the page.
+        wanted: A `ScribbleRequest` from a client.
+        album: The images of the strip; the user's own ones are segmented, too.
+    """
+    request, engine = _strokes(wanted), shared.lab.engine
+    classifier, first = fit(engine, request.images)
+    images = list(request.images)
+    for photo in shared.photos(album):
+        name, title = split(photo)
+        if title:
+            token = engine.encode(name, first.key.model, first.key.size).key.token
+            if token not in {image.token for image in images}:
+                images.append(Scribble(token=token, name=title))
     files: dict[str, bytes] = {}
-    for number, image in enumerate(request.images, 1):
+    for number, image in enumerate(images, 1):
         encoding = engine.encoding(image.token)
         labels = classifier.segment(encoding.patch_features(), encoding.picture_size)
         name = f"{stem(encoding.key.photo if encoding.example else image.name)}.png"
@@ -116,7 +130,7 @@ def masks_file(engine: Engine, wanted: object) -> tuple[str, bytes]:
 
 def head_file(engine: Engine, wanted: object) -> tuple[str, bytes]:
     """Write the head as `python -m segmentation head apply` reads it: name and content."""
-    classifier, encoding = fit(engine, ScribbleRequest.of(wanted).images)
+    classifier, encoding = fit(engine, _strokes(wanted).images)
     head = Head(
         classifier,
         kind="knn",
@@ -132,6 +146,12 @@ def head_file(engine: Engine, wanted: object) -> tuple[str, bytes]:
         path = Path(folder, "head.safetensors")
         head.save(path)
         return path.name, path.read_bytes()
+
+
+def _strokes(wanted: object) -> ScribbleRequest:
+    if wanted is None:  # the view has no request yet
+        raise LabError("Draw strokes of two classes first.")
+    return ScribbleRequest.of(wanted)
 
 
 def _mask_png(labels: Labels) -> bytes:

@@ -91,6 +91,11 @@ def class_map_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.H
     return _view("class_map_view", "ClassMapView", value, ("select", "shown"), props)
 
 
+def scribble_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
+    """Show an image with strokes of several classes, and the segmentation that they give."""
+    return _view("scribble_view", "ScribbleView", value, ("shown", "edited"), props)
+
+
 def film_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
     """Show a clip frame by frame with the masks of its objects, and a brush for the first frame."""
     return _view("film_view", "FilmView", value, ("shown", "edited"), props)

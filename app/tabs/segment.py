@@ -5,13 +5,13 @@ from typing import Any
 
 import gradio as gr
 
-from app import fairness, objects
+from app import fairness, objects, scribbles
 from app.clips import runs_of
 from app.lab import Lab
 from app.objects import Recipe
 from app.photos import stem
 from app.shared import HEAVY, LIGHT, Shared
-from app.views import mask_view
+from app.views import mask_view, scribble_view
 
 TITLE = "Segment"
 BY_HAND = {"Mask (PNG)": "mask.png", "Cut-out (PNG)": "cutout.png", "Mask (COCO)": "mask.json"}
@@ -44,6 +44,8 @@ def build(shared: Shared) -> None:
     def find(wanted: object) -> Any:
         return gr.skip() if wanted is None else gr.HTML(found=found(shared.lab, wanted))
 
+    _scribbles(shared)
+
     view.edited(
         fairness.in_turn(find, turns=fairness.FINDING),
         shared.asked,
@@ -51,6 +53,30 @@ def build(shared: Shared) -> None:
         js="() => [lab('segment').wanted]",
         **HEAVY,
     ).failure(None, js="() => lab('segment').failed()")
+
+
+def _scribbles(shared: Shared) -> None:
+    """Build the view of scribbles, with its downloads, in a part that opens on demand."""
+    engine = shared.lab.engine
+    with gr.Accordion("Scribbles: a few strokes segment all your images", open=False, elem_id="scribbling"):
+        view = scribble_view(elem_id="scribbles", server_functions=shared.server_functions)
+        shared.views.append(view)
+        with gr.Row():
+            masks = gr.Button("Masks of all your images (PNG, ZIP)", size="sm", elem_id="scribbled-masks")
+            head = gr.Button("Head for the command line", size="sm", elem_id="scribbled-head")
+
+    def segment(wanted: object) -> Any:
+        return gr.skip() if wanted is None else gr.HTML(found=scribbles.segmented(engine, wanted))
+
+    def save_masks(wanted: object) -> tuple[str, bytes]:
+        fields = wanted if isinstance(wanted, dict) else {}
+        return scribbles.masks_file(shared, fields.get("strokes"), fields.get("album", ""))
+
+    finding = fairness.in_turn(segment, turns=fairness.FINDING)
+    view.edited(finding, shared.asked, view, js="() => [lab('scribbles').request]", **HEAVY)
+    album = "document.querySelector('#album textarea')?.value ?? ''"
+    shared.save(masks, save_masks, f"({{ strokes: lab('scribbles').request, album: {album} }})")
+    shared.save(head, partial(scribbles.head_file, engine), "lab('scribbles').request")
 
 
 def _settings() -> None:

@@ -43,19 +43,30 @@ def test_strokes_segment_the_image(lab, marked):
     assert (labels[20:40, 60:85] == 1).mean() > 0.9
 
 
-def test_one_image_gives_a_palette_mask_and_several_a_zip(lab, marked, halves):
-    name, content = scribbles.masks_file(lab.engine, {"images": [marked]})
+def test_one_image_gives_a_palette_mask_and_several_a_zip(shared, marked, halves):
+    name, content = scribbles.masks_file(shared, {"images": [marked]})
     mask = Image.open(io.BytesIO(content))
     assert (name, mask.mode, mask.size) == ("halves.png", "P", SIZE[::-1])
     other = {"token": halves, "name": "../../halves.png"}
-    name, content = scribbles.masks_file(lab.engine, {"images": [marked, other]})
+    name, content = scribbles.masks_file(shared, {"images": [marked, other]})
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert (name, archive.namelist()) == ("masks.zip", ["halves.png", "2-halves.png"])
         second = np.array(Image.open(io.BytesIO(archive.read("2-halves.png"))))
     np.testing.assert_array_equal(second, np.array(mask))
 
 
-def test_command_applies_the_head_file_with_the_same_masks(lab, marked, halves, tmp_path):
+def test_masks_of_the_users_other_images_are_in_the_zip(shared, marked, as_file):
+    photo = shared.lab.pictures.keep(as_file(np.full((40, 40, 3), 90, np.uint8)))
+    album = f"{photo}/plain.jpg\nkitten\nforgotten/other.jpg"
+    _, content = scribbles.masks_file(shared, {"images": [marked]}, album)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert archive.namelist() == ["halves.png", "plain.png"]
+    for wrong in (None, 3, {"images": []}):
+        with pytest.raises(LabError):
+            scribbles.masks_file(shared, wrong, [album])
+
+
+def test_command_applies_the_head_file_with_the_same_masks(lab, shared, marked, halves, tmp_path):
     _, content = scribbles.head_file(lab.engine, {"images": [marked]})
     head, picture = tmp_path / "head.safetensors", tmp_path / "halves.png"
     head.write_bytes(content)
@@ -63,7 +74,7 @@ def test_command_applies_the_head_file_with_the_same_masks(lab, marked, halves, 
     Image.fromarray(lab.pictures.read(lab.engine.encoding(halves).key.photo)).save(picture)
     output = tmp_path / "out"
     Apply(inputs=(picture,), head=head, output=output, device="cpu", precision="fp32").run()
-    _, mask = scribbles.masks_file(lab.engine, {"images": [marked]})
+    _, mask = scribbles.masks_file(shared, {"images": [marked]})
     applied = np.array(Image.open(output / "masks" / "halves.png"))
     np.testing.assert_array_equal(applied, np.array(Image.open(io.BytesIO(mask))))
 
@@ -91,8 +102,8 @@ def test_wrong_strokes_are_refused_in_a_sentence(lab, marked, change, sentence):
 
 @pytest.mark.parametrize("wanted", [None, [], {"images": []}, {"images": [{}] * 9}, {"images": "x"}])
 def test_wrong_request_is_refused_in_a_sentence(lab, wanted):
-    for handler in (scribbles.segmented, scribbles.masks_file, scribbles.head_file):
-        with pytest.raises(LabError, match="Invalid"):
+    for handler in (scribbles.segmented, scribbles.head_file):
+        with pytest.raises(LabError, match=r"Invalid|two classes"):
             handler(lab.engine, wanted)
 
 
