@@ -9,10 +9,11 @@ from typing import Any
 from app.errors import LabError, NotHere
 from app.photos import Picture
 from dino_model.class_map import files as class_map_files
-from dino_model.class_map.layout import ClassMap, Placement, feature_of, place
+from dino_model.class_map.layout import ClassMap, Placement, place
 from dino_model.class_map.names import GROUPS
 from dino_model.device import ComputePrecision
 from dino_model.feature_cache import weights_fingerprint
+from dino_model.features import FeatureExtractor
 from dino_model.weights import LoadedModel
 
 SHIPPED = Path(__file__).parent / "static" / "maps"
@@ -88,7 +89,9 @@ def place_image(
             f"This map was computed with other weights of {drawn.origin.model}: "
             "compute it again with python -m dino_model class-map."
         )
-    return place(feature_of(weights, picture, drawn.origin.view, precision), drawn)
+    device = str(next(weights.backbone.parameters()).device)
+    extractor = FeatureExtractor(weights, drawn.origin.view, precision=precision, device=device)
+    return place(extractor.feature(picture), drawn)
 
 
 def facts(drawn: ClassMap) -> str:

@@ -59,7 +59,7 @@ class Ship:
         run_command("tools.thin_log", self.run_folder, "--output", LOG)
         draw_probes(read_log(LOG), REPOSITORY / "docs/embedded-model.png")
         class_map = REPOSITORY / "app/static/maps/caltech101"
-        settings = ("--model", "embedded", "--size", 112, "--no-thumbnails")
+        settings = ("--model", "embedded", "--size", 112)
         run_command("dino_model", "class-map", "--data", self.data, *settings, "--output", class_map)
         with tempfile.TemporaryDirectory() as folder:
             listed, maps = Path(folder) / "photographs.txt", Path(folder) / "maps"

@@ -5,26 +5,20 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dino_model.options import ModelOptions
 from dino_model.outputs import PROVENANCE, check_output_folder, write_provenance
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from dino_model.class_map.layout import ClassMap
     from dino_model.collections import Images
-    from dino_model.features import ImageFeatures
 
 
 @dataclass(frozen=True)
 class DrawClassMap(ModelOptions):
     """Draw every class as a point near classes with similar features: mean features, PCA, t-SNE.
 
-    Writes a folder: map.json, map.csv, map.png (a figure) and thumbnails.webp. The app shows it if it is in
-    its --models-dir.
+    Writes a folder with map.json and the figure map.png. The app shows it if it is in its --models-dir.
     """
 
     data: Path
@@ -45,8 +39,6 @@ class DrawClassMap(ModelOptions):
     """Seed of t-SNE."""
     leave_out: tuple[str, ...] = ("BACKGROUND_Google",)
     """Folders that are no class. Default: Caltech-101's."""
-    thumbnails: bool = True
-    """Write a small image of each class, the one nearest to its mean. Mind the images' licence."""
     batch_size: int = 64
     """Images per forward pass."""
     cache: Path | None = None
@@ -73,21 +65,16 @@ class DrawClassMap(ModelOptions):
         model = self.load()
         view = View(self.size, model.mean, model.std, self.resize_to)
         print(f"{model.name}: {model.source}; {images}", flush=True)
-        extractor = FeatureExtractor(
-            model,
-            view,
-            precision=self.precision,
-            device=self.device,
-            batch_size=self.batch_size,
-            cache=FeatureCache(self.cache) if self.cache else None,
-        )
+        cache = FeatureCache(self.cache) if self.cache else None
+        compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
+        extractor = FeatureExtractor(model, view, cache=cache, **compute)
         extracted = extractor.extract(images, track=following("features", len(images)))
         if extracted.broken:
             print(extracted, file=sys.stderr)
         protocol = layout.Protocol(perplexity=self.perplexity, iterations=self.iterations, seed=self.seed)
         origin = layout.Origin(model.name, weights_fingerprint(model.backbone), self.data.stem, view)
         drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)
-        files.write(self.output, drawn, _typical_images(extracted, drawn) if self.thumbnails else None)
+        files.write(self.output, drawn)
         print(f"{len(drawn.classes):,} classes, {len(extracted.images):,} images: {self.output}")
         print(drawn.protocol, drawn.overlap, sep="\n")
         written = sorted(path.name for path in self.output.iterdir() if not path.name.startswith("."))
@@ -99,18 +86,3 @@ class DrawClassMap(ModelOptions):
 def _classes_of(images: Images) -> list[str]:
     """The folder of every image."""
     return [images.classes[label] for label in images.labels or ()]
-
-
-def _typical_images(extracted: ImageFeatures, drawn: ClassMap) -> list[NDArray[np.uint8]]:
-    """Read the image of every class whose feature is nearest (cosine) to the class mean."""
-    import numpy as np
-
-    from dino_model.class_map.layout import cosine_distances
-
-    folders, chosen = np.array(_classes_of(extracted.images)), []
-    for point, mean in zip(drawn.classes, drawn.features.astype(np.float32), strict=True):
-        members = np.flatnonzero(folders == point.key)
-        chosen.append(
-            members[cosine_distances(extracted.features[members].numpy(), mean[None])[:, 0].argmin()]
-        )
-    return [extracted.images.read(int(index)) for index in chosen]

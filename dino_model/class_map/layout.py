@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from dino_model.class_map.names import describe
-from dino_model.device import ComputePrecision, autocast
 from dino_model.views import View
-from dino_model.weights import LoadedModel
 
 FEWEST_CLASSES = 3
 NEIGHBOURS = 10
 
-Vectors = NDArray[np.float32]
+Neighbours = tuple[tuple[int, float], ...]
+"""Index and cosine distance (0 to 2) of the nearest classes by features, nearest first."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,6 @@ class MappedClass:
         name: Name in words.
         group: One of `names.GROUPS`.
         pictures: Number of images of the mean feature.
-        neighbours: Index and cosine distance (0 to 2) of the nearest classes by features, nearest first.
     """
 
     key: str
@@ -86,15 +85,7 @@ class MappedClass:
     pictures: int
     x: float
     y: float
-    neighbours: tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True)
-class Sprite:
-    """Square thumbnails of all classes in one image, row after row; `side` of one in pixels."""
-
-    side: int
-    columns: int
+    neighbours: Neighbours
 
 
 @dataclass(frozen=True)
@@ -116,7 +107,6 @@ class ClassMap:
     overlap: Overlap
     classes: tuple[MappedClass, ...]
     features: NDArray[np.float16]
-    thumbnails: Sprite | None = None
 
 
 @dataclass(frozen=True)
@@ -125,11 +115,11 @@ class Placement:
 
     x: float
     y: float
-    neighbours: tuple[tuple[int, float], ...]
+    neighbours: Neighbours
 
 
 def draw(features: Tensor, labels: Sequence[str], protocol: Protocol, origin: Origin) -> ClassMap:
-    """Compute the map of labeled images, without thumbnails.
+    """Compute the map of labeled images.
 
     Args:
         features: [images, width].
@@ -142,20 +132,19 @@ def draw(features: Tensor, labels: Sequence[str], protocol: Protocol, origin: Or
     """
     check_classes(labels)
     keys, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    means = class_means(features, numbers, len(keys))
-    with np.errstate(over="ignore"):
-        small = means.astype(np.float16)
-    if not np.isfinite(small).all():
+    means = class_means(features, torch.from_numpy(numbers), len(keys))
+    small = means.half()
+    if not small.isfinite().all():
         raise ValueError("features are not finite in float16: the model is broken, or needs --precision fp32")
     protocol = protocol.fitted(*means.shape)
     points = plane(means, protocol)
-    nearest, distances = nearest_classes(means, NEIGHBOURS)
-    columns = (keys.tolist(), describe(keys.tolist()), counts, points, nearest, distances)
+    near = nearest_classes(means, NEIGHBOURS)
+    columns = zip(keys.tolist(), describe(keys.tolist()), counts.tolist(), points.tolist(), near, strict=True)
     classes = tuple(
-        MappedClass(key, name, group, int(count), float(x), float(y), _pairs(indices, far))
-        for key, (name, group), count, (x, y), indices, far in zip(*columns, strict=True)
+        MappedClass(key, name, group, count, x, y, neighbours)
+        for key, (name, group), count, (x, y), neighbours in columns
     )
-    return ClassMap(origin, protocol, neighbor_overlap(means, points), classes, small)
+    return ClassMap(origin, protocol, neighbor_overlap(means, points), classes, small.numpy())
 
 
 def check_classes(labels: Sequence[str]) -> None:
@@ -167,15 +156,14 @@ def check_classes(labels: Sequence[str]) -> None:
         )
 
 
-def class_means(features: Tensor, labels: NDArray[np.intp], classes: int) -> Vectors:
-    """Compute the mean feature of every class: [images, width], [images] -> [classes, width]."""
+def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Compute the mean feature of every class: [images, width], [images] -> float32 [classes, width]."""
     sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
-    sums.index_add_(0, torch.as_tensor(labels), features.double())
-    means: Vectors = (sums / torch.as_tensor(np.bincount(labels))[:, None]).float().numpy()
-    return means
+    sums.index_add_(0, labels, features.double())
+    return (sums / labels.bincount()[:, None]).float()
 
 
-def plane(vectors: Vectors, protocol: Protocol) -> Vectors:
+def plane(vectors: Tensor, protocol: Protocol) -> Tensor:
     """Compute PCA, then t-SNE: [classes, width] -> [classes, 2]; equal for equal seeds.
 
     On one thread: with few points, threads spend more time waiting than computing.
@@ -184,7 +172,7 @@ def plane(vectors: Vectors, protocol: Protocol) -> Vectors:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
-    reduced = PCA(protocol.components, svd_solver="full").fit_transform(vectors)
+    reduced = PCA(protocol.components, svd_solver="full").fit_transform(vectors.numpy())
     tsne = TSNE(
         perplexity=protocol.perplexity,
         learning_rate=protocol.learning_rate,
@@ -195,23 +183,15 @@ def plane(vectors: Vectors, protocol: Protocol) -> Vectors:
         random_state=protocol.seed,
     )
     with threadpool_limits(1):
-        points: Vectors = tsne.fit_transform(reduced)
-    return points
+        return torch.from_numpy(tsne.fit_transform(reduced))
 
 
-def nearest_classes(vectors: Vectors, count: int) -> tuple[NDArray[np.intp], Vectors]:
-    """Find the `count` other vectors at the least cosine distance from each vector.
-
-    Returns:
-        Indices and distances (0 to 2), nearest first, each [vectors, min(count, vectors - 1)]. Ties go to the
-        lower index.
-    """
-    distances = cosine_distances(vectors, vectors)
-    np.fill_diagonal(distances, np.inf)
-    return _smallest(distances, min(count, len(vectors) - 1))
+def nearest_classes(vectors: Tensor, count: int) -> list[Neighbours]:
+    """Find the `count` other vectors at the least cosine distance from each; ties go to the lower index."""
+    return _smallest(cosine_distances(vectors, vectors).fill_diagonal_(torch.inf), count)
 
 
-def neighbor_overlap(vectors: Vectors, points: Vectors, count: int = NEIGHBOURS) -> Overlap:
+def neighbor_overlap(vectors: Tensor, points: Tensor, count: int = NEIGHBOURS) -> Overlap:
     """Compute the share of nearest classes by features (cosine) that are nearest in the plane (Euclidean).
 
     Args:
@@ -221,46 +201,30 @@ def neighbor_overlap(vectors: Vectors, points: Vectors, count: int = NEIGHBOURS)
     """
     others = len(vectors) - 1
     count = min(count, max(1, others // 2))
-    by_features, _ = nearest_classes(vectors, count)
-    gaps = np.linalg.norm(points[:, None].astype(np.float64) - points, axis=-1)
-    np.fill_diagonal(gaps, np.inf)
-    on_map, _ = _smallest(gaps, count)
-    common = (by_features[:, :, None] == on_map[:, None]).sum()
-    return Overlap(count, float(common / by_features.size), count / others)
+    gaps = (points[:, None].double() - points).norm(dim=-1).fill_diagonal_(torch.inf)
+    pairs = zip(nearest_classes(vectors, count), _smallest(gaps, count), strict=True)
+    common = sum(len(dict(by_features).keys() & dict(on_map)) for by_features, on_map in pairs)
+    return Overlap(count, common / (len(vectors) * count), count / others)
 
 
-def place(feature: Vectors, drawn: ClassMap) -> Placement:
+def place(feature: Tensor, drawn: ClassMap) -> Placement:
     """Place an image's feature [width] on a map."""
-    distances = cosine_distances(feature[None], drawn.features.astype(np.float32))
-    indices, far = _smallest(distances, min(NEIGHBOURS, len(drawn.classes)))
-    near = [drawn.classes[index] for index in indices[0]]
+    distances = cosine_distances(feature[None], torch.from_numpy(drawn.features))
+    (neighbours,) = _smallest(distances, NEIGHBOURS)
+    near = [drawn.classes[index] for index, _ in neighbours]
     x, y = (float(np.mean(values)) for values in zip(*((point.x, point.y) for point in near), strict=True))
-    return Placement(x, y, _pairs(indices[0], far[0]))
+    return Placement(x, y, neighbours)
 
 
-def feature_of(
-    model: LoadedModel, picture: NDArray[np.uint8], view: View, precision: ComputePrecision
-) -> Vectors:
-    """Compute the feature [width] of an image, uint8 [height, width, 3], with a map's view."""
-    device = next(model.backbone.parameters()).device
-    with torch.no_grad(), autocast(precision, device):
-        image = view.normalize(view.crop(picture)[None].to(device))
-        feature: Vectors = model.backbone(image)[0].float().cpu().numpy()
-    return feature
+def cosine_distances(one: Tensor, other: Tensor) -> Tensor:
+    """Compute 1 - cosine of every pair: [n, width], [m, width] -> float64 [n, m]; 1 for a zero vector."""
+    return (1 - normalize(one.double(), dim=1) @ normalize(other.double(), dim=1).T).clamp(0, 2)
 
 
-def cosine_distances(one: Vectors, other: Vectors) -> NDArray[np.float64]:
-    """Compute 1 - cosine of every pair: [n, width], [m, width] -> [n, m]; 1 for a zero vector."""
-    one, other = one.astype(np.float64), other.astype(np.float64)
-    lengths = (np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (one, other))
-    a, b = (np.maximum(length, np.finfo(np.float64).tiny) for length in lengths)
-    return np.clip(1 - (one / a) @ (other / b).T, 0, 2)
-
-
-def _smallest(values: NDArray[np.float64], count: int) -> tuple[NDArray[np.intp], Vectors]:
-    indices = np.argsort(values, axis=1, kind="stable")[:, :count]
-    return indices, np.take_along_axis(values, indices, axis=1).astype(np.float32)
-
-
-def _pairs(indices: NDArray[np.intp], distances: Vectors) -> tuple[tuple[int, float], ...]:
-    return tuple((int(index), round(float(far), 5)) for index, far in zip(indices, distances, strict=True))
+def _smallest(distances: Tensor, count: int) -> list[Neighbours]:
+    """The finite smallest of each row, at most `count`."""
+    values, indices = (part[:, :count].tolist() for part in distances.sort(dim=1, stable=True))
+    return [
+        tuple((index, round(far, 5)) for index, far in zip(*row, strict=True) if far < torch.inf)
+        for row in zip(indices, values, strict=True)
+    ]

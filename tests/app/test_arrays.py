@@ -50,7 +50,7 @@ def test_images_and_static_files_are_served(client, photo):
     "path",
     ["arrays/guessed/blocks/0", "arrays/TOKEN/all/0", "arrays/TOKEN/blocks/-1", "arrays/TOKEN/blocks/0/0",
      "pictures/guessed.jpg", "clips/sheep/99.jpg", "clips/sheep/x.jpg", "followings/guessed/0.png",
-     "maps/none/map.json", "maps/caltech101/map.csv", "directions/a/b", "directions/TOKEN/a", ""],
+     "maps/none/map.json", "maps/caltech101/map.png", "directions/a/b", "directions/TOKEN/a", ""],
 )  # fmt: skip
 def test_unknown_name_is_answered_with_404_and_one_sentence(client, encode, photo, path):
     answer = client.get("/lab/" + path.replace("TOKEN", encode(photo).key.token))

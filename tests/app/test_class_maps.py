@@ -15,8 +15,9 @@ from app.limits import Limits
 from app.models import Models
 from dino_model import photographs
 from dino_model.class_map import files as class_map_files
-from dino_model.class_map.layout import feature_of, place
+from dino_model.class_map.layout import place
 from dino_model.feature_cache import weights_fingerprint
+from dino_model.features import FeatureExtractor
 from dino_model.weights import load_model
 
 NAME = "caltech101"
@@ -42,7 +43,8 @@ def test_shipped_map_has_weights_of_embedded_model():
 
 def test_place_image_matches_library():
     drawn, picture, weights = Maps(None).get(NAME), photographs.picture("komodo"), load_model("embedded")
-    expected = place(feature_of(weights, picture, drawn.origin.view, "fp32"), drawn)
+    extractor = FeatureExtractor(weights, drawn.origin.view, precision="fp32", device="cpu")
+    expected = place(extractor.feature(picture), drawn)
     found = place_image(drawn, weights, picture, "fp32")
     assert found.neighbours == expected.neighbours
     np.testing.assert_allclose((found.x, found.y), (expected.x, expected.y), atol=1e-4)
