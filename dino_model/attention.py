@@ -347,7 +347,7 @@ def readable(model: Layer) -> ReadableViT:
         families = ", ".join(kind.__name__ for kind in _FAMILIES)
         raise ValueError(
             f"the attention of a {type(model).__name__} cannot be read: expected one of timm's {families}. "
-            "Choose a ViT, such as 'dino_vits16'; `python -m dino_model list --timm PATTERN` lists those"
+            "Choose a ViT, such as 'dino_vits16'; `python -m dino_model show NAME` names a model's maps"
         )
     reads, blocks, attentions = _FAMILIES[family]
     embedding = model.patch_embed

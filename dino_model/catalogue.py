@@ -1,8 +1,6 @@
 """Describe models without downloading their weights."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 
 import timm
 import torch
@@ -11,7 +9,7 @@ from torch import nn
 from dino_model.attention import readable
 from dino_model.backbones import create_backbone
 from dino_model.checkpoints import WeightsError
-from dino_model.hub import is_hosted
+from dino_model.hub import PREFIX
 from dino_model.weights import EMBEDDED_FILE, OFFICIAL, Scores, is_local, is_path, load_model
 
 FAMILIES = {"VisionTransformer": "ViT", "Beit": "BEiT", "Eva": "ViT (Eva)", "Cait": "CaiT", "Xcit": "XCiT"}
@@ -63,7 +61,7 @@ def facts(name: str) -> Facts:
         source = f"timm, https://huggingface.co/{settings.hf_hub_id}"
         structure = _timm_structure(name.partition(".")[0])
         return Facts(name, name, *structure, source, settings.license or "unknown", local)
-    if is_hosted(name) and not local:
+    if name.startswith(PREFIX) and not local:
         raise WeightsError(
             f"{name} is not on this machine, and `show` downloads nothing: run a command with --model first"
         )
@@ -80,27 +78,6 @@ def listed() -> list[Facts]:
     return [facts(name) for name in ["embedded"] * EMBEDDED_FILE.is_file() + list(OFFICIAL)]
 
 
-def of_timm(pattern: str) -> Iterator[Facts]:
-    """Describe timm's models whose name matches a pattern, such as `*dinov3*`. Downloads nothing.
-
-    Models without weights that can be read have a note that says why.
-
-    Raises:
-        WeightsError: No such model.
-    """
-    names = timm.list_models(pattern, pretrained=True)
-    if not names:
-        raise WeightsError(
-            f"timm has no weights whose name matches {pattern!r}: try a pattern with *, such as '*dino*'"
-        )
-    for name in names:
-        try:
-            yield facts(name)
-        except WeightsError as error:
-            yield Facts(name, name, "unknown", 0, "none", "timm", "unknown", False, note=str(error))
-
-
-@cache
 def _timm_structure(architecture: str) -> tuple[str, int, str]:
     """As `_structure`; WeightsError if timm cannot build the model without weights."""
     try:

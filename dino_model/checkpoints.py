@@ -176,24 +176,13 @@ def _read_run(
     network = checkpoint_key or next(iter(networks))
     if network not in networks:
         raise WeightsError(f"{folder} has no {network}: found {', '.join(networks)}")
-    prefix = f"{networks[network]}."
-    tensors = {
-        name.removeprefix(prefix): value
-        for name, value in state.items()
-        if name.startswith(prefix) and isinstance(value, Tensor)
-    }
-    if not tensors:
-        raise WeightsError(f"{folder / file_name} has no {network}: found no tensors {prefix}…")
+    if not (tensors := _below(f"{networks[network]}.", state)):
+        raise WeightsError(f"{folder / file_name} has no {network}: found no {networks[network]}.…")
     return StoredBackbone(tensors, config, mean, std, network)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read every tensor of a .safetensors file; raise WeightsError if it is broken."""
-    return _open_safetensors(path)[0]
-
-
-def _open_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata."""
+def open_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read every tensor and the metadata of a .safetensors file; raise WeightsError if it is broken."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
@@ -206,7 +195,7 @@ def _open_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _read_safetensors(path: Path, checkpoint_key: CheckpointKey) -> StoredBackbone:
     """Self-describing where this package wrote it, a bare state dict otherwise."""
-    tensors, metadata = _open_safetensors(path)
+    tensors, metadata = open_safetensors(path)
     if metadata.get("format") != FORMAT:
         return StoredBackbone(_select_network(tensors, checkpoint_key, str(path))[0], None)
     try:
@@ -224,12 +213,8 @@ def read_torch(path: Path) -> dict[str, Any]:
             payload = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         culprit = re.search(r"GLOBAL (\S+)", str(error))
-        held = (
-            f"it holds {culprit[1]}, and loading such objects could run code"
-            if culprit
-            else "it is no checkpoint"
-        )
-        raise WeightsError(f"{path} is refused: {held}; only tensors and plain values are read") from error
+        reason = f"it holds {culprit[1]}, which could run code" if culprit else "it is no checkpoint"
+        raise WeightsError(f"{path} is refused: {reason}; only tensors and plain values are read") from error
     except Exception as error:  # a broken file can raise anything at all
         raise WeightsError(
             f"{path} is no readable checkpoint (broken or cut off?): {type(error).__name__}"
@@ -257,22 +242,20 @@ def _strip(network: Any, where: str) -> dict[str, Tensor]:
     """Remove the prefixes of data parallelism and of the multi-crop wrapper, and the head."""
     if not isinstance(network, Mapping):
         raise WeightsError(f"{where} holds no state dict: found a {type(network).__name__}")
-    tensors = {
-        str(name).removeprefix("module."): value
-        for name, value in network.items()
-        if isinstance(value, Tensor)
-    }
-    backbone = {
-        name.removeprefix("backbone."): value
-        for name, value in tensors.items()
-        if name.startswith("backbone.")
-    }
-    found = backbone or {
+    names = {str(name).removeprefix("module."): name for name in network}
+    tensors = {name: network[old] for name, old in names.items() if isinstance(network[old], Tensor)}
+    found = _below("backbone.", tensors) or {
         name: value for name, value in tensors.items() if not name.startswith(("head.", "fc."))
     }
     if not found:
         raise WeightsError(f"{where} holds no tensors of a backbone: found {_few(network) or 'nothing'}")
     return found
+
+
+def _below(prefix: str, values: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Tensors whose names begin with the prefix, without it."""
+    own = ((name, value) for name, value in values.items() if name.startswith(prefix))
+    return {name.removeprefix(prefix): value for name, value in own if isinstance(value, Tensor)}
 
 
 def _refuse_network(checkpoint_key: CheckpointKey, where: str) -> None:

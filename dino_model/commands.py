@@ -26,17 +26,14 @@ Scores are as published, in percent. k-NN (k = 20) and linear: ImageNet-1k top-1
 masks; DAVIS: 2017, mean of J and F. here: loads without a network; the others are downloaded when first used.
 
 Names are also random:ARCHITECTURE/PATCH (random:vit_small/16), any timm name (deit_small_patch16_224.fb_in1k,
-vit_small_patch14_reg4_dinov2.lvd142m; see `list --timm '*dino*'`), hf:OWNER/NAME, a .pth, .pt or .safetensors
-file, and the folder of a training run."""
+vit_small_patch14_reg4_dinov2.lvd142m), hf:OWNER/NAME, a .pth, .pt or .safetensors file, and the folder of a
+training run."""
 
 
 @dataclass(frozen=True)
 class List:
-    """List models and their published scores; with --timm, timm's models that can be read."""
+    """List models and their published scores."""
 
-    timm: str | None = None
-    """List timm's models whose name matches this instead, such as '*dinov3*': maps that can be read, licence,
-    size. Downloads nothing."""
     json: Path | None = None
     """Write the table to this file."""
 
@@ -44,15 +41,11 @@ class List:
         """Print the table."""
         from dino_model import catalogue
 
-        models = []
-        for model in catalogue.listed() if self.timm is None else catalogue.of_timm(self.timm):
-            models.append(model)
-            if self.timm is not None:
-                here = model.note or ("yes" if model.local else f"no, {4 * model.parameters / 1e6:,.0f} MB")
-                size = f"{model.parameters / 1e6:.1f} M parameters; licence {model.licence}; here: {here}"
-                print(f"{model.name}\n    {model.architecture}; {size}\n    {model.maps}", flush=True)
-        if self.timm is None:
-            print(_table([COLUMNS, *map(_row, models)]), LEGEND, sep="\n\n")
+        models = catalogue.listed()
+        rows = [COLUMNS, *map(_row, models)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        print("\n".join(lines), LEGEND, sep="\n\n")
         if self.json:
             files.write_json(self.json, [asdict(model) for model in models])
 
@@ -71,23 +64,15 @@ class Show:
         from dino_model import catalogue
 
         model = catalogue.facts(self.name)
-        _, _, parameters, *scores, here = _row(model)
-        named_scores = zip(COLUMNS[3:7], scores, strict=True)
-        lines = {
-            "name": model.name,
-            "model": model.title,
-            "architecture": model.architecture,
-            "parameters": parameters,
-            "attention": model.maps,
-            "source": model.source,
-            "licence": model.licence,
-            "here": "yes" if here == "yes" else "no, downloaded when first used",
-            "published": ", ".join(f"{name} {score}" for name, score in named_scores if score != "–")
-            or "nothing in the paper",
-        }
-        print("\n".join(f"{name:13}{value}" for name, value in lines.items()))
-        if model.note:
-            print(f"\n{model.note}")
+        _, title, parameters, *scores, _ = _row(model)
+        published = (
+            f"{name} {score}" for name, score in zip(COLUMNS[3:7], scores, strict=True) if score != "–"
+        )
+        here = "yes" if model.local else "no, downloaded when first used"
+        print(f"name         {model.name}\nmodel        {title}\narchitecture {model.architecture}")
+        print(f"parameters   {parameters}\nattention    {model.maps}\nsource       {model.source}")
+        print(f"licence      {model.licence}\nhere         {here}")
+        print(f"published    {', '.join(published) or 'nothing in the paper'}\n{model.note}")
         if self.json:
             files.write_json(self.json, asdict(model))
 
@@ -302,8 +287,3 @@ def _row(model: Facts) -> tuple[str, ...]:
     published = ("–" if score is None else f"{score:.1f}" for score in scores)
     here = "yes" if model.local else "no"
     return (model.name, model.title, f"{model.parameters / 1e6:.1f} M", *published, here)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -8,14 +8,14 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import huggingface_hub
 import timm
 import torch
 from torch import Tensor, nn
 
-from dino_model.checkpoints import WeightsError, read_tensors
+from dino_model.checkpoints import WeightsError, open_safetensors
 from dino_model.download import cached_file, fetch
 from dino_model.official import load_official
 
@@ -49,18 +49,8 @@ and values are apart."""
 _UNUSED = ("pooler.", "classifier.")
 
 
-class Hosted(NamedTuple):
-    """A backbone from a repository; `kind` is timm's architecture, or transformers' model type."""
-
-    backbone: nn.Module
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    kind: str
-
-
-def is_hosted(name: str) -> bool:
-    """Return whether a name means a Hugging Face repository."""
-    return name.startswith(PREFIX)
+Hosted = tuple[nn.Module, tuple[float, ...], tuple[float, ...], str]
+"""Backbone, mean, standard deviation, and timm's architecture or transformers' model type."""
 
 
 def is_local(name: str) -> bool:
@@ -123,7 +113,7 @@ def _official_names(tensors: Mapping[str, Tensor], where: str, kind: str) -> dic
 
 def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
     where = f"{name} ({WEIGHTS})"
-    tensors = _official_names(read_tensors(_file(name, WEIGHTS)), where, kind)
+    tensors = _official_names(open_safetensors(_file(name, WEIGHTS))[0], where, kind)
     processor = _json(_file(name, IMAGE_PROCESSOR))
     try:
         heads, eps = config["num_attention_heads"], config["layer_norm_eps"]
@@ -131,7 +121,7 @@ def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
     except KeyError as error:
         raise WeightsError(f"{name} does not describe a {kind}: {error!r}") from error
     theta = config.get("rope_parameters", config).get("rope_theta", 100.0)
-    return Hosted(load_official(tensors, where, heads=heads, eps=eps, theta=theta), mean, std, kind)
+    return load_official(tensors, where, heads=heads, eps=eps, theta=theta), mean, std, kind
 
 
 def create_timm(
@@ -147,12 +137,8 @@ def create_timm(
     overlay: dict[str, Any] = {"file": str(path)}
     if num_classes is not None:
         overlay["num_classes"] = options["num_classes"] = num_classes
-    sizes: list[dict[str, bool]] = [
-        {"dynamic_img_size": True, "dynamic_img_pad": True},
-        {"dynamic_img_size": True},
-        {},
-    ]
-    for size in sizes:
+    for names in (("dynamic_img_size", "dynamic_img_pad"), ("dynamic_img_size",), ()):
+        size: Any = dict.fromkeys(names, True)
         try:
             model = timm.create_model(
                 architecture, pretrained=True, pretrained_cfg_overlay=overlay, **options, **size
@@ -177,14 +163,14 @@ def _of_timm(name: str, config: Mapping[str, Any]) -> Hosted:
     where = f"the weights of {name} ({WEIGHTS})"
     backbone = create_timm(architecture, _file(name, WEIGHTS), where, **options)
     try:
-        return Hosted(backbone, tuple(described["mean"]), tuple(described["std"]), f"timm {architecture}")
+        return backbone, tuple(described["mean"]), tuple(described["std"]), f"timm {architecture}"
     except KeyError as error:
         raise WeightsError(f"{name} does not describe its normalization: {error} is missing") from error
 
 
 def _file(name: str, file: str) -> Path:
     address = huggingface_hub.hf_hub_url(name.removeprefix(PREFIX), file)
-    accept = read_tensors if file == WEIGHTS else _json
+    accept: Any = open_safetensors if file == WEIGHTS else _json
     return _cached(name, file) or fetch(address, _in_cache(name, file), accept)
 
 

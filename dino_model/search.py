@@ -24,7 +24,6 @@ TILE = 112
 """Longest side of the images of a contact sheet in pixels."""
 _MARGIN, _LINE = 6, 16
 _MAX_PRODUCT_BYTES = 2**28
-_GROUP = 32  # columns of which the maximum decides whether any is compared
 
 
 def nearest(
@@ -66,7 +65,7 @@ def nearest(
     for start in range(0, len(queries) if own_count else 0, at_once):
         chunk = slice(start, start + at_once)
         products = normalize(queries[chunk].to(local.device).float(), dim=1) @ local.T
-        values, places = largest(products.mul_(scale), own_count)
+        values, places = products.mul_(scale).topk(own_count, dim=1)
         cosines[chunk], numbers[chunk] = values.to(queries.device), places.to(queries.device)
     return (cosines, numbers) if ranks.world() == 1 else _merge(cosines, numbers + share.start, count)
 
@@ -81,24 +80,6 @@ def _merge(cosines: Tensor, numbers: Tensor, count: int) -> tuple[Tensor, Tensor
         parts.append(every.transpose(0, 1).flatten(1).to(tensor.device))  # [queries, ranks * count]
     values, places = parts[0].topk(count, dim=1)
     return values, parts[1].gather(1, places)
-
-
-def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Compute `rows.topk(count)` of long rows: only groups of columns with the largest maxima are sorted.
-
-    Takes [rows, columns], returns values and columns, largest first: [rows, count] both.
-    """
-    groups = rows.shape[1] // _GROUP
-    if count >= groups:
-        values, columns = rows.topk(count, dim=1)
-        return values, columns
-    grouped = rows[:, : groups * _GROUP].unflatten(1, (_GROUP, groups))  # a group: every `groups`-th column
-    best = grouped.amax(dim=1).topk(count, dim=1, sorted=False).indices
-    members = grouped.gather(2, best[:, None].expand(-1, _GROUP, -1)).flatten(1)
-    rest = rows[:, groups * _GROUP :]
-    values, places = torch.cat([members, rest], dim=1).topk(count, dim=1)
-    columns = places // count * groups + best.gather(1, places % count)
-    return values, columns.where(places < members.shape[1], places - members.shape[1] + groups * _GROUP)
 
 
 @dataclass(frozen=True)

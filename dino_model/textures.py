@@ -98,10 +98,8 @@ def textures_tar(name: str) -> Path:
     with files.replacing(path) as temporary, tarfile.open(temporary, "w", format=tarfile.USTAR_FORMAT) as tar:
         for label, texture_class in enumerate(CLASSES):
             for number in range(count):
-                image, content = (
-                    texture(texture_class, np.random.default_rng([seed, label, number])),
-                    io.BytesIO(),
-                )
+                image = texture(texture_class, np.random.default_rng([seed, label, number]))
+                content = io.BytesIO()
                 Image.fromarray(image).convert("RGB").save(content, "PNG")
                 member = tarfile.TarInfo(f"{texture_class}/{number:03}.png")
                 member.size = len(content.getvalue())

@@ -2,9 +2,9 @@
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import huggingface_hub
 import timm
@@ -67,27 +67,31 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class Scores:
-    """Published scores in percent; None if none is published."""
+    """Published scores in percent; None if none is published.
+
+    Attributes:
+        knn, linear: ImageNet-1k top-1 of weighted k-NN, k = 20, and of a linear classifier.
+        voc: VOC12 Jaccard of attention masks that keep 60 % of the mass.
+        davis: DAVIS-2017 mean of J and F.
+    """
 
     knn: float | None = None
-    """ImageNet-1k top-1 of weighted k-NN, k = 20."""
     linear: float | None = None
-    """ImageNet-1k top-1 of a linear classifier on frozen features."""
     voc: float | None = None
-    """VOC12 Jaccard of attention masks that keep 60 % of the mass."""
     davis: float | None = None
-    """DAVIS-2017 mean of J and F."""
 
 
 @dataclass(frozen=True)
 class OfficialWeights:
-    """A model published with the paper. No checksum is published: length and strict loading are checked."""
+    """A model published with the paper. No checksum is published: length and strict loading are checked.
+
+    `stem` is the name of the file without its suffix, and of its folder.
+    """
 
     title: str
     stem: str
-    """Name of the file without its suffix, and of its folder."""
     config: BackboneConfig
-    scores: Scores = field(default_factory=Scores)
+    scores: Scores
     note: str = ""
 
     @property
@@ -101,44 +105,26 @@ class OfficialWeights:
         return f"{OFFICIAL_ADDRESS}/{self.stem}/{self.file_name}"
 
 
-def _official_vit(size: str, patch_size: int) -> BackboneConfig:
-    return BackboneConfig(f"vit_{size}", patch_size, position_mode="official")
+def _vit(
+    size: str, patch: int, stem: str, scores: Scores, note: str = "", suffix: str = ""
+) -> OfficialWeights:
+    config = BackboneConfig(f"vit_{size}", patch, position_mode="official")
+    return OfficialWeights(f"ViT-{size[0].upper()}/{patch}{suffix}", f"dino_{stem}", config, scores, note)
 
 
-_WHICH_VITS8 = (
+_VITS8 = (
     "The paper gives a VOC12 Jaccard of 44.7 for ViT-S/8 without saying for which of its two checkpoints."
 )
+_300_EPOCHS = f"The model behind the paper's figures. {_VITS8}", ", 300 epochs"
+_RESNET = BackboneConfig("resnet50"), Scores(67.5, 75.3), "No attention maps."
 
 OFFICIAL: dict[str, OfficialWeights] = {
-    "dino_vits16": OfficialWeights(
-        "ViT-S/16", "dino_deitsmall16_pretrain", _official_vit("small", 16), Scores(74.5, 77.0, 45.9, 61.8)
-    ),
-    "dino_vits8": OfficialWeights(
-        "ViT-S/8",
-        "dino_deitsmall8_pretrain",
-        _official_vit("small", 8),
-        Scores(78.3, 79.7, 44.7, 69.9),
-        _WHICH_VITS8,
-    ),
-    "dino_vitb16": OfficialWeights(
-        "ViT-B/16", "dino_vitbase16_pretrain", _official_vit("base", 16), Scores(76.1, 78.2, None, 62.3)
-    ),
-    "dino_vitb8": OfficialWeights(
-        "ViT-B/8", "dino_vitbase8_pretrain", _official_vit("base", 8), Scores(77.4, 80.1, None, 71.4)
-    ),
-    "dino_vits8_300ep": OfficialWeights(
-        "ViT-S/8, 300 epochs",
-        "dino_deitsmall8_300ep_pretrain",
-        _official_vit("small", 8),
-        note=f"The model behind the paper's figures. {_WHICH_VITS8}",
-    ),
-    "dino_resnet50": OfficialWeights(
-        "ResNet-50",
-        "dino_resnet50_pretrain",
-        BackboneConfig("resnet50"),
-        Scores(67.5, 75.3),
-        "No attention maps.",
-    ),
+    "dino_vits16": _vit("small", 16, "deitsmall16_pretrain", Scores(74.5, 77.0, 45.9, 61.8)),
+    "dino_vits8": _vit("small", 8, "deitsmall8_pretrain", Scores(78.3, 79.7, 44.7, 69.9), _VITS8),
+    "dino_vitb16": _vit("base", 16, "vitbase16_pretrain", Scores(76.1, 78.2, None, 62.3)),
+    "dino_vitb8": _vit("base", 8, "vitbase8_pretrain", Scores(77.4, 80.1, None, 71.4)),
+    "dino_vits8_300ep": _vit("small", 8, "deitsmall8_300ep_pretrain", Scores(), *_300_EPOCHS),
+    "dino_resnet50": OfficialWeights("ResNet-50", "dino_resnet50_pretrain", *_RESNET),
 }
 """The models published with the paper, and the scores published for them."""
 
@@ -189,7 +175,7 @@ def is_local(name: str) -> bool:
         return EMBEDDED_FILE.is_file()
     if name.startswith("random:") or is_path(name):
         return True
-    if hub.is_hosted(name):
+    if name.startswith(hub.PREFIX):
         return hub.is_local(name)
     return timm.is_model(name) and _cached_timm_file(name) is not None
 
@@ -216,12 +202,12 @@ def is_path(name: str) -> bool:
 def _load_single(name: str) -> LoadedModel:
     """Load a model that its name alone describes."""
     if name == "embedded":
-        return _load_file(name, _embedded_file(), None)
+        return _load_file(name, EMBEDDED_FILE, None)
     if name.startswith("random:"):
         return _load_random(name)
     if name in OFFICIAL:
         return _load_official(name)
-    if hub.is_hosted(name):
+    if name.startswith(hub.PREFIX):
         return _load_hosted(name)
     if timm.is_model(name):
         return _load_timm(name)
@@ -235,10 +221,10 @@ def _load_single(name: str) -> LoadedModel:
 
 def _load_random(name: str) -> LoadedModel:
     architecture, _, patch = name.removeprefix("random:").partition("/")
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
+    stored = StoredBackbone({}, None)
     if architecture == "embedded" and not patch:
-        config, mean, std = _described(read_backbone(_embedded_file()))
+        stored = read_backbone(EMBEDDED_FILE)
+        config = cast(BackboneConfig, stored.config)
     elif architecture == "resnet50" and not patch:
         config = BackboneConfig("resnet50")
     elif patch.isdecimal():
@@ -250,6 +236,7 @@ def _load_random(name: str) -> LoadedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         backbone = _create(config, name)
+    mean, std = stored.mean or IMAGENET_MEAN, stored.std or IMAGENET_STD
     return LoadedModel(name, backbone, mean, std, "random weights, seed 0", config)
 
 
@@ -279,10 +266,13 @@ def _load_file(name: str, path: Path, checkpoint_key: CheckpointKey) -> LoadedMo
 
 
 def _build(name: str, stored: StoredBackbone, where: str, source: str) -> LoadedModel:
-    config, mean, std = _described(stored)
+    """Load what describes itself; without statistics, ImageNet's normalize three channels, none others."""
+    config = cast(BackboneConfig, stored.config)
     backbone = _create(config, where)
     load_strictly(backbone, stored.tensors, where)
-    return LoadedModel(name, backbone, mean, std, source, config)
+    channels = config.in_channels
+    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.0,) * channels, (1.0,) * channels)
+    return LoadedModel(name, backbone, stored.mean or mean, stored.std or std, source, config)
 
 
 def _create(config: BackboneConfig, where: str) -> nn.Module:
@@ -290,17 +280,6 @@ def _create(config: BackboneConfig, where: str) -> nn.Module:
         return create_backbone(config)
     except (ValueError, TypeError) as error:  # a type only where a description was tampered with
         raise WeightsError(f"the backbone described by {where} cannot be created: {error}") from error
-
-
-def _described(stored: StoredBackbone) -> tuple[BackboneConfig, tuple[float, ...], tuple[float, ...]]:
-    """Architecture and statistics: the file's own, or ImageNet's for three channels, or those of 0..1."""
-    assert stored.config is not None
-    if stored.mean is not None and stored.std is not None:
-        return stored.config, stored.mean, stored.std
-    channels = stored.config.in_channels
-    if channels == 3:
-        return stored.config, IMAGENET_MEAN, IMAGENET_STD
-    return stored.config, (0.0,) * channels, (1.0,) * channels
 
 
 def _load_timm(name: str) -> LoadedModel:
@@ -313,10 +292,10 @@ def _load_timm(name: str) -> LoadedModel:
 
 
 def _load_hosted(name: str) -> LoadedModel:
-    hosted = hub.load(name)
-    _accept_any_size(hosted.backbone, f"{name} {hosted.kind}")
-    source = f"https://huggingface.co/{name.removeprefix(hub.PREFIX)} ({hosted.kind})"
-    return LoadedModel(name, hosted.backbone, hosted.mean, hosted.std, source, None)
+    backbone, mean, std, kind = hub.load(name)
+    _accept_any_size(backbone, f"{name} {kind}")
+    source = f"https://huggingface.co/{name.removeprefix(hub.PREFIX)} ({kind})"
+    return LoadedModel(name, backbone, mean, std, source, None)
 
 
 def _accept_any_size(backbone: nn.Module, family: str) -> None:
@@ -345,12 +324,3 @@ def _timm_repository(name: str) -> str:
     if settings is None or not settings.hf_hub_id or settings.hf_hub_filename:
         raise WeightsError(f"timm publishes no .safetensors weights for {name!r}: choose another name")
     return str(settings.hf_hub_id)
-
-
-def _embedded_file() -> Path:
-    if not EMBEDDED_FILE.is_file():
-        raise WeightsError(
-            "dino_model/embedded/model.safetensors is missing: install the package again, or choose another "
-            "model, such as dino_vits16"
-        )
-    return EMBEDDED_FILE

@@ -24,8 +24,7 @@ class Photograph:
 
     Attributes:
         name: Stem of its files.
-        licence: One of `LICENCES`.
-        source: URL of the page that names author and licence.
+        source: URL of the page that names author and licence, one of `LICENCES`.
         share: Share of the image that the object covers, in [0, 1]; 0 for a landscape.
         pin: Row and column, in pixels, of a point on the object; None for a landscape.
     """
@@ -85,8 +84,8 @@ def pin(name: str) -> tuple[int, int]:
 
 def credit(name: str) -> str:
     """Return title, author and licence in one line."""
-    photograph = _known(name)
-    return f"{photograph.title}, by {photograph.author}, {photograph.licence}"
+    found = _known(name)
+    return f"{found.title}, by {found.author}, {found.licence}"
 
 
 def _known(name: str) -> Photograph:

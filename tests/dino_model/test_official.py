@@ -26,7 +26,7 @@ def randomized(model: nn.Module) -> nn.Module:
 
 def dinov2(registers: int, gated: bool) -> tuple[nn.Module, dict[str, Tensor]]:
     """A model of timm's, and its tensors as DINOv2 publishes them: [CLS] apart from its position."""
-    gates = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU} if gated else {}
+    gates = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU, "mlp_ratio": 5.375} if gated else {}
     model = randomized(
         VisionTransformer(
             img_size=56, patch_size=14, num_classes=0, embed_dim=WIDTH, depth=DEPTH, num_heads=WIDTH // 64,
@@ -48,14 +48,14 @@ def dinov2(registers: int, gated: bool) -> tuple[nn.Module, dict[str, Tensor]]:
     return model, tensors | {"mask_token": torch.zeros(1, WIDTH)}
 
 
-def dinov3(gated: bool) -> tuple[nn.Module, dict[str, Tensor]]:
+def dinov3(gated: bool, theta: float = 100.0) -> tuple[nn.Module, dict[str, Tensor]]:
     """A model of timm's, and its tensors as DINOv3 publishes them: biases of q, k, v in one, k's masked."""
     model = randomized(
         Eva(
             patch_size=16, num_classes=0, global_pool="token", embed_dim=WIDTH, depth=DEPTH,
             num_heads=WIDTH // 64, mlp_ratio=2, swiglu_mlp=gated, swiglu_align_to=int(gated), init_values=1.0,
             num_reg_tokens=4, use_abs_pos_emb=False, use_rot_pos_emb=True, rope_type="dinov3",
-            rope_temperature=100.0, rope_rotate_half=True, use_fc_norm=False, dynamic_img_size=True,
+            rope_temperature=theta, rope_rotate_half=True, use_fc_norm=False, dynamic_img_size=True,
             norm_layer=partial(nn.LayerNorm, eps=1e-5),
         )
     )  # fmt: skip

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from dino_model import search
 from dino_model.commands import main
-from dino_model.search import largest, nearest
+from dino_model.search import nearest
 from tests.training.evaluation.pictures import write_pictures
 
 
@@ -37,18 +35,6 @@ def test_nearest_with_invalid_features_raises():
         nearest(torch.ones(1, 3), torch.ones(3, 2), 1)
     with pytest.raises(ValueError, match="Features hold NaN or infinity"):
         nearest(torch.ones(1, 2), torch.full((3, 2), torch.inf), 1)
-
-
-@settings(deadline=None)
-@given(seed=st.integers(0, 9999), columns=st.integers(1, 400), levels=st.sampled_from([3, 10**6]))
-def test_largest_equals_whole_sort(seed: int, columns: int, levels: int):
-    random = torch.Generator().manual_seed(seed)
-    rows = torch.randint(levels, (3, columns), generator=random).float()
-    count = int(torch.randint(1, columns + 1, (1,), generator=random))
-    values, numbers = largest(rows, count)
-    assert torch.equal(values, rows.sort(dim=1, descending=True).values[:, :count])
-    assert torch.equal(values, rows.gather(1, numbers))
-    assert all(len(set(row)) == count for row in numbers.tolist())
 
 
 def test_search_command_finds_image_of_indexed_folder(tmp_path: Path, capsys):
