@@ -8,7 +8,7 @@ import pytest
 from dino_model.ahead import load_ahead, run_ahead
 
 
-def test_load_ahead_keeps_order():
+def test_load_and_run_ahead_keep_order():
     def slow_when_even(item: int) -> int:
         time.sleep(0.01 * (item % 2 == 0))
         return item * item

@@ -150,29 +150,19 @@ def summary_rows(model: nn.Module, images: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_rows_of_each_family_equal_its_own_softmax(name: str, size: tuple[int, int]):
+def test_rows_and_tokens_of_each_family_equal_its_own(name: str, size: tuple[int, int]):
     model, images = made(name), picture(size, batch=2)
-    whole, _ = by_the_model_itself(model, images)
-    prefix = readable(model).prefix_tokens
-    assert whole[0].shape[-1] == prefix + size[0] * size[1] // 64
+    whole, tokens = by_the_model_itself(model, images)
+    vit = readable(model)
+    assert whole[0].shape[-1] == vit.prefix_tokens + size[0] * size[1] // 64
     for block in (0, 1, -1):
-        index = range(3)[block]
-        torch.testing.assert_close(
-            attention_rows(model, images, None, block), whole[index], atol=2e-6, rtol=1e-4
-        )
-        some = [0, prefix + 5, prefix]
+        expected = whole[range(3)[block]]
+        torch.testing.assert_close(attention_rows(model, images, None, block), expected, atol=2e-6, rtol=1e-4)
+        some = [0, vit.prefix_tokens + 5, vit.prefix_tokens]
         found = attention_rows(model, images, some, block)
-        torch.testing.assert_close(found, whole[index][:, :, some], atol=2e-6, rtol=1e-4)
+        torch.testing.assert_close(found, expected[:, :, some], atol=2e-6, rtol=1e-4)
     assert whole[2].std() > 0.005, "flat maps judge nothing"
     assert (whole[2][0] - whole[2][1]).abs().max() > 0.01, "both pictures look alike: nothing is judged"
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", FAMILIES)
-def test_tokens_of_each_family_equal_its_own_forward(name: str, size: tuple[int, int]):
-    model, images = made(name), picture(size)
-    _, tokens = by_the_model_itself(model, images)
-    vit = readable(model)
     with torch.no_grad():
         found = vit.norm(vit.run(vit.embed(images), vit.grid(images), 0, vit.depth))
     torch.testing.assert_close(found, tokens, atol=2e-5, rtol=1e-4)

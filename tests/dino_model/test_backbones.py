@@ -18,8 +18,6 @@ from dino_model.backbones import (
     [
         ("vit_tiny", 16, 5.524),
         ("vit_small", 16, 21.666),
-        ("vit_small", 8, 21.670),
-        ("vit_base", 16, 85.799),
         ("vit_base", 8, 85.808),
         ("resnet50", 16, 23.508),
     ],

@@ -44,8 +44,6 @@ def sentence(arguments: list[Any]) -> str:
     ("arguments", "code"),
     [
         (["--help"], 0),
-        (["list", "--help"], 0),
-        (["show", "--help"], 0),
         (["export", "--help"], 0),
         (["class-map", "--help"], 0),
         (["class-map", "--perplexity", "five"], 2),
@@ -73,20 +71,10 @@ def test_help_and_argument_errors_load_no_torch(arguments: list[str], code: int)
 def test_list_command_shows_published_scores(tmp_path: Path, capsys: pytest.CaptureFixture):
     commands.main(["list", "--json", str(tmp_path / "list.json")])
     printed = capsys.readouterr().out
-    rows = {line.split()[0]: line.split() for line in printed.split("\n\n")[0].splitlines()[1:]}
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in printed.split("\n\n")[0].splitlines()[1:]}
     assert set(OFFICIAL) <= set(rows)
-    assert rows["dino_vits16"] == [
-        "dino_vits16",
-        "ViT-S/16",
-        "21.7",
-        "M",
-        "74.5",
-        "77.0",
-        "45.9",
-        "61.8",
-        "no",
-    ]
-    assert rows["dino_resnet50"][-5:] == ["67.5", "75.3", "–", "–", "no"]
+    assert rows["dino_vits16"] == "ViT-S/16 21.7 M 74.5 77.0 45.9 61.8 no"
+    assert rows["dino_resnet50"].endswith("67.5 75.3 – – no")
     table = {row["name"]: row for row in json.loads((tmp_path / "list.json").read_text())}
     assert table["dino_vitb8"]["scores"] == {"knn": 77.4, "linear": 80.1, "voc": None, "davis": 71.4}
     assert table["dino_vitb8"]["parameters"] == 85_807_872
@@ -94,41 +82,30 @@ def test_list_command_shows_published_scores(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_show_command_downloads_nothing(model_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    vits8 = ("patches of 8, 12 blocks × 384, 6 heads", "21.7 M", "k-NN 78.3", OFFICIAL["dino_vits8"].address)
     for name, expected in {
-        "dino_vits8": (
-            "patches of 8, 12 blocks × 384, 6 heads",
-            "21.7 M",
-            "k-NN 78.3",
-            "Apache-2.0",
-            OFFICIAL["dino_vits8"].address,
-        ),
+        "dino_vits8": vits8,
         "dino_resnet50": ("ResNet, features of 2048", "23.5 M", "linear 75.3"),
-        "vit_small_patch14_reg4_dinov2.lvd142m": (
-            "patches of 14",
-            "4 registers",
-            "apache-2.0",
-            "huggingface.co/timm/",
-        ),
+        "vit_small_patch14_reg4_dinov2.lvd142m": ("4 registers", "apache-2.0", "huggingface.co/timm/"),
+        "vit_small_patch16_dinov3.lvd1689m": ("ViT (Eva), patches of 16", "maps of [CLS] and of points"),
+        "resnet18.a1_in1k": ("none: the attention of a ResNet cannot be read: expected one of",),
         "random:vit_tiny/5": ("patches of 5, 12 blocks × 192, 3 heads", "random weights, seed 0"),
         str(model_file): ("patches of 8, 2 blocks × 24, 3 heads", "source       model.safetensors\n"),
     }.items():
-        commands.main(["show", name])
+        commands.main(["show", name, "--json", str(tmp_path / "show.json")])
         shown = capsys.readouterr().out
         assert all(words in shown for words in expected), shown
-    commands.main(["show", "dino_vits8", "--json", str(tmp_path / "show.json")])
-    assert json.loads((tmp_path / "show.json").read_text())["local"] is False
+    assert json.loads((tmp_path / "show.json").read_text())["local"] is True
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
-def test_export_command_file_loads_equal(model_file: Path, tmp_path: Path, dtype: str):
+def test_export_command_file_loads_equal(model_file: Path, tmp_path: Path):
     copy = tmp_path / "copy.safetensors"
-    commands.main(["export", str(model_file), "--output", str(copy), "--dtype", dtype])
+    commands.main(["export", str(model_file), "--output", str(copy), "--dtype", "fp16"])
     first, second = load_model(str(model_file)), load_model(str(copy))
     assert (first.config, first.mean, first.std) == (second.config, second.mean, second.std)
-    stored = {"fp32": torch.float32, "fp16": torch.float16}[dtype]
     for name, tensor in first.backbone.state_dict().items():
-        assert torch.equal(second.backbone.state_dict()[name], tensor.to(stored).float())
-    assert (copy.stat().st_size < 0.7 * model_file.stat().st_size) == (dtype == "fp16")
+        assert torch.equal(second.backbone.state_dict()[name], tensor.half().float())
+    assert copy.stat().st_size < 0.7 * model_file.stat().st_size
 
 
 def test_commands_with_invalid_arguments_print_one_sentence(model_file: Path, tmp_path: Path):

@@ -36,12 +36,7 @@ def test_choose_device_unavailable_raises(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(
     ("flags", "precision"),
-    [
-        ("fpu sse avx512f avx512_bf16", "bf16"),
-        ("fpu amx_bf16", "bf16"),
-        ("fpu avx2 avx512f", "fp32"),
-        ("", "fp32"),
-    ],
+    [("fpu sse avx512f avx512_bf16", "bf16"), ("fpu amx_bf16", "bf16"), ("fpu avx2 avx512f", "fp32")],
 )
 def test_choose_precision_auto_follows_the_processor(
     flags: str, precision: str, monkeypatch: pytest.MonkeyPatch

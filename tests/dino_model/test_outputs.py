@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 
 from dino_model.errors import SettingError
-from dino_model.outputs import (
-    OutputError,
-    OutputFolder,
-    OutputOptions,
-    SkippedInputs,
-    run_command,
-)
+from dino_model.outputs import OutputError, OutputFolder, OutputOptions, SkippedInputs, run_command
 
 SETTINGS = {"model": "embedded", "precision": "fp32", "mass": 0.6}
 
@@ -55,11 +49,8 @@ def test_overwrite_removes_earlier_results_and_nothing_else(tmp_path):
     (tmp_path / "out/notes.txt").write_text("of the user")
     folder = OutputFolder(tmp_path / "out", SETTINGS | {"mass": 0.8}, overwrite=True)
     assert folder.finished == {}
-    assert sorted(entry.name for entry in (tmp_path / "out").iterdir()) == [
-        "notes.txt",
-        "progress.jsonl",
-        "provenance.json",
-    ]
+    found = sorted(entry.name for entry in (tmp_path / "out").iterdir())
+    assert found == ["notes.txt", "progress.jsonl", "provenance.json"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -80,26 +71,19 @@ def test_overwrite_with_foreign_paths_in_provenance_removes_nothing(tmp_path):
     assert (tmp_path / "valuable").exists()
 
 
-def test_resume_with_same_settings_keeps_finished_items(tmp_path):
-    image = tmp_path / "a.jpg"
-    image.write_text("pixels")
-    write(OutputFolder(tmp_path / "out", SETTINGS), "a", image)
-    folder = OutputFolder(tmp_path / "out", SETTINGS, resume=True)
-    assert folder.finished == {"a": {"letters": 1}}
-    assert folder.has("a", [image])
-    assert not folder.has("b")
-
-
-@pytest.mark.parametrize("changed", ["input", "result", "removed result"])
-def test_item_with_changed_files_is_unfinished(tmp_path, changed):
+@pytest.mark.parametrize("changed", ["nothing", "input", "result", "removed result"])
+def test_resumed_item_is_finished_unless_its_files_changed(tmp_path, changed):
     image, result = tmp_path / "a.jpg", tmp_path / "out/masks/a.txt"
     image.write_text("pixels")
     write(OutputFolder(tmp_path / "out", SETTINGS), "a", image)
     if changed == "removed result":
         result.unlink()
-    else:
+    elif changed != "nothing":
         (image if changed == "input" else result).write_text("other pixels")
-    assert not OutputFolder(tmp_path / "out", SETTINGS, resume=True).has("a", [image])
+    folder = OutputFolder(tmp_path / "out", SETTINGS, resume=True)
+    assert folder.finished == {"a": {"letters": 1}}
+    assert folder.has("a", [image]) == (changed == "nothing")
+    assert not folder.has("b")
 
 
 def test_log_cut_off_within_a_line_loses_that_item_only(tmp_path):
@@ -140,6 +124,11 @@ def test_end_of_a_command_gives_its_exit_code(capsys, run, code, printed):
     assert printed in capsys.readouterr().err
 
 
+def started(program: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", program]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
 def test_signal_gives_its_exit_code(number, code):
     program = (
@@ -147,9 +136,7 @@ def test_signal_gives_its_exit_code(number, code):
         "def work():\n    print('ready', flush=True); time.sleep(60)\n"
         "sys.exit(run_command(work))"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with started(program) as process:
         process.stdout.readline()
         os.kill(process.pid, number)
         assert b"Finished results are kept" in process.communicate()[1]
@@ -161,9 +148,7 @@ def test_closed_pipe_prints_no_traceback():
         "import sys; from dino_model.outputs import run_command\n"
         "sys.exit(run_command(lambda: print('x' * 10_000_000)))"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with started(program) as process:
         process.stdout.read(1)
         process.stdout.close()
         assert process.stderr.read() == b""

@@ -1,10 +1,8 @@
 import copy
-import json
 import math
 import pickle
 
 import pytest
-import safetensors.torch
 import timm
 import torch
 import torch.nn.functional as F
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 
 from dino_model import position
 from dino_model.backbones import BackboneConfig, create_backbone
-from dino_model.weights import load_model
 
 
 @given(
@@ -64,31 +61,18 @@ def test_resample_in_family_mode_equals_official_code(name, official, grid):
     torch.testing.assert_close(found, dinov2_positions(embedding, grid, **official))
 
 
-@pytest.mark.parametrize(
-    ("architecture", "official"),
-    [
-        ("vit_small_patch14_reg4_dinov2", {"antialias": True, "offset": 0.0}),
-        ("vit_small_patch14_dinov2", {"antialias": False, "offset": 0.1}),
-    ],
-)
-def test_dinov2_positions_equal_official_code(architecture, official, cache):
+def test_install_adds_resampled_positions_to_patches_alone_with_registers():
     options = {"embed_dim": 32, "depth": 1, "num_heads": 2, "img_size": 196, "num_classes": 0}
-    source = timm.create_model(architecture, **options)
-    torch.nn.init.normal_(source.pos_embed)
-    folder = cache / "hf" / "timm" / "tiny"
-    folder.mkdir(parents=True)
-    config = {"architecture": architecture, "model_args": options, "num_classes": 0}
-    statistics = {"mean": [0.5] * 3, "std": [0.5] * 3}
-    (folder / "config.json").write_text(json.dumps(config | {"pretrained_cfg": statistics}))
-    safetensors.torch.save_file(source.state_dict(), folder / "model.safetensors")
-    vit = load_model("hf:timm/tiny").backbone
+    vit = timm.create_model("vit_small_patch14_reg4_dinov2", **options)
+    torch.nn.init.normal_(vit.pos_embed)
+    position.install(vit, "antialias")
     with torch.no_grad():
         patches = vit.patch_embed(torch.zeros(1, 3, 84, 84))  # 6 x 6
-        found = vit._pos_embed(patches)[:, vit.num_prefix_tokens :] - patches.flatten(1, 2)
-    learned = torch.cat([torch.zeros(1, 1, 32), vit.pos_embed[:, -196:]], dim=1)
-    torch.testing.assert_close(
-        found, dinov2_positions(learned, (6, 6), **official)[:, 1:], atol=1e-5, rtol=1e-4
-    )
+        found = vit._pos_embed(patches)
+    learned = torch.cat([torch.zeros(1, 1, 32), vit.pos_embed], dim=1)
+    expected = patches.flatten(1, 2) + dinov2_positions(learned, (6, 6), antialias=True, offset=0.0)[:, 1:]
+    torch.testing.assert_close(found[:, 5:], expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found[:, :5], torch.cat([vit.cls_token, vit.reg_token], dim=1))
 
 
 def test_resample_official_of_transposed_grid_changes_it():
