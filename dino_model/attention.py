@@ -396,11 +396,10 @@ def attention_rows(model: nn.Module, images: Tensor, queries: Queries, block: in
 
 def accept_any_size(model: beit.Beit) -> None:
     """Let a Beit compute features of images of any size."""
-    model.forward_features = MethodType(_beit_features, model)
+    model.forward_features = MethodType(_normed_tokens, model)
 
 
-def _beit_features(model: Layer, images: Tensor) -> Tensor:
-    """Compute all tokens after the final norm: [batch, tokens, width]."""
+def _normed_tokens(model: Layer, images: Tensor) -> Tensor:
     vit = BiasedViT(model)
     return vit.norm(vit.run(vit.embed(images), vit.grid(images), 0, vit.depth))
 

@@ -16,15 +16,16 @@ def choose_device(name: str = "auto") -> torch.device:
     Raises:
         ValueError: Unknown or unavailable device.
     """
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    backends = {"cuda": torch.cuda, "mps": torch.backends.mps}
+    available = [*(kind for kind, backend in backends.items() if backend.is_available()), "cpu"]
     if name == "auto":
-        return torch.device(next(kind for kind, there in available.items() if there))
-    here = ", ".join(kind for kind, there in available.items() if there)
+        return torch.device(available[0])
+    here = ", ".join(available)
     try:
         device = torch.device(name)
     except RuntimeError:
         raise ValueError(f"unknown device {name!r}: choose 'auto' or one of {here}") from None
-    if not available.get(device.type, False):
+    if device.type not in available:
         raise ValueError(f"device {name!r} is not available on this machine: choose 'auto' or one of {here}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(
@@ -43,7 +44,9 @@ def choose_precision(precision: Precision, device: torch.device) -> ComputePreci
         ValueError: Unknown precision.
     """
     if precision == "auto":
-        return "bf16" if has_bf16(device) else "fp16" if has_fp16(device) else "fp32"
+        cuda, mps = (device.type == kind for kind in ("cuda", "mps"))
+        has_fp16 = mps or (cuda and torch.cuda.get_device_capability(device) >= (7, 0))
+        return "bf16" if has_bf16(device) else "fp16" if has_fp16 else "fp32"
     if precision not in DTYPES:
         raise ValueError(f"unknown precision {precision!r}: choose 'auto', 'fp32', 'bf16' or 'fp16'")
     return precision
@@ -56,13 +59,6 @@ def has_bf16(device: torch.device) -> bool:
     if device.type == "mps":
         return torch.backends.mps.is_available() and torch.backends.mps.is_macos_or_newer(14, 0)
     return device.type == "cpu" and bool(_cpu_flags() & {"avx512_bf16", "amx_bf16"})
-
-
-def has_fp16(device: torch.device) -> bool:
-    """Return whether fp16 products are faster than fp32 ones on `device`."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= (7, 0)
-    return device.type == "mps"
 
 
 def autocast(precision: ComputePrecision, device: torch.device) -> AbstractContextManager:

@@ -68,11 +68,10 @@ class QueriesAndKeys(nn.Module):
             [CLS] feature [1, width] and patch features [1, rows * columns, width] after the final norm;
             queries and keys [blocks, 2, heads, tokens, d].
         """
-        vit = self.vit
+        vit, prefix = self.vit, self.vit.num_prefix_tokens
         patches = vit.patch_embed.proj(images)
         rows, columns = patches.shape[-2:]
         patches = patches.flatten(2).transpose(1, 2)
-        prefix = vit.num_prefix_tokens
         learned, own = vit.patch_embed.grid_size, 0 if vit.no_embed_class else prefix
         positions = _resample(vit.pos_embed[:, own:].unflatten(1, learned), rows, columns, self.mode)
         tokens = [vit.cls_token] if vit.reg_token is None else [vit.cls_token, vit.reg_token]
@@ -205,18 +204,15 @@ def _compress(model: Any, weights: Weights) -> None:
         graph.initializer.remove(tensor)
         name = tensor.name
         if weights == "fp16":
-            graph.initializer.append(numpy_helper.from_array(values.astype(np.float16), f"{name}_fp16"))
-            nodes.append(helper.make_node("Cast", [f"{name}_fp16"], [name], to=1))
-            continue
-        axis = values.ndim - 1 if values.ndim == 2 else 0
-        others = tuple(i for i in range(values.ndim) if i != axis)
-        scale = np.maximum(np.abs(values).max(axis=others), 1e-12) / 127
-        shape = [-1 if i == axis else 1 for i in range(values.ndim)]
-        stored = np.round(values / scale.reshape(shape)).astype(np.int8)
-        graph.initializer.append(numpy_helper.from_array(stored, f"{name}_int8"))
-        graph.initializer.append(numpy_helper.from_array(scale.astype(np.float32), f"{name}_scale"))
-        nodes.append(
-            helper.make_node("DequantizeLinear", [f"{name}_int8", f"{name}_scale"], [name], axis=axis)
-        )
+            stored = {f"{name}_fp16": values.astype(np.float16)}
+            nodes.append(helper.make_node("Cast", list(stored), [name], to=1))
+        else:
+            axis = 1 if values.ndim == 2 else 0
+            others = tuple(i for i in range(values.ndim) if i != axis)
+            scale = np.maximum(np.abs(values).max(axis=others, keepdims=True), 1e-12) / 127
+            rounded = np.round(values / scale).astype(np.int8)
+            stored = {f"{name}_int8": rounded, f"{name}_scale": scale.astype(np.float32).ravel()}
+            nodes.append(helper.make_node("DequantizeLinear", list(stored), [name], axis=axis))
+        graph.initializer.extend(numpy_helper.from_array(array, key) for key, array in stored.items())
     for node in reversed(nodes):
         graph.node.insert(0, node)

@@ -29,7 +29,7 @@ from shutil import rmtree
 from typing import Any
 
 from dino_model.errors import EXPECTED, sentence
-from dino_model.files import write_json, write_text
+from dino_model.files import make_room, write_json, write_text
 
 PROVENANCE = "provenance.json"
 FINISHED_ITEMS = "progress.jsonl"
@@ -95,11 +95,9 @@ def check_output_file(file: Path, *, overwrite: bool = False) -> None:
         OutputError: The file exists and `overwrite` is not set.
         IsADirectoryError: The path is a folder.
     """
-    if file.is_dir():
-        raise IsADirectoryError(21, "Is a directory", str(file))
+    make_room(file)
     if file.exists() and not overwrite:
         raise OutputError(f"{file} exists already. Pass --overwrite to replace it, or another --output.")
-    file.parent.mkdir(parents=True, exist_ok=True)
 
 
 def run_metadata() -> dict[str, Any]:
@@ -222,11 +220,10 @@ class OutputFolder:
     def _continue(self, earlier: Mapping[str, Any]) -> None:
         """Take over the finished items of a run with the same settings."""
         before, now = earlier["settings"], self.settings
-        for key in (key for key in {**now, **before} if before.get(key) != now.get(key)):
+        if key := next((key for key in {**now, **before} if before.get(key) != now.get(key)), None):
             raise OutputError(
                 f"{self.folder} was made with other settings ({key} was {before.get(key)!r}, now "
-                f"{now.get(key)!r}). Pass the same settings, --overwrite instead of --resume, or another "
-                "--output."
+                f"{now.get(key)!r}). Pass the same, --overwrite instead of --resume, or another --output."
             )
         self._contents, self._started = set(earlier["contents"]), earlier["started"]
         log = self.folder / FINISHED_ITEMS
@@ -307,14 +304,13 @@ def _identity(file: Path) -> list[str | int]:
 
 
 def _read_provenance(folder: Path) -> dict[str, Any]:
+    file = folder / PROVENANCE
     try:
-        content: dict[str, Any] = json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if not {"settings", "contents", "started"} <= set(content):
             raise ValueError
     except (ValueError, TypeError):
-        raise OutputError(
-            f"{folder / PROVENANCE} is damaged. Remove {folder} or pass another --output."
-        ) from None
+        raise OutputError(f"{file} is damaged. Remove {folder} or pass another --output.") from None
     return content
 
 

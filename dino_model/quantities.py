@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 Vectors = NDArray[np.floating[Any]]
 
@@ -22,7 +23,7 @@ def logits(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32]:
 
 def attention(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32]:
     """Compute the softmax of `logits` over all tokens: [heads, tokens]; Vaswani et al. 2017, Eq. 1."""
-    return _softmax(logits(queries, keys, token))
+    return softmax(logits(queries, keys, token), axis=-1)
 
 
 def rollout(blocks: Sequence[tuple[Vectors, Vectors]]) -> NDArray[np.float32]:
@@ -47,7 +48,7 @@ def rollout(blocks: Sequence[tuple[Vectors, Vectors]]) -> NDArray[np.float32]:
     for queries, keys in blocks:
         mean = np.zeros_like(whole)
         for query, key in zip(queries.astype(np.float32), keys.astype(np.float32), strict=True):
-            mean += _softmax(query @ key.T / np.float32(np.sqrt(key.shape[-1])))
+            mean += softmax(query @ key.T / np.float32(np.sqrt(key.shape[-1])), axis=-1)
         whole = (mean @ whole / np.float32(len(queries)) + whole) / np.float32(2)
     return whole
 
@@ -162,11 +163,6 @@ def principal_colors(features: Vectors) -> NDArray[np.float32]:
     components = centered @ axes
     low, high = components.min(axis=(0, 1)), components.max(axis=(0, 1))
     return ((components - low) / np.where(high > low, high - low, 1)).astype(np.float32)
-
-
-def _softmax(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def _on_patches(mask: NDArray[np.bool_], grid: tuple[int, ...]) -> NDArray[np.bool_]:

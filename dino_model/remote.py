@@ -54,22 +54,17 @@ def read(url: str, offset: int, size: int, version: object) -> bytes:
     with _os_errors(url):
         system, path = fsspec.url_to_fs(url)
         data = cast(bytes, system.cat_file(path, offset, offset + size))
-    limit = _cache_limit() // BUCKETS
+    gigabytes = os.environ.get("DINO_SHARD_CACHE", "20")
+    try:
+        limit = int(float(gigabytes) * 1e9) // BUCKETS
+    except ValueError:
+        raise OSError(f"DINO_SHARD_CACHE is {gigabytes!r}, expected gigabytes") from None
     if len(data) == size <= limit:  # a part that was cut short may be whole the next time
         with suppress(OSError):  # the cache cannot be written
             with files.replacing(cached) as beside:
                 beside.write_bytes(data)
             _remove_oldest(cached.parent, limit)
     return data
-
-
-def _cache_limit() -> int:
-    """Size of the cache in bytes."""
-    value = os.environ.get("DINO_SHARD_CACHE", "20")
-    try:
-        return int(float(value) * 1e9)
-    except ValueError:
-        raise OSError(f"DINO_SHARD_CACHE is {value!r}, expected gigabytes") from None
 
 
 def _remove_oldest(folder: Path, limit: int) -> None:
