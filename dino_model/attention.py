@@ -25,6 +25,7 @@ from timm.layers import (
     PatchEmbed,
     apply_rot_embed_cat,
     resample_abs_pos_embed,
+    to_2tuple,
 )
 from timm.models import beit, cait, eva, vision_transformer, xcit
 from torch import Tensor, nn
@@ -54,7 +55,7 @@ class ReadableViT:
         self.vit = vit
         self.heads: int = vit.blocks[0].attn.num_heads
         self.depth = len(vit.blocks)
-        self.patch_size = _pair(vit.patch_embed.patch_size)
+        self.patch_size: Grid = to_2tuple(vit.patch_embed.patch_size)
         self.channels: int = _first_convolution(vit.patch_embed).in_channels
         self.prefix_tokens: int = vit.num_prefix_tokens
         pools = isinstance(getattr(vit, "attn_pool", None), AttentionPoolLatent)
@@ -462,7 +463,3 @@ def _softmax_of(query: Tensor, key: Tensor, bias: Tensor | None = None) -> Tenso
 def _first_convolution(embedding: Layer) -> nn.Conv2d:
     """The convolution that is applied to the image."""
     return next(layer for layer in embedding.modules() if isinstance(layer, nn.Conv2d))
-
-
-def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))

@@ -81,6 +81,13 @@ def load(name: str) -> Hosted:
     return _of_transformers(name, config, str(kind))
 
 
+def split_name(name: str) -> tuple[str, str, str]:
+    """Split a tensor's name into number of the block, layer, and `.weight`, `.bias` or nothing."""
+    found = re.fullmatch(r"(?:(?:blocks|(?:encoder\.)?layer)\.(\d+)\.)?(.*?)(\.weight|\.bias)?", name, re.S)
+    assert found
+    return found[1] or "", found[2], found[3] or ""
+
+
 def _official_names(tensors: Mapping[str, Tensor], where: str, kind: str) -> dict[str, Tensor]:
     """Rename transformers' tensors to official names, with queries, keys and values joined."""
     is_dinov3, column = kind == "dinov3_vit", {"vit": 0, "dinov3_vit": 2}.get(kind, 1)
@@ -90,16 +97,14 @@ def _official_names(tensors: Mapping[str, Tensor], where: str, kind: str) -> dic
         bare = re.sub(r"^(?:vit|dinov2|dinov2_with_registers|dinov3_vit|model)\.", "", name)
         if bare.startswith(_UNUSED):
             continue
-        found = re.fullmatch(r"(?:(?:encoder\.)?layer\.(\d+)\.)?(.+?)(\.weight|\.bias)?", bare)
-        block, middle, end = found.groups() if found else ("", bare, "")
+        block, middle, end = split_name(bare)
         if middle not in official:
             raise WeightsError(f"{where} has a tensor {name!r}, which no {kind} of transformers has")
-        renamed[(f"blocks.{block}." if block else "") + official[middle] + (end or "")] = tensor
+        renamed[(f"blocks.{block}." if block else "") + official[middle] + end] = tensor
     if is_dinov3:
         renamed["storage_tokens"] = renamed.pop("register_tokens", torch.zeros(1, 0, 0))
         if "blocks.0.mlp.w1.weight" in renamed:  # gated
-            gated = {".mlp.fc1.": ".mlp.w2.", ".mlp.fc2.": ".mlp.w3."}
-            for old, new in gated.items():
+            for old, new in {".mlp.fc1.": ".mlp.w2.", ".mlp.fc2.": ".mlp.w3."}.items():
                 renamed = {name.replace(old, new): tensor for name, tensor in renamed.items()}
     for name in [name for name in renamed if ".attn.q." in name]:
         parts = [name.replace(".attn.q.", f".attn.{part}.") for part in "qkv"]

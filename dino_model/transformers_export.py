@@ -1,7 +1,6 @@
 """Write a ViT as a folder that the classes ViT and DINOv2 of Hugging Face's transformers load."""
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from dino_model import files
 from dino_model.checkpoints import WeightsError
-from dino_model.hub import CONFIG, IMAGE_PROCESSOR, NAMES, WEIGHTS
+from dino_model.hub import CONFIG, IMAGE_PROCESSOR, NAMES, WEIGHTS, split_name
 from dino_model.weights import LoadedModel
 
 CLASSES = {"vit": "ViTModel", "dinov2": "Dinov2Model", "dinov2_with_registers": "Dinov2WithRegistersModel"}
@@ -95,14 +94,13 @@ def _config(vit: VisionTransformer, kind: str, channels: int) -> dict[str, Any]:
     }
     if kind == "vit":
         return config | {"intermediate_size": hidden}
-    if isinstance(block.mlp, GluMlp):  # transformers derives the width of its gated layer from 4
-        config |= {"use_swiglu_ffn": True, "mlp_ratio": 4}
-        if (int(4 * vit.embed_dim * 2 / 3) + 7) // 8 * 8 != hidden:
-            raise WeightsError(f"the gated layers are {hidden} wide, which transformers' DINOv2 cannot hold")
-    elif hidden % vit.embed_dim:
-        raise WeightsError(f"the layers are {hidden / vit.embed_dim:g} times wider, expected a whole number")
-    else:
-        config |= {"use_swiglu_ffn": False, "mlp_ratio": hidden // vit.embed_dim}
+    gated = isinstance(block.mlp, GluMlp)
+    ratio = 4 if gated else hidden // vit.embed_dim
+    # transformers derives the width of its gated layer from the ratio.
+    derived = (int(4 * vit.embed_dim * 2 / 3) + 7) // 8 * 8 if gated else ratio * vit.embed_dim
+    if derived != hidden:
+        raise WeightsError(f"the MLP is {hidden} wide, transformers' {CLASSES[kind]} can hold {derived}")
+    config |= {"use_swiglu_ffn": gated, "mlp_ratio": ratio}
     return config | {"num_register_tokens": vit.num_reg_tokens} if vit.num_reg_tokens else config
 
 
@@ -114,14 +112,13 @@ def _renamed(vit: VisionTransformer, kind: str) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in vit.state_dict().items():
         if name == "pos_embed" and vit.no_embed_class:  # [CLS] includes its position
             tensor = torch.cat([torch.zeros_like(tensor[:, :1]), tensor], dim=1)
-        found = re.fullmatch(r"(?:blocks\.(\d+)\.)?(.+?)(\.weight|\.bias)?", name)
-        block, middle, end = found.groups() if found else ("", name, "")
+        block, middle, end = split_name(name)
         parts = {official.get(middle, middle): tensor}
         if middle == "attn.qkv":
             parts = dict(zip(("attn.q", "attn.k", "attn.v"), tensor.chunk(3), strict=True))
         for part, rows in parts.items():
             if not (theirs := NAMES.get(part, ("", ""))[kind != "vit"]):
                 raise WeightsError(f"transformers' ViT and DINOv2 have no tensor like {name!r}")
-            yield (f"encoder.layer.{block}." if block else "") + theirs + (end or ""), rows
+            yield (f"encoder.layer.{block}." if block else "") + theirs + end, rows
     if kind != "vit":
         yield "embeddings.mask_token", torch.zeros(1, vit.embed_dim)

@@ -24,7 +24,7 @@ class Photograph:
 
     Attributes:
         name: Stem of its files.
-        source: URL of the page that names author and licence, one of `LICENCES`.
+        source: URL of the page that names author and licence (`LICENCES`).
         share: Share of the image that the object covers, in [0, 1]; 0 for a landscape.
         pin: Row and column, in pixels, of a point on the object; None for a landscape.
     """

@@ -41,16 +41,8 @@ def cls_attention(queries_keys: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(("mode", "registers"), [("official", 0), ("size", 0), ("antialias", 2)])
 def test_qkv_of_any_size_equals_the_model(tmp_path: Path, mode: PositionMode, registers: int):
     torch.manual_seed(0)
-    vit = VisionTransformer(
-        32,
-        8,
-        embed_dim=24,
-        depth=2,
-        num_heads=2,
-        num_classes=0,
-        reg_tokens=registers,
-        no_embed_class=registers > 0,
-    ).eval()
+    shape = {"embed_dim": 24, "depth": 2, "num_heads": 2, "num_classes": 0}
+    vit = VisionTransformer(32, 8, reg_tokens=registers, no_embed_class=registers > 0, **shape).eval()
     torch.nn.init.normal_(vit.pos_embed)
     install(vit, mode)
     write_onnx(vit, tmp_path / "vit.onnx", size=32, outputs="qkv")
