@@ -1,3 +1,5 @@
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -57,9 +59,8 @@ def test_predictor_maps_equal_direct_computation(registers: int):
     assert predictor.prefix_tokens == 1 + registers
     pixels = by_hand(image, 32, 48)
     for block in (0, 1, -1):
-        rows = attention_rows(model.backbone, pixels, None, block)[0, :, :, 1 + registers :].unflatten(
-            -1, (4, 6)
-        )
+        rows = attention_rows(model.backbone, pixels, None, block)[0, :, :, 1 + registers :]
+        rows = rows.unflatten(-1, (4, 6))
         np.testing.assert_allclose(predictor.cls_attention(block), rows[:, 0], atol=5e-6)
         found = predictor.point_attention(39, 0, block)  # bottom left
         np.testing.assert_allclose(found, rows[:, 1 + registers + 3 * 6], atol=5e-6)
@@ -77,9 +78,8 @@ def test_token_features_equal_normed_tokens():
         _, between = model.backbone.forward_intermediates(by_hand(image, 32, 48), [0, 1], norm=True)
     np.testing.assert_allclose(predictor.token_features(), expected, atol=1e-5)
     for block in (0, 1):
-        np.testing.assert_allclose(
-            predictor.token_features(block), between[block][0].permute(1, 2, 0), atol=1e-5
-        )
+        tokens = between[block][0].permute(1, 2, 0)
+        np.testing.assert_allclose(predictor.token_features(block), tokens, atol=1e-5)
     assert predictor.token_features().dtype == np.float32
 
 
@@ -111,10 +111,9 @@ def test_fed_size_davis_equals_official_protocol(picture: tuple[int, int], fed: 
     assert fed_size(*picture, 480, "davis", 16) == fed
 
 
-def shared_predictor(kept: list[AttentionPredictor] = []) -> AttentionPredictor:  # noqa: B006 (made once)
-    if not kept:
-        kept.append(tiny_predictor(resize="native"))
-    return kept[0]
+@cache
+def shared_predictor() -> AttentionPredictor:
+    return tiny_predictor(resize="native")
 
 
 @settings(max_examples=30, deadline=None)
@@ -124,18 +123,15 @@ def test_patch_at_covers_every_pixel(height: int, width: int, data: st.DataObjec
     predictor.set_image(photo(height, width))
     y, x = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
     patch = predictor.patch_at(y, x)
-    for index, pixel, side, fed, count in zip(
-        patch, (y, x), (height, width), predictor.input_size, predictor.grid, strict=True
-    ):
+    sizes = zip(patch, (y, x), (height, width), predictor.input_size, predictor.grid, strict=True)
+    for index, pixel, side, fed, count in sizes:
         assert 0 <= index < count
         centre = (pixel + 0.5) * fed / side
         assert index * 8 <= centre < (index + 1) * 8
 
 
 def test_set_image_with_too_many_patches_raises():
-    with pytest.raises(
-        ValueError, match="20 × 100000 has 4 × 20000 patches, more than 16,384: choose a smaller"
-    ):
+    with pytest.raises(ValueError, match="20 × 100000 has 4 × 20000 patches, more than 16,384: choose a"):
         tiny_predictor().set_image(photo(20, 100_000))
 
 
@@ -153,10 +149,9 @@ def test_set_image_with_too_many_patches_raises():
 def test_set_image_of_other_arrays_raises(image: object, found: str):
     predictor = tiny_predictor()
     predictor.set_image(photo())
+    message = rf"expected a uint8 array \[height, width, 3\], found .*{found}"
     for take in (predictor.set_image, lambda picture: predictor.features([picture])):
-        with pytest.raises(
-            ValueError, match=rf"expected a uint8 array \[height, width, 3\], found .*{found}"
-        ):
+        with pytest.raises(ValueError, match=message):
             take(image)
     assert predictor.image_size == (40, 60), "the picture before stays"
 

@@ -117,9 +117,9 @@ def test_load_unknown_name_lists_known_names(name: str, message: str):
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_load_official_weights_from_cache(name: str, cache: Path, monkeypatch: Any):
     assert not is_local(name)
-    small = SMALL if "vit" in name else BackboneConfig("resnet50")
-    small = BackboneConfig(**{**asdict(small), "position_mode": OFFICIAL[name].config.position_mode})
-    monkeypatch.setitem(OFFICIAL, name, weights.replace(OFFICIAL[name], config=small))
+    mode = OFFICIAL[name].config.position_mode
+    small = replace(SMALL if "vit" in name else BackboneConfig("resnet50"), position_mode=mode)
+    monkeypatch.setitem(OFFICIAL, name, replace(OFFICIAL[name], config=small))
     cache.mkdir()
     torch.save(network(3, small), cache / OFFICIAL[name].file_name)
     model = load_model(name)
@@ -236,9 +236,7 @@ def test_infer_config_of_tensors_equals_config(config: BackboneConfig):
 
 
 def test_load_run_gives_teacher_or_student(tmp_path: Path):
-    odd = BackboneConfig(
-        "vit_tiny", 8, 24, width=24, depth=2, heads=6, in_channels=2, position_mode="official"
-    )
+    odd = replace(SMALL, image_size=24, width=24, heads=6, in_channels=2, position_mode="official")
     folder = run_folder(tmp_path / "run", odd)
     for name in (folder, folder / "checkpoint.pt"):
         teacher = load_model(str(name))
@@ -288,9 +286,7 @@ class Malicious:
 def test_load_pickle_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"teacher": network(2), "args": Malicious()}, "evil.pth")
-    with pytest.raises(
-        WeightsError, match=r"evil\.pth is refused: it holds (posix|os|nt)\.system.*could run code"
-    ):
+    with pytest.raises(WeightsError, match=r"evil\.pth is refused: it holds \w+\.system, .*run code"):
         load_model("evil.pth")
     assert not Path("pwned").exists()
 
