@@ -84,9 +84,7 @@ def _timm_structure(architecture: str) -> tuple[str, int, str]:
         with torch.device("meta"):
             return _structure(timm.create_model(architecture, pretrained=False, num_classes=0))
     except Exception as error:  # timm's constructors raise many kinds
-        raise WeightsError(
-            f"timm cannot build {architecture} without weights ({type(error).__name__})"
-        ) from error
+        raise WeightsError(f"timm cannot build {architecture} without weights ({error!r})") from error
 
 
 def _structure(backbone: nn.Module) -> tuple[str, int, str]:

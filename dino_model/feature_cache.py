@@ -119,15 +119,12 @@ def model_fingerprint(model: nn.Module) -> str:
         plain = {k: v for k, v in vars(module).items() if isinstance(v, str | int | float | tuple)}
         plain.pop("training", None)  # features are computed in evaluation mode
         parts.update(f"{name} {type(module).__name__} {sorted(plain.items())}".encode())
-    return _hash_weights(model, parts)
+    return weights_fingerprint(model, parts)
 
 
-def weights_fingerprint(model: nn.Module) -> str:
-    """Hash every weight."""
-    return _hash_weights(model, hashlib.sha256())
-
-
-def _hash_weights(model: nn.Module, parts: "hashlib._Hash") -> str:
+def weights_fingerprint(model: nn.Module, parts: "hashlib._Hash | None" = None) -> str:
+    """Hash every weight, after what `parts` has hashed."""
+    parts = parts or hashlib.sha256()
     for name, tensor in model.state_dict().items():
         parts.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         parts.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())

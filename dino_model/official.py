@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import timm
 from timm.layers import SwiGLUPacked
 from timm.models import eva, vision_transformer
-from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
@@ -51,7 +51,7 @@ def load_official(
     """
     try:
         if "storage_tokens" in tensors:
-            backbone: nn.Module = _dinov3(tensors, heads, eps or 1e-5, theta)
+            backbone = _dinov3(tensors, heads, eps or 1e-5, theta)
             converted = eva.checkpoint_filter_fn(dict(tensors), backbone)
         else:
             backbone = _vit(tensors, heads, eps or 1e-6)
@@ -79,21 +79,16 @@ def _vit(tensors: Mapping[str, Tensor], heads: int | None, eps: float) -> Vision
     )
 
 
-def _dinov3(tensors: Mapping[str, Tensor], heads: int | None, eps: float, theta: float) -> Eva:
-    """An empty DINOv3."""
+def _dinov3(tensors: Mapping[str, Tensor], heads: int | None, eps: float, theta: float) -> nn.Module:
+    """An empty DINOv3: timm's, with the sizes of the tensors."""
     gated = "blocks.0.mlp.w1.weight" in tensors
-    return Eva(
+    return timm.create_model(
+        "vit_small_patch16_dinov3",
         global_pool="token",
         swiglu_mlp=gated,
         swiglu_align_to=int(gated),
-        init_values=1.0,
         num_reg_tokens=tensors["storage_tokens"].shape[1],
-        use_abs_pos_emb=False,
-        use_rot_pos_emb=True,
-        rope_type="dinov3",
         rope_temperature=theta,
-        rope_rotate_half=True,
-        use_fc_norm=False,
         norm_layer=partial(nn.LayerNorm, eps=eps),
         **_shape(tensors, "w1" if gated else "fc1", heads),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -69,28 +69,21 @@ def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Te
     return torch.cat([part[: len(local_range(numbers, i))] for i, part in enumerate(shares)])
 
 
-def broadcast(value: Any) -> Any:
-    """Return the first rank's value on all ranks; any small object that can be pickled."""
-    values = [value]
-    if world() > 1:
-        dist.broadcast_object_list(values)
-    return values[0]
-
-
 def on_first(action: Callable[[], Result]) -> Result:
     """Run an action on the first rank; return its result, or raise its error, on all ranks."""
     if world() == 1:
         return action()
-    result, error = None, None
+    outcome: list[Any] = [None, None]  # result, error
     if rank() == 0:
         try:
-            result = action()
+            outcome[0] = action()
         except Exception as raised:
-            error = raised
-    result, error = broadcast((result, error))
+            outcome[1] = raised
+    dist.broadcast_object_list(outcome)
+    result, error = outcome
     if error is not None:
         raise error
-    return result
+    return cast(Result, result)
 
 
 @contextmanager
