@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from dino_model import features as features_module
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.collections import Images, open_images
 from dino_model.feature_cache import FeatureCache
-from dino_model.features import FeatureExtractor, FeatureType, gem, patch_tokens
+from dino_model.features import CLS, FeatureExtractor, FeatureType, gem, patch_tokens
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, ImageError
 from dino_model.views import View
 from dino_model.weights import LoadedModel
@@ -25,12 +26,11 @@ CPU = {"device": "cpu", "precision": "fp32"}
 VIEW = {"size": 32, "mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 
 
-def cls_features(
-    backbone: nn.Module, images: Images, *, size: int, mean, std, resize_to=None, **how
-) -> Tensor:
-    """[CLS] of pictures, as most evaluations take it."""
-    model = LoadedModel("test", backbone, mean, std, "test", None)
-    return FeatureExtractor(model, View(size, mean, std, resize_to), **how).extract(images).features
+def extractor(
+    vit: nn.Module, kind: FeatureType = CLS, view: View | None = None, **how: Any
+) -> FeatureExtractor:
+    model = LoadedModel("test", vit, IMAGENET_MEAN, IMAGENET_STD, "test", None)
+    return FeatureExtractor(model, view or View(**VIEW), kind, **CPU | how)
 
 
 @pytest.fixture
@@ -83,18 +83,13 @@ def test_view_equals_official_transform(height: int, width: int, resize_to: int,
 
 @pytest.mark.parametrize("batch_size", [1, 3, 11, 64])
 def test_extract_equals_single_images_in_order(pictures: Images, vit: nn.Module, batch_size: int):
-    found = cls_features(vit, pictures, **VIEW, batch_size=batch_size, **CPU)
+    found = extractor(vit, batch_size=batch_size).extract(pictures).features
     view = official_view(32, 32)
     with torch.no_grad():
         single = [vit(view(Image.fromarray(pictures.read(i)))[None]) for i in range(len(pictures))]
     assert found.shape == (11, 24)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, torch.cat(single), rtol=0, atol=1e-5)
-
-
-def extractor(vit: nn.Module, kind: FeatureType, view: View | None = None, **how) -> FeatureExtractor:
-    model = LoadedModel("test", vit, IMAGENET_MEAN, IMAGENET_STD, "test", None)
-    return FeatureExtractor(model, view or View(**VIEW), kind, **CPU | how)
 
 
 @torch.no_grad()
@@ -120,7 +115,7 @@ def test_extract_with_box_uses_that_part(pictures: Images, vit: nn.Module):
     assert torch.equal(cut, view.crop(picture[4:24, 3:23]))
     boxes = [None] * 10 + [(0, 0, 999, 9)]
     with pytest.raises(ValueError, match=r"10\.png: the box \(0, 0, 999, 9\) is not inside the image"):
-        extractor(vit, FeatureType()).extract(pictures, boxes=boxes)
+        extractor(vit).extract(pictures, boxes=boxes)
 
 
 @torch.no_grad()
@@ -134,9 +129,9 @@ def test_extract_with_scales_averages_them(pictures: Images, vit: nn.Module):
 
 
 def test_extract_leaves_out_broken_image(pictures: Images, vit: nn.Module, tmp_path: Path):
-    sound = extractor(vit, FeatureType()).extract(pictures).features
+    sound = extractor(vit).extract(pictures).features
     (pictures.root / "07.png").write_bytes(b"no more")
-    keeping = extractor(vit, FeatureType(), batch_size=2, cache=FeatureCache(tmp_path / "cache"))
+    keeping = extractor(vit, batch_size=2, cache=FeatureCache(tmp_path / "cache"))
     for _ in ("computed", "kept"):
         found = keeping.extract(pictures)
         rest = [i for i in range(11) if i != 7]
@@ -153,7 +148,7 @@ def test_extract_of_nan_features_raises(pictures: Images, vit: nn.Module, tmp_pa
             return torch.full((len(images), 3), torch.nan)
 
     with pytest.raises(ValueError, match=r"test outputs NaN or infinity .* needs --precision fp32"):
-        extractor(Broken(), FeatureType(), cache=FeatureCache(tmp_path / "cache")).extract(pictures)
+        extractor(Broken(), cache=FeatureCache(tmp_path / "cache")).extract(pictures)
     assert list((tmp_path / "cache").iterdir()) == []
 
 
@@ -164,7 +159,7 @@ def test_extract_with_cache_computes_once_until_a_change(pictures: Images, tmp_p
     backbone.register_forward_hook(lambda *_: calls.append(1))
 
     def ask(**settings: object) -> Tensor:
-        return cls_features(backbone, pictures, **VIEW | CPU | settings, batch_size=64, cache=cache)
+        return extractor(backbone, cache=cache, **settings).extract(pictures).features
 
     first = ask()
     torch.testing.assert_close(ask(), first, rtol=0, atol=0)
@@ -186,7 +181,7 @@ def test_key_changes_with_every_setting(pictures: Images, vit: nn.Module):
         *(View(**VIEW, **how) for how in ({"resize_to": 40}, {"scales": (1.0, 0.5)}, {"cut": 8})),
         *(View(32, *three) for three in ((IMAGENET_STD, IMAGENET_STD), (IMAGENET_MEAN, IMAGENET_MEAN))),
     )
-    plain, box = extractor(vit, FeatureType()), (0.0, 0.0, 9.0, 9.0)
+    plain, box = extractor(vit), (0.0, 0.0, 9.0, 9.0)
     keys = [
         *(extractor(vit, kind).key(pictures) for kind in kinds),
         *(extractor(vit, FeatureType(), view).key(pictures) for view in views),
@@ -200,8 +195,8 @@ def test_extract_interrupted_continues_after_finished_parts(
     pictures: Images, vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(features_module, "IMAGES_AT_ONCE", 4)
-    sound = extractor(vit, FeatureType()).extract(pictures).features
-    keeping, asked = extractor(vit, FeatureType(), cache=FeatureCache(tmp_path / "cache")), []
+    sound = extractor(vit).extract(pictures).features
+    keeping, asked = extractor(vit, cache=FeatureCache(tmp_path / "cache")), []
 
     def track(numbers: range) -> range:
         asked.append(numbers)
@@ -217,7 +212,7 @@ def test_extract_interrupted_continues_after_finished_parts(
 
 
 def test_cache_file_damaged_is_named(pictures: Images, vit: nn.Module, tmp_path: Path):
-    keeping = extractor(vit, FeatureType(), cache=FeatureCache(tmp_path / "cache"))
+    keeping = extractor(vit, cache=FeatureCache(tmp_path / "cache"))
     keeping.extract(pictures)
     (file,) = (tmp_path / "cache").glob("*.npy")
     file.write_bytes(b"half")

@@ -262,19 +262,6 @@ def test_load_run_with_named_networks_takes_the_first(tmp_path: Path):
         load_model(str(run), checkpoint_key="teacher")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_write_safetensors_loads_equal_in_fp32(tmp_path: Path, dtype: torch.dtype):
-    path, backbone = tmp_path / "model.safetensors", create_backbone(SMALL)
-    write_safetensors(backbone, path, config=SMALL, mean=(0.4, 0.5, 0.6), std=(0.1, 0.2, 0.3), dtype=dtype)
-    with safetensors.safe_open(path, "pt") as file:
-        assert file.metadata()["format"] == "dino-attention-lab/1"
-        assert file.get_tensor("cls_token").dtype == dtype
-    model = load_model(str(path))
-    assert (model.config, model.mean, model.std) == (SMALL, (0.4, 0.5, 0.6), (0.1, 0.2, 0.3))
-    assert_holds(model, {name: tensor.to(dtype).float() for name, tensor in backbone.state_dict().items()})
-    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["model.safetensors"]
-
-
 # --- what must be refused
 
 
