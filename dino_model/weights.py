@@ -115,16 +115,26 @@ def _vit(
 _VITS8 = (
     "The paper gives a VOC12 Jaccard of 44.7 for ViT-S/8 without saying for which of its two checkpoints."
 )
-_300_EPOCHS = f"The model behind the paper's figures. {_VITS8}", ", 300 epochs"
-_RESNET = BackboneConfig("resnet50"), Scores(67.5, 75.3), "No attention maps."
-
 OFFICIAL: dict[str, OfficialWeights] = {
     "dino_vits16": _vit("small", 16, "deitsmall16_pretrain", Scores(74.5, 77.0, 45.9, 61.8)),
     "dino_vits8": _vit("small", 8, "deitsmall8_pretrain", Scores(78.3, 79.7, 44.7, 69.9), _VITS8),
     "dino_vitb16": _vit("base", 16, "vitbase16_pretrain", Scores(76.1, 78.2, None, 62.3)),
     "dino_vitb8": _vit("base", 8, "vitbase8_pretrain", Scores(77.4, 80.1, None, 71.4)),
-    "dino_vits8_300ep": _vit("small", 8, "deitsmall8_300ep_pretrain", Scores(), *_300_EPOCHS),
-    "dino_resnet50": OfficialWeights("ResNet-50", "dino_resnet50_pretrain", *_RESNET),
+    "dino_vits8_300ep": _vit(
+        "small",
+        8,
+        "deitsmall8_300ep_pretrain",
+        Scores(),
+        note=f"The model behind the paper's figures. {_VITS8}",
+        suffix=", 300 epochs",
+    ),
+    "dino_resnet50": OfficialWeights(
+        "ResNet-50",
+        "dino_resnet50_pretrain",
+        BackboneConfig("resnet50"),
+        Scores(67.5, 75.3),
+        "No attention maps.",
+    ),
 }
 """The models published with the paper, and the scores published for them."""
 

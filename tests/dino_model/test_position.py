@@ -42,7 +42,7 @@ def dinov2_positions(
     return torch.cat([cls, maps.permute(0, 2, 3, 1).reshape(1, -1, embedding.shape[-1])], dim=1)
 
 
-@pytest.mark.parametrize("grid", [(6, 6), (6, 20), (14, 14), (30, 12)])
+@pytest.mark.parametrize("grid", [(6, 6), (7, 28), (14, 14), (30, 12)])
 @pytest.mark.parametrize(
     ("name", "official"),
     [
@@ -73,11 +73,6 @@ def test_install_adds_resampled_positions_to_patches_alone_with_registers():
     expected = patches.flatten(1, 2) + dinov2_positions(learned, (6, 6), antialias=True, offset=0.0)[:, 1:]
     torch.testing.assert_close(found[:, 5:], expected, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(found[:, :5], torch.cat([vit.cls_token, vit.reg_token], dim=1))
-
-
-def test_resample_official_of_transposed_grid_changes_it():
-    embedding = torch.randn(1, 1 + 16, 4)
-    assert not torch.equal(position.resample(embedding, (4, 4), (2, 8), 1, "official"), embedding)
 
 
 def test_install_with_unknown_mode_or_model_raises():
