@@ -270,7 +270,7 @@ def _config_from(described: Any, where: str) -> BackboneConfig:
         raise WeightsError(f"the backbone described in {where} is of another version: {error}") from error
 
 
-def _few(names: Any, count: int = 3) -> str:
+def _few(names: Any) -> str:
     """The first names of many."""
     names = [str(name) for name in names]
-    return ", ".join(names[:count]) + (", …" if len(names) > count else "")
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -4,7 +4,6 @@ All functions take the arrays of `AttentionPredictor.queries_keys` and `tokens`,
 registers) first.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,33 +23,6 @@ def logits(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32]:
 def attention(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32]:
     """Compute the softmax of `logits` over all tokens: [heads, tokens]; Vaswani et al. 2017, Eq. 1."""
     return softmax(logits(queries, keys, token), axis=-1)
-
-
-def rollout(blocks: Sequence[tuple[Vectors, Vectors]]) -> NDArray[np.float32]:
-    """Compute how much each token of the image contributes to each output token, through all blocks.
-
-    A block's attention is the mean of its heads, averaged with the identity for the residual connection.
-
-    Args:
-        blocks: Queries and keys, each [heads, tokens, d], of the first block and those after it.
-
-    Returns:
-        float32 [tokens, tokens]; every row sums to 1.
-
-    Raises:
-        ValueError: No block.
-
-    Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", Eq. 1.
-    """
-    if not blocks:
-        raise ValueError("rollout needs at least one block, found none")
-    whole: NDArray[np.float32] = np.eye(blocks[0][0].shape[1], dtype=np.float32)
-    for queries, keys in blocks:
-        mean = np.zeros_like(whole)
-        for query, key in zip(queries.astype(np.float32), keys.astype(np.float32), strict=True):
-            mean += softmax(query @ key.T / np.float32(np.sqrt(key.shape[-1])), axis=-1)
-        whole = (mean @ whole / np.float32(len(queries)) + whole) / np.float32(2)
-    return whole
 
 
 def cosines(vectors: Vectors, token: int) -> NDArray[np.float32]:
@@ -78,13 +50,14 @@ def likeness(keys: Vectors, prefix: int, token: int) -> NDArray[np.float32]:
     return cosines(vectors - vectors[prefix:].mean(axis=0), token)
 
 
-def outlier_patches(norms: Vectors, deviations: float = 6.0) -> NDArray[np.bool_]:
+def outlier_patches(norms: Vectors) -> NDArray[np.bool_]:
     """Mark patch tokens of unusually high norm, which hold global instead of local information.
+
+    Their norm is above the median by six robust standard deviations (1.4826 times the median absolute
+    deviation).
 
     Args:
         norms: Norms of the patch tokens, as `AttentionPredictor.token_norms` returns them: [rows, columns].
-        deviations: Threshold above the median, in robust standard deviations (1.4826 times the median
-            absolute deviation). Above 0.
 
     Returns:
         Boolean [rows, columns].
@@ -92,10 +65,8 @@ def outlier_patches(norms: Vectors, deviations: float = 6.0) -> NDArray[np.bool_
     Source: Darcet et al. 2024, "Vision Transformers Need Registers", Section 2. They choose a fixed threshold
         for each model by hand.
     """
-    if not deviations > 0:
-        raise ValueError(f"deviations is {deviations}, expected a number above 0")
     above = norms.astype(np.float64) - np.median(norms)
-    return np.asarray(above > deviations * 1.4826 * np.median(np.abs(above)))
+    return np.asarray(above > 6 * 1.4826 * np.median(np.abs(above)))
 
 
 def above_least(maps: Vectors) -> NDArray[np.float32]:

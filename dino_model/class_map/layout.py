@@ -191,16 +191,13 @@ def nearest_classes(vectors: Tensor, count: int) -> list[Neighbours]:
     return _smallest(cosine_distances(vectors, vectors).fill_diagonal_(torch.inf), count)
 
 
-def neighbor_overlap(vectors: Tensor, points: Tensor, count: int = NEIGHBOURS) -> Overlap:
+def neighbor_overlap(vectors: Tensor, points: Tensor) -> Overlap:
     """Compute the share of nearest classes by features (cosine) that are nearest in the plane (Euclidean).
 
-    Args:
-        vectors: [classes, width].
-        points: [classes, 2].
-        count: Number of nearest neighbors, at most half of the other classes.
+    Takes [classes, width] and [classes, 2]. Neighbors are at most half of the other classes.
     """
     others = len(vectors) - 1
-    count = min(count, max(1, others // 2))
+    count = min(NEIGHBOURS, max(1, others // 2))
     gaps = (points[:, None].double() - points).norm(dim=-1).fill_diagonal_(torch.inf)
     pairs = zip(nearest_classes(vectors, count), _smallest(gaps, count), strict=True)
     common = sum(len(dict(by_features).keys() & dict(on_map)) for by_features, on_map in pairs)

@@ -30,23 +30,6 @@ def test_logits_equal_scaled_products():
         np.testing.assert_allclose(quantities.logits(queries, keys, 3)[head], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_rollout_of_one_block_averages_attention_and_identity():
-    queries, keys = _vectors(4, 2, 5, 7), _vectors(5, 2, 5, 7)
-    found = quantities.rollout([(queries, keys)])
-    for token in range(5):
-        expected = 0.5 * quantities.attention(queries, keys, token).mean(axis=0)
-        expected[token] += 0.5
-        np.testing.assert_allclose(found[token], expected, atol=1e-6)
-
-
-def test_rollout_multiplies_blocks_in_order():
-    first, second = ((_vectors(seed, 2, 5, 7), _vectors(seed + 1, 2, 5, 7)) for seed in (6, 8))
-    expected = quantities.rollout([second]) @ quantities.rollout([first])
-    np.testing.assert_allclose(quantities.rollout([first, second]), expected, atol=1e-6)
-    with pytest.raises(ValueError, match="at least one block"):
-        quantities.rollout([])
-
-
 def test_cosines_are_bounded_and_one_with_itself():
     keys = _vectors(2, 3, 9, 4)
     found = quantities.cosines(keys, 5)
@@ -56,6 +39,15 @@ def test_cosines_are_bounded_and_one_with_itself():
     one, other = keys[1, 5].astype(float), keys[1, 2].astype(float)
     expected = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
     assert found[1, 2] == pytest.approx(expected, rel=1e-5)
+
+
+def test_likeness_is_the_cosine_of_keys_centered_over_patches():
+    keys = _vectors(6, 2, 6, 4)
+    vectors = np.concatenate(list(keys.astype(float)), axis=1)  # of all heads: [tokens, heads * d]
+    vectors -= vectors[1:].mean(axis=0)  # token 0 is no patch
+    found = quantities.likeness(keys, prefix=1, token=3)
+    expected = vectors @ vectors[3] / np.linalg.norm(vectors, axis=1) / np.linalg.norm(vectors[3])
+    np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 def test_principal_colors_equal_plain_decomposition():
@@ -93,5 +85,3 @@ def test_outlier_patches_marks_the_planted_tokens_alone():
     planted[[3, 11, 19], [29, 0, 7]] = True
     assert np.array_equal(quantities.outlier_patches(np.where(planted, 150, norms)), planted)
     assert not quantities.outlier_patches(norms).any()
-    with pytest.raises(ValueError, match="expected a number above 0"):
-        quantities.outlier_patches(norms, 0)
