@@ -174,17 +174,15 @@ def _of_timm(name: str, config: Mapping[str, Any]) -> Hosted:
 
 
 def _file(name: str, file: str) -> Path:
-    address = huggingface_hub.hf_hub_url(name.removeprefix(PREFIX), file)
+    repository = name.removeprefix(PREFIX)
+    address = huggingface_hub.hf_hub_url(repository, file)
     accept: Any = open_safetensors if file == WEIGHTS else _json
-    return _cached(name, file) or fetch(address, _in_cache(name, file), accept)
+    return _cached(name, file) or fetch(address, f"hf/{repository}/{file}", accept)
 
 
 def _cached(name: str, file: str) -> Path | None:
-    return cached_file(_in_cache(name, file), name.removeprefix(PREFIX), file)
-
-
-def _in_cache(name: str, file: str) -> str:
-    return f"hf/{name.removeprefix(PREFIX)}/{file}"
+    repository = name.removeprefix(PREFIX)
+    return cached_file(f"hf/{repository}/{file}", repository, file)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -78,22 +78,23 @@ def test_read_sixteen_bits_stretches_from_minimum_to_maximum(kind: str, top: int
     np.testing.assert_allclose(image[..., 0], values / top * 255, atol=0.51)
 
 
-def test_read_big_endian_sixteen_bits_keeps_byte_order():
-    values = np.array([[0, 256], [512, 1024]], dtype=">u2")
-    image = images.read(b"P5 2 2 65535\n" + values.tobytes())
-    assert image[..., 0].tolist() == [[0, 64], [128, 255]]
+BIG_ENDIAN = b"P5 2 2 65535\n" + np.array([[0, 256], [512, 1024]], dtype=">u2").tobytes()
+FLOATS = np.array([[-1.0, 0.0, 1.0], [np.nan, np.inf, -np.inf]], dtype=np.float32)
 
 
-def test_read_floats_stretches_finite_values():
-    values = np.array([[-1.0, 0.0, 1.0], [np.nan, np.inf, -np.inf]], dtype=np.float32)
-    image = images.read(encode(Image.fromarray(values), "TIFF"))
-    assert image[..., 0].tolist() == [[0, 128, 255], [0, 255, 0]]
-
-
-@pytest.mark.parametrize(("value", "gray"), [(0, 0), (65535, 255), (32768, 128)])
-def test_read_constant_sixteen_bits_keeps_brightness(value: int, gray: int):
-    image = images.read(encode(Image.fromarray(np.full((2, 2), value, np.uint16)), "PNG"))
-    assert (image == gray).all()
+@pytest.mark.parametrize(
+    ("file", "gray"),
+    [
+        (BIG_ENDIAN, [[0, 64], [128, 255]]),
+        (encode(Image.fromarray(FLOATS), "TIFF"), [[0, 128, 255], [0, 255, 0]]),
+        (encode(Image.fromarray(np.full((1, 1), 65535, np.uint16)), "PNG"), [[255]]),
+        (encode(Image.fromarray(np.full((1, 1), 32768, np.uint16)), "PNG"), [[128]]),
+        (encode(Image.fromarray(np.full((1, 1), 0, np.uint16)), "PNG"), [[0]]),
+    ],
+    ids=["byte order", "finite values", "white", "gray", "black"],
+)
+def test_read_many_bits_stretches_finite_values_and_keeps_constants(file: bytes, gray: list):
+    assert images.read(file)[..., 0].tolist() == gray
 
 
 def test_read_cmyk_jpeg_gives_colors_with_and_without_adobe_marker():
