@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from dino_model import files
+from dino_model.channels import ChannelRange
 from dino_model.configs import VIT_SHAPES, BackboneConfig, CheckpointKey
 
 OFFICIAL_NETWORKS = ("teacher", "student")
@@ -43,6 +44,7 @@ class StoredBackbone:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     network: CheckpointKey = None
+    channel_range: ChannelRange | None = None
 
 
 def read_backbone(path: Path, checkpoint_key: CheckpointKey = None) -> StoredBackbone:
@@ -77,6 +79,7 @@ def write_safetensors(
     config: BackboneConfig,
     mean: tuple[float, ...],
     std: tuple[float, ...],
+    channel_range: ChannelRange | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> None:
     """Write a backbone as a self-describing file, floating-point tensors in `dtype`, whole or not at all.
@@ -100,6 +103,8 @@ def write_safetensors(
         "mean": json.dumps(mean),
         "std": json.dumps(std),
     }
+    if channel_range:
+        metadata["channel_range"] = json.dumps(asdict(channel_range))
     with files.replacing(path) as beside:
         beside.write_bytes(safetensors.torch.save(tensors, metadata))
 
@@ -167,6 +172,7 @@ def _read_run(
         mean, std = (
             tuple(map(float, settings[name])) if name in settings else None for name in ("mean", "std")
         )
+        channel_range = _range_from(settings.get("channel_range"))
     except (ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{folder / 'config.json'} does not describe a backbone: {error!r}") from error
     config = _config_from(described, str(folder / "config.json"))
@@ -178,7 +184,7 @@ def _read_run(
         raise WeightsError(f"{folder} has no {network}: found {', '.join(networks)}")
     if not (tensors := _below(f"{networks[network]}.", state)):
         raise WeightsError(f"{folder / file_name} has no {network}: found no {networks[network]}.…")
-    return StoredBackbone(tensors, config, mean, std, network)
+    return StoredBackbone(tensors, config, mean, std, network, channel_range)
 
 
 def open_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -200,10 +206,12 @@ def _read_safetensors(path: Path, checkpoint_key: CheckpointKey) -> StoredBackbo
         return StoredBackbone(_select_network(tensors, checkpoint_key, str(path))[0], None)
     try:
         described, mean, std = (json.loads(metadata[name]) for name in ("backbone", "mean", "std"))
-    except (ValueError, KeyError) as error:
+        channel_range = _range_from(json.loads(metadata.get("channel_range", "null")))
+    except (ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"the description in {path} cannot be read: {error!r}") from error
     _refuse_network(checkpoint_key, str(path))
-    return StoredBackbone(tensors, _config_from(described, str(path)), tuple(mean), tuple(std))
+    config = _config_from(described, str(path))
+    return StoredBackbone(tensors, config, tuple(mean), tuple(std), channel_range=channel_range)
 
 
 def read_torch(path: Path) -> dict[str, Any]:
@@ -261,6 +269,12 @@ def _below(prefix: str, values: Mapping[str, Any]) -> dict[str, Tensor]:
 def _refuse_network(checkpoint_key: CheckpointKey, where: str) -> None:
     if checkpoint_key not in (None, OFFICIAL_NETWORKS[0]):
         raise WeightsError(f"{where} has no {checkpoint_key}: it holds a single network, leave the key out")
+
+
+def _range_from(described: Any) -> ChannelRange | None:
+    if described is None:
+        return None
+    return ChannelRange(*(tuple(map(float, described[name])) for name in ("low", "high")))
 
 
 def _config_from(described: Any, where: str) -> BackboneConfig:

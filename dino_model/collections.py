@@ -8,7 +8,7 @@ import posixpath
 import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from operator import eq
@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from dino_model import files, remote
+from dino_model.channels import ARRAY_SUFFIX, MEASURED_IMAGES, ChannelRange, read_channels
 from dino_model.download import cache_folder
 from dino_model.errors import sentence
 from dino_model.images import MAX_PIXELS, SUFFIXES, ImageError, read, read_file
@@ -111,6 +112,7 @@ class Images:
         extents: Store, offset and size in bytes of every image; None: all are files below `root`.
         stores: Folders and tars that `extents` refers to.
         ignored: Number of files that are not images.
+        channel_range: Of images of other channels than RGB.
     """
 
     names: Sequence[str]
@@ -120,6 +122,7 @@ class Images:
     extents: Sequence[tuple[int, int, int]] | None = None
     stores: tuple[Store, ...] = ()
     ignored: int = 0
+    channel_range: ChannelRange | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -130,8 +133,20 @@ class Images:
         return f"{len(self):,} images of {self.root.name}{in_classes}{ignored}"
 
     def read(self, index: int, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-        """Read an image: uint8 RGB [height, width, 3]. Raises ImageError as `images.read`."""
+        """Read an image: uint8 RGB [height, width, 3], or as `channel_range` says, [height, width, channels].
+
+        Raises:
+            ImageError: As `images.read` or `read_channels`.
+        """
+        if self.channel_range:
+            return self.channel_range.read(self.read_bytes(index), self.names[index])
         return read(self.read_bytes(index), max_pixels=max_pixels, name=self.names[index])
+
+    def raw_channels(self, channels: int) -> Iterator[np.ndarray]:
+        """Read up to `MEASURED_IMAGES` as they are stored, see `read_channels`; damaged ones are skipped."""
+        for index in range(0, len(self), max(1, len(self) // MEASURED_IMAGES)):
+            with suppress(ImageError):
+                yield read_channels(self.read_bytes(index), channels, self.names[index])
 
     def read_bytes(self, index: int) -> bytes:
         """Read the file of an image, not decoded.
@@ -202,7 +217,7 @@ class Images:
         return self.stores[number], offset, size
 
     def _hash(self, with_times: bool) -> str:
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(repr(self.channel_range).encode() if self.channel_range else b"")
         for index, name in enumerate(self.names):
             store, offset, size = self._place(index)
             if store.stamp is None:
@@ -214,7 +229,9 @@ class Images:
         return digest.hexdigest()[:32]
 
 
-def open_images(source: str | Path | Sequence[str | Path], *, exclude: str | Path | None = None) -> Images:
+def open_images(
+    source: str | Path | Sequence[str | Path], *, exclude: str | Path | None = None, arrays: bool = False
+) -> Images:
     """Open the images of a folder, uncompressed tars, a list, or several of these. Nothing is decoded.
 
     A folder is searched through all its levels, except hidden folders and links that lead back up. Files with
@@ -232,6 +249,7 @@ def open_images(source: str | Path | Sequence[str | Path], *, exclude: str | Pat
             (s3://…, https://…). The index of tars is cached. `textures:` and `textures:test` are generated,
             see `dino_model.textures`.
         exclude: Text file with the names of images to leave out, one a line, as in `Images.names`.
+        arrays: Count .npy files as images, too.
 
     Raises:
         ImageError: Nothing found, no images, a compressed or damaged tar, or a listed or excluded name that
@@ -240,13 +258,17 @@ def open_images(source: str | Path | Sequence[str | Path], *, exclude: str | Pat
     sources = [source] if isinstance(source, str | Path) else list(source)
     sources = [textures_tar(str(one)) if str(one).startswith("textures:") else one for one in sources]
     groups = [_find_tars(str(source)) for source in sources]
+    suffixes = frozenset(SUFFIXES | {ARRAY_SUFFIX} if arrays else SUFFIXES)
     if all(groups):
-        images = _open_tars(list(dict.fromkeys(tar for group in groups for tar in group)))
+        images = _open_tars(list(dict.fromkeys(tar for group in groups for tar in group)), suffixes)
     elif len(sources) == 1:
-        images = _open_files(Path(sources[0]))
+        images = _open_files(Path(sources[0]), suffixes)
     else:
         pairs = zip(groups, sources, strict=True)
-        parts = [_open_tars(group) if group else _open_files(Path(source)) for group, source in pairs]
+        parts = [
+            _open_tars(group, suffixes) if group else _open_files(Path(source), suffixes)
+            for group, source in pairs
+        ]
         images = _join(parts, titles([Path(source) for source in sources]))
     if exclude is None:
         return images
@@ -283,10 +305,10 @@ def titles(tars: Sequence[Tar]) -> list[str]:
     return found
 
 
-def _open_files(path: Path) -> Images:
+def _open_files(path: Path, suffixes: frozenset[str]) -> Images:
     """Open a folder or a list of images."""
     found = list(_walk(path)) if path.is_dir() else _read_list(path)
-    names = sorted(name for name in found if _is_image(name))
+    names = sorted(name for name in found if _is_image(name, suffixes))
     if not names:
         raise _no_images(path, len(found))
     labels, classes = _labels(names)
@@ -294,13 +316,13 @@ def _open_files(path: Path) -> Images:
     return Images(tuple(names), labels, classes, root, ignored=len(found) - len(names))
 
 
-def _open_tars(tars: list[Tar]) -> Images:
+def _open_tars(tars: list[Tar], suffixes: frozenset[str]) -> Images:
     """Open the images of tars through their cached index."""
     stamps, folders = list(map(_stamp, tars)), titles(tars)
     resolved = [tar if isinstance(tar, str) else str(tar.resolve()) for tar in tars]
-    key = "\0".join(map(str, (VERSION, *resolved, *stamps, *folders, *sorted(SUFFIXES))))
+    key = "\0".join(map(str, (VERSION, *resolved, *stamps, *folders, *sorted(suffixes))))
     cached = cache_folder() / "tars" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
-    table, facts = _cached_table(cached, lambda: _index(tars, folders))
+    table, facts = _cached_table(cached, lambda: _index(tars, folders, suffixes))
     root = Path(str(tars[0]))
     return Images(
         Column(table, "name"),
@@ -407,7 +429,9 @@ def _cached_table(
     return np.load(path, mmap_mode="r"), json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
 
 
-def _index(tars: Sequence[Tar], folders: Sequence[str]) -> tuple[np.ndarray, dict[str, Any]]:
+def _index(
+    tars: Sequence[Tar], folders: Sequence[str], suffixes: frozenset[str]
+) -> tuple[np.ndarray, dict[str, Any]]:
     """Index the images of tars, sorted by name: "TAR/NAME" for several tars."""
     extents: dict[str, tuple[int, int, int]] = {}
     class_files: dict[str, str] = {}
@@ -420,7 +444,7 @@ def _index(tars: Sequence[Tar], folders: Sequence[str]) -> tuple[np.ndarray, dic
         top, folder = f"{tops.pop()}/" if len(tops) == 1 else "", f"{title}/" if len(tars) > 1 else ""
         extents |= {folder + name.removeprefix(top): (number, *place) for name, place in members.items()}
         class_files |= {folder + name.removeprefix(top): text for name, text in contents.items()}
-    names = sorted(name for name in extents if _is_image(name))
+    names = sorted(name for name in extents if _is_image(name, suffixes))
     if not names:
         others = f" and {len(tars) - 1} more" if len(tars) > 1 else ""
         raise _no_images(f"{tars[0]}{others}", len(extents))
@@ -513,9 +537,9 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
-def _is_image(name: str) -> bool:
+def _is_image(name: str, suffixes: frozenset[str]) -> bool:
     hidden = any(part.startswith(".") and part != ".." for part in name.split("/"))
-    return posixpath.splitext(name)[1].lower() in SUFFIXES and not hidden
+    return posixpath.splitext(name)[1].lower() in suffixes and not hidden
 
 
 def _known_lines(names: Sequence[str], file: str | Path) -> set[str]:

@@ -126,7 +126,7 @@ class Export:
         from dino_model.weights import load_model
 
         model = load_model(self.name, checkpoint_key=self.checkpoint_key)
-        statistics: Any = {"mean": model.mean, "std": model.std}
+        statistics: Any = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
         if self.format == "onnx":
             shape: Any = {"size": self.size, "channels": len(model.mean)}
             write_onnx(model.backbone, path, **shape, outputs=self.outputs, weights=self.dtype)
@@ -155,6 +155,9 @@ class EmbedOptions(ComputeOptions):
     """Short side and center crop in pixels."""
     batch_size: int = 64
     """Images per forward pass."""
+    channels: int | None = None
+    """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
+    .npy). Default: images are read as RGB."""
 
     def write(self, data: Path, output: Path, tokens: Any = "cls", layers: int = 1) -> None:
         """Compute the features of a collection, write them; see `embedding.embed`."""
@@ -163,12 +166,17 @@ class EmbedOptions(ComputeOptions):
         files.make_room(output)
         from dino_model.collections import open_images
         from dino_model.embedding import TokenFeatures, embed
-        from dino_model.weights import load_model
+        from dino_model.weights import fit_channels, load_model
 
+        images = open_images(data, arrays=self.channels is not None)
         embed(
-            open_images(data),
+            images,
             output,
-            load_model(self.model, checkpoint_key=self.checkpoint_key),
+            fit_channels(
+                load_model(self.model, checkpoint_key=self.checkpoint_key),
+                images.raw_channels(self.channels or 3),
+                self.channels,
+            ),
             TokenFeatures(tokens, layers),
             size=self.size,
             settings={"root": str(data.resolve()), "checkpoint_key": self.checkpoint_key or ""},

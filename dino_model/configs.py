@@ -1,7 +1,9 @@
 """Configuration of networks and values of options, without torch: `--help` must not wait for it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 ComputePrecision = Literal["fp32", "bf16", "fp16"]
@@ -32,8 +34,9 @@ class BackboneConfig:
     """Side of a patch in pixels (ViT)."""
     image_size: int = 224
     """Side of the square image whose patch grid the position embeddings are learned on (ViT)."""
-    in_channels: int = 3
-    """Channels of the images."""
+    in_channels: Annotated[int, tyro.conf.arg(name="channels")] = 3
+    """Channels of the images. Where it is given, images are read as they are stored (gray, 16-bit and
+    multispectral TIFF, PNG, .npy), and their range, mean and deviation are computed from the data."""
     width: int | None = None
     """Features per token, instead of the architecture's."""
     depth: int | None = None

@@ -10,7 +10,7 @@ import json
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Literal, NamedTuple
@@ -121,6 +121,7 @@ def embed(
         ValueError: An unknown suffix, a model without such tokens, or no readable image.
     """
     check_suffix(output, kind.tokens)
+    images = replace(images, channel_range=model.channel_range)
     print(f"{model.name}: {model.source}; {images}", flush=True)
     cache = FeatureCache(output.with_name(f".{output.name}.parts"))
     extractor = FeatureExtractor(model, View(size, model.mean, model.std), kind=kind, cache=cache, **compute)

@@ -6,7 +6,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby, islice
 from typing import Any, Literal, Protocol, cast
@@ -174,6 +174,7 @@ class FeatureExtractor:
                 the backbone does not have, or a damaged cache.
         """
         rows = self.rows(images, boxes, track)
+        images = replace(images, channel_range=self.model.channel_range)
         kept, broken = find_readable(images, rows)
         return (
             ImageFeatures(images.subset(kept), rows[kept], broken) if broken else ImageFeatures(images, rows)
@@ -194,6 +195,7 @@ class FeatureExtractor:
         """Compute the features of all images, NaN where one cannot be read; as `extract`."""
         if not len(images):
             raise ValueError("no images to compute features of")
+        images = replace(images, channel_range=self.model.channel_range)
         if boxes is not None and len(boxes) != len(images):
             raise ValueError(f"{len(boxes)} boxes for {len(images)} images")
 

@@ -1,6 +1,6 @@
 """Frame, crop, resize and normalize images for evaluation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,9 +27,9 @@ class View:
     """Side in pixels: of the square crop (`center-crop`), of the square (`squash`), of the short or the long
     side."""
     mean: tuple[float, ...]
-    """Mean of red, green and blue, on a scale of 0 to 1."""
+    """Mean of each channel, on a scale of 0 to 1."""
     std: tuple[float, ...]
-    """Standard deviation of red, green and blue, on a scale of 0 to 1."""
+    """Standard deviation of each channel, on a scale of 0 to 1."""
     resize_to: int | None = None
     """Short side before the center crop. Default: `size`."""
     framing: Framing = "center-crop"
@@ -41,8 +41,8 @@ class View:
     padded by the backbone."""
 
     def __post_init__(self) -> None:
-        if len(self.mean) != 3 or len(self.std) != 3:
-            raise ValueError(f"the model takes {len(self.mean)} channels, images have 3")
+        if len(self.mean) != len(self.std):
+            raise ValueError(f"{len(self.mean)} means, {len(self.std)} deviations: expected one per channel")
         if not 0 < self.size <= self.short_side:
             raise ValueError(f"cannot crop {self.size} pixels from a short side of {self.short_side}")
         if not self.scales or min(self.scales) <= 0:
@@ -64,12 +64,16 @@ class View:
         return self.size if self.resize_to is None else self.resize_to
 
     def crop(self, image: np.ndarray, box: Box | None = None) -> Tensor:
-        """Frame an image: RGB uint8 [height, width, 3] -> uint8 [3, rows, columns].
+        """Frame an image: uint8 [height, width, channels] -> uint8 [channels, rows, columns].
 
         Raises:
-            ValueError: A box, the part to use, that is not inside the image.
+            ValueError: Other channels than the model's, or a box, the part to use, that is not inside.
         """
-        framed = Image.fromarray(image if box is None else _inside(image, box))
+        if image.shape[2] != len(self.mean):
+            raise ValueError(f"the model takes {len(self.mean)} channels, the image has {image.shape[2]}")
+        return by_channel(image if box is None else _inside(image, box), self._frame)
+
+    def _frame(self, framed: Image.Image) -> Image.Image:
         if self.framing == "long-side":
             framed.thumbnail((self.size, self.size), Image.Resampling.LANCZOS)
         elif self.framing == "squash":
@@ -82,17 +86,17 @@ class View:
             if self.framing == "center-crop":
                 left, top = (round((side - self.size) / 2) for side in framed.size)
                 framed = framed.crop((left, top, left + self.size, top + self.size))
-        return torch.from_numpy(np.array(framed)).permute(2, 0, 1)
+        return framed
 
     def normalize(self, crops: Tensor) -> Tensor:
-        """Normalize crops: uint8 [batch, 3, rows, columns] -> float32."""
+        """Normalize crops: uint8 [batch, channels, rows, columns] -> float32."""
         mean, std = (
             torch.tensor(values, device=crops.device)[:, None, None] for values in (self.mean, self.std)
         )
         return (crops / 255 - mean) / std
 
     def rescale(self, images: Tensor) -> Iterator[Tensor]:
-        """Yield normalized images [batch, 3, rows, columns] at each of `scales`.
+        """Yield normalized images [batch, channels, rows, columns] at each of `scales`.
 
         Bilinear, not antialiased, by the scale itself, as in the official retrieval.
         """
@@ -108,6 +112,17 @@ class View:
                     f"an image of {tuple(images.shape[-2:])} pixels is too small for scale {scale:g}"
                 )
             yield scaled
+
+
+def by_channel(image: np.ndarray, change: Callable[[Image.Image], Image.Image]) -> Tensor:
+    """Change an image uint8 [height, width, channels] with Pillow: uint8 [channels, rows, columns].
+
+    RGB is changed at once, other images channel by channel.
+    """
+    if image.shape[2] == 3:
+        return torch.from_numpy(np.array(change(Image.fromarray(image)))).permute(2, 0, 1)
+    channels = (Image.fromarray(np.ascontiguousarray(channel)) for channel in np.moveaxis(image, 2, 0))
+    return torch.from_numpy(np.stack([np.asarray(change(channel)) for channel in channels]))
 
 
 def _inside(image: np.ndarray, box: Sequence[float]) -> np.ndarray:

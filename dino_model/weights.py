@@ -1,7 +1,8 @@
 """Load models by name: the embedded one, the paper's, timm's, files, runs, random weights."""
 
+import copy
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -9,12 +10,15 @@ from typing import Any, cast
 import huggingface_hub
 import timm
 import torch
+from numpy.typing import NDArray
+from timm.models import adapt_input_conv
 from timm.models.beit import Beit
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from dino_model import attention, hub, position
 from dino_model.backbones import create_backbone, traits
+from dino_model.channels import ChannelRange, ChannelStatistics, measure_channels
 from dino_model.checkpoints import (
     SUFFIXES,
     StoredBackbone,
@@ -25,6 +29,7 @@ from dino_model.checkpoints import (
 )
 from dino_model.configs import BackboneConfig, CheckpointKey, PositionMode
 from dino_model.download import cache_folder, cached_file, fetch
+from dino_model.errors import SettingError
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.official import family, load_official
 
@@ -42,6 +47,7 @@ class LoadedModel:
         mean, std: Per channel, for normalizing inputs on a scale of 0 to 1.
         source: Origin of the weights, in words.
         config: None for a timm model that is no backbone of this package.
+        channel_range: Of a model for images of other channels than RGB.
     """
 
     name: str
@@ -50,6 +56,7 @@ class LoadedModel:
     std: tuple[float, ...]
     source: str
     config: BackboneConfig | None
+    channel_range: ChannelRange | None = None
 
     def misfits(
         self, backbone: nn.Module, mean: Sequence[float], std: Sequence[float]
@@ -173,6 +180,57 @@ def load_model(name: str = "embedded", *, checkpoint_key: CheckpointKey = None) 
     return model
 
 
+def fit_channels(
+    model: LoadedModel, images: Iterable[NDArray[Any]] | None, channels: int | None
+) -> LoadedModel:
+    """Return the model for images of a number of channels, None for RGB.
+
+    A model that was trained on so many channels is returned as it is. Of any other one, the weights of red,
+    green and blue are adapted as timm does, and the range and statistics of the images are computed.
+
+    Args:
+        model: Any model.
+        images: As stored, [height, width, channels]; read only if the model is adapted.
+        channels: Of the images; None: they are read as RGB.
+
+    Raises:
+        SettingError: A model of other channels than the images.
+    """
+    trained = len(model.channel_range) if model.channel_range else None
+    if channels is None and trained:
+        raise SettingError(f"{model.name} takes images of {trained} channels: pass --channels {trained}")
+    if channels is None or trained == channels:
+        return model
+    if channels < 1 or trained:
+        expected = f"{trained}, as it was trained" if trained else "at least 1"
+        raise SettingError(f"--channels is {channels}, but {model.name} takes {expected}")
+    return adapt_channels(model, measure_channels(images or ()))
+
+
+def adapt_channels(model: LoadedModel, statistics: ChannelStatistics) -> LoadedModel:
+    """Return a copy of a model of RGB for other channels; its first convolution is adapted as timm does.
+
+    Raises:
+        WeightsError: A model whose first convolution does not take RGB.
+    """
+    channels, backbone = len(statistics.range), copy.deepcopy(model.backbone)
+    convolutions = (pair for pair in backbone.named_modules() if isinstance(pair[1], nn.Conv2d))
+    name, first = next(convolutions, ("", None))
+    if not isinstance(first, nn.Conv2d) or first.in_channels != 3 or first.groups != 1:
+        raise WeightsError(f"{model.name} has no first convolution of red, green and blue to adapt")
+    first.weight = nn.Parameter(adapt_input_conv(channels, first.weight), requires_grad=False)
+    first.in_channels = channels
+    return replace(
+        model,
+        backbone=backbone,
+        mean=statistics.mean,
+        std=statistics.std,
+        source=f"{model.source}, {name} adapted to {channels} channels",
+        config=model.config and replace(model.config, in_channels=channels),
+        channel_range=statistics.range,
+    )
+
+
 def is_local(name: str) -> bool:
     """Return whether `load_model(name)` needs no network.
 
@@ -282,7 +340,8 @@ def _build(name: str, stored: StoredBackbone, where: str, source: str) -> Loaded
     load_strictly(backbone, stored.tensors, where)
     channels = config.in_channels
     mean, std = (IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.0,) * channels, (1.0,) * channels)
-    return LoadedModel(name, backbone, stored.mean or mean, stored.std or std, source, config)
+    statistics = stored.mean or mean, stored.std or std
+    return LoadedModel(name, backbone, *statistics, source, config, stored.channel_range)
 
 
 def _create(config: BackboneConfig, where: str) -> nn.Module:

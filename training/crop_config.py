@@ -111,12 +111,12 @@ class CropConfig:
         """Test if RandAugment changes the crops."""
         return self.augmentation == "deit"
 
-    def for_device(self, device_type: str) -> "CropConfig":
-        """Replace `augment="auto"` by what is fastest on a type of device."""
+    def for_device(self, device_type: str, rgb: bool = True) -> "CropConfig":
+        """Replace `augment="auto"` by what is fastest on a type of device; "workers" is for RGB only."""
         if self.augment != "auto":
             return self
         if device_type != "cuda":
-            return replace(self, augment="workers")
+            return replace(self, augment="workers" if rgb else "batch")
         return replace(self, augment="batch" if self.randaugment else "device")
 
     def _check_curriculum(self) -> None:

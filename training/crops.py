@@ -31,7 +31,8 @@ FLIP, ASPECT, BOX = NUMBERS, NUMBERS + 1, NUMBERS + 2
 
 
 class Crops(NamedTuple):
-    """Views [views, batch, 3, G, G] and locals [crops, batch, 3, l, l]; of one image: no batch axis."""
+    """Views [views, batch, channels, G, G] and locals [crops, batch, channels, l, l]; of one image: no batch
+    axis."""
 
     views: Tensor
     locals: Tensor
@@ -41,10 +42,15 @@ class MultiCrop:
     """Multi-crop augmentation of an image, and of the batch that it becomes part of.
 
     A worker calls `__call__` for each image, `finish` is called for a batch.
+
+    Args:
+        config: Sizes, numbers and color changes.
+        channels: Of images that are not RGB. Brightness and contrast then change in each channel by its own
+            amount, saturation and hue do not change, and gray is the mean of the channels.
     """
 
-    def __init__(self, config: CropConfig) -> None:
-        self.config = config
+    def __init__(self, config: CropConfig, channels: int | None = None) -> None:
+        self.config, self.channels = config, channels
         self.tensors = config.augment in ("batch", "device")
         self.views = [self._pipeline(view) for view in config.views]
         self.local = self._pipeline(config.locals)
@@ -53,26 +59,26 @@ class MultiCrop:
         return partial(cut, view=view) if self.tensors else crop(view)
 
     def __call__(self, image: Image.Image | Tensor) -> Crops:
-        """Cut one image into views [V, 3, G, G] and local crops [L, 3, l, l], uint8.
+        """Cut one image into views [V, channels, G, G] and local crops [L, channels, l, l], uint8.
 
-        With `augment="device"` the only view is the resized image, [1, 3, canvas, canvas]. Randomness comes
-        from torch's global generator.
+        With `augment="device"` the only view is the resized image, [1, channels, canvas, canvas]. Randomness
+        comes from torch's global generator.
 
         Args:
-            image: Pillow image for "workers"; else uint8 [3, height, width].
+            image: Pillow image for "workers"; else uint8 [channels, height, width].
         """
         if self.config.augment == "device":
             assert isinstance(image, Tensor)
             canvas = self.to_canvas(image)[None]
-            return Crops(canvas, canvas.new_empty(0, 3, 1, 1))
+            return Crops(canvas, canvas.new_empty(0, len(canvas[0]), 1, 1))
         image = widen(image, self.config.margin)
         views = torch.stack([view(image) for view in self.views])
         locals_ = [self.local(image) for _ in range(self.config.local_crops)]
-        none = views.new_empty(0, 3, self.config.local_size, self.config.local_size)
+        none = views.new_empty(0, views.shape[1], self.config.local_size, self.config.local_size)
         return Crops(views, torch.stack(locals_) if locals_ else none)
 
     def to_canvas(self, image: Tensor) -> Tensor:
-        """Resize an image and its margin: uint8 [3, height, width] -> [3, canvas, canvas]."""
+        """Resize an image and its margin: uint8 [channels, height, width] -> [channels, canvas, canvas]."""
         wide, sides = widen(image, self.config.margin), [self.config.canvas_size] * 2
         resized: Tensor = functional.resize(wide, sides, InterpolationMode.BICUBIC, antialias=True)
         return resized
@@ -84,7 +90,8 @@ class MultiCrop:
         """
         device = self.config.augment == "device"
         counts = (len(self.views), self.config.local_crops)
-        numbers = Crops(*(torch.rand(count, BOX + BOX_NUMBERS if device else FLIP + 1) for count in counts))
+        width = (BOX + BOX_NUMBERS if device else FLIP + 1) + 2 * (self.channels or 0)
+        numbers = Crops(*(torch.rand(count, width) for count in counts))
         if device:
             height, width = functional.get_size(image)
             for group in numbers:
@@ -99,7 +106,7 @@ class MultiCrop:
             params: As from `random_params`, [crops, batch, n], on the host.
 
         Returns:
-            uint8 views [V, batch, 3, G, G] and local crops [L, batch, 3, l, l].
+            uint8 views [V, batch, channels, G, G] and local crops [L, batch, channels, l, l].
         """
         config = self.config
         if not self.tensors:
@@ -110,28 +117,32 @@ class MultiCrop:
             crops = Crops(
                 _cut_all(canvas, config.views, params.views), _cut_all(canvas, locals_, params.locals)
             )
-        groups = zip(config.views, *(crops.views, params.views), strict=True)
-        views = torch.stack([finish(view, pixels, numbers) for view, pixels, numbers in groups])
+        groups, channels = zip(config.views, *(crops.views, params.views), strict=True), self.channels
+        views = torch.stack([finish(view, pixels, numbers, channels) for view, pixels, numbers in groups])
         if not config.local_crops:
             return Crops(views, crops.locals)
-        finished = finish(config.locals, crops.locals.flatten(0, 1), params.locals.flatten(0, 1))
+        finished = finish(config.locals, crops.locals.flatten(0, 1), params.locals.flatten(0, 1), channels)
         return Crops(views, finished.view(crops.locals.shape))
 
 
 def _cut_all(canvas: Tensor, views: Sequence[ViewSpec], params: Tensor) -> Tensor:
-    """Cut crops of one size out of canvases [batch, 3, side, side]: [crops, batch, 3, size, size]."""
+    """Cut crops of one size out of canvases [batch, C, side, side]: [crops, batch, C, size, size]."""
     cuts = []
     for view, numbers in zip(views, params, strict=True):
-        boxes = random_boxes(numbers[:, BOX:], numbers[:, ASPECT], view.scale)
+        boxes = random_boxes(numbers[:, BOX : BOX + BOX_NUMBERS], numbers[:, ASPECT], view.scale)
         cuts.append(resized_crops(canvas, boxes.to(canvas.device, non_blocking=True), view.size))
-    return torch.stack(cuts) if cuts else canvas.new_empty(0, len(canvas), 3, 1, 1)
+    return torch.stack(cuts) if cuts else canvas.new_empty(0, *canvas.shape[:2], 1, 1)
 
 
-def finish(view: ViewSpec, pixels: Tensor, params: Tensor) -> Tensor:
-    """Flip crops uint8 [n, 3, height, width] and apply photometry, by numbers [n, FLIP + 1 or more]."""
+def finish(view: ViewSpec, pixels: Tensor, params: Tensor, channels: int | None = None) -> Tensor:
+    """Flip crops uint8 [n, channels, height, width] and apply photometry, by numbers [n, FLIP + 1 or more].
+
+    Of `channels` that are not RGB, the last 2 * channels numbers are for their brightness and contrast.
+    """
     flipped = (params[:, FLIP] < view.flip).to(pixels.device, non_blocking=True)
     mirrored = torch.where(flipped.view(-1, 1, 1, 1), pixels.flip(-1), pixels)
-    return apply_photometry(view.photometry, mirrored, params[:, :NUMBERS])
+    of_channels = params[:, -2 * channels :] if channels else None
+    return apply_photometry(view.photometry, mirrored, params[:, :NUMBERS], of_channels)
 
 
 def widen(image: Image.Image | Tensor, margin: float) -> Image.Image | Tensor:
@@ -184,7 +195,7 @@ class GaussianBlur(torch.nn.Module):
 
 
 def cut(image: Tensor, view: ViewSpec) -> Tensor:
-    """Resize a random box of an image: uint8 [3, height, width] -> [3, size, size].
+    """Resize a random box of an image: uint8 [channels, height, width] -> [channels, size, size].
 
     As torchvision's RandomResizedCrop, with less overhead.
     """
@@ -269,12 +280,12 @@ def resized_crops(canvas: Tensor, boxes: Tensor, size: int) -> Tensor:
     """Cut one box out of each image and resize it.
 
     Args:
-        canvas: [n, 3, side, side], fp32, 0 to 255.
+        canvas: [n, channels, side, side], fp32, 0 to 255.
         boxes: From `random_boxes`, [n, 4].
         size: Side of the crops.
 
     Returns:
-        uint8 [n, 3, size, size].
+        uint8 [n, channels, size, size].
     """
     side = canvas.shape[-1]
     left, top, width, height = (boxes * side).unbind(1)

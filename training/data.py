@@ -178,7 +178,8 @@ class CropDataset(Dataset[Sample | ImageError]):
 
     def __init__(self, images: Images, config: CropConfig, seed: int, *, finish: bool = True) -> None:
         """With `finish` the workers finish the augmentation of batches, else the device does."""
-        self.images, self.cut, self.seed, self.finish = images, MultiCrop(config), seed, finish
+        channels = len(images.channel_range) if images.channel_range else None
+        self.images, self.cut, self.seed, self.finish = images, MultiCrop(config, channels), seed, finish
         self.on_device = config.decode == "device" and not finish
         blank = torch.zeros(1, 3, config.canvas_size, config.canvas_size, dtype=torch.uint8)
         self.no_crops = Crops(blank, blank.new_empty(0, 3, 1, 1))
@@ -227,6 +228,8 @@ class CropDataset(Dataset[Sample | ImageError]):
         raise ImageError(f"{len(broken)} images in a row cannot be read; the first: {broken[0]}")
 
     def _decoded(self, place: int) -> Image.Image | Tensor | JpegFile:
+        if self.images.channel_range:
+            return torch.from_numpy(self.images.read(place)).permute(2, 0, 1)
         if not self.cut.tensors:
             return Image.fromarray(self.images.read(place))
         data = self.images.read_bytes(place)
@@ -266,7 +269,7 @@ def batches(
         generator=torch.Generator(),  # the global one is the caller's
         pin_memory=pin_memory,
         worker_init_fn=_ignore_signals,
-        prefetch_factor=batches_ahead(config, own, workers) if workers else None,
+        prefetch_factor=batches_ahead(config, own, workers, dataset.cut.channels) if workers else None,
     )
     for step, batch in enumerate(loader, first_step):
         if isinstance(batch, ImageError):
@@ -275,12 +278,12 @@ def batches(
         yield batch._replace(randomness=randomness, multi_crop=dataset.cut)
 
 
-def batches_ahead(config: CropConfig, batch_size: int, workers: int) -> int:
+def batches_ahead(config: CropConfig, batch_size: int, workers: int, channels: int | None = None) -> int:
     """Number of batches, 1 to 8, that each worker prepares, within `MAX_READY_BYTES` for all of them."""
     sides = [view.size for view in config.views] + [config.local_size] * config.local_crops
     if config.augment == "device":
         sides = [config.canvas_size]
-    batch = batch_size * sum(3 * side * side for side in sides)
+    batch = batch_size * sum((channels or 3) * side * side for side in sides)
     return max(1, min(8, MAX_READY_BYTES // (batch * workers)))
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from dino_model import position
+from dino_model.channels import ChannelStatistics
 from dino_model.checkpoints import read_torch
-from dino_model.weights import LoadedModel, load_model
+from dino_model.weights import LoadedModel, adapt_channels, load_model
 from training.checkpoint import first_misfit, read_state
 from training.methods.dino import DINO
 from training.methods.method import Method
@@ -99,6 +100,8 @@ def from_backbone(method: Method, recipe: Recipe, name: str) -> None:
         WeightsError, DownloadError: As `dino_model.weights.load_model`.
     """
     model = load_model(name)
+    if recipe.channel_range and not model.channel_range:
+        model = adapt_channels(model, ChannelStatistics(recipe.channel_range, recipe.mean, recipe.std))
     _refuse_misfits(model, method, recipe)
     for backbone in method.backbones().values():
         _load_resampled(backbone, model.backbone.state_dict(), name)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
+from dino_model.channels import ChannelRange
 from dino_model.collections import Images
 from dino_model.device import ComputePrecision
 from dino_model.features import FeatureExtractor
@@ -35,13 +36,14 @@ class Probe:
     std: tuple[float, ...]
     precision: ComputePrecision
     device: torch.device
+    channel_range: ChannelRange | None = None
     limit: int = 2500
     """Largest number of images, taken evenly."""
 
     def evaluate(self, backbone: nn.Module) -> tuple[float, float]:
         """Compute top-1 in percent (k = 20, temperature 0.07) and the rank of the features."""
         step = max(1, math.ceil(len(self.images) / self.limit))
-        model = LoadedModel("the run", backbone, self.mean, self.std, "a training", None)
+        model = LoadedModel("the run", backbone, self.mean, self.std, "a training", None, self.channel_range)
         view = View(self.size, self.mean, self.std)
         extractor = FeatureExtractor(model, view, precision=self.precision, device=str(self.device))
         extracted = extractor.extract(self.images.subset(range(0, len(self.images), step)))
@@ -107,7 +109,7 @@ class Monitor:
         for name, network in self.method.backbones().items():
             found[f"knn_{name}"], found[f"rank_{name}"] = top1, _ = probe.evaluate(network)
             words = f"k-NN top-1 on held-out training images {top1:.1f} %"
-            if hasattr(network, "blocks"):
+            if hasattr(network, "blocks") and not probe.channel_range:
                 lift = photographs_lift(
                     network,
                     mean=probe.mean,

@@ -23,16 +23,19 @@ def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, device=device)
 
 
-def apply_photometry(photometry: Photometry, crops: Tensor, numbers: Tensor) -> Tensor:
+def apply_photometry(
+    photometry: Photometry, crops: Tensor, numbers: Tensor, of_channels: Tensor | None = None
+) -> Tensor:
     """Change the colors of crops, blur and solarize them; the host does not wait for the device.
 
     Args:
         photometry: Probabilities and strengths.
-        crops: uint8 [n, 3, height, width], on any device.
+        crops: uint8 [n, channels, height, width], on any device.
         numbers: Uniform numbers in [0, 1), [n, NUMBERS], on the host, which decides what is computed.
+        of_channels: Further numbers [n, 2 * channels] if the channels are not red, green and blue.
 
     Returns:
-        uint8 [n, 3, height, width].
+        uint8 [n, channels, height, width].
     """
     often = torch.tensor([photometry.jitter, photometry.gray, photometry.blur, photometry.solarize])
     spread, middle = torch.tensor(photometry.strengths), torch.tensor([1.0, 1.0, 1.0, 0.0])
@@ -43,9 +46,14 @@ def apply_photometry(photometry: Photometry, crops: Tensor, numbers: Tensor) -> 
     orders = numbers[:, 8:12].argsort()[jittered]
     pixels = crops.float()
     if len(rows := indices(jittered, crops.device)):
-        pixels[rows] = jitter(pixels[rows], strengths, orders)
+        if of_channels is None:
+            pixels[rows] = jitter(pixels[rows], strengths, orders)
+        else:
+            factors = low[:2, None] + (high - low)[:2, None] * of_channels[jittered].unflatten(1, (2, -1))
+            pixels[rows] = jitter_channels(pixels[rows], factors.to(crops.device, non_blocking=True))
     if len(rows := indices(grayed, crops.device)):
-        pixels[rows] = luma(pixels[rows]).expand(-1, 3, -1, -1)
+        gray = luma(pixels[rows]) if of_channels is None else pixels[rows].mean(1, keepdim=True)
+        pixels[rows] = gray.expand(-1, crops.shape[1], -1, -1)
     if len(rows := indices(blurred, crops.device)):
         pixels[rows] = gaussian_blur(pixels[rows], radii[blurred].to(crops.device, non_blocking=True))
     if len(rows := indices(solarized, crops.device)):
@@ -73,6 +81,18 @@ def jitter(pixels: Tensor, strengths: Tensor, orders: Tensor) -> Tensor:
             if len(rows := indices(turn == number, pixels.device)):
                 pixels[rows] = operation(pixels[rows], strengths[rows, number].view(-1, 1, 1, 1))
     return pixels
+
+
+def jitter_channels(pixels: Tensor, factors: Tensor) -> Tensor:
+    """Change brightness, then contrast of every channel by its own factor.
+
+    Args:
+        pixels: [n, channels, height, width], 0 to 255.
+        factors: [n, 2, channels].
+    """
+    brighter = brightness(pixels, factors[:, 0, :, None, None])
+    means = brighter.mean((2, 3), keepdim=True)
+    return torch.lerp(means, brighter, factors[:, 1, :, None, None]).clamp_(0, 255)
 
 
 def luma(pixels: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 import numpy as np
 import tyro
 
+from dino_model.channels import ChannelRange
 from dino_model.configs import BackboneConfig
 from dino_model.errors import SettingError
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
@@ -63,10 +64,14 @@ class Recipe:
     method: Methods = field(default_factory=DINOConfig)
     crops: CropConfig = field(default_factory=CropConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    """Mean of red, green and blue in [0, 1] for normalization; saved with the run's backbone."""
-    std: tuple[float, float, float] = IMAGENET_STD
-    """Standard deviation of red, green and blue for normalization."""
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    """Mean of each channel in [0, 1] for normalization; saved with the run's backbone."""
+    std: tuple[float, ...] = IMAGENET_STD
+    """Standard deviation of each channel for normalization."""
+    low: tyro.conf.Suppress[tuple[float, ...]] = ()
+    """Value of each channel that becomes 0; computed from the images with --channels."""
+    high: tyro.conf.Suppress[tuple[float, ...]] = ()
+    """Value of each channel that becomes 255; empty, as `low`: images are read as RGB."""
     epochs: int = 100
     """Passes over the images."""
     batch_size: int = 512
@@ -79,10 +84,19 @@ class Recipe:
         no_longer_than(self.epochs, self.optimizer, "warmup_epochs")
         no_longer_than(self.epochs, self, "head_only_epochs")
         self.method.schedules(self.epochs, 1)  # raises SettingError for a phase that is too long
-        if self.backbone.in_channels != 3:
-            raise SettingError(
-                f"--in-channels is {self.backbone.in_channels}, but images are read as RGB: expected 3"
-            )
+        channels = self.backbone.in_channels
+        if (channels != 3 and not self.low) or len(self.low) not in (0, channels):
+            raise SettingError(f"{channels} channels need a range for each, found {len(self.low)}")
+        for name in ("mean", "std"):
+            if len(getattr(self, name)) != channels:
+                found = len(getattr(self, name))
+                raise SettingError(
+                    f"--{name} has {found} values, expected one for each of {channels} channels"
+                )
+        if self.low and (self.crops.augment == "workers" or self.crops.randaugment):
+            raise SettingError("--channels needs --augment batch or device, without RandAugment")
+        if self.low and self.crops.decode == "device":
+            raise SettingError("--decode device reads RGB only: leave it out with --channels")
         if not all(0 < value < float("inf") for value in self.std):
             raise SettingError(f"--std is {self.std}, expected numbers above 0")
         if self.resnet and self.backbone.position_start != "normal":
@@ -92,6 +106,11 @@ class Recipe:
                 crops.check_sizes(None, RESNET_MIN_SIZE)
             else:
                 crops.check_sizes(self.backbone.patch_size)
+
+    @property
+    def channel_range(self) -> ChannelRange | None:
+        """Range of images that are not read as RGB."""
+        return ChannelRange(self.low, self.high) if self.low else None
 
     @property
     def resnet(self) -> bool:

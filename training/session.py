@@ -72,7 +72,8 @@ class Session:
         compile: bool = False,
     ) -> None:
         self.device = torch.device(device)
-        recipe = replace(recipe, crops=recipe.crops.for_device(self.device.type))
+        recipe = replace(recipe, crops=recipe.crops.for_device(self.device.type, rgb=not recipe.low))
+        images = replace(images, channel_range=recipe.channel_range)
         self.recipe, self.images, self.seed, self.workers = recipe, images, seed, workers
         check_ranks("images", f"{len(images):,} of fingerprint {images.inventory()}")
         check_ranks("settings", str((recipe, seed, precision, accumulate)))
@@ -113,6 +114,7 @@ class Session:
             "backbone": asdict(replace(self.recipe.backbone, drop_path=0.0)),  # as it is evaluated
             "mean": self.recipe.mean,
             "std": self.recipe.std,
+            "channel_range": asdict(found) if (found := self.recipe.channel_range) else None,
             "recipe": asdict(self.recipe),
             "pictures": len(self.images),
             "data": self.images.inventory(),

@@ -1,16 +1,21 @@
 """`python -m segmentation attention`: the attention of every head as images, masks and arrays."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
 from numpy.typing import NDArray
 
 from dino_model import images
+from dino_model.channels import MEASURED_IMAGES, display, parse_shown, read_channels
+from dino_model.errors import SettingError
 from dino_model.files import replacing
+from dino_model.images import ImageError
 from dino_model.options import ModelOptions
 from dino_model.outputs import OutputOptions, SkippedInputs
 from segmentation import drawing
@@ -42,27 +47,46 @@ class Attention(ModelOptions, OutputOptions):
     """How the image is resized for the model."""
     block: int = -1
     """Block whose attention is shown; -1 is the last."""
+    channels: int | None = None
+    """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
+    .npy). A model of RGB is adapted to them. Default: images are read as RGB."""
+    show: Annotated[str | None, tyro.conf.arg(metavar="R,G,B")] = None
+    """Channels to draw as red, green and blue, with --channels. Default: the first three."""
 
     def run(self) -> None:
         """Compute and write one image after the other."""
         point = None if self.point is None else common.parse_point(self.point)
         check_mass(self.mass, "--mass")
         self.check_output()
-        inputs = common.open_inputs(self.inputs)
-        predictor = self.predictor(self.resize)
+        if self.show and not self.channels:
+            raise SettingError("--show chooses among channels: pass --channels, too")
+        inputs = common.open_inputs(self.inputs, arrays=self.channels is not None)
+        model = fit_channels(self.load(), _raw_channels(inputs, self.channels), self.channels)
+        channel_range = model.channel_range
+        shown = parse_shown(self.show, len(model.mean))
+        predictor = self.predictor(self.resize, model=model)
+
+        def read_image(item: common.InputImage) -> ImageArray:
+            return channel_range.read(item.read_bytes(), item.shown) if channel_range else item.read()
+
+        def read_shown(item: common.InputImage) -> ImageArray:
+            return display(read_image(item), shown)
 
         def read(item: common.InputImage) -> ImageArray:
-            image = common.check_patches(item.read(), predictor)
+            image = common.check_patches(read_image(item), predictor)
             if point is not None:
                 common.check_point(point, image)
             return image
 
-        settings = {"mass": self.mass, "point": self.point, "block": self.block}
+        settings: dict[str, Any] = {"mass": self.mass, "point": self.point, "block": self.block}
+        if channel_range:
+            settings |= {"channels": asdict(channel_range), "shown": shown}
         output = self.open_output(common.model_settings(predictor) | settings)
         skipped = SkippedInputs()
         todo = [item for item in inputs if not output.has(item.name, [item.file])]
         for item, image in common.read_ahead(todo, read, skipped, "attention"):
             predictor.set_image(image)
+            image = display(image, shown)
             attention = predictor.cls_attention(self.block)
             folder = output.path(item.name)
             folder.mkdir(exist_ok=True)
@@ -81,7 +105,7 @@ class Attention(ModelOptions, OutputOptions):
             print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%}", flush=True)
         finished = [item for item in inputs if item.name in output.finished]
         cells = [
-            _cells(item, output.folder / item.name, **output.finished[item.name])
+            _cells(read_shown(item), output.folder / item.name, **output.finished[item.name])
             for item in common.choose_evenly(finished)
         ]
         if cells:
@@ -121,11 +145,18 @@ def _write_point(
         drawing.save_image(folder / f"point_head_{head}.png", drawing.draw_point(heat, *point))
 
 
-def _cells(item: common.InputImage, folder: Path, head: int, title: str) -> list[tuple[str, ImageArray]]:
+def _raw_channels(inputs: list[common.InputImage], channels: int | None) -> Iterator[NDArray[Any]]:
+    """Read the inputs as they are stored, to compute the range of their channels."""
+    for item in inputs[:: max(1, len(inputs) // MEASURED_IMAGES)]:
+        with suppress(ImageError):
+            yield read_channels(item.read_bytes(), channels or 3, item.shown)
+
+
+def _cells(image: ImageArray, folder: Path, head: int, title: str) -> list[tuple[str, ImageArray]]:
     """Return one row of the contact sheet."""
     files = {
         "all heads": "heads.png",
         f"head {head}": f"attention_head_{head}.png",
         "mask": f"overlay_head_{head}.png",
     }
-    return [(title, item.read()), *((name, images.read(folder / file)) for name, file in files.items())]
+    return [(title, image), *((name, images.read(folder / file)) for name, file in files.items())]

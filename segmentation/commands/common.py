@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dino_model import images
 from dino_model.ahead import load_ahead
+from dino_model.channels import ARRAY_SUFFIX
 from dino_model.collections import open_images
 from dino_model.files import write_text
 from dino_model.images import ImageError
@@ -34,7 +35,8 @@ class InputImage:
         name: Unique among the inputs, without suffix: result files are named after it.
         file: The image file, or the tar that holds it.
         root: The folder or tar that `file_name` is relative to.
-        read: Reads the image; raises ImageError with the name of the file as given.
+        read_bytes: Reads the file of the image; raises ImageError.
+        shown: Name of the file as given, for messages.
         label: Name of its class, where the inputs have classes.
     """
 
@@ -42,24 +44,34 @@ class InputImage:
     name: str
     file: Path
     root: Path
-    read: Callable[[], ImageArray]
+    read_bytes: Callable[[], bytes]
+    shown: str
     label: str | None = None
+
+    def read(self) -> ImageArray:
+        """Read the image as RGB; raises ImageError as `images.read`."""
+        return images.read(self.read_bytes(), name=self.shown)
 
 
 def image_file(file: Path) -> InputImage:
     """Describe a single image file."""
-    return InputImage(file.name, file.stem, file, file.parent, partial(images.read, file, name=str(file)))
+    shown = str(file)
+    return InputImage(file.name, file.stem, file, file.parent, partial(images.read_file, file, shown), shown)
 
 
-def open_inputs(sources: Sequence[Path]) -> list[InputImage]:
+def open_inputs(sources: Sequence[Path], *, arrays: bool = False) -> list[InputImage]:
     """List the images of files, folders, tars, lists of paths, and glob patterns of these.
+
+    Args:
+        sources: As given to the command.
+        arrays: Count .npy files as images, too.
 
     Raises:
         ImageError: No input, nothing at a path, or one image given twice.
     """
     if not sources:
         raise ImageError("no image given; pass image files, folders, tars, lists of paths or glob patterns")
-    found = [image for source in sources for path in _expand(source) for image in _open(path)]
+    found = [image for source in sources for path in _expand(source) for image in _open(path, arrays)]
     if len({image.file_name for image in found}) < len(found):  # images of one name in several folders
         parent = Path(os.path.commonpath([image.root.resolve() for image in found]))
         found = [_with_folder(image, parent) for image in found]
@@ -75,19 +87,20 @@ def _expand(source: Path) -> list[Path]:
     return [Path(match) for match in matches]
 
 
-def _open(path: Path) -> list[InputImage]:
+def _open(path: Path, arrays: bool) -> list[InputImage]:
     if not path.exists() and "://" not in str(path):
         raise ImageError(f"{path} does not exist; pass an image, a folder, a tar or a list of paths")
-    if path.is_file() and path.suffix.lower() in images.SUFFIXES:
+    suffixes = images.SUFFIXES | {ARRAY_SUFFIX} if arrays else images.SUFFIXES
+    if path.is_file() and path.suffix.lower() in suffixes:
         return [image_file(path)]
-    collection = open_images(path)
+    collection = open_images(path, arrays=arrays)
     root, labels, classes = collection.root, collection.labels, collection.classes
     found = []
     for index, name in enumerate(collection.names):
         if collection.extents is None:
             image = replace(image_file(root / name), root=root)
         else:
-            image = InputImage(name, "", root, root, partial(collection.read, index))
+            image = InputImage(name, "", root, root, partial(collection.read_bytes, index), name)
         label = None if labels is None else classes[labels[index]]
         found.append(replace(image, file_name=_inside(name), label=label))
     return found

@@ -15,6 +15,7 @@ from typing import Literal
 
 import tyro
 
+from dino_model.channels import ChannelStatistics, measure_channels
 from dino_model.collections import Images, open_images
 from dino_model.configs import Precision
 from dino_model.errors import SettingError
@@ -124,6 +125,7 @@ class PartialArgs(RunChoice):
 
     epochs: int | None = None
     batch_size: int | None = None
+    channels: int | None = None
     patch_size: int | None = None
     global_size: int | None = None
     image_size: int | None = None
@@ -138,7 +140,11 @@ def parse(arguments: Sequence[str]) -> Pretrain:
     choice, _ = tyro.cli(PartialArgs, args=words, return_unknown_args=True, prog=PROGRAM)
     if choice.resume and choice.output and (choice.output / "config.json").is_file():
         return _parse_all(arguments, of_run(choice))
-    images = presets.NOMINAL_IMAGES
+    images, collection, statistics = presets.NOMINAL_IMAGES, None, None
+    if choice.channels is not None and not help_:
+        collection = open_images(choice.data, exclude=choice.exclude, arrays=True)
+        statistics = measure_channels(collection.raw_channels(choice.channels))
+        collection = dataclasses.replace(collection, channel_range=statistics.range)
     name = presets.find_preset(choice.method, choice.recipe)
     if name == presets.SMALL_DATA and not help_:
         preliminary = None
@@ -146,9 +152,11 @@ def parse(arguments: Sequence[str]) -> Pretrain:
             preliminary = _parse_all(arguments, of_recipe(choice, images)[0])
         if preliminary:
             preliminary.check()
-        collection = open_images(choice.data, exclude=choice.exclude)
+        collection = collection or open_images(choice.data, exclude=choice.exclude)
         images = len(collection), _short_side(collection)
     default, preset = of_recipe(choice, images)
+    if statistics:
+        default = dataclasses.replace(default, settings=with_channels(default.settings, statistics))
     options = _parse_all(arguments, default)
     if os.environ.get("RANK", "0") == "0":
         print(f"recipe {name}, before other options change it: {preset.source}")
@@ -159,6 +167,13 @@ def parse(arguments: Sequence[str]) -> Pretrain:
 def _parse_all(arguments: Sequence[str], default: Pretrain) -> Pretrain:
     kind = tyro.conf.AvoidSubcommands[tyro.conf.OmitArgPrefixes[Pretrain]]
     return tyro.cli(kind, args=arguments, default=default, prog=PROGRAM)
+
+
+def with_channels(settings: Recipe, statistics: ChannelStatistics) -> Recipe:
+    """Return the settings for images of these channels."""
+    (low, high), mean, std = dataclasses.astuple(statistics.range), statistics.mean, statistics.std
+    backbone = dataclasses.replace(settings.backbone, in_channels=len(low))
+    return dataclasses.replace(settings, backbone=backbone, mean=mean, std=std, low=low, high=high)
 
 
 def of_recipe(choice: PartialArgs, images: tuple[int, int]) -> tuple[Pretrain, presets.Preset]:

@@ -48,7 +48,7 @@ def _run(options: Pretrain, run: Run, device: torch.device) -> int:
     resumed = options.resume and run.checkpoint.exists()
     session = Session(
         options.settings,
-        open_images(options.data, exclude=options.exclude),
+        open_images(options.data, exclude=options.exclude, arrays=bool(options.settings.low)),
         seed=options.seed,
         device=device,
         precision=choose_precision(options.precision, device),
@@ -167,7 +167,8 @@ def create_monitor(options: Pretrain, session: Session, first_step: int) -> Moni
         print("no k-NN probe: it needs 10 images or more, in a folder for each class")
     elif every:
         size, precision = recipe.crops.global_size, session.precision
-        probe = Probe(images, size, recipe.mean, recipe.std, precision, session.device)
+        statistics = recipe.mean, recipe.std
+        probe = Probe(images, size, *statistics, precision, session.device, recipe.channel_range)
     progress = progress_bar(first_step, session.plan.steps)
     return Monitor(progress, session.method, probe, every, facts(session.config()))
 

@@ -63,6 +63,8 @@ def open_split(
     test: Path | None = None,
     split: Path | None = None,
     leave_out: Collection[str] = (BACKGROUND,),
+    *,
+    arrays: bool = False,
 ) -> Split:
     """Open training and test images.
 
@@ -72,6 +74,7 @@ def open_split(
         test: Test images, if they are not part of `data`.
         split: Text file with the names of the test images of `data`, one per line.
         leave_out: Classes that are used neither for training nor for testing.
+        arrays: Count .npy files as images, too.
 
     Without `test`, `split` and folders `train` and `val`, every fifth image of each class is a test image.
 
@@ -84,9 +87,10 @@ def open_split(
         val = next((data / name for name in ("val", "test") if (data / name).is_dir()), None)
         if (data / "train").is_dir() and val is not None:
             data, test = data / "train", val
-    images = _open_classes(data, leave_out)
+    images = _open_classes(data, leave_out, arrays=arrays)
     if test is not None:
-        return Split(images, _open_classes(test, leave_out, is_test=True), f"those in {test.name}")
+        tested = _open_classes(test, leave_out, is_test=True, arrays=arrays)
+        return Split(images, tested, f"those in {test.name}")
     if split is not None:
         chosen = images.named(split)
         names = {*chosen.names}
@@ -187,9 +191,11 @@ def _kept(images: Images, leave_out: Collection[str]) -> list[int]:
     return [index for index, name in enumerate(class_names(images)) if name not in leave_out]
 
 
-def _open_classes(path: Path, leave_out: Collection[str], *, is_test: bool = False) -> Images:
+def _open_classes(
+    path: Path, leave_out: Collection[str], *, is_test: bool = False, arrays: bool = False
+) -> Images:
     """Open labeled images; test images may lack a class that is left out."""
-    images = open_images(path)
+    images = open_images(path, arrays=arrays)
     labels_of(images)
     if path.is_dir():
         _refuse_empty_class(path, images.names)

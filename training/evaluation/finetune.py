@@ -32,10 +32,9 @@ from dino_model.progress import progress
 from dino_model.views import View
 from dino_model.weights import LoadedModel
 from training.distributed import barrier, synchronise_batch_norm
-from training.evaluation.datasets import open_split
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Finetune
-from training.evaluation.run import Metrics, center_crop, evaluate_models, random_view
+from training.evaluation.run import Metrics, center_crop, evaluate_models, open_options, random_view
 from training.randomness import mix
 
 Labeled = tuple[Images, Tensor]
@@ -185,7 +184,7 @@ def evaluate(options: Finetune) -> None:
     changes = {"epochs": options.epochs, "rate": options.rate, "batch": options.batch}
     given: Metrics = {name: value for name, value in changes.items() if value is not None}
     recipe = replace(RECIPES[options.recipe], **given)
-    split = open_split(options.data, options.test, options.split, options.leave_out)
+    split = open_options(options)
     train, test = ((part, split.labels(part)) for part in (split.train, split.test))
     description = f"{center_crop(options)}; random crops, flips; {recipe}; {options.data.name}: {split}"
     print(description)
@@ -195,7 +194,7 @@ def evaluate(options: Finetune) -> None:
     def measure(model: LoadedModel) -> Metrics:
         return _finetune(options, model, recipe, train, test)
 
-    evaluate_models(options, "finetune", protocol | asdict(recipe), measure, *published)
+    evaluate_models(options, "finetune", protocol | asdict(recipe), measure, *published, images=split.train)
 
 
 def output_file(options: Finetune, model: str) -> Path:
@@ -215,6 +214,7 @@ def _finetune(
             f"{model.name} has no architecture of this package, so that its weights cannot be saved:"
             " choose another model."
         )
+    train, test = ((replace(part[0], channel_range=model.channel_range), part[1]) for part in (train, test))
     device, images, view = choose_device(options.device), train[0], center_crop(options, model)
     classes = int(max(train[1].max(), test[1].max())) + 1
     key = [model_fingerprint(model.backbone), images.inventory(), options.size, options.seed]
@@ -245,7 +245,8 @@ def _finetune(
         output_file(options, model.name),
     )
     if ranks.rank() == 0:
-        write_safetensors(network.backbone.cpu(), file, config=model.config, mean=model.mean, std=model.std)
+        statistics: Any = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
+        write_safetensors(network.backbone.cpu(), file, config=model.config, **statistics)
         unfinished.unlink(missing_ok=True)
     compare = f"python -m app --models-dir {options.output}"
     print(result, f"network: {file}; `{compare}` compares it with the frozen one", sep="\n")

@@ -9,10 +9,9 @@ from dino_model import files
 from dino_model.features import CLS
 from dino_model.search import nearest
 from dino_model.weights import LoadedModel
-from training.evaluation.datasets import open_split
 from training.evaluation.metrics import Accuracy, accuracy
 from training.evaluation.options import MIN_TEMPERATURE, Knn
-from training.evaluation.run import Metrics, center_crop, evaluate_models, extract
+from training.evaluation.run import Metrics, center_crop, evaluate_models, extract, open_options
 
 
 def knn_scores(
@@ -128,7 +127,7 @@ def check_k(ks: Sequence[int], count: int) -> None:
 def evaluate(options: Knn) -> None:
     """Run `evaluate knn`."""
     files.make_room(options.test_list)
-    split = open_split(options.data, options.test, options.split, options.leave_out)
+    split = open_options(options)
     check_k(options.k, len(split.train))
     ks = ", ".join(map(str, options.k))
     description = f"{center_crop(options)}; {CLS}, L2; k = {ks}, temperature {options.temperature:g}"
@@ -148,4 +147,4 @@ def evaluate(options: Knn) -> None:
         rows = [{"k": k, **result.metrics()} for k, result in results.items()]
         return {"metrics": rows[0], "each": rows, "broken": [*train.broken, *test.broken]}
 
-    evaluate_models(options, "knn", protocol, measure, "2", "k-NN top-1")
+    evaluate_models(options, "knn", protocol, measure, "2", "k-NN top-1", images=split.train)

@@ -24,10 +24,10 @@ from dino_model.download import fetch
 from dino_model.features import CLS, FeatureType, has_cls_tokens
 from dino_model.progress import progress
 from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS, LoadedModel
-from training.evaluation.datasets import Split, open_split
+from training.evaluation.datasets import Split
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import LEARNING_RATES, Linear
-from training.evaluation.run import Metrics, center_crop, evaluate_models, extract, random_view
+from training.evaluation.run import Metrics, center_crop, evaluate_models, extract, open_options, random_view
 from training.randomness import mix
 
 _ROWS_AT_ONCE = 4096
@@ -260,7 +260,7 @@ def evaluate(options: Linear) -> None:
         read_torch(head_file)  # refused before a model is loaded
     specs = tuple(map(FeatureSpec.parse, options.features))
     protocol = LinearProtocol(options.rates, specs, options.epochs, options.batch, seed=options.seed)
-    split = open_split(options.data, options.test, options.split, options.leave_out)
+    split = open_options(options)
     how = "random crops (8 to 100 %, bilinear) and flips" if options.augment else "no augmentation"
     description = f"published head, {center_crop(options)}"
     if head_file is None:
@@ -274,7 +274,7 @@ def evaluate(options: Linear) -> None:
 
     settings = asdict(protocol) | {"augment": options.augment}
     described = split.protocol(description, options.data.name) | settings
-    evaluate_models(options, "linear", described, measure, "2", "linear top-1")
+    evaluate_models(options, "linear", described, measure, "2", "linear top-1", images=split.train)
 
 
 def _measure_head(options: Linear, model: LoadedModel, split: Split, file: Path) -> Metrics:

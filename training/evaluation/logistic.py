@@ -18,10 +18,10 @@ from dino_model.collections import Images
 from dino_model.device import choose_device
 from dino_model.features import CLS, ImageFeatures
 from dino_model.weights import LoadedModel
-from training.evaluation.datasets import Split, draw_labeled, find_listed, open_split
+from training.evaluation.datasets import Split, draw_labeled, find_listed
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Logistic
-from training.evaluation.run import Metrics, center_crop, evaluate_models, extract
+from training.evaluation.run import Metrics, center_crop, evaluate_models, extract, open_options
 
 TOLERANCE = 1e-6
 """Largest entry of the gradient of F at which a fit ends."""
@@ -136,7 +136,7 @@ def _check(features: Tensor, labels: Tensor, classes: int) -> None:
 
 def evaluate(options: Logistic) -> None:
     """Run `evaluate logistic`."""
-    split = open_split(options.data, options.test, options.split, options.leave_out)
+    split = open_options(options)
     for wanted in options.labels:  # refused before a model is loaded
         _draw(options, wanted, split.train, split.labels(split.train), split.classes)
     bias = "with biases, not penalized" if options.intercept else "without bias"
@@ -156,7 +156,7 @@ def evaluate(options: Logistic) -> None:
 
     settings = {"l2": options.l2, "intercept": options.intercept, "normalize": options.normalize}
     protocol = split.protocol(description, options.data.name) | settings
-    evaluate_models(options, "logistic", protocol, measure, "12", "1 %", "10 %")
+    evaluate_models(options, "logistic", protocol, measure, "12", "1 %", "10 %", images=split.train)
 
 
 def _fit_draws(

@@ -65,6 +65,9 @@ class Classification(Evaluation):
     """Test images. Default: `val` next to `train`, else every fifth image of each class by name."""
     split: Path | None = None
     """Text file with the names of the test images of --data, one per line."""
+    channels: int | None = None
+    """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
+    .npy). A model of RGB is adapted to them. Default: images are read as RGB."""
     leave_out: tuple[str, ...] = (BACKGROUND,)
     """Classes that are used neither for training nor for testing."""
     size: int = 112

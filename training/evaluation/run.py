@@ -6,20 +6,21 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
 from dino_model import files, ranks
+from dino_model.channels import measure_channels
 from dino_model.collections import Images
 from dino_model.device import choose_device
 from dino_model.feature_cache import FeatureCache
 from dino_model.features import CLS, FeatureExtractor, FeatureType, ImageFeatures
 from dino_model.progress import following
-from dino_model.views import Box, View
-from dino_model.weights import LoadedModel, load_model
+from dino_model.views import Box, View, by_channel
+from dino_model.weights import LoadedModel, fit_channels, load_model
 from training.crops import BOX_NUMBERS, random_box
+from training.evaluation.datasets import Split, open_split
 from training.evaluation.options import Classification, Evaluation
 from training.evaluation.paper import of_model
 
@@ -33,6 +34,19 @@ class Pixels(nn.Module):
         """[batch, 3, height, width] -> [batch, 768]."""
         pixels = F.adaptive_avg_pool2d(images, 16).flatten(1)
         return pixels - pixels.mean(dim=1, keepdim=True)
+
+
+def pixels(channels: int | None, images: Images | None) -> LoadedModel:
+    """Return the baseline without a network, for the channels of images; None: RGB."""
+    found = measure_channels(images.raw_channels(channels)).range if images and channels else None
+    zeros, ones = ((value,) * (channels or 3) for value in (0.0, 1.0))
+    return LoadedModel("pixels", Pixels(), zeros, ones, "16 × 16 pixels", None, found)
+
+
+def open_options(options: Classification) -> Split:
+    """Open the images that the options name; errors as `open_split`."""
+    arrays = options.channels is not None
+    return open_split(options.data, options.test, options.split, options.leave_out, arrays=arrays)
 
 
 def extract(
@@ -70,21 +84,23 @@ def random_view(image: np.ndarray, size: int, seed: int, *, min_scale: float = 0
     """Resize a random box (bilinear) and flip it every second time, with torchvision's default parameters.
 
     Args:
-        image: uint8 [height, width, 3].
+        image: uint8 [height, width, channels].
         size: Side of the result in pixels.
         seed: Seed of box and flip.
         min_scale: Smallest share of the image area that is covered.
 
     Returns:
-        uint8 [3, size, size].
+        uint8 [channels, size, size].
     """
     numbers = np.random.default_rng(seed).random(BOX_NUMBERS + 1).tolist()
     height, width = image.shape[:2]
     box = random_box(width, height, (min_scale, 1.0), numbers)
-    view = Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR, box=box)
-    if numbers[-1] < 0.5:
-        view = view.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return torch.from_numpy(np.array(view)).permute(2, 0, 1)
+
+    def change(picture: Image.Image) -> Image.Image:
+        view = picture.resize((size, size), Image.Resampling.BILINEAR, box=box)
+        return view.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if numbers[-1] < 0.5 else view
+
+    return by_channel(image, change)
 
 
 def evaluate_models(
@@ -93,6 +109,7 @@ def evaluate_models(
     protocol: Metrics,
     measure: Callable[[LoadedModel], Metrics],
     *published: str,
+    images: Images | None = None,
 ) -> None:
     """Measure every model; write the results after each, so that an interruption loses one model at most.
 
@@ -102,16 +119,20 @@ def evaluate_models(
         protocol: Settings that the results depend on.
         measure: Computes "metrics" and further entries of a model.
         published: Table of the paper, and its measures that are comparable.
+        images: Training images, whose channels the models are adapted to; None: RGB only.
     """
     files.make_room(options.json)
     precision, device = options.chosen_precision(), str(choose_device(options.device))
     results: list[Metrics] = []
     content = {"name": name, "protocol": protocol | {"precision": precision, "device": device}}
     for model_name in options.model or ("embedded",):
+        channels = options.channels if isinstance(options, Classification) else None
         if model_name == "pixels":
-            model = LoadedModel("pixels", Pixels(), (0.0,) * 3, (1.0,) * 3, "16 × 16 pixels", config=None)
+            model = pixels(channels, images)
         else:
             model = load_model(model_name, checkpoint_key=options.checkpoint_key)
+            raw = images.raw_channels(channels) if images and channels else None
+            model = fit_channels(model, raw, channels)
         print(f"{model.name}: {model.source}; {precision} on {device}", flush=True)
         result = measure(model)
         paper = of_model(model.name, *published) if published else []
