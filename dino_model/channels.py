@@ -166,8 +166,9 @@ def _read_picture(data: bytes, channels: int, max_pixels: int) -> NDArray[Any]:
             raise _TooLargeError
         if image.format == "PNG" and data[24] == 16 and channels != 1:  # Pillow reads 16-bit colors as 8-bit
             decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-            order = [2, 1, 0, 3][: decoded.shape[2]]
-            return np.asarray(decoded[..., order])
+            if decoded is None:
+                raise ValueError("the PNG cannot be decoded")
+            return np.asarray(decoded[..., [2, 1, 0, 3][: decoded.shape[2]]])
         upright = ImageOps.exif_transpose(image)
         if channels == 1 and len(upright.getbands()) > 1:
             upright = upright.convert("L")

@@ -61,6 +61,8 @@ class Attention(ModelOptions, OutputOptions):
         if self.show and not self.channels:
             raise SettingError("--show chooses among channels: pass --channels, too")
         inputs = common.open_inputs(self.inputs, arrays=self.channels is not None)
+        from dino_model.weights import fit_channels  # imports torch
+
         model = fit_channels(self.load(), _raw_channels(inputs, self.channels), self.channels)
         channel_range = model.channel_range
         shown = parse_shown(self.show, len(model.mean))

@@ -245,7 +245,7 @@ def _finetune(
         output_file(options, model.name),
     )
     if ranks.rank() == 0:
-        statistics: Any = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
+        statistics: Metrics = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
         write_safetensors(network.backbone.cpu(), file, config=model.config, **statistics)
         unfinished.unlink(missing_ok=True)
     compare = f"python -m app --models-dir {options.output}"
