@@ -99,8 +99,8 @@ class Attention(ModelOptions, OutputOptions):
                 arrays["point_attention"] = predictor.point_attention(*point, self.block)
                 _write_point(folder, image, point, arrays["point_attention"], self.mass)
             with replacing(folder / "attention.npz") as beside, beside.open("wb") as file:
-                grid, model = np.array(predictor.grid), np.array(predictor.model.name)
-                np.savez_compressed(file, allow_pickle=False, grid=grid, model=model, **arrays)
+                grid, name = np.array(predictor.grid), np.array(predictor.model.name)
+                np.savez_compressed(file, allow_pickle=False, grid=grid, model=name, **arrays)
             head = central_head(mask)
             record = {"head": head, "title": item.label or Path(item.name).name}
             output.add(item.name, record, inputs=[item.file], files=[folder / "attention.npz"])

@@ -1,0 +1,162 @@
+"""Five-channel images through every command: pretrain, resume, embed, evaluate, attention, export."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+from PIL import Image
+
+from dino_model.__main__ import main as dino_model
+from dino_model.embedding import read_features
+from dino_model.errors import SettingError
+from dino_model.weights import load_model
+from segmentation.commands.attention import Attention
+from training.__main__ import main as training
+
+pytestmark = pytest.mark.slow
+
+TINY = [
+    *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "3", "--patch-size", "8"),
+    *("--global-size", "32", "--local-size", "16", "--local-crops", "2", "--prototypes", "64"),
+    *("--hidden", "16", "--bottleneck", "8", "--batch-size", "4", "--warmup-epochs", "1", "--workers", "0"),
+    *("--device", "cpu", "--precision", "fp32", "--save-every", "2", "--probe-every", "3"),
+]
+
+
+@pytest.fixture(scope="module")
+def bands(tmp_path_factory) -> Path:
+    """Two classes of 16-bit images; channel 4 alone tells them apart."""
+    folder, random = tmp_path_factory.mktemp("bands"), np.random.default_rng(0)
+    for number in range(24):
+        kind = number % 2
+        image = random.integers(100, 9000, (40, 48, 5)).astype(np.uint16)
+        image[:, :, 4] = 1000 + 6000 * kind + random.integers(0, 900, (40, 48))
+        (folder / f"class{kind}").mkdir(exist_ok=True)
+        path = folder / f"class{kind}" / f"{number:02}"
+        if number % 3:
+            np.save(path.with_suffix(".npy"), image)
+        else:
+            tifffile.imwrite(path.with_suffix(".tif"), image, photometric="minisblack", planarconfig="contig")
+    return folder
+
+
+def pretrain(data: Path, output: Path, *more: str) -> int:
+    return training(["pretrain", "--data", str(data), "--output", str(output), *TINY, *more])
+
+
+def losses(output: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (output / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def run(bands, tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("run") / "run"
+    assert pretrain(bands, output, "--channels", "5", "--epochs", "2") == 0
+    return output
+
+
+def test_pretrain_stores_statistics_of_data_with_run(run):
+    config = json.loads((run / "config.json").read_text())
+    assert config["backbone"]["in_channels"] == 5
+    low, high = (config["channel_range"][name] for name in ("low", "high"))
+    assert low == pytest.approx([100] * 4 + [1000], abs=60)
+    assert high == pytest.approx([9000] * 4 + [7900], abs=60)
+    assert config["mean"][4] == pytest.approx(0.5, abs=0.03)
+    model = load_model(str(run))
+    assert model.backbone.patch_embed.proj.in_channels == 5
+    assert model.channel_range.low == tuple(low)
+
+
+def test_pretrain_of_channels_resumes_bitwise(bands, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("training.commands.pretrain.stop_signal", _stopped_at_once)
+    assert pretrain(bands, tmp_path / "two", "--channels", "5", "--epochs", "2") != 0
+    monkeypatch.undo()
+    assert pretrain(bands, tmp_path / "two", "--resume") == 0
+    assert losses(tmp_path / "two") == losses(run)
+    states = (
+        torch.load(path / "checkpoint.pt", weights_only=True)["method"] for path in (tmp_path / "two", run)
+    )
+    for one, other in zip(*(state.values() for state in states), strict=True):
+        assert torch.equal(one, other)
+
+
+class _stopped_at_once:
+    def __enter__(self):
+        import signal
+
+        return [signal.SIGINT]
+
+    def __exit__(self, *_):
+        return False
+
+
+@pytest.mark.parametrize("augment", ["batch", "device"])
+def test_pretrain_adapts_model_of_rgb(bands, tmp_path, augment, capfd):
+    words = ["--init-backbone", "random:vit_tiny/8", "--augment", augment, "--epochs", "1"]
+    sizes = ["--width", "192", "--depth", "12", "--heads", "3", "--image-size", "224"]
+    position = ["--position-mode", "size"]
+    assert pretrain(bands, tmp_path / "run", "--channels", "5", *words, *sizes, *position) == 0
+    weight = load_model("random:vit_tiny/8").backbone.patch_embed.proj.weight
+    start = torch.load(tmp_path / "run" / "step-00000000.pt", weights_only=True)["method"]
+    found = start["student.backbone.patch_embed.proj.weight"]
+    torch.testing.assert_close(found, weight[:, [0, 1, 2, 0, 1]] * 3 / 5)
+    assert all(np.isfinite(losses(tmp_path / "run")))
+
+
+def test_embed_and_evaluate_use_all_channels(bands, run, tmp_path):
+    exported = tmp_path / "model.safetensors"
+    dino_model(["export", str(run), "--output", str(exported)])
+    words = ["--model", str(exported), "--channels", "5", "--device", "cpu", "--precision", "fp32"]
+    dino_model(["embed", "--data", str(bands), "--output", str(tmp_path / "f.npz"), "--size", "32", *words])
+    table = read_features(tmp_path / "f.npz")
+    assert table.features.shape == (24, 24)
+    assert set(table.labels or ()) == {"class0", "class1"}
+    scores = tmp_path / "knn.json"
+    data = ["--data", str(bands), "--size", "32", "--k", "3", "--model", "pixels", "--json", str(scores)]
+    assert training(["evaluate", "knn", *words, *data]) == 0
+    results = json.loads(scores.read_text())["results"]
+    assert {result["model"] for result in results} == {str(exported), "pixels"}
+    assert all(result["metrics"]["top1"] == 100 for result in results)
+
+
+@pytest.mark.parametrize("protocol", ["linear", "finetune"])
+def test_training_protocols_take_channels(bands, run, tmp_path, protocol):
+    words = ["--model", str(run), "--channels", "5", "--data", str(bands), "--size", "32", "--epochs", "1"]
+    more = {
+        "linear": ["--augment", "--features", "1"],
+        "finetune": ["--output", str(tmp_path), "--batch", "4"],
+    }[protocol]
+    assert training(["evaluate", protocol, *words, *more, "--precision", "fp32"]) == 0
+
+
+def test_attention_shows_chosen_channels(bands, tmp_path):
+    file = sorted((bands / "class0").glob("*.npy"))[0]
+    options = {"model": "random:vit_tiny/16", "size": 32, "precision": "fp32", "channels": 5, "show": "4,0,1"}
+    Attention(inputs=(bands / "class0",), output=tmp_path / "out", **options).run()
+    folder = tmp_path / "out" / file.stem
+    with np.load(folder / "attention.npz") as arrays:
+        assert arrays["attention"].shape == (3, *arrays["grid"])
+    assert np.asarray(Image.open(folder / "overlay_head_0.png")).shape == (40, 48, 3)
+    shown = json.loads((tmp_path / "out" / "provenance.json").read_text())
+    assert [4, 0, 1] in _values(shown)
+
+
+def _values(found) -> list:
+    inside = found.values() if isinstance(found, dict) else ()
+    return [found, *(value for each in inside for value in _values(each))]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "takes images of 5 channels: pass --channels 5"),
+        (["--channels", "4"], "--channels is 4, but"),
+    ],
+)
+def test_model_of_other_channels_is_refused(bands, run, tmp_path, words, message):
+    command = ["embed", "--data", str(bands), "--output", str(tmp_path / "f.npz"), "--model", str(run)]
+    with pytest.raises(SettingError, match=message):
+        dino_model([*command, *words])
