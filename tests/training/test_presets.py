@@ -52,7 +52,7 @@ def test_small_data_of_any_collection_is_a_valid_recipe(images, short_side, batc
         (lambda r: {"epochs": 0}, "--epochs is 0"),
         (lambda r: {"batch_size": 0}, "--batch-size is 0"),
         (lambda r: {"epochs": 5}, "--warmup-epochs is 10, expected 0 to the 5 epochs of training"),
-        (lambda r: {"backbone": replace(r.backbone, in_channels=4)}, "--in-channels is 4"),
+        (lambda r: {"backbone": replace(r.backbone, in_channels=4)}, "4 channels need a range"),
         (lambda r: {"backbone": replace(r.backbone, patch_size=15)}, "no multiple of the patch size of 15"),
         (
             lambda r: {"backbone": BackboneConfig("resnet50"), "crops": replace(r.crops, local_size=16)},
