@@ -1,6 +1,7 @@
 """Copy detection by descriptors: Copydays (section 4.2.1), and seeded copies of own images."""
 
 import io
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -137,8 +138,7 @@ def make_copy(image: NDArray[np.uint8], copy_type: str, seed: int) -> NDArray[np
     return np.asarray(picture)
 
 
-def _describe(options: Descriptors) -> str:
-    size = options.size
+def _describe(size: int) -> str:
     return f"resized to {size} × {size} (bicubic); [CLS] and GeM (power 4) of the patches, L2"
 
 
@@ -162,7 +162,7 @@ def evaluate(options: CopyDetection) -> None:
     hidden = f"{len(distractors):,} distractors" if distractors else "no distractors"
     whitened = f"{formula} whitening from {len(others):,} images" if others else "no whitening"
     depth = f"the first {OFFICIAL_DEPTH} ranks" if options.official else "all ranks"
-    description = f"{_describe(options)}; {len(strong)} strong copies, {hidden}, {whitened}, {depth}"
+    description = f"{_describe(options.size)}; {len(strong)} strong copies, {hidden}, {whitened}, {depth}"
     print(description)
 
     def measure(model: LoadedModel) -> Metrics:
@@ -187,13 +187,11 @@ def evaluate(options: CopyDetection) -> None:
 
 def _originals_of(copies: Images, originals: Images) -> list[list[int]]:
     """Find the originals of each copy: in Copydays the first four letters of the names are equal."""
-    prefixes = [Path(name).name[:4] for name in originals.names]
-    found = [
-        [number for number, prefix in enumerate(prefixes) if Path(name).name[:4] == prefix]
-        for name in copies.names
-    ]
-    alone = [name for name, positives in zip(copies.names, found, strict=True) if not positives]
-    if alone:
+    numbers = defaultdict(list)
+    for number, name in enumerate(originals.names):
+        numbers[Path(name).name[:4]].append(number)
+    found = [numbers[Path(name).name[:4]] for name in copies.names]
+    if alone := [name for name, positives in zip(copies.names, found, strict=True) if not positives]:
         raise ValueError(
             f"{len(alone)} strong copies have no original, such as {alone[0]}: originals are missing."
         )
@@ -210,7 +208,7 @@ def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
         raise ValueError(f"--copies is {count}: expected at most {len(database)}, the number of test images.")
     chosen = np.random.default_rng(options.seed).choice(len(database), count, replace=False)
     description = (
-        f"{_describe(options)}; {count} images copied in each way (seed {options.seed}), searched among"
+        f"{_describe(options.size)}; {count} images copied in each way (seed {options.seed}), searched among"
         f" {len(database):,} of {options.data.name}; no whitening"
     )
     print(description)

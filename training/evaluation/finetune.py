@@ -27,6 +27,7 @@ from dino_model.ahead import load_ahead
 from dino_model.checkpoints import WeightsError, read_torch, write_safetensors
 from dino_model.collections import Images
 from dino_model.device import ComputePrecision, autocast, choose_device
+from dino_model.errors import SettingError
 from dino_model.feature_cache import model_fingerprint
 from dino_model.progress import progress
 from dino_model.views import View
@@ -34,7 +35,7 @@ from dino_model.weights import LoadedModel
 from training.distributed import barrier, synchronise_batch_norm
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Finetune
-from training.evaluation.run import Metrics, center_crop, evaluate_models, open_options, random_view
+from training.evaluation.run import Metrics, center_crop, evaluate_models, open_options, random_batches
 from training.randomness import mix
 
 Labeled = tuple[Images, Tensor]
@@ -139,8 +140,8 @@ def train_epoch(
     epoch: int,
     steps: int,
     precision: ComputePrecision = "fp32",
-) -> float:
-    """Train for one epoch; returns the mean loss.
+) -> None:
+    """Train for one epoch.
 
     Each step has its own autocast context: autocast caches the casts of the weights until it is left, so that
     a context around several steps would train on the weights of the first step.
@@ -159,7 +160,6 @@ def train_epoch(
     mixup = Mixup(recipe.mixup, recipe.cutmix, label_smoothing=recipe.smoothing, num_classes=classes)
     criterion = SoftTargetCrossEntropy()
     model.train()
-    losses = []
     for step, (images, labels, weight) in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(recipe, epoch + (step + 1) / steps)
@@ -173,14 +173,12 @@ def train_epoch(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(float(loss.detach()))
-    return sum(losses) / max(1, len(losses))
 
 
 def evaluate(options: Finetune) -> None:
     """Run `evaluate finetune`."""
     if options.chosen_precision() == "fp16":
-        raise ValueError("Fine-tuning has no loss scaling for fp16: pass --precision bf16 or fp32.")
+        raise SettingError("Fine-tuning has no loss scaling for fp16: pass --precision bf16 or fp32.")
     changes = {"epochs": options.epochs, "rate": options.rate, "batch": options.batch}
     given: Metrics = {name: value for name, value in changes.items() if value is not None}
     recipe = replace(RECIPES[options.recipe], **given)
@@ -208,7 +206,7 @@ def output_file(options: Finetune, model: str) -> Path:
 def _finetune(
     options: Finetune, model: LoadedModel, recipe: FinetuneRecipe, train: Labeled, test: Labeled
 ) -> Metrics:
-    """Train a model, from the last epoch of an interrupted training; test and save it."""
+    """Train a model, continuing an interrupted training; test and save it."""
     if model.config is None:
         raise ValueError(
             f"{model.name} has no architecture of this package, so that its weights cannot be saved:"
@@ -240,10 +238,8 @@ def _finetune(
             state = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
             with files.replacing(unfinished) as temporary:
                 torch.save({"epoch": epoch + 1, **state}, temporary)
-    result, file = (
-        accuracy(_scores(options, network, view, test[0]).cpu(), test[1]),
-        output_file(options, model.name),
-    )
+    result = accuracy(_scores(options, network, view, test[0]).cpu(), test[1])
+    file = output_file(options, model.name)
     if ranks.rank() == 0:
         statistics: Metrics = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
         write_safetensors(network.backbone.cpu(), file, config=model.config, **statistics)
@@ -264,13 +260,9 @@ def _batches(
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).tolist()
     chunks = [order[start : start + recipe.batch] for start in range(0, len(order), recipe.batch)]
     shares = [local_share(chunk[: len(chunk) // 2 * 2]) for chunk in chunks if len(chunk) > 1]
-
-    def load(index: int) -> Tensor:
-        return random_view(images.read(index), options.size, mix(seed, index), min_scale=recipe.min_scale)
-
-    crops = load_ahead(load, [index for numbers, _ in shares for index in numbers], recipe.batch)
-    for numbers, weight in shares:
-        crop = torch.stack(list(islice(crops, len(numbers))))
+    chosen = [numbers for numbers, _ in shares]
+    crops = random_batches(images, chosen, options.size, seed, min_scale=recipe.min_scale)
+    for crop, (numbers, weight) in zip(crops, shares, strict=True):
         yield view.normalize(crop.to(device)), labels[numbers].to(device), weight
 
 

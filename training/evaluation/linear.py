@@ -8,7 +8,6 @@ crops; each trains the whole grid.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +15,6 @@ import torch
 from torch import Tensor
 
 from dino_model import ranks
-from dino_model.ahead import load_ahead
 from dino_model.checkpoints import read_torch
 from dino_model.collections import Images
 from dino_model.device import DTYPES, ComputePrecision, autocast, choose_device
@@ -27,7 +25,14 @@ from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS, LoadedModel
 from training.evaluation.datasets import Split
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import LEARNING_RATES, Linear
-from training.evaluation.run import Metrics, center_crop, evaluate_models, extract, open_options, random_view
+from training.evaluation.run import (
+    Metrics,
+    center_crop,
+    evaluate_models,
+    extract,
+    open_options,
+    random_batches,
+)
 from training.randomness import mix
 
 _ROWS_AT_ONCE = 4096
@@ -45,7 +50,7 @@ class FeatureSpec:
 
     @classmethod
     def parse(cls, text: str) -> "FeatureSpec":
-        """Parse `4` or `1+average`."""
+        """Parse the option, such as `4` or `1+average`."""
         blocks, _, average = text.partition("+")
         return cls(int(blocks), "after" if average else "no")
 
@@ -126,11 +131,9 @@ class LinearProbeGrid:
         """Initialize weights from N(0, 0.01²) and biases with zero, as the official code does.
 
         Args:
-            protocol: Rates and inputs.
+            protocol, classes: Rates and inputs, number of classes.
             width: Width of a block's [CLS].
-            classes: Number of classes.
-            device: Device of the weights.
-            precision: Of the products; weights, momentum and softmax are fp32.
+            device, precision: Of the products; weights, momentum and softmax are fp32.
         """
         self.protocol, self.classes = protocol, classes
         self.dtype = DTYPES[precision]
@@ -141,18 +144,12 @@ class LinearProbeGrid:
             values = width * (spec.blocks + (spec.average != "no"))
             initial = torch.randn(values, classes, generator=random) * 0.01
             weights = torch.cat([initial, torch.zeros(1, classes)])  # the last row: biases
-            self.weights.append(weights.repeat(1, len(self.protocol.rates)).to(device))
+            self.weights.append(weights.repeat(1, len(protocol.rates)).to(device))
             self.momenta.append(torch.zeros_like(self.weights[-1]))
-        self._rate_of_column = torch.tensor(self.protocol.rates, device=device).repeat_interleave(classes)
+        self._rate_of_column = torch.tensor(protocol.rates, device=device).repeat_interleave(classes)
 
     def step(self, features: Tensor, labels: Tensor, epoch: int) -> None:
-        """Train on a batch.
-
-        Args:
-            features: [batch, blocks + 1, width].
-            labels: int64 [batch].
-            epoch: From 0; it determines the learning rate.
-        """
+        """Train on features [batch, blocks + 1, width] and int64 labels [batch]; epochs count from 0."""
         cosine = (1 + math.cos(math.pi * epoch / self.protocol.epochs)) / 2
         rates = self._rate_of_column * (cosine * self.protocol.batch_size / 256)
         for spec, weights, momenta in zip(self.protocol.specs, self.weights, self.momenta, strict=True):
@@ -168,11 +165,7 @@ class LinearProbeGrid:
             weights.addcmul_(momenta, rates, value=-1)
 
     def train(self, features: Tensor, labels: Tensor) -> None:
-        """Train on fixed features for all epochs.
-
-        Args:
-            features: [images, blocks + 1, width].
-            labels: int64 [images], below the number of classes.
+        """Train on features [images, blocks + 1, width] and int64 labels [images] for all epochs.
 
         Raises:
             ValueError: Features that are not finite.
@@ -225,11 +218,7 @@ def hold_out(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def parse_official_head(tensors: Mapping[str, Tensor], width: int) -> LinearHead:
-    """Convert a head as the official code published it.
-
-    Args:
-        tensors: State dict of such a file, with or without prefixes.
-        width: Width of the backbone's [CLS].
+    """Convert a published head's state dict, with or without prefixes, for a [CLS] of this width.
 
     Raises:
         ValueError: Other tensors, or a number of inputs that no combination of [CLS] and average has.
@@ -270,7 +259,7 @@ def evaluate(options: Linear) -> None:
     def measure(model: LoadedModel) -> Metrics:
         if head_file is not None:
             return _measure_head(options, model, split, head_file)
-        return _Probe(options, model, split, protocol).measure()
+        return _train_and_test(options, model, split, protocol)
 
     settings = asdict(protocol) | {"augment": options.augment}
     described = split.protocol(description, options.data.name) | settings
@@ -302,79 +291,68 @@ def _in_blocks(model: LoadedModel, features: Tensor, blocks: int) -> Tensor:
     return features.unflatten(1, (blocks + 1, -1))
 
 
-class _Probe:
-    """The linear evaluation of one model."""
+def _train_and_test(options: Linear, model: LoadedModel, split: Split, protocol: LinearProtocol) -> Metrics:
+    """Train the grid, select a classifier, train it on all training images, test it."""
+    if not has_cls_tokens(model.backbone):
+        protocol = replace(protocol, specs=(FeatureSpec(1),))
+        print(f"{model.name} has no [CLS] token in its blocks: its one output feature is used")
+    view, kind = center_crop(options, model), _feature_type(model, protocol.blocks)
+    train, test = (extract(options, model, view, part, kind) for part in (split.train, split.test))
+    features, test_features = (_in_blocks(model, part.features, protocol.blocks) for part in (train, test))
+    labels, classes, device = split.labels(train.images), len(split.classes), choose_device(options.device)
+    fit, held_out = hold_out(labels)
+    grid = LinearProbeGrid(
+        protocol, features.shape[2], classes, device=device, precision=options.chosen_precision()
+    )
+    _fit(grid, options, model, train.images.subset(fit.tolist()), features[fit], labels[fit])
+    top1 = grid.top1(features[held_out].to(device), labels[held_out].to(device))
+    best, best_rate = divmod(int(top1.flatten().argmax()), top1.shape[1])  # of equal ones the first
+    spec, rate = protocol.specs[best], protocol.rates[best_rate]
+    chosen = {"rate": rate, "input": str(spec), "top1": float(top1[best, best_rate])}
+    print(f"selected on {len(held_out):,} training images: {spec}, rate {rate:g} ({chosen['top1']:.1f} %)")
+    single = LinearProbeGrid(
+        replace(protocol, rates=(rate,), specs=(spec,)),
+        features.shape[2],
+        classes,
+        device=device,
+        precision=options.chosen_precision(),
+    )
+    _fit(single, options, model, train.images, features, labels)
+    result = accuracy(single.head(0, 0).scores(test_features), split.labels(test.images))
+    print(result)
+    broken = [*train.broken, *test.broken]
+    return {"metrics": result.metrics(), "chosen": chosen, "grid": top1.tolist(), "broken": broken}
 
-    def __init__(self, options: Linear, model: LoadedModel, split: Split, protocol: LinearProtocol) -> None:
-        if not has_cls_tokens(model.backbone):
-            protocol = replace(protocol, specs=(FeatureSpec(1),))
-            print(f"{model.name} has no [CLS] token in its blocks: its one output feature is used")
-        self.options, self.model, self.split, self.protocol = options, model, split, protocol
-        self.device, self.precision = choose_device(options.device), options.chosen_precision()
-        self.view, self.kind = center_crop(options, model), _feature_type(model, protocol.blocks)
 
-    def measure(self) -> Metrics:
-        """Train the grid, select a classifier, train it on all training images, test it."""
-        parts = (self.split.train, self.split.test)
-        train, test = (extract(self.options, self.model, self.view, part, self.kind) for part in parts)
-        features, test_features = (
-            _in_blocks(self.model, part.features, self.protocol.blocks) for part in (train, test)
-        )
-        labels = self.split.labels(train.images)
-        fit, held_out = hold_out(labels)
-        grid = self._train(train.images.subset(fit.tolist()), features[fit], labels[fit], self.protocol)
-        top1 = grid.top1(features[held_out].to(self.device), labels[held_out].to(self.device))
-        best, best_rate = divmod(int(top1.flatten().argmax()), top1.shape[1])  # of equal ones the first
-        spec, rate = self.protocol.specs[best], self.protocol.rates[best_rate]
-        chosen = {"rate": rate, "input": str(spec), "top1": float(top1[best, best_rate])}
-        print(
-            f"selected on {len(held_out):,} training images: {spec}, rate {rate:g} ({chosen['top1']:.1f} %)"
-        )
-        single = replace(self.protocol, rates=(rate,), specs=(spec,))
-        head = self._train(train.images, features, labels, single).head(0, 0)
-        result = accuracy(head.scores(test_features), self.split.labels(test.images))
-        print(result)
-        broken = [*train.broken, *test.broken]
-        return {"metrics": result.metrics(), "chosen": chosen, "grid": top1.tolist(), "broken": broken}
+def _fit(
+    grid: LinearProbeGrid,
+    options: Linear,
+    model: LoadedModel,
+    images: Images,
+    features: Tensor,
+    labels: Tensor,
+) -> None:
+    """Train a grid on fixed features, or on those of random views.
 
-    def _train(
-        self, images: Images, features: Tensor, labels: Tensor, protocol: LinearProtocol
-    ) -> LinearProbeGrid:
-        """Train a grid, on fixed features or on those of random views."""
-        grid = LinearProbeGrid(
-            protocol, features.shape[2], len(self.split.classes), device=self.device, precision=self.precision
-        )
-        if not self.options.augment:
-            grid.train(features, labels)
-            return grid
-        for epoch in progress(range(protocol.epochs), f"{self.model.name}, {protocol.epochs} epochs"):
-            for chosen, batch in self._augmented(images, protocol, epoch):
-                grid.step(batch, labels[chosen].to(self.device), epoch)
-        return grid
+    Each process forwards its share of a batch; all have the features of the whole batch.
+    """
+    if not options.augment:
+        return grid.train(features, labels)
+    device, precision, protocol = grid.weights[0].device, options.chosen_precision(), grid.protocol
+    backbone, kind = model.backbone.to(device), _feature_type(model, protocol.blocks)
+    view = center_crop(options, model)
+    for epoch in progress(range(protocol.epochs), f"{model.name}, {protocol.epochs} epochs"):
+        steps = list(batches(len(images), protocol, epoch))
+        shares = [step[[*ranks.local_range(range(len(step)))]].tolist() for step in steps]
+        views = random_batches(images, [s for s in shares if s], options.size, mix(options.seed, epoch))
 
-    def _augmented(
-        self, images: Images, protocol: LinearProtocol, epoch: int
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield image numbers and features of random views, [batch, blocks + 1, width], of every step.
-
-        Each process forwards its share of a batch; all have the features of the whole batch.
-        """
-        size, seed = self.options.size, mix(self.options.seed, epoch)
-        steps = [chosen.tolist() for chosen in batches(len(images), protocol, epoch)]
-        own = [step[place] for step in steps for place in ranks.local_range(range(len(step)))]
-
-        def load(index: int) -> Tensor:
-            return random_view(images.read(index), size, mix(seed, index))
-
-        backbone, kind = self.model.backbone.to(self.device), _feature_type(self.model, protocol.blocks)
-        crops = load_ahead(load, own, depth=protocol.batch_size)
-
-        def forward(share: range) -> Tensor:
-            batch = torch.stack(list(islice(crops, len(share)))).to(self.device)
-            with torch.no_grad(), autocast(self.precision, self.device):
-                return kind.compute(backbone, self.view.normalize(batch)).float()
+        def forward(_: range, views: Iterator[Tensor] = views) -> Tensor:
+            batch = view.normalize(next(views).to(device))
+            with torch.no_grad(), autocast(precision, device):
+                return kind.compute(backbone, batch).float()
 
         for step in steps:
             rows = ranks.gather_rows(forward, range(len(step)))
             assert rows is not None
-            yield torch.tensor(step), _in_blocks(self.model, rows.to(self.device), protocol.blocks)
+            blocks = _in_blocks(model, rows.to(device), protocol.blocks)
+            grid.step(blocks, labels[step].to(device), epoch)

@@ -121,11 +121,9 @@ def objective(both: Tensor, features: Tensor, labels: Tensor, penalty: float) ->
 
 
 def _check(features: Tensor, labels: Tensor, classes: int) -> None:
-    if features.ndim != 2 or labels.shape != features.shape[:1]:
-        shape = tuple(features.shape)
-        raise ValueError(
-            f"Found features of shape {shape} with {len(labels)} labels: expected [images, width]."
-        )
+    shape = tuple(features.shape)
+    if features.ndim != 2 or labels.shape != shape[:1]:
+        raise ValueError(f"Features of shape {shape} with {len(labels)} labels: expected [images, width].")
     if len(labels.unique()) < 2:
         raise ValueError("All training images are of one class: two are needed.")
     if int(labels.max()) >= classes:
@@ -167,15 +165,9 @@ def _fit_draws(
     x, test_x = (F.normalize(part, dim=1) if options.normalize else part for part in parts)
     labels, truth, classes = split.labels(train.images), split.labels(test.images), split.classes
     draws, each = _draw(options, wanted, train.images, labels, classes), []
+    settings: Metrics = {"intercept": options.intercept, "device": choose_device(options.device)}
     for chosen in draws:
-        found = fit(
-            x[chosen],
-            labels[chosen],
-            len(classes),
-            l2=options.l2,
-            intercept=options.intercept,
-            device=choose_device(options.device),
-        )
+        found = fit(x[chosen], labels[chosen], len(classes), l2=options.l2, **settings)
         each.append(accuracy(found.scores(test_x), truth).metrics())
     means = {name: mean(row[name] for row in each) for name in each[0]}
     deviation = stdev(row["top1"] for row in each) if len(each) > 1 else 0.0

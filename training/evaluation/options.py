@@ -49,9 +49,11 @@ class Evaluation(ComputeOptions):
     """Folder for computed features. A second evaluation of the same images and models reads them."""
     json: Path | None = None
     """Write protocol and metrics to this file."""
+    size: int = 112
+    """Side of the images in pixels."""
 
     def __post_init__(self) -> None:
-        at_least(self, batch_size=1)
+        at_least(self, batch_size=1, size=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +81,8 @@ class Classification(Evaluation):
     def __post_init__(self) -> None:
         super().__post_init__()
         short_side = self.size if self.resize_to is None else self.resize_to
-        require(
-            0 < self.size <= short_side, f"--size {self.size} cannot be cropped from {short_side} pixels."
-        )
-        require(
-            not (self.test and self.split), "--test and --split both name the test images: pass one of them."
-        )
+        require(self.size <= short_side, f"--size {self.size} cannot be cropped from {short_side} pixels.")
+        require(not (self.test and self.split), "--test and --split both name test images: pass one of them.")
 
 
 @dataclass(frozen=True)
@@ -134,10 +132,8 @@ class Linear(Classification):
         at_least(self, epochs=1, batch=1)
         require(bool(self.rates) and min(self.rates) > 0, "--rates must be above 0.")
         for text in self.features:
-            valid = re.fullmatch(r"[1-9]\d*(\+average)?", text)
-            require(
-                bool(valid), f"--features {text} is unknown: expected a number of blocks, 4 or 1+average."
-            )
+            valid = re.fullmatch(r"[1-9]\d*(\+average)?", text) is not None
+            require(valid, f"--features {text} is unknown: expected a number of blocks, 4 or 1+average.")
 
 
 @dataclass(frozen=True)
@@ -193,10 +189,6 @@ class Finetune(Classification):
             at_least(self, batch=2)
         if self.rate is not None:
             positive(self, "rate")
-        require(
-            self.precision != "fp16",
-            "Fine-tuning has no loss scaling for fp16: pass --precision bf16 or fp32.",
-        )
 
 
 @dataclass(frozen=True)
@@ -211,28 +203,17 @@ class Retrieval(Evaluation):
     """Folder that holds roxford5k or rparis6k as published: jpg/ and gnd_NAME.pkl."""
     dataset: LandmarkName = "roxford5k"
     """Data set."""
-    size: int = 224
+    size: int = field(default=224, kw_only=True)
     """Longest side in pixels; smaller images stay as they are."""
     multiscale: bool = False
     """Average the features of the scales 1, 0.707 and 0.5."""
     official: bool = False
     """As the released code: queries are not cropped to their box, and incomplete patches are cut off."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, size=1)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptors(Evaluation):
     """An evaluation with [CLS] and GeM of the patches as descriptor of each image, resized to a square."""
-
-    size: int = 112
-    """Side of the square in pixels."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, size=1)
 
 
 @dataclass(frozen=True)

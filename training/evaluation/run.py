@@ -1,16 +1,19 @@
 """Run an evaluation: load the models, extract features, write protocol and metrics."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
 from dino_model import files, ranks
+from dino_model.ahead import load_ahead
 from dino_model.channels import measure_channels
 from dino_model.collections import Images
 from dino_model.device import choose_device
@@ -23,6 +26,7 @@ from training.crops import BOX_NUMBERS, random_box
 from training.evaluation.datasets import Split, open_split
 from training.evaluation.options import Classification, Evaluation
 from training.evaluation.paper import of_model
+from training.randomness import mix
 
 Metrics = dict[str, Any]
 
@@ -101,6 +105,27 @@ def random_view(image: np.ndarray, size: int, seed: int, *, min_scale: float = 0
         return view.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if numbers[-1] < 0.5 else view
 
     return by_channel(image, change)
+
+
+def random_batches(
+    images: Images, batches: Sequence[Sequence[int]], size: int, seed: int, *, min_scale: float = 0.08
+) -> Iterator[Tensor]:
+    """Yield a `random_view` of every image of every batch, decoded ahead: uint8 [batch, 3, size, size].
+
+    Args:
+        images: Images by number.
+        batches: Numbers of the images of each batch, at least one.
+        size, min_scale: As in `random_view`.
+        seed: Seed of the epoch.
+    """
+
+    def load(index: int) -> Tensor:
+        return random_view(images.read(index), size, mix(seed, index), min_scale=min_scale)
+
+    depth = max(map(len, batches), default=1)
+    views = load_ahead(load, (index for batch in batches for index in batch), depth)
+    for batch in batches:
+        yield torch.stack(list(islice(views, len(batch))))
 
 
 def evaluate_models(

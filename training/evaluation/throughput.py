@@ -66,16 +66,15 @@ def measure(
             torch.cuda.synchronize(device)
 
     forward()
-    cuda, memory = device.type == "cuda", None
-    if cuda:
+    memory, seconds = None, []
+    if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device) if cuda else 0
-    seconds = []
+        before = torch.cuda.memory_allocated(device)
     for _ in range(repeats):
         start = time.perf_counter()
         forward()
         seconds.append(time.perf_counter() - start)
-    if cuda:
+    if device.type == "cuda":
         memory = torch.cuda.max_memory_allocated(device) - before
     vit: Any = backbone
     tokens = None

@@ -114,22 +114,8 @@ def run(*words: object) -> None:
 def test_knn_command_writes_protocol_results_and_test_list(shapes: Path, tmp_path: Path, capsys):
     (shapes / "c" / "003.png").write_bytes(b"no image")
     file, names = tmp_path / "out" / "knn.json", tmp_path / "test.txt"
-    run(
-        *(
-            "--data",
-            shapes,
-            "--model",
-            "pixels",
-            "--model",
-            "random:embedded",
-            "--size",
-            "32",
-            "--k",
-            "3",
-            "5",
-        ),
-        *("--json", file, "--test-list", names, "--precision", "fp32"),
-    )
+    words = ("--data", shapes, "--model", "pixels", "--model", "random:embedded", "--size", "32")
+    run(*words, "--k", "3", "5", "--json", file, "--test-list", names, "--precision", "fp32")
     shown = capsys.readouterr()
     assert "32; [CLS] after the final norm, L2; k = 3, 5, temperature 0.07" in shown.out
     assert "shapes: 3 test images (every fifth of each class, by name), 18 training images" in shown.out
