@@ -160,30 +160,31 @@ class EmbedOptions(ComputeOptions):
     .npy). Default: images are read as RGB."""
 
     def write(self, data: Path, output: Path, tokens: Any = "cls", layers: int = 1) -> None:
-        """Compute the features of a collection, write them; see `embedding.embed`."""
+        """Compute the features of a collection, write them; processes started by torchrun share the work."""
         if min(self.batch_size, self.size, layers) < 1:
             raise SettingError("--batch-size, --size and --layers must be at least 1.")
         files.make_room(output)
         from dino_model.collections import open_images
+        from dino_model.device import choose_device
         from dino_model.embedding import TokenFeatures, embed
+        from dino_model.ranks import joined
         from dino_model.weights import fit_channels, load_model
 
         images = open_images(data, arrays=self.channels is not None)
-        embed(
-            images,
-            output,
-            fit_channels(
-                load_model(self.model, checkpoint_key=self.checkpoint_key),
-                images.raw_channels(self.channels or 3),
-                self.channels,
-            ),
-            TokenFeatures(tokens, layers),
-            size=self.size,
-            settings={"root": str(data.resolve()), "checkpoint_key": self.checkpoint_key or ""},
-            precision=self.precision,
-            device=self.device,
-            batch_size=self.batch_size,
-        )
+        raw = images.raw_channels(self.channels or 3)
+        with joined(choose_device(self.device)) as device:
+            model = load_model(self.model, checkpoint_key=self.checkpoint_key)
+            embed(
+                images,
+                output,
+                fit_channels(model, raw, self.channels),
+                TokenFeatures(tokens, layers),
+                size=self.size,
+                settings={"root": str(data.resolve()), "checkpoint_key": self.checkpoint_key or ""},
+                precision=self.precision,
+                device=str(device),
+                batch_size=self.batch_size,
+            )
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def _run_on_rank(arguments: list[str]) -> int:
         rank = int(os.environ.get("RANK", "0"))
         if not rank or isinstance(error, BrokenPipeError):
             raise
-        from training.distributed import LostRank
+        from dino_model.ranks import LostRank
         from training.run import RunError
 
         if not isinstance(error, SettingError | RunError | LostRank):

@@ -4,11 +4,8 @@ torchrun, or srun with torchrun's variables, starts the processes. DistributedDa
 gradients. A rank has its own consecutive part of every global batch.
 """
 
-import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from pathlib import Path
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,53 +18,6 @@ from dino_model.ranks import rank, world
 
 if TYPE_CHECKING:
     from training.methods.method import Batch, Loss, Method
-
-
-class LostRank(RuntimeError):
-    """Another process of the training ended, or cannot be reached any more."""
-
-
-@contextmanager
-def joined(device: torch.device) -> Iterator[torch.device]:
-    """Join the process group that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe, if they are set.
-
-    Yields this process's device: with CUDA that of LOCAL_RANK. Only the first rank prints.
-
-    Raises:
-        LostRank: Another rank ended.
-    """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield device
-        return
-    cuda = device.type == "cuda"
-    if cuda:
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-    store, number, processes = next(dist.rendezvous("env://"))
-    # Processes that torchrun restarts must not read the addresses of the former ones.
-    store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if cuda else "gloo",  # tensors of the host never wait for the device
-        store=store,
-        rank=number,
-        world_size=processes,
-        device_id=device if cuda else None,
-    )
-    try:
-        with _silent() if rank() else nullcontext():
-            yield device
-    except RuntimeError as error:
-        if isinstance(error, dist.DistError) or "gloo" in str(error):
-            raise LostRank("another process of the training ended or cannot be reached") from error
-        raise
-    finally:
-        dist.destroy_process_group()
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        yield
 
 
 def all_mean(tensor: Tensor) -> Tensor:

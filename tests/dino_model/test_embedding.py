@@ -1,5 +1,7 @@
 """Features of a collection in one file."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +65,20 @@ def test_embed_command_writes_the_tokens_of_real_images(folder: Path, tmp_path: 
     assert (table.metadata["model"], table.metadata["tokens"]) == ("embedded", tokens)
     assert "left out (1)" in capsys.readouterr().out
     assert sorted(file.name for file in tmp_path.iterdir()) == ["data", "features.npz"]
+
+
+@pytest.mark.slow
+def test_embed_by_two_processes_writes_same_features(folder: Path, tmp_path: Path):
+    words = ["embed", "--data", str(folder), *CPU, "--output"]
+    main([*words, str(tmp_path / "one.npz")])
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    repository = Path(__file__).parents[2]
+    command = [*torchrun, "-m", "dino_model", *words, str(tmp_path / "two.npz")]
+    run = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)
+    one, two = (read_features(tmp_path / f"{name}.npz") for name in ("one", "two"))
+    np.testing.assert_allclose(two.features, one.features, atol=1e-5)
+    assert (two.names, two.labels) == (one.names, one.labels)
+    assert run.stdout.count("6 images, tokens cls") == 1
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

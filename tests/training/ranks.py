@@ -27,7 +27,7 @@ from dino_model.head import HeadConfig
 from training import __main__ as command
 from training.commands import arguments  # noqa: F401 (before the fork)
 from training.crop_config import CropConfig
-from training.distributed import joined, rank
+from dino_model.ranks import joined, rank
 from training.methods import dino as dino_module
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino_config import DINOConfig

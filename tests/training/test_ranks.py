@@ -135,7 +135,7 @@ def test_lost_rank_ends_the_run_with_one_sentence(pictures, tmp_path):
     assert group.codes() == [1, -signal.SIGKILL]
     said = group.said(0)
     assert "Traceback" not in said
-    assert "error: another process of the training ended or cannot be reached; --resume continues" in said
+    assert "error: another process ended or cannot be reached; --resume continues" in said
 
 
 def test_torchrun_restart_resumes_the_run(pictures, tmp_path):

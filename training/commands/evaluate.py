@@ -61,7 +61,7 @@ def run(name: str, chosen: Any) -> None:
         protocol(chosen)
         return
     from dino_model.device import choose_device
-    from training.distributed import joined
+    from dino_model.ranks import joined
 
     with joined(choose_device(chosen.device)) as device:
         protocol(replace(chosen, device=str(device)))

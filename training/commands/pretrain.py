@@ -14,11 +14,12 @@ from dino_model import outputs
 from dino_model.collections import open_images
 from dino_model.device import choose_device, choose_precision
 from dino_model.outputs import PROVENANCE, write_provenance
+from dino_model.ranks import LostRank, joined
 from dino_model.remote import is_remote
 from dino_model.weights import is_path
 from training import initialize
 from training.commands.arguments import Pretrain
-from training.distributed import LostRank, joined, rank, world
+from training.distributed import rank, world
 from training.doctor import facts
 from training.logging import LOGGERS, Diverged
 from training.monitor import Monitor, Probe, progress_bar
