@@ -59,8 +59,8 @@ def test_quoted_command_is_accepted_by_its_parser(line: str, capsys: pytest.Capt
         " ".join(words[:length]) for length in (3, 2, 1) if " ".join(words[:length]) in commands.CLASSES
     )
     arguments = words[len(name.split()) :]
-    if (
-        not arguments or {"small-data", "--channels"} & {*arguments} and name == "training pretrain"
+    if not arguments or (
+        {"small-data", "--channels"} & {*arguments} and name == "training pretrain"
     ):  # a mention; a recipe that reads the data
         return
     if name == "training pretrain":  # its options depend on recipe and method

@@ -24,10 +24,10 @@ import torch
 from dino_model.backbones import BackboneConfig
 from dino_model.collections import open_images
 from dino_model.head import HeadConfig
+from dino_model.ranks import joined, rank
 from training import __main__ as command
 from training.commands import arguments  # noqa: F401 (before the fork)
 from training.crop_config import CropConfig
-from dino_model.ranks import joined, rank
 from training.methods import dino as dino_module
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino_config import DINOConfig
