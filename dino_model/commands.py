@@ -26,8 +26,8 @@ Scores are as published, in percent. k-NN (k = 20) and linear: ImageNet-1k top-1
 masks; DAVIS: 2017, mean of J and F. here: loads without a network; the others are downloaded when first used.
 
 Names are also random:ARCHITECTURE/PATCH (random:vit_small/16), any timm name (deit_small_patch16_224.fb_in1k,
-vit_small_patch14_reg4_dinov2.lvd142m), hf:OWNER/NAME, a .pth, .pt or .safetensors file, and the folder of a
-training run."""
+vit_small_patch14_reg4_dinov2.lvd142m; timm.list_models("*dino*", pretrained=True) lists them), hf:OWNER/NAME,
+a .pth, .pt or .safetensors file, and the folder of a training run."""
 
 
 @dataclass(frozen=True)
