@@ -6,6 +6,7 @@ python -m benchmarks.attention [--json FILE]
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -41,7 +42,9 @@ class Attention:
     def run(self) -> None:
         """Compare both results, measure, print."""
         remarks = compare()
-        result = measure("attention", build_ours, build_reference, repeats=self.repeats, remarks=remarks)
+        result = measure(
+            "attention", partial(build, True), partial(build, False), repeats=self.repeats, remarks=remarks
+        )
         precision = predictor().precision
         rate, needed = gemm_rate(precision), operations()
         share = (
@@ -135,7 +138,7 @@ def sharpened_model() -> LoadedModel:
 
 
 def predictor(precision: Precision = "auto") -> AttentionPredictor:
-    """Ours, loaded."""
+    """Load ours."""
     return AttentionPredictor(
         sharpened_model(), size=SIZE, resize="squash", precision=precision, device="cpu"
     )
@@ -147,19 +150,9 @@ def images() -> list[np.ndarray]:
     return list(coarse.repeat(24, axis=1).repeat(24, axis=2))
 
 
-def build_ours() -> Computation:
-    """Maps of the next image, our way."""
-    return in_turn(fused_maps(predictor()))
-
-
-def build_reference() -> Computation:
-    """Maps of the next image, the plain way."""
-    return in_turn(plain_maps(sharpened_model()))
-
-
-def in_turn(maps: Maps) -> Computation:
-    """A computation that takes the images in turn."""
-    turns = cycle(images())
+def build(is_ours: bool) -> Computation:
+    """Compute the maps of the images in turn, by one of both ways."""
+    maps, turns = fused_maps(predictor()) if is_ours else plain_maps(sharpened_model()), cycle(images())
     return lambda: maps(next(turns))
 
 

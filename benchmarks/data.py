@@ -4,10 +4,10 @@ python -m benchmarks.data [--device cuda] [--json FILE]
 """
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import tyro
@@ -21,6 +21,7 @@ from training.crop_config import CropConfig
 from training.crops import Crops
 from training.data import CropDataset, decode
 
+Augment = Literal["workers", "batch", "device"]
 SIZE, IMAGES = (500, 375), 12
 FOLDER = Path(tempfile.gettempdir()) / "dino-benchmark-images"
 CROPS = CropConfig(local_crops=10)
@@ -43,7 +44,8 @@ class Data:
         """Write the JPEGs, measure, print."""
         torch.set_num_threads(1)
         draw()
-        result = measure("data", build_ours, build_reference, repeats=self.repeats, remarks=())
+        ours, official = partial(build, "device"), partial(build, "workers", finish=True)
+        result = measure("data", ours, official, repeats=self.repeats, remarks=())
         report(result)
         stages = worker_stages() | device_stages(torch.device(self.device))
         rates: dict[str, float] = {}
@@ -69,19 +71,18 @@ def worker_stages() -> dict[str, Computation]:
     return {
         "worker, read the file": lambda: [images.read_bytes(i) for i in range(IMAGES)],
         "worker, decode": lambda: [decode(*file) for file in files],
-        "worker, augment device, nvJPEG": build("device", finish=False, decode="device"),
-        "worker, augment device": build("device", finish=False),
-        "worker, augment batch": build("batch", finish=False),
+        "worker, augment device, nvJPEG": build("device", decode="device"),
+        "worker, augment device": build("device"),
+        "worker, augment batch": build("batch"),
         "worker, augment workers": build("workers", finish=True),
     }
 
 
 def device_stages(device: torch.device) -> dict[str, Computation]:
     """Name what the device does for a batch of `IMAGES` images."""
-    where = device.type
 
-    def finish(augment: Literal["batch", "device"]) -> Callable[[], object]:
-        dataset = dataset_of(augment, finish=False)
+    def finish(augment: Augment) -> Computation:
+        dataset = dataset_of(augment)
         collated = dataset.collate([dataset[i, i] for i in range(IMAGES)])
         assert isinstance(collated, tuple)
         params = collated.params
@@ -90,15 +91,15 @@ def device_stages(device: torch.device) -> dict[str, Computation]:
 
         def compute() -> object:
             finished = dataset.cut.finish(on_device, params)
-            if where == "cuda":
+            if device.type == "cuda":
                 torch.cuda.synchronize()
             return finished
 
         return compute
 
     return {
-        f"{where}, flips and photometry": finish("batch"),
-        f"{where}, crops, flips and photometry": finish("device"),
+        f"{device.type}, flips and photometry": finish("batch"),
+        f"{device.type}, crops, flips and photometry": finish("device"),
     }
 
 
@@ -109,35 +110,17 @@ def draw() -> None:
         Image.fromarray(photographs.picture(name)).resize(SIZE).save(FOLDER / f"{name}.jpg", quality=90)
 
 
-def build_ours() -> Computation:
-    """Build the worker's part of `--augment device`."""
-    return build("device", finish=False)
-
-
-def build_reference() -> Computation:
-    """Build the official code's way: everything crop by crop with Pillow."""
-    return build("workers", finish=True)
-
-
-def build(
-    augment: Literal["workers", "batch", "device"],
-    *,
-    finish: bool,
-    decode: Literal["workers", "device"] = "workers",
-) -> Computation:
+def build(augment: Augment, **options: Any) -> Computation:
     """Build the computation of one batch in a worker."""
     torch.set_num_threads(1)
-    dataset = dataset_of(augment, finish=finish, decode=decode)
+    dataset = dataset_of(augment, **options)
     return lambda: dataset.collate([dataset[i, i] for i in range(IMAGES)])
 
 
 def dataset_of(
-    augment: Literal["workers", "batch", "device"],
-    *,
-    finish: bool,
-    decode: Literal["workers", "device"] = "workers",
+    augment: Augment, *, finish: bool = False, decode: Literal["workers", "device"] = "workers"
 ) -> CropDataset:
-    """The data set that the workers read."""
+    """Return the data set that the workers read."""
     config = CropConfig(local_crops=CROPS.local_crops, augment=augment, decode=decode)
     return CropDataset(open_images(FOLDER), config, seed=0, finish=finish)
 

@@ -24,17 +24,13 @@ from training.evaluation.knn import knn_accuracy
 
 
 class _Plain(Dataset[Tensor]):
+    """Normalized center crops by torchvision."""
+
     def __init__(self, images: Images, model: LoadedModel, size: int) -> None:
-        self.images = images
-        self.view = v2.Compose(
-            [
-                v2.Resize(size, interpolation=v2.InterpolationMode.BICUBIC),
-                v2.CenterCrop(size),
-                v2.PILToTensor(),
-                v2.ToDtype(torch.float32, scale=True),
-                v2.Normalize(model.mean, model.std),
-            ]
-        )
+        resize = v2.Resize(size, interpolation=v2.InterpolationMode.BICUBIC)
+        pixels = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]
+        normalize = v2.Normalize(model.mean, model.std)
+        self.images, self.view = images, v2.Compose([resize, v2.CenterCrop(size), *pixels, normalize])
 
     def __len__(self) -> int:
         return len(self.images)

@@ -106,14 +106,8 @@ def time_training(recipe: Recipe, device: torch.device, compile: bool) -> Speed:
     data.draw()
     photographs = open_images(data.FOLDER)
     images = photographs.subset(i % len(photographs) for i in range(60 * recipe.batch_size))
-    session = Session(
-        recipe,
-        images,
-        device=device,
-        precision=choose_precision("auto", device),
-        workers=default_workers(device),
-        compile=compile,
-    )
+    precision, workers = choose_precision("auto", device), default_workers(device)
+    session = Session(recipe, images, device=device, precision=precision, workers=workers, compile=compile)
     torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
         run, begun = Run(Path(folder) / "run"), time.monotonic()

@@ -31,11 +31,8 @@ class Knn:
 
     def run(self) -> None:
         """Classify by both, compare the classes, print."""
-        stored, labels, queries = (
-            features(STORED, 0),
-            torch.arange(STORED) % CLASSES,
-            features(self.queries, 1),
-        )
+        stored, labels = features(STORED, 0), torch.arange(STORED) % CLASSES
+        queries = features(self.queries, 1)
         started = time.perf_counter()
         ours = votes(*neighbors(stored, labels, queries, K), TEMPERATURE, CLASSES)
         seconds = time.perf_counter() - started

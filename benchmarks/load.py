@@ -40,7 +40,7 @@ from dino_model.predictor import AttentionPredictor
 
 MODEL, HANGING, SIZE = "embedded", "dino_vits16", 224
 OPTIONS = f"--port 0 --model {MODEL} --size {SIZE} --precision fp32 --device cpu".split()
-LIMITS = ["--max-memory-mb", "100", "--max-upload-mb", "5"]
+LIMITS = ("--max-memory-mb", "100", "--max-upload-mb", "5")
 """Small caches are full within a minute; memory that grows afterwards is a leak."""
 PAUSE = (3.0, 12.0)
 """Seconds between two images of a visitor."""
@@ -75,7 +75,7 @@ class Load:
     misbehaving: int = 10
     """Visitors that misbehave."""
     seconds: float = 300.0
-    """Duration; memory is compared between one fifth of it and its end."""
+    """Duration; memory is compared between its half, when caches are full, and its end."""
     json: Path | None = None
     """Write the results to this file."""
 
@@ -100,7 +100,7 @@ class Load:
         """Summarize; times in seconds, memory in MB."""
         sample = visits.kept[:: max(1, len(visits.kept) // CHECKED)][:CHECKED]
         errors = quiet.errors + visits.errors
-        early, late = (around(memory, second) / 1e6 for second in (self.seconds / 5, self.seconds))
+        early, late = (around(memory, second) / 1e6 for second in (self.seconds / 2, self.seconds))
         alone, busy = (percentile_95(one.first_maps) for one in (quiet, visits))
         return {
             "visitors": self.visitors,
@@ -241,8 +241,13 @@ class Misbehaving(Visitor):
         self.turn += 1
 
     def note(self, answer: httpx.Response) -> None:
-        """Count a refusal."""
-        if answer.is_error:
+        """Count a refusal; a server error that does not tell the client what to do is an error of the page.
+
+        Gradio sends every `gr.Error` of /gradio_api/run, with status 500.
+        """
+        if answer.status_code >= 500 and not re.search("try again in a moment|fewer requests", answer.text):
+            self.visits.errors.append(f"{answer.status_code}: {answer.text}"[:200])
+        elif answer.is_error:
             self.visits.refused[answer.status_code] += 1
 
     def send_too_much(self, browser: httpx.Client) -> None:

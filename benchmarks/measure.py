@@ -21,12 +21,11 @@ Computation = Callable[[], object]
 
 @dataclass(frozen=True)
 class Result:
-    """Median costs of this implementation and of the reference.
+    """Median seconds of this implementation and of the reference.
 
     Attributes:
         name: Name of the benchmark's module.
-        ours, reference: Cost of one computation, in `unit`.
-        unit: Unit of both.
+        ours, reference: Duration of one computation.
         ours_memory, reference_memory: Peak above the loaded model, in bytes; None if not measured.
         remarks: Sentences on settings, precision and agreement.
     """
@@ -34,7 +33,6 @@ class Result:
     name: str
     ours: float
     reference: float
-    unit: str = "s"
     ours_memory: int | None = None
     reference_memory: int | None = None
     remarks: tuple[str, ...] = ()
@@ -55,8 +53,8 @@ class Result:
 def report(result: Result, file: Path | None = None) -> None:
     """Print a result and the machine's load; write it to a JSON file if one is given."""
     print(
-        f"{result.name}: ours {result.ours:.3f} {result.unit}, "
-        f"reference {result.reference:.3f} {result.unit}: {result.ratio:.2f} times faster"
+        f"{result.name}: ours {result.ours:.3f} s, reference {result.reference:.3f} s: "
+        f"{result.ratio:.2f} times faster"
     )
     if result.memory_ratio is not None:
         print(
@@ -71,16 +69,10 @@ def report(result: Result, file: Path | None = None) -> None:
 
 
 def median_seconds(ours: Computation, reference: Computation, repeats: int = 3) -> tuple[float, float]:
-    """Time two computations in turns, after one warm-up each, so that other load slows both alike.
+    """Return the median seconds of two computations in turns, after one warm-up each.
 
-    Returns:
-        Median wall time of both, in seconds.
-
-    Raises:
-        ValueError: `repeats` is below 1.
+    Turns let other load slow both alike.
     """
-    if repeats < 1:
-        raise ValueError(f"repeats is {repeats}, expected at least 1")
     ours()
     reference()
     turns = [(_seconds(ours), _seconds(reference)) for _ in range(repeats)]
@@ -112,17 +104,16 @@ def measure(
     remarks: tuple[str, ...],
     memory_of: Callable[[Callable[[], Computation]], int | None] = extra_memory,
 ) -> Result:
-    """Measure seconds and extra memory of both computations.
+    """Measure seconds and extra memory of both computations in `repeats` turns.
 
     Args:
-        name: Name of the benchmark's module.
+        name, remarks: See `Result`.
         build_ours, build_reference: See `extra_memory`.
         repeats: Timed turns of each, at least 1.
-        remarks: See `Result`.
         memory_of: Measures the extra memory; a GPU needs another function.
     """
     ours, reference = median_seconds(build_ours(), build_reference(), repeats)
-    return Result(name, ours, reference, "s", memory_of(build_ours), memory_of(build_reference), remarks)
+    return Result(name, ours, reference, memory_of(build_ours), memory_of(build_reference), remarks)
 
 
 def _extra_memory_here(build: Callable[[], Computation]) -> int:

@@ -120,11 +120,7 @@ def measured(figure: str, file: Path, words: Sequence[str]) -> float | None:
         print("python -m", *words, flush=True)
         if subprocess.run([sys.executable, "-m", *words]).returncode:
             return None
-    return figure_of(figure, json.loads(file.read_text(encoding="utf-8")))
-
-
-def figure_of(figure: str, content: dict[str, Any]) -> float:
-    """Read the figure of one model from a command's JSON, in percent."""
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     if figure == "VOC12":
         return float(content["jaccard"])
     if figure == "DAVIS":
@@ -136,13 +132,11 @@ def verdict(model: str, figure: str, ours: float | None, paper: float) -> Verdic
     """Compare a figure with the paper's."""
     if ours is None:
         return Verdict(model, figure, None, paper, "not measured: the command failed, see above")
-    allowed = TOLERANCE[figure]
-    if abs(ours - paper) <= allowed + 1e-9:
-        said = "reproduced"
-    else:
-        said = (
-            f"{abs(ours - paper):.1f} points {'above' if ours > paper else 'below'}, allowed are {allowed:g}"
-        )
+    allowed, difference = TOLERANCE[figure], abs(ours - paper)
+    if difference <= allowed + 1e-9:
+        return Verdict(model, figure, ours, paper, "reproduced")
+    side = "above" if ours > paper else "below"
+    said = f"{difference:.1f} points {side}, allowed are {allowed:g}"
     return Verdict(model, figure, ours, paper, said)
 
 

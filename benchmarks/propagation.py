@@ -39,8 +39,8 @@ class Propagation:
         """Compare both results, measure, print."""
         result = measure(
             "propagation",
-            partial(build_ours, self.device),
-            partial(build_reference, self.device),
+            partial(build, self.device, True),
+            partial(build, self.device, False),
             repeats=self.repeats,
             remarks=compare(self.device),
             memory_of=extra_memory if self.device == "cpu" else extra_gpu_memory,
@@ -129,25 +129,18 @@ def near_ties(queries: Tensor, contexts: Tensor, places: Tensor) -> int:
     return count
 
 
-def build_ours(device: str) -> Computation:
-    """Our step, ready to run."""
+def build(device: str, is_ours: bool) -> Computation:
+    """Return our step or the dense one, which ends when the device is done; the window is built once."""
     target, contexts, labels = frames(device)
-    return finished(partial(tiled, target, F.normalize(contexts, dim=-1), labels), device)
-
-
-def build_reference(device: str) -> Computation:
-    """The dense step, ready to run; the window is built once for a video."""
-    return finished(partial(dense, *frames(device), square_window().to(device)), device)
-
-
-def finished(compute: Computation, device: str) -> Computation:
-    """The same, ended only when the device has nothing left to do."""
-    if device == "cpu":
-        return compute
+    if is_ours:
+        compute = partial(tiled, target, F.normalize(contexts, dim=-1), labels)
+    else:
+        compute = partial(dense, target, contexts, labels, square_window().to(device))
 
     def until_done() -> None:
         compute()
-        torch.cuda.synchronize()
+        if device != "cpu":
+            torch.cuda.synchronize()
 
     return until_done
 

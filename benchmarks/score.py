@@ -15,7 +15,7 @@ import tyro
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.measure import Computation, measure, report
+from benchmarks.measure import measure, report
 from segmentation.davis_eval import score_folders
 from segmentation.labels import write_mask_png
 
@@ -50,7 +50,7 @@ class Score:
                 f"objects each",
                 f"largest difference of a J or F: {difference:.1e} (allowed {AGREEMENT:.0e})",
             )
-            build = partial(build_ours, root), partial(build_reference, root)
+            build = partial(partial, ours, root), partial(partial, plain, root)
             result = measure("score", *build, repeats=self.repeats, remarks=remarks)
         report(result, self.json)
 
@@ -155,16 +155,6 @@ def compare(ours: Figures, plain: Figures) -> float:
     if difference > AGREEMENT:
         raise SystemExit(f"scores differ by {difference:.1e}, expected at most {AGREEMENT:.0e}")
     return difference
-
-
-def build_ours(root: Path) -> Computation:
-    """Our scoring, ready to run."""
-    return partial(ours, root)
-
-
-def build_reference(root: Path) -> Computation:
-    """The plain scoring, ready to run."""
-    return partial(plain, root)
 
 
 if __name__ == "__main__":

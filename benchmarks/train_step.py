@@ -5,6 +5,7 @@ python -m benchmarks.train_step --device cuda [--batch 256] [--compile] [--json 
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -70,14 +71,13 @@ class TrainStep:
             gpu.measure_step(self.batch, self.compile, self.json)
             return
         remarks = compare()
-        again, grouped = median_seconds(build_ours(), build_official(), self.repeats)
+        again, grouped = median_seconds(build("ours"), build("official"), self.repeats)
         remarks += (
             "against the official code's step, which passes crops of one size together: "
             f"ours {again:.3f} s, official {grouped:.3f} s: {grouped / again:.2f} times faster",
         )
-        report(
-            measure("train_step", build_ours, build_plain, repeats=self.repeats, remarks=remarks), self.json
-        )
+        ways = partial(build, "ours"), partial(build, "plain")
+        report(measure("train_step", *ways, repeats=self.repeats, remarks=remarks), self.json)
 
 
 def compare() -> tuple[str, ...]:
@@ -124,21 +124,11 @@ def make_plan(recipe: Recipe) -> Plan:
     return Plan.of(recipe, STEPS * recipe.batch_size)
 
 
-def build_ours() -> Computation:
-    """Our step, ready to run."""
-    step, crops = OurStep(choose_precision("auto", CPU)), random_crops()
-    return lambda: step(crops)
-
-
-def build_plain() -> Computation:
-    """The plain step, ready to run."""
-    step, crops = PlainStep(), random_crops()
-    return lambda: step(crops)
-
-
-def build_official() -> Computation:
-    """The official code's grouping of crops, ready to run."""
-    step, crops = PlainStep(grouped=True), random_crops()
+def build(way: Literal["ours", "plain", "official"]) -> Computation:
+    """Return our step, the plain step, or the official code's grouping of crops, ready to run."""
+    ours = way == "ours"
+    step = OurStep(choose_precision("auto", CPU)) if ours else PlainStep(grouped=way == "official")
+    crops = random_crops()
     return lambda: step(crops)
 
 
