@@ -81,12 +81,7 @@ def facts(config: Mapping[str, Any]) -> Facts:
 
 
 def findings(lines: Sequence[Line], run: Facts) -> list[Finding]:
-    """List all problems, the gravest first; none for a log without lines.
-
-    Args:
-        lines: Of the log, in order; metrics that it does not have are not diagnosed.
-        run: Settings of the run.
-    """
+    """List all problems of a log, the gravest first; metrics that are not logged are not diagnosed."""
     if not lines:
         return []
     collapsed = collapse(lines, run.remedy)

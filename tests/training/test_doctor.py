@@ -232,15 +232,10 @@ def healthy(pictures, tmp_path_factory):
     return {name: trained(folder / name, pictures, plan) for name, plan in plans.items()}
 
 
-def copy(healthy, folder: Path) -> Run:
-    folder.mkdir()
-    for file in ("config.json", "log.jsonl"):
-        (folder / file).write_bytes((healthy["dino"] / file).read_bytes())
-    return Run(folder)
-
-
 def test_doctor_reads_incomplete_and_refuses_damaged_logs(healthy, tmp_path, capsys):
-    run = copy(healthy, tmp_path / "run")
+    run = Run(tmp_path)
+    for file in ("config.json", "log.jsonl"):
+        (tmp_path / file).write_bytes((healthy["dino"] / file).read_bytes())
     whole = run.log.read_text()
     run.log.write_text(whole + '{"step": 32, "lo')
     assert doctor(run.folder)[0] == 0
@@ -268,22 +263,16 @@ MEASURED = {
 """Teacher entropy, KL, K and prototypes in use, as the four runs of lesson 4 log them; the collapse."""
 
 
-@pytest.mark.parametrize("name", MEASURED)
-def test_collapse_of_measured_runs_names_the_collapse(name):
-    entropy, kl, number, used, expected = MEASURED[name]
-    logs = {"teacher_entropy": entropy, "kl": kl, "ln_k": math.log(number), "prototypes": used}
-    found = module.diagnose(logs)
-    assert (found is None) if expected is None else expected in found
+def test_collapse_of_measured_runs_names_the_collapse():
+    for name, (entropy, kl, number, used, expected) in MEASURED.items():
+        logs = {"teacher_entropy": entropy, "kl": kl, "ln_k": math.log(number), "prototypes": used}
+        found = module.diagnose(logs)
+        assert (found is None) if expected is None else expected in found, name
 
 
-@pytest.mark.parametrize(
-    ("logs", "remedy"),
-    [
-        ({"spread": 0.001}, BYOL.remedy),
-        ({"code_entropy": 2.7, "ln_k": 2.77, "kl": 0.001}, SWAV.remedy),
-    ],
-)
-def test_diagnose_names_the_remedy_of_the_method(logs, remedy):
-    assert module.diagnose(logs, remedy).endswith(remedy)
-    assert module.diagnose(logs | {"spread": 0.5, "kl": 0.5}, remedy) is None
-    assert module.diagnose({}, remedy) is None
+def test_diagnose_names_the_remedy_of_the_method():
+    codes = {"code_entropy": 2.7, "ln_k": 2.77, "kl": 0.001}
+    for logs, remedy in (({"spread": 0.001}, BYOL.remedy), (codes, SWAV.remedy)):
+        assert module.diagnose(logs, remedy).endswith(remedy)
+        assert module.diagnose(logs | {"spread": 0.5, "kl": 0.5}, remedy) is None
+    assert module.diagnose({}) is None

@@ -52,7 +52,7 @@ def knn_scores(
 def knn_accuracy(
     train: Tensor, labels: Tensor, test: Tensor, truth: Tensor, *, k: int = 20, temperature: float = 0.07
 ) -> Accuracy:
-    """Compute the accuracy of the vote. Arguments and errors as in `knn_accuracies`."""
+    """Compute the accuracy of the vote, as `knn_accuracies`."""
     return knn_accuracies(train, labels, test, truth, ks=[k], temperature=temperature)[k]
 
 

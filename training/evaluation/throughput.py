@@ -116,11 +116,10 @@ def evaluate(options: Throughput) -> None:
             result = measure(load_model(name).backbone, precision=precision, device=device, **settings)
             print(f"  {result}", flush=True)
             results.append({"model": name, "metrics": asdict(result)})
-            if options.json:
-                protocol = {"description": description}
-                content = {"name": "throughput", "protocol": protocol, "results": results}
-                files.write_json(options.json, content)
         for value in published():
             is_speed = value.table == "1" and "images" in value.measure
             if is_speed and value.architecture == TABLE_1_NETWORKS.get(name):
                 print(f"  paper: {value.value:g} {value.measure}, {value.where}")
+    if options.json:
+        protocol = {"description": description}
+        files.write_json(options.json, {"name": "throughput", "protocol": protocol, "results": results})

@@ -9,12 +9,7 @@ import torch
 from PIL import Image
 
 from tests.training.evaluation.pictures import evaluate
-from training.evaluation.copy_detection import (
-    COPY_TYPES,
-    average_precisions,
-    compute_whitening,
-    make_copy,
-)
+from training.evaluation.copy_detection import COPY_TYPES, average_precisions, compute_whitening, make_copy
 
 
 def test_whitening_is_white_only_if_corrected():

@@ -51,9 +51,9 @@ def test_open_split_matches_classes_by_name(tmp_path: Path):
 
 
 def test_open_split_uses_train_and_val(tmp_path: Path):
-    write_pictures(tmp_path / "data" / "train", {"a": 3, "b": 3})
-    write_pictures(tmp_path / "data" / "val", {"a": 1, "b": 1}, shade=100)
-    split = open_split(tmp_path / "data")
+    write_pictures(tmp_path / "train", {"a": 3, "b": 3})
+    write_pictures(tmp_path / "val", {"a": 1, "b": 1}, shade=100)
+    split = open_split(tmp_path)
     assert (len(split.train), len(split.test), split.rule) == (6, 2, "those in val")
 
 
