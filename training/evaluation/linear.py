@@ -299,46 +299,41 @@ def _train_and_test(options: Linear, model: LoadedModel, split: Split, protocol:
     view, kind = center_crop(options, model), _feature_type(model, protocol.blocks)
     train, test = (extract(options, model, view, part, kind) for part in (split.train, split.test))
     features, test_features = (_in_blocks(model, part.features, protocol.blocks) for part in (train, test))
-    labels, classes, device = split.labels(train.images), len(split.classes), choose_device(options.device)
+    labels, device = split.labels(train.images), choose_device(options.device)
     fit, held_out = hold_out(labels)
-    grid = LinearProbeGrid(
-        protocol, features.shape[2], classes, device=device, precision=options.chosen_precision()
-    )
-    _fit(grid, options, model, train.images.subset(fit.tolist()), features[fit], labels[fit])
+    images, classes = train.images, len(split.classes)
+    grid = _fit(options, model, protocol, classes, images.subset(fit.tolist()), features[fit], labels[fit])
     top1 = grid.top1(features[held_out].to(device), labels[held_out].to(device))
     best, best_rate = divmod(int(top1.flatten().argmax()), top1.shape[1])  # of equal ones the first
     spec, rate = protocol.specs[best], protocol.rates[best_rate]
     chosen = {"rate": rate, "input": str(spec), "top1": float(top1[best, best_rate])}
     print(f"selected on {len(held_out):,} training images: {spec}, rate {rate:g} ({chosen['top1']:.1f} %)")
-    single = LinearProbeGrid(
-        replace(protocol, rates=(rate,), specs=(spec,)),
-        features.shape[2],
-        classes,
-        device=device,
-        precision=options.chosen_precision(),
-    )
-    _fit(single, options, model, train.images, features, labels)
-    result = accuracy(single.head(0, 0).scores(test_features), split.labels(test.images))
+    single = replace(protocol, rates=(rate,), specs=(spec,))
+    head = _fit(options, model, single, classes, images, features, labels).head(0, 0)
+    result = accuracy(head.scores(test_features), split.labels(test.images))
     print(result)
     broken = [*train.broken, *test.broken]
     return {"metrics": result.metrics(), "chosen": chosen, "grid": top1.tolist(), "broken": broken}
 
 
 def _fit(
-    grid: LinearProbeGrid,
     options: Linear,
     model: LoadedModel,
+    protocol: LinearProtocol,
+    classes: int,
     images: Images,
     features: Tensor,
     labels: Tensor,
-) -> None:
+) -> LinearProbeGrid:
     """Train a grid on fixed features, or on those of random views.
 
     Each process forwards its share of a batch; all have the features of the whole batch.
     """
+    device, precision = choose_device(options.device), options.chosen_precision()
+    grid = LinearProbeGrid(protocol, features.shape[2], classes, device=device, precision=precision)
     if not options.augment:
-        return grid.train(features, labels)
-    device, precision, protocol = grid.weights[0].device, options.chosen_precision(), grid.protocol
+        grid.train(features, labels)
+        return grid
     backbone, kind = model.backbone.to(device), _feature_type(model, protocol.blocks)
     view = center_crop(options, model)
     for epoch in progress(range(protocol.epochs), f"{model.name}, {protocol.epochs} epochs"):
@@ -356,3 +351,4 @@ def _fit(
             assert rows is not None
             blocks = _in_blocks(model, rows.to(device), protocol.blocks)
             grid.step(blocks, labels[step].to(device), epoch)
+    return grid
