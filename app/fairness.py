@@ -6,6 +6,7 @@ Events that use the model therefore run without a concurrency limit and take a t
 
 import asyncio
 import contextlib
+import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
@@ -19,6 +20,8 @@ import gradio as gr
 from app.errors import Busy, LabError
 
 Result = TypeVar("Result")
+PATIENCE_SECONDS = 10.0
+"""Longest time that a request waits only because a queue that goes first is busy."""
 RECHECK_SECONDS = 1.0
 """Longest time after which a waiting event yields, so that Gradio can end it when its client has left."""
 
@@ -26,6 +29,7 @@ RECHECK_SECONDS = 1.0
 class _Ticket:
     def __init__(self, client: Hashable) -> None:
         self.client, self.moved, self.evicted = client, asyncio.Event(), False
+        self.arrival = time.monotonic()
 
     async def wait(self) -> None:
         """Wait until the queue has moved, at most `RECHECK_SECONDS`."""
@@ -42,10 +46,18 @@ class FairTurns:
         width: Number of requests that run at once.
         max_waiting: Number of requests that may wait.
         max_per_client: Number of requests that one client may have waiting or running.
+        after: A queue whose requests go first; they share the processor.
     """
 
-    def __init__(self, name: str, width: int = 1, max_waiting: int = 64, max_per_client: int = 8) -> None:
-        self.name, self.width = name, width
+    def __init__(
+        self,
+        name: str,
+        width: int = 1,
+        max_waiting: int = 64,
+        max_per_client: int = 8,
+        after: "FairTurns | None" = None,
+    ) -> None:
+        self.name, self.width, self.after = name, width, after
         self.max_waiting, self.max_per_client = max_waiting, max_per_client
         self._waiting: list[_Ticket] = []
         self._running: list[_Ticket] = []
@@ -118,11 +130,18 @@ class FairTurns:
         place = self._order().index(ticket)
         if place or len(self._running) >= self.width:
             return place + len(self._running)
+        if self.after and self.after.busy and time.monotonic() - ticket.arrival < PATIENCE_SECONDS:
+            return 1
         self._waiting.remove(ticket)
         self._running.append(ticket)
         self._turns += 1
         self._last_turn[ticket.client] = self._turns
         return 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request waits or runs."""
+        return bool(self._waiting or self._running)
 
     def _order(self) -> list[_Ticket]:
         """Return waiting requests in the order of service: every client's first one, then the second ones."""
@@ -149,8 +168,8 @@ LOADING = FairTurns("models that are being loaded", width=16, max_per_client=2)
 """Turns at downloads and at reading weights; they do not delay other requests."""
 READING = FairTurns("maps that are being computed", width=2, max_per_client=24)
 """Turns at arrays of encodings in memory."""
-FINDING = FairTurns("objects that are being computed", max_per_client=4)
-"""Turns at finding objects in encodings."""
+FINDING = FairTurns("objects that are being computed", max_per_client=4, after=MODEL)
+"""Turns at finding objects in encodings, which takes seconds; images that are opened go first."""
 DECODING = FairTurns("images that are being read", width=2)
 """Turns at decoding uploads."""
 

@@ -72,8 +72,8 @@ def _scribbles(shared: Shared) -> None:
         fields = wanted if isinstance(wanted, dict) else {}
         return scribbles.masks_file(shared, fields.get("strokes"), fields.get("album", ""))
 
-    finding = fairness.in_turn(segment, turns=fairness.FINDING)
-    view.edited(finding, shared.asked, view, js="() => [lab('scribbles').request]", **HEAVY)
+    segmenting = fairness.in_turn(segment, turns=fairness.READING)  # milliseconds, while somebody draws
+    view.edited(segmenting, shared.asked, view, js="() => [lab('scribbles').request]", **HEAVY)
     album = "document.querySelector('#album textarea')?.value ?? ''"
     shared.save(masks, save_masks, f"({{ strokes: lab('scribbles').request, album: {album} }})")
     shared.save(head, partial(scribbles.head_file, engine), "lab('scribbles').request")

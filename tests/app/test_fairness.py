@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from app import fairness
 from app.errors import Busy, LabError
 from app.fairness import FairTurns, in_thread, in_turn
 
@@ -45,6 +46,28 @@ async def served(turns: FairTurns, clients: str) -> list[str]:
 
 def test_first_request_of_every_client_precedes_second_request_of_any(run):
     assert run(lambda: served(FairTurns("the model", max_per_client=9), "aaaabbc")) == list("abcabaa")
+
+
+@pytest.mark.parametrize(("patience", "expected"), [(10.0, ["image", "object"]), (0.0, ["object", "image"])])
+def test_queue_waits_for_the_one_that_goes_first(run, monkeypatch, patience, expected):
+    monkeypatch.setattr(fairness, "PATIENCE_SECONDS", patience)
+    monkeypatch.setattr(fairness, "RECHECK_SECONDS", 0.01)
+
+    async def order() -> list[str]:
+        first, found = FairTurns("the model"), []
+        second = FairTurns("objects", after=first)
+
+        async def ask(turns: FairTurns, name: str) -> None:
+            async with turns.turn(name):
+                found.append(name)
+
+        async with first.turn("holder"):
+            tasks = [asyncio.ensure_future(ask(second, "object")), asyncio.ensure_future(ask(first, "image"))]
+            await asyncio.sleep(0.05)
+        await asyncio.wait_for(asyncio.gather(*tasks), 10)
+        return found
+
+    assert run(order) == expected
 
 
 def test_client_with_too_many_requests_is_refused_and_others_are_not(run):
