@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import pytest
 
-from app.__main__ import free_port, main
+from app.__main__ import Serve, free_port, main
 from benchmarks.serving import Served, serving
 from dino_model.threads import PASSIVE_OMP
 
@@ -92,10 +93,13 @@ def test_list_of_processes_does_not_show_the_password(guarded):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems answer at 127.0.0.1 alone")
-def test_host_without_password_prints_a_warning(tmp_path):
-    with _small_page(tmp_path, "--host", "127.0.0.2") as page:
-        assert "127.0.0.2 can be reached without a password: --auth FILE" in page.log.read_text()
-        assert httpx.get(page.address).status_code == 200
+def test_host_without_password_prints_a_warning(monkeypatch, capsys):
+    monkeypatch.setattr(Serve, "launched", Mock())
+    waiting = Mock(**{"Event.return_value.wait.side_effect": KeyboardInterrupt})
+    monkeypatch.setattr("app.__main__.threading", waiting)
+    with pytest.raises(KeyboardInterrupt):
+        Serve(host="127.0.0.2", port=0).run()
+    assert "127.0.0.2 can be reached without a password: --auth FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 import tyro
 from torch.nn.functional import normalize
 
-from benchmarks import attention, data, measure, propagation, score, train_step
+from benchmarks import attention, data, propagation, score, train_step
 from benchmarks.official import Official, verdict
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
@@ -20,25 +20,6 @@ from training.methods.dino_config import DINOConfig
 from training.recipe import OptimizerConfig, Recipe
 
 pytestmark = pytest.mark.slow
-
-
-def test_measure_of_two_computations_reports_ratio_and_memory(tmp_path, capsys):
-    result = measure.measure("example", _small_array, _large_array, repeats=1, remarks=("a remark",))
-    measure.report(result, tmp_path / "result.json")
-    printed, written = capsys.readouterr().out, json.loads((tmp_path / "result.json").read_text())
-    assert f"{written['reference'] / written['ours']:.2f} times faster" in printed
-    assert "a remark" in printed
-    if written["memory_ratio"] is not None:  # Linux
-        assert 49e6 < written["reference_memory"] < 100e6
-
-
-def _small_array():
-    return lambda: np.ones(5_000_000, np.uint8).sum()
-
-
-def _large_array():
-    loaded = np.ones(200_000_000, np.uint8)
-    return lambda: np.ones(50_000_000, np.uint8).sum() + loaded[0]
 
 
 def test_attention_reference_gives_the_maps_of_the_predictor(monkeypatch):

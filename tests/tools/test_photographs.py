@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,11 +80,3 @@ def test_command_writes_what_it_prints(tmp_path, capsys, monkeypatch):
         assert f"{row['photographs']['jaccard']:.1f}" in printed
     assert figures["models"]["centered box"]["photographs"]["lift"] is None
     assert figures["models"]["random:embedded"]["photographs"]["lift"] == pytest.approx(1, abs=0.3)
-
-
-def test_a_model_that_cannot_be_read_is_one_sentence(tmp_path: Path):
-    broken = tmp_path / "broken.safetensors"
-    broken.write_bytes(b"broken")
-    for name in (broken, tmp_path / "missing.pt"):
-        with pytest.raises(SystemExit, match=rf"^error: .*{name.stem}"):
-            benchmark.main(["--models", str(name)])
