@@ -219,7 +219,10 @@ def test_answer_about_another_image_is_dropped(tab):
     tab.evaluate(
         f"""() => {{ const view = {VIEW};
         const found = {{ token: "other", key: "x", rows: 1, columns: 1, runs: [1, 1], seeds: [] }};
-        Object.defineProperty(view, "props", {{ value: {{ ...view.props, found }} }}); view.receive(); }}"""
+        const {{ props }} = view;
+        view.props = {{ ...props, found }};
+        view.receive();
+        view.props = props; }}"""
     )
     assert tab.evaluate(f"[...{VIEW}.found.keys()].length") == before
 
