@@ -15,7 +15,7 @@ from pydantic import Field
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.photos import Picture, labels_png, png
-from app.view import attention
+from app.view import attention, map_of_head
 from segmentation import discovery, drawing
 from segmentation.coco import coco_record
 from segmentation.discovery import Discovery
@@ -66,11 +66,7 @@ def find(encoding: Encoding, recipe: Recipe) -> list[Discovery]:
 def cls_map(encoding: Encoding, head: str) -> NDArray[np.float32]:
     """Return the attention of [CLS] in the last block by one head, or the mean of all: [rows, columns]."""
     maps = attention(encoding, encoding.queries_keys(encoding.blocks - 1), None)
-    if head == "mean":
-        return maps.mean(axis=0)
-    if int(head) >= len(maps):
-        raise LabError(f"There is no head {head}: this model has heads 0 to {len(maps) - 1}.")
-    return maps[int(head)]
+    return map_of_head(maps, head)
 
 
 def labels_of(found: list[Discovery], grid: tuple[int, int]) -> Labels:

@@ -147,18 +147,21 @@ def weights(maps: Maps, view: View) -> Maps:
 
 
 def shown_map(maps: Maps, view: View) -> Maps:
-    """Return the map on the stage: [rows, columns]; for "heads" their mean.
+    """Return the map on the stage, see `map_of_head`; for "heads" their mean."""
+    return map_of_head(maps, "mean" if view.show == "heads" else view.show)
+
+
+def map_of_head(maps: Maps, head: str) -> Maps:
+    """Return the map of a head, or "mean" or "max" of all: [rows, columns].
 
     Raises:
         LabError: Unknown head.
     """
-    if view.show in ("heads", "mean"):
-        return maps.mean(axis=0)
-    if view.show == "max":
-        return maps.max(axis=0)
-    if int(view.show) >= len(maps):
-        raise LabError(f"There is no head {view.show}: this model has heads 0 to {len(maps) - 1}.")
-    return maps[int(view.show)]
+    if head in ("mean", "max"):
+        return maps.mean(axis=0) if head == "mean" else maps.max(axis=0)
+    if int(head) >= len(maps):
+        raise LabError(f"There is no head {head}: this model has heads 0 to {len(maps) - 1}.")
+    return maps[int(head)]
 
 
 def shown_mask(maps: Maps, view: View) -> Mask:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +13,23 @@ from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
 from app.shared import Shared
+from dino_model.predictor import AttentionPredictor
+from dino_model.search import Index
 
 MODEL = "random:vit_tiny/16"
 
 
+def small_lab(limits: Limits | None = None, index: Index | None = None, **models: Any) -> Lab:
+    """Return a lab with ViT-Ti/16 at random initialization, in fp32 on the CPU."""
+    limits = limits or Limits()
+    offered = Models(MODEL, limits=limits, **models)
+    return Lab(offered, limits, 64, precision="fp32", device="cpu", index=index)
+
+
 @pytest.fixture(scope="session")
 def lab() -> Lab:
-    """A lab with ViT-Ti/16 at random initialization, in fp32 on the CPU."""
-    return Lab(Models(MODEL), Limits(max_patches=1200), 64, precision="fp32", device="cpu")
+    """A small lab with a bound on the patches of an image."""
+    return small_lab(Limits(max_patches=1200))
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +46,14 @@ def encode(lab: Lab) -> Callable[..., Encoding]:
 def pixels() -> np.ndarray:
     """An image of noise, 90 × 60 pixels."""
     return np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="session")
+def predictor(pixels: np.ndarray) -> AttentionPredictor:
+    """The library's predictor, with the image of noise."""
+    library = AttentionPredictor(MODEL, size=64, precision="fp32", device="cpu")
+    library.set_image(pixels)
+    return library
 
 
 @pytest.fixture(scope="session")

@@ -11,17 +11,15 @@ from app import class_maps
 from app.class_maps import SHIPPED, Maps, place_image
 from app.errors import LabError, NotHere
 from app.lab import Lab
-from app.limits import Limits
-from app.models import Models
 from dino_model import photographs
 from dino_model.class_map import files as class_map_files
 from dino_model.class_map.layout import place
 from dino_model.feature_cache import weights_fingerprint
 from dino_model.features import FeatureExtractor
 from dino_model.weights import load_model
+from tests.app.conftest import small_lab
 
 NAME = "caltech101"
-MODEL = "random:vit_tiny/16"
 
 
 @pytest.fixture
@@ -31,7 +29,7 @@ def write_map(tmp_path: Path) -> Callable[..., Lab]:
     def write(**changed: str) -> Lab:
         drawn = class_map_files.read(SHIPPED / NAME)
         class_map_files.write(tmp_path / "other", replace(drawn, origin=replace(drawn.origin, **changed)))
-        return Lab(Models(MODEL, tmp_path), Limits(), 64, precision="fp32", device="cpu")
+        return small_lab(folder=tmp_path)
 
     return write
 

@@ -29,23 +29,26 @@ def run() -> Callable[[Callable[[], Awaitable[Any]]], Any]:
     return in_new_loop
 
 
-async def served(turns: FairTurns, clients: str) -> list[str]:
-    """The clients in the order in which they are served, if all ask while somebody holds the only turn."""
-    order: list[str] = []
+async def asked(clients: str, **bounds: int) -> tuple[str, list[str]]:
+    """Clients in the order of service, and refusals, if all ask while somebody holds the turn."""
+    turns, order, refusals = FairTurns("the model", **bounds), [], []
 
     async def ask(client: str) -> None:
-        async with turns.turn(client):
-            order.append(client)
+        try:
+            async with turns.turn(client):
+                order.append(client)
+        except Busy as error:
+            refusals.append(f"{client}: {error}")
 
     async with turns.turn("holder"):
         tasks = [asyncio.ensure_future(ask(client)) for client in clients]
         await asyncio.sleep(0.01)
     await asyncio.wait_for(asyncio.gather(*tasks), 10)
-    return order
+    return "".join(order), refusals
 
 
 def test_first_request_of_every_client_precedes_second_request_of_any(run):
-    assert run(lambda: served(FairTurns("the model", max_per_client=9), "aaaabbc")) == list("abcabaa")
+    assert run(lambda: asked("aaaabbc", max_per_client=9)) == ("abcabaa", [])
 
 
 @pytest.mark.parametrize(("patience", "expected"), [(10.0, ["image", "object"]), (0.0, ["object", "image"])])
@@ -71,42 +74,14 @@ def test_queue_waits_for_the_one_that_goes_first(run, monkeypatch, patience, exp
 
 
 def test_client_with_too_many_requests_is_refused_and_others_are_not(run):
-    async def refused() -> list[str]:
-        turns, refusals = FairTurns("the model", max_per_client=2), []
-
-        async def ask(client: str) -> None:
-            try:
-                async with turns.turn(client):
-                    await asyncio.sleep(0.01)
-            except Busy as error:
-                refusals.append(f"{client}: {error}")
-
-        await asyncio.gather(*(ask(client) for client in "aaaab"))
-        return refusals
-
-    refusals = run(refused)
-    assert len(refusals) == 2
+    served, refusals = run(lambda: asked("aaaab", max_per_client=2))
+    assert (served, len(refusals)) == ("aba", 2)
     assert all(text.startswith("a: ") and text.endswith("moment.") for text in refusals)
 
 
 def test_full_queue_drops_newest_request_of_greediest_client(run):
-    async def outcomes() -> dict[str, list[str]]:
-        turns, seen = FairTurns("the model", max_waiting=4, max_per_client=9), {"served": [], "refused": []}
-
-        async def ask(client: str) -> None:
-            try:
-                async with turns.turn(client):
-                    seen["served"].append(client)
-            except Busy:
-                seen["refused"].append(client)
-
-        async with turns.turn("holder"):
-            tasks = [asyncio.ensure_future(ask(client)) for client in "aaaabcd"]
-            await asyncio.sleep(0.01)
-        await asyncio.gather(*tasks)
-        return seen
-
-    assert run(outcomes) == {"served": list("abcd"), "refused": ["a", "a", "a"]}
+    served, refusals = run(lambda: asked("aaaabcd", max_waiting=4, max_per_client=9))
+    assert (served, [text[0] for text in refusals]) == ("abcd", ["a", "a", "a"])
 
 
 def test_waiting_event_yields_skip_then_result_and_reports_requests_ahead(run):

@@ -13,13 +13,12 @@ import torch
 
 from app import models as models_module
 from app.errors import Busy, LabError, NotHere
-from app.lab import Lab
 from app.limits import Limits
 from app.models import Models, catalogue
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.download import DownloadError
+from tests.app.conftest import MODEL, small_lab
 
-MODEL = "random:vit_tiny/16"
 SIZE = 4_000_000  # bytes of the file that is served
 
 
@@ -63,12 +62,8 @@ def until(condition) -> None:
     raise AssertionError("it never came so")
 
 
-def _lab(**options: object) -> Lab:
-    return Lab(Models(MODEL, **options), Limits(), 64, precision="fp32", device="cpu")
-
-
 def test_hanging_download_blocks_no_other_model_and_reports_its_share(far):
-    lab, heard = _lab(), []
+    lab, heard = small_lab(), []
     progress = lambda share, desc=None: heard.append((share, desc))  # noqa: E731
     with ThreadPoolExecutor(1) as pool:
         hanging = pool.submit(lab.engine.encode, "kitten", "dino_vits16", 64, progress)
@@ -124,8 +119,7 @@ def test_without_downloads_only_what_is_here_is_offered(tmp_path, monkeypatch):
 
 
 def test_weights_are_bounded_by_their_bytes_and_take_their_encodings_along(encode):
-    limits = Limits(max_weights_mb=25)
-    lab = Lab(Models(MODEL, limits=limits), limits, 64, precision="fp32", device="cpu")
+    lab = small_lab(limits=Limits(max_weights_mb=25))
     first = encode("kitten", MODEL, 64, by=lab)  # 22 MB of weights
     assert encode("kitten", MODEL, 64, by=lab) is first
     encode("kitten", "random:embedded", 64, by=lab)
@@ -146,7 +140,7 @@ def save_weights(path: Path, seed: int) -> None:
 
 def test_file_written_anew_is_another_model_and_old_tokens_say_so(tmp_path, encode):
     save_weights(tmp_path / "mine.pth", 0)
-    lab = _lab(folder=tmp_path)
+    lab = small_lab(folder=tmp_path)
     before = encode("kitten", "mine.pth", 64, by=lab)
     save_weights(tmp_path / "mine.pth", 1)
     with pytest.raises(NotHere, match="trained on meanwhile"):
@@ -168,13 +162,10 @@ def test_weights_that_do_not_load_are_one_sentence_without_a_path(tmp_path, caps
 # --- the list
 
 
-def test_model_asked_for_comes_first_and_once():
+def test_model_asked_for_comes_first_and_models_without_attention_are_left_out():
     assert next(iter(catalogue("random:embedded"))) == "random:embedded"
     assert list(catalogue("random:vit_tiny/16"))[:2] == ["random:vit_tiny/16", "embedded"]
     assert len(set(catalogue())) == len(catalogue())
-
-
-def test_models_without_attention_are_not_offered():
     assert "dino_vits16" in catalogue()
     assert "dino_resnet50" not in catalogue()
 

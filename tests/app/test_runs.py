@@ -12,9 +12,6 @@ import pytest
 import torch
 
 from app.errors import NotHere
-from app.lab import Lab
-from app.limits import Limits
-from app.models import Models
 from app.runs import (
     CHARTS,
     EMBEDDED_LOG,
@@ -31,8 +28,8 @@ from app.runs import (
 from dino_model import photographs
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.predictor import AttentionPredictor
+from tests.app.conftest import small_lab
 
-MODEL = "random:vit_tiny/16"
 BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
 UNIFORM = math.log(1024)
 
@@ -182,7 +179,7 @@ def grown(tmp_path: Path) -> SimpleNamespace:
     folder = write_run(tmp_path / "run")
     save_milestone(folder, 0, seed=1)
     save_milestone(folder, 20, seed=2)
-    lab = Lab(Models(MODEL, tmp_path), Limits(), 64, precision="fp32", device="cpu")
+    lab = small_lab(folder=tmp_path)
     return SimpleNamespace(folder=folder, lab=lab, runs=Runs(tmp_path))
 
 

@@ -24,13 +24,6 @@ def seen(encode, photo, pixels):
     return encoding, lambda view: maps_of(encoding, view), pixels
 
 
-@pytest.fixture(scope="module")
-def predictor(pixels) -> AttentionPredictor:
-    library = AttentionPredictor(MODEL, size=64, precision="fp32", device="cpu")
-    library.set_image(pixels)
-    return library
-
-
 def _file(seen, name: str, view: View) -> bytes:
     encoding, maps_of_view, picture = seen
     return FILES[name](Scene(encoding, view, maps_of_view(view), picture, "noise.png"))
@@ -41,20 +34,15 @@ def _picture(content: bytes) -> np.ndarray:
 
 
 def _expected(predictor: AttentionPredictor, quantity: str, token: int, block: int) -> np.ndarray:
-    """The library's maps, straight from its arrays: [heads, rows, columns]."""
-    queries, keys = (part.astype(float) for part in predictor.queries_keys(block))
-    vectors = predictor.tokens(block)[None].astype(float) if quantity == "token-cosine" else keys
-    if quantity == "likeness":
-        keys = np.concatenate(keys, axis=-1)
-        vectors = (keys - keys[predictor.prefix_tokens :].mean(axis=0))[None]
-    if quantity.endswith("cosine") or quantity == "likeness":
-        vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
-        values = np.stack([one @ one[token] for one in vectors])
-    else:
-        values = np.stack([key @ query[token] for query, key in zip(queries, keys, strict=True)])
-        values /= keys.shape[-1] ** 0.5
-    if quantity == "attention":
-        values = np.exp(values) / np.exp(values).sum(axis=-1, keepdims=True)
+    """The library's maps: [heads, rows, columns]."""
+    queries, keys = predictor.queries_keys(block)
+    values = {
+        "likeness": lambda: quantities.likeness(keys, predictor.prefix_tokens, token)[None],
+        "attention": lambda: quantities.attention(queries, keys, token),
+        "logits": lambda: quantities.logits(queries, keys, token),
+        "key-cosine": lambda: quantities.cosines(keys, token),
+        "token-cosine": lambda: quantities.cosines(predictor.tokens(block)[None], token),
+    }[quantity]()
     return values[:, predictor.prefix_tokens :].reshape(-1, *predictor.grid)
 
 
