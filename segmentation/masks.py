@@ -178,7 +178,7 @@ def decode(encoded: RunLengths) -> Mask:
     """
     (height, width), counts = encoded["size"], encoded["counts"]
     runs = runs_of(counts) if _RUNS.fullmatch(counts) else [-1]
-    if min(runs) < 0 or sum(runs) != height * width:  # pycocotools would read beyond the buffer
+    if min(runs) < 0 or sum(runs) != height * width:  # bounds the memory
         raise ValueError(f"the counts are not COCO's compressed run lengths of {height} × {width} pixels")
     values = np.arange(len(runs)) % 2 == 1
     return values.repeat(runs).reshape(width, height).T

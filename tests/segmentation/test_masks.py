@@ -116,3 +116,10 @@ def test_decode_of_any_text_raises_or_fits_size(counts):
     runs = masks.runs_of(counts)
     assert sum(runs) == 42
     assert min(runs) >= 0
+
+
+def test_decode_of_another_size_allocates_nothing():
+    encoded = masks.rle(np.eye(5, dtype=bool))
+    encoded["size"] = [10**6, 10**6]
+    with pytest.raises(ValueError, match="are not COCO's compressed run lengths of 1000000 × 1000000 pixels"):
+        masks.decode(encoded)

@@ -57,6 +57,13 @@ def test_contour_accuracy_equals_whole_frame_reference(masks: tuple[np.ndarray, 
     assert contour_accuracy(prediction, truth, void, radius) == pytest.approx(expected, abs=1e-9)
 
 
+def test_contours_match_within_a_circle():
+    prediction, truth = np.zeros((2, 40, 40), bool)
+    prediction[20, 20] = truth[26, 26] = True  # the nearest of their contours are 5 pixels apart on each axis
+    assert contour_accuracy(prediction, truth, tolerance=7) == 0
+    assert contour_accuracy(prediction, truth, tolerance=8) > 0
+
+
 @given(three_masks())
 def test_jaccard_equals_pixel_counts(masks: tuple[np.ndarray, ...]):
     prediction, truth, void = masks
