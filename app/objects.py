@@ -92,9 +92,9 @@ def refine(labels: Labels, picture: Picture, size: tuple[int, int]) -> Labels:
     small = np.asarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
     radius = max(1, round(max(height / labels.shape[0], width / labels.shape[1])))
     refined, strongest = np.zeros(size, np.uint8), np.full(size, 0.5, np.float32)
-    for number in range(1, int(labels.max(initial=0)) + 1):
-        mask = enlarge(labels == number, (height, width))
-        share = enlarge(discovery.refine_edges(mask, small, radius), size, "bilinear")
+    masks = enlarge(masks_of(labels, int(labels.max(initial=0))), (height, width))
+    for number, soft in enumerate(discovery.refine_edges(masks, small, radius), 1):
+        share = enlarge(soft, size, "bilinear")
         refined[share > strongest] = number
         np.maximum(share, strongest, out=strongest)
     return refined

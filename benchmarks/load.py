@@ -2,10 +2,10 @@
 
 python -m benchmarks.load [--visitors N] [--misbehaving N] [--seconds S] [--json FILE]
 
-Visitors open the page, upload an image of their own, have it encoded, fetch blocks, look for objects, and
-repeat. Those who misbehave send bodies that are too large, ask forty heavy questions at once, close
-connections in the middle, and choose a model whose download hangs. Before, one visitor is alone on a page of
-the same kind, for comparison. Pages run on this machine only. Linux: memory is read from /proc.
+Visitors open the page once; then they upload an image of their own, have it encoded, fetch blocks, look for
+objects, and repeat. Those who misbehave send bodies that are too large, ask forty heavy questions at once,
+close connections in the middle, and choose a model whose download hangs. Before, one visitor is alone on a
+page of the same kind, for comparison. Pages run on this machine only. Linux: memory is read from /proc.
 """
 
 import base64
@@ -83,7 +83,7 @@ class Load:
         """Serve, visit, recompute, print; exit with an error if a promise is broken."""
         with page() as served:
             quiet = Visits()
-            alone = Visitor(served.address, 1000, quiet)
+            alone = Visitor(served.address, self.visitors, quiet)
             for _ in range(WARM + ALONE):
                 alone.look_once()
             del quiet.first_maps[:WARM]
@@ -179,6 +179,7 @@ class Visitor:
     def __init__(self, address: str, number: int, visits: Visits) -> None:
         self.address, self.number, self.visits = address, number, visits
         self.turn, self.random = 0, random.Random(number)
+        self.session, self.events = uuid.uuid4().hex, dict[str, int]()
 
     def stay(self, arrival: float, until: float) -> None:
         """Come at a time and stay until another."""
@@ -187,32 +188,41 @@ class Visitor:
             self.look_once()
             time.sleep(self.random.uniform(*PAUSE))
 
+    def open(self, browser: httpx.Client) -> None:
+        """Fetch the page and its first files, once."""
+        if not self.events:
+            document = browser.get("/").raise_for_status().text
+            for path in sorted(set(re.findall(r"lab/static/[\w./-]+", document)))[:6]:
+                browser.get(f"/{path}").raise_for_status()
+            self.events = events_of(browser)
+
     def look_once(self) -> None:
-        """Open the page as a new visitor and look at a new image."""
+        """Look at a new image."""
         try:
             with httpx.Client(base_url=self.address, timeout=TIMEOUT) as browser:
+                self.open(browser)
                 self.look(browser)
         except Exception as error:
             self.visits.errors.append(f"{type(error).__name__}: {error}"[:200])
         self.turn += 1
 
+    def ask(self, browser: httpx.Client, event: str, data: list[Any]) -> Any:
+        """Trigger an event of the visitor's page and return its first output."""
+        return ask(browser, self.session, self.events[event], data)[0]
+
     def look(self, browser: httpx.Client) -> None:
         """Upload an image, fetch its first maps and two more blocks, look for objects."""
-        document = browser.get("/").raise_for_status().text
-        for path in sorted(set(re.findall(r"lab/static/[\w./-]+", document)))[:6]:
-            browser.get(f"/{path}").raise_for_status()
-        events = events_of(browser)
         image, before = new_image(self.number, self.turn), time.monotonic()
         content = as_png(image)
-        photo = ask(browser, events["keep"], [[upload(browser, content)], "kitten"])[0]
-        seen = ask(browser, events["look"], [photo, MODEL, SIZE])[0]
+        photo = self.ask(browser, "keep", [[upload(browser, content)], "kitten"])
+        seen = self.ask(browser, "look", [photo, MODEL, SIZE])
         last = seen["blocks"] - 1
         arrays = browser.get(f"/{seen['arrays']}/blocks/{last}").raise_for_status().content
         self.visits.first_maps.append(time.monotonic() - before)
         for block in self.random.sample(range(last), 2):
             browser.get(f"/{seen['arrays']}/blocks/{block}").raise_for_status()
         encoded = base64.b64encode(content).decode()
-        found = ask(browser, events["objects"], [encoded, MODEL, SIZE, "tokencut", 1, False])[0]["objects"][0]
+        found = self.ask(browser, "objects", [encoded, MODEL, SIZE, "tokencut", 1, False])["objects"][0]
         shown = np.array(
             Image.open(io.BytesIO(browser.get(f"/{seen['picture']}").raise_for_status().content))
         )
@@ -276,13 +286,15 @@ class Misbehaving(Visitor):
             )
             line.sendall(bytes(1_000_000))
         size = self.random.choice((224, 336, 480))
-        session = join(browser, events_of(browser)["look"], ["sheep", MODEL, size])
+        session = uuid.uuid4().hex
+        join(browser, session, events_of(browser)["look"], ["sheep", MODEL, size])
         with browser.stream("GET", f"{QUEUE}/data", params={"session_hash": session}) as answer:
             next(answer.iter_raw(), None)
 
     def choose_hanging(self, browser: httpx.Client) -> None:
         """Choose a model whose download hangs; leave after 20 seconds."""
-        session = join(browser, events_of(browser)["look"], ["kitten", HANGING, SIZE])
+        session = uuid.uuid4().hex
+        join(browser, session, events_of(browser)["look"], ["kitten", HANGING, SIZE])
         until = time.monotonic() + 20
         with browser.stream("GET", f"{QUEUE}/data", params={"session_hash": session}) as answer:
             for _ in answer.iter_lines():
@@ -302,29 +314,28 @@ def events_of(browser: httpx.Client) -> dict[str, int]:
     return {"keep": events["keep"], "look": look, "objects": events["objects"]}
 
 
-def ask(browser: httpx.Client, event: int, data: list[Any]) -> list[Any]:
+def ask(browser: httpx.Client, session: str, event: int, data: list[Any]) -> list[Any]:
     """Trigger an event of the page and return its outputs.
 
     Raises:
         RuntimeError: The page refused.
     """
-    session = join(browser, event, data)
+    join(browser, session, event, data)
+    output: dict[str, Any] = {"error": f"event {event} ended without an answer"}
     with browser.stream("GET", f"{QUEUE}/data", params={"session_hash": session}) as answer:
-        for line in answer.raise_for_status().iter_lines():
+        for line in answer.raise_for_status().iter_lines():  # to its end, as browsers do
             told = json.loads(line.removeprefix("data:")) if line.startswith("data:") else {}
             if told.get("msg") == "process_completed":
-                if not told["success"]:
-                    raise RuntimeError(told["output"].get("error"))
-                return list(told["output"]["data"])
-    raise RuntimeError(f"event {event} ended without an answer")
+                output = told["output"]
+    if "data" not in output:
+        raise RuntimeError(output.get("error"))
+    return list(output["data"])
 
 
-def join(browser: httpx.Client, event: int, data: list[Any]) -> str:
-    """Put an event into the queue; return the session by which its answer is fetched."""
-    session = uuid.uuid4().hex
+def join(browser: httpx.Client, session: str, event: int, data: list[Any]) -> None:
+    """Put an event into the queue of a session."""
     asked = {"data": data, "fn_index": event, "session_hash": session}
     browser.post(f"{QUEUE}/join", json=asked).raise_for_status()
-    return session
 
 
 def upload(browser: httpx.Client, content: bytes) -> dict[str, Any]:

@@ -300,35 +300,37 @@ def _component_of_seed(mask: Mask, seed: tuple[int, int]) -> Discovery:
 
 
 def refine_edges(
-    mask: Mask, image: NDArray[np.uint8], radius: int, smoothness: float = 1e-3
+    masks: Mask, image: NDArray[np.uint8], radius: int, smoothness: float = 1e-3
 ) -> NDArray[np.float32]:
-    """Align the edges of a mask with those of the image by the color-guided filter.
+    """Align the edges of masks with those of their image by the color-guided filter.
 
     Args:
-        mask: [height, width].
+        masks: [..., height, width].
         image: [height, width, 3].
         radius: Largest shift of an edge in pixels, about the side of a patch.
         smoothness: Variance of color (on a scale of 0 to 1) below which a region counts as flat.
 
     Returns:
-        Soft mask in [0, 1]: [height, width]; above 0.5 is inside.
+        Soft masks in [0, 1]: [..., height, width]; above 0.5 is inside.
 
     Raises:
-        ValueError: mask and image differ in size.
+        ValueError: masks and image differ in size.
 
     Source: He, Sun, Tang 2013, "Guided image filtering", equations 14-16.
     """
-    if mask.shape != image.shape[:2]:
-        raise ValueError(f"the mask is {mask.shape}, the image {image.shape[:2]}: enlarge the mask first")
-    height, width = mask.shape
-    soft = np.empty(mask.shape, dtype=np.float32)
+    height, width = masks.shape[-2:]
+    if (height, width) != image.shape[:2]:
+        raise ValueError(
+            f"the masks are {(height, width)}, the image {image.shape[:2]}: enlarge the masks first"
+        )
+    soft = np.empty(masks.shape, dtype=np.float32)
     rows = max(2 * radius, _PIXELS_AT_A_TIME // width)
     for top in range(0, height, rows):
         bottom = min(top + rows, height)
         # Means of means depend on pixels up to two windows away.
         first, last = max(0, top - 2 * radius), min(height, bottom + 2 * radius)
-        strip = _guided(mask[first:last], image[first:last], radius, smoothness)
-        soft[top:bottom] = strip[top - first : bottom - first]
+        strip = _guided(masks[..., first:last, :], image[first:last], radius, smoothness)
+        soft[..., top:bottom, :] = strip[..., top - first : bottom - first, :]
     return soft
 
 
@@ -336,25 +338,39 @@ _PIXELS_AT_A_TIME = 1 << 19  # of a strip that is filtered at once: about 150 MB
 
 
 def _guided(
-    mask: Mask, image: NDArray[np.uint8], radius: int, smoothness: float
+    masks: Mask, image: NDArray[np.uint8], radius: int, smoothness: float
 ) -> NDArray[np.floating[Any]]:
     """Filter a strip; pixels within two windows of a cut are wrong."""
 
     def mean(values: NDArray[np.floating]) -> NDArray[np.float64]:
         window = (2 * radius + 1, 2 * radius + 1)
-        plain = np.ascontiguousarray(values, dtype=np.float64)
-        return np.asarray(cv2.blur(plain, window, borderType=cv2.BORDER_REFLECT), dtype=np.float64)
+        return np.asarray(cv2.blur(values, window, borderType=cv2.BORDER_REFLECT), dtype=np.float64)
 
-    guide, wanted = image / 255.0, mask.astype(np.float64)
-    guide_mean, wanted_mean = mean(guide), mean(wanted)
-    covariance = np.empty((*mask.shape, 3, 3))  # filled one by one: where windows are large, strips are, too
-    for one, other in combinations_with_replacement(range(3), 2):
-        pair = mean(guide[..., one] * guide[..., other]) - guide_mean[..., one] * guide_mean[..., other]
-        covariance[..., one, other] = covariance[..., other, one] = pair + smoothness * (one == other)
-    joint = mean(guide * wanted[..., None]) - guide_mean * wanted_mean[..., None]
-    slope = np.linalg.solve(covariance, joint[..., None])[..., 0]
-    offset = wanted_mean - (slope * guide_mean).sum(axis=-1)
-    return ((mean(slope) * guide).sum(axis=-1) + mean(offset)).clip(0, 1)
+    guide = [np.ascontiguousarray(image[..., channel]) / 255.0 for channel in range(3)]
+    means = [mean(channel) for channel in guide]
+    rr, rg, rb, gg, gb, bb = (
+        mean(guide[one] * guide[other]) - means[one] * means[other] + smoothness * (one == other)
+        for one, other in combinations_with_replacement(range(3), 2)
+    )
+    # Inverse of the covariance of red, green and blue at each pixel, by cofactors.
+    first = (gg * bb - gb * gb, gb * rb - rg * bb, rg * gb - gg * rb)
+    second, third = (first[1], rr * bb - rb * rb, rg * rb - rr * gb), rr * gg - rg * rg
+    determinant = rr * first[0] + rg * first[1] + rb * first[2]
+    cofactors = (first, second, (first[2], second[2], third))
+    soft = np.empty(masks.shape)
+    for place in np.ndindex(masks.shape[:-2]):
+        wanted = masks[place].astype(np.float64)
+        wanted_mean = mean(wanted)
+        joint = [
+            mean(channel * wanted) - middle * wanted_mean
+            for channel, middle in zip(guide, means, strict=True)
+        ]
+        slope = [sum(map(np.multiply, row, joint)) / determinant for row in cofactors]
+        offset = wanted_mean - sum(map(np.multiply, slope, means))
+        soft[place] = sum(mean(part) * channel for part, channel in zip(slope, guide, strict=True)) + mean(
+            offset
+        )
+    return soft.clip(0, 1)
 
 
 def box_jaccard(box: Box, other: Box) -> float:

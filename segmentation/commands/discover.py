@@ -233,10 +233,10 @@ class Discover(ModelOptions, OutputOptions):
 
 def _refine(masks: list[Mask], confidences: list[float], image: ImageArray, radius: int) -> Objects:
     """Align masks with the edges of the image; keep the largest part of each, or the mask if it vanishes."""
-    softs = [discovery.refine_edges(mask, image, radius) for mask in masks]
+    softs = discovery.refine_edges(np.stack(masks), image, radius)
     sharp = [components(soft > 0.5) == 1 for soft in softs]
     kept = [new if new.any() else old for new, old in zip(sharp, masks, strict=True)]
-    return Objects(kept, confidences, np.max(softs, axis=0))
+    return Objects(kept, confidences, softs.max(axis=0))
 
 
 def _finish_image(

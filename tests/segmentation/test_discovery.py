@@ -152,17 +152,37 @@ def test_refined_edges_move_to_image_edges():
     assert soft.dtype == np.float32
     assert 0 <= soft.min() <= soft.max() <= 1
     assert ((soft > 0.5) != truth).mean() < 0.2 * (coarse != truth).mean()
-    with pytest.raises(ValueError, match="enlarge the mask first"):
+    with pytest.raises(ValueError, match="enlarge the masks first"):
         discovery.refine_edges(coarse[:10], picture, radius=8)
 
 
-def test_strips_of_guided_filter_equal_whole(monkeypatch):
+def guided_filter(mask: np.ndarray, image: np.ndarray, radius: int) -> np.ndarray:
+    """Equations 14 to 16 of He, Sun and Tang, window by window, with a solver at each pixel."""
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        places = [(radius, radius)] * 2 + [(0, 0)] * (values.ndim - 2)
+        padded = np.pad(values, places, mode="symmetric")
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (2 * radius + 1,) * 2, axis=(0, 1))
+        return windows.mean(axis=(-2, -1))
+
+    guide, wanted = image / 255, mask.astype(float)
+    average = mean(guide)
+    covariance = mean(guide[..., :, None] * guide[..., None, :])
+    covariance -= average[..., :, None] * average[..., None, :] - 1e-3 * np.eye(3)
+    joint = mean(guide * wanted[..., None]) - average * mean(wanted)[..., None]
+    slope = np.linalg.solve(covariance, joint[..., None])[..., 0]
+    offset = mean(wanted) - (slope * average).sum(axis=-1)
+    return ((mean(slope) * guide).sum(axis=-1) + mean(offset)).clip(0, 1)
+
+
+def test_refine_edges_equals_the_formula_in_strips_and_for_several_masks(monkeypatch):
     rng = np.random.default_rng(0)
     image = rng.integers(0, 256, (90, 40, 3), dtype=np.uint8)
-    mask = rng.random((90, 40)) > 0.5
-    whole = discovery.refine_edges(mask, image, radius=5)
+    masks = rng.random((2, 90, 40)) > 0.5
+    expected = [guided_filter(mask, image, 5) for mask in masks]
+    np.testing.assert_allclose(discovery.refine_edges(masks, image, radius=5), expected, atol=1e-6)
     monkeypatch.setattr(discovery, "_PIXELS_AT_A_TIME", 11 * 40)
-    np.testing.assert_allclose(discovery.refine_edges(mask, image, radius=5), whole, atol=1e-6)
+    np.testing.assert_allclose(discovery.refine_edges(masks[0], image, radius=5), expected[0], atol=1e-6)
 
 
 def test_localized_needs_jaccard_of_one_half():
