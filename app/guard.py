@@ -46,6 +46,8 @@ UNUSED = re.compile(
 FOREIGN_FILE = re.compile(r"/file[=/]\s*https?:", re.IGNORECASE)
 ASSETS = re.compile(r"/assets/")
 """Gradio's scripts and styles. Their names contain a hash of their content."""
+CALLS = re.compile(r"/gradio_api/(run|api)/")
+"""Calls of the API outside of Gradio's queue. Gradio prepares a session even for those that are refused."""
 FILES_PER_UPLOAD = 4
 """Largest request with several files, in multiples of the largest file."""
 BODIES_HELD = 16
@@ -95,12 +97,12 @@ class Guard:
             return await send({"type": "websocket.close", "code": 1008})
         address = scope["client"][0] if scope.get("client") else ""
         answer: ASGIApp = self._refusal(scope, Headers(scope=scope), address) or self._checked
-        self._under_way[address] += 1
+        counted = Counter(self._most(scope["path"], address).keys())
+        self._under_way += counted
         try:
             await answer(scope, receive, self._with_headers(send, scope["path"]))
         finally:
-            self._under_way[address] -= 1
-            self._under_way += Counter()  # drops addresses with nothing under way
+            self._under_way -= counted  # drops addresses with nothing under way
 
     def _with_headers(self, send: Send, path: str) -> Send:
         """Return a `send` that adds security headers, and no-store where the response does not say."""
@@ -131,11 +133,16 @@ class Guard:
             return refuse(404, "Unknown address.")
         if FOREIGN_FILE.search(path):
             return refuse(403, "Files of other addresses are refused: upload the file.")
-        if self._under_way[address] >= self.limits.max_requests_per_address:
+        if any(self._under_way[name] >= most for name, most in self._most(path, address).items()):
             return refuse(429, "Too many of your requests are under way: try again in a moment.")
         if not headers.get("content-length", "0").isdecimal():
             return refuse(400, "The length of the request is no number.")
         return None
+
+    def _most(self, path: str, address: str) -> dict[str, int]:
+        """Return the names under which a request is counted, and how many of each may be under way."""
+        most = {address: self.limits.max_requests_per_address}
+        return most | ({f"{address} calls": self.limits.max_calls_per_address} if CALLS.search(path) else {})
 
     def _knows(self, authorization: str) -> bool:
         scheme, _, credentials = authorization.partition(" ")

@@ -37,6 +37,8 @@ class Limits:
     """Bytes that one address may upload in an hour, in MB."""
     max_requests_per_address: int = 400
     """Most HTTP requests of one address that are answered at the same time."""
+    max_calls_per_address: int = 8
+    """Most calls of the API outside of Gradio's queue, /run and /api, that one address may have under way."""
 
     @property
     def max_upload_bytes(self) -> int:

@@ -199,7 +199,7 @@ class Visitor:
     def look_once(self) -> None:
         """Look at a new image."""
         try:
-            with httpx.Client(base_url=self.address, timeout=TIMEOUT) as browser:
+            with browser_of(self.address) as browser:
                 self.open(browser)
                 self.look(browser)
         except Exception as error:
@@ -245,7 +245,7 @@ class Misbehaving(Visitor):
         kinds = (self.send_too_much, self.ask_forty_at_once, self.close_in_the_middle, self.choose_hanging)
         with (
             suppress(httpx.HTTPError, OSError, KeyError),
-            httpx.Client(base_url=self.address, timeout=TIMEOUT) as browser,
+            browser_of(self.address) as browser,
         ):
             kinds[self.number % len(kinds)](browser)
         self.turn += 1
@@ -272,9 +272,8 @@ class Misbehaving(Visitor):
         """Ask forty times for objects with refined edges."""
         image = base64.b64encode(as_png(new_image(self.number, self.turn))).decode()
         asked = {"data": [image, MODEL, SIZE, "maskcut", 6, True]}
-        address = f"{self.address}/gradio_api/run/objects"
         with ThreadPoolExecutor(40) as pool:
-            for answer in pool.map(lambda _: httpx.post(address, json=asked, timeout=TIMEOUT), range(40)):
+            for answer in pool.map(lambda _: browser.post("/gradio_api/run/objects", json=asked), range(40)):
                 self.note(answer)
 
     def close_in_the_middle(self, browser: httpx.Client) -> None:
@@ -300,6 +299,11 @@ class Misbehaving(Visitor):
             for _ in answer.iter_lines():
                 if time.monotonic() > until:
                     return
+
+
+def browser_of(address: str) -> httpx.Client:
+    """Return a client for many requests at once, without certificates, which take long to load."""
+    return httpx.Client(base_url=address, timeout=TIMEOUT, verify=False)
 
 
 def events_of(browser: httpx.Client) -> dict[str, int]:
