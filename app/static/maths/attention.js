@@ -36,30 +36,50 @@ export function decodeTokens(bytes, { tokens, prefix }) {
   return { features, tokens, dim: features.length / tokens, prefix };
 }
 
-/**
- * Compute the inner product of two vectors of `dim` values. Four independent sums are faster than one.
- * @param {Float32Array} one @param {number} at @param {Float32Array} other @param {number} to @param {number} dim
- */
+/** Compute the inner product of two vectors of `dim` values, which begin at `at` and `to`. @param {Float32Array} one */
 function inner(one, at, other, to, dim) {
-  let [first, second, third, fourth, axis] = [0, 0, 0, 0, 0];
-  for (; axis + 3 < dim; axis += 4) {
-    first += one[at + axis] * other[to + axis];
-    second += one[at + axis + 1] * other[to + axis + 1];
-    third += one[at + axis + 2] * other[to + axis + 2];
-    fourth += one[at + axis + 3] * other[to + axis + 3];
+  let sum = 0;
+  for (let axis = 0; axis < dim; axis++) sum += one[at + axis] * other[to + axis];
+  return sum;
+}
+
+/**
+ * Compute the inner products of the vector at `at` with `count` vectors from `start` on, four at a time: four times as
+ * fast as one by one.
+ * @param {Float32Array} one @param {Float32Array} others
+ */
+function products(one, at, others, start, count, dim) {
+  const query = Float64Array.from(one.subarray(at, at + dim));
+  const found = new Float64Array(count);
+  let other = 0;
+  for (; other + 3 < count; other += 4) {
+    const to = start + other * dim;
+    let first = 0;
+    let second = 0;
+    let third = 0;
+    let fourth = 0;
+    for (let axis = 0; axis < dim; axis++) {
+      const value = query[axis];
+      first += value * others[to + axis];
+      second += value * others[to + dim + axis];
+      third += value * others[to + 2 * dim + axis];
+      fourth += value * others[to + 3 * dim + axis];
+    }
+    found[other] = first;
+    found[other + 1] = second;
+    found[other + 2] = third;
+    found[other + 3] = fourth;
   }
-  for (; axis < dim; axis++) first += one[at + axis] * other[to + axis];
-  return first + second + (third + fourth);
+  for (; other < count; other++) found[other] = inner(one, at, others, start + other * dim, dim);
+  return found;
 }
 
 /** Compute q · k / √d of one query with all keys of a head: [tokens]. @param {Block} block */
 function logits({ queries, keys, tokens, dim }, token, head) {
   const start = head * tokens * dim;
-  const row = new Float32Array(tokens);
   const scale = 1 / Math.sqrt(dim);
-  for (let other = 0; other < tokens; other++) {
-    row[other] = scale * inner(queries, start + token * dim, keys, start + other * dim, dim);
-  }
+  const row = new Float32Array(products(queries, start + token * dim, keys, start, tokens, dim));
+  for (let other = 0; other < tokens; other++) row[other] *= scale;
   return row;
 }
 
@@ -112,13 +132,10 @@ function eachHead({ heads }, compute) {
 function cosines(vectors, head, token, { tokens, dim, prefix }) {
   const lengths = lengthsOf(vectors, dim);
   const first = head * tokens;
-  const row = new Float32Array(tokens - prefix);
-  for (let patch = 0; patch < row.length; patch++) {
-    const other = first + prefix + patch;
-    const product = inner(vectors, (first + token) * dim, vectors, other * dim, dim);
-    row[patch] = product / (lengths[first + token] * lengths[other]);
-  }
-  return row;
+  const row = products(vectors, (first + token) * dim, vectors, (first + prefix) * dim, tokens - prefix, dim);
+  const length = lengths[first + token];
+  for (let patch = 0; patch < row.length; patch++) row[patch] /= length * lengths[first + prefix + patch];
+  return new Float32Array(row);
 }
 
 const VECTORS = new WeakMap(); // by the keys of a block

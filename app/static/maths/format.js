@@ -15,10 +15,13 @@ export function css(color) {
   return `rgb(${Array.from(color).join(" ")})`;
 }
 
+const FORMATS = new Map(); // by significant digits: making one takes longer than drawing a map
+
 /** Write significant digits, with separators. @param {number} value */
 export function figure(value, digits = 4) {
   if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(1);
-  return value.toLocaleString("en", { maximumSignificantDigits: digits });
+  if (!FORMATS.has(digits)) FORMATS.set(digits, new Intl.NumberFormat("en", { maximumSignificantDigits: digits }));
+  return FORMATS.get(digits).format(value);
 }
 
 /** Decode base64. @param {string} text */

@@ -11,36 +11,65 @@ const CAP = 98; // percentile that is shown at full strength, so that one patch 
  */
 export function displayRange(values, diverging = false) {
   if (diverging) {
-    const reach = percentile(values.map(Math.abs).sort(), CAP);
+    const [reach] = percentiles(values.map(Math.abs), [CAP]);
     return [-reach, reach];
   }
-  const rising = values.slice().sort();
-  const [low, high] = [percentile(rising, 50), percentile(rising, CAP)];
+  const [low, high] = percentiles(values, [50, CAP]);
   return low < high ? [low, high] : range(values);
 }
 
-/** Compute a percentile as NumPy does, by linear interpolation. @param {Float32Array} rising @param {number} percent */
-function percentile(rising, percent) {
-  const place = ((rising.length - 1) * percent) / 100;
-  const below = Math.floor(place);
-  const above = Math.min(below + 1, rising.length - 1);
-  return rising[below] + (rising[above] - rising[below]) * (place - below);
+/** Compute rising percentiles as NumPy does, by linear interpolation. @param {Float32Array} values @param {number[]} rising */
+function percentiles(values, rising) {
+  const parted = values.slice();
+  return rising.map((percent) => {
+    const place = ((values.length - 1) * percent) / 100;
+    const below = Math.floor(place);
+    select(parted, below);
+    if (below === place) return parted[below];
+    const [above] = range(parted.subarray(below + 1));
+    return parted[below] + (above - parted[below]) * (place - below);
+  });
+}
+
+/** Part values so that the one of a rank, counted from 0, is in its place, smaller ones before it (Hoare 1961). */
+function select(values, rank) {
+  let [first, last] = [0, values.length - 1];
+  while (first < last) {
+    const pivot = values[rank];
+    let [low, high] = [first, last];
+    while (low <= high) {
+      while (values[low] < pivot) low++;
+      while (values[high] > pivot) high--;
+      if (low <= high) {
+        const value = values[low];
+        values[low++] = values[high];
+        values[high--] = value;
+      }
+    }
+    if (high < rank) first = low;
+    if (rank < low) last = high;
+  }
 }
 
 const AXES = new Map();
 
-/** Find for each pixel of a side the patch center before it and the distance to it. */
+/**
+ * Find for each pixel of a side the distance to the patch center before it, and for each patch the first pixel behind
+ * its center; the first patch begins at 0.
+ */
 function axis(patches, pixels) {
   const key = `${patches} ${pixels}`;
   if (!AXES.has(key)) {
     const from = new Int32Array(pixels);
     const weights = new Float32Array(pixels);
-    for (let pixel = 0; pixel < pixels; pixel++) {
+    const starts = new Int32Array(patches + 1).fill(pixels);
+    for (let pixel = pixels - 1; pixel >= 0; pixel--) {
       const place = Math.min(patches - 1, Math.max(0, ((pixel + 0.5) * patches) / pixels - 0.5));
       from[pixel] = Math.floor(place);
       weights[pixel] = place - from[pixel];
+      starts.fill(pixel, 0, from[pixel] + 1);
     }
-    AXES.set(key, { from, weights });
+    AXES.set(key, { from, weights, starts });
   }
   return AXES.get(key);
 }
@@ -51,12 +80,11 @@ function axis(patches, pixels) {
  * @param {Uint32Array} table @param {Uint32Array} pixels
  */
 export function enlarge(map, { rows, columns }, { width, height }, [low, high], table, pixels) {
-  const across = axis(columns, width);
+  const { weights, starts } = axis(columns, width);
   const down = axis(rows, height);
   const most = table.length - 1;
   const scale = high > low ? most / (high - low) : most;
   const line = new Float32Array(columns + 1); // the last patch twice
-  let at = 0;
   for (let row = 0; row < height; row++) {
     const above = down.from[row] * columns;
     const below = Math.min(rows - 1, down.from[row] + 1) * columns;
@@ -66,10 +94,18 @@ export function enlarge(map, { rows, columns }, { width, height }, [low, high], 
       line[column] = (value + (map[below + column] - value) * weight - low) * scale + 0.5;
     }
     line[columns] = line[columns - 1];
-    for (let column = 0; column < width; column++) {
-      const from = across.from[column];
-      const level = line[from] + (line[from + 1] - line[from]) * across.weights[column];
-      pixels[at++] = table[level < 0 ? 0 : level > most ? most : level | 0];
+    const first = row * width;
+    for (let column = 0; column < columns; column++) {
+      const left = line[column];
+      const right = line[column + 1];
+      const end = starts[column + 1];
+      if (left <= 0 && right <= 0) pixels.fill(table[0], first + starts[column], first + end);
+      else if (left >= most && right >= most) pixels.fill(table[most], first + starts[column], first + end);
+      else
+        for (let pixel = starts[column]; pixel < end; pixel++) {
+          const level = left + (right - left) * weights[pixel];
+          pixels[first + pixel] = table[level < 0 ? 0 : level > most ? most : level | 0];
+        }
     }
   }
 }
