@@ -1,5 +1,6 @@
 // Maps and masks as pixels of a canvas.
 
+import { range } from "../maths/attention.js";
 import { fromBase64 } from "../maths/format.js";
 import { enlarge } from "../maths/levels.js";
 
@@ -90,8 +91,10 @@ export class PatchCanvas {
     const strengths = new Uint32Array(width * height);
     this.pixels.fill(0);
     maps.forEach((map, head) => {
-      const peak = Math.max(...map) || 1;
-      const strength = map.map((value, patch) => (kept[head][patch] ? Math.sqrt(value / peak) : 0));
+      const [, peak] = range(map);
+      const strength = new Float32Array(map.length);
+      for (let patch = 0; patch < map.length; patch++)
+        if (kept[head][patch]) strength[patch] = Math.sqrt(map[patch] / (peak || 1));
       enlarge(strength, grid, { width, height }, [0, 1], LEVELS, strengths);
       const [red, green, blue] = colors[head];
       for (let pixel = 0; pixel < strengths.length; pixel++) {

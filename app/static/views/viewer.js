@@ -15,7 +15,7 @@ import { Tiles, colorBar, writeScale } from "./tiles.js";
 
 const MASK_OPACITY = 0.6; // of a mask, relative to a heat map
 const OUTLIER = "#0ff"; // outline of patches of unusual norm
-const TILE_PIXELS = 16_000;
+const TILE_PIXELS = 8_000; // of a tile, about 90 pixels wide on the screen
 export const STAGE_PIXELS = 400_000; // more are not visible
 export const TABLES = Object.fromEntries(
   Object.entries(COLORS.colormaps).map(([name, bytes]) => [name, glow(bytes, COLORS.diverging.includes(name))]),
