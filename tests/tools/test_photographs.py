@@ -33,7 +33,7 @@ def test_objects_of_composites_are_small_and_never_on_their_own_ground():
         thing, ground = name.split(" on ")
         assert thing != ground
         assert benchmark.is_whole(photographs.mask(thing))
-    assert np.median([scene.mask.mean() for scene in scenes]) <= 0.08  # docs/embedded-selection.md
+    assert np.median([scene.mask.mean() for scene in scenes]) <= 0.08  # docs/embedded-model.md
 
 
 def test_pasted_object_is_the_cut_out_and_the_rest_is_the_ground():
