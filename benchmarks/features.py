@@ -19,7 +19,6 @@ from dino_model.collections import Images, open_images
 from dino_model.features import FeatureExtractor
 from dino_model.views import View
 from dino_model.weights import LoadedModel, load_model
-from training.evaluation.datasets import labels_of
 from training.evaluation.knn import knn_accuracy
 
 
@@ -71,7 +70,7 @@ class Features:
         with torch.no_grad():
             plain = torch.cat([model.backbone(batch) for batch in loader])
         reference = time.perf_counter() - started
-        labels = torch.tensor(labels_of(images))
+        labels = torch.tensor(images.labels)
         asked = torch.arange(len(images)) % 5 == 4
         top1 = [
             knn_accuracy(f[~asked], labels[~asked], f[asked], labels[asked], k=20).top1 for f in (ours, plain)

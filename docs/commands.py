@@ -33,7 +33,7 @@ CLASSES = {
     "training study": "training.commands.study.StudyCommand",
     **{
         f"training evaluate {name}": f"{options.__module__}.{options.__name__}"
-        for name, (_, options, _) in PROTOCOLS.items()
+        for name, (_, options) in PROTOCOLS.items()
     },
 }
 """Command as typed after `python -m`, and the dataclass of its options."""

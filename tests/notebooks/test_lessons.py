@@ -22,7 +22,7 @@ from dino_model import quantities
 from notebooks import checks, execute, solutions
 from segmentation.masks import keep_mass_of_maps
 from segmentation.metrics import jaccard
-from training.evaluation.knn import knn_scores
+from training.evaluation.knn import neighbors, votes
 from training.losses import multi_crop_cross_entropy
 
 pytestmark = pytest.mark.slow
@@ -98,8 +98,9 @@ def test_solutions_equal_the_packages():
     )
     stored = torch.nn.functional.normalize(torch.randn(20, 4), dim=1)
     labels = torch.arange(20) % 3
-    votes = solutions.vote(stored[0].numpy(), stored.numpy(), labels.numpy(), 7, 0.07)
-    np.testing.assert_allclose(votes, knn_scores(stored, labels, stored[:1], k=7)[0], rtol=1e-4)
+    found = solutions.vote(stored[0].numpy(), stored.numpy(), labels.numpy(), 7, 0.07)
+    expected = votes(*neighbors(stored, labels, stored[:1], 7), 0.07, 3)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 # --- lessons

@@ -26,5 +26,5 @@ def test_fit_finds_minimum_of_newtons_method(oracle, intercept):
         expected = torch.from_numpy(data[f"{where}/test_probabilities"])
         torch.testing.assert_close(scores.softmax(dim=1), expected, rtol=0, atol=1e-5)
         result = accuracy(scores, truth)
-        assert result.predicted.tolist() == data[f"{where}/test_predictions"].tolist()
+        assert scores.argmax(dim=1).tolist() == data[f"{where}/test_predictions"].tolist()
         assert result.top1 == pytest.approx(float(data[f"{where}/test_accuracy"]))

@@ -9,59 +9,41 @@ import tyro
 
 from training.evaluation import options
 
-PROTOCOLS: dict[str, tuple[str, type[Any], str]] = {
-    "knn": ("knn.evaluate", options.Knn, "weighted k-nearest-neighbor vote"),
-    "linear": (
-        "linear.evaluate",
-        options.Linear,
-        "linear classifier: a grid of rates and features in one pass",
-    ),
-    "logistic": ("logistic.evaluate", options.Logistic, "logistic regression, from few labels and from all"),
-    "retrieval": ("retrieval.evaluate", options.Retrieval, "mAP on revisited Oxford and Paris"),
-    "copy-detection": ("copy_detection.evaluate", options.CopyDetection, "mAP on Copydays"),
-    "copy-detection synthetic": (
-        "copy_detection.evaluate_synthetic",
-        options.CopyDetectionSynthetic,
-        "mAP of seeded copies",
-    ),
-    "finetune": ("finetune.evaluate", options.Finetune, "train the whole network on labeled images"),
-    "throughput": ("throughput.evaluate", options.Throughput, "images/s, FLOPs and memory of networks"),
+PROTOCOLS: dict[str, tuple[str, type[Any]]] = {
+    "knn": ("knn.evaluate", options.Knn),
+    "linear": ("linear.evaluate", options.Linear),
+    "logistic": ("logistic.evaluate", options.Logistic),
+    "retrieval": ("retrieval.evaluate", options.Retrieval),
+    "copy-detection": ("copy_detection.evaluate", options.CopyDetection),
+    "copy-detection synthetic": ("copy_detection.evaluate_synthetic", options.CopyDetectionSynthetic),
+    "finetune": ("finetune.evaluate", options.Finetune),
+    "throughput": ("throughput.evaluate", options.Throughput),
 }
-"""Function below `training.evaluation`, options and summary of each protocol."""
+"""Function below `training.evaluation` and options of each protocol."""
 
 USAGE = "\n".join(
     [
         "usage: python -m training evaluate PROTOCOL [options]\n\nprotocols:",
-        *(f"  {name:<26} {summary}" for name, (_, _, summary) in PROTOCOLS.items()),
+        *(f"  {name:<26} {(kind.__doc__ or '').splitlines()[0]}" for name, (_, kind) in PROTOCOLS.items()),
         "\nUse `python -m training evaluate PROTOCOL --help` to list the options.",
     ]
 )
 
 
 def main(arguments: list[str]) -> int:
-    """Run a protocol; returns the exit code."""
-    if arguments[:1] in (["-h"], ["--help"]):
-        print(USAGE)
-        return 0
-    for words in (2, 1):
-        name = " ".join(arguments[:words])
-        if name in PROTOCOLS and len(arguments) >= words:
-            _, kind, _ = PROTOCOLS[name]
-            run(name, tyro.cli(kind, args=arguments[words:], prog=f"python -m training evaluate {name}"))
-            return 0
-    print(USAGE, file=sys.stderr)
-    return 2
-
-
-def run(name: str, chosen: Any) -> None:
-    """Run a protocol with parsed options; processes started by torchrun share the work."""
-    module, _, function = PROTOCOLS[name][0].partition(".")
-    protocol = getattr(import_module(f"training.evaluation.{module}"), function)
-    if not hasattr(chosen, "device"):
-        protocol(chosen)
-        return
+    """Run a protocol; processes started by torchrun share the work. Returns the exit code."""
+    name = next((name for name in (" ".join(arguments[:2]), *arguments[:1]) if name in PROTOCOLS), None)
+    if name is None:
+        is_help = arguments[:1] in (["-h"], ["--help"])
+        print(USAGE, file=sys.stdout if is_help else sys.stderr)
+        return 0 if is_help else 2
+    path, kind = PROTOCOLS[name]
+    words = arguments[len(name.split()) :]
+    chosen = tyro.cli(kind, args=words, prog=f"python -m training evaluate {name}")
     from dino_model.device import choose_device
     from dino_model.ranks import joined
 
+    module, _, function = path.partition(".")
     with joined(choose_device(chosen.device)) as device:
-        protocol(replace(chosen, device=str(device)))
+        getattr(import_module(f"training.evaluation.{module}"), function)(replace(chosen, device=str(device)))
+    return 0

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
 import numpy as np
@@ -16,16 +15,14 @@ from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dino_model import files
 from dino_model.collections import Images, open_images
 from dino_model.features import CLS, FeatureType, ImageFeatures, has_cls_tokens
-from dino_model.views import View
+from dino_model.images import MAX_PIXELS
 from dino_model.weights import LoadedModel
-from training.distributed import barrier
-from training.evaluation.datasets import split_every_fifth
-from training.evaluation.options import CopyDetection, CopyDetectionSynthetic, Descriptors
+from training.evaluation.datasets import every_fifth, open_labeled
+from training.evaluation.options import CopyDetection, CopyDetectionSynthetic, Evaluation
 from training.evaluation.retrieval import average_precision, ranks_of
-from training.evaluation.run import Metrics, evaluate_models, extract
+from training.evaluation.run import Metrics, evaluate_models, extract, view_of
 from training.randomness import mix
 
 Formula = Literal["corrected", "released"]
@@ -61,14 +58,15 @@ def compute_whitening(descriptors: Tensor, formula: Formula = "corrected") -> Wh
     Variances below 1e-5 of the largest are raised to it.
 
     Args:
+        descriptors: Finite values.
         formula: released takes second moments about zero although it subtracts the mean, as the released code
             does: its output is not white.
 
     Raises:
-        ValueError: Fewer than two descriptors, or values that are not finite.
+        ValueError: Fewer than two descriptors.
     """
-    if len(descriptors) < 2 or not descriptors.isfinite().all():
-        raise ValueError(f"Whitening needs at least two finite descriptors, found {len(descriptors)}.")
+    if len(descriptors) < 2:
+        raise ValueError(f"Whitening needs at least two descriptors, found {len(descriptors)}.")
     x = descriptors.double()
     mean = x.mean(dim=0)
     centered = x - mean if formula == "corrected" else x
@@ -94,12 +92,7 @@ def average_precisions(
         similarity: [queries, images].
         positives: The images that each query is a copy of, at least one.
         depth: Number of ranks that count. Default: all.
-
-    Raises:
-        ValueError: A query without a positive.
     """
-    if any(not len(numbers) for numbers in positives):
-        raise ValueError("A query has no original among the images: it cannot be scored.")
     scores = []
     for found in ranks_of(similarity, positives):
         counted = np.sort(found if depth is None else found[found < depth])
@@ -138,15 +131,31 @@ def make_copy(image: NDArray[np.uint8], copy_type: str, seed: int) -> NDArray[np
     return np.asarray(picture)
 
 
-def _describe(size: int) -> str:
-    return f"resized to {size} × {size} (bicubic); [CLS] and GeM (power 4) of the patches, L2"
+@dataclass(frozen=True, eq=False)
+class Copies(Images):
+    """Images that are read as seeded copies."""
+
+    copy_type: str = ""
+    seed: int = 0
+
+    def read(self, index: int, *, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
+        """Read an image and copy it, with a seed of the file's content; errors as `Images.read`."""
+        content = int(blake2b(self.read_bytes(index), digest_size=8).hexdigest(), 16)
+        return make_copy(super().read(index, max_pixels=max_pixels), self.copy_type, mix(self.seed, content))
+
+    def fingerprint(self) -> str:
+        """Hash names, sizes and times of change; add the kind of copy."""
+        return f"{super().fingerprint()}, {self.copy_type}, seed {self.seed}"
 
 
-def _descriptors(options: Descriptors, model: LoadedModel, found: Images) -> ImageFeatures:
+def _descriptors(options: Evaluation, model: LoadedModel, found: Images) -> ImageFeatures:
     """Extract descriptors; a network without [CLS] token gives its one feature."""
-    view = View(options.size, model.mean, model.std, framing="squash")
     kind = FeatureType(1, "gem") if has_cls_tokens(model.backbone) else CLS
-    return extract(options, model, view, found, kind)
+    return extract(options, model, view_of(options, model, framing="squash"), found, kind)
+
+
+def _describe(options: Evaluation) -> str:
+    return f"{view_of(options, framing='squash')}; [CLS] and GeM (power 4) of the patches, L2"
 
 
 def evaluate(options: CopyDetection) -> None:
@@ -159,11 +168,11 @@ def evaluate(options: CopyDetection) -> None:
     others = open_images(options.whitening) if options.whitening else None
     positives = _originals_of(strong, originals)
     formula: Formula = "released" if options.official else "corrected"
+    depth = OFFICIAL_DEPTH if options.official else None
     hidden = f"{len(distractors):,} distractors" if distractors else "no distractors"
     whitened = f"{formula} whitening from {len(others):,} images" if others else "no whitening"
-    depth = f"the first {OFFICIAL_DEPTH} ranks" if options.official else "all ranks"
-    description = f"{_describe(options.size)}; {len(strong)} strong copies, {hidden}, {whitened}, {depth}"
-    print(description)
+    ranked = f"the first {depth} ranks" if depth else "all ranks"
+    description = f"{_describe(options)}; {len(strong)} strong copies, {hidden}, {whitened}, {ranked}"
 
     def measure(model: LoadedModel) -> Metrics:
         parts = [part for part in (originals, distractors) if part is not None]
@@ -175,14 +184,12 @@ def evaluate(options: CopyDetection) -> None:
         if others is not None:
             whitening = compute_whitening(_descriptors(options, model, others).features, formula)
         features = torch.cat([part.features for part in database])
-        cosines = similarity(queries.features, features, whitening)
-        scores = average_precisions(cosines, positives, depth=OFFICIAL_DEPTH if options.official else None)
+        scores = average_precisions(similarity(queries.features, features, whitening), positives, depth=depth)
         metrics = {"map": 100 * float(scores.mean())}
         print(f"strong: mAP {metrics['map']:.1f} %")
         return {"metrics": metrics, "broken": [message for part in database for message in part.broken]}
 
-    protocol = {"description": description, "data": options.data.name, "official": options.official}
-    evaluate_models(options, "copy-detection", protocol, measure, "4", "mAP")
+    evaluate_models(options, "copy-detection", description, measure, "4", "mAP")
 
 
 def _originals_of(copies: Images, originals: Images) -> list[list[int]]:
@@ -200,65 +207,31 @@ def _originals_of(copies: Images, originals: Images) -> list[list[int]]:
 
 def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
     """Run `evaluate copy-detection synthetic`."""
-    files.make_room(options.json)
-    images = open_images(options.data)
-    database = images.subset(split_every_fifth(images)[1])
+    images = open_labeled(options.data)
+    database = images.subset(every_fifth(torch.tensor(images.labels))[1].tolist())
     count = min(DEFAULT_COPIES, len(database)) if options.copies is None else options.copies
     if count > len(database):
         raise ValueError(f"--copies is {count}: expected at most {len(database)}, the number of test images.")
-    chosen = np.random.default_rng(options.seed).choice(len(database), count, replace=False)
+    chosen = np.random.default_rng(options.seed).choice(len(database), count, replace=False).tolist()
     description = (
-        f"{_describe(options.size)}; {count} images copied in each way (seed {options.seed}), searched among"
+        f"{_describe(options)}; {count} images copied in each way (seed {options.seed}), searched among"
         f" {len(database):,} of {options.data.name}; no whitening"
     )
-    print(description)
-    with TemporaryDirectory() as temporary:
-        folder = options.cache / "copies" if options.cache else Path(temporary)
-        copies = {
-            copy_type: _make_copies(database, chosen, copy_type, options.seed, folder)
-            for copy_type in COPY_TYPES
-        }
-        barrier()
-        protocol = {"description": description, "data": options.data.name, "own_data": True}
-        evaluate_models(
-            options, "copies", protocol, lambda model: _score_copies(options, model, database, chosen, copies)
-        )
 
+    def measure(model: LoadedModel) -> Metrics:
+        extracted = _descriptors(options, model, database)
+        if extracted.broken:  # without their rows all numbers would shift
+            raise ValueError(
+                f"{len(extracted.broken)} of the database images cannot be read, as listed above:"
+                " remove them."
+            )
+        scores = {}
+        for copy_type in COPY_TYPES:
+            copies = Copies(**vars(database.subset(chosen)), copy_type=copy_type, seed=options.seed)
+            cosines = similarity(_descriptors(options, model, copies).features, extracted.features)
+            scores[copy_type] = 100 * float(average_precisions(cosines, [[n] for n in chosen]).mean())
+        metrics = {"map": float(np.mean(list(scores.values()))), **scores}
+        print("mAP " + ", ".join(f"{name} {value:.1f}" for name, value in metrics.items()))
+        return {"metrics": metrics}
 
-def _make_copies(
-    database: Images, chosen: NDArray[np.int64], copy_type: str, seed: int, folder: Path
-) -> Images:
-    """Write the missing copies of one type; returns them in the order of `chosen`."""
-    folder, names = folder / copy_type.replace(" ", "-"), []
-    for number in chosen.tolist():
-        content = blake2b(database.read_bytes(number), digest_size=8).hexdigest()
-        names.append(f"{content}-{seed}.png")
-        if not (folder / names[-1]).exists():
-            copy = make_copy(database.read(number), copy_type, mix(seed, int(content, 16)))
-            with files.replacing(folder / names[-1]) as temporary:
-                Image.fromarray(copy).save(temporary)
-    return Images(tuple(names), None, (), folder)
-
-
-def _score_copies(
-    options: CopyDetectionSynthetic,
-    model: LoadedModel,
-    database: Images,
-    chosen: NDArray[np.int64],
-    copies: dict[str, Images],
-) -> Metrics:
-    extracted = _descriptors(options, model, database)
-    if extracted.broken:  # without their rows all numbers would shift
-        raise ValueError(
-            f"{len(extracted.broken)} of the database images cannot be read, as listed above: remove them."
-        )
-    features = extracted.features
-    cosines = {
-        copy_type: similarity(_descriptors(options, model, images).features, features)
-        for copy_type, images in copies.items()
-    }
-    positives = [[int(number)] for number in chosen]
-    scores = {name: 100 * float(average_precisions(rows, positives).mean()) for name, rows in cosines.items()}
-    metrics = {"map": float(np.mean(list(scores.values()))), **scores}
-    print("mAP " + ", ".join(f"{name} {value:.1f}" for name, value in metrics.items()))
-    return {"metrics": metrics}
+    evaluate_models(options, "copies", description, measure)

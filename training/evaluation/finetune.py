@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dino_model import checkpoints, files, ranks
-from dino_model.ahead import load_ahead
 from dino_model.checkpoints import WeightsError, read_torch, write_safetensors
 from dino_model.collections import Images
 from dino_model.device import ComputePrecision, autocast, choose_device
@@ -33,13 +31,22 @@ from dino_model.progress import progress
 from dino_model.views import View
 from dino_model.weights import LoadedModel
 from training.distributed import barrier, synchronise_batch_norm
+from training.evaluation.datasets import Split
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Finetune
-from training.evaluation.run import Metrics, center_crop, evaluate_models, open_options, random_batches
+from training.evaluation.run import (
+    Metrics,
+    evaluate_models,
+    extract,
+    open_options,
+    random_batches,
+    view_of,
+)
 from training.randomness import mix
+from training.settings import at_least, positive
 
-Labeled = tuple[Images, Tensor]
-"""Images and their labels, int64 [images]."""
+WEIGHT_DECAY, WARMUP_EPOCHS = 0.05, 5
+MIXUP, CUTMIX, SMOOTHING = 0.8, 1.0, 0.1
 _PAPER_MEASURES = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
@@ -52,26 +59,22 @@ _PAPER_MEASURES = {
 
 @dataclass(frozen=True)
 class FinetuneRecipe:
-    """Settings of a fine-tuning other than model and images."""
+    """Settings that differ between data sets."""
 
     epochs: int = 300
     batch: int = 256
     rate: float = 1e-4
     """Peak learning rate for this batch."""
-    weight_decay: float = 0.05
-    warmup: int = 5
-    """Epochs in which the learning rate rises from 0."""
-    mixup: float = 0.8
-    cutmix: float = 1.0
-    smoothing: float = 0.1
-    min_scale: float = 0.08
-    """Smallest share of the image area that a random crop covers."""
+
+    def __post_init__(self) -> None:
+        at_least(self, epochs=1, batch=2)
+        positive(self, "rate")
 
     def __str__(self) -> str:
         return (
-            f"{self.epochs} epochs, batch {self.batch}, AdamW, rate {self.rate:g} (warm-up {self.warmup},"
-            f" cosine), weight decay {self.weight_decay:g}, mixup {self.mixup:g}, cutmix {self.cutmix:g},"
-            f" label smoothing {self.smoothing:g}"
+            f"{self.epochs} epochs, batch {self.batch}, AdamW, rate {self.rate:g} (warm-up {WARMUP_EPOCHS},"
+            f" cosine), weight decay {WEIGHT_DECAY:g}, mixup {MIXUP:g}, cutmix {CUTMIX:g},"
+            f" label smoothing {SMOOTHING:g}"
         )
 
 
@@ -89,25 +92,9 @@ RECIPES = {
 Cars follow CIFAR-10, as in DeiT. `own` is this project's, for a folder of some thousand images."""
 
 
-class Classifier(nn.Module):
-    """A backbone and a linear layer on its feature, initialized close to zero."""
-
-    def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.head = nn.Linear(width, classes)
-        nn.init.trunc_normal_(self.head.weight, std=2e-5)
-        nn.init.zeros_(self.head.bias)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """[batch, 3, height, width] -> [batch, classes]."""
-        scores: Tensor = self.head(self.backbone(images))
-        return scores
-
-
 def learning_rate(recipe: FinetuneRecipe, epoch: float) -> float:
     """Compute the learning rate after a number of epochs: a linear warm-up, then a cosine to 0."""
-    warmup = min(recipe.warmup, recipe.epochs // 2)
+    warmup = min(WARMUP_EPOCHS, recipe.epochs // 2)
     if epoch < warmup:
         return recipe.rate * epoch / warmup
     done = (epoch - warmup) / max(recipe.epochs - warmup, 1e-9)
@@ -119,26 +106,21 @@ def local_share(batch: Sequence[int]) -> tuple[list[int], float]:
 
     Mixup pairs the first image with the last, the second with the last but one. The share holds both images
     of its pairs in their order, so that mixup within the share is mixup within the batch. The mean over the
-    processes of weight × mean loss is the mean loss of the batch.
-
-    Args:
-        batch: An even number of images.
+    processes of weight × mean loss is the mean loss of the batch. The last of an odd batch is left out.
     """
     half = len(batch) // 2
     part = ranks.local_range(range(half))
     pairs = part or range(1)  # DistributedDataParallel needs a loss from each process
-    chosen = [*pairs, *(len(batch) - 1 - pair for pair in reversed(pairs))]
+    chosen = [*pairs, *(2 * half - 1 - pair for pair in reversed(pairs))]
     return [batch[index] for index in chosen], len(part) * ranks.world() / half
 
 
 def train_epoch(
-    model: nn.Module,
+    network: nn.Module,
     optimizer: torch.optim.Optimizer,
     batches: Iterable[tuple[Tensor, Tensor, float]],
-    recipe: FinetuneRecipe,
+    rates: Sequence[float],
     classes: int,
-    epoch: int,
-    steps: int,
     precision: ComputePrecision = "fp32",
 ) -> None:
     """Train for one epoch.
@@ -147,29 +129,27 @@ def train_epoch(
     a context around several steps would train on the weights of the first step.
 
     Args:
-        model, optimizer: Changed in place.
-        batches: Images [batch, 3, height, width], int64 labels [batch], both on the model's device, and the
+        network, optimizer: Changed in place.
+        batches: Images [batch, 3, height, width], int64 labels [batch], both on the network's device, and the
             weight of the loss.
-        recipe, classes: Recipe of all epochs, number of classes.
-        epoch, steps: Number of the epoch, from 0; batches per epoch.
+        rates: Learning rate of each step.
+        classes: Number of classes.
         precision: Precision of forward pass and loss.
 
     Raises:
         ValueError: The loss is not finite.
     """
-    mixup = Mixup(recipe.mixup, recipe.cutmix, label_smoothing=recipe.smoothing, num_classes=classes)
+    mixup = Mixup(MIXUP, CUTMIX, label_smoothing=SMOOTHING, num_classes=classes)
     criterion = SoftTargetCrossEntropy()
-    model.train()
-    for step, (images, labels, weight) in enumerate(batches):
+    network.train()
+    for (images, labels, weight), rate in zip(batches, rates, strict=False):
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(recipe, epoch + (step + 1) / steps)
-        images, targets = mixup(images.clone(), labels)
+            group["lr"] = rate
+        images, targets = mixup(images, labels)
         with autocast(precision, images.device):
-            loss = weight * criterion(model(images), targets.to(images.device))
+            loss = weight * criterion(network(images), targets.to(images.device))
         if not loss.isfinite():
-            raise ValueError(
-                f"The loss is {float(loss)} in epoch {epoch + 1}: lower --rate, or pass --precision fp32."
-            )
+            raise ValueError(f"The loss is {float(loss)}: lower --rate, or pass --precision fp32.")
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -181,18 +161,14 @@ def evaluate(options: Finetune) -> None:
         raise SettingError("Fine-tuning has no loss scaling for fp16: pass --precision bf16 or fp32.")
     changes = {"epochs": options.epochs, "rate": options.rate, "batch": options.batch}
     given: Metrics = {name: value for name, value in changes.items() if value is not None}
-    recipe = replace(RECIPES[options.recipe], **given)
-    split = open_options(options)
-    train, test = ((part, split.labels(part)) for part in (split.train, split.test))
-    description = f"{center_crop(options)}; random crops, flips; {recipe}; {options.data.name}: {split}"
-    print(description)
-    protocol = split.protocol(description, options.data.name)
+    recipe, split = replace(RECIPES[options.recipe], **given), open_options(options)
+    description = f"{view_of(options)}; random crops, flips; {recipe}"
     published = ("6", _PAPER_MEASURES[options.recipe]) if options.recipe in _PAPER_MEASURES else ()
 
     def measure(model: LoadedModel) -> Metrics:
-        return _finetune(options, model, recipe, train, test)
+        return _finetune(options, model, recipe, split)
 
-    evaluate_models(options, "finetune", protocol | asdict(recipe), measure, *published, images=split.train)
+    evaluate_models(options, "finetune", description, measure, *published, split=split)
 
 
 def output_file(options: Finetune, model: str) -> Path:
@@ -203,89 +179,66 @@ def output_file(options: Finetune, model: str) -> Path:
     return options.output / f"{name}-on-{options.data.stem}.safetensors"
 
 
-def _finetune(
-    options: Finetune, model: LoadedModel, recipe: FinetuneRecipe, train: Labeled, test: Labeled
-) -> Metrics:
+def _finetune(options: Finetune, model: LoadedModel, recipe: FinetuneRecipe, split: Split) -> Metrics:
     """Train a model, continuing an interrupted training; test and save it."""
     if model.config is None:
         raise ValueError(
             f"{model.name} has no architecture of this package, so that its weights cannot be saved:"
             " choose another model."
         )
-    train, test = ((replace(part[0], channel_range=model.channel_range), part[1]) for part in (train, test))
-    device, images, view = choose_device(options.device), train[0], center_crop(options, model)
-    classes = int(max(train[1].max(), test[1].max())) + 1
-    key = [model_fingerprint(model.backbone), images.inventory(), options.size, options.seed]
-    digest = hashlib.sha256(json.dumps([*key, asdict(recipe)]).encode()).hexdigest()[:16]
+    images, device, classes = split.train, choose_device(options.device), len(split.classes)
+    images = replace(images, channel_range=model.channel_range)
+    key = [model_fingerprint(model.backbone), images.inventory(), options.size, options.seed, asdict(recipe)]
+    digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     unfinished = options.output / f"finetune-{digest}.unfinished"
     torch.manual_seed(options.seed)
-    width = int(model.backbone.num_features)  # type: ignore[arg-type]
-    network = Classifier(model.backbone.requires_grad_(True), width, classes).to(device)
+    backbone = model.backbone.requires_grad_(True)
+    head = nn.Linear(int(backbone.num_features), classes)  # type: ignore[arg-type]
+    nn.init.trunc_normal_(head.weight, std=2e-5)
+    nn.init.zeros_(head.bias)
+    network = nn.Sequential(backbone, head).to(device)
     trained: nn.Module = network
     if ranks.world() > 1:
         synchronise_batch_norm(network)
         trained = DistributedDataParallel(network, broadcast_buffers=False)
-    optimizer = torch.optim.AdamW(param_groups_weight_decay(network, recipe.weight_decay), lr=recipe.rate)
+    optimizer = torch.optim.AdamW(param_groups_weight_decay(network, WEIGHT_DECAY), lr=recipe.rate)
     first = _restore(network, optimizer, unfinished)
     barrier()  # all have read the file before it is replaced
-    steps = math.ceil(len(images) / recipe.batch)
+    view, steps = view_of(options, model), math.ceil(len(images) / recipe.batch)
     for epoch in progress(range(first, recipe.epochs), model.name, recipe.epochs, done=first):
-        np.random.seed(mix(options.seed, epoch) % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
-        batches = _batches(options, recipe, train, view, device, mix(options.seed, epoch))
-        precision = options.chosen_precision()
-        train_epoch(trained, optimizer, batches, recipe, classes, epoch, steps, precision)
+        seed = mix(options.seed, epoch)
+        np.random.seed(seed % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
+        batches = _batches(images, split.labels(images), recipe.batch, view, device, seed)
+        rates = [learning_rate(recipe, epoch + (step + 1) / steps) for step in range(steps)]
+        train_epoch(trained, optimizer, batches, rates, classes, options.chosen_precision())
         if ranks.rank() == 0:
             state = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
             with files.replacing(unfinished) as temporary:
                 torch.save({"epoch": epoch + 1, **state}, temporary)
-    result = accuracy(_scores(options, network, view, test[0]).cpu(), test[1])
-    file = output_file(options, model.name)
+    classifier = replace(model, backbone=network)
+    scores = extract(replace(options, cache=None), classifier, view, split.test)
+    result, file = accuracy(scores.features, split.labels(scores.images)), output_file(options, model.name)
     if ranks.rank() == 0:
         statistics: Metrics = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
-        write_safetensors(network.backbone.cpu(), file, config=model.config, **statistics)
+        write_safetensors(backbone.cpu(), file, config=model.config, **statistics)
         unfinished.unlink(missing_ok=True)
     compare = f"python -m app --models-dir {options.output}"
     print(result, f"network: {file}; `{compare}` compares it with the frozen one", sep="\n")
-    return {"metrics": result.metrics(), "network": str(file)}
+    return {"metrics": asdict(result), "network": str(file), "broken": [*scores.broken]}
 
 
 def _batches(
-    options: Finetune, recipe: FinetuneRecipe, train: Labeled, view: View, device: torch.device, seed: int
+    images: Images, labels: Tensor, batch_size: int, view: View, device: torch.device, seed: int
 ) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """Yield normalized random crops, labels and loss weight of this process's share of every batch.
-
-    Mixup needs an even number of images: the last of an odd batch is left out.
-    """
-    images, labels = train
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).tolist()
-    chunks = [order[start : start + recipe.batch] for start in range(0, len(order), recipe.batch)]
-    shares = [local_share(chunk[: len(chunk) // 2 * 2]) for chunk in chunks if len(chunk) > 1]
-    chosen = [numbers for numbers, _ in shares]
-    crops = random_batches(images, chosen, options.size, seed, min_scale=recipe.min_scale)
-    for crop, (numbers, weight) in zip(crops, shares, strict=True):
-        yield view.normalize(crop.to(device)), labels[numbers].to(device), weight
+    """Yield normalized random crops, labels and loss weight of this process's share of every batch."""
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+    shares = [local_share(chunk.tolist()) for chunk in order.split(batch_size) if len(chunk) > 1]
+    crops = random_batches(images, [chosen for chosen, _ in shares], view.size, seed)
+    for crop, (chosen, weight) in zip(crops, shares, strict=True):
+        yield view.normalize(crop.to(device)), labels[chosen].to(device), weight
 
 
-@torch.no_grad()
-def _scores(options: Finetune, network: Classifier, view: View, images: Images) -> Tensor:
-    """Classify the test images, each process its share: [images, classes]."""
-    network.eval()
-    device, size = choose_device(options.device), options.batch_size
-
-    def classify(share: range) -> Tensor:
-        crops = load_ahead(lambda index: view.crop(images.read(index)), share, size)
-        scores = []
-        with autocast(options.chosen_precision(), device):
-            while batch := list(islice(crops, size)):
-                scores.append(network(view.normalize(torch.stack(batch).to(device))).float())
-        return torch.cat(scores)
-
-    scores = ranks.gather_rows(classify, range(len(images)))
-    assert scores is not None
-    return scores
-
-
-def _restore(network: Classifier, optimizer: torch.optim.Optimizer, file: Path) -> int:
+def _restore(network: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> int:
     """Load an unfinished training; returns the epoch to continue with."""
     if not file.exists():
         return 0

@@ -5,7 +5,7 @@ are not penalized. The released results have λ = 0.1/n and no bias. Of several 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -16,12 +16,19 @@ from torch import Tensor
 from dino_model import ranks
 from dino_model.collections import Images
 from dino_model.device import choose_device
-from dino_model.features import CLS, ImageFeatures
+from dino_model.features import CLS
 from dino_model.weights import LoadedModel
-from training.evaluation.datasets import Split, draw_labeled, find_listed
+from training.evaluation.datasets import draw_labeled, find_listed
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Logistic
-from training.evaluation.run import Metrics, center_crop, evaluate_models, extract, open_options
+from training.evaluation.run import (
+    Labeled,
+    Metrics,
+    evaluate_models,
+    extract_labeled,
+    open_options,
+    view_of,
+)
 
 TOLERANCE = 1e-6
 """Largest entry of the gradient of F at which a fit ends."""
@@ -62,8 +69,8 @@ def fit(
     scikit-learn's solver needs three classes, an image of each, and memory for the logits of all images.
 
     Args:
-        features: [images, width].
-        labels: int64 [images], below `classes`.
+        features: [images, width], finite.
+        labels: int64 [images], below `classes`, of at least two classes.
         classes: Number of classes.
         l2: λ · n.
         intercept: Fit biases.
@@ -71,10 +78,10 @@ def fit(
         device: Device of the computation; doubles on a CPU, else fp32.
 
     Raises:
-        ValueError: Shapes that do not fit, one class, features that are not finite, a fit that did not
-            converge.
+        ValueError: One class, or a fit that did not end in finite weights.
     """
-    _check(features, labels, classes)
+    if len(labels.unique()) < 2:
+        raise ValueError("All training images are of one class: two are needed.")
     device = torch.device(device)
     dtype = torch.float64 if device.type == "cpu" else torch.float32  # doubles are slow elsewhere, or missing
     both = torch.zeros(classes, features.shape[1] + 1, dtype=dtype, device=device, requires_grad=True)
@@ -120,73 +127,60 @@ def objective(both: Tensor, features: Tensor, labels: Tensor, penalty: float) ->
     return value
 
 
-def _check(features: Tensor, labels: Tensor, classes: int) -> None:
-    shape = tuple(features.shape)
-    if features.ndim != 2 or labels.shape != shape[:1]:
-        raise ValueError(f"Features of shape {shape} with {len(labels)} labels: expected [images, width].")
-    if len(labels.unique()) < 2:
-        raise ValueError("All training images are of one class: two are needed.")
-    if int(labels.max()) >= classes:
-        raise ValueError(f"Label {int(labels.max())} is none of {classes} classes.")
-    if not features.isfinite().all():
-        raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
-
-
 def evaluate(options: Logistic) -> None:
     """Run `evaluate logistic`."""
     split = open_options(options)
+    labels, classes = split.labels(split.train), split.classes
     for wanted in options.labels:  # refused before a model is loaded
-        _draw(options, wanted, split.train, split.labels(split.train), split.classes)
+        _draw(options, wanted, split.train, labels, classes)
     bias = "with biases, not penalized" if options.intercept else "without bias"
-    unit = "L2-normalized features" if options.normalize else "features not normalized"
     description = (
-        f"{center_crop(options)}; {CLS}; F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = {options.l2:g}/n,"
-        f" {bias}; {unit}; gradient at most {TOLERANCE:g}"
+        f"{view_of(options)}; {CLS}; F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = {options.l2:g}/n,"
+        f" {bias}; L2-normalized features; gradient at most {TOLERANCE:g}"
     )
-    print(description, f"{options.data.name}: {split}", sep="\n")
 
     def measure(model: LoadedModel) -> Metrics:
-        view = center_crop(options, model)
-        train, test = (extract(options, model, view, images) for images in (split.train, split.test))
-        rows = ranks.on_first(lambda: [_fit_draws(options, split, train, test, n) for n in options.labels])
-        print(*(_describe(row) for row in rows), sep="\n")
+        train, test = (extract_labeled(options, model, split, part) for part in (split.train, split.test))
+        rows = ranks.on_first(lambda: [_fit_draws(options, classes, train, test, n) for n in options.labels])
+        print(*map(_describe, rows), sep="\n")
         return {"metrics": rows[-1], "each": rows, "broken": [*train.broken, *test.broken]}
 
-    settings = {"l2": options.l2, "intercept": options.intercept, "normalize": options.normalize}
-    protocol = split.protocol(description, options.data.name) | settings
-    evaluate_models(options, "logistic", protocol, measure, "12", "1 %", "10 %", images=split.train)
+    evaluate_models(options, "logistic", description, measure, "12", "1 %", "10 %", split=split)
 
 
 def _fit_draws(
-    options: Logistic, split: Split, train: ImageFeatures, test: ImageFeatures, wanted: str
+    options: Logistic, classes: Sequence[str], train: Labeled, test: Labeled, wanted: str
 ) -> Metrics:
     """Fit and test every draw of a number of labels; return the means and the deviation of the accuracy."""
-    parts = train.features, test.features
-    x, test_x = (F.normalize(part, dim=1) if options.normalize else part for part in parts)
-    labels, truth, classes = split.labels(train.images), split.labels(test.images), split.classes
-    draws, each = _draw(options, wanted, train.images, labels, classes), []
-    settings: Metrics = {"intercept": options.intercept, "device": choose_device(options.device)}
+    x, test_x = (F.normalize(part.features, dim=1) for part in (train, test))
+    draws, each = _draw(options, wanted, train.images, train.labels, classes), []
+    settings: Metrics = {
+        "l2": options.l2,
+        "intercept": options.intercept,
+        "device": choose_device(options.device),
+    }
     for chosen in draws:
-        found = fit(x[chosen], labels[chosen], len(classes), l2=options.l2, **settings)
-        each.append(accuracy(found.scores(test_x), truth).metrics())
-    means = {name: mean(row[name] for row in each) for name in each[0]}
-    deviation = stdev(row["top1"] for row in each) if len(each) > 1 else 0.0
-    counts = {"labels": wanted, "images": len(draws[0]), "draws": len(draws)}
-    fitted = {"objective": found.objective, "gradient": found.gradient}
-    return counts | means | {"top1_deviation": deviation} | fitted
+        found = fit(x[chosen], train.labels[chosen], len(classes), **settings)
+        each.append(asdict(accuracy(found.scores(test_x), test.labels)))
+    return {
+        "labels": wanted,
+        "images": len(draws[0]),
+        "draws": len(draws),
+        **{name: mean(row[name] for row in each) for name in each[0]},
+        "top1_deviation": stdev(row["top1"] for row in each) if len(each) > 1 else 0.0,
+        "objective": found.objective,
+        "gradient": found.gradient,
+    }
 
 
 def _draw(
     options: Logistic, wanted: str, images: Images, labels: Tensor, names: Sequence[str]
 ) -> list[Tensor]:
     """Return the indices of the labeled images of every draw."""
-    if wanted.endswith("%"):
-        share = float(wanted[:-1]) / 100
-        seeds = range(1 if share == 1 else options.seeds)
-        return [draw_labeled(labels, seed, names, share=share) for seed in seeds]
-    if wanted.isdecimal():
-        return [draw_labeled(labels, seed, names, count=int(wanted)) for seed in range(options.seeds)]
-    return [find_listed(images, Path(wanted))]
+    if not (wanted.endswith("%") or wanted.isdecimal()):
+        return [find_listed(images, Path(wanted))]
+    seeds = 1 if wanted == "100%" else options.seeds
+    return [draw_labeled(labels, seed, names, wanted) for seed in range(seeds)]
 
 
 def _describe(row: Metrics) -> str:

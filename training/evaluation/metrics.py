@@ -1,6 +1,6 @@
 """Metrics of frozen features: classification accuracy, effective rank, lift of attention."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 
 import torch
@@ -24,16 +24,10 @@ class Accuracy:
     top5: float
     per_class_top1: float
     """Mean over the classes of the test images of the top-1 accuracy within each."""
-    predicted: Tensor = field(repr=False, compare=False)
-    """Predicted class of every test image: int64 [test]."""
 
     def __str__(self) -> str:
         top1 = f"top-1 {self.top1:.1f} % (mean of the classes {self.per_class_top1:.1f})"
         return f"{top1}, top-5 {self.top5:.1f} %"
-
-    def metrics(self) -> dict[str, float]:
-        """Return the numbers alone."""
-        return {name: value for name, value in asdict(self).items() if name != "predicted"}
 
 
 def accuracy(scores: Tensor, labels: Tensor, *, zero_is_no_vote: bool = False) -> Accuracy:
@@ -64,7 +58,6 @@ def accuracy(scores: Tensor, labels: Tensor, *, zero_is_no_vote: bool = False) -
         top1=100 * float(correct.sum() / len(labels)),
         top5=100 * float((ranks < 5).double().mean()),
         per_class_top1=100 * float((correct / counts)[counts > 0].mean()),
-        predicted=scores.argmax(dim=1),
     )
 
 

@@ -1,7 +1,7 @@
 """Options of `python -m training evaluate`. Nothing here imports torch, so that `--help` needs no second."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +12,6 @@ from dino_model.errors import SettingError
 from dino_model.options import ComputeOptions
 from training.settings import at_least, positive
 
-BACKGROUND = "BACKGROUND_Google"
-"""Caltech-101's folder of images that belong to no class."""
 LEARNING_RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Of the linear grid; the paper's are not published."""
 MIN_TEMPERATURE = 0.012  # exp(1 / temperature) is a float32
@@ -30,7 +28,7 @@ LandmarkName = Literal["roxford5k", "rparis6k"]
 RecipeName = Literal["own", "imagenet", "cifar10", "cifar100", "flowers", "cars", "inat18", "inat19"]
 
 
-def require(condition: bool, message: str) -> None:
+def require(condition: object, message: str) -> None:
     """Raise SettingError unless a setting is valid."""
     if not condition:
         raise SettingError(message)
@@ -49,7 +47,7 @@ class Evaluation(ComputeOptions):
     """Folder for computed features. A second evaluation of the same images and models reads them."""
     json: Path | None = None
     """Write protocol and metrics to this file."""
-    size: int = 112
+    size: int = 224
     """Side of the images in pixels."""
 
     def __post_init__(self) -> None:
@@ -70,8 +68,6 @@ class Classification(Evaluation):
     channels: int | None = None
     """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
     .npy). A model of RGB is adapted to them. Default: images are read as RGB."""
-    leave_out: tuple[str, ...] = (BACKGROUND,)
-    """Classes that are used neither for training nor for testing."""
     size: int = 112
     """Side of the center crop in pixels."""
     resize_to: int | None = None
@@ -85,7 +81,7 @@ class Classification(Evaluation):
         require(not (self.test and self.split), "--test and --split both name test images: pass one of them.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Knn(Classification):
     """Accuracy of a weighted k-nearest-neighbor vote on frozen features."""
 
@@ -98,11 +94,11 @@ class Knn(Classification):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(bool(self.k) and min(self.k) >= 1, f"--k is {self.k}: expected numbers of at least 1.")
+        require(self.k and min(self.k) >= 1, f"--k is {self.k}: expected numbers of at least 1.")
         at_least(self, temperature=MIN_TEMPERATURE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Linear(Classification):
     """Accuracy of a linear classifier on frozen features: a grid of learning rates and features in one pass.
 
@@ -130,13 +126,13 @@ class Linear(Classification):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, epochs=1, batch=1)
-        require(bool(self.rates) and min(self.rates) > 0, "--rates must be above 0.")
+        require(self.rates and min(self.rates) > 0, "--rates must be above 0.")
         for text in self.features:
-            valid = re.fullmatch(r"[1-9]\d*(\+average)?", text) is not None
+            valid = re.fullmatch(r"[1-9]\d*(\+average)?", text)
             require(valid, f"--features {text} is unknown: expected a number of blocks, 4 or 1+average.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Logistic(Classification):
     """Accuracy of logistic regression on frozen features, from few labels and from all; no augmentation."""
 
@@ -149,8 +145,6 @@ class Logistic(Classification):
     """Strength of the penalty: λ = l2 / n. The released code uses 0.1."""
     intercept: bool = False
     """Give each class an intercept, which is not penalized."""
-    normalize: bool = True
-    """L2-normalize the features."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,10 +152,10 @@ class Logistic(Classification):
         at_least(self, seeds=1)
         for text in self.labels:
             known = re.fullmatch(r"\d+(\.\d+)?%", text) or text.isdecimal() or Path(text).is_file()
-            require(bool(known), f"--labels {text} is no share (1%), number (5) or file of names.")
+            require(known, f"--labels {text} is no share (1%), number (5) or file of names.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finetune(Classification):
     """Train a whole network on labeled images and test it; the network is saved for the app.
 
@@ -181,17 +175,8 @@ class Finetune(Classification):
     seed: int = 0
     """Seed of order, crops and mixup."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.epochs is not None:
-            at_least(self, epochs=1)
-        if self.batch is not None:
-            at_least(self, batch=2)
-        if self.rate is not None:
-            positive(self, "rate")
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Retrieval(Evaluation):
     """mAP on revisited Oxford or Paris, Medium and Hard, with frozen features.
 
@@ -203,7 +188,7 @@ class Retrieval(Evaluation):
     """Folder that holds roxford5k or rparis6k as published: jpg/ and gnd_NAME.pkl."""
     dataset: LandmarkName = "roxford5k"
     """Data set."""
-    size: int = field(default=224, kw_only=True)
+    size: int = 224
     """Longest side in pixels; smaller images stay as they are."""
     multiscale: bool = False
     """Average the features of the scales 1, 0.707 and 0.5."""
@@ -212,17 +197,12 @@ class Retrieval(Evaluation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Descriptors(Evaluation):
-    """An evaluation with [CLS] and GeM of the patches as descriptor of each image, resized to a square."""
-
-
-@dataclass(frozen=True)
-class CopyDetection(Descriptors):
+class CopyDetection(Evaluation):
     """mAP on Copydays, strong copies, among distractors."""
 
     data: Path
     """Copydays as published: folders `original` and `strong`."""
-    size: int = field(default=224, kw_only=True)
+    size: int = 224
     """Side of the square in pixels; the paper uses 224 for ViT-B/16 and 320 for ViT-B/8."""
     distractors: Path | None = None
     """Further database images; the paper uses 10,000 of YFCC100M."""
@@ -232,12 +212,14 @@ class CopyDetection(Descriptors):
     """As the released code: moments without centering, and at most 20 ranks."""
 
 
-@dataclass(frozen=True)
-class CopyDetectionSynthetic(Descriptors):
+@dataclass(frozen=True, kw_only=True)
+class CopyDetectionSynthetic(Evaluation):
     """mAP of seeded copies, each searched among all test images of a labeled folder."""
 
     data: Path
     """FOLDER, uncompressed TAR or LIST, a folder per class; every fifth image is in the database."""
+    size: int = 112
+    """Side of the square in pixels."""
     copies: int | None = None
     """Images that are copied, once in each way. Default: 200, or all test images if there are fewer."""
     seed: int = 0

@@ -5,9 +5,9 @@ setting, measure, value. Differences of two other values are left out.
 """
 
 import csv
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 FILE = Path(__file__).with_name("paper.csv")
 ROW_OF = {
@@ -21,50 +21,33 @@ ROW_OF = {
 }
 """Model name -> system and architecture in the tables."""
 
-
-@dataclass(frozen=True)
-class Published:
-    """One value of the paper."""
-
-    table: str
-    section: str
-    title: str
-    system: str
-    architecture: str
-    setting: str
-    measure: str
-    printed: str
-    """The value with its printed decimals."""
-
-    @property
-    def value(self) -> float:
-        """The value as a number."""
-        return float(self.printed)
-
-    @property
-    def where(self) -> str:
-        """Table or figure, and section."""
-        numbered = self.table if self.table.startswith("Figure") else f"Table {self.table}"
-        return f"{'a table' if self.table == 'unnumbered' else numbered}, section {self.section}"
-
-    def __str__(self) -> str:
-        setting = f" ({self.setting})" if self.setting else ""
-        return f"{self.printed} {self.measure}{setting} of {self.system} {self.architecture}, {self.where}"
+Row = dict[str, Any]
+"""One value of the paper: the columns, with `value` as a number and `printed` with its decimals."""
 
 
 @cache
-def published() -> tuple[Published, ...]:
+def published() -> tuple[Row, ...]:
     """Return every value, in the order of the paper."""
     with FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(Published(*row.values()) for row in csv.DictReader(file))
+        return tuple(
+            row | {"value": float(row["value"]), "printed": row["value"]} for row in csv.DictReader(file)
+        )
 
 
-def of_model(model: str, table: str, *measures: str) -> list[Published]:
+def describe(row: Row) -> str:
+    """Return a value with its measure, system and place in the paper."""
+    setting = f" ({row['setting']})" if row["setting"] else ""
+    system = f"{row['system']} {row['architecture']}".strip()
+    where = f"Table {row['table']}, section {row['section']}"
+    return f"{row['printed']} {row['measure']}{setting} of {system}, {where}"
+
+
+def of_model(model: str, table: str, *measures: str) -> list[Row]:
     """Return the values of a model in one table for these measures; none if the paper has no such model."""
-    system, architecture = ROW_OF.get(model, ("", ""))
     return [
-        value
-        for value in published()
-        if (value.table, value.system, value.architecture) == (table, system, architecture)
-        and value.measure in measures
+        row
+        for row in published()
+        if (row["system"], row["architecture"]) == ROW_OF.get(model)
+        and row["table"] == table
+        and row["measure"] in measures
     ]

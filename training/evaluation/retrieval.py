@@ -7,19 +7,18 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from dino_model.collections import Images
-from dino_model.views import Box, View
+from dino_model.views import Box
 from dino_model.weights import LoadedModel
 from training.evaluation.options import LandmarkName, Retrieval
-from training.evaluation.run import Metrics, evaluate_models, extract
+from training.evaluation.run import Metrics, evaluate_models, extract, view_of
 
 PRECISION_RANKS = (1, 5, 10)
 SCALES = (1.0, 2**-0.5, 0.5)
@@ -39,8 +38,7 @@ _SAFE_GLOBALS = {
 Ranks = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Relevance:
+class Relevance(NamedTuple):
     """Relevant images of one query: numbers of database images."""
 
     easy: tuple[int, ...]
@@ -57,8 +55,6 @@ class RetrievalResult:
     precision: tuple[float, ...]
     """Mean precision at `PRECISION_RANKS`, or at the rank of the last relevant image if that is smaller."""
     queries: int
-    average_precisions: tuple[float, ...]
-    """Of every query, from 0 to 1; NaN without a relevant image."""
 
     def __str__(self) -> str:
         means = zip(PRECISION_RANKS, self.precision, strict=True)
@@ -100,38 +96,26 @@ def score_rankings(
     """Score rankings from which some images are removed.
 
     Args:
-        similarity: [queries, database], finite.
+        similarity: [queries, database].
         relevant: Relevant images of each query.
         ignored: Images that are removed from the ranking of each query.
 
     Raises:
-        ValueError: Lists that do not fit, similarities that are not finite, no query with a relevant image.
+        ValueError: No query with a relevant image.
     """
-    queries, database = similarity.shape
-    if not similarity.sum(dtype=torch.float64).isfinite():
-        raise ValueError("Similarities hold NaN or infinity: the model is broken, or needs precision fp32.")
-    for numbers in (relevant, ignored):
-        largest = max((max(row) for row in numbers if len(row)), default=-1)
-        if len(numbers) != queries or largest >= database:
-            raise ValueError(
-                f"Found {queries} queries and {database} images; the ground truth lists {len(numbers)}"
-                f" queries and image {largest}: it is of another data set."
-            )
     precisions, averages = [], []
     ranks = ranks_of(similarity, [[*own, *out] for own, out in zip(relevant, ignored, strict=True)])
     for own, found in zip(relevant, ranks, strict=True):
-        if not own:
-            averages.append(float("nan"))
-            continue
-        kept, removed = np.sort(found[: len(own)]), np.sort(found[len(own) :])
-        kept = kept - np.searchsorted(removed, kept)
-        averages.append(average_precision(kept))
-        ends = np.minimum(PRECISION_RANKS, kept[-1] + 1)
-        precisions.append([(kept < end).sum() / end for end in ends])
+        if own:
+            kept, removed = np.sort(found[: len(own)]), np.sort(found[len(own) :])
+            kept = kept - np.searchsorted(removed, kept)
+            averages.append(average_precision(kept))
+            ends = np.minimum(PRECISION_RANKS, kept[-1] + 1)
+            precisions.append([(kept < end).sum() / end for end in ends])
     if not precisions:
         raise ValueError("No query has a relevant image: the ground truth is of another data set.")
     means = tuple(100 * float(value) for value in np.mean(precisions, axis=0))
-    return RetrievalResult(100 * float(np.nanmean(averages)), means, len(precisions), tuple(averages))
+    return RetrievalResult(100 * float(np.mean(averages)), means, len(precisions))
 
 
 def medium_and_hard(
@@ -143,15 +127,14 @@ def medium_and_hard(
     return score_rankings(similarity, *medium), score_rankings(similarity, *hard)
 
 
-@dataclass(frozen=True)
-class Landmarks:
+class Landmarks(NamedTuple):
     """A benchmark: images, queries and relevance."""
 
     database: Images
     queries: Images
-    boxes: tuple[Box, ...]
+    boxes: list[Box]
     """Region of each query image in pixels."""
-    relevance: tuple[Relevance, ...]
+    relevance: list[Relevance]
 
 
 class _SafeUnpickler(pickle.Unpickler):
@@ -174,57 +157,47 @@ def open_landmarks(folder: Path, name: LandmarkName) -> Landmarks:
     for path in (truth, root / "jpg"):
         if not path.exists():
             raise ValueError(f"{path} is missing: {name} is published at {SOURCE}.")
-    content = _read_truth(truth)
     try:
-        database, queries = (
-            _listed_images(root / "jpg", tuple(content[key]), truth) for key in ("imlist", "qimlist")
-        )
-        boxes = tuple(tuple(map(float, row["bbx"])) for row in content["gnd"])
-        relevance = tuple(
-            Relevance(*(tuple(map(int, row[kind])) for kind in ("easy", "hard", "junk")))
-            for row in content["gnd"]
-        )
+        with truth.open("rb") as stream:
+            content = _SafeUnpickler(stream, encoding="latin1").load()
+        names = [[f"{name}.jpg" for name in content[key]] for key in ("imlist", "qimlist")]
+        boxes = [tuple(map(float, row["bbx"])) for row in content["gnd"]]
+        relevance = [
+            Relevance(*(tuple(map(int, row[kind])) for kind in Relevance._fields)) for row in content["gnd"]
+        ]
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{truth} is refused: {error}, and only plain data are read.") from error
     except (KeyError, TypeError) as error:
         raise ValueError(f"{truth} is no ground truth of {name}: {error} is missing.") from error
-    if len(queries) != len(relevance):
-        raise ValueError(f"{truth} lists {len(queries)} queries and {len(relevance)} answers: it is damaged.")
-    return Landmarks(database, queries, boxes, relevance)  # type: ignore[arg-type]
-
-
-def _read_truth(file: Path) -> Any:
-    try:
-        with file.open("rb") as stream:
-            return _SafeUnpickler(stream, encoding="latin1").load()
-    except pickle.UnpicklingError as error:
-        raise ValueError(f"{file} is refused: {error}, and only plain data are read.") from error
     except (ValueError, EOFError, ImportError, AttributeError, IndexError) as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
-
-
-def _listed_images(folder: Path, names: tuple[str, ...], truth: Path) -> Images:
-    found = tuple(f"{name}.jpg" for name in names)
-    if missing := [name for name in found if not (folder / name).is_file()]:
-        raise ValueError(
-            f"{len(missing):,} of the {len(found):,} images that {truth.name} lists are not in {folder}, such"
-            f" as {missing[0]}: it is of another data set, or images are missing ({SOURCE})."
-        )
-    return Images(found, None, (), folder)
+        raise ValueError(f"{truth} cannot be read: {error}") from error
+    largest = max((number for row in relevance for part in row for number in part), default=-1)
+    if len(names[1]) != len(relevance) or largest >= len(names[0]):
+        raise ValueError(f"{truth} is damaged: queries or images that it refers to are not listed.")
+    for listed in names:
+        if missing := [image for image in listed if not (root / "jpg" / image).is_file()]:
+            raise ValueError(
+                f"{len(missing):,} of the {len(listed):,} images that {truth.name} lists are not in"
+                f" {root / 'jpg'}, such as {missing[0]}: it is of another data set, or images are missing"
+                f" ({SOURCE})."
+            )
+    database, queries = (Images(tuple(listed), None, (), root / "jpg") for listed in names)
+    return Landmarks(database, queries, boxes, relevance)  # type: ignore[arg-type]
 
 
 def evaluate(options: Retrieval) -> None:
     """Run `evaluate retrieval`."""
     landmarks = open_landmarks(options.data, options.dataset)
-    queries = "queries whole, as released" if options.official else "queries cropped to their box"
-    view = _landmark_view(options, None)
-    description = f"{options.dataset}: {view}; {queries}; [CLS] after the final norm, L2"
-    print(description)
-    protocol = {"description": description, "data": options.dataset, "official": options.official}
+    whole = "queries whole, as released" if options.official else "queries cropped to their box"
+    framing: Metrics = {"framing": "long-side", "scales": SCALES if options.multiscale else (1.0,)}
+    description = f"{options.dataset}: {view_of(options, **framing)}; {whole}; [CLS] after the final norm, L2"
     paper = "ROxford" if options.dataset == "roxford5k" else "RParis"
 
     def measure(model: LoadedModel) -> Metrics:
-        view = _landmark_view(options, model)
-        boxes: list[Box | None] | None = None if options.official else [*landmarks.boxes]
+        patch = getattr(model.backbone, "patch_embed", None) if options.official else None
+        view = view_of(options, model, **framing, cut=patch.patch_size[0] if patch else 0)
         database = extract(options, model, view, landmarks.database)
+        boxes: list[Box | None] | None = None if options.official else [*landmarks.boxes]
         queries = extract(options, model, view, landmarks.queries, boxes=boxes)
         if database.broken or queries.broken:
             raise ValueError("Images of the benchmark cannot be read: its results would not be comparable.")
@@ -234,13 +207,5 @@ def evaluate(options: Retrieval) -> None:
         metrics = {"medium_map": medium.map, "hard_map": hard.map}
         return {"metrics": metrics, "medium": asdict(medium), "hard": asdict(hard)}
 
-    name = f"retrieval {options.dataset}"
-    evaluate_models(options, name, protocol, measure, "3", f"{paper} Medium", f"{paper} Hard")
-
-
-def _landmark_view(options: Retrieval, model: LoadedModel | None) -> View:
-    mean, std = (model.mean, model.std) if model else ((0.0,) * 3, (1.0,) * 3)
-    patch = getattr(model.backbone, "patch_embed", None) if model and options.official else None
-    cut = 0 if patch is None else patch.patch_size[0]
-    scales = SCALES if options.multiscale else (1.0,)
-    return View(options.size, mean, std, framing="long-side", scales=scales, cut=cut)
+    published = "3", f"{paper} Medium", f"{paper} Hard"
+    evaluate_models(options, f"retrieval {options.dataset}", description, measure, *published)

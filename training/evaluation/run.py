@@ -2,9 +2,9 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,9 +23,9 @@ from dino_model.progress import following
 from dino_model.views import Box, View, by_channel
 from dino_model.weights import LoadedModel, fit_channels, load_model
 from training.crops import BOX_NUMBERS, random_box
+from training.evaluation import paper
 from training.evaluation.datasets import Split, open_split
 from training.evaluation.options import Classification, Evaluation
-from training.evaluation.paper import of_model
 from training.randomness import mix
 
 Metrics = dict[str, Any]
@@ -40,17 +40,33 @@ class Pixels(nn.Module):
         return pixels - pixels.mean(dim=1, keepdim=True)
 
 
-def pixels(channels: int | None, images: Images | None) -> LoadedModel:
-    """Return the baseline without a network, for the channels of images; None: RGB."""
-    found = measure_channels(images.raw_channels(channels)).range if images and channels else None
-    zeros, ones = ((value,) * (channels or 3) for value in (0.0, 1.0))
-    return LoadedModel("pixels", Pixels(), zeros, ones, "16 × 16 pixels", None, found)
+class Labeled(NamedTuple):
+    """Features of labeled images that could be read."""
+
+    features: Tensor
+    """float32 [images, values]."""
+    labels: Tensor
+    """int64 [images]."""
+    images: Images
+    broken: tuple[str, ...]
+    """One message for each image that could not be read."""
 
 
 def open_options(options: Classification) -> Split:
     """Open the images that the options name; errors as `open_split`."""
-    arrays = options.channels is not None
-    return open_split(options.data, options.test, options.split, options.leave_out, arrays=arrays)
+    return open_split(options.data, options.test, options.split, arrays=options.channels is not None)
+
+
+def view_of(options: Evaluation, model: LoadedModel | None = None, **framing: Any) -> View:
+    """Return the view of a model; without one, a view whose string describes it.
+
+    Args:
+        options, model: Size and normalization.
+        framing: Further arguments of `View`. Default: a center crop.
+    """
+    if isinstance(options, Classification):
+        framing["resize_to"] = options.resize_to
+    return View(options.size, *((model.mean, model.std) if model else ((), ())), **framing)
 
 
 def extract(
@@ -78,27 +94,28 @@ def extract(
     return extracted
 
 
-def center_crop(options: Classification, model: LoadedModel | None = None) -> View:
-    """Return the view of a model; without one, a view whose string describes it."""
-    mean, std = (model.mean, model.std) if model else ((0.0,) * 3, (1.0,) * 3)
-    return View(options.size, mean, std, options.resize_to)
+def extract_labeled(
+    options: Classification, model: LoadedModel, split: Split, images: Images, kind: FeatureType = CLS
+) -> Labeled:
+    """Extract features of a part of a split, with its labels."""
+    found = extract(options, model, view_of(options, model), images, kind)
+    return Labeled(found.features, split.labels(found.images), found.images, found.broken)
 
 
-def random_view(image: np.ndarray, size: int, seed: int, *, min_scale: float = 0.08) -> Tensor:
+def random_view(image: np.ndarray, size: int, seed: int) -> Tensor:
     """Resize a random box (bilinear) and flip it every second time, with torchvision's default parameters.
 
     Args:
         image: uint8 [height, width, channels].
         size: Side of the result in pixels.
         seed: Seed of box and flip.
-        min_scale: Smallest share of the image area that is covered.
 
     Returns:
         uint8 [channels, size, size].
     """
     numbers = np.random.default_rng(seed).random(BOX_NUMBERS + 1).tolist()
     height, width = image.shape[:2]
-    box = random_box(width, height, (min_scale, 1.0), numbers)
+    box = random_box(width, height, (0.08, 1.0), numbers)
 
     def change(picture: Image.Image) -> Image.Image:
         view = picture.resize((size, size), Image.Resampling.BILINEAR, box=box)
@@ -108,19 +125,19 @@ def random_view(image: np.ndarray, size: int, seed: int, *, min_scale: float = 0
 
 
 def random_batches(
-    images: Images, batches: Sequence[Sequence[int]], size: int, seed: int, *, min_scale: float = 0.08
+    images: Images, batches: Sequence[Sequence[int]], size: int, seed: int
 ) -> Iterator[Tensor]:
     """Yield a `random_view` of every image of every batch, decoded ahead: uint8 [batch, 3, size, size].
 
     Args:
         images: Images by number.
         batches: Numbers of the images of each batch, at least one.
-        size, min_scale: As in `random_view`.
+        size: As in `random_view`.
         seed: Seed of the epoch.
     """
 
     def load(index: int) -> Tensor:
-        return random_view(images.read(index), size, mix(seed, index), min_scale=min_scale)
+        return random_view(images.read(index), size, mix(seed, index))
 
     depth = max(map(len, batches), default=1)
     views = load_ahead(load, (index for batch in batches for index in batch), depth)
@@ -131,38 +148,47 @@ def random_batches(
 def evaluate_models(
     options: Evaluation,
     name: str,
-    protocol: Metrics,
+    description: str,
     measure: Callable[[LoadedModel], Metrics],
     *published: str,
-    images: Images | None = None,
+    split: Split | None = None,
 ) -> None:
     """Measure every model; write the results after each, so that an interruption loses one model at most.
 
     Args:
-        options: Models, device and file.
+        options: Models, device, file, and the settings that the results depend on.
         name: Name of the evaluation.
-        protocol: Settings that the results depend on.
+        description: Protocol in words.
         measure: Computes "metrics" and further entries of a model.
         published: Table of the paper, and its measures that are comparable.
-        images: Training images, whose channels the models are adapted to; None: RGB only.
+        split: Labeled images; the models are adapted to the channels of the training images.
     """
     files.make_room(options.json)
     precision, device = options.chosen_precision(), str(choose_device(options.device))
+    settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()}
+    protocol = settings | {"description": description, "precision": precision, "device": device}
+    print(description)
+    if split:
+        print(f"{settings['data']}: {split}")
+        protocol |= {"split": str(split), "classes": len(split.classes)}
     results: list[Metrics] = []
-    content = {"name": name, "protocol": protocol | {"precision": precision, "device": device}}
     for model_name in options.model or ("embedded",):
-        channels = options.channels if isinstance(options, Classification) else None
-        if model_name == "pixels":
-            model = pixels(channels, images)
-        else:
-            model = load_model(model_name, checkpoint_key=options.checkpoint_key)
-            raw = images.raw_channels(channels) if images and channels else None
-            model = fit_channels(model, raw, channels)
+        model = _load(options, model_name, split.train if split else None)
         print(f"{model.name}: {model.source}; {precision} on {device}", flush=True)
         result = measure(model)
-        paper = of_model(model.name, *published) if published else []
-        print(*(f"paper: {value}\n" for value in paper), sep="", end="")
-        rows = [asdict(value) | {"value": value.value} for value in paper]
+        rows = paper.of_model(model.name, *published) if published else []
+        print(*(f"paper: {paper.describe(row)}\n" for row in rows), sep="", end="")
         results.append({"model": model.name, "source": model.source, **result, "paper": rows})
         if options.json and ranks.rank() == 0:
-            files.write_json(options.json, content | {"results": results})
+            files.write_json(options.json, {"name": name, "protocol": protocol, "results": results})
+
+
+def _load(options: Evaluation, name: str, images: Images | None) -> LoadedModel:
+    """Load a model, or the baseline without a network, for the channels of images; None: RGB."""
+    channels = options.channels if isinstance(options, Classification) else None
+    raw = images.raw_channels(channels) if images and channels else None
+    if name != "pixels":
+        return fit_channels(load_model(name, checkpoint_key=options.checkpoint_key), raw, channels)
+    zeros, ones = ((value,) * (channels or 3) for value in (0.0, 1.0))
+    found = measure_channels(raw).range if raw else None
+    return LoadedModel(name, Pixels(), zeros, ones, "16 × 16 pixels", None, found)

@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from dino_model import files
 from dino_model.device import ComputePrecision, autocast, choose_device
 from dino_model.weights import load_model
+from training.evaluation import paper
 from training.evaluation.options import TABLE_1_NETWORKS, Throughput
-from training.evaluation.paper import published
 from training.evaluation.run import Metrics
 
 
@@ -47,16 +47,11 @@ class ThroughputResult:
 
 @torch.no_grad()
 def measure(
-    backbone: nn.Module,
-    *,
-    size: int,
-    batch: int,
-    precision: ComputePrecision,
-    device: torch.device,
-    repeats: int,
+    backbone: nn.Module, options: Throughput, precision: ComputePrecision, device: torch.device
 ) -> ThroughputResult:
-    """Forward `batch` random images of `size` pixels `repeats` times, after one pass that is not timed."""
+    """Forward a batch of random images `repeats` times, after one pass that is not timed."""
     backbone.to(device).eval()
+    size, batch = options.size, options.batch
     images = torch.randn(batch, 3, size, size, device=device)
 
     def forward() -> None:
@@ -70,7 +65,7 @@ def measure(
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
-    for _ in range(repeats):
+    for _ in range(options.repeats):
         start = time.perf_counter()
         forward()
         seconds.append(time.perf_counter() - start)
@@ -88,17 +83,16 @@ def measure(
 @torch.no_grad()
 def count_flops(backbone: nn.Module, size: int, device: torch.device) -> float:
     """Count matrix products and convolutions of one image; fused attention is unfused so that it counts."""
-    attentions = [module for module in backbone.modules() if isinstance(module, Attention)]
-    before = [module.fused_attn for module in attentions]
+    fused = [module for module in backbone.modules() if isinstance(module, Attention) and module.fused_attn]
     counter = FlopCounterMode(display=False)
     try:
-        for module in attentions:
+        for module in fused:
             module.fused_attn = False
         with counter:
             backbone(torch.zeros(1, 3, size, size, device=device))
     finally:
-        for module, fused in zip(attentions, before, strict=True):
-            module.fused_attn = fused
+        for module in fused:
+            module.fused_attn = True
     return float(counter.get_total_flops())
 
 
@@ -112,14 +106,13 @@ def evaluate(options: Throughput) -> None:
     for name in options.models:
         print(name, flush=True)
         for precision in options.precisions:
-            settings = {"size": options.size, "batch": options.batch, "repeats": options.repeats}
-            result = measure(load_model(name).backbone, precision=precision, device=device, **settings)
+            result = measure(load_model(name).backbone, options, precision, device)
             print(f"  {result}", flush=True)
             results.append({"model": name, "metrics": asdict(result)})
-        for value in published():
-            is_speed = value.table == "1" and "images" in value.measure
-            if is_speed and value.architecture == TABLE_1_NETWORKS.get(name):
-                print(f"  paper: {value.value:g} {value.measure}, {value.where}")
+        for row in paper.published():
+            is_speed = row["table"] == "1" and "images" in row["measure"]
+            if is_speed and row["architecture"] == TABLE_1_NETWORKS.get(name):
+                print(f"  paper: {paper.describe(row)}")
     if options.json:
         protocol = {"description": description}
         files.write_json(options.json, {"name": "throughput", "protocol": protocol, "results": results})

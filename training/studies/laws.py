@@ -4,10 +4,9 @@ Every contrast is fixed here, before a run: the difference of two values in each
 of 1 to 2 points, which three seeds cannot resolve, are in `GRIDS`.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from dino_model.configs import BackboneConfig, HeadConfig
 from training.crop_config import CropConfig
@@ -74,11 +73,6 @@ def lead_variants(epochs: int) -> dict[str, Recipe]:
     return {"constant momentum": change(recipe, "optimizer", min_lr=recipe.optimizer.lr * 32 / 256)}
 
 
-def lead_values(results: Results) -> dict[str, float]:
-    """Both networks over the second half of training."""
-    return {network: results["constant momentum"].second_half(network) for network in ("teacher", "student")}
-
-
 def crop_variants(epochs: int) -> dict[str, Recipe]:
     """Local crops of 16 tokens, against two crops for as many token passes.
 
@@ -106,11 +100,13 @@ class Law:
     """Figure or table of the paper."""
     finding: str
     """Sentence of a positive contrast, with {effect}."""
-    effect: Callable[[Results], float] = lambda results: math.nan
-    """The contrast in one seed: positive if the law holds. `emergence` trains nothing and has none."""
+    contrast: tuple[str, str]
+    """Two points of `values`: the first minus the second is positive if the law holds."""
     variants: Callable[[int], dict[str, Recipe]] = lambda epochs: {}
-    """Recipes by name for a number of epochs; the first one is the base."""
-    values: Callable[[Results], dict[str, float]] = lambda results: {n: r.knn() for n, r in results.items()}
+    """Recipes by name for a number of epochs; the first one is the base. `emergence` trains nothing."""
+    values: Callable[[Results], dict[str, float]] = lambda runs: {
+        name: run.knn() for name, run in runs.items()
+    }
     """Points of figure and table in one seed."""
     unit: str = "points"
     quantity: str = "k-NN top-1, %"
@@ -120,88 +116,76 @@ class Law:
     probes: int = 10
 
 
-LAWS = {
-    law.name: law
-    for law in (
-        Law(
-            "collapse",
-            "Centering and sharpening hold back opposite collapses",
-            "Figure 7",
-            "Without sharpening the teacher's entropy ends {effect} above that without centering",
-            lambda r: r["no sharpening"].entropy() - r["no centering"].entropy(),
-            collapse_variants,
-            lambda results: {name: result.entropy() for name, result in results.items()},
-            unit="ln K",
-            quantity="entropy of the teacher / ln K",
-            paper={"no centering": 0.0, "no sharpening": 1.0},
-        ),
-        Law(
-            "teacher",
-            "The teacher must be slow",
-            "Table 7 and Figure 6, right",
-            "The momentum teacher gains {effect} over the copied one",
-            lambda r: r["momentum"].knn() - r["student copy"].knn(),
-            teacher_variants,
-            paper={"momentum": 72.8, "previous epoch": 66.6, "student copy": 0.1},
-        ),
-        Law(
-            "lead",
-            "The teacher is ahead of its student",
-            "Figure 6, left",
-            "The teacher leads its student by {effect} over the second half of training",
-            lambda r: lead_values(r)["teacher"] - lead_values(r)["student"],
-            lead_variants,
-            lead_values,
-            probes=30,
-        ),
-        Law(
-            "multicrop",
-            "Multi-crop is better for the same computation",
-            "Table 8",
-            "Local crops gain {effect} over longer training with two crops",
-            lambda r: r["multi-crop"].knn() - r["two crops"].knn(),
-            crop_variants,
-            paper={"multi-crop": 73.8, "two crops": 72.5},
-            epochs=10,
-        ),
-        Law(
-            "loss",
-            "Cross-entropy is better than mean squared error",
-            "Table 7",
-            "Cross-entropy gains {effect} over the mean squared error",
-            lambda r: r["cross-entropy"].knn() - r["mean squared error"].knn(),
-            loss_variants,
-            paper={"cross-entropy": 72.8, "mean squared error": 52.6},
-        ),
-        Law(
-            "emergence",
-            "Attention localizes objects without labels",
-            "Figures 1 and 4",
-            "Training raises the attention to objects by {effect}",
-            unit="times their area",
-            quantity="lift of attention over the area of the object",
-        ),
-    )
-}
+_LAWS = (
+    Law(
+        "collapse",
+        "Centering and sharpening hold back opposite collapses",
+        "Figure 7",
+        "Without sharpening the teacher's entropy ends {effect} above that without centering",
+        ("no sharpening", "no centering"),
+        collapse_variants,
+        lambda runs: {name: run.entropy() for name, run in runs.items()},
+        unit="ln K",
+        quantity="entropy of the teacher / ln K",
+        paper={"no centering": 0.0, "no sharpening": 1.0},
+    ),
+    Law(
+        "teacher",
+        "The teacher must be slow",
+        "Table 7 and Figure 6, right",
+        "The momentum teacher gains {effect} over the copied one",
+        ("momentum", "student copy"),
+        teacher_variants,
+        paper={"momentum": 72.8, "previous epoch": 66.6, "student copy": 0.1},
+    ),
+    Law(
+        "lead",
+        "The teacher is ahead of its student",
+        "Figure 6, left",
+        "The teacher leads its student by {effect} over the second half of training",
+        ("teacher", "student"),
+        lead_variants,
+        lambda runs: {name: runs["constant momentum"].second_half(name) for name in ("teacher", "student")},
+        probes=30,
+    ),
+    Law(
+        "multicrop",
+        "Multi-crop is better for the same computation",
+        "Table 8",
+        "Local crops gain {effect} over longer training with two crops",
+        ("multi-crop", "two crops"),
+        crop_variants,
+        paper={"multi-crop": 73.8, "two crops": 72.5},
+        epochs=10,
+    ),
+    Law(
+        "loss",
+        "Cross-entropy is better than mean squared error",
+        "Table 7",
+        "Cross-entropy gains {effect} over the mean squared error",
+        ("cross-entropy", "mean squared error"),
+        loss_variants,
+        paper={"cross-entropy": 72.8, "mean squared error": 52.6},
+    ),
+    Law(
+        "emergence",
+        "Attention localizes objects without labels",
+        "Figures 1 and 4",
+        "Training raises the attention to objects by {effect}",
+        ("trained", "random weights"),
+        unit="times their area",
+        quantity="lift of attention over the area of the object",
+    ),
+)
+LAWS = {law.name: law for law in _LAWS}
 
-
-class Grid(NamedTuple):
-    """A comparison whose effect needs a GPU and long runs."""
-
-    source: str
-    option: str
-    """Option of `pretrain`."""
-    values: tuple[int, ...]
-    effect: str
-    """The paper's largest difference in k-NN top-1."""
-
-
-GRIDS = {
-    "heads": Grid("appendix D", "--heads", (6, 8, 12, 16), "1.0 points"),
-    "prototypes": Grid("appendix C", "--prototypes", (1024, 4096, 16384, 65536, 262144), "1.9 points"),
-    "batch": Grid("Table 9", "--batch-size", (128, 256, 512, 1024), "2.0 points"),
-    "patch": Grid("Figure 5", "--patch-size", (16, 8, 5), "3.8 points"),
-    "local-crops": Grid("Table 8", "--local-crops", (0, 2, 6, 10), "6.8 points, linear"),
-    "methods": Grid("Table 13", "--method dino|byol|moco-v2|swav", (), "10.8 points"),
-}
-"""Each run: ViT-S/16, 100 epochs of ImageNet, 250 to 390 V100 hours (Table 8)."""
+GRIDS = """ViT-S/16, 100 epochs of ImageNet: 250 to 390 V100 hours a run (Table 8). Add to
+  python -m training pretrain --data imagenet/train --epochs 100 --output runs/NAME
+one of (source; largest effect, in points of k-NN top-1 unless named):
+  --heads 6|8|12|16                              (appendix D; 1.0)
+  --prototypes 1024|4096|16384|65536|262144      (appendix C; 1.9)
+  --batch-size 128|256|512|1024                  (Table 9; 2.0)
+  --patch-size 16|8|5                            (Figure 5; 3.8)
+  --local-crops 0|2|6|10                         (Table 8; 6.8, linear)
+  --method dino|byol|moco-v2|swav                (Table 13; 10.8)"""
+"""Comparisons whose effects need a GPU and long runs."""

@@ -35,10 +35,9 @@ def interval(values: Sequence[float]) -> Interval:
 class Outcome:
     """Values of a study."""
 
+    law: Law
     values: Mapping[str, Sequence[float]]
     """By variant, one per seed (emergence: per photograph)."""
-    differences: Sequence[float]
-    """The law's contrast in each seed or photograph."""
     baselines: Mapping[str, float]
     """Values without training: pixels and untrained weights."""
     seconds: Mapping[str, float]
@@ -47,20 +46,26 @@ class Outcome:
     """Whether the runs are shorter than the law's."""
 
     @property
+    def effect(self) -> Interval:
+        """The law's contrast, paired by seed or photograph."""
+        better, worse = (self.values[name] for name in self.law.contrast)
+        return interval([high - low for high, low in zip(better, worse, strict=True)])
+
+    @property
     def is_shown(self) -> bool:
         """Test if the whole interval lies on the law's side of zero."""
-        return interval(self.differences).low > 0
+        return self.effect.low > 0
 
 
-def verdict(law: Law, outcome: Outcome) -> str:
+def verdict(outcome: Outcome) -> str:
     """Return the finding with its effect and interval, or the cause why it is not shown."""
-    mean, low, high = interval(outcome.differences)
-    count, digits = len(outcome.differences), 1 if law.unit == "points" else 2
+    law, (mean, low, high) = outcome.law, outcome.effect
+    count, digits = len(outcome.values[law.contrast[0]]), 1 if law.unit == "points" else 2
     size = f"{mean:.{digits}f} {law.unit}"
     if count < 2:
         return f"Not shown: too few runs; one run gives {size} and no interval."
     bounds = f"95 % interval {low:.{digits}f} to {high:.{digits}f}"
-    if low > 0:
+    if outcome.is_shown:
         return f"{law.finding.format(effect=size)}, {bounds}."
     if high < 0:
         return f"Not shown: the measured effect has the other sign, {size}, {bounds}."
@@ -68,8 +73,9 @@ def verdict(law: Law, outcome: Outcome) -> str:
     return f"Not shown: {cause} for the measured effect, {size}, {bounds}."
 
 
-def table(law: Law, outcome: Outcome) -> list[str]:
+def table(outcome: Outcome) -> list[str]:
     """Return the lines of a Markdown table: a row for each variant and baseline."""
+    law = outcome.law
     lines = [f"| variant | {law.quantity} | 95 % interval | paper | seconds |", "|---|---|---|---|---|"]
     for name, values in outcome.values.items():
         mean, low, high = interval(values)
@@ -77,29 +83,27 @@ def table(law: Law, outcome: Outcome) -> list[str]:
         paper = f"{law.paper[name]:.1f}" if name in law.paper else "–"
         seconds = f"{outcome.seconds[name]:.0f}" if name in outcome.seconds else "–"
         lines.append(f"| {name} | {mean:.2f} | {spread} | {paper} | {seconds} |")
-    lines += [f"| {name} | {value:.2f} | – | – | – |" for name, value in outcome.baselines.items()]
-    return lines
+    return lines + [f"| {name} | {value:.2f} | – | – | – |" for name, value in outcome.baselines.items()]
 
 
-def draw(law: Law, outcome: Outcome, path: Path) -> None:
+def draw(outcome: Outcome, path: Path) -> None:
     """Draw a point with its interval for each variant, the paper's values and lines at the baselines."""
+    law, (blue, orange) = outcome.law, figures.COLORS[:2]
     with figures.style(figures.STYLE):
         figure = Figure(figsize=(8, 4), dpi=110, layout="constrained")
         axes = figure.add_subplot()
-        names = list(outcome.values)
-        for place, name in enumerate(names):
-            mean, low, high = interval(outcome.values[name])
+        for place, values in enumerate(outcome.values.values()):
+            mean, low, high = interval(values)
             error = [[mean - low], [high - mean]] if math.isfinite(low) else None
-            axes.errorbar(place, mean, error, fmt="o", capsize=6, color=figures.COLORS[0])
-            values = outcome.values[name]
-            axes.plot([place + 0.08] * len(values), values, ".", color=figures.COLORS[0], alpha=0.6)
-            if name in law.paper:
-                axes.plot(place, law.paper[name], "D", markerfacecolor="none", color=figures.COLORS[1])
+            axes.errorbar(place, mean, error, fmt="o", capsize=6, color=blue)
+            axes.plot([place + 0.08] * len(values), values, ".", color=blue, alpha=0.6)
         for number, (name, value) in enumerate(outcome.baselines.items()):
             line = figures.LINES[1 + number % 3]
             axes.axhline(value, color="black", linewidth=1, linestyle=line, label=f"{name} {value:.1f}")
-        if law.paper:
-            axes.plot([], [], "D", markerfacecolor="none", color=figures.COLORS[1], label="paper")
+        names = list(outcome.values)
+        if published := {names.index(name): value for name, value in law.paper.items()}:
+            hollow: Any = {"markerfacecolor": "none", "color": orange, "linestyle": "none"}
+            axes.plot([*published], [*published.values()], "D", label="paper", **hollow)
         axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.5, len(names) - 0.5)
         if law.unit == "points":
@@ -109,30 +113,30 @@ def draw(law: Law, outcome: Outcome, path: Path) -> None:
         figures.save(figure, path)
 
 
-def page(law: Law, outcome: Outcome) -> str:
+def page(outcome: Outcome) -> str:
     """Return title, verdict, figure, table and command as Markdown."""
+    law, sentence = outcome.law, verdict(outcome)
     unit = "photograph" if law.name == "emergence" else "seed"
-    sentence = verdict(law, outcome)
     parts = [
         f"# {law.title}",
         f"{sentence} The paper: {law.source}.",
         f"![{sentence}]({law.name}.png)",
-        "\n".join(table(law, outcome)),
+        "\n".join(table(outcome)),
         f"Points are means with 95 % intervals, small points are {unit}s. The effect is paired by {unit}.",
         f"`python -m training study {law.name} --output FOLDER`",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def as_json(law: Law, outcome: Outcome) -> dict[str, Any]:
+def as_json(outcome: Outcome) -> dict[str, Any]:
     """Return verdict, effect and values for --json."""
     return {
-        "study": law.name,
+        "study": outcome.law.name,
         "is_shown": outcome.is_shown,
-        "verdict": verdict(law, outcome),
-        "effect": interval(outcome.differences)._asdict(),
-        "unit": law.unit,
-        "values": {name: list(values) for name, values in outcome.values.items()},
-        "baselines": dict(outcome.baselines),
-        "seconds": dict(outcome.seconds),
+        "verdict": verdict(outcome),
+        "effect": outcome.effect._asdict(),
+        "unit": outcome.law.unit,
+        "values": outcome.values,
+        "baselines": outcome.baselines,
+        "seconds": outcome.seconds,
     }

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from tests.training.evaluation.pictures import evaluate
+from training.evaluation import copy_detection
 from training.evaluation.copy_detection import COPY_TYPES, average_precisions, compute_whitening, make_copy
 
 
@@ -17,7 +18,7 @@ def test_whitening_is_white_only_if_corrected():
     for formula, white in (("corrected", True), ("released", False)):
         out = compute_whitening(x, formula)(x)
         assert torch.allclose(out.T @ out / len(x), torch.eye(4).double(), atol=1e-6) == white
-    with pytest.raises(ValueError, match="Whitening needs at least two finite descriptors, found 1"):
+    with pytest.raises(ValueError, match="at least two descriptors, found 1"):
         compute_whitening(x[:1])
 
 
@@ -25,8 +26,6 @@ def test_average_precision_ignores_ranks_beyond_depth():
     similarity = torch.tensor([[0.9, 0.8, 0.7]])
     assert average_precisions(similarity, [[0, 2]], depth=2)[0] == 0.5
     assert average_precisions(similarity, [[2]], depth=2)[0] == 0
-    with pytest.raises(ValueError, match="has no original"):
-        average_precisions(similarity, [[]])
 
 
 def test_make_copy_follows_seed_and_type():
@@ -72,27 +71,22 @@ def test_copy_detection_reads_copydays_layout(tmp_path: Path, capsys):
         evaluate("copy-detection", "--data", tmp_path / "others")
 
 
-def test_synthetic_copies_are_cached_and_scored(tmp_path: Path, capsys, monkeypatch):
-    for folder, letters in (("one", "abcdefghij"), ("two", "klmnopqrst")):
-        names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in letters]
-        photographs(tmp_path / folder, names)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
+def test_synthetic_copies_are_scored_and_cached(tmp_path: Path, capsys, monkeypatch):
+    names = [f"{kind}/{kind}{letter}{letter}.jpg" for kind in "pq" for letter in "abcdefghij"]
+    photographs(tmp_path / "one", names)
     words = ("--data", tmp_path / "one", "--size", "32", "--model", "pixels")
     evaluate("copy-detection", "synthetic", *words)
     first = capsys.readouterr().out
     assert "4 images copied in each way" in first
     assert "jpeg 10 100.0" in first
-    assert not [*(tmp_path / "here").iterdir()]
     cached = (*words, "--copies", "3", "--cache", tmp_path / "cache")
     evaluate("copy-detection", "synthetic", *cached)
-    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "cache" / "copies").rglob("*.png")}
-    assert len(written) == 3 * len(COPY_TYPES)
+    scores = capsys.readouterr().out.splitlines()[-1]
+    monkeypatch.setattr(copy_detection, "make_copy", None)
     evaluate("copy-detection", "synthetic", *cached)
-    assert {file: file.stat().st_mtime_ns for file in written} == written
-    capsys.readouterr()
-    evaluate("copy-detection", "synthetic", *cached, "--data", tmp_path / "two")  # other images, same cache
-    assert "jpeg 10 100.0" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[-1] == scores
+    with pytest.raises(TypeError):  # other copies are not read from the cache
+        evaluate("copy-detection", "synthetic", *cached, "--seed", "1")
 
 
 def test_synthetic_with_broken_database_image_raises(tmp_path: Path):

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from dino_model.collections import open_images
 from tests.training.evaluation.pictures import write_pictures
-from training.evaluation.datasets import draw_labeled, find_listed, open_split, split_every_fifth
+from training.evaluation.datasets import draw_labeled, every_fifth, find_listed, open_split
 
 
 @pytest.fixture
@@ -16,28 +15,17 @@ def shapes(tmp_path: Path) -> Path:
     return write_pictures(tmp_path / "shapes", {"BACKGROUND_Google": 6, "a": 10, "b": 4, "c": 7})
 
 
-def test_split_every_fifth_takes_images_by_name(shapes: Path):
-    pictures = open_images(shapes)
-    train, test = split_every_fifth(pictures)
-    assert [pictures.names[i] for i in test] == ["a/004.png", "a/009.png", "c/004.png"]
-    assert len(train) == 10 + 4 + 7 - 3
-    assert not any(pictures.names[i].startswith("BACKGROUND") for i in train)
-    shuffled = pictures.subset(np.random.default_rng(0).permutation(len(pictures)).tolist())
-    again = split_every_fifth(shuffled)[1]
-    assert {shuffled.names[i] for i in again} == {pictures.names[i] for i in test}
-    assert len(split_every_fifth(pictures, leave_out=("a", "c"))[1]) == 1
+def test_open_split_tests_every_fifth_image_by_name(shapes: Path):
+    split = open_split(shapes)
+    assert split.test.names == ("a/004.png", "a/009.png", "c/004.png")
+    assert len(split.train) == 10 + 4 + 7 - 3
+    assert split.classes == ("a", "b", "c")
+    assert split.labels(split.test).tolist() == [0, 0, 2]
 
 
-def test_split_every_fifth_with_invalid_classes_raises(shapes: Path):
-    pictures = open_images(shapes)
-    with pytest.raises(
-        ValueError, match=r"No class 'ghost' to leave out; classes look like 'BACKGROUND_Google'"
-    ):
-        split_every_fifth(pictures, leave_out=("ghost",))
-    with pytest.raises(ValueError, match="have no classes: expected two folders or more"):
-        split_every_fifth(open_images(shapes / "a"), leave_out=("b",))
-    with pytest.raises(ValueError, match="None of the 1 classes has five images"):
-        split_every_fifth(pictures, leave_out=("BACKGROUND_Google", "a", "c"))
+def test_every_fifth_without_class_of_five_raises():
+    with pytest.raises(ValueError, match="No class has five images"):
+        every_fifth(torch.arange(4))
 
 
 def test_open_split_matches_classes_by_name(tmp_path: Path):
@@ -65,33 +53,22 @@ def test_open_split_reads_list_of_test_images(shapes: Path, tmp_path: Path):
     assert len(split.train) == 10 + 4 + 7 - 2
     assert not set(split.train.names) & set(split.test.names)
     names.write_text("a/001.png\nghost.png\n")
-    with pytest.raises(ValueError, match=r"names 1 images that do not exist, the first is ghost\.png"):
+    with pytest.raises(ValueError, match=r"1 unknown images, the first is ghost\.png"):
         open_split(shapes, split=names)
 
 
-def test_open_split_with_shared_image_raises(tmp_path: Path):
+def test_open_split_with_shared_image_or_link_raises(tmp_path: Path):
     train = write_pictures(tmp_path / "one", {"a": 3, "b": 3})
-    copy = write_pictures(tmp_path / "two", {"a": 2, "b": 1}, shade=100)
-    open_split(train, test=copy)
-    (copy / "a" / "001.png").write_bytes((train / "a" / "001.png").read_bytes())
-    message = r"1 test images are also training images, the first is a/001\.png: remove"
-    with pytest.raises(ValueError, match=message):
-        open_split(train, test=copy)
-    with pytest.raises(ValueError, match="6 test images are also training images"):
-        open_split(train, test=train)
-
-
-def test_open_split_with_link_to_training_image_raises(tmp_path: Path):
-    train = write_pictures(tmp_path / "one", {"a": 20, "b": 20})
-    test = write_pictures(tmp_path / "two", {"a": 20, "b": 20}, shade=100)
-    for folder in (test / "a", test / "b"):
-        for file in folder.iterdir():
-            file.rename(folder / f"test_{file.name}")
+    test = write_pictures(tmp_path / "two", {"a": 2, "b": 1}, shade=100)
     open_split(train, test=test)
-    (test / "b" / "link.png").symlink_to(train / "b" / "003.png")
-    with pytest.raises(
-        ValueError, match=r"1 test images are also training images, the first is b/link\.png: remove"
-    ):
+    link = test / "b" / "link.png"
+    link.symlink_to(train / "b" / "002.png")
+    message = r"1 test images are also training images, the first is {}: remove"
+    with pytest.raises(ValueError, match=message.format(r"b/link\.png")):
+        open_split(train, test=test)
+    link.unlink()
+    (test / "a" / "001.png").write_bytes((train / "a" / "001.png").read_bytes())
+    with pytest.raises(ValueError, match=message.format(r"a/001\.png")):
         open_split(train, test=test)
 
 
@@ -103,29 +80,25 @@ def test_open_split_with_empty_class_or_loose_image_raises(shapes: Path, tmp_pat
     (shapes / "loose.png").write_bytes((shapes / "a" / "000.png").read_bytes())
     with pytest.raises(ValueError, match=r"1 images in .* are in no class folder, the first is loose\.png"):
         open_split(shapes)
-    (shapes / "loose.png").unlink()
+    with pytest.raises(ValueError, match="have no classes: expected two folders or more"):
+        open_split(shapes / "a")
+    only = write_pictures(tmp_path / "only", {"BACKGROUND_Google": 5, "a": 10})
     with pytest.raises(ValueError, match="All training images are of one class, 'a': two are needed"):
-        open_split(shapes, leave_out=("BACKGROUND_Google", "b", "c"))
-
-
-def test_open_split_keeps_class_of_one_image_for_training(tmp_path: Path):
-    split = open_split(write_pictures(tmp_path, {"a": 10, "single": 1}))
-    assert split.labels(split.train).tolist() == [0] * 8 + [1]
-    assert split.labels(split.test).tolist() == [0, 0]
+        open_split(only)
 
 
 def test_draw_labeled_is_stratified_and_seeded():
     labels = torch.tensor([0] * 100 + [1] * 10 + [2])
-    few = draw_labeled(labels, 3, "abc", share=0.1)
+    few = draw_labeled(labels, 3, "abc", "10%")
     assert labels[few].bincount().tolist() == [10, 1, 1]
-    assert torch.equal(few, draw_labeled(labels, 3, "abc", share=0.1))
-    assert not torch.equal(few, draw_labeled(labels, 4, "abc", share=0.1))
-    assert len(draw_labeled(labels, 0, "abc", share=1)) == 111
-    assert labels[draw_labeled(labels[:110], 0, "abc", count=5)].bincount().tolist() == [5, 5]
+    assert torch.equal(few, draw_labeled(labels, 3, "abc", "10%"))
+    assert not torch.equal(few, draw_labeled(labels, 4, "abc", "10%"))
+    assert len(draw_labeled(labels, 0, "abc", "100%")) == 111
+    assert labels[draw_labeled(labels[:110], 0, "abc", "5")].bincount().tolist() == [5, 5]
     with pytest.raises(ValueError, match="Class 'c' has 1 training images, 5 of each are wanted"):
-        draw_labeled(labels, 0, "abc", count=5)
-    with pytest.raises(ValueError, match=r"The share of labels is 1\.5"):
-        draw_labeled(labels, 0, "abc", share=1.5)
+        draw_labeled(labels, 0, "abc", "5")
+    with pytest.raises(ValueError, match="The share of labels is 150%"):
+        draw_labeled(labels, 0, "abc", "150%")
 
 
 def test_find_listed_matches_names_with_or_without_folders(shapes: Path, tmp_path: Path):

@@ -11,10 +11,11 @@ from tests.training.evaluation.pictures import evaluate, write_pictures
 from training.evaluation import finetune as protocol
 from training.evaluation.finetune import RECIPES, FinetuneRecipe, learning_rate, output_file
 from training.evaluation.options import Finetune
+from training.randomness import mix
 
 
 def test_learning_rate_warms_up_and_falls_to_zero():
-    recipe = FinetuneRecipe(epochs=100, rate=1.0, warmup=5)
+    recipe = FinetuneRecipe(epochs=100, rate=1.0)
     assert [learning_rate(recipe, epoch) for epoch in (0, 2.5, 5, 100)] == [0, 0.5, 1, 0]
     assert learning_rate(recipe, 52.5) == pytest.approx(0.5)
     assert RECIPES["cifar10"].rate == 7.5e-6
@@ -36,20 +37,20 @@ def test_finetune_after_interruption_gives_same_weights(tmp_path: Path, monkeypa
     assert not torch.equal(changed["blocks.0.attn.qkv.weight"], before["blocks.0.attn.qkv.weight"])
     assert json.loads(figures.read_text())["results"][0]["network"] == str(written)
 
-    epochs, train = [], protocol.train_epoch
+    seeds, batches = [], protocol._batches
 
     def interrupted(*given):
-        epochs.append(given[5])
-        if len(epochs) == 2:
+        seeds.append(given[-1])
+        if len(seeds) == 2:
             raise KeyboardInterrupt
-        return train(*given)
+        return batches(*given)
 
-    monkeypatch.setattr(protocol, "train_epoch", interrupted)
+    monkeypatch.setattr(protocol, "_batches", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(*words, "--output", tmp_path / "two", "--rate", "0.001")
     run(*words, "--output", tmp_path / "two", "--rate", "0.002")  # another recipe begins anew
     run(*words, "--output", tmp_path / "two", "--rate", "0.001")
-    assert epochs == [0, 1, *(0, 1, 2), *(1, 2)]
+    assert seeds == [mix(0, epoch) for epoch in (0, 1, *(0, 1, 2), *(1, 2))]
     again = load_model(str(tmp_path / "two" / written.name)).backbone.state_dict()
     for name, tensor in changed.items():
         torch.testing.assert_close(again[name], tensor, rtol=0, atol=1e-4)

@@ -15,7 +15,7 @@ from torch import Tensor
 from dino_model import ranks
 from dino_model.collections import open_images
 from tests.training.evaluation.pictures import evaluate, write_pictures
-from training.evaluation.knn import knn_accuracies, knn_accuracy, knn_scores
+from training.evaluation.knn import knn_accuracies, knn_accuracy, neighbors, votes
 
 
 def plain_scores(train: Tensor, labels: Tensor, test: Tensor, k: int, temperature: float) -> np.ndarray:
@@ -46,12 +46,12 @@ def draw(seed: int, train: int, test: int, classes: int) -> tuple[Tensor, Tensor
     classes=st.integers(1, 7),
     data=st.data(),
 )
-def test_knn_scores_equal_the_plain_sum(seed: int, train: int, test: int, classes: int, data: st.DataObject):
+def test_votes_equal_the_plain_sum(seed: int, train: int, test: int, classes: int, data: st.DataObject):
     k = data.draw(st.integers(1, train))
     temperature = data.draw(st.sampled_from([0.05, 0.07, 1.0]))
     features, labels, queries, _ = draw(seed, train, test, classes)
-    votes = knn_scores(3 * features, labels, queries, k=k, temperature=temperature)
-    np.testing.assert_allclose(votes, plain_scores(features, labels, queries, k, temperature), rtol=1e-4)
+    found = votes(*neighbors(3 * features, labels, queries, k), temperature, int(labels.max()) + 1)
+    np.testing.assert_allclose(found, plain_scores(features, labels, queries, k, temperature), rtol=1e-4)
 
 
 def test_knn_with_equal_votes_ranks_smaller_class_first():
@@ -71,8 +71,7 @@ def test_knn_class_without_vote_is_in_no_top5():
 
 
 def test_knn_coldest_vote_is_finite():
-    labels = torch.zeros(9, dtype=torch.long)
-    assert knn_scores(torch.ones(9, 2), labels, torch.ones(1, 2), k=9, temperature=0.012).isfinite().all()
+    assert votes(torch.ones(1, 9), torch.zeros(1, 9, dtype=torch.long), 0.012, 1).isfinite().all()
 
 
 def test_per_class_accuracy_weights_classes_equally():
@@ -89,17 +88,15 @@ def test_per_class_accuracy_weights_classes_equally():
         ({"k": 0}, "k is 0: choose 1 to 20"),
         ({"temperature": 0.01}, r"temperature is 0\.01: expected at least 0\.012"),
         ({"temperature": math.nan}, "temperature is nan"),
-        ({"classes": 2}, "Label 2 is none of 2 classes"),
-        ({"train_labels": torch.zeros(19, dtype=torch.long)}, "with 19 labels"),
-        ({"test_features": torch.ones(5, 4)}, "use one model for both"),
-        ({"test_features": torch.full((5, 5), torch.nan)}, "Features hold NaN or infinity"),
+        ({"labels": torch.zeros(19, dtype=torch.long)}, "with 19 labels"),
+        ({"test": torch.ones(5, 4)}, "use one model for both"),
+        ({"test": torch.full((5, 5), torch.nan)}, "Features hold NaN or infinity"),
     ],
 )
 def test_knn_with_invalid_input_raises(change: dict[str, object], message: str):
-    train, labels, test, _ = draw(0, 20, 5, 3)
-    arguments = {"train_features": train, "train_labels": labels, "test_features": test, "k": 5} | change
+    arguments = dict(zip(("train", "labels", "test", "truth"), draw(0, 20, 5, 3), strict=True)) | {"k": 5}
     with pytest.raises(ValueError, match=message):
-        knn_scores(**arguments)  # type: ignore[arg-type]
+        knn_accuracy(**arguments | change)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A grid of linear classifiers: training, selection, resuming, published heads."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from dino_model.weights import LoadedModel, load_model
 from tests.training.evaluation.pictures import evaluate, write_pictures
 from training.evaluation import linear
 from training.evaluation import run as evaluation
-from training.evaluation.linear import FeatureSpec, LinearProbeGrid, LinearProtocol, batches, hold_out
+from training.evaluation.linear import FeatureSpec, LinearProbeGrid, batches
+from training.evaluation.options import Linear
 from training.evaluation.run import random_view
 
 
@@ -26,8 +28,8 @@ def drawn() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(90, 3, 5, generator=random) + labels[:, None, None], labels
 
 
-PROTOCOL = LinearProtocol(
-    rates=(0.01, 0.3), specs=(FeatureSpec(1), FeatureSpec(2, "after")), epochs=3, batch_size=20
+OPTIONS = Linear(
+    data=Path(), rates=(0.01, 0.3), features=("1", "2+average"), epochs=3, batch=20, precision="fp32"
 )
 
 
@@ -37,10 +39,10 @@ def plain(features, labels, spec, rate, first):
     with torch.no_grad():
         layer.weight.copy_(first.weights)
         layer.bias.zero_()
-    optimizer = torch.optim.SGD(layer.parameters(), rate * PROTOCOL.batch_size / 256, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, PROTOCOL.epochs)
-    for epoch in range(PROTOCOL.epochs):
-        for chosen in batches(len(labels), PROTOCOL, epoch):
+    optimizer = torch.optim.SGD(layer.parameters(), rate * OPTIONS.batch / 256, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, OPTIONS.epochs)
+    for epoch in range(OPTIONS.epochs):
+        for chosen in batches(len(labels), OPTIONS, epoch):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(layer(spec.select(features[chosen])), labels[chosen])
             loss.backward()
@@ -50,16 +52,16 @@ def plain(features, labels, spec, rate, first):
 
 
 def trained(features, labels, precision="fp32"):
-    grid = LinearProbeGrid(PROTOCOL, 5, 3, precision=precision)
+    grid = LinearProbeGrid(replace(OPTIONS, precision=precision), 5, 3)
     grid.train(features, labels)
     return grid
 
 
 def test_grid_trains_each_classifier_as_alone():
     features, labels = drawn()
-    heads, first = trained(features, labels), LinearProbeGrid(PROTOCOL, 5, 3)
-    for kind, spec in enumerate(PROTOCOL.specs):
-        for number, rate in enumerate(PROTOCOL.rates):
+    heads, first = trained(features, labels), LinearProbeGrid(OPTIONS, 5, 3)
+    for kind, spec in enumerate(first.specs):
+        for number, rate in enumerate(OPTIONS.rates):
             alone = plain(features, labels, spec, rate, first.head(kind, number))
             found = heads.head(kind, number)
             torch.testing.assert_close(found.weights, alone.weight.detach(), rtol=0, atol=1e-5)
@@ -73,15 +75,6 @@ def test_grid_in_bf16_trains_as_in_fp32():
     exact, fast = (trained(features, labels, how) for how in ("fp32", "bf16"))
     for one, other in zip(exact.weights, fast.weights, strict=True):
         assert torch.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.999
-
-
-def test_hold_out_takes_every_fifth_image_of_a_class():
-    labels = torch.tensor([0] * 10 + [1] * 5)
-    learn, judge = hold_out(labels)
-    assert judge.tolist() == [4, 9, 14]
-    assert sorted([*learn.tolist(), *judge.tolist()]) == list(range(15))
-    with pytest.raises(ValueError, match="No class has five training images"):
-        hold_out(torch.arange(4))
 
 
 def test_random_view_follows_seed_and_covers_scales():
@@ -124,7 +117,7 @@ def test_selected_classifier_trains_on_all_training_images(shapes: Path, monkeyp
     seen, honest = [], LinearProbeGrid.train
 
     def learn(heads: LinearProbeGrid, features: torch.Tensor, labels: torch.Tensor) -> None:
-        seen.append((len(heads.protocol.rates), len(heads.protocol.specs), len(labels)))
+        seen.append((len(heads.options.rates), len(heads.specs), len(labels)))
         honest(heads, features, labels)
 
     monkeypatch.setattr(LinearProbeGrid, "train", learn)
@@ -188,8 +181,3 @@ def test_fetch_official_head_uses_published_address(tmp_path: Path, monkeypatch)
     assert linear.fetch_official_head("dino_vits16") == tmp_path
     name = "dino_deitsmall16_linearweights.pth"
     assert asked == [(f"https://dl.fbaipublicfiles.com/dino/dino_deitsmall16_pretrain/{name}", name)]
-
-
-def test_features_option_is_parsed():
-    parsed = [FeatureSpec.parse(text) for text in ("4", "1+average")]
-    assert parsed == [FeatureSpec(4), FeatureSpec(1, "after")]

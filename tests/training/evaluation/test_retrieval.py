@@ -44,12 +44,6 @@ def test_score_rankings_skips_queries_without_relevant_image():
     assert result.queries == 1
     with pytest.raises(ValueError, match="No query has a relevant image"):
         score_rankings(torch.rand(1, 5), [[]], [[]])
-    with pytest.raises(ValueError, match="1 queries and image 9: it is of another data set"):
-        score_rankings(torch.rand(1, 5), [[9]], [[]])
-    with pytest.raises(ValueError, match=r"Found 2 queries .* lists 1 queries"):
-        score_rankings(torch.rand(2, 5), [[1]], [[]])
-    with pytest.raises(ValueError, match="NaN or infinity"):
-        score_rankings(torch.full((1, 5), torch.nan), [[1]], [[]])
 
 
 @pytest.fixture
@@ -117,7 +111,11 @@ def test_damaged_benchmark_raises(oxford: Path, tmp_path: Path):
     truth.write_bytes(pickle.dumps(content))
     with pytest.raises(ValueError, match=r"query_0\.jpg: the box .* is not inside the image of 60 × 60"):
         evaluate("retrieval", "--data", oxford, "--model", "pixels", "--size", "32")
-    content["imlist"][0] = "elsewhere"
+    content["gnd"][1]["junk"] = [6]
+    truth.write_bytes(pickle.dumps(content))
+    with pytest.raises(ValueError, match="is damaged: queries or images that it refers to are not listed"):
+        open_landmarks(oxford, "roxford5k")
+    content["gnd"][1]["junk"], content["imlist"][0] = [], "elsewhere"
     truth.write_bytes(pickle.dumps(content))
     with pytest.raises(ValueError, match=r"1 of the 6 images .* such as elsewhere\.jpg"):
         open_landmarks(oxford, "roxford5k")

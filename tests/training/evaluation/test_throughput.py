@@ -7,12 +7,14 @@ import torch
 
 from dino_model.backbones import BackboneConfig, create_backbone
 from tests.training.evaluation.pictures import evaluate
+from training.evaluation.options import Throughput
 from training.evaluation.throughput import measure
 
 
 def test_measure_counts_tokens_parameters_and_flops():
     vit = create_backbone(BackboneConfig("vit_tiny", 16, 64, width=48, depth=2, heads=3))
-    found = measure(vit, size=64, batch=2, precision="fp32", device=torch.device("cpu"), repeats=1)
+    options = Throughput(size=64, batch=2, repeats=1)
+    found = measure(vit, options, "fp32", torch.device("cpu"))
     assert found.tokens == 17
     assert found.parameters == sum(p.numel() for p in vit.parameters())
     tokens, width = 17, 48
@@ -26,7 +28,7 @@ def test_throughput_command_prints_paper_speed(tmp_path: Path, capsys):
     file = tmp_path / "out.json"
     evaluate("throughput", *words, "--repeats", "1", "--json", file)
     shown = capsys.readouterr().out
-    assert "paper: 1007 images/s, V100, 128 a forward, Table 1, section 3.2" in shown
+    assert "paper: 1007 images/s, V100, 128 a forward of ViT-S/16, Table 1, section 3.2" in shown
     assert "21.7 M parameters" in shown
     assert [r["metrics"]["precision"] for r in json.loads(file.read_text())["results"]] == [
         "fp32",

@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-import torch
 
 from dino_model.collections import open_images
 from tests.training.pictures import noise
@@ -15,17 +14,21 @@ from training.recipe import Plan
 from training.studies import laws, runs
 from training.studies.laws import LAWS
 from training.studies.report import Outcome, interval, verdict
-from training.studies.runs import Result, StudyData, StudyError, check_base
+from training.studies.runs import Result, StudyData, check_base
 
 pytestmark = pytest.mark.slow
 
 
 def outcome(*differences: float, is_short: bool = False) -> Outcome:
-    return Outcome({"momentum": [50.0]}, differences, {}, {}, is_short)
+    values = {
+        "momentum": [50.0 + change for change in differences],
+        "student copy": [50.0] * len(differences),
+    }
+    return Outcome(LAWS["teacher"], values, {}, {}, is_short)
 
 
 def result(teacher: float, student: float = 0.0, **metrics: float) -> Result:
-    line = {"knn_teacher": teacher, "knn_student": student, "ln_k": 2.0, "seconds": 1.0} | metrics
+    line = {"knn_teacher": teacher, "knn_student": student, "ln_k": 2.0} | metrics
     return Result((line,) * 10, untrained=20.0)
 
 
@@ -49,7 +52,7 @@ def test_interval_is_students_t():
     ],
 )
 def test_verdict_states_effect_interval_and_cause(given: Outcome, sentence: str):
-    assert verdict(LAWS["teacher"], given).startswith(sentence)
+    assert verdict(given).startswith(sentence)
     assert given.is_shown == (not sentence.startswith("Not shown"))
 
 
@@ -62,14 +65,17 @@ def test_contrast_of_each_law_is_positive_if_the_law_holds():
         "multicrop": {"multi-crop": better, "two crops": worse},
         "loss": {"cross-entropy": better, "mean squared error": worse},
     }
-    effects = {name: LAWS[name].effect(results) for name, results in holds.items()}
+    effects = {}
+    for name, results in holds.items():
+        values = {point: [value] for point, value in LAWS[name].values(results).items()}
+        effects[name] = Outcome(LAWS[name], values, {}, {}).effect.mean
     assert effects == {"collapse": 1.0, "teacher": 20, "lead": 5, "multicrop": 20, "loss": 20}
 
 
 def test_check_base_refuses_run_below_untrained_or_pixels():
     check_base([result(50)], pixels=40)
     for accuracy, pixels in ((39.0, 40), (19.0, 10)):
-        with pytest.raises(StudyError, match=f"seed 1 reaches {accuracy} % k-NN top-1"):
+        with pytest.raises(ValueError, match=f"seed 1 reaches {accuracy} % k-NN top-1"):
             check_base([result(50), result(accuracy)], pixels)
 
 
@@ -98,7 +104,7 @@ def tiny(monkeypatch, tmp_path):
         return replace(whole(epochs), backbone=small, crops=crops)
 
     monkeypatch.setattr(laws, "base_recipe", recipe)
-    monkeypatch.setattr(module, "textures", lambda *_: StudyData(images, images, torch.device("cpu")))
+    monkeypatch.setattr(module, "open_images", lambda _: images)
     monkeypatch.setattr(module, "check_base", lambda *_: None)
 
 
@@ -128,16 +134,16 @@ def test_study_command_writes_figure_table_and_verdict(tiny, tmp_path, capsys):
 
 def test_study_after_interruption_continues_with_same_losses(tiny, tmp_path, monkeypatch):
     assert study(tmp_path / "whole") == 0
-    steps, update = count(), module._move
+    steps, accuracy = count(), StudyData.accuracy
 
     def interrupt(*arguments):
         if next(steps) == 7:
             raise KeyboardInterrupt
-        update(*arguments)
+        return accuracy(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(runs, "SAVE_EVERY", 1)
-        patch.setattr(module, "_move", interrupt)
+        patch.setattr(StudyData, "accuracy", interrupt)
         assert study(tmp_path / "cut") == 130
     assert 0 < len(losses(tmp_path / "cut")) < 8
     assert study(tmp_path / "cut", "--resume") == 0
