@@ -25,9 +25,9 @@ def create(lab: Lab | None = None) -> gr.Blocks:
     Returns:
         A page that needs no routes of its own. `python -m app` adds routes that serve arrays from memory.
     """
-    from app.page import (
-        build,  # importing gradio takes seconds
-        default_lab,
-    )
+    from app.lab import Lab  # importing gradio takes seconds
+    from app.limits import Limits
+    from app.models import Models
+    from app.page import build
 
-    return build(lab or default_lab())
+    return build(lab or Lab(Models(), Limits()))

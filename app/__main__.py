@@ -66,28 +66,23 @@ class Serve:
     def run(self) -> None:
         """Load the model, print the address, and serve until interrupted."""
         set_passive_omp(OPENBLAS_NUM_THREADS="1")  # NumPy's products are all short here
-        for name in ("GRADIO_ANALYTICS_ENABLED", "GRADIO_SHARE"):  # both are read when gradio is imported
-            os.environ[name] = "False"
-        os.environ["HF_HUB_OFFLINE"] = "1"
+        # These three are read when gradio is imported.
+        os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_SHARE": "False", "HF_HUB_OFFLINE": "1"}
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         share_heap()
         from app import fairness, guard
         from app.temporary import temporary_folder
 
-        options = {
-            "hosts": guard.host_names(self.host, self.allowed_hosts),
-            "users": guard.read_users(self.auth),
-            "frame_ancestors": guard.frame_ancestors_of(self.frame_ancestors),
-            "limits": self.limits,
-        }
-        root_path = guard.root_path_of(self.root_path)
+        guard.check_root_path(self.root_path)
+        guard.check_frame_ancestors(self.frame_ancestors)
+        hosts, users = guard.host_names(self.host, self.allowed_hosts), guard.read_users(self.auth)
         port = free_port(self.host, self.port)
         fairness.MODEL.max_waiting = self.limits.max_waiting
         with temporary_folder(self.limits.max_disk_mb * MEGABYTE):
-            demo = self.launched(port, root_path, options)
+            demo = self.launched(port, hosts, users)
             if self.port and port != self.port:
                 print(f"Port {self.port} is taken; {port} is the next free one.")
-            if not options["users"] and self.host not in guard.LOCAL_NAMES:
+            if not users and self.host not in guard.LOCAL_NAMES:
                 print(
                     f"{self.host} can be reached without a password: --auth FILE asks for one.",
                     file=sys.stderr,
@@ -100,8 +95,8 @@ class Serve:
                 closing.start()
                 closing.join(GRACE_SECONDS)
 
-    def launched(self, port: int, root_path: str, options: Mapping[str, Any]) -> "gr.Blocks":
-        """Launch the page; `options` are those of `app.guard.Guard`."""
+    def launched(self, port: int, hosts: Sequence[str], users: Mapping[str, str]) -> "gr.Blocks":
+        """Launch the page; `hosts` and `users` are those of `app.guard.Guard`."""
         from starlette.middleware import Middleware
 
         from app.arrays import STATIC, routes
@@ -111,16 +106,18 @@ class Serve:
         from app.page import build, head, theme
         from dino_model.search import open_index
 
-        models = Models(self.model, self.models_dir, downloads=self.downloads, limits=self.limits)
         computed: dict[str, Any] = {"precision": self.precision, "device": self.device}
         index = open_index(self.search, **computed) if self.search else None
-        lab = Lab(models, self.limits, self.size, index=index, **computed)
+        downloads = self.downloads
+        models = Models(self.model, self.models_dir, downloads=downloads, limits=self.limits, **computed)
+        lab = Lab(models, self.limits, self.size, index=index)
+        guard = Middleware(Guard, hosts, users, self.frame_ancestors, self.limits)
         demo = build(lab, routes=True)
         demo.queue(max_size=4 * self.limits.max_waiting).launch(
             server_name=self.host,
             server_port=port,
-            root_path=root_path or None,
-            app_kwargs={"routes": routes(lab), "middleware": [Middleware(Guard, **options)]},
+            root_path=self.root_path.rstrip("/") or None,
+            app_kwargs={"routes": routes(lab), "middleware": [guard]},
             max_file_size=self.limits.max_upload_bytes,
             mcp_server=self.mcp,
             prevent_thread_lock=True,

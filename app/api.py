@@ -4,10 +4,9 @@ import base64
 import binascii
 import os
 import tempfile
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import gradio as gr
 import numpy as np
@@ -15,9 +14,9 @@ from pydantic import Field
 
 from app import fairness, following, matching, objects, view
 from app.engine import Encoding
-from app.errors import ClientValue, LabError, TooLarge
+from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
-from app.fairness import answered, client_of, in_thread
+from app.fairness import client_of, in_thread
 from app.lab import Lab
 from app.objects import Recipe
 from app.photos import EXAMPLES
@@ -25,9 +24,6 @@ from segmentation.coco import coco_record
 from segmentation.labels import resize_nearest
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
-
-Result = TypeVar("Result")
-Answer = dict[str, Any]
 
 
 class AttentionRequest(ClientValue):
@@ -53,15 +49,8 @@ class RunLengths(ClientValue):
 
 def add_endpoints(lab: Lab) -> None:
     """Add the endpoints to the `gr.Blocks` that is being built."""
-    endpoints = Endpoints(lab)
-    for function in (
-        endpoints.attention,
-        endpoints.masks,
-        endpoints.objects,
-        endpoints.matches,
-        endpoints.follow,
-    ):
-        gr.api(function, api_name=function.__name__, concurrency_limit=None)
+    for name in ("attention", "masks", "objects", "matches", "follow"):
+        gr.api(getattr(Endpoints(lab), name), api_name=name, concurrency_limit=None)
 
 
 class Endpoints:
@@ -95,19 +84,19 @@ class Endpoints:
             rows and columns of the patch grid, block, and maps: for every head a list of rows. The values of
             a head sum to less than 1; [CLS] and registers hold the rest.
         """
-        asked = AttentionRequest.of({"block": block, "row": row, "column": column})
-        if (asked.row is None) != (asked.column is None):
+        AttentionRequest.of({"block": block, "row": row, "column": column})
+        if (row is None) != (column is None):
             raise LabError("A patch needs a row and a column.")
         encoding = await self._encoding(image, model, size, request)
 
-        def compute() -> Answer:
+        def compute() -> dict:
             number = block + encoding.blocks if block < 0 else block
-            patch = None if asked.row is None or asked.column is None else (asked.row, asked.column)
+            patch = None if row is None or column is None else (row, column)
             maps = view.attention(encoding, encoding.queries_keys(number), patch)
             rows, columns = encoding.grid
             return {"rows": rows, "columns": columns, "block": number, "maps": maps.tolist()}
 
-        return await self._computed(compute, request)
+        return await fairness.FINDING.run(client_of(request), compute)
 
     async def masks(
         self,
@@ -143,7 +132,7 @@ class Endpoints:
         if best and truth is None:
             raise LabError("The best head is chosen by a ground truth: pass one, or another head.")
 
-        def compute() -> Answer:
+        def compute() -> dict:
             chosen = recipe
             if best and truth is not None:
                 maps = view.attention(encoding, encoding.queries_keys(encoding.blocks - 1), None)
@@ -153,7 +142,7 @@ class Endpoints:
             score = None if truth is None else float(jaccard(decode(found["segmentation"]), truth))
             return {"head": chosen.head, "jaccard": score} | found
 
-        return await self._computed(compute, request)
+        return await fairness.FINDING.run(client_of(request), compute)
 
     async def objects(
         self,
@@ -180,7 +169,8 @@ class Endpoints:
         """
         recipe = DiscoveryRequest.of({"method": method, "count": count, "refined": refined})
         encoding = await self._encoding(image, model, size, request)
-        return await self._computed(lambda: {"objects": self._records(encoding, recipe)}, request)
+        found = await fairness.FINDING.run(client_of(request), self._records, encoding, recipe)
+        return {"objects": found}
 
     async def matches(
         self,
@@ -206,10 +196,8 @@ class Endpoints:
         """
         first = await self._encoding(image, model, size, request)
         second = await self._encoding(other, model, size, request)
-        async with fairness.MODEL.turn(client_of(request)):
-            work = partial(matching.match, self.lab, first.key.token, second.key.token, ratio)
-            found = await in_thread(partial(answered, work))
-        del found["encoding"]
+        tokens, client = (first.key.token, second.key.token), client_of(request)
+        found, _ = await fairness.MODEL.run(client, matching.match, self.lab, *tokens, ratio)
         return found
 
     async def follow(
@@ -234,31 +222,21 @@ class Endpoints:
         """
         if not isinstance(masks, list) or not 1 <= len(masks) <= following.MAX_OBJECTS:
             raise LabError(f"The masks must be a list of 1 to {following.MAX_OBJECTS}.")
-        token = await in_thread(partial(answered, self._clip, clip))
+        token, client = await in_thread(self._clip, clip), client_of(request)
         found = self.lab.clips.get(token)
         labels = np.zeros(found.sent_size, np.uint8)
         for label, mask in enumerate(masks, start=1):
             labels[mask_of(mask, found.sent_size)] = label
-        first_mask, client = resize_nearest(labels, found.size), client_of(request)
-        await self._model(model, client)
-        results = self.lab.track(token, first_mask, model, size, client)
+        await fairness.LOADING.run(client, self.lab.models.ready, model)
+        results = self.lab.track(token, resize_nearest(labels, found.size), model, size, client)
         *_, tracked = [result async for result in results]
-        return await in_thread(partial(following.coco, tracked))
+        return await in_thread(following.coco, tracked)
 
     async def _encoding(self, image: str, model: str, size: int, request: gr.Request | None) -> Encoding:
-        photo, client = await in_thread(partial(answered, self._photo, image)), client_of(request)
-        await self._model(model, client)
-        async with fairness.MODEL.turn(client):
-            return await in_thread(partial(answered, self.lab.engine.encode, photo, model, size))
-
-    async def _model(self, model: str, client: Any) -> Any:
-        """Download and load a model without holding a turn at the models."""
-        async with fairness.LOADING.turn(client):
-            return await in_thread(partial(answered, self.lab.models.ready, model))
-
-    async def _computed(self, compute: Callable[[], Result], request: gr.Request | None) -> Result:
-        async with fairness.FINDING.turn(client_of(request)):
-            return await in_thread(partial(answered, compute))
+        """Encode an image; its decoding, and loading the model, hold no turn at the models."""
+        photo, client = await in_thread(self._photo, image), client_of(request)
+        await fairness.LOADING.run(client, self.lab.models.ready, model)
+        return await fairness.MODEL.run(client, self.lab.encode, photo, model, size)
 
     def _photo(self, image: object) -> str:
         if isinstance(image, str) and image in EXAMPLES:
@@ -279,20 +257,21 @@ class Endpoints:
         if not isinstance(text, str) or len(text) < 40:
             raise LabError(wrong)
         if len(text) > self.lab.limits.max_upload_bytes * 4 // 3 + 200:
-            raise TooLarge(f"The {kind} is larger than the {self.lab.limits.max_upload_mb} MB allowed.")
+            raise LabError(f"The {kind} is larger than the {self.lab.limits.max_upload_mb} MB allowed.")
         content = text.partition(",")[2] if text.startswith("data:") else text
         try:
             return base64.b64decode(content, validate=True)
         except (binascii.Error, ValueError) as error:
             raise LabError(wrong) from error
 
-    def _records(self, encoding: Encoding, recipe: Recipe) -> list[Answer]:
+    def _records(self, encoding: Encoding, recipe: Recipe) -> list[dict]:
         """Find objects; return run lengths, box, share of the image and seed of each."""
         found = objects.find(encoding, recipe)
         picture = self.lab.pictures.read(encoding.key.photo)
         labels = objects.in_pixels(objects.labels_of(found, encoding.grid), picture, recipe.refined)
         records = []
-        for mask, one in zip(objects.masks_of(labels, len(found)), found, strict=True):
+        for number, one in enumerate(found, 1):
+            mask = labels == number
             record = coco_record(1, 1, mask)
             kept = {name: record[name] for name in ("segmentation", "bbox")}
             records.append(kept | {"area": float(mask.mean()), "seed": list(map(int, one.seed))})

@@ -1,6 +1,6 @@
 """Bytes for the browser, from memory, by their address:
 
-    lab/static/VERSION/PATH          files of app/static, immutable
+    lab/static/VERSION/PATH          files of app/static, which `app.guard` lets browsers keep
     lab/pictures/PHOTO.jpg           an image at the size of a screen
     lab/thumbnails/PHOTO.jpg         its center, 96 × 96 pixels
     lab/arrays/TOKEN/KIND/BLOCK      an array of an encoding, immutable; see `KINDS`
@@ -16,7 +16,7 @@ server function of `gr.HTML`; images travel as data addresses, and Gradio serves
 import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,7 +77,7 @@ def read(lab: Lab, address: object) -> Content:
     match str(address).removeprefix("lab/").split("/"):
         case ["arrays", token, kind, block] if kind in KINDS and _is_number(block):
             dtype, make = KINDS[kind]
-            array = make(lab.engine.encoding(token), int(block)).astype(dtype)
+            array = make(lab.encoding(token), int(block)).astype(dtype)
             return Content(array.tobytes(), cached=IMMUTABLE)
         case ["directions", a, b]:
             return Content(direction_bytes(lab, a, b), cached=IMMUTABLE)
@@ -122,9 +122,8 @@ def routes(lab: Lab) -> list[BaseRoute]:
         if not tokens:
             return await run_in_threadpool(read, lab, path)
         client = (request.client.host if request.client else "", tokens[0].partition(".")[0])
-        turns = fairness.READING if all(map(lab.engine.holds, tokens)) else fairness.MODEL
-        async with turns.turn(client):
-            return await fairness.in_thread(partial(read, lab, path))
+        turns = fairness.READING if all(map(lab.holds, tokens)) else fairness.MODEL
+        return await turns.run(client, read, lab, path)
 
     async def respond(request: Request) -> Response:
         try:
@@ -134,15 +133,5 @@ def routes(lab: Lab) -> list[BaseRoute]:
             return Response(error.sentence, error.status, media_type="text/plain", headers=headers)
         return Response(data, media_type=media_type, headers={"Cache-Control": cached})
 
-    static = ImmutableFiles(directory=STATIC)
-    return [Mount(f"/lab/static/{version()}", static), Route("/lab/{path:path}", respond)]
-
-
-class ImmutableFiles(StaticFiles):
-    """Files that never change at their address, which contains their version."""
-
-    def file_response(self, *arguments: object, **options: object) -> Response:
-        """Return the response of `StaticFiles` with a header that lets browsers keep the file."""
-        response: Response = super().file_response(*arguments, **options)  # type: ignore[arg-type]
-        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
-        return response
+    static = Mount(f"/lab/static/{version()}", StaticFiles(directory=STATIC))
+    return [static, Route("/lab/{path:path}", respond)]

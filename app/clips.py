@@ -62,27 +62,22 @@ class Clip:
         """Name without suffix and without characters that file systems or HTTP headers reject."""
         return stem(self.name, "clip")
 
-    def picture(self, number: int) -> ImageArray:
-        """Decode one frame, counted from 0: uint8 [height, width, 3]."""
-        return images.read(self.frames[number])
-
     def pictures(self) -> Iterator[ImageArray]:
-        """Decode all frames in order."""
-        return (self.picture(number) for number in range(len(self.frames)))
+        """Decode all frames in order: uint8 [height, width, 3]."""
+        return map(images.read, self.frames)
 
 
-def read(path: Path, limits: Limits, name: str | None = None) -> Clip:
+def read(path: Path, limits: Limits, name: str) -> Clip:
     """Decode a clip within the limits. Its first bytes decide the format, not its suffix.
 
     Args:
         path: The file.
         limits: Upper bounds on bytes, pixels, frames and seconds.
-        name: The user's name for the clip. Default: the file's name.
+        name: The user's name for the clip.
 
     Raises:
         LabError: The file is no clip, or exceeds the limits.
     """
-    name = name or path.name
     _check(path, limits, name)
     try:
         video = VideoFile(path)

@@ -13,7 +13,7 @@ class LabError(gr.Error):
     Every function of this package that takes a client's value raises it.
 
     Attributes:
-        status: HTTP status of the routes: 422 invalid, 404 not found, 413 too large, 503 try again later.
+        status: HTTP status of the routes: 422 invalid, 404 not found, 503 try again later.
     """
 
     status = 422
@@ -30,12 +30,6 @@ class NotHere(LabError):
     """An unknown or forgotten name or token."""
 
     status = 404
-
-
-class TooLarge(LabError):
-    """More bytes than the limit."""
-
-    status = 413
 
 
 class Busy(LabError):

@@ -10,10 +10,9 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import anyio
 import anyio.to_thread
 import gradio as gr
 
@@ -26,16 +25,12 @@ RECHECK_SECONDS = 1.0
 """Longest time after which a waiting event yields, so that Gradio can end it when its client has left."""
 
 
+@dataclass(eq=False)
 class _Ticket:
-    def __init__(self, client: Hashable) -> None:
-        self.client, self.moved, self.evicted = client, asyncio.Event(), False
-        self.arrival = time.monotonic()
+    """A request that waits or runs."""
 
-    async def wait(self) -> None:
-        """Wait until the queue has moved, at most `RECHECK_SECONDS`."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.moved.wait(), RECHECK_SECONDS)
-        self.moved.clear()
+    client: Hashable
+    arrival: float
 
 
 class FairTurns:
@@ -61,21 +56,18 @@ class FairTurns:
         self.max_waiting, self.max_per_client = max_waiting, max_per_client
         self._waiting: list[_Ticket] = []
         self._running: list[_Ticket] = []
+        self._moved = asyncio.Event()
         self._last_turn: dict[Hashable, int] = {}
         self._turns = 0
 
-    async def run(
-        self, client: Hashable, work: Callable[[], Result], progress: Callable[..., Any] | None = None
-    ) -> AsyncIterator[Any]:
-        """Run `work` in a thread when its turn comes; for event handlers that are asynchronous generators.
+    async def wait(self, client: Hashable) -> AsyncIterator[int]:
+        """Wait for a turn, and hold it until the generator is closed.
 
         Args:
             client: See `client_of`.
-            work: A blocking function.
-            progress: A `gr.Progress` that shows the number of requests ahead.
 
         Yields:
-            `gr.skip()` while the request waits, then the result of `work`.
+            The number of requests ahead, at least every `RECHECK_SECONDS`; 0 once the turn has come.
 
         Raises:
             Busy: Too many requests wait.
@@ -83,25 +75,31 @@ class FairTurns:
         ticket = self._join(client)
         try:
             while ahead := self._requests_ahead(ticket):
-                if progress is not None:
-                    progress(0, desc=f"{ahead} ahead of you")
-                yield gr.skip()
-                await ticket.wait()
-            result = await in_thread(work)
+                yield ahead
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._moved.wait(), RECHECK_SECONDS)
+            yield 0
         finally:
-            self._leave(ticket)
-        yield result
+            for tickets in (self._waiting, self._running):
+                if ticket in tickets:
+                    tickets.remove(ticket)
+            if not self._busy:
+                self._last_turn.clear()
+            self._wake()
 
     @contextlib.asynccontextmanager
     async def turn(self, client: Hashable) -> AsyncIterator[None]:
-        """Wait for a turn and hold it until the end of the block; for endpoints. Raises Busy as `run`."""
-        ticket = self._join(client)
-        try:
-            while self._requests_ahead(ticket):
-                await ticket.wait()
-            yield
-        finally:
-            self._leave(ticket)
+        """Wait for a turn and hold it until the end of the block. Raises Busy as `wait`."""
+        async with contextlib.aclosing(self.wait(client)) as places:  # type: ignore[type-var]
+            async for ahead in places:
+                if not ahead:
+                    yield
+                    return
+
+    async def run(self, client: Hashable, work: Callable[..., Result], *inputs: Any) -> Result:
+        """Run a blocking function as `in_thread` when its turn comes."""
+        async with self.turn(client):
+            return await in_thread(work, *inputs)
 
     def _join(self, client: Hashable) -> _Ticket:
         own = sum(ticket.client == client for ticket in (*self._waiting, *self._running))
@@ -109,7 +107,7 @@ class FairTurns:
             raise Busy(f"{own} of your requests wait for {self.name} already: try again in a moment.")
         if len(self._waiting) >= self.max_waiting:
             self._evict_for(own)
-        ticket = _Ticket(client)
+        ticket = _Ticket(client, time.monotonic())
         self._waiting.append(ticket)
         return ticket
 
@@ -118,30 +116,31 @@ class FairTurns:
         greedy, most = Counter(ticket.client for ticket in self._waiting).most_common(1)[0]
         if most <= own + 1:
             raise Busy(f"Too many requests wait for {self.name}: try again in a moment.")
-        last = next(ticket for ticket in reversed(self._waiting) if ticket.client == greedy)
-        last.evicted = True
-        last.moved.set()
-        self._waiting.remove(last)
+        self._waiting.remove(next(ticket for ticket in reversed(self._waiting) if ticket.client == greedy))
+        self._wake()
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._waiting or self._running)
 
     def _requests_ahead(self, ticket: _Ticket) -> int:
         """Return the number of requests before this one; at 0 the ticket moves from waiting to running."""
-        if ticket.evicted:
+        if ticket not in self._waiting:
             raise Busy(f"Others wait for {self.name}: send fewer requests at once.")
         place = self._order().index(ticket)
         if place or len(self._running) >= self.width:
             return place + len(self._running)
-        if self.after and self.after.busy and time.monotonic() - ticket.arrival < PATIENCE_SECONDS:
+        if self.after and self.after._busy and time.monotonic() - ticket.arrival < PATIENCE_SECONDS:
             return 1
         self._waiting.remove(ticket)
         self._running.append(ticket)
         self._turns += 1
         self._last_turn[ticket.client] = self._turns
         return 0
-
-    @property
-    def busy(self) -> bool:
-        """Whether a request waits or runs."""
-        return bool(self._waiting or self._running)
 
     def _order(self) -> list[_Ticket]:
         """Return waiting requests in the order of service: every client's first one, then the second ones."""
@@ -151,15 +150,6 @@ class FairTurns:
             keys[ticket] = (earlier[ticket.client], self._last_turn.get(ticket.client, 0), arrival)
             earlier[ticket.client] += 1
         return sorted(self._waiting, key=keys.__getitem__)
-
-    def _leave(self, ticket: _Ticket) -> None:
-        for tickets in (self._waiting, self._running):
-            if ticket in tickets:
-                tickets.remove(ticket)
-        if not self._waiting and not self._running:
-            self._last_turn.clear()
-        for other in self._waiting:
-            other.moved.set()
 
 
 MODEL = FairTurns("the model")
@@ -187,35 +177,41 @@ def in_turn(
         turns: Default: `MODEL`.
     """
 
+    stages = [(LOADING, prepare)] if prepare else []
+    stages.append((turns or MODEL, function))
+
     async def handler(request: gr.Request, progress=gr.Progress(), *inputs):  # type: ignore[no-untyped-def]
-        stages = [(turns or MODEL, function)]
-        if prepare is not None:
-            stages.insert(0, (LOADING, prepare))
         for queue, work in stages:
-            updates = queue.run(client_of(request), partial(answered, work, *inputs), progress)
-            async with contextlib.aclosing(updates):  # type: ignore[type-var]
-                async for update in updates:
-                    if work is function or update == gr.skip():
-                        yield update
+            async with contextlib.aclosing(queue.wait(client_of(request))) as places:  # type: ignore[type-var]
+                async for ahead in places:
+                    if not ahead:
+                        result = await in_thread(work, *inputs)
+                        break
+                    progress(0, desc=f"{ahead} ahead of you")
+                    yield gr.skip()
+        yield result
 
     handler.__name__ = getattr(function, "__name__", "handler")
     return handler
 
 
-def answered(function: Callable[..., Result], *inputs: Any) -> Result:
-    """Call a handler; print any error but a `LabError`, and raise a `LabError` for it."""
-    try:
-        return function(*inputs)
-    except gr.Error:
-        raise
-    except Exception as error:
-        traceback.print_exc()
-        raise LabError("Something went wrong in the server: try again.") from error
+async def in_thread(work: Callable[..., Result], *inputs: Any) -> Result:
+    """Run a blocking function in its own thread. A cancelled caller waits for its end.
 
+    Raises:
+        LabError: As the function does, and for any other error, which is printed.
+    """
 
-async def in_thread(work: Callable[[], Result]) -> Result:
-    """Run `work` in its own thread. A cancelled caller waits for the end of `work`."""
-    task = asyncio.ensure_future(anyio.to_thread.run_sync(work, limiter=anyio.CapacityLimiter(1)))
+    def run() -> Result:
+        try:
+            return work(*inputs)
+        except gr.Error:
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            raise LabError("Something went wrong in the server: try again.") from error
+
+    task = asyncio.ensure_future(anyio.to_thread.run_sync(run, limiter=anyio.CapacityLimiter(1)))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -227,7 +223,5 @@ async def in_thread(work: Callable[[], Result]) -> Result:
 
 def client_of(request: gr.Request | None) -> Hashable:
     """Return address and session of the client that sent a request."""
-    if request is None:
-        return ("", None)
-    host = request.client.host if getattr(request, "client", None) else ""
-    return (host, request.session_hash)
+    client = getattr(request, "client", None)
+    return (client.host if client else "", request and request.session_hash)

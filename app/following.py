@@ -22,7 +22,6 @@ from dino_model.resize import fed_size
 from segmentation import drawing
 from segmentation.coco import coco_record
 from segmentation.labels import Labels, object_ids
-from segmentation.masks import ImageArray
 from segmentation.propagation import propagate_frames, vanished_objects
 from segmentation.video import VideoWriter
 
@@ -48,26 +47,20 @@ class Following:
     ids: tuple[int, ...]
     masks: list[bytes] = field(default_factory=list)
 
-    def labels(self, number: int) -> Labels:
-        """Decode the labels of a finished frame, uint8 [height, width]."""
-        return np.array(Image.open(io.BytesIO(self.masks[number])))
-
-    def frames(self) -> Iterator[tuple[ImageArray, Labels]]:
-        """Yield image and labels of every finished frame."""
-        return ((self.clip.picture(number), self.labels(number)) for number in range(len(self.masks)))
+    def labels(self) -> Iterator[Labels]:
+        """Decode the labels of every finished frame, uint8 [height, width]."""
+        return (np.array(Image.open(io.BytesIO(mask))) for mask in self.masks)
 
 
 def begin(
     token: str, clip: Clip, first_mask: Labels, predictor: AttentionPredictor, model: str, limits: Limits
 ) -> Following:
-    """Check that a first mask can be tracked, and return an empty result.
+    """Check that a first mask, labels of the first frame, can be tracked; return an empty result.
 
     Args:
-        token: Name of the clip in the server's memory.
-        clip: The frames.
-        first_mask: Labels of the first frame, uint8 [height, width]; 0 is background.
+        token, clip, model: As in `Following`.
+        first_mask: uint8 [height, width]; 0 is background.
         predictor: Computes the patch features.
-        model: Name of the model for messages.
         limits: Upper bound on the number of patches.
     """
     ids = object_ids(first_mask)
@@ -128,7 +121,7 @@ def overlay_webm(following: Following) -> bytes:
     with tempfile.TemporaryDirectory(prefix="dino-lab-clip-") as folder:  # the writer needs a file
         path = Path(folder, "overlay.webm")
         with VideoWriter(path, following.clip.fps) as video:
-            for picture, labels in following.frames():
+            for picture, labels in zip(following.clip.pictures(), following.labels(), strict=False):
                 masks = np.stack([labels == label for label in following.ids])
                 shown = drawing.overlay_masks(picture, masks, colors=colors)
                 video.write(drawing.with_legend(shown, names))
@@ -155,13 +148,13 @@ def coco(following: Following) -> dict[str, Any]:
     height, width = following.clip.size
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
-    for number in range(len(following.masks)):
-        labels, name = following.labels(number), f"{following.clip.stem}/{number:05d}.jpg"
-        images.append({"id": number + 1, "file_name": name, "height": height, "width": width})
+    for number, labels in enumerate(following.labels(), 1):
+        name = f"{following.clip.stem}/{number - 1:05d}.jpg"
+        images.append({"id": number, "file_name": name, "height": height, "width": width})
         for label in object_ids(labels):
             mask = labels == label
             added = {"id": len(annotations) + 1, "area": int(mask.sum()), "iscrowd": 0}
-            annotations.append(coco_record(number + 1, label, mask) | added)
+            annotations.append(coco_record(number, label, mask) | added)
     return {
         "info": {"description": following.clip.name, "fps": following.clip.fps},
         "images": images,

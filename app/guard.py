@@ -13,25 +13,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.limits import MEGABYTE, Limits
 
 POLICY = (
-    "default-src 'self'",
-    "script-src 'self' 'unsafe-inline' 'unsafe-eval'",  # Gradio compiles its templates in the browser
-    "style-src 'self' 'unsafe-inline'",
-    "img-src 'self' data: blob:",
-    "media-src 'self' data: blob:",
-    "font-src 'self' data:",
-    "connect-src 'self' data: blob:",
-    "worker-src 'self' blob:",
-    "object-src 'none'",
-    "base-uri 'self'",
-    "form-action 'self'",
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "  # Gradio compiles its templates
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; media-src 'self' data: blob:; "
+    "font-src 'self' data:; connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; "
+    "base-uri 'self'; form-action 'self'; frame-ancestors "
 )
 LOCAL_NAMES = ("127.0.0.1", "localhost", "::1")
 EVERY_ADDRESS = ("0.0.0.0", "::", "")
@@ -44,8 +38,9 @@ UNUSED = re.compile(
 )
 """Routes of Gradio that the app does not need: they fetch foreign pages, keep snapshots or list visitors."""
 FOREIGN_FILE = re.compile(r"/file[=/]\s*https?:", re.IGNORECASE)
-ASSETS = re.compile(r"/assets/")
-"""Gradio's scripts and styles. Their names contain a hash of their content."""
+FOREIGN = "Files of other addresses are refused: upload the file."
+VERSIONED = re.compile(r"/(assets|lab/static)/")
+"""Scripts and styles of Gradio and of the app: their addresses contain a hash of their content."""
 CALLS = re.compile(r"/gradio_api/(run|api)/")
 """Calls of the API outside of Gradio's queue. Gradio prepares a session even for those that are refused."""
 FILES_PER_UPLOAD = 4
@@ -81,13 +76,11 @@ class Guard:
         self._under_way: Counter[str] = Counter()
         self._held_bytes = 0
         self._hour, self._uploaded_bytes = 0, Counter[str]()
-        ancestors = " ".join(frame_ancestors) or "'none'"
-        self._headers = [
-            (b"content-security-policy", "; ".join((*POLICY, f"frame-ancestors {ancestors}")).encode()),
-            (b"x-content-type-options", b"nosniff"),
-            (b"referrer-policy", b"no-referrer"),
-            *([] if frame_ancestors else [(b"x-frame-options", b"DENY")]),
-        ]
+        self._headers = {
+            "Content-Security-Policy": POLICY + (" ".join(frame_ancestors) or "'none'"),
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+        } | ({} if frame_ancestors else {"X-Frame-Options": "DENY"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer as the application does, or with a refusal."""
@@ -96,30 +89,34 @@ class Guard:
         if scope["type"] != "http":  # the app has no web sockets
             return await send({"type": "websocket.close", "code": 1008})
         address = scope["client"][0] if scope.get("client") else ""
-        answer: ASGIApp = self._refusal(scope, Headers(scope=scope), address) or self._checked
-        counted = Counter(self._most(scope["path"], address).keys())
-        self._under_way += counted
+        most = {address: self.limits.max_requests_per_address}
+        if CALLS.search(scope["path"]):
+            most[f"{address} calls"] = self.limits.max_calls_per_address
+        answer: ASGIApp = self._refusal(scope, Headers(scope=scope), most) or self._checked
+        self._under_way.update(most.keys())
         try:
             await answer(scope, receive, self._with_headers(send, scope["path"]))
         finally:
-            self._under_way -= counted  # drops addresses with nothing under way
+            self._under_way -= Counter(most.keys())  # drops addresses with nothing under way
 
     def _with_headers(self, send: Send, path: str) -> Send:
-        """Return a `send` that adds security headers, and no-store where the response does not say."""
-        store = b"private, max-age=31536000, immutable" if ASSETS.search(path) else b"private, no-store"
+        """Return a `send` that adds security headers, and Cache-Control where the response has none."""
+        store = "private, max-age=31536000, immutable" if VERSIONED.search(path) else "private, no-store"
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [*message.get("headers", ()), *self._headers]
-                if not any(name.lower() == b"cache-control" for name, _ in headers):
-                    headers.append((b"cache-control", store if message["status"] == 200 else b"no-store"))
-                message["headers"] = headers
+                headers = MutableHeaders(scope=message)
+                headers.update(self._headers)
+                headers.setdefault("Cache-Control", store if message["status"] == 200 else "no-store")
             await send(message)
 
         return send_with_headers
 
-    def _refusal(self, scope: Scope, headers: Headers, address: str) -> Response | None:
-        """Return the response to a request that can be refused by its head alone."""
+    def _refusal(self, scope: Scope, headers: Headers, most: Mapping[str, int]) -> Response | None:
+        """Return the response to a request that can be refused by its head alone.
+
+        `most` has the names under which the request is counted, and how many of each may be under way.
+        """
         path, method = scope["path"], scope["method"]
         if host_of(headers.get("host", "")) not in self._hosts:
             return refuse(400, "Unknown host name: the server allows names by --allowed-hosts.")
@@ -132,17 +129,12 @@ class Guard:
         if UNUSED.search(path):
             return refuse(404, "Unknown address.")
         if FOREIGN_FILE.search(path):
-            return refuse(403, "Files of other addresses are refused: upload the file.")
-        if any(self._under_way[name] >= most for name, most in self._most(path, address).items()):
+            return refuse(403, FOREIGN)
+        if any(self._under_way[name] >= bound for name, bound in most.items()):
             return refuse(429, "Too many of your requests are under way: try again in a moment.")
         if not headers.get("content-length", "0").isdecimal():
             return refuse(400, "The length of the request is no number.")
         return None
-
-    def _most(self, path: str, address: str) -> dict[str, int]:
-        """Return the names under which a request is counted, and how many of each may be under way."""
-        most = {address: self.limits.max_requests_per_address}
-        return most | ({f"{address} calls": self.limits.max_calls_per_address} if CALLS.search(path) else {})
 
     def _knows(self, authorization: str) -> bool:
         scheme, _, credentials = authorization.partition(" ")
@@ -161,9 +153,12 @@ class Guard:
         is_upload = UPLOAD.search(scope["path"]) is not None
         files = FILES_PER_UPLOAD if is_upload else 2  # base64 takes a third more
         largest = self.limits.max_upload_bytes * files + MEGABYTE
-        too_large = HTTPException(413, f"The request is larger than the {largest // MEGABYTE} MB allowed.")
         uploader = (scope["client"][0] if scope.get("client") else "") if is_upload else None
         arrived = 0
+
+        def check_size(size: int) -> None:
+            if size > largest:
+                raise HTTPException(413, f"The request is larger than the {largest // MEGABYTE} MB allowed.")
 
         async def counted() -> Message:
             nonlocal arrived
@@ -171,22 +166,25 @@ class Guard:
                 message = await asyncio.wait_for(receive(), SILENCE_SECONDS)
             except TimeoutError as error:
                 raise HTTPException(408, "The file stopped arriving: send it again.") from error
-            size = len(message.get("body", b""))
-            arrived += size
-            self._count(size, uploader)
-            if arrived > largest:
-                raise too_large
+            arrived += len(message.get("body", b""))
+            self._count(len(message.get("body", b"")), uploader)
+            check_size(arrived)
             return message
 
         try:
-            if int(Headers(scope=scope).get("content-length", "0")) > largest:
-                raise too_large
+            check_size(int(Headers(scope=scope).get("content-length", "0")))
             if is_upload:
-                await self.app(scope, counted, send)
-            else:
-                content = await _whole_body(counted)
-                check_json(content)
-                await self.app(scope, _replayed(content, receive), send)
+                return await self.app(scope, counted, send)
+            body = await Request(scope, counted).body()
+            check_json(body)
+            pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+            async def replayed() -> Message:
+                return pending.pop() if pending else await receive()
+
+            await self.app(scope, replayed, send)
+        except ClientDisconnect:
+            pass
         except HTTPException as error:
             await refuse(error.status_code, error.detail)(scope, receive, send)
         finally:
@@ -200,20 +198,10 @@ class Guard:
         if uploader is None:
             return
         if self._hour != (hour := int(time.time() / 3600)):
-            self._hour = hour
-            self._uploaded_bytes.clear()
+            self._hour, self._uploaded_bytes = hour, Counter()
         self._uploaded_bytes[uploader] += size
         if self._uploaded_bytes[uploader] > self.limits.max_uploads_mb_per_hour * MEGABYTE:
             raise HTTPException(429, "You have uploaded enough for this hour: try again later.")
-
-
-async def _whole_body(receive: Receive) -> bytes:
-    parts, more = [], True
-    while more:
-        message = await receive()
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False) and message["type"] == "http.request"
-    return b"".join(parts)
 
 
 def check_json(body: bytes) -> None:
@@ -223,28 +211,19 @@ def check_json(body: bytes) -> None:
     if b'"path"' not in body and b"\\u" not in body:
         return
     try:
-        pending = [json.loads(body)]
+        json.loads(body, object_pairs_hook=_check_path)
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, "The request is not JSON.") from error
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            path = value.get("path")
-            if isinstance(path, str) and path.strip().lower().startswith(("http:", "https:")):
-                raise HTTPException(403, "Files of other addresses are refused: upload the file.")
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` for a body that was read already, and for later messages."""
-    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return pending.pop() if pending else await receive()
-
-    return replay
+def _check_path(pairs: Sequence[tuple[str, object]]) -> None:
+    for name, value in pairs:
+        if (
+            name == "path"
+            and isinstance(value, str)
+            and value.strip().lower().startswith(("http:", "https:"))
+        ):
+            raise HTTPException(403, FOREIGN)
 
 
 def refuse(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -267,12 +246,14 @@ def host_names(host: str, further: Sequence[str] = ()) -> list[str]:
     Raises:
         ValueError: If the app listens on every address and no name is given.
     """
-    if host in EVERY_ADDRESS and not further:
+    if host not in EVERY_ADDRESS:
+        return [*LOCAL_NAMES, host, *further]
+    if not further:
         raise ValueError(
             f"--host {host!r} listens on every address: "
             "name the hosts that visitors type with --allowed-hosts NAME …"
         )
-    return [*LOCAL_NAMES, *([] if host in EVERY_ADDRESS else [host]), *further]
+    return [*LOCAL_NAMES, *further]
 
 
 def read_users(file: Path | None) -> dict[str, str]:
@@ -293,28 +274,15 @@ def read_users(file: Path | None) -> dict[str, str]:
     return {user: password for user, _, password in lines}
 
 
-def root_path_of(text: str) -> str:
-    """Return the path under which a proxy shows the app, without a slash at its end.
-
-    Raises:
-        ValueError: It is no path.
-    """
-    path = text.rstrip("/")
-    if path and not (path.startswith("/") and all(part.strip(".") for part in path[1:].split("/"))):
-        raise ValueError(f"--root-path is {text!r}, expected a path such as /dino")
-    return path
+def check_root_path(path: str) -> None:
+    """Raise ValueError if text is no path under which a proxy may show the app."""
+    if not re.fullmatch(r"(/(?!\.+(/|$))[^/]+)*/?", path):
+        raise ValueError(f"--root-path is {path!r}, expected a path such as /dino")
 
 
-def frame_ancestors_of(origins: Sequence[str]) -> tuple[str, ...]:
-    """Check origins of pages that may show the app in a frame.
-
-    Raises:
-        ValueError: One is no origin.
-    """
+def check_frame_ancestors(origins: Sequence[str]) -> None:
+    """Raise ValueError if text is no origin of a page that may show the app in a frame."""
     for origin in origins:
-        parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or not parts.hostname or set(origin) & set(" ;,'\"\r\n"):
-            raise ValueError(
-                f"--frame-ancestors has {origin!r}, expected the origin of a page such as https://course.example"
-            )
-    return tuple(origins)
+        if not re.fullmatch(r"https?://[^\s/;,'\"]+", origin):
+            expected = "expected the origin of a page such as https://course.example"
+            raise ValueError(f"--frame-ancestors has {origin!r}, {expected}")

@@ -2,23 +2,22 @@
 
 import contextlib
 import secrets
+import threading
 from collections.abc import AsyncIterator, Generator, Hashable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
-from app import clips, example_clips, fairness, following
+from app import clips, engine, example_clips, fairness, following
 from app.cache import BoundedCache
 from app.class_maps import Maps
 from app.clips import Clip
-from app.engine import Encoding, Engine, Key
-from app.errors import NotHere
+from app.engine import Encoding, Key
+from app.errors import LabError, NotHere
 from app.following import Following
-from app.limits import MEGABYTE, Limits
+from app.limits import MEGABYTE, SIZES, Limits
 from app.models import Models
 from app.photos import Pictures
 from app.runs import Runs
-from dino_model.device import Precision
 from dino_model.search import Index
 from segmentation.labels import Labels
 
@@ -36,46 +35,72 @@ class Start:
 
 
 class Lab:
-    """Models, images, clips, runs and class maps. It holds no state of a user.
+    """Models, images and their encodings, clips, runs and class maps. It holds no state of a user.
 
     Args:
         models: Models that users may choose.
         limits: Upper bounds on what users may request.
         size: Resolution that the page opens with.
-        precision, device: As in `AttentionPredictor`.
         index: Images that users may search by similarity.
     """
 
     def __init__(
-        self,
-        models: Models,
-        limits: Limits,
-        size: int = 224,
-        *,
-        precision: Precision = "auto",
-        device: str = "auto",
-        index: Index | None = None,
+        self, models: Models, limits: Limits, size: int = 224, *, index: Index | None = None
     ) -> None:
-        self.models, self.limits = models, limits
+        self.models, self.limits, self.index = models, limits, index
         self.start = Start(models.first, size)
         self.pictures = Pictures(limits)
-        self.engine = Engine(models, self.pictures, limits, precision=precision, device=device)
         self.clips = Clips(limits, self.pictures)
         self.runs = Runs(models.folder)
         self.maps = Maps(models.folder)
-        self.index = index
+        self._encoding = threading.Lock()
+        self._encodings: BoundedCache[Key, Encoding] = BoundedCache(limits.max_memory_mb * MEGABYTE // 2)
+        models.on_forgotten = lambda forgotten: self._encodings.drop(  # they would hold its weights
+            lambda encoding: encoding.predictor.model is forgotten.model
+        )
 
-    def look_first(self) -> Encoding:
-        """Load the model that the page opens with and encode the first example.
+    def encode(self, photo: object, model: object, size: object) -> Encoding:
+        """Encode an image, one at a time, or return its cached encoding.
+
+        Args:
+            photo: Name of the image in `pictures`.
+            model: Name of the model in `models`.
+            size: Pixels of the short side.
 
         Raises:
-            OSError, TypeError, ValueError: As `Models.load`: wrong options are reported at the start.
+            LabError: Any argument is invalid, or a failure of the model.
         """
-        start = self.start
-        weights = self.models.load(start.model)
-        self.engine.predictor(weights, start.size)
-        key = Key(start.photo, start.model, start.size, self.models.source(start.model).version)
-        return self.engine.look(key, weights, self.pictures.read(start.photo))
+        if not isinstance(photo, str):
+            raise LabError("The image must be named by text.")
+        if type(size) is not int or not SIZES[0] <= size <= SIZES[1]:
+            raise LabError(f"The resolution must be a whole number from {SIZES[0]} to {SIZES[1]} pixels.")
+        key = Key(photo, str(model), size, self.models.source(model).version)
+        found = self._encodings.get(key)
+        if found is None:
+            self.pictures.check(photo)
+            predictor = self.models.ready(model)
+            with self._encoding:  # another request may have encoded the same image meanwhile
+                found = self._encodings.get(key)
+                if found is None:
+                    found = engine.look(key, predictor, self.pictures.read(photo), self.limits)
+                    self._encodings.put(key, found, found.nbytes)
+        return found
+
+    def holds(self, token: str) -> bool:
+        """Return whether the encoding of a token is in memory."""
+        return self._encodings.get(Key.of(token)) is not None
+
+    def encoding(self, token: str) -> Encoding:
+        """Return the encoding of a token; compute it again if it was forgotten."""
+        key = Key.of(token)
+        if self.models.source(key.model).version != key.version:
+            raise NotHere(f"{key.model} has been trained on meanwhile: choose it again.")
+        return self.encode(key.photo, key.model, key.size)
+
+    @property
+    def first(self) -> Encoding:
+        """The encoding that the page opens with."""
+        return self.encode(self.start.photo, self.start.model, self.start.size)
 
     async def track(
         self, token: str, first_mask: Labels, model: str, size: int, client: Hashable
@@ -85,7 +110,7 @@ class Lab:
         Args:
             token: Name of the clip.
             first_mask: Labels of the first frame, uint8 [height, width]; 0 is background.
-            model, size: As `Engine.encode`, which checks them.
+            model, size: As `encode`, which checks them.
             client: See `fairness.client_of`.
 
         Yields:
@@ -94,17 +119,14 @@ class Lab:
 
         def start() -> tuple[Following, Generator[None]]:
             clip = self.clips.get(token)
-            encoding = self.engine.encode(self.clips.photo_of(clip), model, size)
-            predictor = self.engine.predictor(encoding.predictor.model, size)
+            predictor = self.encode(self.clips.photo_of(clip), model, size).predictor.at(size)
             found = following.begin(token, clip, first_mask, predictor, model, self.limits)
             return found, following.steps(found, first_mask, predictor)
 
-        async with fairness.MODEL.turn(client):
-            found, frames = await fairness.in_thread(partial(fairness.answered, start))
+        found, frames = await fairness.MODEL.run(client, start)
         with contextlib.closing(frames):
             while len(found.masks) < len(found.clip.frames):
-                async with fairness.MODEL.turn(client):
-                    await fairness.in_thread(partial(fairness.answered, next, frames, None))
+                await fairness.MODEL.run(client, next, frames, None)
                 yield found
 
 

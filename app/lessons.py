@@ -118,7 +118,7 @@ def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str
 def training_numbers(run: TrainingRun) -> dict[str, str]:
     """Return the last values of a run for the lesson about the teacher."""
     keys = {"kl": "kl", "entropy": "teacher_entropy", "ln_k": "ln_k"}
-    return {name: f"{run.log.curves[key].values[-1]:.4g}" for name, key in keys.items()}
+    return {name: f"{run.log.newest[key]:.4g}" for name, key in keys.items()}
 
 
 def _cls_maps(encoding: Encoding, block: int) -> Maps:

@@ -1,7 +1,7 @@
 """Matching patches of two images; the algorithms are in `segmentation.matching`."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -18,20 +18,17 @@ TURN_DEGREES = 20
 GRAY = (128, 128, 128)
 
 
-class Half(NamedTuple):
-    """An image of a pair: its encoding, and the features that are compared."""
-
-    encoding: Encoding
-    features: ImageFeatures
+Half = tuple[Encoding, ImageFeatures]
+"""An image of a pair: its encoding, and the features that are compared."""
 
 
 def look(lab: Lab, token: str) -> Half:
     """Return the features of an encoded image; refuse one without texture."""
-    encoding = lab.engine.encoding(token)
+    encoding = lab.encoding(token)
     picture = lab.pictures.read(encoding.key.photo)
     if matching.is_flat(picture):
         raise LabError("One of the images has no texture, every pixel has the same color: choose another.")
-    return Half(encoding, matching.image_features(encoding.predictor, picture))
+    return encoding, matching.image_features(encoding.predictor, picture)
 
 
 def look_at_pair(lab: Lab, a: str, b: str) -> tuple[Half, Half]:
@@ -42,7 +39,7 @@ def look_at_pair(lab: Lab, a: str, b: str) -> tuple[Half, Half]:
     return look(lab, a), look(lab, b)
 
 
-def match(lab: Lab, a: str, b: str, ratio: float) -> dict[str, Any]:
+def match(lab: Lab, a: str, b: str, ratio: float) -> tuple[dict[str, Any], Encoding]:
     """Match two encoded images, the second at several scales.
 
     Args:
@@ -51,13 +48,13 @@ def match(lab: Lab, a: str, b: str, ratio: float) -> dict[str, Any]:
         ratio: Largest distance of matching patches, relative to the distance of the next best patch.
 
     Returns:
-        matches of the scale with the most (a and b as y and x in pixels, cosine, ratio), that scale, the
-        scales that were possible, and the encoding of B at that scale.
+        matches of the scale with the most (a and b as y and x in pixels, cosine, ratio), that scale, and the
+        scales that were possible; and the encoding of B at that scale.
     """
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0.01 <= ratio <= 1:
         raise LabError("The ratio must be a number from 0.01 to 1.")
-    first, second = look_at_pair(lab, a, b)
-    encoding, key = second.encoding, second.encoding.key
+    (first, features), second = look_at_pair(lab, a, b)
+    encoding, key = second[0], second[0].key
     scaled = {1.0: second}
     for scale in SCALES:
         size = round(key.size * scale)
@@ -65,16 +62,11 @@ def match(lab: Lab, a: str, b: str, ratio: float) -> dict[str, Any]:
         possible = SIZES[0] <= size <= SIZES[1] and patches <= lab.limits.max_patches
         if scale not in scaled and possible:
             scaled[scale] = look(lab, replace(key, size=size).token)
-    features = {scale: half.features for scale, half in scaled.items()}
-    scale, found = best_scale(first.features, features, ratio)
-    best = scaled[scale].encoding
-    grids, sizes = (first.encoding.grid, best.grid), (first.encoding.picture_size, best.picture_size)
-    return {
-        "matches": matching.matches_as_json(found, grids, sizes),
-        "scale": scale,
-        "scales": sorted(scaled),
-        "encoding": best,
-    }
+    scale, found = best_scale(features, {scale: others for scale, (_, others) in scaled.items()}, ratio)
+    best, _ = scaled[scale]
+    grids, sizes = (first.grid, best.grid), (first.picture_size, best.picture_size)
+    matches = matching.matches_as_json(found, grids, sizes)
+    return {"matches": matches, "scale": scale, "scales": sorted(scaled)}, best
 
 
 def turned(lab: Lab, name: str) -> str:
@@ -89,6 +81,6 @@ def turned(lab: Lab, name: str) -> str:
 
 def direction_bytes(lab: Lab, a: str, b: str) -> bytes:
     """Return vectors whose products are cosines, little-endian float16 [patches of A and of B, D]."""
-    first, second = look_at_pair(lab, a, b)
-    compared = matching.prepared(first.features.features, second.features.features)
+    (_, first), (_, second) = look_at_pair(lab, a, b)
+    compared = matching.prepared(first.features, second.features)
     return np.concatenate([matching.unit_vectors(one) for one in compared]).astype("<f2").tobytes()

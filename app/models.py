@@ -8,17 +8,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import gradio as gr
 
 from app.cache import BoundedCache
 from app.errors import Busy, LabError, NotHere
 from app.limits import MEGABYTE, Limits
-from app.runs import Runs, checkpoint_file
+from app.runs import Runs, milestone_file
 from dino_model.checkpoints import read_backbone
+from dino_model.device import Precision
 from dino_model.download import DownloadError, fetch
-from dino_model.weights import OFFICIAL, LoadedModel, download_of, is_local, is_path, load_model
+from dino_model.predictor import AttentionPredictor
+from dino_model.weights import OFFICIAL, download_of, is_local, is_path, load_model
 from training.run import Run
 
 SUPERVISED = {
@@ -30,22 +33,10 @@ CHECKPOINT_SUFFIXES = frozenset({".safetensors", ".pth", ".pt"})
 DOWNLOADS_AT_ONCE = 4
 LIST_SECONDS = 1.0
 """Time after which the list of models is read again."""
-Progress = Callable[..., object]
-"""Called with the share done (0 to 1, or None) and `desc`, a short text; `gr.Progress()` is one."""
 
 
-def silent(progress: float | None, desc: str | None = None) -> None:
-    """Report nothing."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A model of the list.
-
-    Attributes:
-        label: Text for users.
-        source: Argument of `load_model`; may be a path, which users do not see.
-    """
+class Choice(NamedTuple):
+    """A model of the list: text for users, and argument of `load_model`, a path that users do not see."""
 
     label: str
     source: str
@@ -94,7 +85,7 @@ def _in_folder(folder: Path) -> dict[str, Choice]:
     for run in Runs(folder).all().values():
         for one in run.checkpoints if run.folder else ():
             if one.step is not None:
-                source = str(checkpoint_file(one.model, folder))
+                source = str(milestone_file(one.model, folder))
                 found[one.model] = Choice(f"{run.name} · {one.label}", source)
     return found
 
@@ -107,13 +98,14 @@ class Source(NamedTuple):
 
 
 class Models:
-    """The models that users may choose, and the weights used last.
+    """The models that users may choose, and those used last as predictors.
 
     Args:
         first: The model the page opens with, any name that `load_model` takes.
         folder: Checkpoints and runs, or None. New files appear without a restart.
         downloads: Whether models that are not on this machine are offered and downloaded.
         limits: Bound on the memory for weights.
+        precision, device: As in `AttentionPredictor`.
 
     Raises:
         FileNotFoundError: There is no such folder.
@@ -126,14 +118,18 @@ class Models:
         *,
         downloads: bool = True,
         limits: Limits | None = None,
+        precision: Precision = "auto",
+        device: str = "auto",
     ) -> None:
         self._first, self.folder, self.downloads = first, folder, downloads
-        self._weights: BoundedCache[Source, LoadedModel] = BoundedCache(
+        self._precision: Precision = precision
+        self._device = device
+        self._predictors: BoundedCache[Source, AttentionPredictor] = BoundedCache(
             (limits or Limits()).max_weights_mb * MEGABYTE
         )
         self._loading = threading.Lock()
         self._downloads: dict[str, threading.Lock] = {}
-        self.on_forgotten: Callable[[LoadedModel], None] = lambda model: None
+        self.on_forgotten: Callable[[AttentionPredictor], None] = lambda predictor: None
         self._offered: tuple[float, Catalogue] = (0.0, {})
         self.first = next(iter(self.offered()))
 
@@ -149,54 +145,54 @@ class Models:
         """Return (label, name) of every model on offer, for a dropdown."""
         return [(choice.label, name) for name, choice in self.offered().items()]
 
-    def source(self, name: str) -> Source:
-        """Return the source of a model on offer, or of a checkpoint of a run (see `runs.checkpoint_file`)."""
-        offered = self.offered()
-        if name in offered:
-            place = offered[name].source
-        elif found := checkpoint_file(name, self.folder):
-            place = str(found)
-        else:
-            some = ", ".join(list(offered)[:4])
-            raise NotHere(f"There is no model of that name: choose one of {some} and others.")
-        return Source(place, _version(place))
-
-    def ready(self, name: object, progress: Progress = silent) -> LoadedModel:
-        """Return a model with its weights in memory; download and load it where needed."""
+    def source(self, name: object) -> Source:
+        """Return the source of a model on offer, or of a kept checkpoint of a run."""
         if not isinstance(name, str):
             raise LabError("The model must be named by text.")
-        source = self.source(name)
-        found = self._weights.get(source)
-        if found is not None:
-            return found
-        self._download(name, source.place, progress)
-        progress(None, desc=f"Loading {name}")
-        try:
-            with self._loading:  # another request may have loaded the same model meanwhile
-                return self._weights.get(source) or self._load(source)
-        except Exception as error:
-            traceback.print_exc()
-            raise LabError(f"The weights of {name} cannot be loaded: choose another model.") from error
+        offered = self.offered()
+        found = offered[name].source if name in offered else milestone_file(name, self.folder)
+        if not found:
+            some = ", ".join(list(offered)[:4])
+            raise NotHere(f"There is no model of that name: choose one of {some} and others.")
+        return Source(str(found), _version(str(found)))
 
-    def load(self, name: str) -> LoadedModel:
-        """Return a model with its weights in memory; the terminal shows the progress of a download.
+    def ready(self, name: object) -> AttentionPredictor:
+        """Return a model with its weights in memory; download and load it where needed, and show progress."""
+        source = self.source(name)
+        found = self._predictors.get(source)
+        if found is None:
+            self._download(str(name), source.place)
+            gr.Progress()(None, desc=f"Loading {name}")
+            try:
+                with self._loading:  # another request may have loaded the same model meanwhile
+                    found = self._predictors.get(source) or self._load(source)
+            except Exception as error:
+                traceback.print_exc()
+                raise LabError(f"The weights of {name} cannot be loaded: choose another model.") from error
+        return found
+
+    def load_first(self) -> None:
+        """Load the model that the page opens with; the terminal shows the progress of a download.
 
         Raises:
-            OSError, TypeError, ValueError: As `load_model`.
+            OSError, TypeError, ValueError: As `load_model` and `AttentionPredictor`.
         """
-        source = self.source(name)
+        source = self.source(self.first)
         if not self.downloads and download_of(source.place):
-            raise DownloadError(f"{name} is not on this machine, and --no-downloads forbids to fetch it")
-        return self._load(source)
+            raise DownloadError(
+                f"{self.first} is not on this machine, and --no-downloads forbids its download"
+            )
+        self._load(source)
 
-    def _load(self, source: Source) -> LoadedModel:
+    def _load(self, source: Source) -> AttentionPredictor:
         model = load_model(source.place)
-        size = sum(tensor.numel() * tensor.element_size() for tensor in model.backbone.state_dict().values())
-        for forgotten in self._weights.put(source, model, size):
+        predictor = AttentionPredictor(model, precision=self._precision, device=self._device)
+        size = sum(tensor.nbytes for tensor in model.backbone.state_dict().values())
+        for forgotten in self._predictors.put(source, predictor, size):
             self.on_forgotten(forgotten)
-        return model
+        return predictor
 
-    def _download(self, name: str, place: str, progress: Progress) -> None:
+    def _download(self, name: str, place: str) -> None:
         """Put the weights on this machine; requests for one model share its download."""
         wanted = download_of(place)
         if wanted is None:
@@ -207,10 +203,10 @@ class Models:
         running = sum(other.locked() for other in self._downloads.values())
         if not lock.locked() and running >= DOWNLOADS_AT_ONCE:
             raise Busy("Other models are being downloaded: try again in a moment.")
+        progress = gr.Progress()
 
         def report(done: int, total: int) -> None:
-            share = done / total if total else None
-            progress(share, desc=f"Downloading {name}, {done / MEGABYTE:.0f} MB")
+            progress(done / total if total else None, desc=f"Downloading {name}, {done / MEGABYTE:.0f} MB")
 
         try:
             with lock:

@@ -5,11 +5,9 @@ Objects are labels, on the patch grid or in pixels: 0 is background, 1 the first
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
-import cv2
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from app.engine import Encoding
@@ -21,6 +19,7 @@ from segmentation.coco import coco_record
 from segmentation.discovery import Discovery
 from segmentation.labels import Labels
 from segmentation.masks import Mask, enlarge, keep_mass_of_maps
+from segmentation.video import shrunk
 
 MOST_OBJECTS = 6
 COLORS = drawing.head_colors(MOST_OBJECTS + 1)[1:]
@@ -28,24 +27,19 @@ COLORS = drawing.head_colors(MOST_OBJECTS + 1)[1:]
 REFINED_SIDE = 640
 """Longer side, in pixels, at which edges are refined."""
 
-Head = Annotated[str, Field(pattern="^(mean|[0-9]{1,3})$")]
-"""The mean of the heads, or the number of a head from 0."""
-Mass = Annotated[float, Field(ge=0.01, le=1)]
-"""Share of the attention that is kept."""
-
 
 class Recipe(ClientValue):
     """Method and settings by which objects are found.
 
     Attributes:
-        head, mass: For attention.
+        head, mass: For attention: "mean" or the number of a head from 0, and the share that is kept.
         count: For MaskCut: largest number of objects.
         refined: Whether edges follow those of the image.
     """
 
     method: Literal["attention", "lost", "tokencut", "maskcut"] = "attention"
-    head: Head = "mean"
-    mass: Mass = 0.6
+    head: str = Field(default="mean", pattern="^(mean|[0-9]{1,3})$")
+    mass: float = Field(default=0.6, ge=0.01, le=1)
     count: int = Field(default=3, ge=1, le=MOST_OBJECTS)
     refined: bool = False
 
@@ -53,7 +47,8 @@ class Recipe(ClientValue):
 def find(encoding: Encoding, recipe: Recipe) -> list[Discovery]:
     """Find objects on the patch grid, in the order found, without empty ones."""
     if recipe.method == "attention":
-        values = cls_map(encoding, recipe.head)
+        maps = attention(encoding, encoding.queries_keys(encoding.blocks - 1), None)
+        values = map_of_head(maps, recipe.head)
         row, column = divmod(int(values.argmax()), values.shape[1])
         return [Discovery(keep_mass_of_maps(values, recipe.mass), (row, column))]
     if encoding.grid == (1, 1):
@@ -61,12 +56,6 @@ def find(encoding: Encoding, recipe: Recipe) -> list[Discovery]:
     _, keys = encoding.queries_keys(encoding.blocks - 1)
     features = discovery.key_features(keys, encoding.prefix_tokens, encoding.grid)
     return discovery.find(recipe.method, features, recipe.count)
-
-
-def cls_map(encoding: Encoding, head: str) -> NDArray[np.float32]:
-    """Return the attention of [CLS] in the last block by one head, or the mean of all: [rows, columns]."""
-    maps = attention(encoding, encoding.queries_keys(encoding.blocks - 1), None)
-    return map_of_head(maps, head)
 
 
 def labels_of(found: list[Discovery], grid: tuple[int, int]) -> Labels:
@@ -77,34 +66,24 @@ def labels_of(found: list[Discovery], grid: tuple[int, int]) -> Labels:
     return labels
 
 
-def refine(labels: Labels, picture: Picture, size: tuple[int, int]) -> Labels:
+def refine(labels: Labels, picture: Picture, size: tuple[int, ...] | None = None) -> Labels:
     """Align the edges of labels [rows, columns] with those of the image by the guided filter.
 
     Args:
         labels: On the patch grid.
         picture: [any height, any width, 3].
-        size: Height and width of the result.
+        size: Height and width of the result. Default: those of the image, reduced to `REFINED_SIDE`.
 
     Returns:
         [height, width]. A pixel belongs to the object with the largest share of it, if that is above a half.
     """
-    height, width = refined_size(picture)
-    small = np.asarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+    small = shrunk(picture, REFINED_SIDE)
+    height, width = small.shape[:2]
+    size = size or (height, width)
     radius = max(1, round(max(height / labels.shape[0], width / labels.shape[1])))
-    refined, strongest = np.zeros(size, np.uint8), np.full(size, 0.5, np.float32)
-    masks = enlarge(masks_of(labels, int(labels.max(initial=0))), (height, width))
-    for number, soft in enumerate(discovery.refine_edges(masks, small, radius), 1):
-        share = enlarge(soft, size, "bilinear")
-        refined[share > strongest] = number
-        np.maximum(share, strongest, out=strongest)
-    return refined
-
-
-def refined_size(picture: Picture) -> tuple[int, int]:
-    """Return height and width at which edges are refined."""
-    height, width = picture.shape[:2]
-    scale = min(1.0, REFINED_SIDE / max(height, width))
-    return max(1, round(height * scale)), max(1, round(width * scale))
+    masks = enlarge(masks_of(labels), (height, width))
+    shares = [enlarge(soft, size, "bilinear") for soft in discovery.refine_edges(masks, small, radius)]
+    return np.argmax([np.full(size, 0.5, np.float32), *shares], axis=0).astype(np.uint8)
 
 
 def in_pixels(labels: Labels, picture: Picture, refined: bool) -> Labels:
@@ -113,27 +92,23 @@ def in_pixels(labels: Labels, picture: Picture, refined: bool) -> Labels:
     return refine(labels, picture, size) if refined else enlarge(labels, size)
 
 
-def masks_of(labels: Labels, count: int) -> Mask:
-    """Return the masks of the first `count` objects: [count, height, width]."""
-    return labels[None] == np.arange(1, count + 1)[:, None, None]
+def masks_of(labels: Labels) -> Mask:
+    """Return the masks of objects: [largest label, height, width]."""
+    return labels[None] == np.arange(1, labels.max(initial=0) + 1)[:, None, None]
 
 
 def overlay_png(picture: Picture, labels: Labels) -> bytes:
     """Draw objects [height, width], tinted and outlined, over the image."""
-    masks = masks_of(labels, int(labels.max(initial=0)))
+    masks = masks_of(labels)
     contour = max(2, min(labels.shape) // 200)
     return png(drawing.overlay_masks(picture, masks, colors=COLORS[: len(masks)], contour=contour))
-
-
-def masks_json(labels: Labels) -> bytes:
-    """Write COCO results as `COCO.loadRes` reads them: one record per object of labels [height, width]."""
-    masks = masks_of(labels, int(labels.max(initial=0)))
-    return json.dumps([coco_record(1, 1, mask) for mask in masks], indent=2).encode()
 
 
 FILES: Mapping[str, Callable[[Picture, Labels], bytes]] = {
     "labels.png": lambda picture, labels: labels_png(labels),
     "overlay.png": overlay_png,
-    "masks.json": lambda picture, labels: masks_json(labels),
+    "masks.json": lambda picture, labels: json.dumps(
+        [coco_record(1, 1, mask) for mask in masks_of(labels)], indent=2
+    ).encode(),
 }
-"""Downloads of objects by name."""
+"""Downloads of objects by name; masks.json has results of COCO as `COCO.loadRes` reads them."""

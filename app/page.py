@@ -7,24 +7,20 @@ value to all views of `shared.views`. A visible view fetches arrays and draws; t
 is opened. The first value is part of the document and needs no event.
 """
 
-import html
 import re
 from typing import Any
 
 import gradio as gr
 
-from app import fairness, views
+from app import fairness
 from app.api import add_endpoints
 from app.arrays import STATIC
 from app.lab import Lab
-from app.limits import Limits
-from app.models import Models
 from app.photos import EXAMPLES
-from app.shared import PRIVATE, Shared, split
+from app.shared import PRIVATE, Shared, samples, strip
 from app.tabs import class_map, compare, explore, learn, match, segment, training, video
 from app.views import static
 
-SIZES = (224, 336, 480, 640)
 MOST_OWN = 48  # of a user's images that the strip shows
 TABS = {
     "explore": explore,
@@ -44,11 +40,6 @@ was trained without labels.</p>
 """
 
 
-def default_lab() -> Lab:
-    """Return a lab with the embedded model at resolution 224."""
-    return Lab(Models(), Limits())
-
-
 def build(lab: Lab, *, routes: bool = False) -> gr.Blocks:
     """Build the page.
 
@@ -56,20 +47,62 @@ def build(lab: Lab, *, routes: bool = False) -> gr.Blocks:
         lab: What it shows.
         routes: Whether it will be launched with `app.arrays.routes(lab)`.
     """
-    if not routes:
-        return _build(lab, routes=False)
-    with views.with_routes():
-        return _build(lab, routes=True)
+    lab.models.load_first()
+    with gr.Blocks(
+        title="DINO attention lab", analytics_enabled=False, delete_cache=(600, 3600), fill_width=True
+    ) as demo:
+        add_endpoints(lab)  # first: the names of its functions stay as they are
+        gr.HTML(
+            f'<link rel="stylesheet" href="{static("page.css", routes=routes)}">{HEADER}',
+            js_on_load=f"""
+              window.labTabs = {list(TABS)};
+              window.labPage = import(new URL("{static("page.js", routes=routes)}", document.baseURI));""",
+            elem_id="header",
+        )
+        shared = _header(lab, routes)
+        with gr.Tabs(elem_id="tabs"):
+            for name, module in TABS.items():
+                with gr.Tab(module.TITLE, id=name) as tab:
+                    shared.tabs[name] = tab
+                    module.build(shared)
+        question = [shared.photo, shared.model, shared.size]
+        first = shared.value(lab.first)
+        for view in shared.views:
+            view.value = first
+
+        def prepare(photo: str, model: str, size: int) -> None:
+            lab.models.ready(model)
+
+        def look(photo: str, model: str, size: int) -> Any:
+            encoding = shared.encode(photo, model, size)
+            updates = [update(encoding) for _, update in shared.updates]
+            return [shared.value(encoding, photo)] * len(shared.views) + updates
+
+        looked = gr.on(
+            [shared.count.change],
+            fairness.in_turn(look, prepare),
+            question,
+            [*shared.views, *(component for component, _ in shared.updates)],
+            trigger_mode="always_last",
+            show_progress="minimal",
+            concurrency_limit=None,
+            **PRIVATE,
+        )
+        looked.success(None, question, None, js=_script("note"))
+        looked.failure(None, question, question, js=_script("shown"))
+        for name, tab in shared.tabs.items():
+            tab.select(None, None, None, js=f"async () => (await window.labPage).tab('{name}')")
+        demo.load(None, [*question, shared.count], [*question, shared.count], js=_script("restore"))
+    return demo
 
 
 def head(lab: Lab) -> str:
     """Return tags by which a browser fetches early what the first view needs; for pages with routes."""
     start = lab.start
-    first = lab.engine.encode(start.photo, start.model, start.size)
-    with views.with_routes():
-        modules = [static(path) for path in _modules("page.js", "views/attention_view.js")]
-        sheets = [static(path) for path in ("page.css", "views/views.css")]
-        preview = static("preview.jpg")
+    first = lab.first
+    modules = [static(path, routes=True) for path in _modules("page.js", "views/attention_view.js")]
+    sheets = [static(path, routes=True) for path in ("page.css", "views/views.css")]
+    preview = static("preview.jpg", routes=True)
     arrays = f"lab/arrays/{first.key.token}/blocks/{first.blocks - 1}"
     tags = [f'<link rel="modulepreload" href="{address}">' for address in modules]
     tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
@@ -113,112 +146,21 @@ def theme() -> gr.themes.Base:
     )
 
 
-def _build(lab: Lab, *, routes: bool) -> gr.Blocks:
-    lab.look_first()
-    with gr.Blocks(
-        title="DINO attention lab", analytics_enabled=False, delete_cache=(600, 3600), fill_width=True
-    ) as demo:
-        add_endpoints(lab)  # first: the names of its functions stay as they are
-        gr.HTML(
-            f'<link rel="stylesheet" href="{static("page.css")}">{HEADER}',
-            js_on_load=f"""
-              window.labTabs = {list(TABS)};
-              window.labPage = import(new URL("{static("page.js")}", document.baseURI));""",
-            elem_id="header",
-        )
-        shared = _header(lab, routes)
-        with gr.Tabs(elem_id="tabs"):
-            for name, module in TABS.items():
-                with gr.Tab(module.TITLE, id=name) as tab:
-                    shared.tabs[name] = tab
-                    module.build(shared)
-        question = [shared.photo, shared.model, shared.size]
-        first = shared.value(shared.first)
-        for view in shared.views:
-            view.value = first
-
-        def prepare(photo: str, model: str, size: int) -> None:
-            lab.models.ready(model, gr.Progress())
-
-        def look(photo: str, model: str, size: int) -> Any:
-            encoding = shared.encode(photo, model, size)
-            updates = [update(encoding) for _, update in shared.updates]
-            return [shared.value(encoding, photo)] * len(shared.views) + updates
-
-        looked = gr.on(
-            [shared.count.change],
-            fairness.in_turn(look, prepare),
-            question,
-            [*shared.views, *(component for component, _ in shared.updates)],
-            trigger_mode="always_last",
-            show_progress="minimal",
-            concurrency_limit=None,
-            **PRIVATE,
-        )
-        looked.success(None, question, None, js=_script("note"))
-        looked.failure(None, question, question, js=_script("shown"))
-        for name, tab in shared.tabs.items():
-            tab.select(None, None, None, js=f"async () => (await window.labPage).tab('{name}')")
-        demo.load(None, [*question, shared.count], [*question, shared.count], js=_script("restore"))
-    return demo
-
-
-def _choices(lab: Lab) -> tuple[gr.Dataset, gr.UploadButton, gr.Button, gr.Dropdown, gr.Dropdown]:
-    """Return the strip of images, buttons for upload and camera, and lists of models and resolutions."""
-    with gr.Row(elem_id="images", equal_height=True):
-        strip = gr.Dataset(
-            components=[gr.HTML(visible=False)],
-            samples=[[""]],
-            type="index",
-            layout="gallery",
-            samples_per_page=100,
-            show_label=False,
-            elem_id="strip",
-            scale=6,
-            min_width=300,
-        )
-        upload = gr.UploadButton(
-            "Open images",
-            file_types=["image"],
-            file_count="multiple",
-            elem_id="upload",
-            min_width=110,
-            scale=1,
-        )
-        toggle = gr.Button("Camera", elem_id="toggle-camera", min_width=80, scale=0)
-        model = gr.Dropdown(
-            lab.models.choices(),
-            value=lab.start.model,
-            label="Model",
-            elem_id="model",
-            min_width=160,
-            scale=3,
-        )
-        size = gr.Dropdown(
-            sorted({*SIZES, lab.start.size}),
-            value=lab.start.size,
-            label="Resolution",
-            elem_id="size",
-            min_width=90,
-            scale=1,
-        )
-    return strip, upload, toggle, model, size
-
-
 def _header(lab: Lab, routes: bool) -> Shared:
     """Build the strip of images, upload, camera, model and resolution, and wire them."""
-    strip, upload, toggle, model, size = _choices(lab)
+    shared = Shared(lab, routes=routes)
+    photo, album, ask = shared.photo, shared.album, shared.count
+    with gr.Row(elem_id="images", equal_height=True):
+        images = strip(shared.thumbnails(EXAMPLES), elem_id="strip", scale=6, min_width=300)
+        options: dict[str, Any] = {"file_types": ["image"], "file_count": "multiple", "elem_id": "upload"}
+        upload = gr.UploadButton("Open images", min_width=110, scale=1, **options)
+        toggle = gr.Button("Camera", elem_id="toggle-camera", min_width=80, scale=0)
+        shared.model.render()
+        shared.size.render()
     camera = gr.Image(sources=["webcam"], type="filepath", show_label=False, height=320, elem_id="camera")
     toggle.click(None, None, None, js="() => document.body.toggleAttribute('data-camera')")
-    photo = gr.Textbox(lab.start.photo, visible="hidden", elem_id="photo")
-    album = gr.Textbox("\n".join(EXAMPLES), visible="hidden", elem_id="album")
-    asked = gr.JSON(visible=False)
-    ask = gr.Textbox("0", visible="hidden", elem_id="ask")
-    saved = gr.DownloadButton(visible="hidden", elem_id="saved")
-    shared = Shared(lab, routes, photo, album, model, size, asked, saved, ask)
-    strip.samples = [[_thumbnail(shared, name)] for name in EXAMPLES]
-    strip.click(None, [strip, album, ask], [photo, ask], js=_script("choose"))
-    for choice in (model, size):
+    images.click(None, [images, album, ask], [photo, ask], js=_script("choose"))
+    for choice in (shared.model, shared.size):
         choice.input(None, ask, ask, js=NEXT)
 
     def keep(files: list[str] | str | None, album: str) -> tuple:
@@ -227,13 +169,14 @@ def _header(lab: Lab, routes: bool) -> Shared:
         fresh = [shared.keep(path) for path in paths[:MOST_OWN]]
         own = [name for name in shared.photos(album) if "/" in name and name not in fresh]
         names = [*fresh, *own][:MOST_OWN] + list(EXAMPLES)
-        return (fresh[0] if fresh else gr.skip(), "\n".join(names), _samples(shared, names))
+        thumbnails = gr.Dataset(samples=samples(shared.thumbnails(names)))
+        return (fresh[0] if fresh else gr.skip(), "\n".join(names), thumbnails)
 
     for event, source in ((upload.upload, upload), (camera.input, camera)):
         kept = event(
             fairness.in_turn(keep, turns=fairness.DECODING),
             [source, album],
-            [photo, album, strip],
+            [photo, album, images],
             trigger_mode="always_last",
             show_progress="minimal",
             concurrency_limit=None,
@@ -241,16 +184,6 @@ def _header(lab: Lab, routes: bool) -> Shared:
         )
         kept.success(None, ask, ask, js=NEXT)
     return shared
-
-
-def _samples(shared: Shared, photos: list[str]) -> gr.Dataset:
-    return gr.Dataset(samples=[[_thumbnail(shared, photo)] for photo in photos])
-
-
-def _thumbnail(shared: Shared, photo: str) -> str:
-    name, title = split(photo)
-    alt = html.escape(title or EXAMPLES[name], quote=True)
-    return f'<img src="{shared.picture(name, small=True)}" alt="{alt}" width="96" height="96">'
 
 
 def _script(function: str) -> str:

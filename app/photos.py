@@ -118,10 +118,17 @@ def png(picture: NDArray[np.uint8]) -> bytes:
     return _saved(Image.fromarray(picture), "PNG")
 
 
-def labels_png(labels: Labels) -> bytes:
-    """Encode labels [height, width] as a palette PNG, which keeps their values, as DAVIS and VOC do."""
-    image = Image.fromarray(labels, mode="P")
-    image.putpalette(palette().tobytes())
+def labels_png(labels: Labels, colors: NDArray[np.uint8] | None = None) -> bytes:
+    """Encode labels [height, width] as a palette PNG, which keeps their values.
+
+    Args:
+        labels: uint8.
+        colors: Of the first labels, [count, 3]; the others have those of DAVIS and VOC.
+    """
+    image, table = Image.fromarray(labels, mode="P"), palette()
+    if colors is not None:
+        table[: len(colors)] = colors
+    image.putpalette(table.tobytes())
     return _saved(image, "PNG")
 
 

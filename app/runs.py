@@ -6,25 +6,21 @@ the package. A client chooses a run by name and never sends a path.
 
 import json
 import math
-import os
 import re
 import time
-from array import array
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Lock
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from app.errors import NotHere
 from dino_model.weights import EMBEDDED_FILE
-from training.doctor import diagnose
-from training.recipe import METHODS
+from training.doctor import Facts, diagnose, facts
 from training.run import Run, RunError
 
 POINTS = 500
@@ -34,7 +30,6 @@ LIVE_SECONDS = 120.0
 """Time after its last line for which a run counts as live."""
 EMBEDDED_LOG = EMBEDDED_FILE.with_name("log.jsonl")
 _MILESTONE = re.compile(r"step-(\d{1,12})\.pt")
-_CHECKPOINT = re.compile(r"(?P<run>[^/\\]+)@(?P<which>\d{1,12}|newest\.\d{1,20})")
 
 
 class Chart(NamedTuple):
@@ -57,6 +52,7 @@ CHARTS = (
     ),
     Chart("Throughput", "images per second", {"images_per_second": "Images per second"}),
 )
+_PLOTTED = [name for chart in CHARTS for name in chart.curves]
 
 
 class Checkpoint(NamedTuple):
@@ -67,99 +63,67 @@ class Checkpoint(NamedTuple):
     label: str
 
 
-class Curve(NamedTuple):
-    """Steps and values of one quantity."""
-
-    steps: array
-    values: array
-
-    def thinned(self, points: int = POINTS) -> tuple[list[float], list[float]]:
-        """Return steps and values, or the means of at most `points` bins of them."""
-        if len(self.steps) <= points:
-            return self.steps.tolist(), self.values.tolist()
-        bins = np.array_split(np.array([self.steps, self.values]), points, axis=1)
-        steps, values = np.stack([one.mean(axis=1) for one in bins], axis=1).tolist()
-        return steps, values
-
-
+@dataclass(frozen=True)
 class Log:
-    """The contents of a log file that may still grow.
-
-    Steps of a later phase follow those of the phase before. If a step is repeated, as after a resume, the
-    later line replaces the earlier ones.
+    """The complete lines of a log file.
 
     Attributes:
-        lines: Number of records.
+        version: Modification time in nanoseconds and size of the file.
+        last: The last step, counted over all phases; -1 without lines.
+        newest: The finite numbers of the last record.
         broken: Number of lines that are not a JSON object with a step.
         not_finite: Number of NaN or infinite values by quantity; the curves leave them out.
-        newest: The finite numbers of the last record.
-        last: The last step, counted over all phases.
-        curves: By quantity.
+        curves: By quantity, steps and values as [2, points]: all, or the means of `POINTS` bins of them.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._clear(inode=-1)
+    version: tuple[int, int] = (0, 0)
+    last: int = -1
+    newest: Mapping[str, float] = field(default_factory=dict)
+    broken: int = 0
+    not_finite: Mapping[str, int] = field(default_factory=dict)
+    curves: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
-    def _clear(self, inode: int) -> None:
-        self._inode, self._offset = inode, 0
-        self._phase, self._first = "", 0  # name and first step of the phase
-        self.lines = self.broken = 0
-        self.not_finite: Counter[str] = Counter()
-        self.newest: dict[str, float] = {}
-        self.last = -1
-        self.curves = {name: Curve(array("q"), array("d")) for chart in CHARTS for name in chart.curves}
 
-    @property
-    def warning(self) -> str | None:
-        """One sentence if the last record shows a collapse."""
-        method = str(_config(self.path.parent).get("method", "dino"))
-        return diagnose(self.newest, METHODS.get(method, METHODS["dino"]).remedy)
+def read_log(path: Path) -> Log:
+    """Read a log.
 
-    def read(self) -> None:
-        """Parse the complete lines that were added since the last call.
+    Steps of a later phase follow those of the phase before. If a step is repeated, as after a resume, the
+    later line replaces that step and all steps after it.
 
-        Raises:
-            OSError: If the log does not exist any more.
-        """
-        with self.path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            if found.st_ino != self._inode or found.st_size < self._offset:  # a resumed run replaces the file
-                self._clear(found.st_ino)
-            file.seek(self._offset)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._offset += len(line)
-                self._add(line)
-
-    def _add(self, line: bytes) -> None:
-        record = _record(line)
-        if record is None:
-            self.broken += 1
-            return
-        self.lines += 1
-        step = self._global_step(record)
-        self.newest = {name: float(value) for name, value in record.items() if _is_finite_number(value)}
-        self.not_finite.update(
-            name for name in self.curves.keys() - self.newest if isinstance(record.get(name), float)
-        )
-        for name in self.curves.keys() & self.newest:
-            self.curves[name].steps.append(step)
-            self.curves[name].values.append(self.newest[name])
-
-    def _global_step(self, record: dict[str, Any]) -> int:
-        """Return the step of a record, counted over all phases; drop this step and later ones of before."""
-        phase = str(record.get("phase", self._phase))
-        if phase != self._phase:
-            self._phase, self._first = phase, self.last + 1
-        step = int(record["step"]) + self._first
-        if step <= self.last:
-            for curve in self.curves.values():
-                start = bisect_left(curve.steps, step)
-                del curve.steps[start:], curve.values[start:]
-        self.last = step
-        return step
+    Raises:
+        OSError: The file cannot be read.
+    """
+    found = path.stat()
+    lines = path.read_bytes().split(b"\n")[:-1]  # after the last newline a line is still being written
+    records = [record for line in lines if (record := _record(line))]
+    global_steps: list[int] = []
+    phase, first = None, 0
+    for record in records:
+        if record.get("phase", phase) != phase:
+            phase, first = record["phase"], global_steps[-1] + 1 if global_steps else 0
+        global_steps.append(first + record["step"])
+    steps = np.array(global_steps, np.float64)
+    least_of_rest = np.minimum.accumulate(steps[::-1])[::-1]
+    kept = steps < np.append(least_of_rest[1:], np.inf)
+    curves = {}
+    for name in _PLOTTED:
+        values = np.array([_number(record.get(name)) for record in records], np.float64)
+        curves[name] = _thinned(np.stack([steps, values])[:, kept & np.isfinite(values)])
+    not_finite = Counter(
+        name
+        for record in records
+        for name in _PLOTTED
+        if isinstance(record.get(name), float) and not math.isfinite(record[name])
+    )
+    numbers = {name: _number(value) for name, value in records[-1].items()} if records else {}
+    return Log(
+        version=(found.st_mtime_ns, found.st_size),
+        last=global_steps[-1] if records else -1,
+        newest={name: value for name, value in numbers.items() if math.isfinite(value)},
+        broken=len(lines) - len(records),
+        not_finite=not_finite,
+        curves=curves,
+    )
 
 
 @dataclass(frozen=True)
@@ -168,35 +132,38 @@ class TrainingRun:
 
     Attributes:
         name, title: The name for requests and the label for people.
-        log: The contents of its log so far.
         folder: None for the embedded model, of which only the log is kept.
+        log: Its contents, where they have been read.
     """
 
     name: str
     title: str
-    log: Log
     folder: Path | None
+    log: Log = Log()
 
     @property
-    def planned(self) -> int | None:
-        """Number of steps in the run's configuration; None if unknown."""
-        config = _config(self.log.path.parent)
+    def path(self) -> Path:
+        """The log file."""
+        return Run(self.folder).log if self.folder else EMBEDDED_LOG
+
+    @property
+    def facts(self) -> Facts | None:
+        """The run's configuration; None if it cannot be read."""
         try:
-            recipe = config["recipe"]
-            return int(recipe["epochs"]) * (int(config["pictures"]) // int(recipe["batch_size"]))
-        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            return facts(Run(self.path.parent).config())
+        except (RunError, OSError, KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError):
             return None
 
     @property
     def age(self) -> float:
         """Seconds since the last line."""
-        return max(0.0, time.time() - _written(self.log.path))
+        return max(0.0, time.time() - _written(self.path) / 1e9)
 
     @property
     def state(self) -> str:
         """State of the training: live, stopped or finished."""
-        planned = self.planned
-        if self.folder is None or (planned is not None and self.log.last + 1 >= planned):
+        found = self.facts
+        if self.folder is None or (found and self.log.last + 1 >= found.steps):
             return "finished"
         return "live" if self.age < LIVE_SECONDS else "stopped"
 
@@ -209,26 +176,21 @@ class TrainingRun:
                 Checkpoint("embedded", None, "final weights"),
             ]
         names = (_MILESTONE.fullmatch(path.name) for path in self.folder.glob("step-*.pt"))
-        steps = sorted(int(name[1]) for name in names if name)
+        steps = np.array(sorted(int(name[1]) for name in names if name), int)
         chosen = np.linspace(0, len(steps) - 1, min(len(steps), MAX_CHECKPOINTS)).round().astype(int)
-        found = [
-            Checkpoint(f"{self.name}@{step}", step, f"step {step:,}")
-            for step in (steps[index] for index in chosen)
-        ]
-        newest = _version(self.folder)
-        if newest is not None:
-            found.append(Checkpoint(f"{self.name}@newest.{newest}", None, "newest checkpoint"))
-        return found
+        found = [Checkpoint(f"{self.name}@{step}", step, f"step {step:,}") for step in steps[chosen].tolist()]
+        newest = [Checkpoint(self.name, None, "newest checkpoint")]
+        return found + newest * Run(self.folder).checkpoint.is_file()
 
     @property
     def version(self) -> str:
         """Text that changes whenever the plots or the checkpoints change."""
-        log, newest = self.log, [one.model for one in self.checkpoints[-1:]]
-        return "/".join(map(str, [self.name, log.lines, log.broken, log.last, self.state, *newest]))
+        newest = [(one.model, _written(Run(self.path.parent).checkpoint)) for one in self.checkpoints[-1:]]
+        return f"{self.name}/{self.log.version}/{self.state}/{newest}"
 
 
 class Runs:
-    """The runs in a folder and that of the embedded model. New runs appear without a restart. Thread-safe.
+    """The runs in a folder and that of the embedded model. New runs appear without a restart.
 
     Args:
         folder: --models-dir; None for the embedded model only.
@@ -237,21 +199,13 @@ class Runs:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self._logs: dict[Path, Log] = {}
-        self._lock = Lock()
 
     def all(self) -> dict[str, TrainingRun]:
-        """Return the runs by name, the last written first and the embedded model last."""
-        folders = sorted(_folders(self.folder), key=lambda one: _written(Run(one).log), reverse=True)
-        found: list[tuple[str, str, Path, Path | None]] = [
-            (folder.name, folder.name, Run(folder).log, folder) for folder in folders
-        ]
-        if EMBEDDED_LOG.is_file():
-            found.append(("embedded", "Training of the embedded model", EMBEDDED_LOG, None))
-        runs: dict[str, TrainingRun] = {}
-        for name, title, path, folder in found:
-            log = self._logs.setdefault(path, Log(path))
-            runs.setdefault(name, TrainingRun(name, title, log, folder))
-        return runs
+        """Return the runs by name, the last written first and the embedded model last; logs are not read."""
+        runs = [TrainingRun(folder.name, folder.name, folder) for folder in _folders(self.folder)]
+        found = {run.name: run for run in sorted(runs, key=lambda run: run.age)}
+        found.setdefault("embedded", TrainingRun("embedded", "Training of the embedded model", None))
+        return found
 
     def read(self, name: str) -> TrainingRun:
         """Return a run whose log has been read to its end.
@@ -261,9 +215,10 @@ class Runs:
         """
         try:
             run = self.all()[name]
-            with self._lock:
-                run.log.read()
-            return run
+            found, log = run.path.stat(), self._logs.get(run.path)
+            if not log or log.version != (found.st_mtime_ns, found.st_size):
+                log = self._logs[run.path] = read_log(run.path)
+            return replace(run, log=log)
         except (KeyError, TypeError, OSError) as error:
             raise NotHere("There is no such run (any more): choose another.") from error
 
@@ -273,47 +228,42 @@ def chart_table(chart: Chart, run: TrainingRun) -> pd.DataFrame:
     rows = [
         (round(step, 1), float(f"{value:.6g}"), label)
         for key, label in chart.curves.items()
-        for step, value in zip(*run.log.curves[key].thinned(), strict=True)
+        for step, value in run.log.curves[key].T.tolist()
     ]
     return pd.DataFrame(rows, columns=["step", "value", "curve"])
 
 
 def status_text(run: TrainingRun) -> str:
     """Describe in one line whether a run is live and how many steps are done."""
-    age = _duration(run.age)
+    age, found = _duration(run.age), run.facts
     state = {"live": f"Live, last line {age} ago", "stopped": f"Stopped: no line for {age}"}
-    planned = f" of {run.planned:,}" if run.planned else ""
+    planned = f" of {found.steps:,}" if found else ""
     return f"{state.get(run.state, 'Finished')} · {run.log.last + 1:,}{planned} steps"
 
 
 def warnings_text(run: TrainingRun) -> str:
     """Return the present faults of a run as Markdown; empty without any."""
-    log = run.log
-    found = [log.warning] if log.warning else []
+    log, known = run.log, run.facts
+    collapse = diagnose(log.newest, known.remedy if known else Facts.remedy)
+    found = [collapse] if collapse else []
     found += [f"Values of {name} that are not finite: {count}." for name, count in log.not_finite.items()]
     found += [f"Lines of the log that cannot be read: {log.broken}."] if log.broken else []
     return "\n\n".join(f"**{text}**" for text in found)
 
 
-def checkpoint_file(name: str, folder: Path | None) -> Path | None:
-    """Return the file of a checkpoint by its name, RUN@STEP or RUN@newest.VERSION; None if there is none.
+def milestone_file(name: str, folder: Path | None) -> Path | None:
+    """Return the file of a kept checkpoint by its name, RUN@STEP; None if there is none.
 
     Args:
         name: Of a `Checkpoint`; any other string finds nothing.
         folder: The folder of the runs.
     """
-    parts = _CHECKPOINT.fullmatch(name)
-    found = parts and next((one for one in _folders(folder) if one.name == parts["run"]), None)
-    if not parts or not found:
-        return None
-    if parts["which"].isdecimal():
-        path = found / f"step-{int(parts['which']):08d}.pt"
-        return path if path.is_file() else None
-    return Run(found).checkpoint if parts["which"] == f"newest.{_version(found)}" else None
-
-
-def _is_finite_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    run, _, step = name.rpartition("@")
+    for found in _folders(folder):
+        if found.name == run and re.fullmatch(r"\d{1,12}", step):
+            path = found / f"step-{int(step):08d}.pt"
+            return path if path.is_file() else None
+    return None
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -326,33 +276,28 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return record if type(step) is int and 0 <= step < 10**12 else None
 
 
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+
+
+def _thinned(curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    if curve.shape[1] <= POINTS:
+        return curve
+    return np.stack([part.mean(axis=1) for part in np.array_split(curve, POINTS, axis=1)], axis=1)
+
+
 def _folders(folder: Path | None) -> list[Path]:
     """Return the folders of runs directly inside a folder."""
     entries = sorted(folder.iterdir()) if folder and folder.is_dir() else []
     return [entry for entry in entries if Run(entry).log.is_file()]
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    """Return the configuration of a run; empty if there is none that can be read."""
+def _written(path: Path) -> int:
+    """Return the time at which a file was written, in nanoseconds; 0 without the file."""
     try:
-        return Run(folder).config()
-    except (RunError, OSError):
-        return {}
-
-
-def _version(folder: Path) -> int | None:
-    """Return the modification time of the newest checkpoint in nanoseconds; None without one."""
-    try:
-        return Run(folder).checkpoint.stat().st_mtime_ns
+        return path.stat().st_mtime_ns
     except OSError:
-        return None
-
-
-def _written(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+        return 0
 
 
 def _duration(seconds: float) -> str:

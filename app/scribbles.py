@@ -1,6 +1,6 @@
 """Segmentation from scribbles: strokes in several colors train a head that segments every open image.
 
-Nothing is kept between requests: each carries all strokes, and the engine caches encodings in bounded memory.
+Nothing is kept between requests: each carries all strokes, and the lab caches encodings in bounded memory.
 Colors are numbered from 1. Label 0, background, is where the head chooses color 1; label 1 is color 2.
 """
 
@@ -12,22 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 from pydantic import Field
 
 from app.clips import runs_of
-from app.engine import Encoding, Engine
+from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.following import from_runs
+from app.lab import Lab
 from app.objects import COLORS, MOST_OBJECTS
-from app.photos import stem
+from app.photos import labels_png, stem
 from app.shared import Shared, split
 from dino_model.feature_cache import model_fingerprint
 from segmentation import heads
 from segmentation.heads import Classifier, Head
-from segmentation.labels import VOID, Labels, palette
+from segmentation.labels import VOID, Labels
 
 MOST_COLORS = MOST_OBJECTS + 1
+PALETTE = [[0, 0, 0], *COLORS.tolist()]
 MOST_IMAGES = 8
 MOST_CELLS = 1024  # of a side of the map of strokes, as in brush.js
 SHOWN_SIDE = 640  # of labels for the screen
@@ -62,7 +63,7 @@ class ScribbleRequest(ClientValue):
     key: str = Field(default="", max_length=200)
 
 
-def fit(engine: Engine, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
+def fit(lab: Lab, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
     """Fit a k-NN head to all strokes; return it, and an encoding by the model and size that it needs.
 
     k-NN needs no training and answers at once.
@@ -73,10 +74,10 @@ def fit(engine: Engine, images: Sequence[Scribble]) -> tuple[Classifier, Encodin
     marked = [image for image in images if any(image.runs[::2])]
     if not marked:
         raise LabError("Nothing is marked yet: draw with two colors.")
-    encodings = [engine.encoding(image.token) for image in images]
+    encodings = [lab.encoding(image.token) for image in images]
     if len({(one.key.model, one.key.size, one.key.version) for one in encodings}) > 1:
         raise LabError("The images have several models or resolutions: open them again.")
-    features = [engine.encoding(image.token).patch_features() for image in marked]
+    features = [lab.encoding(image.token).patch_features() for image in marked]
     strokes = [image.labels() for image in marked]
     try:
         samples = heads.sample_patches(zip(features, strokes, strict=True), len(marked))
@@ -85,10 +86,10 @@ def fit(engine: Engine, images: Sequence[Scribble]) -> tuple[Classifier, Encodin
         raise LabError("Only one color is marked: draw with a second one.") from error
 
 
-def segmented(engine: Engine, wanted: object) -> dict[str, Any]:
+def segmented(lab: Lab, wanted: object) -> dict[str, Any]:
     """Segment the first image with the head of all strokes; `wanted` is a `ScribbleRequest` from a client."""
     request = ScribbleRequest.of(wanted)
-    classifier, encoding = fit(engine, request.images)
+    classifier, encoding = fit(lab, request.images)
     height, width = encoding.picture_size
     scale = min(1, SHOWN_SIDE / max(height, width))
     size = max(1, round(height * scale)), max(1, round(width * scale))
@@ -104,21 +105,21 @@ def masks_file(shared: Shared, wanted: object, album: object = "") -> tuple[str,
         wanted: A `ScribbleRequest` from a client.
         album: The images of the strip; the user's own ones are segmented, too.
     """
-    request, engine = _strokes(wanted), shared.lab.engine
-    classifier, first = fit(engine, request.images)
+    request, lab = _strokes(wanted), shared.lab
+    classifier, first = fit(lab, request.images)
     images = list(request.images)
     for photo in shared.photos(album):
         name, title = split(photo)
         if title:
-            token = engine.encode(name, first.key.model, first.key.size).key.token
+            token = lab.encode(name, first.key.model, first.key.size).key.token
             if token not in {image.token for image in images}:
                 images.append(Scribble(token=token, name=title))
     files: dict[str, bytes] = {}
     for number, image in enumerate(images, 1):
-        encoding = engine.encoding(image.token)
+        encoding = lab.encoding(image.token)
         labels = classifier.segment(encoding.patch_features(), encoding.picture_size)
         name = f"{stem(encoding.key.photo if encoding.example else image.name)}.png"
-        files[f"{number}-{name}" if name in files else name] = _mask_png(labels)
+        files[f"{number}-{name}" if name in files else name] = labels_png(labels, np.array(PALETTE, np.uint8))
     if len(files) == 1:
         return next(iter(files.items()))
     archive = io.BytesIO()
@@ -128,9 +129,9 @@ def masks_file(shared: Shared, wanted: object, album: object = "") -> tuple[str,
     return "masks.zip", archive.getvalue()
 
 
-def head_file(engine: Engine, wanted: object) -> tuple[str, bytes]:
+def head_file(lab: Lab, wanted: object) -> tuple[str, bytes]:
     """Write the head as `python -m segmentation head apply` reads it: name and content."""
-    classifier, encoding = fit(engine, _strokes(wanted).images)
+    classifier, encoding = fit(lab, _strokes(wanted).images)
     head = Head(
         classifier,
         kind="knn",
@@ -140,7 +141,7 @@ def head_file(engine: Engine, wanted: object) -> tuple[str, bytes]:
         size=encoding.key.size,
         foreground=False,
         names=["background", *(f"class {label}" for label in range(1, MOST_COLORS))],
-        colors=[[0, 0, 0], *COLORS.tolist()],
+        colors=PALETTE,
     )
     with tempfile.TemporaryDirectory(prefix="dino-lab-head-") as folder:
         path = Path(folder, "head.safetensors")
@@ -152,11 +153,3 @@ def _strokes(wanted: object) -> ScribbleRequest:
     if wanted is None:  # the view has no request yet
         raise LabError("Draw strokes of two classes first.")
     return ScribbleRequest.of(wanted)
-
-
-def _mask_png(labels: Labels) -> bytes:
-    image, colors, buffer = Image.fromarray(labels, mode="P"), palette(), io.BytesIO()
-    colors[:MOST_COLORS] = [[0, 0, 0], *COLORS.tolist()]
-    image.putpalette(colors.tobytes())
-    image.save(buffer, "PNG")
-    return buffer.getvalue()

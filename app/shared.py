@@ -17,22 +17,21 @@ Contract of a tab
 """
 
 import contextlib
+import html
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 from gradio.components import Component
 
-from app import arrays, fairness
+from app import arrays, fairness, views
 from app.engine import Encoding
 from app.errors import LabError
 from app.lab import Lab
-from app.models import Progress, silent
-from app.photos import EXAMPLES, clean_name, for_screen, thumbnail
+from app.photos import EXAMPLES, THUMBNAIL_SIDE, clean_name, for_screen, thumbnail
 from app.temporary import read_upload
 from app.view import Scene, View, maps_of
 from app.views import encoding_value, picture_address
@@ -46,19 +45,21 @@ HEAVY: dict[str, Any] = PRIVATE | {
     "trigger_mode": "always_last",
 }
 """Options of events that run a model in turn: of several quick ones, the newest is answered last."""
+SIZES = (224, 336, 480, 640)
 MAX_ALBUM = 20_000  # characters
 
 
-@dataclass
 class Shared:
     """Components and functions that tabs use; see the module docstring.
 
-    Attributes:
+    Args:
         lab: Models, images and limits.
         routes: Whether the server has `app.arrays.routes`.
+
+    Attributes:
         photo: Hidden: "NAME" of an example, or "NAME/TITLE" of a user's own image.
         album: Hidden: the images of the strip, one per line; the user's own come first.
-        model, size: Of the header.
+        model, size: Of the header, which renders them.
         asked: Hidden: receives the JSON of events whose script makes the request.
         saved: Hidden: clicked by the browser when a file is ready.
         count: Hidden: its change requests image, model and resolution. A refusal sets these three back
@@ -68,38 +69,39 @@ class Shared:
         updates: Components that follow from the encoding, such as the range of a slider, and their updates.
     """
 
-    lab: Lab
-    routes: bool
-    photo: gr.Textbox
-    album: gr.Textbox
-    model: gr.Dropdown
-    size: gr.Dropdown
-    asked: gr.JSON
-    saved: gr.DownloadButton
-    count: gr.Textbox
-    tabs: dict[str, gr.Tab] = field(default_factory=dict)
-    views: list[gr.HTML] = field(default_factory=list)
-    updates: list[tuple[Component, Callable[[Encoding], Any]]] = field(default_factory=list)
+    def __init__(self, lab: Lab, *, routes: bool) -> None:
+        self.lab, self.routes = lab, routes
+        start, sizes = lab.start, sorted({*SIZES, lab.start.size})
+        self.photo = gr.Textbox(start.photo, visible="hidden", elem_id="photo")
+        self.album = gr.Textbox("\n".join(EXAMPLES), visible="hidden", elem_id="album")
+        self.count = gr.Textbox("0", visible="hidden", elem_id="ask")
+        self.asked = gr.JSON(visible=False)
+        self.saved = gr.DownloadButton(visible="hidden", elem_id="saved")
+        models, options = lab.models.choices(), {"scale": 3, "min_width": 160, "render": False}
+        self.model = gr.Dropdown(models, value=start.model, label="Model", elem_id="model", **options)
+        options |= {"scale": 1, "min_width": 90}
+        self.size = gr.Dropdown(sizes, value=start.size, label="Resolution", elem_id="size", **options)
+        self.tabs: dict[str, gr.Tab] = {}
+        self.views: list[gr.HTML] = []
+        self.updates: list[tuple[Component, Callable[[Encoding], Any]]] = []
 
-    @property
-    def server_functions(self) -> list[Callable]:
-        """Functions by which views fetch bytes where there are no routes."""
+    def view(self, name: str, value: dict[str, Any] | None = None, **props: Any) -> gr.HTML:
+        """Return a view as `views.view`, which fetches bytes by a function where there are no routes."""
 
         def fetch(address: str) -> str:  # Gradio marks functions
             return arrays.fetch(self.lab, address)
 
-        return [] if self.routes else [fetch]
+        functions = [] if self.routes else [fetch]
+        return views.view(name, value, routes=self.routes, server_functions=functions, **props)
 
-    @property
-    def first(self) -> Encoding:
-        """The encoding that the page opens with."""
-        start = self.lab.start
-        return self.lab.engine.encode(start.photo, start.model, start.size)
+    def thumbnails(self, photos: Iterable[str]) -> list[tuple[str, str]]:
+        """Return address and title of the thumbnail of each image."""
+        named = [split(photo) for photo in photos]
+        return [(self.picture(name, small=True), title or EXAMPLES[name]) for name, title in named]
 
-    def encode(self, photo: object, model: object, size: object, progress: Progress = silent) -> Encoding:
+    def encode(self, photo: object, model: object, size: object) -> Encoding:
         """Encode an image of the header, or return its cached encoding."""
-        name, _ = split(photo)
-        return self.lab.engine.encode(name, model, size, progress)  # type: ignore[arg-type]  # checked there
+        return self.lab.encode(split(photo)[0], model, size)
 
     def value(self, encoding: Encoding, photo: object = "") -> dict[str, Any]:
         """Return the value of a view for an encoding; `photo` holds the title of a user's own image."""
@@ -123,7 +125,7 @@ class Shared:
         if not isinstance(request, dict) or not isinstance(request.get("token"), str):
             raise LabError("Nothing is shown yet: wait for the maps, then try again.")
         view = View.of(request)
-        encoding = self.lab.engine.encoding(request["token"])
+        encoding = self.lab.encoding(request["token"])
         picture = self.lab.pictures.read(encoding.key.photo)
         title = encoding.key.photo if encoding.example else clean_name(str(request.get("name", "")))
         return Scene(encoding, view, maps_of(encoding, view), picture, title)
@@ -174,6 +176,25 @@ class Shared:
         saved = button.click(fairness.in_turn(write), [self.asked], self.saved, js=f"() => [{js}]", **options)
         # The link is there once Gradio has drawn it.
         saved.success(None, js="() => setTimeout(() => document.querySelector('#saved').click(), 50)")
+
+
+def samples(pictures: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Return the samples of a `strip`: an image for each address and title."""
+    size = f'width="{THUMBNAIL_SIDE}" height="{THUMBNAIL_SIDE}"'
+    return [[f'<img src="{source}" alt="{html.escape(title)}" {size}>'] for source, title in pictures]
+
+
+def strip(pictures: Iterable[tuple[str, str]], **props: Any) -> gr.Dataset:
+    """Return a strip of images, by address and title; its click gives the number of one."""
+    return gr.Dataset(
+        components=[gr.HTML(visible=False)],
+        samples=samples(pictures),
+        type="index",
+        layout="gallery",
+        samples_per_page=100,
+        show_label=False,
+        **props,
+    )
 
 
 def split(photo: object) -> tuple[str, str]:

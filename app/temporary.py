@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -17,24 +16,19 @@ TRIM_SECONDS = 5.0
 @contextlib.contextmanager
 def temporary_folder(max_bytes: int) -> Iterator[Path]:
     """Let Gradio keep uploads and downloads in a new folder; the oldest are deleted beyond `max_bytes`."""
-    before, ended = os.environ.get(VARIABLE), threading.Event()
-    folder = Path(tempfile.mkdtemp(prefix="dino-lab-"))
-    os.environ[VARIABLE] = str(folder)
+    ended = threading.Event()
+    with tempfile.TemporaryDirectory(prefix="dino-lab-", ignore_cleanup_errors=True) as folder:
+        os.environ[VARIABLE] = folder
 
-    def keep_small() -> None:
-        while not ended.wait(TRIM_SECONDS):
-            trim(folder, max_bytes)
+        def keep_small() -> None:
+            while not ended.wait(TRIM_SECONDS):
+                trim(Path(folder), max_bytes)
 
-    threading.Thread(target=keep_small, name="trim uploads", daemon=True).start()
-    try:
-        yield folder
-    finally:
-        ended.set()
-        shutil.rmtree(folder, ignore_errors=True)
-        if before is None:
-            os.environ.pop(VARIABLE, None)
-        else:
-            os.environ[VARIABLE] = before
+        threading.Thread(target=keep_small, name="trim uploads", daemon=True).start()
+        try:
+            yield Path(folder)
+        finally:
+            ended.set()
 
 
 def trim(folder: Path, max_bytes: int) -> None:
@@ -43,8 +37,7 @@ def trim(folder: Path, max_bytes: int) -> None:
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # another thread deleted it meanwhile
             if path.is_file():
-                found = path.stat()
-                files.append((found.st_mtime, found.st_size, path))
+                files.append((path.stat().st_mtime, path.stat().st_size, path))
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if total <= max_bytes:
@@ -56,7 +49,7 @@ def trim(folder: Path, max_bytes: int) -> None:
 
 def read_upload(path: object, max_bytes: int) -> bytes:
     """Read a file that Gradio has stored in its folder for uploads, of at most `max_bytes`."""
-    from app.errors import LabError, TooLarge  # importing gradio takes seconds
+    from app.errors import LabError  # importing gradio takes seconds
 
     folder = Path(os.environ.get(VARIABLE) or Path(tempfile.gettempdir(), "gradio")).resolve()
     try:
@@ -67,5 +60,5 @@ def read_upload(path: object, max_bytes: int) -> bytes:
     if not file.is_relative_to(folder) or not file.is_file():
         raise LabError("This is no file of yours: open it again.")
     if size > max_bytes:
-        raise TooLarge(f"This file is larger than the {max_bytes // MEGABYTE} MB allowed.")
+        raise LabError(f"This file is larger than the {max_bytes // MEGABYTE} MB allowed.")
     return file.read_bytes()

@@ -77,20 +77,25 @@ def maps_of(encoding: Encoding, view: View) -> Maps:
     Raises:
         LabError: Unknown block or patch.
     """
+    block = view.block
     if view.quantity in PCA:
-        return np.moveaxis(principal_colors(encoding, view.block, view.quantity), -1, 0)
+        return np.moveaxis(principal_colors(encoding, block, view.quantity), -1, 0)
     if view.quantity == "token-norm":
-        return encoding.norms(view.block)[None]
+        return encoding.norms(block)[None]
     token = token_of(encoding, view.patch)
-    if view.quantity == "token-cosine":
-        return _on_grid(encoding, quantities.cosines(encoding.features(view.block)[None], token))
-    queries, keys = encoding.queries_keys(view.block)
-    if view.quantity == "likeness":
-        return _on_grid(encoding, quantities.likeness(keys, encoding.prefix_tokens, token)[None])
-    if view.quantity == "key-cosine":
-        return _on_grid(encoding, quantities.cosines(keys, token))
-    relate = quantities.logits if view.quantity == "logits" else quantities.attention
-    return _on_grid(encoding, relate(queries, keys, token))
+    match view.quantity:
+        case "token-cosine":
+            rows = quantities.cosines(encoding.features(block)[None], token)
+        case "likeness":
+            _, keys = encoding.queries_keys(block)
+            rows = quantities.likeness(keys, encoding.prefix_tokens, token)[None]
+        case "key-cosine":
+            rows = quantities.cosines(encoding.queries_keys(block)[1], token)
+        case "logits":
+            rows = quantities.logits(*encoding.queries_keys(block), token)
+        case _:
+            rows = quantities.attention(*encoding.queries_keys(block), token)
+    return _on_grid(encoding, rows)
 
 
 def attention(encoding: Encoding, queries_keys: QueriesKeys, patch: tuple[int, int] | None) -> Maps:

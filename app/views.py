@@ -8,23 +8,22 @@ They work in any `gr.Blocks`, also without the page of this package:
         view = attention_view()
         image.change(lambda pixels: attention_value(predictor, pixels), image, view)
 
-Contract of a view NAME_view
-- Python: `NAME_view(value, *, elem_id, **props)`. The value is small JSON; bytes go by address (see
+Contract of a view NAME
+- Python: `view(NAME, value, elem_id=…, **props)`. The value is small JSON; bytes go by address (see
   `app.arrays`). A handler replaces a value by returning a new one, and a setting by `gr.HTML(mass=30)`.
-- Browser: app/static/views/NAME_view.js exports a class that extends `View` of view.js. It is constructed
-  once with `{ element, props, watch, emit, server }` and needs nothing else of Gradio, so that a static page
-  can construct it too. The instance is `element.view`. On the page of this package, handlers with `js=` use
-  `lab(elem_id)`.
-- A hidden view computes and fetches nothing. It draws when it becomes visible and then emits "shown" with
-  `{token}`: handlers that depend on the image listen to `view.shown`.
+- Browser: app/static/views/NAME_view.js exports the class NameView, which extends `View` of view.js. It is
+  constructed once with `{ element, props, watch, emit, server }` and needs nothing else of Gradio, so that a
+  static page can construct it too. The instance is `element.view`. On the page of this package, handlers with
+  `js=` use `lab(elem_id)`.
+- Events: "select", a place was clicked; "edited", the view changed its own settings; "shown", with `{token}`.
+  A hidden view computes and fetches nothing. It draws when it becomes visible and then emits "shown":
+  handlers that depend on the image listen to `view.shown`.
 - `element.dataset.token` is set when the value has been drawn; tests wait for it.
 - `request`, a property of the instance, is the state on the screen as arguments of a handler.
 """
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
@@ -35,22 +34,15 @@ from app.engine import Encoding
 from app.photos import for_screen, jpeg, pin
 from dino_model.predictor import AttentionPredictor
 
-_ROUTES: ContextVar[bool] = ContextVar("_ROUTES", default=False)
 
+def static(path: str, *, routes: bool = False) -> str:
+    """Return the address of a file of app/static, relative to the page.
 
-@contextmanager
-def with_routes() -> Iterator[None]:
-    """Within the block, views are made for a server that has `app.arrays.routes`."""
-    token = _ROUTES.set(True)
-    try:
-        yield
-    finally:
-        _ROUTES.reset(token)
-
-
-def static(path: str) -> str:
-    """Return the address of a file of app/static, relative to the page."""
-    if _ROUTES.get():
+    Args:
+        path: Below app/static.
+        routes: Whether the server has `app.arrays.routes`.
+    """
+    if routes:
         return f"lab/static/{version()}/{path}"
     gr.set_static_paths([STATIC])
     return f"gradio_api/file={STATIC}/{path}"
@@ -69,51 +61,35 @@ def attention_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.H
             only emits "select"), group (views of one group share the pointer).
 
     Events:
-        select: A patch was clicked; data {row, column, x, y, token}. shown: Another value was drawn; data
-        {token}.
-        edited: The view changed its settings itself; its `state` has them.
+        select: A patch was clicked; data {row, column, x, y, token}. shown, edited: See the module.
     """
-    return _view("attention_view", "AttentionView", value, ("select", "shown", "edited"), props)
+    return view("attention", value, **props)
 
 
-def mask_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
-    """Show an image with objects found in it, clicks and a brush."""
-    return _view("mask_view", "MaskView", value, ("select", "shown", "edited"), props)
+def view(name: str, value: Mapping[str, Any] | None = None, *, routes: bool = False, **props: Any) -> gr.HTML:
+    """Show a value in the view of app/static/views/NAME_view.js; see the module for its contract.
 
-
-def pair_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
-    """Show two images with linked pointers and lines between matching patches."""
-    return _view("pair_view", "PairView", value, ("select", "shown", "edited"), props)
-
-
-def class_map_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
-    """Show a map of classes as points that can be pointed at, searched and zoomed."""
-    return _view("class_map_view", "ClassMapView", value, ("select", "shown"), props)
-
-
-def scribble_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
-    """Show an image with strokes of several classes, and the segmentation that they give."""
-    return _view("scribble_view", "ScribbleView", value, ("shown", "edited"), props)
-
-
-def film_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
-    """Show a clip frame by frame with the masks of its objects, and a brush for the first frame."""
-    return _view("film_view", "FilmView", value, ("shown", "edited"), props)
-
-
-def _view(
-    module: str, name: str, value: Mapping[str, Any] | None, events: Sequence[str], props: dict[str, Any]
-) -> gr.HTML:
+    Args:
+        name: attention, class_map, film, mask, pair or scribble.
+        value: JSON, or None for an empty view.
+        routes: Whether the server has `app.arrays.routes`.
+        props: Settings of the view and arguments of `gr.HTML`.
+    """
+    module = static(f"views/{name}_view.js", routes=routes)
+    constructor = name.title().replace("_", "") + "View"
     # Gradio finds the names of events as `trigger("name"` in this string.
-    emits = ", ".join(f'{event}: (data) => trigger("{event}", data)' for event in events)
     mount = f"""
-      import(new URL("{static(f"views/{module}.js")}", document.baseURI)).then(({{ {name} }}) => {{
-        const emits = {{ {emits} }};
+      import(new URL("{module}", document.baseURI)).then((exported) => {{
+        const emits = {{
+          select: (data) => trigger("select", data),
+          shown: (data) => trigger("shown", data),
+          edited: (data) => trigger("edited", data),
+        }};
         const root = element.querySelector(".lab-view");
         if (root.view) return;
         const emit = (event, data) => emits[event]?.(data);
         const ask = typeof server === "undefined" ? null : server;
-        root.view = new {name}({{ element: root, props, watch, emit, server: ask }});
+        root.view = new exported.{constructor}({{ element: root, props, watch, emit, server: ask }});
       }});"""
     return gr.HTML(
         dict(value) if value else None,

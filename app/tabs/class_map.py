@@ -5,10 +5,10 @@ from typing import Any
 
 import gradio as gr
 
-from app import class_maps, fairness, views
+from app import class_maps, fairness
 from app.errors import LabError, NotHere
 from app.shared import HEAVY, LIGHT, Shared, split
-from dino_model.weights import LoadedModel
+from dino_model.predictor import AttentionPredictor
 
 TITLE = "Class map"
 NOTE = (
@@ -27,9 +27,7 @@ def build(shared: Shared) -> None:
         search = gr.Dropdown(
             _classes(shared, first), value=None, label="Find a class or group", min_width=200
         )
-    view = views.class_map_view(
-        elem_id="class-map", map=first, placed=None, server_functions=shared.server_functions
-    )
+    view = shared.view("class_map", elem_id="class-map", map=first, placed=None)
     shared.views.append(view)
     opened = gr.Textbox(visible="hidden")
     gr.Markdown(NOTE)
@@ -61,9 +59,8 @@ def placed(shared: Shared, photo: Any, chosen: Any) -> dict[str, Any]:
     drawn = lab.maps.get(chosen)
     image, title = split(photo)
     picture = lab.pictures.read(image)
-    weights = _weights(shared, chosen)
-    precision = lab.engine.predictor(weights, drawn.origin.view.size).precision
-    placement = class_maps.place_image(drawn, weights, picture, precision)
+    predictor = _weights(shared, chosen)
+    placement = class_maps.place_image(drawn, predictor.model, picture, predictor.precision)
     return asdict(placement) | {
         "name": title or image,
         "highlight": image != lab.start.photo,
@@ -72,7 +69,7 @@ def placed(shared: Shared, photo: Any, chosen: Any) -> dict[str, Any]:
     }
 
 
-def _weights(shared: Shared, chosen: Any) -> LoadedModel:
+def _weights(shared: Shared, chosen: Any) -> AttentionPredictor:
     """Load the model of a map; download it where needed."""
     model = shared.lab.maps.get(chosen).origin.model
     try:

@@ -6,7 +6,6 @@ import gradio as gr
 
 from app import fairness
 from app.shared import HEAVY, LIGHT, Shared
-from app.views import attention_view
 
 TITLE = "Compare"
 OTHER = "random:embedded"
@@ -33,8 +32,8 @@ def build(shared: Shared) -> None:
         left, right = (_view(shared, side) for side in SIDES)
     shared.views.append(left)
 
-    def look(photo: str, model: str, size: int, progress: gr.Progress = gr.Progress()) -> Any:
-        return shared.value(shared.encode(photo, model, size, progress), photo)
+    def look(photo: str, model: str, size: int) -> Any:
+        return shared.value(shared.encode(photo, model, size), photo)
 
     for event in (left.shown, other.input):
         event(
@@ -51,12 +50,12 @@ def build(shared: Shared) -> None:
 
 def _view(shared: Shared, side: str) -> gr.HTML:
     with gr.Column(min_width=300):
-        return attention_view(
+        return shared.view(
+            "attention",
             elem_id=side,
             quantity="likeness",
             pins=False,
             title=True,
             group="compare",
             label=f"Image with maps of the {side.partition('-')[2]} model",
-            server_functions=shared.server_functions,
         )

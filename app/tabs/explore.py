@@ -9,7 +9,6 @@ from app import searching
 from app.photos import stem
 from app.shared import Shared
 from app.view import FILES
-from app.views import attention_view
 
 TITLE = "Explore"
 
@@ -44,13 +43,7 @@ def build(shared: Shared) -> None:
     """Build the tab inside its `gr.Tab`."""
     with gr.Row(elem_classes="bench"):
         with gr.Column(scale=3, min_width=300):
-            view = attention_view(
-                elem_id="explore",
-                address=True,
-                grid=True,
-                facts=True,
-                server_functions=shared.server_functions,
-            )
+            view = shared.view("attention", elem_id="explore", address=True, grid=True, facts=True)
         with gr.Column(scale=2, min_width=300, elem_id="explore-side"):
             controls = _controls(shared)
             _files(shared)
@@ -74,7 +67,7 @@ def build(shared: Shared) -> None:
 
 def _controls(shared: Shared) -> dict[str, Any]:
     """Build the settings of the view, by the names that it knows."""
-    blocks = shared.first.blocks
+    blocks = shared.lab.first.blocks
     quantity = gr.Radio(QUANTITIES, value="attention", label="Quantity", elem_id="quantity")
     layer = gr.Radio(LAYERS, value="light", label="Layer", elem_id="layer")
     with gr.Row():

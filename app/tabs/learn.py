@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from app import fairness, views
+from app import fairness
 from app.errors import LabError
 from app.lessons import RANDOM, TRAINED, fill, lessons, numbers, settings, training_numbers
 from app.runs import CHARTS, chart_table
@@ -27,9 +27,7 @@ def build(shared: Shared) -> None:
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
             with gr.Column() as stage:
-                view = views.attention_view(
-                    elem_id="learn-view", pins=False, server_functions=shared.server_functions
-                )
+                view = shared.view("attention", elem_id="learn-view", pins=False)
                 mass = gr.Slider(10, 100, value=60, step=1, label="Attention kept (%)", visible=False)
                 block = gr.Slider(1, 12, value=12, step=1, label="Block", visible=False)
                 weights = gr.Radio(

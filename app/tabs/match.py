@@ -8,7 +8,6 @@ from app import fairness, matching
 from app.errors import LabError
 from app.photos import EXAMPLES, stem
 from app.shared import HEAVY, PRIVATE, Shared, split
-from app.views import pair_view
 
 TITLE = "Match"
 RATIO = "Largest distance of a match, in percent of the distance to the second best patch. 100 keeps all."
@@ -26,7 +25,7 @@ def build(shared: Shared) -> None:
         own = gr.UploadButton("Open a second image", file_types=["image"], size="sm", min_width=110, scale=0)
         ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", info=RATIO, min_width=160)
 
-    view = pair_view(elem_id="match", server_functions=shared.server_functions)
+    view = shared.view("pair", elem_id="match")
     shared.views.append(view)
 
     def find(*inputs: Any) -> Any:
@@ -68,8 +67,7 @@ def matched(
     b = shared.encode(second, model, size)
     if isinstance(percent, bool) or not isinstance(percent, int | float):
         raise LabError("The ratio must be a number from 1 to 100 percent.")
-    found = matching.match(shared.lab, a.key.token, b.key.token, percent / 100)
-    best = found.pop("encoding")
+    found, best = matching.match(shared.lab, a.key.token, b.key.token, percent / 100)
     return found | {
         "a": a.key.token,
         "b": shared.value(best, second),

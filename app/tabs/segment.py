@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import gradio as gr
+from pydantic import Field
 
 from app import fairness, objects, scribbles
 from app.clips import runs_of
@@ -11,7 +12,6 @@ from app.lab import Lab
 from app.objects import Recipe
 from app.photos import stem
 from app.shared import HEAVY, LIGHT, Shared
-from app.views import mask_view, scribble_view
 
 TITLE = "Segment"
 BY_HAND = {"Mask (PNG)": "mask.png", "Cut-out (PNG)": "cutout.png", "Mask (COCO)": "mask.json"}
@@ -22,7 +22,7 @@ class ObjectsRequest(Recipe):
     """A recipe with the token of an encoding, a key that the answer repeats, and the name of the image."""
 
     token: str
-    key: str = ""
+    key: str = Field(default="", max_length=200)
     name: str = "image"
 
 
@@ -30,10 +30,12 @@ def build(shared: Shared) -> None:
     """Build the tab inside its `gr.Tab`."""
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
-            view = mask_view(elem_id="segment", server_functions=shared.server_functions)
+            view = shared.view("mask", elem_id="segment")
             shared.views.append(view)
         with gr.Column(scale=1, min_width=220):
-            _settings()
+            for name, control in _settings().items():
+                script = f"(value) => lab('segment')?.set({{ {name}: value }})"
+                control.change(None, control, None, js=script, **LIGHT)
             for label, file in BY_HAND.items():
                 button = gr.Button(label, size="sm", elem_classes=["by-hand"])
                 button.click(None, None, None, js=f"() => lab('segment').save('{file}')", **LIGHT)
@@ -57,16 +59,15 @@ def build(shared: Shared) -> None:
 
 def _scribbles(shared: Shared) -> None:
     """Build the view of scribbles, with its downloads, in a part that opens on demand."""
-    engine = shared.lab.engine
     with gr.Accordion("Scribbles: a few strokes segment all your images", open=False, elem_id="scribbling"):
-        view = scribble_view(elem_id="scribbles", server_functions=shared.server_functions)
+        view = shared.view("scribble", elem_id="scribbles")
         shared.views.append(view)
         with gr.Row():
             masks = gr.Button("Masks of all your images (PNG, ZIP)", size="sm", elem_id="scribbled-masks")
             head = gr.Button("Head for the command line", size="sm", elem_id="scribbled-head")
 
     def segment(wanted: object) -> Any:
-        return gr.skip() if wanted is None else gr.HTML(found=scribbles.segmented(engine, wanted))
+        return gr.skip() if wanted is None else gr.HTML(found=scribbles.segmented(shared.lab, wanted))
 
     def save_masks(wanted: object) -> tuple[str, bytes]:
         fields = wanted if isinstance(wanted, dict) else {}
@@ -76,33 +77,32 @@ def _scribbles(shared: Shared) -> None:
     view.edited(segmenting, shared.asked, view, js="() => [lab('scribbles').request]", **HEAVY)
     album = "document.querySelector('#album textarea')?.value ?? ''"
     shared.save(masks, save_masks, f"({{ strokes: lab('scribbles').request, album: {album} }})")
-    shared.save(head, partial(scribbles.head_file, engine), "lab('scribbles').request")
+    shared.save(head, partial(scribbles.head_file, shared.lab), "lab('scribbles').request")
 
 
-def _settings() -> None:
-    """Build the controls that act in the browser; the style sheet hides those that a method does not use."""
-    reach = gr.Slider(50, 99, 90, step=1, label="Key similarity kept (%)", elem_classes=["by-hand"])
-    mass = gr.Slider(10, 100, 60, step=1, label="Attention kept (%)", elem_classes=["by-attention"])
-    count = gr.Slider(1, objects.MOST_OBJECTS, 3, step=1, label="Most objects", elem_classes=["by-cuts"])
-    refined = gr.Checkbox(False, label="Edges follow the image", elem_classes=["computed"])
-    controls: dict[str, Any] = {"reach": reach, "mass": mass, "count": count, "refined": refined}
-    for name, control in controls.items():
-        script = f"(value) => lab('segment')?.set({{ {name}: value }})"
-        control.change(None, control, None, js=script, **LIGHT)
+def _settings() -> dict[str, Any]:
+    """Build the settings of the view; the style sheet hides those that a method does not use."""
+    return {
+        "reach": gr.Slider(50, 99, 90, step=1, label="Key similarity kept (%)", elem_classes=["by-hand"]),
+        "mass": gr.Slider(10, 100, 60, step=1, label="Attention kept (%)", elem_classes=["by-attention"]),
+        "count": gr.Slider(
+            1, objects.MOST_OBJECTS, 3, step=1, label="Most objects", elem_classes=["by-cuts"]
+        ),
+        "refined": gr.Checkbox(False, label="Edges follow the image", elem_classes=["computed"]),
+    }
 
 
 def found(lab: Lab, wanted: object) -> dict[str, Any]:
     """Compute the objects that the view requests; `wanted` is an `ObjectsRequest` from a client."""
     request = ObjectsRequest.of(wanted)
-    encoding = lab.engine.encoding(request.token)
+    encoding = lab.encoding(request.token)
     discovered = objects.find(encoding, request)
     labels = objects.labels_of(discovered, encoding.grid)
     if request.refined:
-        picture = lab.pictures.read(encoding.key.photo)
-        labels = objects.refine(labels, picture, objects.refined_size(picture))
+        labels = objects.refine(labels, lab.pictures.read(encoding.key.photo))
     return {
         "token": request.token,
-        "key": request.key[:200],
+        "key": request.key,
         "rows": labels.shape[0],
         "columns": labels.shape[1],
         "runs": runs_of(labels),
@@ -113,7 +113,7 @@ def found(lab: Lab, wanted: object) -> dict[str, Any]:
 def drawn(lab: Lab, file: str, wanted: object) -> tuple[str, bytes]:
     """Write a download of `objects.FILES`; `wanted` is an `ObjectsRequest` from a client."""
     request = ObjectsRequest.of(wanted)
-    encoding = lab.engine.encoding(request.token)
+    encoding = lab.encoding(request.token)
     picture = lab.pictures.read(encoding.key.photo)
     labels = objects.labels_of(objects.find(encoding, request), encoding.grid)
     content = objects.FILES[file](picture, objects.in_pixels(labels, picture, request.refined))

@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from app import fairness, views
+from app import fairness
 from app.errors import LabError
 from app.runs import CHARTS, Checkpoint, TrainingRun, chart_table, status_text, warnings_text
 from app.shared import HEAVY, LIGHT, Shared
@@ -56,7 +56,7 @@ def build(shared: Shared) -> None:
     checkpoint = gr.Slider(0, max(1, last), value=last, step=1, label="Checkpoint", elem_id="checkpoint")
     text = f"Shown: {status.checkpoints[last].label}" if status.checkpoints else "No checkpoint yet"
     label = gr.Markdown(text, elem_id="checkpoint-label")
-    view = views.attention_view(elem_id="checkpoints", pins=False, server_functions=shared.server_functions)
+    view = shared.view("attention", elem_id="checkpoints", pins=False)
 
     version = gr.State("")
     beat = gr.Number(0, visible="hidden")

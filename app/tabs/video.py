@@ -10,13 +10,14 @@ from typing import Any
 import gradio as gr
 from pydantic import Field
 
-from app import fairness, following, views
+from app import fairness, following
 from app.clips import MAX_OBJECTS, limits_in_words
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES
 from app.following import COLORS, from_runs
 from app.photos import clean_name, thumbnail
-from app.shared import HEAVY, LIGHT, PRIVATE, Shared, split
+from app.shared import HEAVY, LIGHT, PRIVATE, Shared, split, strip
+from app.views import picture_address
 from dino_model import photographs
 from segmentation.labels import palette
 
@@ -27,6 +28,7 @@ MARK = (
     "Correct the mask with the brush."
 )
 TRACK = "### Track\nEvery patch of a frame takes the label of the most similar patches in the frames before."
+LABELS = {"overlay.webm": "Video (WebM)", "davis.zip": "Masks (DAVIS)", "masks.json": "Masks (COCO)"}
 MAX_TRACKED = 4
 """Clips that are tracked at the same time; they take turns at the model after every frame."""
 
@@ -54,13 +56,8 @@ def build(shared: Shared) -> None:
     _choice(shared, clip)
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
-            view = views.film_view(
-                _clip_value(shared, lab.start.clip),
-                elem_id="film",
-                encoding=None,
-                following=None,
-                server_functions=shared.server_functions,
-            )
+            value = _clip_value(shared, lab.start.clip)
+            view = shared.view("film", value, elem_id="film", encoding=None, following=None)
         with gr.Column(scale=1, min_width=300):
             gr.Markdown(MARK)
             reach = gr.Slider(50, 99, value=90, step=1, label="Similarity kept (%)")
@@ -70,65 +67,19 @@ def build(shared: Shared) -> None:
                 stop = gr.Button("Stop", min_width=80, elem_id="stop-tracking")
             gr.Markdown("### Download")
             with gr.Row():
-                files = {
-                    name: gr.Button(label, size="sm", min_width=90, elem_id=f"save-{name.partition('.')[0]}")
-                    for name, label in (
-                        ("overlay.webm", "Video (WebM)"),
-                        ("davis.zip", "Masks (DAVIS)"),
-                        ("masks.json", "Masks (COCO)"),
-                    )
-                }
+                for file, label in LABELS.items():
+                    name = f"save-{file.partition('.')[0]}"
+                    button = gr.Button(label, size="sm", min_width=90, elem_id=name)
+                    shared.save(button, partial(_file, shared, file), 'lab("film")?.request')
     with gr.Accordion("Credits of the example clips", open=False):
         gr.Markdown(_credits())
 
-    clip.change(lambda name: _open(shared, name), clip, view, trigger_mode="always_last", **LIGHT)
-    view.shown(
-        fairness.in_turn(
-            lambda name, model, size: _encode(shared, name, model, size),
-            lambda name, model, size: shared.lab.models.ready(model),
-        ),
-        [clip, shared.model, shared.size],
-        view,
-        **HEAVY,
-    )
+    asked = [clip, shared.model, shared.size]
+    clip.change(partial(_open, shared), clip, view, trigger_mode="always_last", **LIGHT)
+    encode = fairness.in_turn(partial(_encode, shared), lambda name, model, size: lab.models.ready(model))
+    view.shown(encode, asked, view, **HEAVY)
     gr.on([shared.model.change, shared.size.change], None, js="() => lab('film')?.expire()", **LIGHT)
     reach.change(None, reach, js="(reach) => lab('film')?.set({ reach })", **LIGHT)
-
-    _wire_tracking(shared, view, clip, track, stop)
-    for file, button in files.items():
-        shared.save(button, partial(_file, shared, file), 'lab("film")?.request')
-
-
-def _choice(shared: Shared, clip: gr.Textbox) -> None:
-    """Build the example clips and the upload, which set the hidden name of the clip."""
-    with gr.Row(equal_height=True):
-        strip = gr.Dataset(
-            components=[gr.HTML(visible=False)],
-            samples=[[_thumbnail(name)] for name in EXAMPLES],
-            type="index",
-            layout="gallery",
-            show_label=False,
-            elem_id="clips",
-            scale=4,
-        )
-        upload = gr.UploadButton(
-            "Open a clip", file_types=SUFFIXES, size="sm", elem_id="upload-clip", min_width=110, scale=0
-        )
-    gr.Markdown(limits_in_words(shared.lab.limits), elem_classes="note")
-    strip.click(None, strip, clip, js=f"(index) => {list(EXAMPLES)}[index]", **LIGHT)
-    upload.upload(
-        lambda path: _keep(shared, path),
-        upload,
-        clip,
-        concurrency_id="clips",
-        concurrency_limit=1,
-        show_progress="minimal",
-        **PRIVATE,
-    )
-
-
-def _wire_tracking(shared: Shared, view: Any, clip: gr.Textbox, track: gr.Button, stop: gr.Button) -> None:
-    """Connect the buttons that start and stop tracking."""
 
     async def follow(
         marking: Any, name: str, model: str, size: int, request: gr.Request
@@ -138,7 +89,7 @@ def _wire_tracking(shared: Shared, view: Any, clip: gr.Textbox, track: gr.Button
 
     job = track.click(
         follow,
-        [view, clip, shared.model, shared.size],
+        [view, *asked],
         view,
         js="(_, ...rest) => [lab('film').begin(), ...rest]",
         concurrency_id="tracking",
@@ -148,6 +99,22 @@ def _wire_tracking(shared: Shared, view: Any, clip: gr.Textbox, track: gr.Button
     )
     job.failure(None, js="() => lab('film').stop()", **LIGHT)
     stop.click(None, js="() => lab('film').stop()", cancels=[job], **LIGHT)
+
+
+def _choice(shared: Shared, clip: gr.Textbox) -> None:
+    """Build the example clips and the upload, which set the hidden name of the clip."""
+    with gr.Row(equal_height=True):
+        thumbnails = [thumbnail(photographs.picture(one.actors[0].photograph)) for one in EXAMPLES.values()]
+        titles = [one.title for one in EXAMPLES.values()]
+        pictures = zip(map(picture_address, thumbnails), titles, strict=True)
+        choices = strip(pictures, elem_id="clips", scale=4)
+        upload = gr.UploadButton(
+            "Open a clip", file_types=SUFFIXES, size="sm", elem_id="upload-clip", min_width=110, scale=0
+        )
+    gr.Markdown(limits_in_words(shared.lab.limits), elem_classes="note")
+    choices.click(None, choices, clip, js=f"(index) => {list(EXAMPLES)}[index]", **LIGHT)
+    options = PRIVATE | {"concurrency_id": "clips", "concurrency_limit": 1, "show_progress": "minimal"}
+    upload.upload(partial(_keep, shared), upload, clip, **options)
 
 
 async def tracked(
@@ -170,18 +137,14 @@ async def tracked(
     if marked.clip != token:
         raise LabError("The marked objects belong to another clip: mark them again.")
     first_mask = from_runs(marked.runs, shared.lab.clips.get(token).size)
-    client, identity = fairness.client_of(request), ""
-    results = shared.lab.track(token, first_mask, model, size, client)
+    identity = ""
+    results = shared.lab.track(token, first_mask, model, size, fairness.client_of(request))
     async with contextlib.aclosing(results):  # type: ignore[type-var]
         async for found in results:
             identity = identity or shared.lab.clips.put(found)
             done = len(found.masks)
-            yield {
-                "run": marked.run,
-                "id": identity,
-                "done": done,
-                "state": "done" if done == len(found.clip.frames) else "running",
-            }
+            state = "done" if done == len(found.clip.frames) else "running"
+            yield {"run": marked.run, "id": identity, "done": done, "state": state}
 
 
 def _open(shared: Shared, name: Any) -> Any:
@@ -192,7 +155,7 @@ def _encode(shared: Shared, name: Any, model: Any, size: Any) -> Any:
     """Encode the first frame with the model of the header: a click marks patches with similar keys."""
     token, _ = split(name)
     photo = shared.lab.clips.photo_of(shared.lab.clips.get(token))
-    encoding = shared.lab.engine.encode(photo, model, size)
+    encoding = shared.lab.encode(photo, model, size)
     return gr.HTML(encoding=shared.value(encoding) | {"clip": token})
 
 
@@ -201,8 +164,7 @@ def _keep(shared: Shared, path: Any) -> str:
     if not isinstance(path, str):
         raise LabError("Expected one file.")
     title = clean_name(Path(path).name) or "clip"
-    token = shared.lab.clips.keep(Path(path), title)
-    return f"{token}/{title}"
+    return f"{shared.lab.clips.keep(Path(path), title)}/{title}"
 
 
 def _clip_value(shared: Shared, name: Any) -> dict[str, Any]:
@@ -236,16 +198,8 @@ def _file(shared: Shared, file: str, seen: Any) -> tuple[str, bytes]:
     return f"{clip.stem}-{file}", following.FILES[file](shown)
 
 
-def _thumbnail(name: str) -> str:
-    picture = thumbnail(photographs.picture(EXAMPLES[name].actors[0].photograph))
-    return f'<img src="{views.picture_address(picture)}" alt="{EXAMPLES[name].title}" width="96" height="96">'
-
-
 def _credits() -> str:
     """List the photographs of the example clips with authors and licenses, as Markdown."""
     names = dict.fromkeys(name for example in EXAMPLES.values() for name in example.photographs)
-    table = photographs.table()
-    return "\n".join(
-        f"- {one.title}, {one.author}, {one.licence}, <{one.source}>"
-        for one in (table[name] for name in names)
-    )
+    ones = (photographs.table()[name] for name in names)
+    return "\n".join(f"- {one.title}, {one.author}, {one.licence}, <{one.source}>" for one in ones)

@@ -22,8 +22,8 @@ MODEL = "random:vit_tiny/16"
 def small_lab(limits: Limits | None = None, index: Index | None = None, **models: Any) -> Lab:
     """Return a lab with ViT-Ti/16 at random initialization, in fp32 on the CPU."""
     limits = limits or Limits()
-    offered = Models(MODEL, limits=limits, **models)
-    return Lab(offered, limits, 64, precision="fp32", device="cpu", index=index)
+    offered = Models(MODEL, limits=limits, precision="fp32", device="cpu", **models)
+    return Lab(offered, limits, 64, index=index)
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def encode(lab: Lab) -> Callable[..., Encoding]:
     """`encode(photo, model, size)` by the lab, or by another."""
 
     def run(photo: str, model: str = MODEL, size: int = 64, by: Lab = lab) -> Encoding:
-        return by.engine.encode(photo, model, size)
+        return by.encode(photo, model, size)
 
     return run
 
@@ -65,7 +65,7 @@ def photo(lab: Lab, pixels: np.ndarray, as_file: Callable[..., bytes]) -> str:
 @pytest.fixture(scope="session")
 def shared(lab: Lab) -> Shared:
     """`Shared` without components, for handlers that only compute."""
-    return Shared(lab, True, *([None] * 7))
+    return Shared(lab, routes=True)
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,20 @@ def test_full_queue_drops_newest_request_of_greediest_client(run):
     assert (served, [text[0] for text in refusals]) == ("abcd", ["a", "a", "a"])
 
 
+def event(turns: FairTurns, client: str, work: Callable[..., Any], progress: Any = None, **more: Any) -> Any:
+    """The updates of an event of a client, with the inputs 5 and "x"."""
+    progress = progress or (lambda *_, **__: None)
+    return in_turn(work, turns=turns, **more)(gr.Request(session_hash=client), progress, 5, "x")
+
+
 def test_waiting_event_yields_skip_then_result_and_reports_requests_ahead(run):
+    seen: list[tuple[Any, ...]] = []
+
+    def prepare(*inputs: Any) -> str:
+        seen.append(inputs)
+        time.sleep(0.01)
+        return "never shown"
+
     async def updates() -> tuple[list[Any], list[str]]:
         turns, places = FairTurns("the model"), []
 
@@ -92,28 +105,29 @@ def test_waiting_event_yields_skip_then_result_and_reports_requests_ahead(run):
             places.append(desc)
 
         async def collect() -> list[Any]:
-            return [update async for update in turns.run("b", lambda: 7, progress)]
+            waiting = event(turns, "b", lambda one, other: f"{one} {other}", progress, prepare=prepare)
+            return [update async for update in waiting]
 
         async with turns.turn("a"):
             task = asyncio.ensure_future(collect())
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
         return await task, places
 
     found, places = run(updates)
-    assert found[-1] == 7
+    assert found[-1] == "5 x"
     assert all(update == gr.skip() for update in found[:-1])
     assert places[0] == "1 ahead of you"
+    assert seen == [(5, "x")]
 
 
 def test_client_that_leaves_while_waiting_frees_its_place(run):
     async def order() -> list[str]:
         turns, ran = FairTurns("the model"), []
         async with turns.turn("a"):
-            leaving = turns.run("b", lambda: ran.append("b"))
+            leaving = event(turns, "b", lambda *_: ran.append("b"))
             assert await anext(leaving) == gr.skip()
             await leaving.aclose()
-        async with turns.turn("c"):
-            ran.append("c")
+        await turns.run("c", ran.append, "c")
         return ran
 
     assert run(order) == ["c"]
@@ -127,11 +141,7 @@ def test_cancelled_work_keeps_its_turn_until_its_thread_ends(run):
             begun.set()
             assert free.wait(10)
 
-        async def ask() -> None:
-            async for _ in turns.run("a", work):
-                pass
-
-        task = asyncio.ensure_future(ask())
+        task = asyncio.ensure_future(turns.run("a", work))
         await in_thread(begun.wait)
         task.cancel()
         await asyncio.sleep(0.02)
@@ -143,33 +153,7 @@ def test_cancelled_work_keeps_its_turn_until_its_thread_ends(run):
     assert run(free_after_cancel) == (False, True)
 
 
-def test_in_turn_prepares_outside_the_turn_and_passes_inputs(run):
-    seen: list[tuple[Any, ...]] = []
-
-    def prepare(*inputs: Any) -> str:
-        seen.append(inputs)
-        time.sleep(0.01)
-        return "never shown"
-
-    def look(one: int, other: str) -> str:
-        return f"{one} {other}"
-
-    async def updates() -> list[Any]:
-        handler = in_turn(look, prepare, FairTurns("the model"))
-        request = gr.Request(session_hash="s")
-        return [update async for update in handler(request, lambda *_, **__: None, 5, "x")]
-
-    found = run(updates)
-    assert found[-1] == "5 x"
-    assert "never shown" not in found
-    assert seen == [(5, "x")]
-
-
 def test_handler_that_fails_says_one_sentence(run, capsys):
-    async def updates() -> list[Any]:
-        handler = in_turn(lambda: 1 // 0, turns=FairTurns("the model"))
-        return [update async for update in handler(gr.Request(session_hash="s"), None)]
-
     with pytest.raises(LabError, match=r"^Something went wrong in the server: try again\.$"):
-        run(updates)
+        run(lambda: in_thread(lambda: 1 // 0))
     assert "ZeroDivisionError" in capsys.readouterr().err

@@ -40,10 +40,3 @@ def test_widest_and_narrowest_head_are_chosen_by_entropy(encoding):
     assert found["widest"].startswith(f"head {entropies.argmax()} with {entropies.max():.2f}")
     assert found["narrowest"].startswith(f"head {entropies.argmin()} with {entropies.min():.2f}")
     assert settings(lessons()[3], encoding)["head"] == str(entropies.argmin())
-
-
-def test_training_numbers_are_the_last_of_the_log():
-    curves = Runs(None).read("embedded").log.curves
-    assert float(training_numbers(Runs(None).read("embedded"))["kl"]) == pytest.approx(
-        curves["kl"].values[-1], rel=1e-3
-    )

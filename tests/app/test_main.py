@@ -34,6 +34,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> None:
         *PASSIVE_OMP,
         "OPENBLAS_NUM_THREADS",
         "GRADIO_SHARE",
+        "GRADIO_TEMP_DIR",
         "HF_HUB_OFFLINE",
         "GRADIO_ANALYTICS_ENABLED",
     ):

@@ -113,7 +113,7 @@ def test_match_without_texture_or_with_two_models_is_refused(lab, encode, pair, 
 
 def test_match_leaves_out_scales_beyond_the_limits(lab, encode, pair, monkeypatch):
     smallest = encode("kitten", size=32).key.token
-    assert match_pair(lab, smallest, smallest, 1)["scales"] == [1.0, 1.4]
+    assert match_pair(lab, smallest, smallest, 1)[0]["scales"] == [1.0, 1.4]
     rows, columns = pair[1].grid
     monkeypatch.setattr(lab, "limits", Limits(max_patches=rows * columns))
-    assert match_pair(lab, *(one.key.token for one in pair), 1)["scales"] == [0.7, 1.0]
+    assert match_pair(lab, *(one.key.token for one in pair), 1)[0]["scales"] == [0.7, 1.0]

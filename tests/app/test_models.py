@@ -62,13 +62,14 @@ def until(condition) -> None:
     raise AssertionError("it never came so")
 
 
-def test_hanging_download_blocks_no_other_model_and_reports_its_share(far):
+def test_hanging_download_blocks_no_other_model_and_reports_its_share(far, monkeypatch):
     lab, heard = small_lab(), []
     progress = lambda share, desc=None: heard.append((share, desc))  # noqa: E731
+    monkeypatch.setattr(models_module.gr, "Progress", lambda: progress)
     with ThreadPoolExecutor(1) as pool:
-        hanging = pool.submit(lab.engine.encode, "kitten", "dino_vits16", 64, progress)
+        hanging = pool.submit(lab.encode, "kitten", "dino_vits16", 64)
         until(lambda: (0.5, "Downloading dino_vits16, 2 MB") in heard)
-        assert lab.engine.encode("kitten", MODEL, 64).key.model == MODEL
+        assert lab.encode("kitten", MODEL, 64).key.model == MODEL
         far.go.set()
         with pytest.raises(Busy, match="could not be downloaded"):  # all of it comes, and is no checkpoint
             hanging.result(60)
@@ -115,7 +116,7 @@ def test_without_downloads_only_what_is_here_is_offered(tmp_path, monkeypatch):
     with pytest.raises(NotHere):
         models.source("dino_vits16")
     with pytest.raises(DownloadError, match="--no-downloads"):
-        Models("dino_vits16", downloads=False).load("dino_vits16")
+        Models("dino_vits16", downloads=False).load_first()
 
 
 def test_weights_are_bounded_by_their_bytes_and_take_their_encodings_along(encode):
@@ -123,8 +124,8 @@ def test_weights_are_bounded_by_their_bytes_and_take_their_encodings_along(encod
     first = encode("kitten", MODEL, 64, by=lab)  # 22 MB of weights
     assert encode("kitten", MODEL, 64, by=lab) is first
     encode("kitten", "random:embedded", 64, by=lab)
-    assert lab.models._weights._weight <= 25_000_000
-    assert lab.engine._encodings.get(first.key) is None, "an encoding would hold the weights that were let go"
+    assert lab.models._predictors._weight <= 25_000_000
+    assert lab._encodings.get(first.key) is None, "an encoding would hold the weights that were let go"
     again = encode("kitten", MODEL, 64, by=lab)
     assert (again.queries_keys(3)[0] == first.queries_keys(3)[0]).all()
 
@@ -144,7 +145,7 @@ def test_file_written_anew_is_another_model_and_old_tokens_say_so(tmp_path, enco
     before = encode("kitten", "mine.pth", 64, by=lab)
     save_weights(tmp_path / "mine.pth", 1)
     with pytest.raises(NotHere, match="trained on meanwhile"):
-        lab.engine.encoding(before.key.token)
+        lab.encoding(before.key.token)
     after = encode("kitten", "mine.pth", 64, by=lab)
     assert after.key.token != before.key.token
     assert (after.queries_keys(0)[0] != before.queries_keys(0)[0]).any()

@@ -12,9 +12,10 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from app import objects
-from app.engine import Key
+from app.engine import Key, look
 from app.errors import LabError
 from app.following import from_runs
+from app.limits import Limits
 from app.objects import FILES, Recipe
 from app.tabs import segment
 from segmentation import discovery
@@ -59,9 +60,9 @@ def test_find_by_discovery_matches_library(encoding):
 
 
 def test_find_in_image_of_one_patch_is_refused(lab):
-    key, black = Key("black", MODEL, 16), np.zeros((4, 4, 3), np.uint8)
+    encoding = look(Key("black", MODEL, 16), lab.models.ready(MODEL), np.zeros((4, 4, 3), np.uint8), Limits())
     with pytest.raises(LabError, match="single patch"):
-        objects.find(lab.engine.look(key, lab.models.ready(MODEL), black), Recipe(method="tokencut"))
+        objects.find(encoding, Recipe(method="tokencut"))
 
 
 # --- pixels
@@ -103,7 +104,7 @@ def test_refined_labels_have_the_size_of_the_image(size):
     picture = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     labels = np.array([[0, 1], [2, 2]], np.uint8)
     assert objects.in_pixels(labels, picture, True).shape == size
-    assert max(objects.refined_size(picture)) <= objects.REFINED_SIDE
+    assert max(objects.refine(labels, picture).shape) <= objects.REFINED_SIDE
 
 
 # --- handlers of the tab Segment
@@ -114,7 +115,7 @@ def test_refined_labels_have_the_size_of_the_image(size):
 def test_segment_download_has_the_labels_of_the_view(lab, token, encoding, method, refined):
     """The image is smaller than the size at which edges are refined, so view and file have one size."""
     wanted = {"token": token, "method": method, "refined": refined, "name": "noise.png"}
-    shown = segment.found(lab, wanted | {"key": "x" * 999})
+    shown = segment.found(lab, wanted | {"key": "x" * 200})
     assert (shown["token"], shown["key"]) == (token, "x" * 200)
     labels = from_runs(shown["runs"], (shown["rows"], shown["columns"]))
     name, content = segment.drawn(lab, "labels.png", wanted)
@@ -129,6 +130,7 @@ def test_segment_download_has_the_labels_of_the_view(lab, token, encoding, metho
         ({"mass": 0.0}, "mass"),
         ({"method": "<b>"}, "method: input should be 'attention', 'lost', 'tokencut' or 'maskcut'"),
         ({"count": 7}, "count"),
+        ({"key": "x" * 201}, "key"),
         ({"head": "99"}, "no head 99: this model has heads 0 to 2"),
         ({"head": "-1"}, "head"),
         ({"token": "guessed"}, "nothing behind this token"),

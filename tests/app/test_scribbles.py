@@ -23,7 +23,7 @@ def halves(lab, as_file) -> str:
     picture = np.full((*SIZE, 3), 40, np.uint8)
     picture[:, 48:] = 220
     picture += np.random.default_rng(0).integers(0, 9, picture.shape, dtype=np.uint8)
-    return lab.engine.encode(lab.pictures.keep(as_file(picture)), lab.start.model, 64).key.token
+    return lab.encode(lab.pictures.keep(as_file(picture)), lab.start.model, 64).key.token
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def marked(halves) -> dict[str, object]:
 
 
 def test_strokes_segment_the_image(lab, marked):
-    found = scribbles.segmented(lab.engine, {"images": [marked], "key": "7"})
+    found = scribbles.segmented(lab, {"images": [marked], "key": "7"})
     labels = from_runs(found["runs"], (found["rows"], found["columns"]))
     assert found["key"] == "7"
     assert labels.shape == SIZE
@@ -67,11 +67,11 @@ def test_masks_of_the_users_other_images_are_in_the_zip(shared, marked, as_file)
 
 
 def test_command_applies_the_head_file_with_the_same_masks(lab, shared, marked, halves, tmp_path):
-    _, content = scribbles.head_file(lab.engine, {"images": [marked]})
+    _, content = scribbles.head_file(lab, {"images": [marked]})
     head, picture = tmp_path / "head.safetensors", tmp_path / "halves.png"
     head.write_bytes(content)
     assert read_head(head).classifier.labels == (0, 1)
-    Image.fromarray(lab.pictures.read(lab.engine.encoding(halves).key.photo)).save(picture)
+    Image.fromarray(lab.pictures.read(lab.encoding(halves).key.photo)).save(picture)
     output = tmp_path / "out"
     Apply(inputs=(picture,), head=head, output=output, device="cpu", precision="fp32").run()
     _, mask = scribbles.masks_file(shared, {"images": [marked]})
@@ -97,18 +97,18 @@ def test_command_applies_the_head_file_with_the_same_masks(lab, shared, marked, 
 )
 def test_wrong_strokes_are_refused_in_a_sentence(lab, marked, change, sentence):
     with pytest.raises(LabError, match=sentence):
-        scribbles.segmented(lab.engine, {"images": [marked | change]})
+        scribbles.segmented(lab, {"images": [marked | change]})
 
 
 @pytest.mark.parametrize("wanted", [None, [], {"images": []}, {"images": [{}] * 9}, {"images": "x"}])
 def test_wrong_request_is_refused_in_a_sentence(lab, wanted):
     for handler in (scribbles.segmented, scribbles.head_file):
         with pytest.raises(LabError, match=r"Invalid|two classes"):
-            handler(lab.engine, wanted)
+            handler(lab, wanted)
 
 
 def test_images_of_several_resolutions_are_refused(lab, marked, halves):
-    photo = lab.engine.encoding(halves).key.photo
-    other = lab.engine.encode(photo, lab.start.model, 96).key.token
+    photo = lab.encoding(halves).key.photo
+    other = lab.encode(photo, lab.start.model, 96).key.token
     with pytest.raises(LabError, match="several"):
-        scribbles.segmented(lab.engine, {"images": [marked, {"token": other}]})
+        scribbles.segmented(lab, {"images": [marked, {"token": other}]})

@@ -10,15 +10,25 @@ from app.errors import LabError
 from app.temporary import read_upload, temporary_folder, trim
 
 
-def test_folder_is_private_and_removed_at_the_end(monkeypatch):
-    monkeypatch.delenv(temporary.VARIABLE, raising=False)
-    with temporary_folder(1000) as folder:
+@pytest.fixture(autouse=True)
+def restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of a test is not that of the next one."""
+    monkeypatch.setenv(temporary.VARIABLE, "")
+
+
+def test_folder_is_private_trimmed_while_it_is_used_and_removed_at_the_end(monkeypatch):
+    monkeypatch.setattr(temporary, "TRIM_SECONDS", 0.02)
+    with temporary_folder(100) as folder:
         assert os.environ[temporary.VARIABLE] == str(folder)
         assert folder.stat().st_mode & 0o077 == 0
         (folder / "a").mkdir()
-        (folder / "a" / "b.png").write_bytes(b"x")
+        (folder / "a" / "large").write_bytes(bytes(200))
+        until = time.monotonic() + 10
+        while (folder / "a" / "large").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not (folder / "a" / "large").exists()
+        (folder / "a" / "small").write_bytes(b"x")
     assert not folder.exists()
-    assert temporary.VARIABLE not in os.environ
 
 
 def test_oldest_files_are_deleted_beyond_the_limit(tmp_path):
@@ -31,16 +41,6 @@ def test_oldest_files_are_deleted_beyond_the_limit(tmp_path):
     assert sorted(path.parent.name for path in tmp_path.rglob("file")) == ["middle", "new"]
     trim(tmp_path, 0)
     assert list(tmp_path.rglob("file")) == []
-
-
-def test_folder_is_trimmed_while_it_is_used(monkeypatch):
-    monkeypatch.setattr(temporary, "TRIM_SECONDS", 0.02)
-    with temporary_folder(100) as folder:
-        (folder / "large").write_bytes(bytes(200))
-        until = time.monotonic() + 10
-        while (folder / "large").exists() and time.monotonic() < until:
-            time.sleep(0.01)
-        assert not (folder / "large").exists()
 
 
 def test_only_files_of_the_folder_are_read(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tab(browser, run: Path):
     """The tab, open at the run, served from this process so that tests can write its log."""
-    served = Lab(Models(MODEL, run.parent), Limits(), SIZE, precision="fp32", device="cpu")
+    served = Lab(Models(MODEL, run.parent, precision="fp32", device="cpu"), Limits(), SIZE)
     with serving(served) as address:
         context, errors = browser.new_context(viewport={"width": 1280, "height": 900}), []
         page = context.new_page()
