@@ -69,11 +69,7 @@ def version() -> str:
 
 
 def read(lab: Lab, address: object) -> Content:
-    """Return what is at an address of the module docstring, except static files.
-
-    Raises:
-        NotHere: Nothing is.
-    """
+    """Return what is at an address of the module docstring, except static files."""
     match str(address).removeprefix("lab/").split("/"):
         case ["arrays", token, kind, block] if kind in KINDS and _is_number(block):
             dtype, make = KINDS[kind]

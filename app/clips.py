@@ -74,9 +74,6 @@ def read(path: Path, limits: Limits, name: str) -> Clip:
         path: The file.
         limits: Upper bounds on bytes, pixels, frames and seconds.
         name: The user's name for the clip.
-
-    Raises:
-        LabError: The file is no clip, or exceeds the limits.
     """
     _check(path, limits, name)
     try:

@@ -42,11 +42,7 @@ class Key:
 
     @classmethod
     def of(cls, token: str) -> "Key":
-        """Return the key of a token.
-
-        Raises:
-            NotHere: The text is no token.
-        """
+        """Return the key of a token."""
         try:
             photo, size, model, *version = token.split(".")
             name = base64.urlsafe_b64decode(model + "=" * (-len(model) % 4)).decode()
@@ -132,12 +128,7 @@ def _tokens_in_16_bits(predictor: AttentionPredictor, block: int) -> NDArray[np.
 
 
 def look(key: Key, predictor: AttentionPredictor, picture: Picture, limits: Limits) -> Encoding:
-    """Encode an image at the resolution of a key.
-
-    Raises:
-        LabError: Too many patches, a failure of the model, or attention that does not follow from queries,
-            keys and [CLS], as for BEiT, SigLIP and CaiT.
-    """
+    """Encode an image at the resolution of a key."""
     try:
         sized = predictor.at(key.size)
         check_patches((picture.shape[0], picture.shape[1]), key.size, sized.patch_size, limits)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 class LabError(gr.Error):
     """A request that cannot be answered, in one sentence; Gradio shows it as a toast.
 
-    Every function of this package that takes a client's value raises it.
+    Every function of this package that takes a value from a client raises it or a subclass.
 
     Attributes:
         status: HTTP status of the routes: 422 invalid, 404 not found, 503 try again later.
@@ -45,11 +45,7 @@ class ClientValue(BaseModel):
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """Check a client's value.
-
-        Raises:
-            LabError: The value is no object, or a field is missing, of another type or outside its range.
-        """
+        """Check a client's value."""
         try:
             return cls.model_validate(value)
         except ValidationError as error:

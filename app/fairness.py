@@ -68,9 +68,6 @@ class FairTurns:
 
         Yields:
             The number of requests ahead, at least every `RECHECK_SECONDS`; 0 once the turn has come.
-
-        Raises:
-            Busy: Too many requests wait.
         """
         ticket = self._join(client)
         try:
@@ -196,11 +193,7 @@ def in_turn(
 
 
 async def in_thread(work: Callable[..., Result], *inputs: Any) -> Result:
-    """Run a blocking function in its own thread. A cancelled caller waits for its end.
-
-    Raises:
-        LabError: As the function does, and for any other error, which is printed.
-    """
+    """Run a blocking function in its own thread. A cancelled caller waits for its end."""
 
     def run() -> Result:
         try:

@@ -66,9 +66,6 @@ class Lab:
             photo: Name of the image in `pictures`.
             model: Name of the model in `models`.
             size: Pixels of the short side.
-
-        Raises:
-            LabError: Any argument is invalid, or a failure of the model.
         """
         if not isinstance(photo, str):
             raise LabError("The image must be named by text.")
@@ -147,11 +144,7 @@ class Clips:
         return token
 
     def get(self, token: str) -> Clip:
-        """Return a clip by its token, or an example.
-
-        Raises:
-            NotHere: It is not in memory, or no longer.
-        """
+        """Return a clip by its token, or an example."""
         clip = self._clips.get(token)
         if clip is None and token in example_clips.EXAMPLES:
             clip = example_clips.example(token)
@@ -172,11 +165,7 @@ class Clips:
         return name
 
     def following(self, name: str) -> Following:
-        """Return the tracking result of that name.
-
-        Raises:
-            NotHere: It is not in memory, or no longer.
-        """
+        """Return the tracking result of that name."""
         found = self._followings.get(name)
         if found is None:
             raise NotHere("This result is no longer in the server's memory: track the objects again.")

@@ -127,8 +127,7 @@ def _cls_maps(encoding: Encoding, block: int) -> Maps:
 
 def _entropies(encoding: Encoding, block: int) -> np.ndarray:
     """Return the entropy of each head's [CLS] attention in nats: [heads]."""
-    maps = _cls_maps(encoding, block)
-    return np.asarray(entropy(maps.reshape(len(maps), -1).astype(np.float64), axis=1))
+    return np.asarray(entropy(_cls_maps(encoding, block).astype(np.float64), axis=(1, 2)))
 
 
 def _area(values: np.ndarray) -> str:

@@ -66,7 +66,7 @@ def labels_of(found: list[Discovery], grid: tuple[int, int]) -> Labels:
     return labels
 
 
-def refine(labels: Labels, picture: Picture, size: tuple[int, ...] | None = None) -> Labels:
+def refine(labels: Labels, picture: Picture, size: tuple[int, int] | None = None) -> Labels:
     """Align the edges of labels [rows, columns] with those of the image by the guided filter.
 
     Args:
@@ -78,7 +78,7 @@ def refine(labels: Labels, picture: Picture, size: tuple[int, ...] | None = None
         [height, width]. A pixel belongs to the object with the largest share of it, if that is above a half.
     """
     small = shrunk(picture, REFINED_SIDE)
-    height, width = small.shape[:2]
+    height, width = small.shape[0], small.shape[1]
     size = size or (height, width)
     radius = max(1, round(max(height / labels.shape[0], width / labels.shape[1])))
     masks = enlarge(masks_of(labels), (height, width))

@@ -70,9 +70,6 @@ def build(lab: Lab, *, routes: bool = False) -> gr.Blocks:
         for view in shared.views:
             view.value = first
 
-        def prepare(photo: str, model: str, size: int) -> None:
-            lab.models.ready(model)
-
         def look(photo: str, model: str, size: int) -> Any:
             encoding = shared.encode(photo, model, size)
             updates = [update(encoding) for _, update in shared.updates]
@@ -80,7 +77,7 @@ def build(lab: Lab, *, routes: bool = False) -> gr.Blocks:
 
         looked = gr.on(
             [shared.count.change],
-            fairness.in_turn(look, prepare),
+            fairness.in_turn(look, shared.ready),
             question,
             [*shared.views, *(component for component, _ in shared.updates)],
             trigger_mode="always_last",

@@ -56,11 +56,7 @@ class Pictures:
         return name
 
     def check(self, name: str) -> None:
-        """Check that an image is in memory.
-
-        Raises:
-            NotHere: It is not, or no longer.
-        """
+        """Check that an image is in memory."""
         if name not in EXAMPLES and self._files.get(name) is None:
             raise NotHere("This image is no longer in the server's memory: open it again.")
 

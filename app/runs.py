@@ -208,11 +208,7 @@ class Runs:
         return found
 
     def read(self, name: str) -> TrainingRun:
-        """Return a run whose log has been read to its end.
-
-        Raises:
-            NotHere: There is no such run, or its log does not exist any more.
-        """
+        """Return a run whose log has been read to its end."""
         try:
             run = self.all()[name]
             found, log = run.path.stat(), self._logs.get(run.path)

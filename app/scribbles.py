@@ -67,9 +67,6 @@ def fit(lab: Lab, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
     """Fit a k-NN head to all strokes; return it, and an encoding by the model and size that it needs.
 
     k-NN needs no training and answers at once.
-
-    Raises:
-        LabError: Wrong strokes, fewer than two colors, or several models or resolutions.
     """
     marked = [image for image in images if any(image.runs[::2])]
     if not marked:

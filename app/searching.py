@@ -57,9 +57,6 @@ def found(lab: Lab, asked: object) -> list[tuple[Picture, str]]:
     Args:
         lab: With an index.
         asked: A `SearchRequest` from a client.
-
-    Raises:
-        LabError: An invalid request, an unknown token, no index, or an image that was removed.
     """
     request = SearchRequest.of(asked)
     if lab.index is None:

@@ -77,10 +77,11 @@ class Shared:
         self.count = gr.Textbox("0", visible="hidden", elem_id="ask")
         self.asked = gr.JSON(visible=False)
         self.saved = gr.DownloadButton(visible="hidden", elem_id="saved")
-        models, options = lab.models.choices(), {"scale": 3, "min_width": 160, "render": False}
-        self.model = gr.Dropdown(models, value=start.model, label="Model", elem_id="model", **options)
-        options |= {"scale": 1, "min_width": 90}
-        self.size = gr.Dropdown(sizes, value=start.size, label="Resolution", elem_id="size", **options)
+        place: dict[str, Any] = {"min_width": 90, "render": False}
+        self.model = gr.Dropdown(
+            lab.models.choices(), value=start.model, label="Model", elem_id="model", scale=3, **place
+        )
+        self.size = gr.Dropdown(sizes, value=start.size, label="Resolution", elem_id="size", scale=1, **place)
         self.tabs: dict[str, gr.Tab] = {}
         self.views: list[gr.HTML] = []
         self.updates: list[tuple[Component, Callable[[Encoding], Any]]] = []
@@ -107,6 +108,14 @@ class Shared:
         """Return the value of a view for an encoding; `photo` holds the title of a user's own image."""
         _, title = split(photo or encoding.key.photo)
         return encoding_value(encoding, title, self.picture(encoding.key.photo))
+
+    def look(self, photo: object, model: object, size: object) -> dict[str, Any]:
+        """Encode an image; return the value of a view."""
+        return self.value(self.encode(photo, model, size), photo)
+
+    def ready(self, photo: object, model: object, *others: object) -> None:
+        """Download and load a model: the preparation of handlers that start with an image and a model."""
+        self.lab.models.ready(model)
 
     def picture(self, name: str, *, small: bool = False) -> str:
         """Return the address of an image, or of its thumbnail."""

@@ -73,9 +73,6 @@ def maps_of(encoding: Encoding, view: View) -> Maps:
     """Compute the quantity of a view for every head: float32 [heads, rows, columns].
 
     Quantities of whole tokens have one map; a PCA has red, green and blue.
-
-    Raises:
-        LabError: Unknown block or patch.
     """
     block = view.block
     if view.quantity in PCA:
@@ -99,20 +96,12 @@ def maps_of(encoding: Encoding, view: View) -> Maps:
 
 
 def attention(encoding: Encoding, queries_keys: QueriesKeys, patch: tuple[int, int] | None) -> Maps:
-    """Compute the attention of a patch, or of [CLS] for None: float32 [heads, rows, columns].
-
-    Raises:
-        LabError: Unknown patch.
-    """
+    """Compute the attention of a patch, or of [CLS] for None: float32 [heads, rows, columns]."""
     return _on_grid(encoding, quantities.attention(*queries_keys, token_of(encoding, patch)))
 
 
 def principal_colors(encoding: Encoding, block: int, quantity: Quantity) -> Maps:
-    """Compute principal components as colors: [rows, columns, 3], from 0 to 1.
-
-    Raises:
-        LabError: Unknown block.
-    """
+    """Compute principal components as colors: [rows, columns, 3], from 0 to 1."""
     if quantity == "token-pca":
         patches = encoding.features(block)[encoding.prefix_tokens :]
         return quantities.principal_colors(patches.reshape(*encoding.grid, -1))
@@ -121,21 +110,13 @@ def principal_colors(encoding: Encoding, block: int, quantity: Quantity) -> Maps
 
 
 def norms_and_outliers(encoding: Encoding, block: int) -> NDArray[np.float32]:
-    """Compute the norms of the patch tokens, and 1 for outliers: [2, rows, columns].
-
-    Raises:
-        LabError: Unknown block.
-    """
+    """Compute the norms of the patch tokens, and 1 for outliers: [2, rows, columns]."""
     norms = encoding.norms(block)
     return np.stack([norms, quantities.outlier_patches(norms)]).astype(np.float32)
 
 
 def token_of(encoding: Encoding, patch: tuple[int, int] | None) -> int:
-    """Return the index of a patch's token; of [CLS] for None.
-
-    Raises:
-        LabError: Unknown patch.
-    """
+    """Return the index of a patch's token; of [CLS] for None."""
     if patch is None:
         return 0
     rows, columns = encoding.grid
@@ -157,11 +138,7 @@ def shown_map(maps: Maps, view: View) -> Maps:
 
 
 def map_of_head(maps: Maps, head: str) -> Maps:
-    """Return the map of a head, or "mean" or "max" of all: [rows, columns].
-
-    Raises:
-        LabError: Unknown head.
-    """
+    """Return the map of a head, or "mean" or "max" of all: [rows, columns]."""
     if head in ("mean", "max"):
         return maps.mean(axis=0) if head == "mean" else maps.max(axis=0)
     if int(head) >= len(maps):
@@ -170,57 +147,39 @@ def map_of_head(maps: Maps, head: str) -> Maps:
 
 
 def shown_mask(maps: Maps, view: View) -> Mask:
-    """Return the kept patches: [rows, columns]; for "heads" all that any head keeps.
-
-    Raises:
-        LabError: Unknown head, or a PCA, which has no mask.
-    """
+    """Return the kept patches: [rows, columns]; for "heads" all that any head keeps."""
     if view.quantity in PCA:
         raise LabError("A PCA has no mask: choose another quantity.")
-    if view.show == "heads":
-        return np.logical_or.reduce(keep_mass_of_maps(weights(maps, view), view.mass), axis=0)
-    return keep_mass_of_maps(weights(shown_map(maps, view), view), view.mass)
+    shown = maps if view.show == "heads" else shown_map(maps, view)[None]
+    return keep_mass_of_maps(weights(shown, view), view.mass).any(axis=0)
 
 
 def overlay(picture: Picture, maps: Maps, view: View) -> Picture:
     """Draw the stage at the size of `picture`: uint8 [height, width, 3]."""
+    size, opacity = picture.shape[:2], view.opacity
     if view.quantity in PCA:
-        layer = np.moveaxis(enlarge(maps, picture.shape[:2], "bilinear"), 0, -1)
-        return drawing.blend(picture, np.rint(255 * layer).astype(np.uint8), view.opacity)
+        layer = np.moveaxis(enlarge(maps, size, "bilinear"), 0, -1)
+        return drawing.blend(picture, np.rint(255 * layer).astype(np.uint8), opacity)
     if view.show == "heads":
-        return drawing.overlay_heads(picture, weights(maps, view), mass=view.mass, opacity=view.opacity)
+        return drawing.overlay_heads(picture, weights(maps, view), mass=view.mass, opacity=opacity)
     if view.layer == "mask":
-        mask = enlarge(shown_mask(maps, view), picture.shape[:2])
-        color = np.array([mask_color(view.show, len(maps))], np.uint8)
-        return drawing.overlay_masks(picture, mask, colors=color, opacity=view.opacity, contour=0)
-    shares = drawing.levels(shown_map(maps, view), picture.shape[:2], value_range(maps, view))
+        mask = enlarge(shown_mask(maps, view), size)
+        colors = {name: np.array(color, np.uint8) for name, color in SUMMARY_COLORS.items()}
+        colors |= {str(head): color for head, color in enumerate(drawing.head_colors(len(maps)))}
+        return drawing.overlay_masks(
+            picture, mask, colors=colors[view.show][None], opacity=opacity, contour=0
+        )
+    shares = drawing.levels(shown_map(maps, view), size, value_range(maps, view))
     if view.layer == "light":
-        return drawing.overlay_light(picture, shares, opacity=view.opacity)
+        return drawing.overlay_light(picture, shares, opacity=opacity)
     return drawing.overlay_glow(
-        picture, shares, opacity=view.opacity, colormap=view.colormap, diverging=view.diverging
+        picture, shares, opacity=opacity, colormap=view.colormap, diverging=view.diverging
     )
 
 
 def value_range(maps: Maps, view: View) -> tuple[float, float]:
     """Return the values at both ends of the colors."""
     return drawing.display_range(shown_map(maps, view), diverging=view.diverging)
-
-
-def scale_bar(maps: Maps, view: View, width: int) -> Picture | None:
-    """Draw a color bar; None if the colors do not stand for values."""
-    if view.quantity in PCA or view.show == "heads" or view.layer == "mask":
-        return None
-    colormap = view.colormap if view.layer == "heat" else "gray"
-    share = view.quantity == "attention"
-    return drawing.color_bar(colormap, value_range(maps, view), width, percent=share)
-
-
-def mask_color(show: str, heads: int) -> tuple[int, int, int]:
-    """Return red, green and blue of a head, the mean or the maximum."""
-    if show in SUMMARY_COLORS:
-        return SUMMARY_COLORS[show]
-    red, green, blue = drawing.head_colors(heads)[int(show)].tolist()
-    return red, green, blue
 
 
 def _on_grid(encoding: Encoding, rows: NDArray[np.float32]) -> Maps:
@@ -244,22 +203,21 @@ class Scene:
     name: str
 
 
-def overlay_and_bar(scene: Scene) -> Picture:
-    """Draw the stage, and below it the scale of its colors."""
-    drawn = overlay(scene.picture, scene.maps, scene.view)
-    bar = scale_bar(scene.maps, scene.view, drawn.shape[1])
-    return drawn if bar is None else drawing.stack([drawn, bar])
+def overlay_png(scene: Scene) -> bytes:
+    """Draw the stage, and below it the scale of its colors where they stand for values."""
+    view, maps = scene.view, scene.maps
+    drawn = overlay(scene.picture, maps, view)
+    if view.quantity not in PCA and view.show != "heads" and view.layer != "mask":
+        colormap = view.colormap if view.layer == "heat" else "gray"
+        percent = view.quantity == "attention"
+        bar = drawing.color_bar(colormap, value_range(maps, view), drawn.shape[1], percent=percent)
+        drawn = drawing.stack([drawn, bar])
+    return png(drawn)
 
 
-def mask_png(scene: Scene) -> bytes:
-    """Write `shown_mask` as a black and white PNG file: 0 and 255."""
-    mask = enlarge(shown_mask(scene.maps, scene.view), scene.picture.shape[:2])
-    return png(mask.astype(np.uint8) * 255)
-
-
-def mask_json(scene: Scene) -> bytes:
-    """Write `shown_mask` at the size of the image in COCO's run lengths."""
-    return json.dumps(rle(enlarge(shown_mask(scene.maps, scene.view), scene.encoding.picture_size))).encode()
+def mask_of_scene(scene: Scene) -> Mask:
+    """Return `shown_mask` at the size of the image."""
+    return enlarge(shown_mask(scene.maps, scene.view), scene.encoding.picture_size)
 
 
 def maps_npz(scene: Scene) -> bytes:
@@ -284,9 +242,9 @@ def maps_npz(scene: Scene) -> bytes:
 
 
 FILES: Mapping[str, Callable[[Scene], bytes]] = {
-    "overlay.png": lambda scene: png(overlay_and_bar(scene)),
-    "mask.png": mask_png,
-    "mask.json": mask_json,
+    "overlay.png": overlay_png,
+    "mask.png": lambda scene: png(255 * mask_of_scene(scene).astype(np.uint8)),
+    "mask.json": lambda scene: json.dumps(rle(mask_of_scene(scene))).encode(),
     "maps.npz": maps_npz,
 }
-"""Downloads of a view by name."""
+"""Downloads of a view by name; mask.json has run lengths of COCO."""

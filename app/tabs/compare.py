@@ -31,16 +31,9 @@ def build(shared: Shared) -> None:
     with gr.Row(elem_id="compare"):
         left, right = (_view(shared, side) for side in SIDES)
     shared.views.append(left)
-
-    def look(photo: str, model: str, size: int) -> Any:
-        return shared.value(shared.encode(photo, model, size), photo)
-
     for event in (left.shown, other.input):
         event(
-            fairness.in_turn(look, lambda photo, model, size: lab.models.ready(model)),
-            [shared.photo, other, shared.size],
-            right,
-            **HEAVY,
+            fairness.in_turn(shared.look, shared.ready), [shared.photo, other, shared.size], right, **HEAVY
         ).failure(None, other, other, js="(other) => lab('compare-right').encoding?.value.model || other")
     other.focus(lambda: gr.Dropdown(choices=lab.models.choices()), None, other, **LIGHT)
     for name, control in controls.items():
@@ -49,13 +42,7 @@ def build(shared: Shared) -> None:
 
 
 def _view(shared: Shared, side: str) -> gr.HTML:
+    label = f"Image with maps of the {side.partition('-')[2]} model"
+    options: dict[str, Any] = {"quantity": "likeness", "pins": False, "title": True, "group": "compare"}
     with gr.Column(min_width=300):
-        return shared.view(
-            "attention",
-            elem_id=side,
-            quantity="likeness",
-            pins=False,
-            title=True,
-            group="compare",
-            label=f"Image with maps of the {side.partition('-')[2]} model",
-        )
+        return shared.view("attention", elem_id=side, label=label, **options)

@@ -50,15 +50,9 @@ def build(shared: Shared) -> None:
             if shared.lab.index:
                 searching.build(shared)
     shared.views.append(view)
-    names = list(controls)
-    values = list(controls.values())
-    gr.on(
-        [control.change for control in values],
-        None,
-        values,
-        None,
-        js=f'async (...values) => (await labPage).setView("explore", {names}, values)',
-    )
+    names, values = list(controls), list(controls.values())
+    change = f'async (...values) => (await labPage).setView("explore", {names}, values)'
+    gr.on([control.change for control in values], None, values, None, js=change)
     # The view changes settings itself: from the address, by its grid of blocks, and back after a refusal.
     state = f'async () => (await labPage).stateOf("explore", {names})'
     for event in (view.shown, view.edited):  # no events that `gr.on` takes
@@ -68,23 +62,22 @@ def build(shared: Shared) -> None:
 def _controls(shared: Shared) -> dict[str, Any]:
     """Build the settings of the view, by the names that it knows."""
     blocks = shared.lab.first.blocks
-    quantity = gr.Radio(QUANTITIES, value="attention", label="Quantity", elem_id="quantity")
-    layer = gr.Radio(LAYERS, value="light", label="Layer", elem_id="layer")
-    with gr.Row():
-        mass = gr.Slider(10, 100, 60, step=1, label="Mass kept, %", elem_id="mass", min_width=140)
-        block = gr.Slider(1, blocks, blocks, step=1, label="Block", elem_id="block", min_width=140)
-    shared.updates.append((block, lambda encoding: gr.Slider(maximum=encoding.blocks)))
-    with gr.Accordion("Display", open=False):
-        opacity = gr.Slider(0, 100, 80, step=1, label="Opacity, %", elem_id="opacity")
-        colormap = gr.Dropdown(COLORMAPS, value="", label="Colors", elem_id="colormap")
-    return {
-        "quantity": quantity,
-        "layer": layer,
-        "mass": mass,
-        "block": block,
-        "opacity": opacity,
-        "colormap": colormap,
+    controls: dict[str, Any] = {
+        "quantity": gr.Radio(QUANTITIES, value="attention", label="Quantity", elem_id="quantity"),
+        "layer": gr.Radio(LAYERS, value="light", label="Layer", elem_id="layer"),
     }
+    with gr.Row():
+        controls |= {
+            "mass": gr.Slider(10, 100, 60, step=1, label="Mass kept, %", elem_id="mass", min_width=140),
+            "block": gr.Slider(1, blocks, blocks, step=1, label="Block", elem_id="block", min_width=140),
+        }
+    with gr.Accordion("Display", open=False):
+        controls |= {
+            "opacity": gr.Slider(0, 100, 80, step=1, label="Opacity, %", elem_id="opacity"),
+            "colormap": gr.Dropdown(COLORMAPS, value="", label="Colors", elem_id="colormap"),
+        }
+    shared.updates.append((controls["block"], lambda encoding: gr.Slider(maximum=encoding.blocks)))
+    return controls
 
 
 def _files(shared: Shared) -> None:

@@ -1,6 +1,7 @@
 """The tab Learn: eight lessons from patches to the teacher, each with a question, beside one shared view."""
 
 import json
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -8,8 +9,9 @@ import gradio as gr
 from app import fairness
 from app.errors import LabError
 from app.lessons import RANDOM, TRAINED, fill, lessons, numbers, settings, training_numbers
-from app.runs import CHARTS, chart_table
+from app.runs import CHARTS
 from app.shared import HEAVY, LIGHT, Shared
+from app.tabs.training import plot
 
 TITLE = "Learn"
 APPLY = """(text) => {
@@ -30,23 +32,11 @@ def build(shared: Shared) -> None:
                 view = shared.view("attention", elem_id="learn-view", pins=False)
                 mass = gr.Slider(10, 100, value=60, step=1, label="Attention kept (%)", visible=False)
                 block = gr.Slider(1, 12, value=12, step=1, label="Block", visible=False)
-                weights = gr.Radio(
-                    [("Trained with DINO", TRAINED), ("Random", RANDOM)],
-                    value=TRAINED,
-                    label="Weights",
-                    visible=False,
-                )
-            chart = CHARTS[1]
-            curves = gr.LinePlot(
-                chart_table(chart, shared.lab.runs.read("embedded")),
-                x="step",
-                y="value",
-                color="curve",
-                title="Training of the embedded model",
-                y_title=chart.unit,
-                tooltip="all",
-                visible="hidden",  # stays in the page: a plot that leaves it while it is drawn throws
-            )
+                trained = [("Trained with DINO", TRAINED), ("Random", RANDOM)]
+                weights = gr.Radio(trained, value=TRAINED, label="Weights", visible=False)
+            # "hidden" stays in the page: a plot that leaves it while it is drawn throws.
+            embedded, title = shared.lab.runs.read("embedded"), "Training of the embedded model"
+            curves = plot(CHARTS[1], embedded, title=title, visible="hidden")
         with gr.Column(scale=2, min_width=300, elem_id="lesson-text"):
             choices = [(f"{index + 1} {one.title}", index) for index, one in enumerate(lessons())]
             number = gr.Radio(choices, value=0, label="Lesson", elem_id="lesson")
@@ -64,19 +54,15 @@ def build(shared: Shared) -> None:
     asked = [number, shared.photo, shared.size]
     events = [number.change, shared.photo.change, shared.size.change, shared.tabs["learn"].select]
     shared.question(events, asked, "#lesson-text").change(
-        fairness.in_turn(lambda index, photo, size: _show(shared, index, photo, size)),
+        fairness.in_turn(partial(_show, shared)),
         asked,
         [view, state, stage, curves, mass, block, weights, body, answer, paper, accordion],
         **HEAVY,
     ).success(None, state, None, js=APPLY, **LIGHT)
     mass.input(None, mass, None, js="(mass) => lab('learn-view').set({ mass })", **LIGHT)
     block.input(None, block, None, js="(block) => lab('learn-view').set({ block })", **LIGHT)
-    weights.input(
-        fairness.in_turn(lambda model, photo, size: _by(shared, model, photo, size)),
-        [weights, shared.photo, shared.size],
-        view,
-        **HEAVY,
-    )
+    asked = [shared.photo, weights, shared.size]
+    weights.input(fairness.in_turn(shared.look), asked, view, **HEAVY)
 
 
 def _show(shared: Shared, index: Any, photo: Any, size: Any) -> list[Any]:
@@ -105,10 +91,3 @@ def _show(shared: Shared, index: Any, photo: Any, size: Any) -> list[Any]:
         lesson.paper,
         gr.Accordion(open=False),
     ]
-
-
-def _by(shared: Shared, model: Any, photo: Any, size: Any) -> dict[str, Any]:
-    """Encode the image with trained or random weights."""
-    if model not in (TRAINED, RANDOM):
-        raise LabError(f"The weights must be {TRAINED} or {RANDOM}.")
-    return shared.value(shared.encode(photo, model, size), photo)

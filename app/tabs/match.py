@@ -17,7 +17,6 @@ TURNED = "turned"
 
 def build(shared: Shared) -> None:
     """Build the tab inside its `gr.Tab`."""
-    lab = shared.lab
     choices = [(f"The first image, turned by {matching.TURN_DEGREES}°", TURNED)]
     choices += [(title, name) for name, title in EXAMPLES.items()]
     with gr.Row():
@@ -31,22 +30,15 @@ def build(shared: Shared) -> None:
     def find(*inputs: Any) -> Any:
         return gr.HTML(matched=matched(shared, *inputs))
 
-    def prepare(photo: str, model: str, size: int, other: str, percent: float) -> None:
-        lab.models.ready(model)
-
     def take(path: object) -> Any:
         name = shared.keep(path)
         _, title = split(name)
         return gr.Dropdown(choices=[choices[0], (title, name), *choices[1:]], value=name)
 
     taken = own.upload(take, own, second, show_progress="minimal", **PRIVATE)
+    asked = [shared.photo, shared.model, shared.size, second, ratio]
     for event in (view.shown, second.input, ratio.release, taken.success):
-        event(
-            fairness.in_turn(find, prepare),
-            [shared.photo, shared.model, shared.size, second, ratio],
-            view,
-            **HEAVY,
-        )
+        event(fairness.in_turn(find, shared.ready), asked, view, **HEAVY)
 
 
 def matched(

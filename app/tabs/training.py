@@ -7,7 +7,7 @@ import gradio as gr
 
 from app import fairness
 from app.errors import LabError
-from app.runs import CHARTS, Checkpoint, TrainingRun, chart_table, status_text, warnings_text
+from app.runs import CHARTS, Chart, Checkpoint, TrainingRun, chart_table, status_text, warnings_text
 from app.shared import HEAVY, LIGHT, Shared
 
 TITLE = "Training"
@@ -33,24 +33,10 @@ def build(shared: Shared) -> None:
     state = gr.Markdown(status_text(status), elem_id="run-state")
     warnings = gr.Markdown(warnings_text(status), visible=bool(warnings_text(status)), elem_id="run-warnings")
     hint = gr.Markdown(HINT, visible=len(choices) == 1, elem_id="run-hint")
-    plots = []
-    for left, right in zip(CHARTS[::2], CHARTS[1::2], strict=True):
+    plots: list[gr.LinePlot] = []
+    for pair in (CHARTS[:2], CHARTS[2:]):
         with gr.Row():
-            plots += [
-                gr.LinePlot(
-                    chart_table(chart, status),
-                    x="step",
-                    y="value",
-                    color="curve",
-                    title=f"{chart.title} ({chart.unit})",
-                    y_title=chart.unit,
-                    tooltip="all",
-                    height=260,
-                    min_width=300,
-                    show_label=False,
-                )
-                for chart in (left, right)
-            ]
+            plots += [plot(chart, status, height=260, min_width=300, show_label=False) for chart in pair]
     gr.Markdown(GROWTH)
     last = len(status.checkpoints) - 1
     checkpoint = gr.Slider(0, max(1, last), value=last, step=1, label="Checkpoint", elem_id="checkpoint")
@@ -76,6 +62,12 @@ def build(shared: Shared) -> None:
     )
 
 
+def plot(chart: Chart, run: TrainingRun, **props: Any) -> gr.LinePlot:
+    """Return the plot of a chart of a run; `props` are those of `gr.LinePlot`."""
+    named = {"title": f"{chart.title} ({chart.unit})", "y_title": chart.unit} | props
+    return gr.LinePlot(chart_table(chart, run), x="step", y="value", color="curve", tooltip="all", **named)
+
+
 def _prepare(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> None:
     shared.lab.models.ready(_checkpoint(shared.lab.runs.read(name), index).model)
 
@@ -83,8 +75,7 @@ def _prepare(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> No
 def _see(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:
     """Encode the image with a checkpoint; return the view's value and its label."""
     found = _checkpoint(shared.lab.runs.read(name), index)
-    value = shared.value(shared.encode(photo, found.model, size), photo)
-    return value, f"Shown: {found.label}"
+    return shared.value(shared.encode(photo, found.model, size), photo), f"Shown: {found.label}"
 
 
 def run_choices(shared: Shared) -> list[tuple[str, str]]:

@@ -76,7 +76,7 @@ def build(shared: Shared) -> None:
 
     asked = [clip, shared.model, shared.size]
     clip.change(partial(_open, shared), clip, view, trigger_mode="always_last", **LIGHT)
-    encode = fairness.in_turn(partial(_encode, shared), lambda name, model, size: lab.models.ready(model))
+    encode = fairness.in_turn(partial(_encode, shared), shared.ready)
     view.shown(encode, asked, view, **HEAVY)
     gr.on([shared.model.change, shared.size.change], None, js="() => lab('film')?.expire()", **LIGHT)
     reach.change(None, reach, js="(reach) => lab('film')?.set({ reach })", **LIGHT)

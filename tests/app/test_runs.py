@@ -201,12 +201,12 @@ def test_newest_checkpoint_is_encoded_anew_when_a_later_one_replaces_it(grown, e
     newest = grown.folder / "checkpoint.pt"
     (grown.folder / "step-00000020.pt").rename(newest)
     version = grown.runs.read("run").version
-    name = grown.runs.read("run").checkpoints[-1].model
-    first = encode("kitten", name, 64, by=grown.lab)
+    name, lab = grown.runs.read("run").checkpoints[-1].model, small_lab(folder=grown.folder.parent)
+    first = encode("kitten", name, 64, by=lab)
     save_milestone(grown.folder, 40, seed=3)
     (grown.folder / "step-00000040.pt").replace(newest)
     assert grown.runs.read("run").version != version
-    second = encode("kitten", name, 64, by=grown.lab)
+    second = encode("kitten", name, 64, by=lab)
     assert first.key.token != second.key.token
     assert (first.queries_keys(1)[0] != second.queries_keys(1)[0]).any()
 
