@@ -39,7 +39,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a live run: 100 of 120 steps, checkpoints at 0, 50 and 100."""
     folder = tmp_path_factory.mktemp("runs") / "first"
     folder.mkdir()
-    config = {"recipe": {"epochs": 12, "batch_size": 4}, "pictures": 41, "backbone": BACKBONE}
+    recipe = {"epochs": 12, "batch_size": 4, "method": {}}
+    config = {"method": "dino", "recipe": recipe, "pictures": 41, "backbone": BACKBONE}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "log.jsonl").write_text("".join(_line(step) for step in range(100)))
     for step in (0, 50, 100):
