@@ -151,7 +151,7 @@ def shown_mask(maps: Maps, view: View) -> Mask:
     if view.quantity in PCA:
         raise LabError("A PCA has no mask: choose another quantity.")
     shown = maps if view.show == "heads" else shown_map(maps, view)[None]
-    return keep_mass_of_maps(weights(shown, view), view.mass).any(axis=0)
+    return np.asarray(keep_mass_of_maps(weights(shown, view), view.mass).any(axis=0))
 
 
 def overlay(picture: Picture, maps: Maps, view: View) -> Picture:
