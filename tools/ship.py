@@ -108,8 +108,7 @@ def draw_probes(log: Sequence[Record], path: Path) -> None:
                 name = f"{quantity}_{network}"
                 points = [(record["step"] + 1, record[name]) for record in log if name in record]
                 if points:
-                    steps, values = zip(*points, strict=True)
-                    figures.curve(panel, steps, values, network, number)
+                    figures.curve(panel, points, network, number)
             panel.legend(fontsize=9)
         figures.save(figure, path)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.methods.dino_config import DINOConfig
 from training.recipe import METHODS
@@ -59,8 +59,7 @@ class Facts:
     """Options of the method that avoid equal outputs."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """A problem of a run."""
 
     cause: str
@@ -70,7 +69,7 @@ class Finding:
 
 
 def facts(config: Mapping[str, Any]) -> Facts:
-    """Facts of a run's configuration."""
+    """Return the facts of a run's configuration."""
     recipe = config["recipe"]
     method, per_epoch = recipe["method"], config["pictures"] // recipe["batch_size"]
     teacher = method.get("teacher", "momentum")
@@ -85,38 +84,50 @@ def findings(lines: Sequence[Line], run: Facts) -> list[Finding]:
     if not lines:
         return []
     collapsed = collapse(lines, run.remedy)
-    found = [
-        exploding_gradients(lines),
-        collapsed,
-        None if collapsed else lost_rank(lines),  # a collapse is the reason of a low rank
-        slow_data(lines),
-        short_epochs(run),
-        slow_teacher(run),
-        copied_teacher(run),
-    ]
-    return [finding for finding in found if finding]
+    found = {
+        "gradients": exploding_gradients(lines),
+        "collapse": collapsed,
+        "rank": None if collapsed else lost_rank(lines),  # a collapse is the reason of a low rank
+    }
+    waiting = late(lines[1:], "data_wait") or 0.0  # workers start in the first step
+    if waiting > MAX_WAITING and len(lines) >= MIN_STEPS:
+        found["data"] = (
+            f"the data loader starves training: {waiting:.0%} of a step is spent waiting for images; raise "
+            "--workers, pass --augment device or batch, or store the images smaller"
+        )
+    if run.steps_per_epoch < MIN_STEPS_PER_EPOCH:
+        found["epochs"] = (
+            f"too few steps per epoch: {run.steps_per_epoch}, as a batch is {run.batch_size} images; "
+            "schedules that change once an epoch (temperature, warm-up) jump: lower --batch-size or add "
+            "images"
+        )
+    found["momentum"] = slow_teacher(run)
+    if run.copies_student:  # Table 7, "student copy": 0.1 % k-NN
+        found["copy"] = (
+            "the teacher is a copy of the student, so the targets follow every step of the student and the "
+            "features stay poor; use --teacher momentum with --teacher-momentum 0.99 or higher"
+        )
+    return [Finding(cause, sentence) for cause, sentence in found.items() if sentence]
 
 
 def late(lines: Sequence[Line], name: str) -> float | None:
-    """Mean of a metric over the last steps that have it; None where it is not logged."""
+    """Compute the mean of a metric over the last steps that have it; None where it is not logged."""
     recent = lines[-max(1, min(LATE_STEPS, len(lines) // 10)) :]
     values = [line[name] for line in recent if name in line]
     return fmean(values) if values else None
 
 
-def collapse(lines: Sequence[Line], remedy: str) -> Finding | None:
-    """Collapse of the method, now or after as many steps as the last half if the trend continues."""
+def collapse(lines: Sequence[Line], remedy: str) -> str | None:
+    """Find a collapse of the method, now or after as many steps as the last half if the trend continues."""
     names = [name for name in lines[-1] if not name.startswith(("knn_", "lift_", "rank_"))]
     now = {name: value for name in names if (value := late(lines, name)) is not None}
-    if sentence := diagnose(now, remedy):
-        return Finding("collapse", sentence)
     recent = lines[len(lines) // 2 :]
-    if len(recent) < MIN_STEPS:
-        return None
+    if (sentence := diagnose(now, remedy)) or len(recent) < MIN_STEPS:
+        return sentence
     later = {name: extrapolated([line[name] for line in recent if name in line]) for name in now}
     sentence = diagnose(later, remedy)
     trend = f"on its way, if the next {len(recent)} steps go like the last {len(recent)}"
-    return Finding("collapse", f"{trend}: {sentence}") if sentence else None
+    return f"{trend}: {sentence}" if sentence else None
 
 
 def diagnose(logs: Line, remedy: str = DINOConfig.remedy) -> str | None:
@@ -186,21 +197,20 @@ def extrapolated(values: Sequence[float]) -> float:
     return means[-1] * min(1.0, rate) ** 4
 
 
-def lost_rank(lines: Sequence[Line]) -> Finding | None:
-    """Features that fill few dimensions, or ever fewer (RankMe, of the first probed network)."""
+def lost_rank(lines: Sequence[Line]) -> str | None:
+    """Find features that fill few dimensions, or ever fewer (RankMe, of the first probed network)."""
     ranks = [next((line[name] for name in line if name.startswith("rank_")), None) for line in lines]
     probes = [value for value in ranks if value]
     if not probes or (probes[-1] >= LOW_RANK and probes[-1] >= LOST_RANK * max(probes)):
         return None
-    return Finding(
-        "rank",
+    return (
         f"rank collapse: the features of all images fill {probes[-1]:.1f} dimensions (RankMe), at most "
-        f"{max(probes):.1f} before; lower --lr or --weight-decay-end, or pass --spreading 0.3",
+        f"{max(probes):.1f} before; lower --lr or --weight-decay-end, or pass --spreading 0.3"
     )
 
 
-def exploding_gradients(lines: Sequence[Line]) -> Finding | None:
-    """Gradients far larger than before."""
+def exploding_gradients(lines: Sequence[Line]) -> str | None:
+    """Find gradients far larger than before."""
     for part in ("backbone", "head"):
         norms = [line[name] for line in lines if (name := f"gradient_norm_{part}") in line]
         now = late(lines, f"gradient_norm_{part}")
@@ -208,49 +218,14 @@ def exploding_gradients(lines: Sequence[Line]) -> Finding | None:
             continue
         usual = median(norms[: len(norms) // 2])
         if not now <= max(LARGE_GRADIENT, GRADIENT_GROWTH * usual):  # also true for NaN
-            return Finding(
-                "gradients",
+            return (
                 f"exploding norms: the {part}'s gradient has norm {now:.3g}, {usual:.3g} in the first "
-                "half of the run; lower --lr, lengthen --warmup-epochs or pass --clip-grad 0.3",
+                "half of the run; lower --lr, lengthen --warmup-epochs or pass --clip-grad 0.3"
             )
     return None
 
 
-def slow_data(lines: Sequence[Line]) -> Finding | None:
-    """A loop that waits for data; the first step, when workers start, does not count."""
-    share = late(lines[1:], "data_wait")
-    if share is None or share <= MAX_WAITING or len(lines) < MIN_STEPS:
-        return None
-    return Finding(
-        "data",
-        f"the data loader starves training: {share:.0%} of a step is spent waiting for images; raise "
-        "--workers, pass --augment device or batch, or store the images smaller",
-    )
-
-
-def short_epochs(run: Facts) -> Finding | None:
-    """Epochs of few steps."""
-    if run.steps_per_epoch >= MIN_STEPS_PER_EPOCH:
-        return None
-    return Finding(
-        "epochs",
-        f"too few steps per epoch: {run.steps_per_epoch}, as a batch is {run.batch_size} images; schedules "
-        "that change once an epoch (temperature, warm-up) jump: lower --batch-size or add images",
-    )
-
-
-def copied_teacher(run: Facts) -> Finding | None:
-    """Find a teacher without memory (Table 7, "student copy": 0.1 % k-NN)."""
-    if not run.copies_student:
-        return None
-    return Finding(
-        "copy",
-        "the teacher is a copy of the student, so the targets follow every step of the student and the "
-        "features stay poor; use --teacher momentum with --teacher-momentum 0.99 or higher",
-    )
-
-
-def slow_teacher(run: Facts) -> Finding | None:
+def slow_teacher(run: Facts) -> str | None:
     """Find a teacher that hardly moves during the run.
 
     The advised momentum averages over a twentieth of the steps, and is never below `MIN_MOMENTUM`: with a
@@ -267,8 +242,7 @@ def slow_teacher(run: Facts) -> Finding | None:
         if advised <= largest
         else f"train for {steps} steps or more: raise --epochs or lower --batch-size"
     )
-    return Finding(
-        "momentum",
+    return (
         f"the teacher is too slow for this run: momentum {momentum:g} averages over {averaged} steps, "
-        f"and the run has {run.steps:,}; {remedy}",
+        f"and the run has {run.steps:,}; {remedy}"
     )

@@ -1,6 +1,5 @@
 """Style of the figures of training: curves differ without color, too."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
 
@@ -39,23 +37,16 @@ def page(
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def curve(axes: Axes, steps: Sequence[float], values: Sequence[float], label: str, number: int = 0) -> None:
-    """Draw one curve; many steps are drawn as running means."""
+def curve(axes: Axes, points: Sequence[tuple[float, float]], label: str, number: int = 0) -> None:
+    """Draw one curve of (step, value); many steps are drawn as running means."""
+    steps, values = np.array(points, dtype=float).T
     window = max(1, len(values) // 60)
-    kernel = np.ones(window) / window
-    smooth = np.convolve(values, kernel, mode="valid")
-    axes.plot(
-        np.asarray(steps)[window - 1 :],
-        smooth,
-        label=label,
-        color=COLORS[number % len(COLORS)],
-        linestyle=LINES[number % len(LINES)],
-    )
+    smooth = np.convolve(values, np.ones(window) / window, mode="valid")
+    color, line = COLORS[number % len(COLORS)], LINES[number % len(LINES)]
+    axes.plot(steps[window - 1 :], smooth, label=label, color=color, linestyle=line)
 
 
 def save(figure: Figure, path: Path) -> None:
     """Write the figure as PNG, whole or not at all."""
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(buffer)
-    with files.replacing(path) as beside:
-        beside.write_bytes(buffer.getvalue())
+    with files.replacing(path) as temporary:
+        figure.savefig(temporary, format="png")

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from dino_model.channels import ChannelRange
 from dino_model.collections import Images
 from dino_model.device import ComputePrecision
 from dino_model.features import FeatureExtractor
@@ -21,41 +20,48 @@ from training.doctor import Facts, findings
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.metrics import photographs_lift, rank_me
 from training.methods.method import Method
+from training.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class Probe:
-    """k-NN accuracy on labelled training images: every fifth is classified by the votes of the others.
+    """Evaluation of a network during training, on labeled training images.
 
     It is for watching a run and comparing runs; scores to report come from `evaluate knn`.
     """
 
     images: Images
-    size: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    recipe: Recipe
     precision: ComputePrecision
     device: torch.device
-    channel_range: ChannelRange | None = None
     limit: int = 2500
     """Largest number of images, taken evenly."""
 
-    def evaluate(self, backbone: nn.Module) -> tuple[float, float]:
-        """Compute top-1 in percent (k = 20, temperature 0.07) and the rank of the features."""
-        step = max(1, math.ceil(len(self.images) / self.limit))
-        model = LoadedModel("the run", backbone, self.mean, self.std, "a training", None, self.channel_range)
-        view = View(self.size, self.mean, self.std)
-        extractor = FeatureExtractor(model, view, precision=self.precision, device=str(self.device))
+    def evaluate(self, backbone: nn.Module) -> dict[str, float]:
+        """Compute metrics of a backbone; its mode is restored.
+
+        Returns:
+            `knn`: top-1 in percent of every fifth image by the votes of the others (k = 20, temperature
+            0.07); `rank`: RankMe; of a ViT of RGB `lift`: the lift of its attention on the photographs.
+        """
+        recipe, step = self.recipe, max(1, math.ceil(len(self.images) / self.limit))
+        statistics, channels = (recipe.mean, recipe.std), recipe.channel_range
+        model = LoadedModel("the run", backbone, *statistics, "a training", None, channels)
+        view, device = View(recipe.crops.global_size, *statistics), str(self.device)
+        extractor = FeatureExtractor(model, view, precision=self.precision, device=device)
         extracted = extractor.extract(self.images.subset(range(0, len(self.images), step)))
         features, labels = extracted.features, torch.tensor(extracted.images.labels)
         test = torch.arange(len(labels)) % 5 == 4
         k = min(20, int((~test).sum()))
         votes = knn_accuracy(features[~test], labels[~test], features[test], labels[test], k=k)
-        return votes.top1, rank_me(features)
+        found = {"knn": votes.top1, "rank": rank_me(features)}
+        if hasattr(backbone, "blocks") and not channels:
+            found["lift"] = photographs_lift(model, precision=self.precision, device=device)
+        return found
 
 
 def progress_bar(first_step: int, steps: int) -> "tqdm[None]":
-    """Progress bar of a run on stderr; a new state at most every 2 seconds, on a file every minute."""
+    """Create a progress bar on stderr: a new state at most every 2 seconds, in a file every minute."""
     interval = 2.0 if sys.stderr.isatty() else 60.0
     return tqdm(total=steps, initial=first_step, unit="step", mininterval=interval, maxinterval=interval)
 
@@ -82,8 +88,16 @@ class Monitor:
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Return metrics of the networks after a step, every `probe_every` steps."""
-        due = self.probe and (step + 1) % self.probe_every == 0
-        return self._probed(self.probe, step) if self.probe and due else {}
+        if not self.probe or (step + 1) % self.probe_every:
+            return {}
+        metrics: dict[str, float] = {}
+        for name, network in self.method.backbones().items():
+            found = self.probe.evaluate(network)
+            lift = f", lift on the photographs {found['lift']:.2f}" if "lift" in found else ""
+            top1 = f"k-NN top-1 on held-out training images {found['knn']:.1f} %"
+            report(f"step {step + 1}, {name}: {top1}{lift}")
+            metrics |= {f"{metric}_{name}": value for metric, value in found.items()}
+        return metrics
 
     def __call__(self, step: int, metrics: dict[str, float], broken: Sequence[str]) -> None:
         """Show progress, report unreadable images (`broken`) and problems."""
@@ -94,33 +108,12 @@ class Monitor:
             report(f"skipped an image: {message}")
         self.broken.update(broken)
         self.recent.append({"step": step} | metrics)
-        if self._is_diagnosed(step):
+        if (step + 1) % self.diagnose_every == 0 or step + 1 == self.progress.total:
             problems = findings(list(self.recent), self.facts)
             for finding in problems:
                 if finding.cause not in self.reported:
                     report(f"warning at step {step + 1}: {finding.sentence}")
             self.reported = {finding.cause for finding in problems}
-
-    def _is_diagnosed(self, step: int) -> bool:
-        return (step + 1) % self.diagnose_every == 0 or step + 1 == self.progress.total
-
-    def _probed(self, probe: Probe, step: int) -> dict[str, float]:
-        found = {}
-        for name, network in self.method.backbones().items():
-            found[f"knn_{name}"], found[f"rank_{name}"] = top1, _ = probe.evaluate(network)
-            words = f"k-NN top-1 on held-out training images {top1:.1f} %"
-            if hasattr(network, "blocks") and not probe.channel_range:
-                lift = photographs_lift(
-                    network,
-                    mean=probe.mean,
-                    std=probe.std,
-                    precision=probe.precision,
-                    device=str(probe.device),
-                )
-                found[f"lift_{name}"] = lift
-                words += f", lift on the photographs {lift:.2f}"
-            report(f"step {step + 1}, {name}: {words}")
-        return found
 
 
 def report(sentence: str) -> None:

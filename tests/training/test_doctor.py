@@ -83,13 +83,13 @@ def trained(folder: Path, pictures: Path, plan: Recipe, *, probe=False, waiting=
     wanted, looks every eighth step.
     """
     run, session = Run(folder), Session(plan, open_images(pictures))
-    probe_of = Probe(session.images, plan.crops.global_size, plan.mean, plan.std, "fp32", session.device)
+    probe_of = Probe(session.images, plan, "fp32", session.device)
 
     def look(step):
         if not probe or (step + 1) % 8:
             return {}
         name, network = next(iter(session.method.backbones().items()))
-        return {f"rank_{name}": probe_of.evaluate(network)[1]}
+        return {f"rank_{name}": probe_of.evaluate(network)["rank"]}
 
     with suppress(Diverged):
         session.train(run, callbacks=Callbacks(eval_hook=look))
@@ -185,9 +185,9 @@ def test_doctor_names_the_problem_of_a_run(name, ill, capsys):
 def test_collapse_is_predicted_before_it_happens(name, early, ill):
     lines = Run(ill(name)).lines()
     first = next(n for n in range(1, len(lines)) if module.collapse(lines[:n], DINO.remedy))
-    assert early in module.collapse(lines[:first], DINO.remedy).sentence
+    assert early in module.collapse(lines[:first], DINO.remedy)
     assert module.late(lines[:first], "kl") > 3 * module.COLLAPSED_KL
-    assert module.collapse(lines, DINO.remedy).sentence.startswith("collapse to")
+    assert module.collapse(lines, DINO.remedy).startswith("collapse to")
 
 
 @pytest.mark.parametrize("name", ["dino", "byol", "moco", "swav", "dino-previous-epoch"])
@@ -201,14 +201,14 @@ def test_findings_of_a_healthy_run_are_empty_at_every_step(name, healthy):
 @pytest.mark.parametrize("steps", [8, 29, 40, 150, 1000])
 def test_slow_teacher_at_any_length_advises_no_momentum_below_090(steps):
     found = module.slow_teacher(module.Facts(steps, steps_per_epoch=8, batch_size=8, teacher_momentum=0.9999))
-    advised = re.search(r"--teacher-momentum to ([\d.]+)", found.sentence)
+    advised = re.search(r"--teacher-momentum to ([\d.]+)", found)
     if advised:
         momentum = float(advised[1])
         assert momentum >= 0.9
         assert module.slow_teacher(module.Facts(steps, 8, 8, momentum)) is None
     else:
         assert steps < 30
-        assert "train for 30 steps or more" in found.sentence
+        assert "train for 30 steps or more" in found
 
 
 def test_extrapolated_continues_falling_metrics_only():

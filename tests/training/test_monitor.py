@@ -10,6 +10,7 @@ from training import monitor
 from training.doctor import Facts
 from training.methods.method import Method
 from training.monitor import Monitor, Probe, progress_bar
+from training.recipe import Recipe
 
 HEALTHY = Facts(steps=1000, steps_per_epoch=100, batch_size=8)
 
@@ -40,7 +41,7 @@ def test_monitor_reports_a_problem_once_until_it_is_gone(capsys):
 
 class FakeProbe:
     def evaluate(self, network):
-        return 10.0 * network.in_features, 1.0 + network.in_features
+        return {"knn": 10.0 * network.in_features, "rank": 1.0 + network.in_features}
 
 
 def test_monitor_probes_every_network():
@@ -74,7 +75,7 @@ def test_probe_classifies_held_out_images(labelled, monkeypatch):
         return type("Result", (), {"top1": 1.0})
 
     monkeypatch.setattr(monitor, "knn_accuracy", accuracy)
-    Probe(images, 32, (0, 0, 0), (1, 1, 1), "fp32", torch.device("cpu")).evaluate(nn.Identity())
+    Probe(images, Recipe(), "fp32", torch.device("cpu")).evaluate(nn.Identity())
     voting, tested = votes["train"].argmax(1).tolist(), votes["test"].argmax(1).tolist()
     assert tested == [4, 9, 14, 19]
     assert sorted(voting + tested) == list(range(20))

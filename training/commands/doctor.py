@@ -1,7 +1,7 @@
 """`python -m training doctor`: problems of a run, in words and on one page of plots."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import Annotated
@@ -15,9 +15,7 @@ from training.doctor import Line
 from training.recipe import known_method
 from training.run import Run, RunError
 
-EXIT_HEALTHY, EXIT_PROBLEMS = 0, 3
-HEALTHY = "no problem found"
-TOO_SHORT = f"too short to judge: a collapse may show only after {doctor.MIN_JUDGED_STEPS} steps"
+EXIT_PROBLEMS = 3
 PANELS: dict[str, tuple[str, ...]] = {
     "loss": ("loss",),
     "teacher's output (nats)": ("teacher_entropy", "code_entropy", "kl", "ln_k"),
@@ -52,22 +50,20 @@ class Doctor:
         if not lines:
             raise RunError(f"{run.log} has no whole line yet: try again after the first step")
         facts, done = doctor.facts(config), int(lines[-1]["step"]) + 1
-        found = doctor.findings(lines, facts)
+        found, is_short = doctor.findings(lines, facts), len(lines) < doctor.MIN_JUDGED_STEPS
         title = f"{self.folder.name}: {method}, {done:,} of {facts.steps:,} steps"
         page = self.output or self.folder / "doctor.png"
-        healthy = TOO_SHORT if len(lines) < doctor.MIN_JUDGED_STEPS else HEALTHY
+        healthy = "no problem found"
+        if is_short:
+            healthy = f"too short to judge: a collapse may show only after {doctor.MIN_JUDGED_STEPS} steps"
         text = [finding.sentence for finding in found] or [healthy]
         draw(lines, text, title, page)
         print(title, *(f"- {sentence}" for sentence in text), page, sep="\n")
         if self.json_file:
-            content = {
-                "steps": len(lines),
-                "of": facts.steps,
-                "is_too_short": healthy == TOO_SHORT,
-                "findings": [asdict(f) for f in found],
-            }
+            problems = [finding._asdict() for finding in found]
+            content = {"steps": len(lines), "of": facts.steps, "is_too_short": is_short, "findings": problems}
             files.write_json(self.json_file, content)
-        return EXIT_PROBLEMS if found else EXIT_HEALTHY
+        return EXIT_PROBLEMS if found else 0
 
 
 def draw(lines: Sequence[Line], findings: Sequence[str], title: str, path: Path) -> None:
@@ -86,18 +82,18 @@ def draw(lines: Sequence[Line], findings: Sequence[str], title: str, path: Path)
         rows = -(-len(panels) // columns)
         figure, axes = figures.page(rows, columns, f"{title}\n{text}", width=11, height=2.6)
         figure.supxlabel("step", fontsize=10)
+        for plot in list(axes.flat)[len(panels) :]:
+            plot.set_axis_off()
         for plot, (panel, names) in zip(axes.flat, panels.items(), strict=False):
             for number, name in enumerate(names):
                 points = [(line["step"] + 1, line[name]) for line in lines if name in line]
                 label = name.removeprefix("gradient_norm_").replace("_", " ")
-                figures.curve(plot, [x for x, _ in points], [y for _, y in points], label, number)
+                figures.curve(plot, points, label, number)
             plot.set_title(panel, fontsize=10, pad=22 if len(names) > 1 else None)
             plot.margins(y=0.1)
             if names == ["data_wait"]:
                 plot.set_ylim(0, 1)
             if len(names) > 1:  # between title and curves, where it covers nothing
-                options = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "frameon": False}
-                plot.legend(fontsize=8, ncols=len(names), **options)
-        for plot in list(axes.flat)[len(panels) :]:
-            plot.set_axis_off()
+                where = {"loc": "lower center", "bbox_to_anchor": (0.5, 1)}
+                plot.legend(frameon=False, fontsize=8, ncols=len(names), **where)
         figures.save(figure, path)

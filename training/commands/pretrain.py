@@ -167,9 +167,7 @@ def create_monitor(options: Pretrain, session: Session, first_step: int) -> Moni
     if every and (images.labels is None or len(images) < 10):
         print("no k-NN probe: it needs 10 images or more, in a folder for each class")
     elif every:
-        size, precision = recipe.crops.global_size, session.precision
-        statistics = recipe.mean, recipe.std
-        probe = Probe(images, size, *statistics, precision, session.device, recipe.channel_range)
+        probe = Probe(images, recipe, session.precision, session.device)
     progress = progress_bar(first_step, session.plan.steps)
     return Monitor(progress, session.method, probe, every, facts(session.config()))
 

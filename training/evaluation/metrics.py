@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dino_model import photographs
 from dino_model.device import Precision
-from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.predictor import AttentionPredictor
 from dino_model.quantities import lift
 from dino_model.weights import LoadedModel
@@ -78,32 +77,26 @@ def rank_me(features: Tensor) -> float:
 
 
 def photographs_lift(
-    backbone: nn.Module,
-    *,
-    size: int = 224,
-    mean: tuple[float, ...] = IMAGENET_MEAN,
-    std: tuple[float, ...] = IMAGENET_STD,
-    precision: Precision = "auto",
-    device: str = "auto",
+    model: LoadedModel, *, size: int = 224, precision: Precision = "auto", device: str = "auto"
 ) -> float:
     """Compute the mean lift of the last block's [CLS] attention over the package's photographs.
 
     Args:
-        backbone: ViT with [CLS]; its mode is restored afterwards.
+        model: ViT with [CLS]; its mode is restored afterwards.
         size: Short side of the photographs in pixels.
-        mean, std: Of each input channel.
         precision, device: Of the computation.
 
     Returns:
         1 if objects receive attention in proportion to their area.
     """
-    training = backbone.training
-    model = LoadedModel("the backbone", backbone.eval(), mean, std, "a training", None)
+    training = model.backbone.training
+    model.backbone.eval()
     try:
-        predictor = AttentionPredictor(model, size=size, precision=precision, device=device)
-        return fmean(photograph_lifts(predictor))
+        return fmean(
+            photograph_lifts(AttentionPredictor(model, size=size, precision=precision, device=device))
+        )
     finally:
-        backbone.train(training)
+        model.backbone.train(training)
 
 
 def photograph_lifts(predictor: AttentionPredictor) -> list[float]:

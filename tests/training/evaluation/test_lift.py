@@ -5,7 +5,7 @@ import torch
 from dino_model import photographs
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.predictor import AttentionPredictor
-from dino_model.weights import load_model
+from dino_model.weights import LoadedModel, load_model
 from training.evaluation.metrics import photographs_lift
 
 
@@ -23,7 +23,7 @@ def test_photographs_lift_equals_plain_mean():
         inside = mask[np.ix_(down, across)]
         if inside.any():
             lifts.append(attention[inside].mean() / attention.mean())
-    found = photographs_lift(model.backbone, size=64, precision="fp32", device="cpu")
+    found = photographs_lift(model, size=64, precision="fp32", device="cpu")
     assert found == pytest.approx(np.mean(lifts), rel=0.01)
     assert found > 1.2
 
@@ -31,8 +31,10 @@ def test_photographs_lift_equals_plain_mean():
 def test_photographs_lift_keeps_training_mode_and_gradients():
     torch.manual_seed(0)
     vit = create_backbone(BackboneConfig("vit_tiny", 16, 32, width=24, depth=3, heads=3, drop_path=0.5))
-    first = photographs_lift(vit.train(), size=48, device="cpu")
+    model = LoadedModel("the run", vit.train(), (0.5,) * 3, (0.5,) * 3, "a training", None)
+    first = photographs_lift(model, size=48, device="cpu")
     assert vit.training
     assert all(parameter.requires_grad for parameter in vit.parameters())
-    assert photographs_lift(vit.eval(), size=48, device="cpu") == first  # no stochastic depth in either
+    vit.eval()
+    assert photographs_lift(model, size=48, device="cpu") == first  # no stochastic depth in either
     assert not vit.training
