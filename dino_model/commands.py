@@ -166,25 +166,22 @@ class EmbedOptions(ComputeOptions):
         files.make_room(output)
         from dino_model.collections import open_images
         from dino_model.device import choose_device
-        from dino_model.embedding import TokenFeatures, embed
+        from dino_model.embedding import embed
+        from dino_model.features import FeatureExtractor, FeatureType
         from dino_model.ranks import joined
+        from dino_model.views import View
         from dino_model.weights import fit_channels, load_model
 
         images = open_images(data, arrays=self.channels is not None)
         raw = images.raw_channels(self.channels or 3)
         with joined(choose_device(self.device)) as device:
-            model = load_model(self.model, checkpoint_key=self.checkpoint_key)
-            embed(
-                images,
-                output,
-                fit_channels(model, raw, self.channels),
-                TokenFeatures(tokens, layers),
-                size=self.size,
-                settings={"root": str(data.resolve()), "checkpoint_key": self.checkpoint_key or ""},
-                precision=self.precision,
-                device=str(device),
-                batch_size=self.batch_size,
+            model = fit_channels(
+                load_model(self.model, checkpoint_key=self.checkpoint_key), raw, self.channels
             )
+            view, kind = View(self.size, model.mean, model.std), FeatureType(layers, tokens=tokens)
+            compute: Any = {"precision": self.precision, "device": str(device), "batch_size": self.batch_size}
+            settings = {"root": str(data.resolve()), "checkpoint_key": self.checkpoint_key or ""}
+            embed(images, FeatureExtractor(model, view, kind, **compute), output, settings)
 
 
 @dataclass(frozen=True)
@@ -246,16 +243,19 @@ class Search:
         if not self.images or self.count < 1:
             raise SettingError("Pass at least one query image and a --count of at least 1.")
         files.make_room(self.output, self.json)
-        from dino_model.search import open_index, search_index
+        from dino_model.images import read
+        from dino_model.search import open_index, write_contact_sheet
 
         index = open_index(self.index, precision=self.precision, device=self.device)
-        results: Any = search_index(index, self.images, self.count, self.output)
-        for result in results:
-            print(
-                result["image"],
-                *(f"  {cosine:.3f}  {name}" for name, cosine in result["neighbors"]),
-                sep="\n",
-            )
+        sheet, results = [], []
+        for path in self.images:
+            image = read(path)
+            neighbors = index.search(image, self.count)
+            tiles = [(index.read(name), f"{cosine:.2f} {name}") for name, cosine in neighbors]
+            sheet.append([(image, path.name), *tiles])
+            results.append({"image": str(path), "neighbors": neighbors})
+            print(path, *(f"  {cosine:.3f}  {name}" for name, cosine in neighbors), sep="\n")
+        write_contact_sheet(self.output, sheet)
         print(f"contact sheet: {self.output}")
         if self.json:
             files.write_json(self.json, {"index": str(self.index), "results": results})

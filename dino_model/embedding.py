@@ -9,73 +9,27 @@ import importlib.util
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas
 import safetensors
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from dino_model import ranks
-from dino_model.backbones import forward_tokens
 from dino_model.collections import Images
 from dino_model.feature_cache import FeatureCache, model_fingerprint
-from dino_model.features import TOKEN_FAMILIES, FeatureExtractor, find_readable, has_cls_tokens, last_layers
+from dino_model.features import FeatureExtractor, find_readable
 from dino_model.files import replacing
 from dino_model.progress import following
-from dino_model.views import View
-from dino_model.weights import LoadedModel
 
 ROWS_AT_ONCE = 1024
 Shape = tuple[int, ...]
 Chunks = Iterator[NDArray[np.float32]]
-
-
-@dataclass(frozen=True)
-class TokenFeatures:
-    """Tokens of the last layers after the final norm, joined along their width, oldest first."""
-
-    tokens: Literal["cls", "mean", "patches", "all"] = "cls"
-    """[CLS], the mean of the patches, the patches, or all tokens ([CLS] and registers first)."""
-    layers: int = 1
-
-    needs_one_size = True
-
-    def __str__(self) -> str:
-        layers = "the last layer" if self.layers == 1 else f"the last {self.layers} layers"
-        return f"tokens {self.tokens} of {layers}"
-
-    def compute(self, backbone: nn.Module, images: Tensor) -> Tensor:
-        """Compute features of normalized images: [batch, width], or [batch, tokens, width].
-
-        Raises:
-            ValueError: A model without such tokens, or more layers than there are.
-        """
-        if self.tokens == "cls" and self.layers == 1:
-            features: Tensor = backbone(images)
-            return features
-        if not isinstance(backbone, TOKEN_FAMILIES) or (
-            self.tokens == "cls" and not has_cls_tokens(backbone)
-        ):
-            raise ValueError(f"{type(backbone).__name__} has no {self}: choose --tokens cls --layers 1")
-        if self.layers == 1:
-            prefix, patches = forward_tokens(backbone, images).tensor_split((backbone.num_prefix_tokens,), 1)
-            layers = [(patches, prefix)]
-        else:
-            layers = last_layers(backbone, images, self.layers)
-        return torch.cat([self._choose(*layer) for layer in layers], dim=-1)
-
-    def _choose(self, patches: Tensor, prefix: Tensor) -> Tensor:
-        if self.tokens == "all":
-            return torch.cat([prefix, patches], dim=1)
-        if self.tokens == "cls":
-            return prefix[:, 0]
-        return patches if self.tokens == "patches" else patches.mean(dim=1)
 
 
 class FeatureTable(NamedTuple):
@@ -95,14 +49,7 @@ class FeatureTable(NamedTuple):
 
 
 def embed(
-    images: Images,
-    output: Path,
-    model: LoadedModel,
-    kind: TokenFeatures,
-    *,
-    size: int,
-    settings: Mapping[str, str],
-    **compute: Any,
+    images: Images, extractor: FeatureExtractor, output: Path, settings: Mapping[str, str] | None = None
 ) -> None:
     """Write the features of images to a file; images that cannot be read are named and left out.
 
@@ -110,22 +57,20 @@ def embed(
 
     Args:
         images: The collection.
+        extractor: Model, view and tokens.
         output: File, whose suffix is the format.
-        model: Any model.
-        kind: Tokens and layers.
-        size: Short side and center crop in pixels.
         settings: Further entries of the metadata.
-        compute: `precision`, `device` and `batch_size` of `FeatureExtractor`.
 
     Raises:
         ValueError: An unknown suffix, a model without such tokens, or no readable image.
     """
+    model, kind = extractor.model, extractor.kind
     check_suffix(output, kind.tokens)
     images = replace(images, channel_range=model.channel_range)
     print(f"{model.name}: {model.source}; {images}", flush=True)
     cache = FeatureCache(output.with_name(f".{output.name}.parts"))
-    extractor = FeatureExtractor(model, View(size, model.mean, model.std), kind=kind, cache=cache, **compute)
-    rows = extractor.rows(images, track=following(f"{len(images):,} images", len(images)))
+    track = following(f"{len(images):,} images", len(images))
+    rows = replace(extractor, cache=cache).rows(images, track=track)
     if ranks.rank() > 0:
         return
     kept, broken = find_readable(images, rows)
@@ -134,8 +79,9 @@ def embed(
     found = images.subset(kept)
     labels = None if found.labels is None else [found.classes[label] for label in found.labels]
     metadata = {"format": "features", "model": model.name, "weights": model_fingerprint(model.backbone)}
-    metadata |= {"tokens": kind.tokens, "layers": str(kind.layers), "size": str(size), **settings}
-    write_features(output, FeatureTable(rows.numpy(), list(found.names), labels, metadata), np.array(kept))
+    metadata |= {"tokens": kind.tokens, "layers": str(kind.blocks), "size": str(extractor.view.size)}
+    table = FeatureTable(rows.numpy(), list(found.names), labels, metadata | dict(settings or {}))
+    write_features(output, table, np.array(kept))
     rmtree(cache.folder)
     print(f"{len(found):,} images, {kind}: {output}")
 
@@ -233,8 +179,6 @@ def _write_csv(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) ->
 
 
 def _read_csv(path: Path) -> FeatureTable:
-    import pandas
-
     table = pandas.read_csv(path, dtype={"name": str, "label": str}, keep_default_na=False)
     names, labels = (table.pop(column).tolist() for column in ("name", "label"))
     return FeatureTable(table.to_numpy(np.float32), names, labels if any(labels) else None, {})
@@ -247,7 +191,7 @@ def _write_parquet(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks
     text, vector = pyarrow.string(), pyarrow.list_(pyarrow.float32(), math.prod(shape[1:]))
     metadata = {**table.metadata, "shape": json.dumps(shape[1:])}
     schema, done = pyarrow.schema([("name", text), ("label", text), ("features", vector)], metadata), 0
-    labels: Sequence[str | None] = table.labels or [None] * shape[0]
+    labels = table.labels or [None] * shape[0]
     with parquet.ParquetWriter(path, schema) as writer:
         for chunk in chunks:
             part = slice(done, done := done + len(chunk))

@@ -30,20 +30,16 @@ class FeatureCache:
         """Return the tensor stored under `key`, mapped from its file.
 
         Raises:
-            ValueError: The file of this key is missing here, damaged, or holds another key.
+            ValueError: The file of this key is missing, damaged, or holds another key.
         """
         path = self.path(key)
         try:
             stored = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-            features = torch.from_numpy(np.load(path, mmap_mode="c"))
+            if stored != dict(key):
+                raise ValueError("it holds another key")
+            return torch.from_numpy(np.load(path, mmap_mode="c"))
         except (ValueError, EOFError, FileNotFoundError) as error:
             raise ValueError(f"{path} is no feature file of this program: delete it") from error
-        if other := next((name for name in {**key, **stored} if stored.get(name) != key.get(name)), None):
-            raise ValueError(
-                f"{path} holds features of another {other} ({stored.get(other, 'none')}, expected"
-                f" {key.get(other, 'none')}): delete it"
-            )
-        return features
 
     def path(self, key: Key) -> Path:
         """File of a key."""
@@ -62,6 +58,7 @@ class FeatureWriter:
         self.path = cache.path(key)
         self._partial = self.path.with_suffix(".partial")
         self._lock = ExitStack()
+        self.close = self._lock.close
         self.done = 0
 
     def open(self) -> int:
@@ -70,14 +67,9 @@ class FeatureWriter:
         self.done = self.count if self.path.is_file() else self._rows_on_disk()
         return self.done
 
-    def close(self) -> None:
-        """Let other writers continue."""
-        self._lock.close()
-
     def append(self, rows: Tensor) -> None:
         """Write the next rows: [rows, ...]. Raises OSError if they cannot be written."""
         array = rows.detach().contiguous().numpy()
-        self._partial.parent.mkdir(parents=True, exist_ok=True)
         with self._partial.open("ab" if self.done else "wb") as file:
             if not self.done:
                 header = np.lib.format.header_data_from_array_1_0(array)
@@ -87,17 +79,10 @@ class FeatureWriter:
         self.done += len(rows)
 
     def finish(self) -> None:
-        """Complete the file.
-
-        Raises:
-            ValueError: The file holds another number of rows.
-        """
+        """Complete the file."""
         if not self.path.is_file():
             files.write_json(self.path.with_suffix(".json"), dict(self.key))
             self._partial.replace(self.path)
-        found = len(self.cache.read(self.key))
-        if found != self.count:
-            raise ValueError(f"{self.path} holds {found:,} rows, expected {self.count:,}: delete it")
 
     def _rows_on_disk(self) -> int:
         """Number of whole rows in the partial file, which is cut behind them."""

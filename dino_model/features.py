@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby, islice
-from typing import Any, Literal, Protocol, cast
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,89 +20,92 @@ from torch import Tensor, nn
 
 from dino_model import ranks
 from dino_model.ahead import load_ahead
-from dino_model.backbones import forward_tokens, patch_grid
 from dino_model.collections import Images
 from dino_model.device import Precision, autocast, choose_device, choose_precision
-from dino_model.feature_cache import FeatureCache, FeatureWriter, Key, model_fingerprint
+from dino_model.feature_cache import FeatureCache, FeatureWriter, model_fingerprint
 from dino_model.images import ImageError
 from dino_model.views import Box, View
 from dino_model.weights import LoadedModel
 
 Track = Callable[[range], Iterable[int]]
 """Returns the image numbers it is given and reports progress; a large collection comes in parts."""
-Rows = Callable[[range], Tensor | None]
-"""Computes a row for each of some numbers; None if it could compute none."""
 IMAGES_AT_ONCE = 1024
 """Images of one rank whose features are sent and written together: the most that an interruption loses."""
 _NAMED = 3  # unreadable images that are named one by one
 
 
-class FeatureKind(Protocol):
-    """A feature of an image, a dataclass."""
-
-    @property
-    def needs_one_size(self) -> bool:
-        """True if images of different sizes have features of different shapes."""
-
-    def compute(self, backbone: nn.Module, images: Tensor) -> Tensor:
-        """Compute features of normalized images: [batch, channels, height, width] -> [batch, ...]."""
-
-
 @dataclass(frozen=True)
 class FeatureType:
-    """Output of a model that is an image's feature: [CLS] of some blocks, then pooled patch tokens."""
+    """Tokens of a model's last blocks, after the final norm and joined along their width, as a feature.
+
+    The tokens of each block come oldest block first, then the pooled patches of the last block.
+    """
 
     blocks: int = 1
-    """[CLS] of this many last blocks, each after the final norm, oldest first; 0: none."""
-    pool: Literal["none", "average", "gem", "grid"] = "none"
-    """Patch tokens of the last block after the final norm: none, their mean, their generalized mean of
-    power 4, or all of them on their grid."""
+    """Number of last blocks whose `tokens` are taken; 0: none."""
+    pool: Literal["none", "average", "gem"] = "none"
+    """Pooling of the last block's patches: none, their mean, or their generalized mean of power 4."""
+    tokens: Literal["cls", "mean", "patches", "all"] = "cls"
+    """[CLS], the mean of the patches, the patches, or all tokens ([CLS] and registers first)."""
 
     def __post_init__(self) -> None:
         if self.blocks < 0 or (self.blocks == 0 and self.pool == "none"):
             raise ValueError(f"blocks is {self.blocks}: expected at least 1, or 0 with pooled patches")
-        if self.pool == "grid" and self.blocks:
-            raise ValueError("patches on their grid come without [CLS]: blocks must be 0")
 
     def __str__(self) -> str:
-        cls = {0: "", 1: "[CLS]"}.get(self.blocks, f"[CLS] of the last {self.blocks} blocks")
-        pooled = {"average": "mean of the patches", "gem": "GeM of the patches", "grid": "patches"}
-        parts = [part for part in (cls, pooled.get(self.pool, "")) if part]
-        return f"{' and '.join(parts)} after the final norm"
-
-    @property
-    def needs_one_size(self) -> bool:
-        """True if images of different sizes have features of different shapes."""
-        return self.pool == "grid"
+        blocks = "the last layer" if self.blocks == 1 else f"the last {self.blocks} layers"
+        pooled = "" if self.pool == "none" else f" and pooled patches ({self.pool})"
+        return f"tokens {self.tokens} of {blocks}{pooled}"
 
     def compute(self, backbone: nn.Module, images: Tensor) -> Tensor:
-        """Compute the features of normalized images [batch, 3, height, width] in evaluation mode.
+        """Compute the features of normalized images [batch, channels, height, width] in evaluation mode.
 
         Returns:
-            [batch, vectors * width], or the grid [batch, rows, columns, width].
+            [batch, width], or [batch, tokens, width] for the patches or all tokens.
 
         Raises:
-            ValueError: Patches or blocks of a backbone that is no ViT, or more blocks than there are.
+            ValueError: Other features than `CLS` of a backbone without these tokens, or more blocks than
+                there are.
         """
         if self == CLS:
             features: Tensor = backbone(images)
             return features
-        if self.pool == "grid" and isinstance(backbone, TOKEN_FAMILIES):
-            return patch_tokens(backbone, images)
-        if not has_cls_tokens(backbone):
-            raise ValueError(
-                f"{type(backbone).__name__} has one feature per image, no {self}: only the kind [CLS] fits it"
-            )
-        layers = last_layers(backbone, images, max(1, self.blocks))
-        parts = [prefix[:, 0] for _, prefix in layers[len(layers) - self.blocks :]]
+        if not isinstance(backbone, TOKEN_FAMILIES) or (
+            self.tokens == "cls" and not has_cls_tokens(backbone)
+        ):
+            raise ValueError(f"{type(backbone).__name__} has no {self}: only [CLS] of one layer fits it")
+        if self.blocks > len(backbone.blocks):
+            raise ValueError(f"cannot take the last {self.blocks} blocks of {len(backbone.blocks)}")
+        layers = backbone.forward_intermediates(
+            images,
+            max(1, self.blocks),
+            norm=True,
+            output_fmt="NLC",
+            intermediates_only=True,
+            return_prefix_tokens=backbone.num_prefix_tokens > 0,
+        )
+        pairs = [layer if isinstance(layer, tuple) else (layer, layer[:, :0]) for layer in layers]
+        parts = [self._choose(*pair) for pair in pairs[len(pairs) - self.blocks :]]
         if self.pool != "none":
-            tokens = layers[-1][0]
-            parts.append(tokens.mean(dim=1) if self.pool == "average" else gem(tokens.float()))
+            patches = pairs[-1][0]
+            parts.append(patches.mean(dim=1) if self.pool == "average" else gem(patches.float()))
         return torch.cat(parts, dim=-1)
+
+    def _choose(self, patches: Tensor, prefix: Tensor) -> Tensor:
+        match self.tokens:
+            case "cls":
+                return prefix[:, 0]
+            case "mean":
+                return patches.mean(dim=1)
+            case "patches":
+                return patches
+        return torch.cat([prefix, patches], dim=1)
 
 
 TOKEN_FAMILIES = (VisionTransformer, Eva, Beit)
 """timm's classes whose blocks output [CLS] and patch tokens. Eva includes EVA-02 and DINOv3."""
+CLS = FeatureType()
+"""The backbone's own output: [CLS] after the final norm, or a ResNet's pooled feature."""
 
 
 def has_cls_tokens(backbone: nn.Module) -> bool:
@@ -110,8 +113,12 @@ def has_cls_tokens(backbone: nn.Module) -> bool:
     return isinstance(backbone, TOKEN_FAMILIES) and getattr(backbone, "cls_token", None) is not None
 
 
-CLS = FeatureType()
-"""The backbone's own output: [CLS] after the final norm, or a ResNet's pooled feature."""
+def gem(tokens: Tensor, power: float = 4.0, floor: float = 1e-6) -> Tensor:
+    """Compute (mean x^power)^(1/power) over tokens: [..., tokens, width] -> [..., width].
+
+    Values below `floor` count as `floor`. Power 4 is the official copy detection's.
+    """
+    return tokens.clamp(min=floor).pow(power).mean(dim=-2).pow(1 / power)
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ class FeatureExtractor:
 
     model: LoadedModel
     view: View
-    kind: FeatureKind = CLS
+    kind: FeatureType = CLS
     precision: Precision = "auto"
     device: str = "auto"
     batch_size: int = 64
@@ -153,8 +160,6 @@ class FeatureExtractor:
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ValueError(f"batch_size is {self.batch_size}, expected at least 1")
-        if self.kind.needs_one_size and self.view.framing in ("short-side", "long-side"):
-            raise ValueError("patches on their grid need images of one size: choose another framing")
 
     def extract(
         self, images: Images, *, boxes: Sequence[Box | None] | None = None, track: Track = iter
@@ -173,12 +178,12 @@ class FeatureExtractor:
             ValueError: No readable image, boxes that do not fit, features that are not finite, a kind that
                 the backbone does not have, or a damaged cache.
         """
-        rows = self.rows(images, boxes, track)
         images = replace(images, channel_range=self.model.channel_range)
+        rows = self.rows(images, boxes, track)
         kept, broken = find_readable(images, rows)
-        return (
-            ImageFeatures(images.subset(kept), rows[kept], broken) if broken else ImageFeatures(images, rows)
-        )
+        if broken:
+            images, rows = images.subset(kept), rows[kept]
+        return ImageFeatures(images, rows, broken)
 
     def feature(self, image: np.ndarray, box: Box | None = None) -> Tensor:
         """Compute the feature of one image uint8 [height, width, 3], or of a part of it, on the CPU: [width].
@@ -192,25 +197,31 @@ class FeatureExtractor:
             return self._forward(self.view.crop(image, box)[None], device)[0].cpu()
 
     def rows(self, images: Images, boxes: Sequence[Box | None] | None = None, track: Track = iter) -> Tensor:
-        """Compute the features of all images, NaN where one cannot be read; as `extract`."""
+        """As `extract` of images with the model's channels, with NaN for an image that cannot be read."""
         if not len(images):
             raise ValueError("no images to compute features of")
-        images = replace(images, channel_range=self.model.channel_range)
         if boxes is not None and len(boxes) != len(images):
             raise ValueError(f"{len(boxes)} boxes for {len(images)} images")
-
-        def compute(numbers: range) -> Tensor | None:
-            return self._compute(images, boxes, numbers, track)
-
+        compute = partial(self._parts, images, partial(self._compute, images, boxes, track))
         if self.cache is None:
-            return _collect(self._parts(images, compute), len(images))
-        return self._cached(self.cache, images, compute, ranks.on_first(lambda: self.key(images, boxes)))
+            rows, done = torch.empty(0), 0
+            for part in compute(0):  # without a second copy of all of them
+                rows = rows if done else part.new_empty(len(images), *part.shape[1:])
+                rows[done : done + len(part)] = part
+                done += len(part)
+            return rows
+        key = ranks.on_first(lambda: self.key(images, boxes))
+        with closing(FeatureWriter(self.cache, key, len(images))) as writer:  # of the first rank
+            for part in compute(ranks.on_first(writer.open)):
+                ranks.on_first(partial(writer.append, part))
+            ranks.on_first(writer.finish)
+        return self.cache.read(key)
 
     def key(self, images: Images, boxes: Sequence[Box | None] | None = None) -> dict[str, str]:
         """Return the cache key of these images' features: every setting that could change them."""
         device = choose_device(self.device)
         key = {
-            "feature": json.dumps(asdict(cast(Any, self.kind))),
+            "feature": json.dumps(asdict(self.kind)),
             "model": model_fingerprint(self.model.backbone),
             "images": images.fingerprint(),
             "view": json.dumps(asdict(self.view)),
@@ -218,7 +229,9 @@ class FeatureExtractor:
         }
         return key if boxes is None else key | {"boxes": json.dumps(list(boxes))}
 
-    def _parts(self, images: Images, compute: Rows, start: int = 0) -> Iterator[Tensor]:
+    def _parts(
+        self, images: Images, compute: Callable[[range], Tensor | None], start: int
+    ) -> Iterator[Tensor]:
         """Features of all images from `start` on, in parts: NaN where an image cannot be read."""
         at_once, shape = IMAGES_AT_ONCE * ranks.world(), None
         for first in range(start, len(images), at_once):
@@ -232,17 +245,8 @@ class FeatureExtractor:
             shape = part.shape[1:]
             yield part
 
-    def _cached(self, cache: FeatureCache, images: Images, compute: Rows, key: Key) -> Tensor:
-        """Features of all images, which the first rank writes to the cache as they are computed."""
-        with closing(FeatureWriter(cache, key, len(images))) as writer:
-            start = ranks.on_first(writer.open)
-            for part in self._parts(images, compute, start):
-                ranks.on_first(partial(writer.append, part))
-            ranks.on_first(writer.finish)
-        return cache.read(key)
-
     def _compute(
-        self, images: Images, boxes: Sequence[Box | None] | None, numbers: range, track: Track
+        self, images: Images, boxes: Sequence[Box | None] | None, track: Track, numbers: range
     ) -> Tensor | None:
         """Features of these numbers, NaN where an image cannot be read; None if none can."""
 
@@ -279,23 +283,12 @@ class FeatureExtractor:
         return rows
 
     def _forward(self, crops: Tensor, device: torch.device) -> Tensor:
-        """Features of crops, uint8 [batch, 3, rows, columns], on the device; the mean over the scales."""
+        """Features of crops, uint8 [batch, channels, rows, columns], on the device; mean of the scales."""
         crops = crops.pin_memory() if device.type == "cuda" else crops
         images = self.view.normalize(crops.to(device, non_blocking=True))
         backbone = self.model.backbone
         scales = [self.kind.compute(backbone, scaled).float() for scaled in self.view.rescale(images)]
         return torch.stack(scales).mean(dim=0) if len(scales) > 1 else scales[0]
-
-
-def _collect(parts: Iterable[Tensor], count: int) -> Tensor:
-    """Join parts into one tensor of `count` rows, without a second copy of all of them."""
-    rows, done = torch.empty(0), 0
-    for part in parts:
-        if not done:
-            rows = part.new_empty(count, *part.shape[1:])
-        rows[done : done + len(part)] = part
-        done += len(part)
-    return rows
 
 
 def _batches(crops: Iterable[Tensor | None], size: int) -> Iterator[list[tuple[int, Tensor]]]:
@@ -327,27 +320,3 @@ def find_readable(images: Images, rows: Tensor) -> tuple[list[int], tuple[str, .
     if len(broken) == len(images):
         raise ImageError(f"none of the {len(images)} images can be read; the first: {broken[0]}")
     return (~missing).nonzero()[:, 0].tolist(), tuple(broken)
-
-
-def patch_tokens(vit: VisionTransformer | Eva | Beit, images: Tensor) -> Tensor:
-    """Compute patch tokens after the final norm on their grid: [batch, rows, columns, width]."""
-    tokens = forward_tokens(vit, images)[:, vit.num_prefix_tokens :]
-    return tokens.unflatten(1, patch_grid(vit, *images.shape[-2:]))
-
-
-def last_layers(vit: VisionTransformer, images: Tensor, blocks: int) -> list[tuple[Tensor, Tensor]]:
-    """Compute patch and prefix tokens of the last blocks, oldest first: [batch, tokens, width] each."""
-    if not 1 <= blocks <= len(vit.blocks):
-        raise ValueError(f"cannot take the last {blocks} blocks of a ViT with {len(vit.blocks)}")
-    layers: list[tuple[Tensor, Tensor]] = vit.forward_intermediates(
-        images, blocks, return_prefix_tokens=True, norm=True, output_fmt="NLC", intermediates_only=True
-    )
-    return layers
-
-
-def gem(tokens: Tensor, power: float = 4.0, floor: float = 1e-6) -> Tensor:
-    """Compute (mean x^power)^(1/power) over tokens: [..., tokens, width] -> [..., width].
-
-    Values below `floor` count as `floor`. Power 4 is the official copy detection's.
-    """
-    return tokens.clamp(min=floor).pow(power).mean(dim=-2).pow(1 / power)

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import normalize
 
-from dino_model import files, images, ranks
+from dino_model import files, ranks
 from dino_model.collections import Images, open_images
 from dino_model.device import Precision
 from dino_model.embedding import read_features
@@ -31,8 +31,8 @@ def nearest(
 ) -> tuple[Tensor, Tensor]:
     """Find the most similar features of a database.
 
-    Of several processes, each with the same arguments, each searches its consecutive share of the database on
-    its device; the results are merged. At most 256 MB of products are in memory.
+    Of several processes, each with the same arguments, each searches with its share of the queries. At most
+    256 MB of products are in memory.
 
     Args:
         queries: [queries, width], of any length.
@@ -54,32 +54,23 @@ def nearest(
         )
     if not (queries.isfinite().all() and database.isfinite().all()):
         raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
-    count = min(count, len(database))
-    share = ranks.local_range(range(len(database)))
-    local = database[share.start : share.stop].to(device or database.device).float()
-    own_count = min(count, len(local))
-    cosines = queries.new_empty(len(queries), own_count, dtype=torch.float32)
-    numbers = torch.empty_like(cosines, dtype=torch.int64)
-    scale = 1 / local.norm(dim=1).clamp(min=1e-12)
-    at_once = max(1, _MAX_PRODUCT_BYTES // (4 * max(1, len(local))))
-    for start in range(0, len(queries) if own_count else 0, at_once):
-        chunk = slice(start, start + at_once)
-        products = normalize(queries[chunk].to(local.device).float(), dim=1) @ local.T
-        values, places = products.mul_(scale).topk(own_count, dim=1)
-        cosines[chunk], numbers[chunk] = values.to(queries.device), places.to(queries.device)
-    return (cosines, numbers) if ranks.world() == 1 else _merge(cosines, numbers + share.start, count)
+    features = database.to(device or database.device).float()
+    scale = 1 / features.norm(dim=1).clamp(min=1e-12)
+    at_once = max(1, _MAX_PRODUCT_BYTES // (4 * len(features)))
 
+    def search(numbers: range) -> Tensor:
+        """Cosines and numbers for these queries: float64 [queries, 2, count], exact for both."""
+        found = []
+        for chunk in queries[numbers.start : numbers.stop].split(at_once):
+            products = normalize(chunk.to(features.device).float(), dim=1) @ features.T
+            values, places = products.mul_(scale).topk(min(count, len(features)), dim=1)
+            found.append(torch.stack([values.cpu().double(), places.cpu().double()], dim=1))
+        return torch.cat(found)
 
-def _merge(cosines: Tensor, numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Keep the best of all processes' results: [queries, at most count] -> [queries, count]."""
-    parts = []
-    for tensor, fill in ((cosines, -torch.inf), (numbers, 0)):
-        own = pad(tensor, (0, count - tensor.shape[1]), value=fill)[None]
-        every = ranks.gather_rows(lambda _, own=own: own, range(ranks.world()))  # type: ignore[misc]
-        assert every is not None
-        parts.append(every.transpose(0, 1).flatten(1).to(tensor.device))  # [queries, ranks * count]
-    values, places = parts[0].topk(count, dim=1)
-    return values, parts[1].gather(1, places)
+    rows = ranks.gather_rows(search, range(len(queries)))
+    assert rows is not None
+    cosines, places = rows.to(queries.device).unbind(1)
+    return cosines.float(), places.long()
 
 
 @dataclass(frozen=True)
@@ -141,30 +132,6 @@ def open_index(path: Path, *, precision: Precision = "auto", device: str = "auto
     return Index(list(table.names), torch.from_numpy(table.features), found, extractor)
 
 
-def search_index(index: Index, queries: Sequence[Path], count: int, sheet: Path) -> list[dict[str, object]]:
-    """Find the images of an index that are most similar to each query image.
-
-    Args:
-        index: From `open_index`.
-        queries: Image files.
-        count: Images to find for each.
-        sheet: Contact sheet to write, a row per query.
-
-    Returns:
-        For each query its "image" and its "neighbors": name and cosine, most similar first.
-    """
-    rows: list[list[tuple[NDArray[np.uint8], str]]] = []
-    results: list[dict[str, object]] = []
-    for path in queries:
-        image = images.read(path)
-        pairs = index.search(image, count)
-        tiles = [(index.read(name), f"{cosine:.2f} {name}") for name, cosine in pairs]
-        rows.append([(image, path.name), *tiles])
-        results.append({"image": str(path), "neighbors": [list(pair) for pair in pairs]})
-    write_contact_sheet(sheet, rows)
-    return results
-
-
 def write_contact_sheet(path: Path, rows: Sequence[Sequence[tuple[NDArray[np.uint8], str]]]) -> None:
     """Write rows of thumbnails, each with a line of text below it, to a .jpg or .png file.
 
@@ -172,16 +139,15 @@ def write_contact_sheet(path: Path, rows: Sequence[Sequence[tuple[NDArray[np.uin
         path: File to write.
         rows: Images uint8 [height, width, 3] and their texts.
     """
-    cell, height = TILE + _MARGIN, TILE + _LINE + _MARGIN
-    size = (max(map(len, rows)) * cell + _MARGIN, len(rows) * height + _MARGIN)
+    width, height = TILE + _MARGIN, TILE + _LINE + _MARGIN
+    size = max(map(len, rows)) * width + _MARGIN, len(rows) * height + _MARGIN
     sheet = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(sheet)
     for row, tiles in enumerate(rows):
         for column, (image, text) in enumerate(tiles):
-            left, top = _MARGIN + column * cell, _MARGIN + row * height
-            tile = Image.fromarray(image)
-            tile.thumbnail((TILE, TILE), Image.Resampling.LANCZOS)
-            sheet.paste(tile, (left + (TILE - tile.width) // 2, top + TILE - tile.height))
+            left, top = _MARGIN + column * width, _MARGIN + row * height
+            tile = ImageOps.pad(Image.fromarray(image), (TILE, TILE), color="white", centering=(0.5, 1))
+            sheet.paste(tile, (left, top))
             while draw.textlength(text) > TILE:
                 text = text[: len(text) // 2 - 1] + "…" + text[len(text) // 2 + 1 :]  # from the middle
             draw.text((left, top + TILE + 2), text, fill="black")

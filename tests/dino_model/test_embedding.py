@@ -13,7 +13,7 @@ from dino_model import features
 from dino_model.attention import readable
 from dino_model.collections import open_images
 from dino_model.commands import main
-from dino_model.embedding import FeatureTable, TokenFeatures, read_features, write_features
+from dino_model.embedding import FeatureTable, read_features, write_features
 from dino_model.weights import load_model
 
 SUFFIXES = (".npz", ".safetensors", ".csv", ".parquet")
@@ -99,7 +99,7 @@ def test_features_written_read_back_equal(tmp_path: Path, suffix: str, labels: l
 def test_embed_interrupted_continues_when_repeated(folder: Path, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(features, "IMAGES_AT_ONCE", 2)
     computed: list[int] = []
-    plain = TokenFeatures.compute
+    plain = features.FeatureType.compute
 
     def compute(self, backbone, images):
         if len(computed) == 4:
@@ -108,7 +108,7 @@ def test_embed_interrupted_continues_when_repeated(folder: Path, tmp_path: Path,
         return plain(self, backbone, images)
 
     command = ["embed", "--data", str(folder), "--output", str(tmp_path / "f.safetensors"), *CPU]
-    monkeypatch.setattr(TokenFeatures, "compute", compute)
+    monkeypatch.setattr(features.FeatureType, "compute", compute)
     with pytest.raises(KeyboardInterrupt):
         main(command)
     assert not (tmp_path / "f.safetensors").exists()

@@ -17,7 +17,7 @@ from dino_model import features as features_module
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.collections import Images, open_images
 from dino_model.feature_cache import FeatureCache
-from dino_model.features import CLS, FeatureExtractor, FeatureType, gem, patch_tokens
+from dino_model.features import CLS, FeatureExtractor, FeatureType, gem
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, ImageError
 from dino_model.views import View
 from dino_model.weights import LoadedModel
@@ -96,13 +96,14 @@ def test_extract_equals_single_images_in_order(pictures: Images, vit: nn.Module,
 def test_compute_of_each_kind_equals_its_formula(pictures: Images, vit: nn.Module):
     view = View(**VIEW)
     images = view.normalize(torch.stack([view.crop(pictures.read(i)) for i in range(len(pictures))]))
-    grid, cls = patch_tokens(vit, images), FeatureType(2).compute(vit, images)
+    tokens, cls = vit.forward_features(images), FeatureType(2).compute(vit, images)
+    patches = tokens[:, 1:]
     expected = {
-        FeatureType(0, "grid"): grid,
         FeatureType(2): cls,
-        FeatureType(0, "average"): grid.flatten(1, 2).mean(1),
-        FeatureType(1, "gem"): torch.cat([cls[:, 24:], gem(grid.flatten(1, 2))], dim=1),
-        FeatureType(2, "average"): torch.cat([cls, grid.flatten(1, 2).mean(1)], dim=1),
+        FeatureType(0, "average"): patches.mean(1),
+        FeatureType(1, "gem"): torch.cat([cls[:, 24:], gem(patches)], dim=1),
+        FeatureType(2, "average"): torch.cat([cls, patches.mean(1)], dim=1),
+        FeatureType(tokens="all"): tokens,
     }
     for kind, features in expected.items():
         found = extractor(vit, kind, batch_size=4).extract(pictures).features
@@ -174,8 +175,8 @@ def test_extract_with_cache_computes_once_until_a_change(pictures: Images, tmp_p
 
 
 def test_key_changes_with_every_setting(pictures: Images, vit: nn.Module):
-    pools = ((1, "none"), (2, "none"), (1, "average"), (1, "gem"), (0, "gem"), (0, "grid"))
-    kinds = [FeatureType(blocks, pool) for blocks, pool in pools]
+    settings = ((1,), (2,), (1, "average"), (1, "gem"), (0, "gem"), (1, "none", "mean"))
+    kinds = [FeatureType(*each) for each in settings]
     views = (
         *(View(**VIEW, framing=framing) for framing in ("short-side", "long-side", "squash")),
         *(View(**VIEW, **how) for how in ({"resize_to": 40}, {"scales": (1.0, 0.5)}, {"cut": 8})),
