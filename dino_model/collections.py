@@ -7,7 +7,7 @@ import os
 import posixpath
 import re
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dino_model import files, remote
 from dino_model.channels import ARRAY_SUFFIX, MEASURED_IMAGES, ChannelRange, read_channels
@@ -24,20 +25,11 @@ from dino_model.errors import sentence
 from dino_model.images import MAX_PIXELS, SUFFIXES, ImageError, read, read_file
 from dino_model.textures import textures_tar
 
-Tar = Path | str
-"""A local tar, or the URL of a remote one."""
 Stamp = tuple[int, int | str]
 """Size in bytes, and time of change or another mark of the file's state."""
-VERSION = 2
+VERSION = 3
 """Of the cached index of tars."""
 ROWS_AT_ONCE = 65_536
-_COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PK\x03\x04": "zip",
-}
 
 
 class ShardError(ImageError):
@@ -45,11 +37,12 @@ class ShardError(ImageError):
 
 
 class Store(NamedTuple):
-    """A folder or tar that holds images."""
+    """A tar (a URL if it is remote), a folder, or the files of a folder that a list names."""
 
-    path: Tar
-    stamp: Stamp | None
+    path: Path | str
+    stamp: Stamp | None = None
     """State of a tar when it was indexed; None: a folder."""
+    file_list: Path | None = None
     prefix: str = ""
     """Beginning of the images' names that is not part of their path in a folder."""
 
@@ -60,9 +53,10 @@ class Column(Sequence[Any]):
     A table of millions of rows is mapped from a file. Processes share it: a pickled column holds the path.
     """
 
-    def __init__(self, table: np.ndarray, field: str, rows: np.ndarray | None = None) -> None:
-        """`table` is a structured array; `rows` are the numbers of the rows, None for all."""
-        self.table, self.field, self.rows = table, field, rows
+    def __init__(self, table: np.ndarray | str, field: str, rows: np.ndarray | None = None) -> None:
+        """`table` is a structured array or its file; `rows` are the numbers of the rows, None for all."""
+        self.table: np.ndarray = np.load(table, mmap_mode="r") if isinstance(table, str) else table
+        self.field, self.rows = field, rows
 
     def take(self, chosen: np.ndarray) -> "Column":
         """Return these elements, in this order, without copying the table."""
@@ -85,19 +79,14 @@ class Column(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if isinstance(self.table, np.memmap):
-            return _mapped_column, (str(self.table.filename), self.field, self.rows)
-        return Column, (self.table, self.field, self.rows)
+        table = str(self.table.filename) if isinstance(self.table, np.memmap) else self.table
+        return Column, (table, self.field, self.rows)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
-        return value.decode()
+        return os.fsdecode(value)
     return tuple(value) if isinstance(value, list) else value
-
-
-def _mapped_column(path: str, field: str, rows: np.ndarray | None) -> Column:
-    return Column(np.load(path, mmap_mode="r"), field, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,39 +144,43 @@ class Images:
             ImageError: It cannot be read; names the image.
             ShardError: The tar is missing, cut or changed; names the tar.
         """
-        store, offset, size = self._place(index)
+        name, (store, path, offset, size) = self.names[index], self._place(index)
         if store.stamp is None:
-            name = self.names[index].removeprefix(store.prefix)
-            return read_file(Path(store.path) / name, name)
+            return read_file(Path(path), name)
         try:
-            data = _read_part(store.path, offset, size, store.stamp)
+            data = _read_part(path, offset, size, store.stamp)
         except OSError as error:
-            raise ShardError(f"{sentence(error)} (reading {self.names[index]})") from error
+            raise ShardError(f"{sentence(error)} (reading {name})") from error
         if len(data) < size:
-            tar = Path(str(store.path)).name
-            raise ShardError(f"{self.names[index]} is cut short: {tar} ends within it")
+            raise ShardError(f"{name} is cut short: {Path(path).name} ends within it")
         return data
 
     def places(self) -> list[tuple[object, ...]]:
         """Return the place of every image on the disk, or in a tar: equal for links to one file."""
         places: list[tuple[object, ...]] = []
-        for index, name in enumerate(self.names):
-            store, offset, size = self._place(index)
-            if isinstance(store.path, str):
-                places.append((store.path, offset, size))
-                continue
-            file = store.path if store.stamp else store.path / name.removeprefix(store.prefix)
-            status = file.stat()
-            places.append((status.st_dev, status.st_ino, offset, size))
+        for index in range(len(self)):
+            _, path, *extent = self._place(index)
+            file = (path,) if isinstance(path, str) else (path.stat().st_dev, path.stat().st_ino)
+            places.append((*file, *extent))
         return places
-
-    def fingerprint(self) -> str:
-        """Hash names, sizes and times of change."""
-        return self._hash(with_times=True)
 
     def inventory(self) -> str:
         """Hash names and sizes: equal for copies of the same images, in a folder or a tar."""
-        return self._hash(with_times=False)
+        return self.fingerprint(with_times=False)
+
+    def fingerprint(self, *, with_times: bool = True) -> str:
+        """Hash names, sizes and times of change."""
+        digest = hashlib.sha256(repr(self.channel_range).encode() if self.channel_range else b"")
+        for index, name in enumerate(self.names):
+            store, path, offset, size = self._place(index)
+            if store.stamp is None:
+                status = Path(path).stat()
+                size, state = status.st_size, (status.st_size, status.st_mtime_ns)
+            else:
+                state = (offset, size, store.stamp[1])
+            found = "\0".join(map(str, state if with_times else (size,)))
+            digest.update(f"{name}\0{found}\n".encode())
+        return digest.hexdigest()[:32]
 
     def subset(self, indices: Iterable[int]) -> "Images":
         """Return these images, in this order. `classes` stay, so that labels keep their meaning."""
@@ -210,23 +203,13 @@ class Images:
             raise ImageError(f"{names} names no image: expected one name a line, such as {self.names[0]}")
         return self.subset(i for i, name in enumerate(self.names) if name in wanted)
 
-    def _place(self, index: int) -> tuple[Store, int, int]:
-        if self.extents is None:
-            return Store(self.root, None), 0, 0
-        number, offset, size = self.extents[index]
-        return self.stores[number], offset, size
-
-    def _hash(self, with_times: bool) -> str:
-        digest = hashlib.sha256(repr(self.channel_range).encode() if self.channel_range else b"")
-        for index, name in enumerate(self.names):
-            store, offset, size = self._place(index)
-            if store.stamp is None:
-                status = (Path(store.path) / name.removeprefix(store.prefix)).stat()
-                found = f"{status.st_size}\0{status.st_mtime_ns}" if with_times else status.st_size
-            else:
-                found = f"{offset}\0{size}\0{store.stamp[1]}" if with_times else size
-            digest.update(f"{name}\0{found}\n".encode())
-        return digest.hexdigest()[:32]
+    def _place(self, index: int) -> tuple[Store, Path | str, int, int]:
+        """Store, file or tar, and offset and size in a tar."""
+        number, offset, size = (0, 0, 0) if self.extents is None else self.extents[index]
+        store = self.stores[number] if self.stores else Store(self.root)
+        if store.stamp is None:
+            return store, store.path / self.names[index].removeprefix(store.prefix), 0, 0
+        return store, store.path, offset, size
 
 
 def open_images(
@@ -255,21 +238,9 @@ def open_images(
         ImageError: Nothing found, no images, a compressed or damaged tar, or a listed or excluded name that
             does not exist.
     """
-    sources = [source] if isinstance(source, str | Path) else list(source)
-    sources = [textures_tar(str(one)) if str(one).startswith("textures:") else one for one in sources]
-    groups = [_find_tars(str(source)) for source in sources]
-    suffixes = frozenset(SUFFIXES | {ARRAY_SUFFIX} if arrays else SUFFIXES)
-    if all(groups):
-        images = _open_tars(list(dict.fromkeys(tar for group in groups for tar in group)), suffixes)
-    elif len(sources) == 1:
-        images = _open_files(Path(sources[0]), suffixes)
-    else:
-        pairs = zip(groups, sources, strict=True)
-        parts = [
-            _open_tars(group, suffixes) if group else _open_files(Path(source), suffixes)
-            for group, source in pairs
-        ]
-        images = _join(parts, titles([Path(source) for source in sources]))
+    sources = [source] if isinstance(source, str | Path) else source
+    stores = list(dict.fromkeys(store for each in sources for store in _find_stores(str(each))))
+    images = _open(stores, frozenset(SUFFIXES | {ARRAY_SUFFIX} if arrays else SUFFIXES))
     if exclude is None:
         return images
     unwanted = _known_lines(images.names, exclude)
@@ -293,10 +264,10 @@ def expand_braces(pattern: str) -> Iterator[str]:
     return map("".join, words)
 
 
-def titles(tars: Sequence[Tar]) -> list[str]:
+def titles(paths: Sequence[Path | str]) -> list[str]:
     """Return a folder name for each source: its name, with folders above where names are equal."""
-    paths = [str(tar).partition("://")[2] or str(tar) for tar in tars]
-    names = [PurePosixPath(path.removesuffix(".tar").removesuffix(".txt")) for path in paths]
+    texts = [str(path).partition("://")[2] or str(path) for path in paths]
+    names = [PurePosixPath(text.removesuffix(".tar").removesuffix(".txt")) for text in texts]
     found: list[str] = []
     for depth in range(1, max(len(name.parts) for name in names) + 1):
         found = ["/".join(name.parts[-depth:]).lstrip("/") for name in names]
@@ -305,63 +276,14 @@ def titles(tars: Sequence[Tar]) -> list[str]:
     return found
 
 
-def _open_files(path: Path, suffixes: frozenset[str]) -> Images:
-    """Open a folder or a list of images."""
-    found = list(_walk(path)) if path.is_dir() else _read_list(path)
-    names = sorted(name for name in found if _is_image(name, suffixes))
-    if not names:
-        raise _no_images(path, len(found))
-    labels, classes = _labels(names)
-    root = path if path.is_dir() else path.parent
-    return Images(tuple(names), labels, classes, root, ignored=len(found) - len(names))
-
-
-def _open_tars(tars: list[Tar], suffixes: frozenset[str]) -> Images:
-    """Open the images of tars through their cached index."""
-    stamps, folders = list(map(_stamp, tars)), titles(tars)
-    resolved = [tar if isinstance(tar, str) else str(tar.resolve()) for tar in tars]
-    key = "\0".join(map(str, (VERSION, *resolved, *stamps, *folders, *sorted(suffixes))))
-    cached = cache_folder() / "tars" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
-    table, facts = _cached_table(cached, lambda: _index(tars, folders, suffixes))
-    root = Path(str(tars[0]))
-    return Images(
-        Column(table, "name"),
-        Column(table, "label") if facts["classes"] else None,
-        tuple(facts["classes"]),
-        root if len(tars) == 1 else root.parent,
-        Column(table, "extent"),
-        tuple(Store(tar, stamp) for tar, stamp in zip(tars, stamps, strict=True)),
-        facts["ignored"],
-    )
-
-
-def _join(parts: Sequence[Images], folders: Sequence[str]) -> Images:
-    """Join folders, lists and tars; they keep their labels, or else are labeled by their own names."""
-    stores: list[Store] = []
-    extents: list[tuple[int, int, int]] = []
-    for part, folder in zip(parts, folders, strict=True):
-        first = len(stores)
-        stores += part.stores or [Store(part.root, None, f"{folder}/")]
-        places = part.extents or [(0, 0, 0)] * len(part)
-        extents += [(first + number, offset, size) for number, offset, size in places]
-    pairs = list(zip(folders, parts, strict=True))
-    names = tuple(f"{folder}/{name}" for folder, part in pairs for name in part.names)
-    labels: tuple[int, ...] | None = None
-    classes: tuple[str, ...] = ()
-    if all(part.labels is not None for part in parts):
-        labels, classes = _numbered(part.classes[label] for part in parts for label in part.labels or ())
-    elif all(part.labels is None for part in parts):
-        labels, classes = _labels(names)
-    root = Path(os.path.commonpath([part.root.absolute() for part in parts]))
-    return Images(names, labels, classes, root, extents, tuple(stores), sum(part.ignored for part in parts))
-
-
-def _find_tars(source: str) -> list[Tar]:
-    """The tars of a tar, pattern or list; empty for any other source. Raises ImageError if one is missing."""
+def _find_stores(source: str) -> list[Store]:
+    """The tars of a tar, pattern or list, or else a folder or list. Raises ImageError if a tar is missing."""
     path, is_remote = Path(source), remote.is_remote(source)
-    tars: list[Tar] = []
+    tars: list[Path | str] = []
     try:
-        if not is_remote and path.is_file():
+        if source.startswith("textures:"):
+            tars = [textures_tar(source)]
+        elif not is_remote and path.is_file():
             tars = [path] if _is_tar(path) else _listed_tars(path)
         elif is_remote or (re.search(r"[*?\[{]", source) and not path.is_dir()):
             for name in expand_braces(source):
@@ -369,24 +291,24 @@ def _find_tars(source: str) -> list[Tar]:
                     tars += remote.glob(name) if "*" in name else [name]
                 else:
                     tars += map(Path, sorted(glob.glob(name)) if glob.has_magic(name) else [name])  # noqa: PTH207
-        for tar in tars:
-            _stamp(tar)
+        store = Store(path) if path.is_dir() else Store(path.parent, file_list=path)
+        return [Store(tar, _stamp(tar)) for tar in tars] or [store]
     except OSError as error:
         reason = f"{error.filename} cannot be opened: {error.strerror}" if error.filename else str(error)
         raise ImageError(reason) from error
-    return tars
 
 
 def _is_tar(path: Path) -> bool:
-    with path.open("rb") as file:
-        head = file.read(8)
-    kind = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), None)
-    if kind:
-        raise ImageError(f"{path} is compressed ({kind}): unpack it, then pass its folder or a plain tar")
-    return tarfile.is_tarfile(path)
+    if not tarfile.is_tarfile(path):
+        return False
+    try:
+        tarfile.open(path, "r:").close()
+    except tarfile.ReadError:
+        raise ImageError(f"{path} is compressed: unpack it, then pass its folder or a plain tar") from None
+    return True
 
 
-def _listed_tars(path: Path) -> list[Tar]:
+def _listed_tars(path: Path) -> list[Path | str]:
     """The tars of a text file; empty for any other file."""
     content = path.read_bytes()
     names = [] if b"\0" in content[:4096] else _lines(content.decode("utf-8", "replace"))
@@ -395,14 +317,14 @@ def _listed_tars(path: Path) -> list[Tar]:
     return [name if remote.is_remote(name) else path.parent / name for name in names]
 
 
-def _stamp(tar: Tar) -> Stamp:
+def _stamp(tar: Path | str) -> Stamp:
     if isinstance(tar, str):
         return remote.stamp(tar)
     status = tar.stat()
     return status.st_size, status.st_mtime_ns
 
 
-def _read_part(tar: Tar, offset: int, size: int, stamp: Stamp) -> bytes:
+def _read_part(tar: Path | str, offset: int, size: int, stamp: Stamp) -> bytes:
     """Read a part of a tar that had this stamp when it was indexed; less of it if the tar is cut."""
     if isinstance(tar, str):
         return remote.read(tar, offset, size, stamp)
@@ -414,89 +336,115 @@ def _read_part(tar: Tar, offset: int, size: int, stamp: Stamp) -> bytes:
     return data
 
 
-def _cached_table(
-    path: Path, make: Callable[[], tuple[np.ndarray, dict[str, Any]]]
+def _open(stores: Sequence[Store], suffixes: frozenset[str]) -> Images:
+    """Open the images of stores, those of tars alone through their cached index."""
+    root = Path(stores[0].path)
+    if len(stores) > 1:
+        folders = [Path(store.path).parent if store.stamp else Path(store.path) for store in stores]
+        root = Path(os.path.commonpath([folder.absolute() for folder in folders]))
+        names = titles([store.file_list or store.path for store in stores])
+        stores = [store._replace(prefix=f"{name}/") for store, name in zip(stores, names, strict=True)]
+    if all(store.stamp for store in stores):
+        resolved = [(s.path if isinstance(s.path, str) else s.path.resolve(), *s[1:]) for s in stores]
+        key = hashlib.sha256(repr((VERSION, resolved, sorted(suffixes))).encode()).hexdigest()[:32]
+        table, facts = _cached_index(cache_folder() / "tars" / f"{key}.npy", stores, suffixes)
+    else:
+        table, facts = _index(stores, suffixes)
+    return Images(
+        Column(table, "name"),
+        Column(table, "label") if facts["classes"] else None,
+        tuple(facts["classes"]),
+        root,
+        Column(table, "extent") if len(stores) > 1 or stores[0].stamp else None,
+        tuple(stores),
+        facts["ignored"],
+    )
+
+
+def _cached_index(
+    path: Path, stores: Sequence[Store], suffixes: frozenset[str]
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Map a table and read the facts stored with it; make both if there is none."""
+    """Map an index and read the facts stored with it; make both if there is none."""
     if not path.is_file():
-        table, facts = make()
+        table, facts = _index(stores, suffixes)
         try:
             files.write_json(path.with_suffix(".json"), facts)
             with files.replacing(path) as beside:
                 np.save(beside, table)
-        except OSError:  # without a cache, the table is made each time
+        except OSError:  # without a cache, the index is made each time
             return table, facts
     return np.load(path, mmap_mode="r"), json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
 
 
-def _index(
-    tars: Sequence[Tar], folders: Sequence[str], suffixes: frozenset[str]
-) -> tuple[np.ndarray, dict[str, Any]]:
-    """Index the images of tars, sorted by name: "TAR/NAME" for several tars."""
+def _index(stores: Sequence[Store], suffixes: frozenset[str]) -> tuple[np.ndarray, dict[str, Any]]:
+    """Make the table of the images, sorted by name."""
     extents: dict[str, tuple[int, int, int]] = {}
     class_files: dict[str, str] = {}
-    for number, (tar, title) in enumerate(zip(tars, folders, strict=True)):
-        try:
-            members, contents = _members(tar)
-        except (tarfile.TarError, OSError) as error:
-            raise ImageError(f"{tar} is no whole, uncompressed tar: {error}") from error
-        tops = {name.partition("/")[0] for name in members} if len(tars) == 1 else set()
-        top, folder = f"{tops.pop()}/" if len(tops) == 1 else "", f"{title}/" if len(tars) > 1 else ""
-        extents |= {folder + name.removeprefix(top): (number, *place) for name, place in members.items()}
-        class_files |= {folder + name.removeprefix(top): text for name, text in contents.items()}
-    names = sorted(name for name in extents if _is_image(name, suffixes))
-    if not names:
-        others = f" and {len(tars) - 1} more" if len(tars) > 1 else ""
-        raise _no_images(f"{tars[0]}{others}", len(extents))
-    stems = (posixpath.splitext(name)[0] for name in names)
-    labels, classes = _labels([f"{class_files.get(stem, '.')}/_" for stem in stems] if class_files else names)
-    encoded = [name.encode() for name in names]
+    ignored = 0
+    for number, store in enumerate(stores):
+        members, contents = _members(store)
+        tops = {name.partition("/")[0] for name in members} if store.stamp and len(stores) == 1 else set()
+        top = f"{tops.pop()}/" if len(tops) == 1 else ""
+        found = {
+            store.prefix + name.removeprefix(top): (name, place)
+            for name, place in members.items()
+            if _is_image(name, suffixes)
+        }
+        extents |= {full: (number, *place) for full, (_, place) in found.items()}
+        if contents:
+            class_files |= {full: contents.get(_stem(name), ".") for full, (name, _) in found.items()}
+        ignored += len(members) - len(found)
+        if not found and (store.stamp is None or (number == len(stores) - 1 and not extents)):
+            raise ImageError(
+                f"no images in {store.path}: found {ignored} files, none of them "
+                ".jpg, .png, .webp, .bmp, .tif, .gif or .ppm"
+            )
+    names = sorted(extents)
+    labels, classes = _labels([f"{class_files[name]}/_" if name in class_files else name for name in names])
+    encoded = [os.fsencode(name) for name in names]
     fields = [("name", f"S{max(map(len, encoded))}"), ("label", "<i4"), ("extent", "<i8", (3,))]
     table = np.empty(len(names), fields)
-    table["name"], table["label"] = encoded, -1 if labels is None else labels
+    table["name"], table["label"] = encoded, labels
     table["extent"] = [extents[name] for name in names]
-    return table, {"classes": classes, "ignored": len(extents) - len(names)}
+    return table, {"classes": classes, "ignored": ignored}
 
 
-def _members(path: Tar) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
-    """Offset and size of every file of a tar, and the contents of its .cls files by name without suffix."""
+def _members(store: Store) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
+    """Offset and size of every file, and the contents of a tar's .cls files by name without suffix."""
+    if store.stamp is None:
+        names = _read_list(store.file_list) if store.file_list else _walk(Path(store.path))
+        return dict.fromkeys(names, (0, 0)), {}
+    try:
+        with _opened(store.path) as file:
+            members, contents = _tar_members(file)
+            if not members or not all(name.endswith(".tar") for name in members):
+                return members, contents
+            return {  # a tar of tars, as ImageNet's training images come: each is a folder of its name
+                f"{_stem(name)}/{posixpath.basename(image)}": place
+                for name, (offset, _) in members.items()
+                for image, place in _tar_members(file, offset)[0].items()
+            }, {}
+    except (tarfile.TarError, OSError) as error:
+        raise ImageError(f"{store.path} is no whole, uncompressed tar: {error}") from error
+
+
+def _tar_members(file: BinaryIO, start: int = 0) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
     members, contents = {}, {}
-    with _opened(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
-        for member in tar:
-            if member.isreg():
-                name = posixpath.normpath(member.name)
-                members[name] = (member.offset_data, member.size)
-                if name.endswith(".cls") and member.size < 100:
-                    content = tar.extractfile(member)
-                    assert content is not None
-                    contents[name.removesuffix(".cls")] = content.read().decode("utf-8", "replace").strip()
-    if members and all(name.endswith(".tar") for name in members):
-        members = _members_of_inner_tars(path, members)
+    file.seek(start)
+    with tarfile.open(fileobj=file, mode="r:") as tar:
+        for member in filter(tarfile.TarInfo.isreg, tar):
+            name = posixpath.normpath(member.name)
+            members[name] = member.offset_data, member.size
+            if name.endswith(".cls") and member.size < 100:
+                file.seek(member.offset_data)
+                contents[_stem(name)] = file.read(member.size).decode("utf-8", "replace").strip()
     return members, contents
 
 
-def _members_of_inner_tars(path: Tar, tars: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """A tar of tars, as ImageNet's training images come: each inner tar is a folder of its name."""
-    found: dict[str, tuple[int, int]] = {}
-    with _opened(path) as file:
-        for name, (offset, _) in tars.items():
-            file.seek(offset)
-            with tarfile.open(fileobj=file, mode="r:") as tar:
-                inside = {posixpath.basename(m.name): (m.offset_data, m.size) for m in tar if m.isreg()}
-            found |= {f"{name.removesuffix('.tar')}/{image}": place for image, place in inside.items()}
-    return found
-
-
 @contextmanager
-def _opened(tar: Tar) -> Iterator[BinaryIO]:
+def _opened(tar: Path | str) -> Iterator[BinaryIO]:
     with remote.opened(tar) if isinstance(tar, str) else tar.open("rb") as file:
         yield file
-
-
-def _no_images(path: object, found: int) -> ImageError:
-    return ImageError(
-        f"no images in {path}: found {found} files, none of them .jpg, .png, .webp, .bmp, .tif, .gif or .ppm"
-    )
 
 
 def _take(values: Sequence[Any], chosen: np.ndarray) -> Sequence[Any]:
@@ -537,6 +485,10 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
+def _stem(name: str) -> str:
+    return posixpath.splitext(name)[0]
+
+
 def _is_image(name: str, suffixes: frozenset[str]) -> bool:
     hidden = any(part.startswith(".") and part != ".." for part in name.split("/"))
     return posixpath.splitext(name)[1].lower() in suffixes and not hidden
@@ -554,17 +506,10 @@ def _known_lines(names: Sequence[str], file: str | Path) -> set[str]:
     return lines
 
 
-def _labels(names: Sequence[str]) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
-    """Number of every name's parent folder, and the folders."""
+def _labels(names: Sequence[str]) -> tuple[NDArray[np.int64] | int, tuple[str, ...]]:
+    """Number of every name's parent folder, and the folders; -1 and none if there is one only."""
     paths = [posixpath.dirname(name) for name in names]
     while all(paths) and len({posixpath.basename(path) for path in paths}) == 1 < len(set(paths)):
         paths = [posixpath.dirname(path) for path in paths]
-    folders = [posixpath.basename(path) or "." for path in paths]
-    return (None, ()) if len(set(folders)) == 1 else _numbered(folders)
-
-
-def _numbered(folders: Iterable[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Number of every folder among the sorted ones, and these."""
-    folders = list(folders)
-    number = {folder: index for index, folder in enumerate(sorted(set(folders)))}
-    return tuple(number[folder] for folder in folders), tuple(number)
+    classes, labels = np.unique([posixpath.basename(path) or "." for path in paths], return_inverse=True)
+    return (-1, ()) if len(classes) == 1 else (labels, tuple(classes.tolist()))

@@ -9,7 +9,7 @@ import importlib.util
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
@@ -191,7 +191,7 @@ def _write_parquet(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks
     text, vector = pyarrow.string(), pyarrow.list_(pyarrow.float32(), math.prod(shape[1:]))
     metadata = {**table.metadata, "shape": json.dumps(shape[1:])}
     schema, done = pyarrow.schema([("name", text), ("label", text), ("features", vector)], metadata), 0
-    labels = table.labels or [None] * shape[0]
+    labels: Sequence[str | None] = table.labels or [None] * shape[0]
     with parquet.ParquetWriter(path, schema) as writer:
         for chunk in chunks:
             part = slice(done, done := done + len(chunk))

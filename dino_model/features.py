@@ -53,9 +53,11 @@ class FeatureType:
             raise ValueError(f"blocks is {self.blocks}: expected at least 1, or 0 with pooled patches")
 
     def __str__(self) -> str:
-        blocks = "the last layer" if self.blocks == 1 else f"the last {self.blocks} layers"
-        pooled = "" if self.pool == "none" else f" and pooled patches ({self.pool})"
-        return f"tokens {self.tokens} of {blocks}{pooled}"
+        many = f" of the last {self.blocks} blocks" if self.blocks > 1 else ""
+        words = {"cls": "[CLS]", "mean": "mean of the patches", "patches": "patches", "all": "all tokens"}
+        pools = {"average": "mean of the patches", "gem": "GeM of the patches"}
+        parts = [words[self.tokens] + many] * (self.blocks > 0) + [pools.get(self.pool, "")]
+        return f"{' and '.join(filter(None, parts))} after the final norm"
 
     def compute(self, backbone: nn.Module, images: Tensor) -> Tensor:
         """Compute the features of normalized images [batch, channels, height, width] in evaluation mode.

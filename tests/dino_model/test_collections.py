@@ -159,10 +159,9 @@ def test_fingerprint_changes_with_names_order_and_content(source: Path, pets: Pa
     assert open_images(source).inventory() == found.inventory()
 
 
-@pytest.mark.parametrize(("mode", "kind"), [("w:gz", "gzip"), ("w:bz2", "bzip2"), ("w:xz", "xz")])
-def test_open_compressed_tar_is_refused(pets: Path, mode: str, kind: str):
-    with pytest.raises(ImageError, match=rf"is compressed \({kind}\): unpack it"):
-        open_images(pack(pets, mode=mode))
+def test_open_compressed_tar_is_refused(pets: Path):
+    with pytest.raises(ImageError, match="is compressed: unpack it"):
+        open_images(pack(pets, mode="w:gz"))
 
 
 def test_open_no_collection_names_the_reason(pets: Path):

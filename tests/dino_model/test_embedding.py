@@ -78,7 +78,7 @@ def test_embed_by_two_processes_writes_same_features(folder: Path, tmp_path: Pat
     one, two = (read_features(tmp_path / f"{name}.npz") for name in ("one", "two"))
     np.testing.assert_allclose(two.features, one.features, atol=1e-5)
     assert (two.names, two.labels) == (one.names, one.labels)
-    assert run.stdout.count("6 images, tokens cls") == 1
+    assert run.stdout.count("6 images, [CLS]") == 1
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -128,7 +128,7 @@ def test_embed_interrupted_continues_when_repeated(folder: Path, tmp_path: Path,
         (("--output", "f.npz", "--layers", "99"), "cannot take the last 99 blocks"),
         (
             ("--output", "f.npz", "--model", "random:resnet50", "--tokens", "mean"),
-            "ResNet has no tokens mean",
+            "ResNet has no mean of the patches",
         ),
     ],
 )
