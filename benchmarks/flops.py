@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from dino_model import ranks
 from dino_model.backbones import choose_training_attention
 from dino_model.device import ComputePrecision
 from training.crops import Crops
@@ -57,6 +56,6 @@ def picture_flops(recipe: Recipe, classes: int = 2) -> float:
     views = torch.zeros(crops.global_crops, PICTURES, 3, crops.global_size, crops.global_size)
     locals_ = torch.zeros(crops.local_crops, PICTURES, 3, crops.local_size, crops.local_size)
     batch = Batch(Crops(views, locals_), labels, Randomness(0, 0, 0, PICTURES, PICTURES))
-    with ranks.alone(), FlopCounterMode(display=False) as counter:  # other ranks wait for GPU tensors
+    with FlopCounterMode(display=False) as counter:
         method(batch, recipe.epochs - 1).value.backward()
     return float(counter.get_total_flops() / PICTURES)

@@ -25,7 +25,6 @@ from dino_model.collections import Images
 from dino_model.feature_cache import FeatureCache, model_fingerprint
 from dino_model.features import FeatureExtractor, find_readable
 from dino_model.files import replacing
-from dino_model.progress import following
 
 ROWS_AT_ONCE = 1024
 Shape = tuple[int, ...]
@@ -69,8 +68,7 @@ def embed(
     images = replace(images, channel_range=model.channel_range)
     print(f"{model.name}: {model.source}; {images}", flush=True)
     cache = FeatureCache(output.with_name(f".{output.name}.parts"))
-    track = following(f"{len(images):,} images", len(images))
-    rows = replace(extractor, cache=cache).rows(images, track=track)
+    rows = replace(extractor, cache=cache).rows(images, title=f"{len(images):,} images")
     if ranks.rank() > 0:
         return
     kept, broken = find_readable(images, rows)

@@ -4,12 +4,12 @@
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby, islice
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from timm.models.beit import Beit
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from dino_model import ranks
 from dino_model.ahead import load_ahead
@@ -24,11 +25,10 @@ from dino_model.collections import Images
 from dino_model.device import Precision, autocast, choose_device, choose_precision
 from dino_model.feature_cache import FeatureCache, FeatureWriter, model_fingerprint
 from dino_model.images import ImageError
+from dino_model.progress import progress
 from dino_model.views import Box, View
 from dino_model.weights import LoadedModel
 
-Track = Callable[[range], Iterable[int]]
-"""Returns the image numbers it is given and reports progress; a large collection comes in parts."""
 IMAGES_AT_ONCE = 1024
 """Images of one rank whose features are sent and written together: the most that an interruption loses."""
 _NAMED = 3  # unreadable images that are named one by one
@@ -164,7 +164,7 @@ class FeatureExtractor:
             raise ValueError(f"batch_size is {self.batch_size}, expected at least 1")
 
     def extract(
-        self, images: Images, *, boxes: Sequence[Box | None] | None = None, track: Track = iter
+        self, images: Images, *, boxes: Sequence[Box | None] | None = None, title: str = ""
     ) -> ImageFeatures:
         """Compute the features of images; images that cannot be read are left out and named.
 
@@ -174,14 +174,14 @@ class FeatureExtractor:
         Args:
             images: Read ahead by threads.
             boxes: Part of each image that is used; None: all of it.
-            track: Reports progress.
+            title: Name of the progress bar; without one there is none.
 
         Raises:
             ValueError: No readable image, boxes that do not fit, features that are not finite, a kind that
                 the backbone does not have, or a damaged cache.
         """
         images = replace(images, channel_range=self.model.channel_range)
-        rows = self.rows(images, boxes, track)
+        rows = self.rows(images, boxes, title)
         kept, broken = find_readable(images, rows)
         if broken:
             images, rows = images.subset(kept), rows[kept]
@@ -198,23 +198,23 @@ class FeatureExtractor:
         with torch.no_grad(), autocast(choose_precision(self.precision, device), device):
             return self._forward(self.view.crop(image, box)[None], device)[0].cpu()
 
-    def rows(self, images: Images, boxes: Sequence[Box | None] | None = None, track: Track = iter) -> Tensor:
+    def rows(self, images: Images, boxes: Sequence[Box | None] | None = None, title: str = "") -> Tensor:
         """As `extract` of images with the model's channels, with NaN for an image that cannot be read."""
         if not len(images):
             raise ValueError("no images to compute features of")
         if boxes is not None and len(boxes) != len(images):
             raise ValueError(f"{len(boxes)} boxes for {len(images)} images")
-        compute = partial(self._parts, images, partial(self._compute, images, boxes, track))
+        parts = partial(self._parts, images, boxes, title)
         if self.cache is None:
             rows, done = torch.empty(0), 0
-            for part in compute(0):  # without a second copy of all of them
+            for part in parts(0):  # without a second copy of all of them
                 rows = rows if done else part.new_empty(len(images), *part.shape[1:])
                 rows[done : done + len(part)] = part
                 done += len(part)
             return rows
         key = ranks.on_first(lambda: self.key(images, boxes))
         with closing(FeatureWriter(self.cache, key, len(images))) as writer:  # of the first rank
-            for part in compute(ranks.on_first(writer.open)):
+            for part in parts(ranks.on_first(writer.open)):
                 ranks.on_first(partial(writer.append, part))
             ranks.on_first(writer.finish)
         return self.cache.read(key)
@@ -232,23 +232,25 @@ class FeatureExtractor:
         return key if boxes is None else key | {"boxes": json.dumps(list(boxes))}
 
     def _parts(
-        self, images: Images, compute: Callable[[range], Tensor | None], start: int
+        self, images: Images, boxes: Sequence[Box | None] | None, title: str, start: int
     ) -> Iterator[Tensor]:
         """Features of all images from `start` on, in parts: NaN where an image cannot be read."""
         at_once, shape = IMAGES_AT_ONCE * ranks.world(), None
-        for first in range(start, len(images), at_once):
-            numbers = range(first, min(first + at_once, len(images)))
-            part = ranks.gather_rows(compute, numbers)
-            if part is None and shape is None:
-                raise ImageError(
-                    f"{len(numbers):,} images in a row cannot be read, such as {images.names[first]}"
-                )
-            part = torch.full((len(numbers), *(shape or ())), torch.nan) if part is None else part
-            shape = part.shape[1:]
-            yield part
+        with progress((), title, len(images), done=start) as bar:
+            for first in range(start, len(images), at_once):
+                numbers = range(first, min(first + at_once, len(images)))
+                part = ranks.gather_rows(partial(self._compute, images, boxes, bar), numbers)
+                if part is None and shape is None:
+                    raise ImageError(
+                        f"{len(numbers):,} images in a row cannot be read, such as {images.names[first]}"
+                    )
+                part = torch.full((len(numbers), *(shape or ())), torch.nan) if part is None else part
+                shape = part.shape[1:]
+                bar.update(numbers.stop - bar.n)  # images that cannot be read, or of other ranks
+                yield part
 
     def _compute(
-        self, images: Images, boxes: Sequence[Box | None] | None, track: Track, numbers: range
+        self, images: Images, boxes: Sequence[Box | None] | None, bar: "tqdm[Any]", numbers: range
     ) -> Tensor | None:
         """Features of these numbers, NaN where an image cannot be read; None if none can."""
 
@@ -266,10 +268,11 @@ class FeatureExtractor:
         computed: list[tuple[list[int], Tensor]] = []
         try:
             with torch.no_grad(), autocast(choose_precision(self.precision, device), device):
-                crops = load_ahead(load, track(numbers), depth=self.batch_size)
+                crops = load_ahead(load, numbers, depth=self.batch_size)
                 for batch in _batches(crops, self.batch_size):
                     places, stacked = zip(*batch, strict=True)
                     computed.append((list(places), self._forward(torch.stack(stacked), device)))
+                    bar.update(len(batch))
         finally:
             backbone.train(training)
         if not computed:

@@ -148,9 +148,9 @@ class OutputFolder:
     ) -> None:
         check_output_folder(folder, overwrite=overwrite, resume=resume)
         self.folder = folder
-        self.finished: dict[str, Any] = {}
         self.settings: dict[str, Any] = json.loads(json.dumps(settings))
-        self._sources: dict[str, tuple[list[Any], list[Any]]] = {}
+        self.finished: dict[str, Any] = {}
+        self._sources: dict[str, tuple[list[Any], list[Any]]] = {}  # inputs, results
         self._contents: set[str] = set()
         self._started = _now()
         if (folder / PROVENANCE).exists():
@@ -161,7 +161,7 @@ class OutputFolder:
                 self._continue(earlier)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(self.folder / FINISHED_ITEMS, "".join(map(self._line, self.finished)))
-        self._write_provenance(finished=None)
+        self._write_provenance()
 
     def path(self, *parts: str) -> Path:
         """Return the path of a result below the folder, and create its folder.
@@ -172,7 +172,7 @@ class OutputFolder:
         top_level = path.relative_to(self.folder).parts[0]
         if top_level not in self._contents:
             self._contents.add(top_level)
-            self._write_provenance(finished=None)
+            self._write_provenance()
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -189,17 +189,11 @@ class OutputFolder:
 
         `record` is a JSON value that `finished` returns in a later run.
         """
-        self.finished[name] = json.loads(json.dumps(record))
         results = [[file.relative_to(self.folder).as_posix(), *_identity(file)[1:]] for file in files]
         self._sources[name] = [_identity(file) for file in inputs], results
+        self.finished[name] = json.loads(json.dumps(record))
         with (self.folder / FINISHED_ITEMS).open("a", encoding="utf-8") as log:
             log.write(self._line(name))
-
-    def clear(self) -> None:
-        """Remove all results, to start again."""
-        _remove(self.folder, self._contents)
-        self.finished, self._sources, self._contents = {}, {}, set()
-        self._write_provenance(finished=None)
 
     def finish(self) -> None:
         """Note in `provenance.json` that the results are complete."""
@@ -208,14 +202,9 @@ class OutputFolder:
     def _line(self, name: str) -> str:
         return json.dumps([name, *self._sources[name], self.finished[name]]) + "\n"
 
-    def _write_provenance(self, finished: str | None) -> None:
-        write_provenance(
-            self.folder / PROVENANCE,
-            self.settings,
-            contents=sorted(self._contents),
-            started=self._started,
-            finished=finished,
-        )
+    def _write_provenance(self, finished: str | None = None) -> None:
+        entries = {"contents": sorted(self._contents), "started": self._started, "finished": finished}
+        write_provenance(self.folder / PROVENANCE, self.settings, **entries)
 
     def _continue(self, earlier: Mapping[str, Any]) -> None:
         """Take over the finished items of a run with the same settings."""
@@ -229,8 +218,8 @@ class OutputFolder:
         log = self.folder / FINISHED_ITEMS
         *lines, _ = log.read_text(encoding="utf-8").split("\n") if log.exists() else [""]
         try:
-            for name, inputs, files, record in map(json.loads, lines):
-                self._sources[name], self.finished[name] = (inputs, files), record
+            for name, inputs, results, record in map(json.loads, lines):
+                self._sources[name], self.finished[name] = (inputs, results), record
         except (ValueError, TypeError):
             raise OutputError(f"{log} is damaged. Pass --overwrite to start again.") from None
 

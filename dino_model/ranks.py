@@ -1,9 +1,9 @@
 """Join the processes that torchrun starts and exchange rows; without a process group there is one process."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from contextvars import ContextVar
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -12,7 +12,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 Result = TypeVar("Result")
-_alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
 class LostRank(RuntimeError):
@@ -46,20 +45,16 @@ def joined(device: torch.device) -> Iterator[torch.device]:
         device_id=device if cuda else None,
     )
     try:
-        with _silent() if rank() else nullcontext():
-            yield device
+        with Path(os.devnull).open("w") as nowhere:
+            output, errors = (nowhere, nowhere) if rank() else (sys.stdout, sys.stderr)
+            with redirect_stdout(output), redirect_stderr(errors):
+                yield device
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
             raise LostRank("another process ended or cannot be reached") from error
         raise
     finally:
         dist.destroy_process_group()
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        yield
 
 
 def rank() -> int:
@@ -87,35 +82,31 @@ def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Te
         numbers: The same on all ranks.
 
     Returns:
-        [numbers, ...] on the CPU. Shares that are None become NaN; None if all are.
+        [numbers, ...], of several ranks on the CPU. Shares that are None become NaN; None if all are.
 
     Raises:
         Exception: What `compute` raised on any rank, on every rank.
     """
     if world() == 1:
         return compute(numbers)
-    rows, error = None, None
+    sent: Tensor | Exception | None = None
     try:
         share = local_range(numbers)
         rows = compute(share) if share else None
+        sent = rows if rows is None else rows.detach().cpu().clone()  # a view would be sent as a whole batch
     except Exception as raised:
-        error = raised
+        sent = raised
     found: list[Any] = [None] * world()
-    dist.all_gather_object(found, error or (None if rows is None else (rows.shape[1:], rows.dtype)))
+    dist.all_gather_object(found, sent)
     if failed := next((one for one in found if isinstance(one, Exception)), None):
         raise failed
-    if (kind := next((one for one in found if one is not None), None)) is None:
+    if (known := next((rows for rows in found if rows is not None), None)) is None:
         return None
-    longest = -(-len(numbers) // world())
-    sent = torch.zeros(longest, *kind[0], dtype=kind[1], device=_device())
-    if rows is None and sent.is_floating_point():
-        sent.fill_(torch.nan)
-    elif rows is not None:
-        sent[: len(rows)] = rows
-    received = sent.new_empty(world() * longest, *kind[0])
-    dist.all_gather_into_tensor(received, sent)
-    shares = received.cpu().split(longest)
-    return torch.cat([part[: len(local_range(numbers, i))] for i, part in enumerate(shares)])
+    counts = [len(local_range(numbers, i)) for i in range(world())]
+    shares = zip(found, counts, strict=True)
+    return torch.cat(
+        [known.new_full((n, *known.shape[1:]), torch.nan) if rows is None else rows for rows, n in shares]
+    )
 
 
 def on_first(action: Callable[[], Result]) -> Result:
@@ -125,30 +116,14 @@ def on_first(action: Callable[[], Result]) -> Result:
     outcome: list[Any] = [None, None]  # result, error
     if rank() == 0:
         try:
-            outcome[0] = action()
+            outcome = [action(), None]
         except Exception as raised:
-            outcome[1] = raised
+            outcome = [None, raised]
     dist.broadcast_object_list(outcome)
-    result, error = outcome
-    if error is not None:
-        raise error
-    return cast(Result, result)
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """Within the block this process is the only one: it sends nothing to other ranks and waits for none."""
-    token = _alone.set(True)
-    try:
-        yield
-    finally:
-        _alone.reset(token)
-
-
-def _device() -> torch.device:
-    """The device whose tensors the process group sends: the CPU if gloo is one of its backends."""
-    return torch.device("cpu" if "gloo" in dist.get_backend_config() else "cuda")
+    if outcome[1] is not None:
+        raise outcome[1]
+    return cast(Result, outcome[0])
 
 
 def _initialized() -> bool:
-    return not _alone.get() and dist.is_available() and dist.is_initialized()
+    return dist.is_available() and dist.is_initialized()

@@ -55,7 +55,6 @@ class DrawClassMap(ModelOptions):
         from dino_model.collections import open_images
         from dino_model.feature_cache import FeatureCache, weights_fingerprint
         from dino_model.features import FeatureExtractor
-        from dino_model.progress import following
         from dino_model.views import View
 
         images = open_images(self.data)
@@ -68,7 +67,7 @@ class DrawClassMap(ModelOptions):
         cache = FeatureCache(self.cache) if self.cache else None
         compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
         extractor = FeatureExtractor(model, view, cache=cache, **compute)
-        extracted = extractor.extract(images, track=following("features", len(images)))
+        extracted = extractor.extract(images, title="features")
         if extracted.broken:
             print(extracted, file=sys.stderr)
         protocol = layout.Protocol(perplexity=self.perplexity, iterations=self.iterations, seed=self.seed)

@@ -75,7 +75,7 @@ class Video(ModelOptions, OutputOptions):
         if output.has(frames.name, inputs):
             print(f"{self.output} is finished already")
             return
-        output.clear()
+        output = OutputFolder(self.output, output.settings, overwrite=True)
         print(f"{self.input.name}: {width}x{height}", flush=True)
         found = (
             self._attention(frames, predictor, output)

@@ -193,23 +193,25 @@ def test_key_changes_with_every_setting(pictures: Images, vit: nn.Module):
 
 
 def test_extract_interrupted_continues_after_finished_parts(
-    pictures: Images, vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pictures: Images, vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
     monkeypatch.setattr(features_module, "IMAGES_AT_ONCE", 4)
     sound = extractor(vit).extract(pictures).features
-    keeping, asked = extractor(vit, cache=FeatureCache(tmp_path / "cache")), []
+    keeping, computed = extractor(vit, cache=FeatureCache(tmp_path / "cache")), []
 
-    def track(numbers: range) -> range:
-        asked.append(numbers)
-        if len(asked) == 3:
+    def interrupt(_: nn.Module, images: tuple[Tensor]) -> None:
+        computed.append(len(images[0]))
+        if len(computed) == 3:
             raise KeyboardInterrupt
-        return numbers
 
-    with pytest.raises(KeyboardInterrupt):
-        keeping.extract(pictures, track=track)
-    assert torch.equal(keeping.extract(pictures, track=track).features, sound)
-    assert asked == [range(4), range(4, 8), range(8, 11), range(8, 11)]
+    with vit.register_forward_pre_hook(interrupt):
+        with pytest.raises(KeyboardInterrupt):
+            keeping.extract(pictures)
+        assert torch.equal(keeping.extract(pictures, title="work").features, sound)
+    assert computed == [4, 4, 3, 3]
     assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".npy"]
+    printed = capsys.readouterr().err
+    assert printed.count("11/11") == printed.count("\n") == 1
 
 
 def test_cache_file_damaged_is_named(pictures: Images, vit: nn.Module, tmp_path: Path):

@@ -19,7 +19,6 @@ from dino_model.collections import Images
 from dino_model.device import choose_device
 from dino_model.feature_cache import FeatureCache
 from dino_model.features import CLS, FeatureExtractor, FeatureType, ImageFeatures
-from dino_model.progress import following
 from dino_model.views import Box, View, by_channel
 from dino_model.weights import LoadedModel, fit_channels, load_model
 from training.crops import BOX_NUMBERS, random_box
@@ -87,8 +86,7 @@ def extract(
         batch_size=options.batch_size,
         cache=FeatureCache(options.cache) if options.cache else None,
     )
-    track = following(f"{model.name}, {len(images):,} images", len(images))
-    extracted = extractor.extract(images, boxes=boxes, track=track)
+    extracted = extractor.extract(images, boxes=boxes, title=f"{model.name}, {len(images):,} images")
     if extracted.broken:
         print(extracted, file=sys.stderr)
     return extracted
