@@ -208,7 +208,7 @@ class Images:
         number, offset, size = (0, 0, 0) if self.extents is None else self.extents[index]
         store = self.stores[number] if self.stores else Store(self.root)
         if store.stamp is None:
-            return store, store.path / self.names[index].removeprefix(store.prefix), 0, 0
+            return store, Path(store.path) / self.names[index].removeprefix(store.prefix), 0, 0
         return store, store.path, offset, size
 
 

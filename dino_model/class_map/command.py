@@ -31,8 +31,6 @@ class DrawClassMap(ModelOptions):
     """Side of the center crop in pixels."""
     resize_to: int | None = None
     """Short side before the crop. Default: --size. ImageNet's protocol is --resize-to 256 --size 224."""
-    perplexity: float = 20.0
-    """Perplexity of t-SNE; lowered for few classes."""
     iterations: int = 5000
     """Iterations of t-SNE, at least 250."""
     seed: int = 0
@@ -41,8 +39,6 @@ class DrawClassMap(ModelOptions):
     """Folders that are no class. Default: Caltech-101's."""
     batch_size: int = 64
     """Images per forward pass."""
-    cache: Path | None = None
-    """Folder of the feature cache."""
 
     def run(self) -> None:
         """Compute features, draw the map, write it, print its quality.
@@ -53,7 +49,7 @@ class DrawClassMap(ModelOptions):
         check_output_folder(self.output, overwrite=self.overwrite)
         from dino_model.class_map import files, layout
         from dino_model.collections import open_images
-        from dino_model.feature_cache import FeatureCache, weights_fingerprint
+        from dino_model.feature_cache import weights_fingerprint
         from dino_model.features import FeatureExtractor
         from dino_model.views import View
 
@@ -64,22 +60,19 @@ class DrawClassMap(ModelOptions):
         model = self.load()
         view = View(self.size, model.mean, model.std, self.resize_to)
         print(f"{model.name}: {model.source}; {images}", flush=True)
-        cache = FeatureCache(self.cache) if self.cache else None
         compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
-        extractor = FeatureExtractor(model, view, cache=cache, **compute)
-        extracted = extractor.extract(images, title="features")
+        extracted = FeatureExtractor(model, view, **compute).extract(images, title="features")
         if extracted.broken:
             print(extracted, file=sys.stderr)
-        protocol = layout.Protocol(perplexity=self.perplexity, iterations=self.iterations, seed=self.seed)
+        protocol = layout.Protocol(iterations=self.iterations, seed=self.seed)
         origin = layout.Origin(model.name, weights_fingerprint(model.backbone), self.data.stem, view)
         drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)
         files.write(self.output, drawn)
         print(f"{len(drawn.classes):,} classes, {len(extracted.images):,} images: {self.output}")
         print(drawn.protocol, drawn.overlap, sep="\n")
-        written = sorted(path.name for path in self.output.iterdir() if not path.name.startswith("."))
         settings = {"model": model.name, "precision": self.chosen_precision(), "view": asdict(view)}
         settings |= asdict(protocol) | {"data": str(self.data), "leave_out": self.leave_out}
-        write_provenance(self.output / PROVENANCE, settings, contents=written)
+        write_provenance(self.output / PROVENANCE, settings, contents=[files.JSON, files.FIGURE])
 
 
 def _classes_of(images: Images) -> list[str]:

@@ -46,10 +46,30 @@ def read(folder: Path) -> ClassMap:
         content = json.loads((folder / JSON).read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"found format {content['format']!r}, expected {FORMAT!r}")
-        return _from_json(content)
+        view = {name: _tuple(value) for name, value in content["origin"]["view"].items()}
+        classes = tuple(
+            MappedClass(**{**each, "neighbours": _tuple(each["neighbours"])}) for each in content["classes"]
+        )
+        for each in classes:
+            if not math.isfinite(each.x + each.y) or any(
+                not 0 <= i < len(classes) for i, _ in each.neighbours
+            ):
+                raise ValueError(f"class {each.key!r} has no position, or neighbors that do not exist")
+        features = np.frombuffer(base64.b64decode(content["features"], validate=True), "<f2")
+        return ClassMap(
+            origin=Origin(**{**content["origin"], "view": View(**view)}),
+            protocol=Protocol(**content["protocol"]),
+            overlap=Overlap(**content["overlap"]),
+            classes=classes,
+            features=features.reshape(len(classes), -1).astype(np.float16),
+        )
     except (KeyError, TypeError, ValueError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
         raise ValueError(f"{folder / JSON} is no class map of this program: {reason}") from error
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
 
 
 def as_json(drawn: ClassMap) -> dict[str, Any]:
@@ -74,27 +94,3 @@ def draw_figure(drawn: ClassMap, path: Path) -> None:
     axes.set_title(f"{drawn.origin.data}, {drawn.origin.model}: {drawn.overlap}", fontsize=11)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     FigureCanvasAgg(figure).print_png(str(path))
-
-
-def _from_json(content: dict[str, Any]) -> ClassMap:
-    view: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in content["origin"]["view"].items()
-    }
-    classes = tuple(_class_from_json(point, len(content["classes"])) for point in content["classes"])
-    features = np.frombuffer(base64.b64decode(content["features"], validate=True), "<f2")
-    return ClassMap(
-        origin=Origin(**{**content["origin"], "view": View(**view)}),
-        protocol=Protocol(**content["protocol"]),
-        overlap=Overlap(**content["overlap"]),
-        classes=classes,
-        features=features.reshape(len(classes), -1).astype(np.float16),
-    )
-
-
-def _class_from_json(point: dict[str, Any], classes: int) -> MappedClass:
-    neighbours = tuple((int(index), float(distance)) for index, distance in point["neighbours"])
-    x, y = float(point["x"]), float(point["y"])
-    if not (math.isfinite(x) and math.isfinite(y)) or any(not 0 <= i < classes for i, _ in neighbours):
-        raise ValueError(f"class {point['key']!r} has no position, or neighbors that do not exist")
-    return MappedClass(**{**point, "x": x, "y": y, "neighbours": neighbours})

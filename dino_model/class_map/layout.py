@@ -7,6 +7,7 @@ much of the feature space survives in the plane.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -70,14 +71,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class MappedClass:
-    """Point of a class on a map.
-
-    Attributes:
-        key: Name of the class's folder.
-        name: Name in words.
-        group: One of `names.GROUPS`.
-        pictures: Number of images of the mean feature.
-    """
+    """Point of a class: its folder, its name in words, one of `names.GROUPS`, its number of images."""
 
     key: str
     name: str
@@ -109,8 +103,7 @@ class ClassMap:
     features: NDArray[np.float16]
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Position of another image: the mean of its nearest classes, as t-SNE has no transform."""
 
     x: float
@@ -132,19 +125,19 @@ def draw(features: Tensor, labels: Sequence[str], protocol: Protocol, origin: Or
     """
     check_classes(labels)
     keys, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    means = class_means(features, torch.from_numpy(numbers), len(keys))
+    sums = torch.zeros(len(keys), features.shape[1], dtype=torch.float64)
+    sums.index_add_(0, torch.from_numpy(numbers), features.double())
+    means = (sums / torch.from_numpy(counts)[:, None]).float()
     small = means.half()
     if not small.isfinite().all():
         raise ValueError("features are not finite in float16: the model is broken, or needs --precision fp32")
     protocol = protocol.fitted(*means.shape)
-    points = plane(means, protocol)
-    near = nearest_classes(means, NEIGHBOURS)
+    points, near = plane(means, protocol), nearest_classes(means, NEIGHBOURS)
     columns = zip(keys.tolist(), describe(keys.tolist()), counts.tolist(), points.tolist(), near, strict=True)
-    classes = tuple(
-        MappedClass(key, name, group, count, x, y, neighbours)
-        for key, (name, group), count, (x, y), neighbours in columns
+    classes = (
+        MappedClass(key, *words, count, *point, others) for key, words, count, point, others in columns
     )
-    return ClassMap(origin, protocol, neighbor_overlap(means, points), classes, small.numpy())
+    return ClassMap(origin, protocol, neighbor_overlap(means, points), tuple(classes), small.numpy())
 
 
 def check_classes(labels: Sequence[str]) -> None:
@@ -154,13 +147,6 @@ def check_classes(labels: Sequence[str]) -> None:
             f"found {found or 'no'} classes, expected at least {FEWEST_CLASSES}: "
             "put the images of each class into a folder of its own"
         )
-
-
-def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Compute the mean feature of every class: [images, width], [images] -> float32 [classes, width]."""
-    sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
-    sums.index_add_(0, labels, features.double())
-    return (sums / labels.bincount()[:, None]).float()
 
 
 def plane(vectors: Tensor, protocol: Protocol) -> Tensor:
@@ -188,7 +174,7 @@ def plane(vectors: Tensor, protocol: Protocol) -> Tensor:
 
 def nearest_classes(vectors: Tensor, count: int) -> list[Neighbours]:
     """Find the `count` other vectors at the least cosine distance from each; ties go to the lower index."""
-    return _smallest(cosine_distances(vectors, vectors).fill_diagonal_(torch.inf), count)
+    return _smallest(_cosine_distances(vectors, vectors).fill_diagonal_(torch.inf), count)
 
 
 def neighbor_overlap(vectors: Tensor, points: Tensor) -> Overlap:
@@ -206,14 +192,14 @@ def neighbor_overlap(vectors: Tensor, points: Tensor) -> Overlap:
 
 def place(feature: Tensor, drawn: ClassMap) -> Placement:
     """Place an image's feature [width] on a map."""
-    distances = cosine_distances(feature[None], torch.from_numpy(drawn.features))
+    distances = _cosine_distances(feature[None], torch.from_numpy(drawn.features))
     (neighbours,) = _smallest(distances, NEIGHBOURS)
     near = [drawn.classes[index] for index, _ in neighbours]
     x, y = (float(np.mean(values)) for values in zip(*((point.x, point.y) for point in near), strict=True))
     return Placement(x, y, neighbours)
 
 
-def cosine_distances(one: Tensor, other: Tensor) -> Tensor:
+def _cosine_distances(one: Tensor, other: Tensor) -> Tensor:
     """Compute 1 - cosine of every pair: [n, width], [m, width] -> float64 [n, m]; 1 for a zero vector."""
     return (1 - normalize(one.double(), dim=1) @ normalize(other.double(), dim=1).T).clamp(0, 2)
 

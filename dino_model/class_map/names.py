@@ -54,27 +54,25 @@ def describe(classes: Sequence[str]) -> tuple[ClassName, ...]:
     if all(map(WORDNET_ID.fullmatch, classes)):
         return _wordnet(classes)
     caltech = {row["class"]: ClassName(row["name"], row["group"]) for row in _rows("caltech101.csv")}
-    if caltech.keys() >= set(classes):
-        return tuple(caltech[name] for name in classes)
-    return tuple(ClassName(name, OTHER) for name in classes)
+    if not caltech.keys() >= set(classes):
+        caltech = {}
+    return tuple(caltech.get(name, ClassName(name, OTHER)) for name in classes)
 
 
 def _wordnet(ids: Sequence[str]) -> tuple[ClassName, ...]:
     groups = {row["class"]: row["group"] for row in _rows("imagenet1k_groups.csv")}
-    info = ImageNetInfo()
-    names = [_first_lemma(info, id_) for id_ in ids]
+    words = ImageNetInfo().label_name_to_description
+    names = []
+    for synset in ids:
+        try:
+            names.append(words(synset).split(",")[0])
+        except KeyError:  # ImageNet does not have it
+            names.append(synset)
     times = Counter(names)
     return tuple(
-        ClassName(name if times[name] == 1 else f"{name} ({id_})", groups.get(id_, OTHER))
-        for id_, name in zip(ids, names, strict=True)
+        ClassName(name if times[name] == 1 else f"{name} ({synset})", groups.get(synset, OTHER))
+        for synset, name in zip(ids, names, strict=True)
     )
-
-
-def _first_lemma(info: ImageNetInfo, id_: str) -> str:
-    try:
-        return info.label_name_to_description(id_).split(",")[0]
-    except KeyError:  # a synset that ImageNet does not have
-        return id_
 
 
 def _rows(table: str) -> list[dict[str, str]]:

@@ -47,7 +47,7 @@ def sentence(arguments: list[Any]) -> str:
         (["--help"], 0),
         (["export", "--help"], 0),
         (["class-map", "--help"], 0),
-        (["class-map", "--perplexity", "five"], 2),
+        (["class-map", "--iterations", "five"], 2),
         (["export", "embedded", "--format", "transformers", "--dtype", "fp16"], 1),
     ],
 )
