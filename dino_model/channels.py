@@ -5,7 +5,8 @@ images, read by `dino_model.images.read`, are not touched by anything here.
 """
 
 import io
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -73,9 +74,9 @@ def measure_channels(images: Iterable[NDArray[Any]]) -> ChannelStatistics:
     values = np.concatenate(samples)
     values[~np.isfinite(values)] = np.nan
     low, high = np.nanpercentile(values, _PERCENTILES, axis=0)
-    for channel, (least, most) in enumerate(zip(low, high, strict=True)):
-        if not least < most:
-            raise SettingError(f"channel {channel} has the value {least:g} everywhere: leave it out")
+    if constant := np.flatnonzero(~(low < high)).tolist():
+        channel = constant[0]
+        raise SettingError(f"channel {channel} has the value {low[channel]:g} everywhere: leave it out")
     if bits8:
         low, high = np.zeros_like(low), np.full_like(high, 255)
     measured = ChannelRange(tuple(low.tolist()), tuple(high.tolist()))
@@ -84,7 +85,7 @@ def measure_channels(images: Iterable[NDArray[Any]]) -> ChannelStatistics:
     return ChannelStatistics(measured, mean, std)
 
 
-def read_channels(data: bytes, channels: int, name: str, *, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
+def read_channels(data: bytes, channels: int, name: str) -> NDArray[Any]:
     """Read an image file as it is stored: [height, width, channels] of the file's type.
 
     TIFF (bands in one page or one per page) and .npy arrays may have the channels first or last. Of other
@@ -95,15 +96,13 @@ def read_channels(data: bytes, channels: int, name: str, *, max_pixels: int = MA
     """
     try:
         if data.startswith(b"\x93NUMPY"):
-            found = _read_npy(data, max_pixels * channels)
+            found = _read_npy(data, MAX_PIXELS * channels)
         elif data.startswith(_TIFF):
-            found = _read_tiff(data, max_pixels * channels)
+            found = _read_tiff(data, MAX_PIXELS * channels)
         else:
-            found = _read_picture(data, channels, max_pixels)
-    except _TooLargeError as error:
-        raise ImageError(f"{name} is too large: at most {max_pixels:,} pixels are read") from error
+            found = _read_picture(data, channels)
     except Exception as error:  # decoders raise errors of any kind on damaged files
-        raise ImageError(f"{name} is damaged or of no known format: {error}") from error
+        raise ImageError(f"{name} is damaged, too large or of no known format: {error}") from error
     if found.ndim == 2:
         found = found[..., None]
     if found.ndim == 3 and found.shape[2] != channels and found.shape[0] == channels:
@@ -135,19 +134,13 @@ def parse_shown(text: str | None, channels: int) -> tuple[int, int, int]:
     return red, green, blue
 
 
-class _TooLargeError(Exception):
-    """More values than may be decoded."""
-
-
 def _read_npy(data: bytes, most: int) -> NDArray[Any]:
     stream = io.BytesIO(data)
     version = np.lib.format.read_magic(stream)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = header(stream)
-    count = int(np.prod(shape, dtype=np.float64))
-    if count > most:
-        raise _TooLargeError
-    if dtype.hasobject or count * dtype.itemsize > len(data) - stream.tell():
+    _check_size(shape, most)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize > len(data) - stream.tell():
         raise ValueError(f"an array of {dtype} {shape} in {len(data)} bytes")
     return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
 
@@ -155,15 +148,13 @@ def _read_npy(data: bytes, most: int) -> NDArray[Any]:
 def _read_tiff(data: bytes, most: int) -> NDArray[Any]:
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         series = file.series[0]
-        if int(np.prod(series.shape, dtype=np.float64)) > most:
-            raise _TooLargeError
+        _check_size(series.shape, most)
         return np.asarray(series.asarray())
 
 
-def _read_picture(data: bytes, channels: int, max_pixels: int) -> NDArray[Any]:
+def _read_picture(data: bytes, channels: int) -> NDArray[Any]:
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-        if image.width * image.height > max_pixels:
-            raise _TooLargeError
+        _check_size(image.size, MAX_PIXELS)
         if image.format == "PNG" and data[24] == 16 and channels != 1:  # Pillow reads 16-bit colors as 8-bit
             decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
             if decoded is None:
@@ -173,3 +164,8 @@ def _read_picture(data: bytes, channels: int, max_pixels: int) -> NDArray[Any]:
         if channels == 1 and len(upright.getbands()) > 1:
             upright = upright.convert("L")
         return np.asarray(upright.convert("RGB") if upright.mode == "P" else upright)
+
+
+def _check_size(shape: Sequence[int], most: int) -> None:
+    if math.prod(shape) > most:
+        raise ValueError(f"found {math.prod(shape):,} values, at most {most:,} are read")

@@ -10,7 +10,6 @@ import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import product
 from operator import eq
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
@@ -22,7 +21,7 @@ from dino_model import files, remote
 from dino_model.channels import ARRAY_SUFFIX, MEASURED_IMAGES, ChannelRange, read_channels
 from dino_model.download import cache_folder
 from dino_model.errors import sentence
-from dino_model.images import MAX_PIXELS, SUFFIXES, ImageError, read, read_file
+from dino_model.images import SUFFIXES, ImageError, read, read_file
 from dino_model.textures import textures_tar
 
 Stamp = tuple[int, int | str]
@@ -121,15 +120,14 @@ class Images:
         ignored = f"; {self.ignored:,} other files ignored" if self.ignored else ""
         return f"{len(self):,} images of {self.root.name}{in_classes}{ignored}"
 
-    def read(self, index: int, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    def read(self, index: int) -> np.ndarray:
         """Read an image: uint8 RGB [height, width, 3], or as `channel_range` says, [height, width, channels].
 
         Raises:
             ImageError: As `images.read` or `read_channels`.
         """
-        if self.channel_range:
-            return self.channel_range.read(self.read_bytes(index), self.names[index])
-        return read(self.read_bytes(index), max_pixels=max_pixels, name=self.names[index])
+        data, name = self.read_bytes(index), self.names[index]
+        return self.channel_range.read(data, name) if self.channel_range else read(data, name=name)
 
     def raw_channels(self, channels: int) -> Iterator[np.ndarray]:
         """Read up to `MEASURED_IMAGES` as they are stored, see `read_channels`; damaged ones are skipped."""
@@ -175,10 +173,10 @@ class Images:
             store, path, offset, size = self._place(index)
             if store.stamp is None:
                 status = Path(path).stat()
-                size, state = status.st_size, (status.st_size, status.st_mtime_ns)
+                size, state = status.st_size, f"{status.st_size}\0{status.st_mtime_ns}"
             else:
-                state = (offset, size, store.stamp[1])
-            found = "\0".join(map(str, state if with_times else (size,)))
+                state = f"{offset}\0{size}\0{store.stamp[1]}"
+            found = state if with_times else size
             digest.update(f"{name}\0{found}\n".encode())
         return digest.hexdigest()[:32]
 
@@ -250,18 +248,14 @@ def open_images(
     return images.subset(kept)
 
 
-def expand_braces(pattern: str) -> Iterator[str]:
-    """Expand braces as a shell does: {a,b} and {000..127}, whose numbers keep their leading zeros."""
-
-    def choices(inside: str) -> list[str]:
-        if not (numbers := re.fullmatch(r"(\d+)\.\.(\d+)", inside)):
-            return inside.split(",")
-        first, last = numbers.groups()
-        return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-
-    parts = re.split(r"\{([^{}]*)\}", pattern)
-    words = product(*(choices(part) if i % 2 else [part] for i, part in enumerate(parts)))
-    return map("".join, words)
+def expand_braces(pattern: str) -> list[str]:
+    """Expand ranges of numbers as a shell does: {000..127} keeps leading zeros."""
+    if not (found := re.search(r"\{(\d+)\.\.(\d+)\}", pattern)):
+        return [pattern]
+    first, last = found.groups()
+    before, after = pattern[: found.start()], expand_braces(pattern[found.end() :])
+    numbers = range(int(first), int(last) + 1)
+    return [f"{before}{number:0{len(first)}}{rest}" for number in numbers for rest in after]
 
 
 def titles(paths: Sequence[Path | str]) -> list[str]:

@@ -65,14 +65,20 @@ class Show:
 
         model = catalogue.facts(self.name)
         _, title, parameters, *scores, _ = _row(model)
-        published = (
-            f"{name} {score}" for name, score in zip(COLUMNS[3:7], scores, strict=True) if score != "–"
-        )
-        here = "yes" if model.local else "no, downloaded when first used"
-        print(f"name         {model.name}\nmodel        {title}\narchitecture {model.architecture}")
-        print(f"parameters   {parameters}\nattention    {model.maps}\nsource       {model.source}")
-        print(f"licence      {model.licence}\nhere         {here}")
-        print(f"published    {', '.join(published) or 'nothing in the paper'}\n{model.note}")
+        pairs = zip(COLUMNS[3:7], scores, strict=True)
+        lines = {
+            "name": model.name,
+            "model": title,
+            "architecture": model.architecture,
+            "parameters": parameters,
+            "attention": model.maps,
+            "source": model.source,
+            "licence": model.licence,
+            "here": "yes" if model.local else "no, downloaded when first used",
+            "published": ", ".join(" ".join(pair) for pair in pairs if pair[1] != "–")
+            or "nothing in the paper",
+        }
+        print(*(f"{key:<12} {value}" for key, value in lines.items()), model.note, sep="\n")
         if self.json:
             files.write_json(self.json, asdict(model))
 
@@ -106,8 +112,6 @@ class Export:
         if self.format != "onnx" and (self.dtype == "int8" or self.outputs == "qkv"):
             raise SettingError("--dtype int8 and --outputs qkv need --format onnx")
         output = self.output or _default_file(self.name, self.format)
-        if not output.parent.is_dir():
-            raise SettingError(f"no folder {str(output.parent)!r} to write {output.name} to")
         if self.format == "transformers":
             check_output_folder(output, overwrite=self.overwrite)
         else:
@@ -285,8 +289,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _default_file(name: str, suffix: str) -> Path:
     """random:vit_small/16 -> random_vit_small_16.safetensors, runs/first -> first.safetensors."""
-    if Path(name).exists():
-        name = Path(name).stem if Path(name).is_file() else Path(name).resolve().name
+    path = Path(name).resolve()
+    if path.exists():
+        name = path.stem if path.is_file() else path.name
     stem = re.sub(r"[^0-9A-Za-z._-]", "_", name)
     return Path(f"{stem}-transformers" if suffix == "transformers" else f"{stem}.{suffix}")
 

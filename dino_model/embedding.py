@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dino_model import ranks
 from dino_model.collections import Images
-from dino_model.feature_cache import FeatureCache, model_fingerprint
+from dino_model.feature_cache import model_fingerprint
 from dino_model.features import FeatureExtractor, find_readable
 from dino_model.files import replacing
 
@@ -67,7 +67,7 @@ def embed(
     check_suffix(output, kind.tokens)
     images = replace(images, channel_range=model.channel_range)
     print(f"{model.name}: {model.source}; {images}", flush=True)
-    cache = FeatureCache(output.with_name(f".{output.name}.parts"))
+    cache = output.with_name(f".{output.name}.parts")
     rows = replace(extractor, cache=cache).rows(images, title=f"{len(images):,} images")
     if ranks.rank() > 0:
         return
@@ -80,7 +80,7 @@ def embed(
     metadata |= {"tokens": kind.tokens, "layers": str(kind.blocks), "size": str(extractor.view.size)}
     table = FeatureTable(rows.numpy(), list(found.names), labels, metadata | dict(settings or {}))
     write_features(output, table, np.array(kept))
-    rmtree(cache.folder)
+    rmtree(cache)
     print(f"{len(found):,} images, {kind}: {output}")
 
 
@@ -94,20 +94,19 @@ def check_suffix(path: Path, tokens: str = "cls") -> None:
         raise ValueError("Parquet needs pyarrow: run `pip install pyarrow`, or choose .npz")
 
 
-def write_features(path: Path, table: FeatureTable, rows: NDArray[np.intp] | None = None) -> None:
+def write_features(path: Path, table: FeatureTable, rows: NDArray[np.intp]) -> None:
     """Write a table in the format of the suffix, whole or not at all; see `read_features`.
 
     Args:
         path: .npz, .parquet (needs pyarrow), .csv or .safetensors.
         table: Its features may be mapped from a file.
-        rows: Numbers of the features to write, one for each name. Default: all.
+        rows: Numbers of the features to write, one for each name.
     """
     check_suffix(path)
-    chosen = np.arange(len(table.names)) if rows is None else rows
-    parts = (chosen[start : start + ROWS_AT_ONCE] for start in range(0, len(chosen), ROWS_AT_ONCE))
+    parts = (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
     chunks = (np.ascontiguousarray(table.features[part], dtype="<f4") for part in parts)
     with replacing(path) as beside:
-        FORMATS[path.suffix][0](beside, table, (len(chosen), *table.features.shape[1:]), chunks)
+        FORMATS[path.suffix][0](beside, table, (len(rows), *table.features.shape[1:]), chunks)
 
 
 def read_features(path: Path) -> FeatureTable:

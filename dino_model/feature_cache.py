@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -13,53 +12,27 @@ from torch import Tensor, nn
 
 from dino_model import files
 
-Key = Mapping[str, str]
-"""Names of settings, and their values as text."""
 
+class CachedRows:
+    """Rows of a tensor, too large to compute at once, in the file DIGEST.npy of a cache folder.
 
-class FeatureCache:
-    """A folder with a file DIGEST.npy for each tensor, and its key in DIGEST.json.
+    Its key is in DIGEST.json. Both appear when all rows are written, and may be deleted at any time. An
+    interruption keeps the rows written so far. Between `open` and `close` another process that computes the
+    same rows waits.
 
-    Files appear whole or not at all, and may be deleted at any time. Features are mapped from the file.
+    Args:
+        folder: Created if missing.
+        key: Names of the settings that the rows depend on, and their values as text.
+        count: Number of rows.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-
-    def read(self, key: Key) -> Tensor:
-        """Return the tensor stored under `key`, mapped from its file.
-
-        Raises:
-            ValueError: The file of this key is missing, damaged, or holds another key.
-        """
-        path = self.path(key)
-        try:
-            stored = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-            if stored != dict(key):
-                raise ValueError("it holds another key")
-            return torch.from_numpy(np.load(path, mmap_mode="c"))
-        except (ValueError, EOFError, FileNotFoundError) as error:
-            raise ValueError(f"{path} is no feature file of this program: delete it") from error
-
-    def path(self, key: Key) -> Path:
-        """File of a key."""
-        digest = hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()[:32]
-        return self.folder / f"{digest}.npy"
-
-
-class FeatureWriter:
-    """Write the rows of a tensor that is too large to compute at once: an interruption keeps what is written.
-
-    Between `open` and `close` another process that computes the same rows waits.
-    """
-
-    def __init__(self, cache: FeatureCache, key: Key, count: int) -> None:
-        self.cache, self.key, self.count = cache, key, count
-        self.path = cache.path(key)
+    def __init__(self, folder: Path, key: dict[str, str], count: int) -> None:
+        self.key, self.count, self.done = key, count, 0
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
+        self.path = folder / f"{digest}.npy"
         self._partial = self.path.with_suffix(".partial")
         self._lock = ExitStack()
         self.close = self._lock.close
-        self.done = 0
 
     def open(self) -> int:
         """Wait for other writers of this file, then return how many rows are on disk."""
@@ -81,8 +54,21 @@ class FeatureWriter:
     def finish(self) -> None:
         """Complete the file."""
         if not self.path.is_file():
-            files.write_json(self.path.with_suffix(".json"), dict(self.key))
+            files.write_json(self.path.with_suffix(".json"), self.key)
             self._partial.replace(self.path)
+
+    def read(self) -> Tensor:
+        """Return all rows, mapped from the file.
+
+        Raises:
+            ValueError: The file is missing, damaged, or holds another key.
+        """
+        try:
+            if json.loads(self.path.with_suffix(".json").read_text(encoding="utf-8")) != self.key:
+                raise ValueError("it holds another key")
+            return torch.from_numpy(np.load(self.path, mmap_mode="c"))
+        except (ValueError, EOFError, FileNotFoundError) as error:
+            raise ValueError(f"{self.path} is no feature file of this program: delete it") from error
 
     def _rows_on_disk(self) -> int:
         """Number of whole rows in the partial file, which is cut behind them."""

@@ -4,11 +4,13 @@
 """
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby, islice
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -23,15 +25,15 @@ from dino_model import ranks
 from dino_model.ahead import load_ahead
 from dino_model.collections import Images
 from dino_model.device import Precision, autocast, choose_device, choose_precision
-from dino_model.feature_cache import FeatureCache, FeatureWriter, model_fingerprint
+from dino_model.feature_cache import CachedRows, model_fingerprint
 from dino_model.images import ImageError
+from dino_model.outputs import first_reasons
 from dino_model.progress import progress
 from dino_model.views import Box, View
 from dino_model.weights import LoadedModel
 
 IMAGES_AT_ONCE = 1024
 """Images of one rank whose features are sent and written together: the most that an interruption loses."""
-_NAMED = 3  # unreadable images that are named one by one
 
 
 @dataclass(frozen=True)
@@ -115,12 +117,12 @@ def has_cls_tokens(backbone: nn.Module) -> bool:
     return isinstance(backbone, TOKEN_FAMILIES) and getattr(backbone, "cls_token", None) is not None
 
 
-def gem(tokens: Tensor, power: float = 4.0, floor: float = 1e-6) -> Tensor:
-    """Compute (mean x^power)^(1/power) over tokens: [..., tokens, width] -> [..., width].
+def gem(tokens: Tensor) -> Tensor:
+    """Compute the generalized mean (mean x^4)^(1/4) over tokens: [..., tokens, width] -> [..., width].
 
-    Values below `floor` count as `floor`. Power 4 is the official copy detection's.
+    Values below 1e-6 count as 1e-6, as in the official copy detection.
     """
-    return tokens.clamp(min=floor).pow(power).mean(dim=-2).pow(1 / power)
+    return tokens.clamp(min=1e-6).pow(4.0).mean(dim=-2).pow(1 / 4)
 
 
 @dataclass(frozen=True)
@@ -137,13 +139,6 @@ class ImageFeatures:
     features: Tensor
     broken: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        """Describe what was left out; empty if nothing was."""
-        if not self.broken:
-            return ""
-        more = f"; and {len(self.broken) - _NAMED} more" if len(self.broken) > _NAMED else ""
-        return f"left out ({len(self.broken)}): {'; '.join(self.broken[:_NAMED])}{more}"
-
 
 @dataclass(frozen=True)
 class FeatureExtractor:
@@ -156,8 +151,8 @@ class FeatureExtractor:
     device: str = "auto"
     batch_size: int = 64
     """Images of one size at once."""
-    cache: FeatureCache | None = field(default=None, compare=False)
-    """Stores features and returns stored ones."""
+    cache: Path | None = field(default=None, compare=False)
+    """Folder that stores features and returns stored ones."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -174,7 +169,7 @@ class FeatureExtractor:
         Args:
             images: Read ahead by threads.
             boxes: Part of each image that is used; None: all of it.
-            title: Name of the progress bar; without one there is none.
+            title: Name of the work, whose progress and unreadable images are printed; empty: nothing is.
 
         Raises:
             ValueError: No readable image, boxes that do not fit, features that are not finite, a kind that
@@ -185,6 +180,8 @@ class FeatureExtractor:
         kept, broken = find_readable(images, rows)
         if broken:
             images, rows = images.subset(kept), rows[kept]
+            if title:
+                print(f"left out ({len(broken)}): {first_reasons(broken)}", file=sys.stderr)
         return ImageFeatures(images, rows, broken)
 
     def feature(self, image: np.ndarray, box: Box | None = None) -> Tensor:
@@ -213,11 +210,11 @@ class FeatureExtractor:
                 done += len(part)
             return rows
         key = ranks.on_first(lambda: self.key(images, boxes))
-        with closing(FeatureWriter(self.cache, key, len(images))) as writer:  # of the first rank
-            for part in parts(ranks.on_first(writer.open)):
-                ranks.on_first(partial(writer.append, part))
-            ranks.on_first(writer.finish)
-        return self.cache.read(key)
+        with closing(CachedRows(self.cache, key, len(images))) as cached:
+            for part in parts(ranks.on_first(cached.open)):
+                ranks.on_first(partial(cached.append, part))
+            ranks.on_first(cached.finish)
+        return cached.read()
 
     def key(self, images: Images, boxes: Sequence[Box | None] | None = None) -> dict[str, str]:
         """Return the cache key of these images' features: every setting that could change them."""

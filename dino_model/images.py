@@ -5,7 +5,6 @@ import importlib
 import io
 import warnings
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError, features
@@ -37,9 +36,7 @@ class ImageError(ValueError):
     """An image, or a collection of images, that cannot be read. The message is one sentence."""
 
 
-def read(
-    source: str | Path | bytes | BinaryIO, *, max_pixels: int = MAX_PIXELS, name: str | None = None
-) -> np.ndarray:
+def read(source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS, name: str | None = None) -> np.ndarray:
     """Read an image as a screen shows it: uint8 [height, width, 3], RGB.
 
     EXIF orientation is applied. Gray, palette and CMYK become RGB, without color profiles. Transparency
@@ -47,32 +44,22 @@ def read(
     0..255. Of animations and multi-page files the first frame is read.
 
     Args:
-        source: Path, bytes of a file, or binary stream that can seek.
+        source: Path, or bytes of a file.
         max_pixels: Largest width × height that is decoded; the header is checked before memory is allocated.
         name: Name of the image in messages. Default: the file's name, or "the image".
 
     Raises:
         ImageError: Missing, empty, damaged, cut short, too large, or not one of `FORMATS`.
     """
-    if isinstance(source, str | Path):
+    if isinstance(source, bytes):
+        name = name or "the image"
+    else:
         name = name or Path(source).name
         source = read_file(Path(source), name)
-    return _decode(
-        io.BytesIO(source) if isinstance(source, bytes) else source, max_pixels, name or "the image"
-    )
-
-
-def read_file(path: Path, name: str) -> bytes:
-    """Read the bytes of a file; raise ImageError with `name` if that fails."""
+    if not source:
+        raise ImageError(f"{name} is empty (0 bytes)")
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ImageError(f"{name} cannot be opened: {error.strerror or error}") from error
-
-
-def _decode(stream: BinaryIO, max_pixels: int, name: str) -> np.ndarray:
-    try:
-        with Image.open(stream, formats=FORMATS) as image:
+        with Image.open(io.BytesIO(source), formats=FORMATS) as image:
             width, height = image.size
             if width * height > max_pixels:
                 raise Image.DecompressionBombError
@@ -81,11 +68,17 @@ def _decode(stream: BinaryIO, max_pixels: int, name: str) -> np.ndarray:
     except Image.DecompressionBombError as error:
         raise ImageError(f"{name} is too large: at most {max_pixels:,} pixels are read") from error
     except UnidentifiedImageError as error:
-        if stream.seek(0, io.SEEK_END) == 0:
-            raise ImageError(f"{name} is empty (0 bytes)") from error
         raise ImageError(f"{name} is not an image of a known format ({', '.join(FORMATS)})") from error
     except Exception as error:  # decoders raise errors of any kind on damaged files
         raise ImageError(f"{name} is damaged or cut short: {error}") from error
+
+
+def read_file(path: Path, name: str) -> bytes:
+    """Read the bytes of a file; raise ImageError with `name` if that fails."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ImageError(f"{name} cannot be opened: {error.strerror or error}") from error
 
 
 def _to_rgb(image: Image.Image) -> np.ndarray:

@@ -1,15 +1,6 @@
 """Refuse, replace or resume the results of every command, and record how they were made.
 
-A command that writes a folder derives its options from `OutputOptions` and writes through `OutputFolder`::
-
-    folder = self.open_output({"model": model.name, "precision": precision, "mass": self.mass})
-    for image in images:
-        if not folder.has(image.name, inputs=[image]):
-            mask_file = folder.path("masks", f"{image.stem}.png")
-            write_mask_png(mask_file, mask)
-            folder.add(image.name, inputs=[image], files=[mask_file])
-    folder.finish()
-
+A command that writes a folder derives its options from `OutputOptions` and writes through `OutputFolder`.
 `run_command` turns the end of a command into its exit code.
 """
 
@@ -20,7 +11,7 @@ import platform
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -240,9 +231,14 @@ class SkippedInputs:
     def check(self, total: int, kind: str = "images") -> None:
         """Raise ValueError with the first reasons if an input was skipped, after all others were finished."""
         if self._messages:
-            reasons, others = "; ".join(self._messages[:MAX_REASONS]), len(self._messages) - MAX_REASONS
-            more = f"; and {others} more, printed above" if others > 0 else ""
-            raise ValueError(f"skipped {len(self._messages)} of {total} {kind}: {reasons}{more}")
+            reasons = first_reasons(self._messages)
+            raise ValueError(f"skipped {len(self._messages)} of {total} {kind}: {reasons}")
+
+
+def first_reasons(messages: Sequence[str]) -> str:
+    """Join the first messages, and count the others."""
+    more = [f"and {len(messages) - MAX_REASONS} more"] * (len(messages) > MAX_REASONS)
+    return "; ".join([*messages[:MAX_REASONS], *more])
 
 
 class Terminated(KeyboardInterrupt):

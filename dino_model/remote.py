@@ -70,14 +70,14 @@ def read(url: str, offset: int, size: int, version: object) -> bytes:
 def _remove_oldest(folder: Path, limit: int) -> None:
     """Remove the oldest files until the folder takes at most `limit` bytes."""
     found = []
-    for entry in os.scandir(folder):
+    for file in folder.iterdir():
         with suppress(FileNotFoundError):  # another process removes files too
-            found.append((entry.stat().st_mtime_ns, entry.stat().st_size, entry.path))
+            found.append((file.stat().st_mtime_ns, file.stat().st_size, file))
     total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
+    for _, size, file in sorted(found):
         if total <= limit:
             break
-        Path(path).unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
         total -= size
 
 
@@ -86,9 +86,7 @@ def _os_errors(url: str) -> Iterator[None]:
     """Turn any error of a storage library into an OSError that names the URL."""
     try:
         yield
-    except ImportError as error:
-        raise OSError(f"{url}: {error}") from error
     except OSError as error:
         raise OSError(f"{url} cannot be opened: {error.strerror or error}") from error
-    except Exception as error:
+    except Exception as error:  # no library for the protocol, or an error of its own
         raise OSError(f"{url} cannot be read: {type(error).__name__}: {error}") from error

@@ -7,6 +7,7 @@ random, so that neither color nor position identifies a class.
 
 import io
 import tarfile
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -83,26 +84,24 @@ def _noise(name: str, random: np.random.Generator) -> NDArray[np.float64]:
     return np.asarray(values, np.float64).reshape(SIZE, SIZE)
 
 
-def textures_tar(name: str) -> Path:
+def textures_tar(source: str) -> Path:
     """Return the tar of a set in the cache folder, which is generated in seconds if it is missing.
 
     Raises:
         ValueError: There is no such set.
     """
-    if name not in SETS:
-        raise ValueError(f"Unknown data set {name!r}. Available: {', '.join(SETS)}.")
-    seed, count = SETS[name]
+    if source not in SETS:
+        raise ValueError(f"Unknown data set {source!r}. Available: {', '.join(SETS)}.")
+    seed, count = SETS[source]
     path = cache_folder() / f"textures-{seed}-{count}.tar"
     if path.exists():
         return path
     with files.replacing(path) as temporary, tarfile.open(temporary, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for label, texture_class in enumerate(CLASSES):
-            for number in range(count):
-                image = texture(texture_class, np.random.default_rng([seed, label, number]))
-                content = io.BytesIO()
-                Image.fromarray(image).convert("RGB").save(content, "PNG")
-                member = tarfile.TarInfo(f"{texture_class}/{number:03}.png")
-                member.size = len(content.getvalue())
-                content.seek(0)
-                tar.addfile(member, content)
+        for (label, name), number in product(enumerate(CLASSES), range(count)):
+            content, member = io.BytesIO(), tarfile.TarInfo(f"{name}/{number:03}.png")
+            image = texture(name, np.random.default_rng([seed, label, number]))
+            Image.fromarray(image).convert("RGB").save(content, "PNG")
+            member.size = content.tell()
+            content.seek(0)
+            tar.addfile(member, content)
     return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,8 +61,6 @@ class DrawClassMap(ModelOptions):
         print(f"{model.name}: {model.source}; {images}", flush=True)
         compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
         extracted = FeatureExtractor(model, view, **compute).extract(images, title="features")
-        if extracted.broken:
-            print(extracted, file=sys.stderr)
         protocol = layout.Protocol(iterations=self.iterations, seed=self.seed)
         origin = layout.Origin(model.name, weights_fingerprint(model.backbone), self.data.stem, view)
         drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)

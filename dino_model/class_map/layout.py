@@ -7,7 +7,6 @@ much of the feature space survives in the plane.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -103,7 +102,8 @@ class ClassMap:
     features: NDArray[np.float16]
 
 
-class Placement(NamedTuple):
+@dataclass(frozen=True)
+class Placement:
     """Position of another image: the mean of its nearest classes, as t-SNE has no transform."""
 
     x: float

@@ -102,7 +102,6 @@ def test_show_command_downloads_nothing(model_file: Path, tmp_path: Path, capsys
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_export_command_file_describes_itself_and_loads_equal(model_file: Path, tmp_path: Path, dtype: str):
     copy = tmp_path / "out" / "copy.safetensors"
-    copy.parent.mkdir()
     commands.main(["export", str(model_file), "--output", str(copy), "--dtype", dtype])
     stored = {"fp32": torch.float32, "fp16": torch.float16}[dtype]
     with safetensors.safe_open(copy, "pt") as file:
@@ -119,7 +118,6 @@ def test_commands_with_invalid_arguments_print_one_sentence(model_file: Path, tm
     output = ["--output", tmp_path / "out.safetensors"]
     assert "unknown model 'nope'" in sentence(["show", "nope"])
     assert "has no student" in sentence(["export", model_file, "--checkpoint-key", "student", *output])
-    assert "no folder" in sentence(["export", model_file, "--output", tmp_path / "missing" / "m.safetensors"])
     assert "leave --dtype out" in sentence(
         ["export", model_file, "--format", "transformers", "--dtype", "fp16", *output]
     )

@@ -16,7 +16,6 @@ from torchvision.transforms import v2
 from dino_model import features as features_module
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.collections import Images, open_images
-from dino_model.feature_cache import FeatureCache
 from dino_model.features import CLS, FeatureExtractor, FeatureType, gem
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD, ImageError
 from dino_model.views import View
@@ -129,16 +128,16 @@ def test_extract_with_scales_averages_them(pictures: Images, vit: nn.Module):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
-def test_extract_leaves_out_broken_image(pictures: Images, vit: nn.Module, tmp_path: Path):
+def test_extract_leaves_out_broken_image(pictures: Images, vit: nn.Module, tmp_path: Path, capsys):
     sound = extractor(vit).extract(pictures).features
     (pictures.root / "07.png").write_bytes(b"no more")
-    keeping = extractor(vit, batch_size=2, cache=FeatureCache(tmp_path / "cache"))
+    keeping = extractor(vit, batch_size=2, cache=tmp_path / "cache")
     for _ in ("computed", "kept"):
-        found = keeping.extract(pictures)
+        found = keeping.extract(pictures, title="work")
         rest = [i for i in range(11) if i != 7]
         torch.testing.assert_close(found.features, sound[rest], rtol=0, atol=1e-5)
         assert found.images.names == pictures.subset(rest).names
-        assert str(found).startswith("left out (1): 07.png is not an image")
+        assert "left out (1): 07.png is not an image" in capsys.readouterr().err
     with pytest.raises(ImageError, match=r"1 images in a row cannot be read, such as 07\.png"):
         keeping.extract(pictures.subset([7]))
 
@@ -149,12 +148,12 @@ def test_extract_of_nan_features_raises(pictures: Images, vit: nn.Module, tmp_pa
             return torch.full((len(images), 3), torch.nan)
 
     with pytest.raises(ValueError, match=r"test outputs NaN or infinity .* needs --precision fp32"):
-        extractor(Broken(), cache=FeatureCache(tmp_path / "cache")).extract(pictures)
+        extractor(Broken(), cache=tmp_path / "cache").extract(pictures)
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_extract_with_cache_computes_once_until_a_change(pictures: Images, tmp_path: Path):
-    cache = FeatureCache(tmp_path / "cache")
+    cache = tmp_path / "cache"
     backbone = create_backbone(BackboneConfig("vit_tiny", 16, 32, width=12, depth=1, heads=1))
     calls: list[int] = []
     backbone.register_forward_hook(lambda *_: calls.append(1))
@@ -197,7 +196,7 @@ def test_extract_interrupted_continues_after_finished_parts(
 ):
     monkeypatch.setattr(features_module, "IMAGES_AT_ONCE", 4)
     sound = extractor(vit).extract(pictures).features
-    keeping, computed = extractor(vit, cache=FeatureCache(tmp_path / "cache")), []
+    keeping, computed = extractor(vit, cache=tmp_path / "cache"), []
 
     def interrupt(_: nn.Module, images: tuple[Tensor]) -> None:
         computed.append(len(images[0]))
@@ -215,7 +214,7 @@ def test_extract_interrupted_continues_after_finished_parts(
 
 
 def test_cache_file_damaged_is_named(pictures: Images, vit: nn.Module, tmp_path: Path):
-    keeping = extractor(vit, cache=FeatureCache(tmp_path / "cache"))
+    keeping = extractor(vit, cache=tmp_path / "cache")
     keeping.extract(pictures)
     (file,) = (tmp_path / "cache").glob("*.npy")
     file.write_bytes(b"half")

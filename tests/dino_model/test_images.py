@@ -35,26 +35,21 @@ def assert_image(image: np.ndarray, height: int, width: int) -> None:
     assert image.flags.writeable, "torch.from_numpy needs writable arrays"
 
 
-@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "PPM"])
-def test_read_lossless_format_keeps_every_pixel(kind: str):
-    image = images.read(encode(Image.fromarray(gradient()), kind))
-    assert_image(image, 8, 12)
-    np.testing.assert_array_equal(image, gradient())
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "WEBP", "AVIF"])
-def test_read_lossy_format_stays_close(kind: str):
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "PPM", "JPEG", "WEBP", "AVIF"])
+def test_read_format_keeps_the_pixels(kind: str):
     if kind not in images.FORMATS:
         pytest.skip(f"Pillow was built without {kind} here")
     smooth = np.asarray(Image.fromarray(gradient()).resize((96, 64), Image.Resampling.BILINEAR))
     image = images.read(encode(Image.fromarray(smooth), kind, quality=95))
-    assert np.abs(image.astype(int) - smooth).mean() < 4
+    assert_image(image, 64, 96)
+    lossless = kind in ("PNG", "BMP", "TIFF", "PPM")
+    assert np.abs(image.astype(int) - smooth).mean() <= (0 if lossless else 4)
 
 
-def test_read_path_bytes_and_stream_give_equal_pixels(tmp_path: Path):
+def test_read_path_and_bytes_give_equal_pixels(tmp_path: Path):
     data = encode(Image.fromarray(gradient()), "PNG")
     (tmp_path / "a.png").write_bytes(data)
-    for source in (tmp_path / "a.png", str(tmp_path / "a.png"), data, io.BytesIO(data)):
+    for source in (tmp_path / "a.png", str(tmp_path / "a.png"), data):
         np.testing.assert_array_equal(images.read(source), gradient())
 
 
@@ -68,18 +63,9 @@ def test_read_gray_bilevel_and_palette_gives_rgb():
         assert image[:, 2:].min() == 255
 
 
-@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
-@pytest.mark.parametrize("top", [4095, 65535])
-def test_read_sixteen_bits_stretches_from_minimum_to_maximum(kind: str, top: int):
-    values = np.linspace(0, top, 512).round().astype(np.uint16).reshape(16, 32)
-    image = images.read(encode(Image.fromarray(values), kind))
-    assert_image(image, 16, 32)
-    assert (image[..., 0] == image[..., 1]).all()
-    np.testing.assert_allclose(image[..., 0], values / top * 255, atol=0.51)
-
-
 BIG_ENDIAN = b"P5 2 2 65535\n" + np.array([[0, 256], [512, 1024]], dtype=">u2").tobytes()
 FLOATS = np.array([[-1.0, 0.0, 1.0], [np.nan, np.inf, -np.inf]], dtype=np.float32)
+RAMP = np.linspace(0, 4095, 16).round().astype(np.uint16).reshape(2, 8)
 
 
 @pytest.mark.parametrize(
@@ -87,14 +73,18 @@ FLOATS = np.array([[-1.0, 0.0, 1.0], [np.nan, np.inf, -np.inf]], dtype=np.float3
     [
         (BIG_ENDIAN, [[0, 64], [128, 255]]),
         (encode(Image.fromarray(FLOATS), "TIFF"), [[0, 128, 255], [0, 255, 0]]),
+        (encode(Image.fromarray(RAMP), "PNG"), (RAMP / 4095 * 255).round().tolist()),
+        (encode(Image.fromarray(RAMP), "TIFF"), (RAMP / 4095 * 255).round().tolist()),
         (encode(Image.fromarray(np.full((1, 1), 65535, np.uint16)), "PNG"), [[255]]),
         (encode(Image.fromarray(np.full((1, 1), 32768, np.uint16)), "PNG"), [[128]]),
         (encode(Image.fromarray(np.full((1, 1), 0, np.uint16)), "PNG"), [[0]]),
     ],
-    ids=["byte order", "finite values", "white", "gray", "black"],
+    ids=["byte order", "finite values", "12 bits", "12 bits, TIFF", "white", "gray", "black"],
 )
 def test_read_many_bits_stretches_finite_values_and_keeps_constants(file: bytes, gray: list):
-    assert images.read(file)[..., 0].tolist() == gray
+    image = images.read(file)
+    assert image[..., 0].tolist() == gray
+    assert (image == image[..., :1]).all()
 
 
 def test_read_cmyk_jpeg_gives_colors_with_and_without_adobe_marker():
@@ -158,16 +148,13 @@ def test_read_animation_gives_first_frame():
 
 def png_header(width: int, height: int) -> bytes:
     """A PNG whose header gives a size, without content."""
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", b""), (b"IEND", b"")]
-    body = b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in chunks
-    )
-    return b"\x89PNG\r\n\x1a\n" + body
+    body = b"\x89PNG\r\n\x1a\n"
+    for chunk in (b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT", b"IEND"):
+        body += struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return body
 
 
-@pytest.mark.parametrize("side", [12_000, 30_000, 2_000_000])
+@pytest.mark.parametrize("side", [12_000, 2_000_000])
 def test_read_pixel_bomb_is_refused_from_its_header(side: int):
     with pytest.raises(ImageError, match=r"^bomb\.png is too large: at most 100,000,000 pixels"):
         images.read(png_header(side, side), name="bomb.png")

@@ -1,6 +1,5 @@
 """Run an evaluation: load the models, extract features, write protocol and metrics."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -17,7 +16,6 @@ from dino_model.ahead import load_ahead
 from dino_model.channels import measure_channels
 from dino_model.collections import Images
 from dino_model.device import choose_device
-from dino_model.feature_cache import FeatureCache
 from dino_model.features import CLS, FeatureExtractor, FeatureType, ImageFeatures
 from dino_model.views import Box, View, by_channel
 from dino_model.weights import LoadedModel, fit_channels, load_model
@@ -84,12 +82,9 @@ def extract(
         precision=options.precision,
         device=options.device,
         batch_size=options.batch_size,
-        cache=FeatureCache(options.cache) if options.cache else None,
+        cache=options.cache,
     )
-    extracted = extractor.extract(images, boxes=boxes, title=f"{model.name}, {len(images):,} images")
-    if extracted.broken:
-        print(extracted, file=sys.stderr)
-    return extracted
+    return extractor.extract(images, boxes=boxes, title=f"{model.name}, {len(images):,} images")
 
 
 def extract_labeled(
