@@ -74,6 +74,14 @@ def local_range(numbers: range, index: int | None = None) -> range:
     return numbers[first:end]
 
 
+def gather_objects(own: Any) -> list[Any]:
+    """Return the objects of all ranks, in their order."""
+    found = [own] * world()
+    if world() > 1:
+        dist.all_gather_object(found, own)
+    return found
+
+
 def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Tensor | None:
     """Compute a row for every number, each rank its share, and return all rows on all ranks.
 
@@ -96,8 +104,7 @@ def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Te
         sent = rows if rows is None else rows.detach().cpu().clone()  # a view would be sent as a whole batch
     except Exception as raised:
         sent = raised
-    found: list[Any] = [None] * world()
-    dist.all_gather_object(found, sent)
+    found = gather_objects(sent)
     if failed := next((one for one in found if isinstance(one, Exception)), None):
         raise failed
     if (known := next((rows for rows in found if rows is not None), None)) is None:

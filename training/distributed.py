@@ -49,14 +49,6 @@ def gather(tensor: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def texts(text: str) -> list[str]:
-    """Text of each rank, in their order."""
-    found: list[Any] = [text] * world()
-    if world() > 1:
-        dist.all_gather_object(found, text)
-    return found
-
-
 def share(tensor: Tensor) -> Tensor:
     """This rank's rows of a tensor that is equal on all ranks; together the ranks have each row once."""
     return tensor[rank() :: world()]

@@ -18,10 +18,11 @@ from dino_model.backbones import choose_training_attention
 from dino_model.collections import Images
 from dino_model.device import ComputePrecision, autocast, set_tensor_float32
 from dino_model.errors import SettingError
+from dino_model.ranks import gather_objects
 from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import CheckpointWriter, load_checkpoint
 from training.data import LoadedBatch, batches
-from training.distributed import DataParallelLoss, barrier, rank, synchronise_batch_norm, texts, world
+from training.distributed import DataParallelLoss, barrier, rank, synchronise_batch_norm, world
 from training.logging import MetricLogger, json_lines
 from training.methods.configs import BatchUse
 from training.methods.method import Batch
@@ -243,7 +244,7 @@ class Session:
 
 def check_ranks(what: str, own: str) -> None:
     """Raise SettingError where ranks have other images or settings than the first one."""
-    first, *others = texts(own)
+    first, *others = gather_objects(own)
     for number, other in enumerate(others, 1):
         if other != first:
             raise SettingError(

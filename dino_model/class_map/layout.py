@@ -134,10 +134,11 @@ def draw(features: Tensor, labels: Sequence[str], protocol: Protocol, origin: Or
     protocol = protocol.fitted(*means.shape)
     points, near = plane(means, protocol), nearest_classes(means, NEIGHBOURS)
     columns = zip(keys.tolist(), describe(keys.tolist()), counts.tolist(), points.tolist(), near, strict=True)
-    classes = (
-        MappedClass(key, *words, count, *point, others) for key, words, count, point, others in columns
+    classes = tuple(
+        MappedClass(key, name, group, count, x, y, others)
+        for key, (name, group), count, (x, y), others in columns
     )
-    return ClassMap(origin, protocol, neighbor_overlap(means, points), tuple(classes), small.numpy())
+    return ClassMap(origin, protocol, neighbor_overlap(means, points), classes, small.numpy())
 
 
 def check_classes(labels: Sequence[str]) -> None:
