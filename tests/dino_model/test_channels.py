@@ -1,8 +1,8 @@
 """Images of N channels: how files are read, which range they have, how a model of RGB is adapted."""
 
 import io
-from itertools import starmap
 
+import cv2
 import numpy as np
 import pytest
 import tifffile
@@ -37,18 +37,13 @@ def test_read_channels_returns_stored_values(data):
     np.testing.assert_array_equal(read_channels(data, 5, "bands"), BANDS)
 
 
-def test_read_channels_of_16_bit_png_keeps_all_bits():
-    import cv2
-
+def test_read_channels_of_png_keeps_16_bits_and_makes_color_gray_for_one_channel():
     stored = BANDS[..., :3]
     data = cv2.imencode(".png", stored[..., ::-1])[1].tobytes()
     np.testing.assert_array_equal(read_channels(data, 3, "png"), stored)
     gray = cv2.imencode(".png", stored[..., 0])[1].tobytes()
     np.testing.assert_array_equal(read_channels(gray, 1, "png")[..., 0], stored[..., 0])
-
-
-def test_read_channels_makes_color_gray_for_one_channel():
-    picture = Image.fromarray(np.random.default_rng(1).integers(0, 255, (6, 8, 3)).astype(np.uint8))
+    picture = Image.fromarray(stored.astype(np.uint8))
     data = saved(lambda stream, image: image.save(stream, "png"), picture)
     np.testing.assert_array_equal(read_channels(data, 1, "picture")[..., 0], np.asarray(picture.convert("L")))
 
@@ -78,47 +73,29 @@ def test_read_channels_refuses_huge_header():
         read_channels(header.getvalue(), 2, "bomb")
 
 
-def test_measure_channels_spans_the_values():
+def test_measure_channels_spans_the_values_and_leaves_8_bits_as_they_are():
     statistics = measure_channels([BANDS])
     shares = statistics.range.to_uint8(BANDS) / 255
-    assert shares.min() == 0
-    assert shares.max() == 1
+    assert (shares.min(), shares.max()) == (0, 1)
     np.testing.assert_allclose(shares.mean((0, 1)), statistics.mean, atol=1e-6)
     np.testing.assert_allclose(shares.std((0, 1)), statistics.std, atol=1e-6)
-
-
-def test_measure_channels_leaves_8_bits_as_they_are():
     images = np.random.default_rng(2).integers(10, 99, (2, 6, 6, 1)).astype(np.uint8)
     found = measure_channels(images).range
     assert found == ChannelRange((0.0,), (255.0,))
     np.testing.assert_array_equal(found.to_uint8(images), images)
-
-
-def test_measure_channels_names_constant_channel():
-    constant = BANDS.copy()
-    constant[..., 3] = 7
+    missing = np.array([[[np.nan], [np.inf], [2.0]]])
+    np.testing.assert_array_equal(ChannelRange((0.0,), (4.0,)).to_uint8(missing).ravel(), [0, 255, 128])
     with pytest.raises(SettingError, match="channel 3 has the value 7 everywhere"):
-        measure_channels([constant])
+        measure_channels([np.where(np.arange(5) == 3, 7, BANDS)])
 
 
-def test_missing_data_becomes_zero():
-    values = np.array([[[np.nan], [np.inf], [2.0]]])
-    np.testing.assert_array_equal(ChannelRange((0.0,), (4.0,)).to_uint8(values).ravel(), [0, 255, 128])
-
-
-def test_adapt_channels_sums_weights_for_gray_and_keeps_response():
+def test_adapt_channels_sums_or_repeats_weights():
     model = load_model("random:vit_tiny/16")
-    statistics = measure_channels([BANDS[..., :1]])
-    gray = adapt_channels(model, statistics).backbone
+    gray = adapt_channels(model, measure_channels([BANDS[..., :1]])).backbone
     image = torch.randn(1, 1, 32, 32)
     with torch.no_grad():
-        torch.testing.assert_close(
-            gray(image), model.backbone(image.expand(-1, 3, -1, -1)), atol=1e-4, rtol=0
-        )
-
-
-def test_adapt_channels_repeats_weights_scaled_by_count():
-    model = load_model("random:vit_tiny/16")
+        expected = model.backbone(image.expand(-1, 3, -1, -1))
+        torch.testing.assert_close(gray(image), expected, atol=1e-4, rtol=0)
     before = model.backbone.patch_embed.proj.weight
     after = adapt_channels(model, measure_channels([BANDS])).backbone.patch_embed.proj.weight
     torch.testing.assert_close(after, before[:, [0, 1, 2, 0, 1]] * 3 / 5)
@@ -126,10 +103,7 @@ def test_adapt_channels_repeats_weights_scaled_by_count():
 
 
 def test_parse_shown_refuses_missing_channel():
-    assert list(starmap(parse_shown, [("3,2,1", 4), (None, 6), (None, 2)])) == [
-        (3, 2, 1),
-        (0, 1, 2),
-        (0, 0, 0),
-    ]
+    assert parse_shown("3,2,1", 4) == (3, 2, 1)
+    assert (parse_shown(None, 6), parse_shown(None, 2)) == ((0, 1, 2), (0, 0, 0))
     with pytest.raises(SettingError, match="three of the channels 0 to 3"):
         parse_shown("4,2,1", 4)
