@@ -109,11 +109,9 @@ def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Te
         raise failed
     if (known := next((rows for rows in found if rows is not None), None)) is None:
         return None
-    counts = [len(local_range(numbers, i)) for i in range(world())]
-    shares = zip(found, counts, strict=True)
-    return torch.cat(
-        [known.new_full((n, *known.shape[1:]), torch.nan) if rows is None else rows for rows, n in shares]
-    )
+    counts = (len(local_range(numbers, index)) for index in range(world()))
+    missing = (torch.full((count, *known.shape[1:]), torch.nan).to(known) for count in counts)
+    return torch.cat([nan if rows is None else rows for rows, nan in zip(found, missing, strict=True)])
 
 
 def on_first(action: Callable[[], Result]) -> Result:
