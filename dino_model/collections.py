@@ -162,12 +162,15 @@ class Images:
             places.append((*file, *extent))
         return places
 
+    def fingerprint(self) -> str:
+        """Hash names, sizes and times of change."""
+        return self._hash(with_times=True)
+
     def inventory(self) -> str:
         """Hash names and sizes: equal for copies of the same images, in a folder or a tar."""
-        return self.fingerprint(with_times=False)
+        return self._hash(with_times=False)
 
-    def fingerprint(self, *, with_times: bool = True) -> str:
-        """Hash names, sizes and times of change."""
+    def _hash(self, with_times: bool) -> str:
         digest = hashlib.sha256(repr(self.channel_range).encode() if self.channel_range else b"")
         for index, name in enumerate(self.names):
             store, path, offset, size = self._place(index)
@@ -278,7 +281,10 @@ def _find_stores(source: str) -> list[Store]:
         if source.startswith("textures:"):
             tars = [textures_tar(source)]
         elif not is_remote and path.is_file():
-            tars = [path] if _is_tar(path) else _listed_tars(path)
+            if _is_tar(path):
+                tars = [path]
+            elif all(line.endswith(".tar") for line in _lines(path)):
+                tars = [line if remote.is_remote(line) else path.parent / line for line in _lines(path)]
         elif is_remote or (re.search(r"[*?\[{]", source) and not path.is_dir()):
             for name in expand_braces(source):
                 if remote.is_remote(name):
@@ -293,22 +299,15 @@ def _find_stores(source: str) -> list[Store]:
 
 
 def _is_tar(path: Path) -> bool:
-    if not tarfile.is_tarfile(path):
-        return False
     try:
         tarfile.open(path, "r:").close()
+        return True
     except tarfile.ReadError:
-        raise ImageError(f"{path} is compressed: unpack it, then pass its folder or a plain tar") from None
-    return True
-
-
-def _listed_tars(path: Path) -> list[Path | str]:
-    """The tars of a text file; empty for any other file."""
-    content = path.read_bytes()
-    names = [] if b"\0" in content[:4096] else _lines(content.decode("utf-8", "replace"))
-    if not all(name.endswith(".tar") for name in names):
-        return []
-    return [name if remote.is_remote(name) else path.parent / name for name in names]
+        if tarfile.is_tarfile(path):
+            raise ImageError(
+                f"{path} is compressed: unpack it, then pass its folder or a plain tar"
+            ) from None
+        return False
 
 
 def _stamp(tar: Path | str) -> Stamp:
@@ -458,7 +457,7 @@ def _walk(folder: Path) -> Iterator[str]:
 
 
 def _read_list(path: Path) -> list[str]:
-    names = _lines(_read_text(path))
+    names = _lines(path)
     missing = [name for name in names if not (path.parent / name).is_file()]
     if missing:
         raise ImageError(
@@ -468,15 +467,12 @@ def _read_list(path: Path) -> list[str]:
     return names
 
 
-def _read_text(path: Path) -> str:
+def _lines(path: Path) -> list[str]:
     try:
-        return read_file(path, str(path)).decode("utf-8")
+        lines = read_file(path, str(path)).decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise ImageError(f"{path} is no folder, no tar and no text with one name a line") from error
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def _stem(name: str) -> str:
@@ -490,7 +486,7 @@ def _is_image(name: str, suffixes: frozenset[str]) -> bool:
 
 def _known_lines(names: Sequence[str], file: str | Path) -> set[str]:
     """The lines of a text file, all of which must be among the names."""
-    lines = set(_lines(_read_text(Path(file))))
+    lines = set(_lines(Path(file)))
     unknown = sorted(lines.difference(names))
     if unknown:
         raise ImageError(

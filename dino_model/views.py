@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
+from torchvision.transforms.functional import InterpolationMode, center_crop, resize
 
-Framing = Literal["center-crop", "short-side", "long-side", "squash"]
+Framing = Literal["center-crop", "long-side", "squash"]
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in pixels of the image."""
 
@@ -24,8 +25,7 @@ class View:
     """
 
     size: int
-    """Side in pixels: of the square crop (`center-crop`), of the square (`squash`), of the short or the long
-    side."""
+    """Side in pixels of the square crop (`center-crop`), of the square (`squash`), or of the long side."""
     mean: tuple[float, ...]
     """Mean of each channel, on a scale of 0 to 1."""
     std: tuple[float, ...]
@@ -51,7 +51,6 @@ class View:
     def __str__(self) -> str:
         text = {
             "center-crop": f"short side {self.short_side} (bicubic), center crop {self.size}",
-            "short-side": f"short side {self.size} (bicubic)",
             "long-side": f"long side at most {self.size} (Lanczos)",
             "squash": f"squashed to {self.size} × {self.size} (bicubic)",
         }[self.framing]
@@ -76,17 +75,10 @@ class View:
     def _frame(self, framed: Image.Image) -> Image.Image:
         if self.framing == "long-side":
             framed.thumbnail((self.size, self.size), Image.Resampling.LANCZOS)
-        elif self.framing == "squash":
-            framed = framed.resize((self.size, self.size), Image.Resampling.BICUBIC)
-        else:
-            short = min(framed.size)
-            if short != self.short_side:
-                width, height = (self.short_side * side // short for side in framed.size)
-                framed = framed.resize((width, height), Image.Resampling.BICUBIC)
-            if self.framing == "center-crop":
-                left, top = (round((side - self.size) / 2) for side in framed.size)
-                framed = framed.crop((left, top, left + self.size, top + self.size))
-        return framed
+            return framed
+        if self.framing == "squash":
+            return resize(framed, [self.size, self.size], InterpolationMode.BICUBIC)
+        return center_crop(resize(framed, [self.short_side], InterpolationMode.BICUBIC), [self.size])
 
     def normalize(self, crops: Tensor) -> Tensor:
         """Normalize crops: uint8 [batch, channels, rows, columns] -> float32."""

@@ -17,7 +17,6 @@ from torch.nn.functional import normalize
 
 from dino_model.collections import Images, open_images
 from dino_model.features import CLS, FeatureType, ImageFeatures, has_cls_tokens
-from dino_model.images import MAX_PIXELS
 from dino_model.weights import LoadedModel
 from training.evaluation.datasets import every_fifth, open_labeled
 from training.evaluation.options import CopyDetection, CopyDetectionSynthetic, Evaluation
@@ -138,10 +137,10 @@ class Copies(Images):
     copy_type: str = ""
     seed: int = 0
 
-    def read(self, index: int, *, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
+    def read(self, index: int) -> NDArray[np.uint8]:
         """Read an image and copy it, with a seed of the file's content; errors as `Images.read`."""
         content = int(blake2b(self.read_bytes(index), digest_size=8).hexdigest(), 16)
-        return make_copy(super().read(index, max_pixels=max_pixels), self.copy_type, mix(self.seed, content))
+        return make_copy(super().read(index), self.copy_type, mix(self.seed, content))
 
     def fingerprint(self) -> str:
         """Hash names, sizes and times of change; add the kind of copy."""
