@@ -1,1 +1,1 @@
-"""Eight lessons on the paper, as text notebooks, and what they draw and check with."""
+"""Nine lessons on the paper, as text notebooks, and what they draw and check with."""

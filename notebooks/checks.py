@@ -365,6 +365,43 @@ EXERCISES: dict[str, Exercise] = {
         {"This is the accuracy over images; average over the classes.": 60.0},
         tolerance=0.02,
     ),
+    "6.1": Exercise(
+        right.lift,
+        {
+            "This is the object's share of the attention; divide by its share of the patches.": (
+                lambda a, m: float(a[m].sum() / a.sum())
+            ),
+            "Divide the attention by its sum.": lambda a, m: float(a[m].sum() / m.mean()),
+            "You divided by the mean of the background; divide by the mean of all patches.": (
+                lambda a, m: float(a[m].mean() / a[~m].mean())
+            ),
+            "You computed the lift of the background.": lambda a, m: right.lift(a, ~m),
+        },
+        (np.random.default_rng(6).random((5, 6)), np.arange(30).reshape(5, 6) % 7 < 2),
+    ),
+    "6.2": Exercise(
+        right.LARGEST_LIFT,
+        {
+            "This is the lift of a uniform map.": 1.0,
+            "All of the attention can be on the object: its share is 1, not 0.8.": 4.0,
+            "This is the share of the patches; divide 1 by it.": 0.2,
+        },
+    ),
+    "6.3": Exercise(
+        right.half_gain_step,
+        {
+            "You returned the index; return the step.": (
+                lambda steps, scores: int(np.argmax(scores >= (scores[0] + scores[-1]) / 2))
+            ),
+            "This is half of the last score; the gain starts at the first score.": (
+                lambda steps, scores: int(steps[np.argmax(scores >= scores[-1] / 2)])
+            ),
+            "You returned the last step below half of the gain; return the first step above it.": (
+                lambda steps, scores: int(steps[np.argmax(scores >= (scores[0] + scores[-1]) / 2) - 1])
+            ),
+        },
+        (np.array([0, 10, 30, 60, 100]), np.array([1.0, 1.2, 1.35, 1.7, 1.8])),
+    ),
     "A.1": Exercise(
         right.propagate_label,
         {

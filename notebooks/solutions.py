@@ -119,6 +119,23 @@ def vote(
 BALANCED_ACCURACY = 100 / 3
 """5.2: one class of three is always correct, the other two never."""
 
+# --- 6 Emergence over training
+
+
+def lift(attention: NDArray[np.floating], mask: NDArray[np.bool_]) -> float:
+    """Divide the object's share of the attention by its share of the patches; both [rows, columns]."""
+    return float(attention[mask].sum() / attention.sum() / mask.mean())
+
+
+LARGEST_LIFT = 1 / 0.2
+"""6.2: all of the attention is on the object, which covers 20 % of the patches."""
+
+
+def half_gain_step(steps: NDArray[np.integer], scores: NDArray[np.floating]) -> int:
+    """Return the first of the steps at which the scores [checkpoints] have half of their total gain."""
+    return int(steps[np.argmax(scores >= (scores[0] + scores[-1]) / 2)])
+
+
 # --- A Video
 
 

@@ -1,0 +1,194 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 6 · Emergence over training
+#
+# **Question.** In which order do useful features and attention to objects appear during training?
+#
+# You need lessons 2 and 5. You write the lift and the step of half the gain, and compare seven states of the shipped model.
+
+# %%
+import numpy as np
+
+from dino_model import photographs
+from dino_model.textures import CLASSES
+from notebooks import drawing
+from notebooks.checks import check
+from notebooks.execute import LESSONS
+from notebooks.solutions import vote
+
+# %% [markdown]
+# ## Seven checkpoints
+#
+# A *checkpoint* is a copy of the weights during training. This lesson trains nothing: the file `emergence.npz` holds the
+# outputs of seven checkpoints of the shipped model, from random weights (step 0) to the last step. For each one it has the
+# [CLS] attention of the last block on 30 images, averaged over the heads, and the features of textures of lesson 5.
+
+# %%
+stored = np.load(LESSONS / "emergence.npz")
+steps = stored["steps"]  # [checkpoints]
+maps = stored["maps"].astype(float)  # [checkpoints, images, 28, 28], the sum of each map is 1
+masks = stored["masks"]  # objects on the patches, bool [images, 28, 28]
+names = photographs.names()
+print("steps:", *(f"{step:,}" for step in steps))
+
+# %% [markdown]
+# **Prediction.** Which changes first, the features or the attention? Does the map of a sheep look different after a third of
+# the training? Write it down.
+
+# %%
+SHOWN = ("sheep", "kitten", "owl", "crab")
+drawing.images(
+    [photographs.picture(name) for name in SHOWN],
+    SHOWN,
+    caption="Four of the 30 images.",
+    alt="A sheep on grass, a kitten with a ball of wool, an owl on a branch and a crab.",
+)
+figures = {
+    f"{step:,}": drawing.grid([of[names.index(name)] for name in SHOWN], SHOWN)
+    for step, of in zip(steps, maps, strict=True)
+}
+drawing.slider(
+    figures,
+    "step",
+    caption="The maps are nearly uniform at step 0, mark edges after 19,370 steps, and concentrate on objects at the end.",
+    alt="Mean attention of four images; each map is scaled to its own maximum.",
+)
+
+# %% [markdown]
+# ## The lift
+#
+# A score for one map: the object's share of the attention, divided by its share of the patches. This is the *lift*. A
+# uniform map has a lift of 1.
+#
+# **Exercise 6.1 (code).** Write the lift.
+
+
+# %%
+def lift(attention: np.ndarray, mask: np.ndarray) -> float:
+    """Non-negative map and object mask, both [rows, columns] -> lift, at least 0."""
+    return ...
+
+
+lift = check("6.1", lift)
+
+# %% [markdown]
+# **Exercise 6.2 (check).** An object covers 20 % of the patches. What is the largest lift that a map can have?
+
+# %%
+largest = check("6.2", ...)
+
+# %% [markdown]
+# ## Both curves
+#
+# **Prediction.** Sketch both curves over the steps: the lift, and the k-NN accuracy on textures (chance is 6 %).
+
+
+# %%
+def unit(features: np.ndarray) -> np.ndarray:
+    """Scale vectors [images, width] to unit length."""
+    return features / np.linalg.norm(features.astype(float), axis=1, keepdims=True)
+
+
+labels = np.repeat(np.arange(len(CLASSES)), 10)
+accuracies, lifts, errors = [], [], []
+for train, test, of in zip(stored["train"], stored["test"], maps, strict=True):
+    neighbors = unit(train)
+    predicted = [vote(feature, neighbors, labels, 10, 0.07).argmax() for feature in unit(test)]
+    accuracies.append(100 * np.mean(np.array(predicted) == labels))
+    by_image = [lift(attention, mask) for attention, mask in zip(of, masks, strict=True)]
+    lifts.append(np.mean(by_image))
+    errors.append(np.std(by_image) / np.sqrt(len(by_image)))
+for step, accuracy, score, error in zip(steps, accuracies, lifts, errors, strict=True):
+    spread = np.sqrt(accuracy * (100 - accuracy) / len(labels))
+    print(f"step {step:,}: k-NN {accuracy:.0f} ± {spread:.0f} %, lift {score:.2f} ± {error:.2f}")
+
+with drawing.plot(
+    caption="The features are good after the first checkpoint; the attention to objects still grows at the end.",
+    alt="Two curves over steps: k-NN jumps from 16 to 71 % and ends at 87 %; the lift grows from 1.0 to 1.9.",
+    columns=2,
+    width=9,
+) as (left, right):
+    left.plot(steps, accuracies, marker="o")
+    left.axhline(100 / 16, color="gray", linewidth=1, linestyle=":", label="chance")
+    left.set(xlabel="step", ylabel="k-NN accuracy on textures (%)", ylim=(0, 100))
+    right.errorbar(steps, lifts, errors, marker="o", capsize=4, label="30 images, ± standard error")
+    right.axhline(1, color="gray", linewidth=1, linestyle=":", label="uniform map")
+    right.set(xlabel="step", ylabel="lift of the mean attention", ylim=(0, 2.2))
+    for axis in (left, right):
+        axis.legend()
+
+# %% [markdown]
+# After 19,370 steps the k-NN accuracy is **71** % and ends at **87** %; the lift is **1.38** and ends at **1.88**. Good
+# features of the whole image do not need attention to one object: most of the lift comes later.
+#
+# **Exercise 6.3 (code).** Compare the curves with one number: the first step at which a score has made at least half of its
+# gain from the first to the last checkpoint.
+
+
+# %%
+def half_gain_step(steps: np.ndarray, scores: np.ndarray) -> int:
+    """Steps and scores, both [checkpoints] -> step of half the gain."""
+    return ...
+
+
+half_gain_step = check("6.3", half_gain_step)
+for label, scores in {"k-NN": accuracies, "lift": lifts}.items():
+    print(f"{label}: half of the gain by step {half_gain_step(steps, np.array(scores)):,}")
+
+# %% [markdown]
+# The features have half of their gain by step **19,370**, the attention by step **30,559**.
+#
+# ## A control: the masks of other images
+#
+# Objects are often in the middle. A map that only moves to the center would also have a lift above 1. The control combines
+# each map with the mask of the next image: a lift that remains is no knowledge about the image.
+#
+# **Prediction.** How much of the final lift remains?
+
+# %%
+controls = [
+    np.mean([lift(attention, mask) for attention, mask in zip(of, np.roll(masks, -1, axis=0), strict=True)])
+    for of in maps
+]
+print("masks of other images:", *(f"{score:.2f}" for score in controls))
+with drawing.plot(
+    caption="A part of the lift is attention to the center; the larger part follows the object.",
+    alt="The lift with the image's own mask rises to 1.9, with the mask of another image to 1.3.",
+) as axis:
+    axis.plot(steps, lifts, marker="o", label="mask of the image")
+    axis.plot(steps, controls, marker="s", label="mask of another image")
+    axis.axhline(1, color="gray", linewidth=1, linestyle=":", label="uniform map")
+    axis.set(xlabel="step", ylabel="lift of the mean attention", ylim=(0, 2.2))
+    axis.legend()
+
+# %% [markdown]
+# With masks of other images the lift ends at **1.30**: about a third of the gain is attention to the middle of the image. The
+# first checkpoint has no such bias (**0.99**), so its lift of **1.38** comes from the objects.
+#
+# The steps are not the only difference. The run had three resolutions (48, 80 and 112 pixels; 112 from step 25,374 on), and
+# after step 30,559 its loss got two more terms. A curve over one run cannot separate the number of steps from such changes.
+#
+# **Exercise (break).** Replace the mean of `maps` over images by the map of one image, such as `names.index("owl")`. Is the
+# order of the two curves still visible?
+#
+# **Exercise (argue).** Which runs would you need to show that the longer training, and not the higher resolution, raises
+# the lift?
+#
+# **Summary.**
+# - Features of the whole image are useful early; attention to objects emerges later in the run.
+# - The lift needs a control, because objects and attention both favor the center.
+# - One run with a changing recipe shows an order, not its cause.
+#
+# **References.** Caron et al. 2021, sections 4.2.2 and 5; the scores of the last step are in the
+# [card of the model](../dino_model/embedded/card.md).
