@@ -5,17 +5,16 @@ python -m benchmarks.attention [--json FILE]
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import cycle
-from pathlib import Path
 
 import numpy as np
 import torch
 import tyro
 from timm.models.vision_transformer import Block
+from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.measure import Computation, measure, report
+from benchmarks.measure import Benchmark, Computation
 from dino_model.attention import readable
 from dino_model.device import ComputePrecision, Precision
 from dino_model.predictor import AttentionPredictor
@@ -30,35 +29,40 @@ AGREEMENT = 1e-4  # of the maps, in fp32
 Maps = Callable[[np.ndarray], np.ndarray]  # uint8 [height, width, 3] -> float32 [heads, rows, columns]
 
 
-@dataclass(frozen=True)
-class Attention:
+@dataclass(frozen=True, kw_only=True)
+class Attention(Benchmark):
     """Maps of the last block for the [CLS] query: `AttentionPredictor` against a plain ViT in fp32."""
 
-    repeats: int = 3
-    """Timed turns of each side."""
-    json: Path | None = None
-    """Write the figures to this file."""
+    def ours(self) -> Computation:
+        """Compute the maps of the images in turn."""
+        maps, turns = fused_maps(predictor()), cycle(images())
+        return lambda: maps(next(turns))
 
-    def run(self) -> None:
-        """Compare both results, measure, print."""
-        remarks = compare()
-        result = measure(
-            "attention", partial(build, True), partial(build, False), repeats=self.repeats, remarks=remarks
+    def reference(self) -> Computation:
+        """Compute the maps of the images in turn, all attention written out."""
+        maps, turns = plain_maps(sharpened_model()), cycle(images())
+        return lambda: maps(next(turns))
+
+    def compare(self) -> tuple[str, ...]:
+        """Compare the maps, and measure what the matrix products alone would take."""
+        image, other = images()
+        expected = plain_maps(sharpened_model())(image)
+        exact, fast = predictor("fp32"), predictor()
+        difference = np.abs(fused_maps(exact)(image) - expected).max()
+        if difference > AGREEMENT:
+            raise SystemExit(f"the maps differ by {difference:.1e} in fp32, expected at most {AGREEMENT:.0e}")
+        loss = np.abs(fused_maps(fast)(image) - expected).max()
+        with FlopCounterMode(display=False) as counter:
+            fused_maps(fast)(other)
+        operations, rate = counter.get_total_flops(), gemm_rate(fast.precision)
+        return (
+            f"ViT-S/8 at {SIZE} × {SIZE}, ours in {fast.precision}, the reference in fp32, "
+            f"{torch.get_num_threads()} threads",
+            f"largest difference of the maps: {difference:.1e} in fp32 (allowed {AGREEMENT:.0e}), "
+            f"{loss:.1e} in {fast.precision}; their largest value is {expected.max():.2f}",
+            f"{operations / 1e9:,.0f} GFLOP of matrix products take {operations / rate:.3f} s at this "
+            f"machine's {fast.precision} rate of {rate / 1e9:,.0f} GFLOP/s",
         )
-        precision = predictor().precision
-        rate, needed = gemm_rate(precision), operations()
-        share = (
-            f"{needed / result.ours / rate:.0%} of this machine's {precision} matrix products "
-            f"({rate / 1e9:,.0f} GFLOP/s measured, {needed / 1e9:,.0f} GFLOP needed)"
-        )
-        report(replace(result, remarks=(*remarks, share)), self.json)
-
-
-def operations() -> float:
-    """Multiplications and additions of the matrix products that our maps need: all blocks but the last."""
-    vit = readable(load_model(MODEL).backbone)
-    tokens, width = (SIZE // vit.patch_size[0]) ** 2 + vit.prefix_tokens, vit.vit.embed_dim
-    return (vit.depth - 1) * (24 * tokens * width**2 + 4 * tokens**2 * width)
 
 
 def gemm_rate(precision: ComputePrecision, side: int = 2048, turns: int = 5) -> float:
@@ -71,27 +75,6 @@ def gemm_rate(precision: ComputePrecision, side: int = 2048, turns: int = 5) -> 
         one @ other
         seconds.append(time.perf_counter() - started)
     return 2 * side**3 / min(seconds)
-
-
-def compare() -> tuple[str, ...]:
-    """Compare both results; describe settings and agreement.
-
-    Raises:
-        SystemExit: the maps differ in fp32.
-    """
-    image = images()[0]
-    expected = plain_maps(sharpened_model())(image)
-    exact, fast = predictor("fp32"), predictor()
-    difference = np.abs(fused_maps(exact)(image) - expected).max()
-    if difference > AGREEMENT:
-        raise SystemExit(f"the maps differ by {difference:.1e} in fp32, expected at most {AGREEMENT:.0e}")
-    loss = np.abs(fused_maps(fast)(image) - expected).max()
-    return (
-        f"ViT-S/8 at {SIZE} × {SIZE}, ours in {fast.precision}, the reference in fp32, "
-        f"{torch.get_num_threads()} threads",
-        f"largest difference of the maps: {difference:.1e} in fp32 (allowed {AGREEMENT:.0e}), "
-        f"{loss:.1e} in {fast.precision}; their largest value is {expected.max():.2f}",
-    )
 
 
 def fused_maps(predictor: AttentionPredictor) -> Maps:
@@ -148,12 +131,6 @@ def images() -> list[np.ndarray]:
     """Two images of colored squares, uint8 [SIZE, SIZE, 3], used in turn so that none is cached."""
     coarse = np.random.default_rng(0).integers(0, 256, (2, SIZE // 24, SIZE // 24, 3), dtype=np.uint8)
     return list(coarse.repeat(24, axis=1).repeat(24, axis=2))
-
-
-def build(is_ours: bool) -> Computation:
-    """Compute the maps of the images in turn, by one of both ways."""
-    maps, turns = fused_maps(predictor()) if is_ours else plain_maps(sharpened_model()), cycle(images())
-    return lambda: maps(next(turns))
 
 
 if __name__ == "__main__":

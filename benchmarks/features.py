@@ -3,7 +3,7 @@
 python -m benchmarks.features --data IMAGES [--json FILE]
 """
 
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,37 +11,20 @@ import torch
 import tyro
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
-from benchmarks.measure import Result, report
+from benchmarks.measure import Benchmark
 from dino_model.collections import Images, open_images
 from dino_model.features import FeatureExtractor
 from dino_model.views import View
-from dino_model.weights import LoadedModel, load_model
+from dino_model.weights import load_model
 from training.evaluation.knn import knn_accuracy
 
 
-class _Plain(Dataset[Tensor]):
-    """Normalized center crops by torchvision."""
-
-    def __init__(self, images: Images, model: LoadedModel, size: int) -> None:
-        resize = v2.Resize(size, interpolation=v2.InterpolationMode.BICUBIC)
-        pixels = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]
-        normalize = v2.Normalize(model.mean, model.std)
-        self.images, self.view = images, v2.Compose([resize, v2.CenterCrop(size), *pixels, normalize])
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> Tensor:
-        found: Tensor = self.view(Image.fromarray(self.images.read(index)))
-        return found
-
-
-@dataclass(frozen=True)
-class Features:
-    """Images per second of both, cosine of their features, and k-NN accuracy."""
+@dataclass(frozen=True, kw_only=True)
+class Features(Benchmark):
+    """Images per second of the features that evaluations read."""
 
     data: Path
     """Labeled images."""
@@ -51,38 +34,53 @@ class Features:
     """Side of the center crop in pixels."""
     count: int = 800
     """Number of images, taken at even distances."""
-    json: Path | None = None
-    """Write the figures to this file."""
+    repeats: int = 1
+    """Timed turns of each side, after one to warm up."""
 
-    def run(self) -> None:
-        """Extract by both, compare, print."""
+    def images(self) -> Images:
+        """Open the images."""
         images = open_images(self.data)
-        images = images.subset(range(0, len(images), max(1, len(images) // self.count)))
-        model = load_model(self.model)
+        return images.subset(range(0, len(images), max(1, len(images) // self.count)))
+
+    def ours(self) -> Callable[[], Tensor]:
+        """Extract as the commands do."""
+        model, images = load_model(self.model), self.images()
         view = View(self.size, model.mean, model.std)
         extractor = FeatureExtractor(model, view, precision="auto", device="cpu")
-        extractor.extract(images.subset(range(min(256, len(images)))))  # compiled, and read once
-        started = time.perf_counter()
-        ours = extractor.extract(images).features
-        seconds = time.perf_counter() - started
-        started = time.perf_counter()
-        loader = DataLoader(_Plain(images, model, self.size), 64, num_workers=0)
-        with torch.no_grad():
-            plain = torch.cat([model.backbone(batch) for batch in loader])
-        reference = time.perf_counter() - started
-        labels = torch.tensor(images.labels)
-        asked = torch.arange(len(images)) % 5 == 4
-        top1 = [
-            knn_accuracy(f[~asked], labels[~asked], f[asked], labels[asked], k=20).top1 for f in (ours, plain)
-        ]
-        cosines = torch.cosine_similarity(ours, plain)
-        remarks = (
-            f"{len(images):,} images, {self.model} at {self.size} pixels:"
-            f" {len(images) / seconds:.1f} against {len(images) / reference:.1f} images/s",
-            f"cosine of features: mean {float(cosines.mean()):.5f}, least {float(cosines.min()):.5f}; k-NN"
-            f" {top1[0]:.1f} against {top1[1]:.1f} %",
+        return lambda: extractor.extract(images).features
+
+    def reference(self) -> Callable[[], Tensor]:
+        """Extract from center crops of torchvision."""
+        model, images = load_model(self.model), self.images()
+        resize = v2.Resize(self.size, interpolation=v2.InterpolationMode.BICUBIC)
+        pixels = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]
+        view = v2.Compose([resize, v2.CenterCrop(self.size), *pixels, v2.Normalize(model.mean, model.std)])
+
+        def batch(indices: list[int]) -> Tensor:
+            return torch.stack([view(Image.fromarray(images.read(index))) for index in indices])
+
+        @torch.no_grad()
+        def extract() -> Tensor:
+            loader = DataLoader(range(len(images)), 64, collate_fn=batch)
+            return torch.cat([model.backbone(crops) for crops in loader])
+
+        return extract
+
+    def compare(self) -> tuple[str, ...]:
+        """Compare features and their k-NN accuracy; every fifth image is a query."""
+        ours, reference = self.ours()(), self.reference()()
+        labels = torch.tensor(self.images().labels)
+        asked = torch.arange(len(labels)) % 5 == 4
+        accuracies = (
+            knn_accuracy(found[~asked], labels[~asked], found[asked], labels[asked], k=20).top1
+            for found in (ours, reference)
         )
-        report(Result("features", seconds, reference, remarks=remarks), self.json)
+        cosines = torch.cosine_similarity(ours, reference)
+        return (
+            f"{len(labels):,} images, {self.model} at {self.size} pixels",
+            f"cosine of features: mean {float(cosines.mean()):.5f}, least {float(cosines.min()):.5f}; k-NN "
+            "{:.1f} against {:.1f} %".format(*accuracies),
+        )
 
 
 if __name__ == "__main__":

@@ -1,53 +1,60 @@
-"""k-NN votes against scikit-learn's brute force: 50,000 queries, 200,000 stored features, k = 200.
+"""k-NN votes against scikit-learn's brute force: 200,000 stored features, k = 200.
 
-python -m benchmarks.knn [--json FILE]
+python -m benchmarks.knn [--queries 50000] [--json FILE]
 """
 
-import time
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 import tyro
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from benchmarks.measure import Result, report
+from benchmarks.measure import Benchmark
 from training.evaluation.knn import neighbors, votes
 
 STORED, WIDTH, CLASSES, K, TEMPERATURE = 200_000, 384, 1_000, 200, 0.07
 
 
-@dataclass(frozen=True)
-class Knn:
+@dataclass(frozen=True, kw_only=True)
+class Knn(Benchmark):
     """Votes of the 200 nearest of 200,000 features."""
 
-    queries: int = 50_000
-    """Queries of ours."""
-    part: int = 2_000
-    """Queries of scikit-learn; its time is scaled up."""
-    json: Path | None = None
-    """Write the results to this file."""
+    queries: int = 5_000
+    """Number of queries."""
+    repeats: int = 1
+    """Timed turns of each side, after one to warm up."""
 
-    def run(self) -> None:
-        """Classify by both, compare the classes, print."""
-        stored, labels = features(STORED, 0), torch.arange(STORED) % CLASSES
-        queries = features(self.queries, 1)
-        started = time.perf_counter()
-        ours = votes(*neighbors(stored, labels, queries, K), TEMPERATURE, CLASSES)
-        seconds = time.perf_counter() - started
-        some = queries[: self.part]
-        started = time.perf_counter()
-        search = NearestNeighbors(n_neighbors=K, algorithm="brute").fit(stored.numpy())
-        distances, indices = (torch.from_numpy(found) for found in search.kneighbors(some.numpy()))
-        reference = (time.perf_counter() - started) * self.queries / len(some)
-        theirs = votes(1 - distances.float() ** 2 / 2, labels[indices], TEMPERATURE, CLASSES)
-        same = (ours[: len(some)].argmax(1) == theirs.argmax(1)).double().mean()
-        remarks = (
+    def ours(self) -> Callable[[], Tensor]:
+        """Vote by our nearest neighbors."""
+        stored, queries = features(STORED, 0), features(self.queries, 1)
+        return lambda: votes(*neighbors(stored, labels(), queries, K), TEMPERATURE, CLASSES)
+
+    def reference(self) -> Callable[[], Tensor]:
+        """Vote by scikit-learn's nearest neighbors."""
+        stored, queries = features(STORED, 0), features(self.queries, 1)
+
+        def classify() -> Tensor:
+            search = NearestNeighbors(n_neighbors=K, algorithm="brute").fit(stored.numpy())
+            distances, indices = (torch.from_numpy(found) for found in search.kneighbors(queries.numpy()))
+            return votes(1 - distances.float() ** 2 / 2, labels()[indices], TEMPERATURE, CLASSES)
+
+        return classify
+
+    def compare(self) -> tuple[str, ...]:
+        """Compare the classes of a tenth of the queries."""
+        some = replace(self, queries=max(1, self.queries // 10))
+        ours, reference = (compute().argmax(1) for compute in (some.ours(), some.reference()))
+        return (
             f"{self.queries:,} × {WIDTH} against {STORED:,}, k = {K}, {torch.get_num_threads()} threads",
-            f"scikit-learn: {len(some):,} queries timed, scaled up; the same class in {same:.2%}",
+            f"the same class for {(ours == reference).double().mean():.2%} of {some.queries:,} queries",
         )
-        report(Result("knn", seconds, reference, remarks=remarks), self.json)
+
+
+def labels() -> Tensor:
+    """Return the classes of the stored features: int64 [STORED]."""
+    return torch.arange(STORED) % CLASSES
 
 
 def features(count: int, seed: int) -> Tensor:

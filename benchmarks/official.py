@@ -11,14 +11,14 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import tyro
 
-from dino_model import files
+from dino_model.files import write_json
 from dino_model.weights import OFFICIAL
 
 TOLERANCE = {"k-NN": 0.3, "linear": 0.5, "VOC12": 1.0, "DAVIS": 0.5}
@@ -28,23 +28,8 @@ MODELS = tuple(name for name, weights in OFFICIAL.items() if weights.scores.line
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A measured figure beside the paper's."""
-
-    model: str
-    figure: str
-    ours: float | None
-    paper: float
-    said: str
-
-    def __str__(self) -> str:
-        ours = "none" if self.ours is None else f"{self.ours:.1f}"
-        return f"{self.model:14} {self.figure:7} ours {ours:>5}, the paper {self.paper:.1f}: {self.said}"
-
-
-@dataclass(frozen=True)
 class Official:
-    """VOC12, DAVIS, k-NN and linear figures of the published models, beside the paper's."""
+    """VOC12, DAVIS, k-NN and linear figures of the published models, next to the paper's."""
 
     davis: Path | None = None
     """DAVIS-2017, its publisher's layout."""
@@ -59,59 +44,51 @@ class Official:
 
     def run(self) -> None:
         """Measure, print a verdict for each figure, write the file."""
-        if not any((self.davis, self.voc, self.imagenet)):
+        folders = [folder for folder in (self.davis, self.voc, self.imagenet) if folder]
+        if not folders:
             raise SystemExit("error: name at least one of --davis, --voc and --imagenet")
         if unknown := sorted({*self.models}.difference(MODELS)):
             raise SystemExit(f"error: {unknown[0]} is none of {', '.join(MODELS)}")
-        for folder in (self.davis, self.voc, self.imagenet):
-            if folder is not None and not folder.is_dir():
-                raise SystemExit(f"error: {folder} is not there: nothing was measured")
-        verdicts = []
-        for model in self.models:
-            for verdict in self.of_model(model):
-                print(verdict, flush=True)
-                verdicts.append(verdict)
-                self.write(verdicts)
-        right = sum(verdict.said == "reproduced" for verdict in verdicts)
-        print(f"{right} of {len(verdicts)} figures reproduced; to send: {self.output / 'official.json'}")
-        if missing := sum(verdict.ours is None for verdict in verdicts):
-            raise SystemExit(f"error: {missing} figures were not measured, see above: mend it and run again")
-
-    def of_model(self, model: str) -> Iterator[Verdict]:
-        """Yield a verdict for every figure that the data and the paper allow."""
-        for figure, paper, words in self.plans(model):
-            if paper is not None:  # the paper has no VOC12 figure of ViT-B
-                file = self.output / f"{model}-{figure}.json"
-                ours = measured(figure, file, [*words, "--json", str(file)])
-                yield verdict(model, figure, ours, paper)
-
-    def plans(self, model: str) -> Iterator[tuple[str, float | None, list[str]]]:
-        """Yield name, published value and command of every figure."""
-        scores = OFFICIAL[model].scores
-        out = str(self.output / model)
-        view = ["--resize-to", "256", "--size", "224", "--cache", str(self.output / "features")]
-        if self.imagenet:
-            data = ["--data", str(self.imagenet), "--model", model, *view]
-            yield "k-NN", scores.knn, ["training", "evaluate", "knn", *data, "--k", "20"]
-            yield "linear", scores.linear, ["training", "evaluate", "linear", *data, "--head", model]
-        if model != "dino_resnet50":
-            if self.voc:
-                words = ["segmentation", "voc", "--root", str(self.voc), "--model", model]
-                yield "VOC12", scores.voc, [*words, "--output", f"{out}-voc"]
-            if self.davis:
-                words = ["segmentation", "davis", "--root", str(self.davis), "--model", model]
-                yield "DAVIS", scores.davis, [*words, "--output", f"{out}-davis"]
-
-    def write(self, verdicts: Sequence[Verdict]) -> None:
-        """Write the verdicts so far, with a description of the machine."""
+        if missing := [folder for folder in folders if not folder.is_dir()]:
+            raise SystemExit(f"error: {missing[0]} does not exist: nothing was measured")
         machine = {
             "system": platform.platform(),
             "python": platform.python_version(),
             "torch": torch.__version__,
             "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         }
-        content = {"name": "official", "machine": machine, "verdicts": [asdict(one) for one in verdicts]}
-        files.write_json(self.output / "official.json", content)
+        rows: list[dict[str, Any]] = []
+        for model, figure, paper, command in (plan for name in self.models for plan in self.plans(name)):
+            file = self.output / f"{model}-{figure}.json"
+            ours = measured(figure, file, [*command, "--json", str(file)])
+            said = verdict(figure, ours, paper)
+            print(f"{model:14} {figure:7} ours {ours or 0:5.1f}, the paper {paper:.1f}: {said}", flush=True)
+            rows.append({"model": model, "figure": figure, "ours": ours, "paper": paper, "said": said})
+            write_json(
+                self.output / "official.json", {"name": "official", "machine": machine, "verdicts": rows}
+            )
+        right = sum(row["said"] == "reproduced" for row in rows)
+        print(f"{right} of {len(rows)} figures reproduced; to send: {self.output / 'official.json'}")
+        if failed := sum(row["ours"] is None for row in rows):
+            raise SystemExit(f"error: {failed} figures were not measured, see above: mend it and run again")
+
+    def plans(self, model: str) -> Iterator[tuple[str, str, float, list[str]]]:
+        """Yield model, figure, published value and command of all that the data and the paper allow."""
+        scores, output = OFFICIAL[model].scores, self.output
+        view = ["--resize-to", "256", "--size", "224", "--cache", f"{output}/features"]
+        classify = ["--data", f"{self.imagenet}", *view]
+        knn, linear = (["training", "evaluate", name, *classify] for name in ("knn", "linear"))
+        voc = ["segmentation", "voc", "--root", f"{self.voc}", "--output", f"{output}/{model}-voc"]
+        davis = ["segmentation", "davis", "--root", f"{self.davis}", "--output", f"{output}/{model}-davis"]
+        plans = (
+            ("k-NN", scores.knn, self.imagenet, [*knn, "--k", "20"]),
+            ("linear", scores.linear, self.imagenet, [*linear, "--head", model]),
+            ("VOC12", scores.voc, self.voc, voc),
+            ("DAVIS", scores.davis, self.davis, davis),
+        )
+        for figure, paper, folder, command in plans:
+            if paper is not None and folder is not None:  # the paper has no VOC12 score of ViT-B
+                yield model, figure, paper, [*command, "--model", model]
 
 
 def measured(figure: str, file: Path, words: Sequence[str]) -> float | None:
@@ -128,16 +105,14 @@ def measured(figure: str, file: Path, words: Sequence[str]) -> float | None:
     return float(content["results"][0]["metrics"]["top1"])
 
 
-def verdict(model: str, figure: str, ours: float | None, paper: float) -> Verdict:
+def verdict(figure: str, ours: float | None, paper: float) -> str:
     """Compare a figure with the paper's."""
     if ours is None:
-        return Verdict(model, figure, None, paper, "not measured: the command failed, see above")
+        return "not measured: the command failed, see above"
     allowed, difference = TOLERANCE[figure], abs(ours - paper)
     if difference <= allowed + 1e-9:
-        return Verdict(model, figure, ours, paper, "reproduced")
-    side = "above" if ours > paper else "below"
-    said = f"{difference:.1f} points {side}, allowed are {allowed:g}"
-    return Verdict(model, figure, ours, paper, said)
+        return "reproduced"
+    return f"{difference:.1f} points {'above' if ours > paper else 'below'}, allowed are {allowed:g}"
 
 
 if __name__ == "__main__":

@@ -5,16 +5,43 @@ python -m benchmarks.plan [--gpu A100] [--gpus 8] [--utilization 0.3] [--price 2
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
 import tyro
+from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.flops import PEAKS, picture_flops
-from dino_model.backbones import BackboneConfig
+from dino_model.backbones import BackboneConfig, choose_training_attention
+from dino_model.device import ComputePrecision
 from dino_model.files import write_json
 from training.crop_config import CropConfig
+from training.crops import Crops
 from training.methods.dino_config import DINOConfig
+from training.methods.method import Batch
+from training.randomness import Randomness
 from training.recipe import Recipe
 
+PEAKS = {
+    "V100": 125e12,
+    "T4": 65e12,
+    "A100": 312e12,
+    "A10G": 70e12,
+    "A10": 125e12,
+    "A30": 165e12,
+    "A40": 150e12,
+    "L4": 121e12,
+    "L40S": 362e12,
+    "RTX 3090": 71e12,
+    "RTX 4090": 165e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "H200": 989e12,
+    "B200": 2250e12,
+}
+"""Operations a second on dense 16-bit matrices with fp32 sums, from NVIDIA's data sheets, by words of the
+name that the driver reports. V100 and T4 have fp16 only."""
+IMAGES = 2
+"""Images on which operations are counted: batch normalization needs two."""
 IMAGENET = 1_281_167
 """Images of ImageNet-1k's training set."""
 EPOCHS = (100, 300, 800)
@@ -31,7 +58,7 @@ class Plan:
     """DINO with 2 × 224 + 8 × 96 and K = 65,536 in bf16. Computed, not timed."""
 
     gpu: str = "A100"
-    """GPU whose peak is used, one of `benchmarks.flops.PEAKS`."""
+    """GPU whose peak is used, one of `benchmarks.plan.PEAKS`."""
     gpus: int = 8
     """Number of GPUs."""
     utilization: float = 0.3
@@ -48,7 +75,7 @@ class Plan:
         print("|---" * (3 + len(EPOCHS)) + "|")
         rows = []
         for model, backbone in MODELS.items():
-            flops = picture_flops(Recipe(backbone, DINOConfig(), CropConfig()))
+            flops = image_flops(Recipe(backbone, DINOConfig(), CropConfig()))
             rate = self.gpus * PEAKS[self.gpu] * self.utilization / flops
             hours = [epochs * IMAGENET / rate / 3600 for epochs in EPOCHS]
             runs = " | ".join(f"{n:,.0f} h, {n * self.gpus * self.price:,.0f}" for n in hours)
@@ -57,6 +84,30 @@ class Plan:
         if self.json:
             settings = {"gpu": self.gpu, "gpus": self.gpus, "utilization": self.utilization}
             write_json(self.json, {"name": "plan", **settings, "epochs": EPOCHS, "rows": rows})
+
+
+def peak(device_name: str, precision: ComputePrecision) -> float | None:
+    """Peak of a device in operations a second, None where it is not known: other devices, or fp32."""
+    words = device_name.replace("-", " ").split()
+    found = [name for name in PEAKS if all(word in words for word in name.split())]
+    return PEAKS[max(found, key=len)] if found and precision != "fp32" else None
+
+
+def image_flops(recipe: Recipe) -> float:
+    """Count floating-point operations of a DINO step for each image: networks, heads and loss, both ways.
+
+    A product and a sum are two. PyTorch counts them on a step of `IMAGES` images on the CPU.
+    """
+    schedules: Any = recipe.method.schedules(recipe.epochs, 1)
+    method = recipe.method.build(recipe.backbone, schedules, 0)
+    choose_training_attention(method, torch.device("cpu"), "bf16")  # matrices written out, which are counted
+    crops = recipe.crops
+    views = torch.zeros(crops.global_crops, IMAGES, 3, crops.global_size, crops.global_size)
+    locals_ = torch.zeros(crops.local_crops, IMAGES, 3, crops.local_size, crops.local_size)
+    batch = Batch(Crops(views, locals_), None, Randomness(0, 0, 0, IMAGES, IMAGES))
+    with FlopCounterMode(display=False) as counter:
+        method(batch, recipe.epochs - 1).value.backward()
+    return float(counter.get_total_flops() / IMAGES)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 python -m benchmarks.score [--json FILE]
 """
 
+import shutil
 import tempfile
 from dataclasses import dataclass
 from functools import partial
@@ -15,19 +16,20 @@ import tyro
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.measure import measure, report
+from benchmarks.measure import Benchmark, Computation
 from segmentation.davis_eval import score_folders
 from segmentation.labels import write_mask_png
 
 HEIGHT, WIDTH = 480, 854
 OBJECTS = 2
 AGREEMENT = 1e-9
+FOLDER = Path(tempfile.gettempdir()) / "dino-benchmark-masks"
 
 Figures = dict[str, NDArray[np.float64]]  # J and F of each object: [2, frames]
 
 
-@dataclass(frozen=True)
-class Score:
+@dataclass(frozen=True, kw_only=True)
+class Score(Benchmark):
     """Region similarity and contour accuracy of palette PNGs: frame by frame against whole arrays."""
 
     sequences: int = 20
@@ -36,23 +38,27 @@ class Score:
     """Length of each."""
     repeats: int = 1
     """Timed turns of each side, after one to warm up."""
-    json: Path | None = None
-    """Write the figures to this file."""
 
-    def run(self) -> None:
-        """Draw the masks, compare both results, measure, print."""
-        with tempfile.TemporaryDirectory() as folder:
-            root = Path(folder)
-            draw(root, self.sequences, self.frames)
-            difference = compare(ours(root), plain(root))
-            remarks = (
-                f"{self.sequences} sequences of {self.frames} frames at {WIDTH} × {HEIGHT}, {OBJECTS} "
-                f"objects each",
-                f"largest difference of a J or F: {difference:.1e} (allowed {AGREEMENT:.0e})",
-            )
-            build = partial(partial, ours, root), partial(partial, plain, root)
-            result = measure("score", *build, repeats=self.repeats, remarks=remarks)
-        report(result, self.json)
+    def ours(self) -> Computation:
+        """Score frame by frame."""
+        return partial(ours, FOLDER)
+
+    def reference(self) -> Computation:
+        """Score whole sequences."""
+        return partial(plain, FOLDER)
+
+    def compare(self) -> tuple[str, ...]:
+        """Draw the masks and compare all scores."""
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        draw(FOLDER, self.sequences, self.frames)
+        found, expected = ours(FOLDER), plain(FOLDER)
+        difference = max(float(np.abs(found[name] - expected[name]).max()) for name in expected)
+        if difference > AGREEMENT:
+            raise SystemExit(f"scores differ by {difference:.1e}, expected at most {AGREEMENT:.0e}")
+        return (
+            f"{self.sequences} sequences of {OBJECTS} objects, {self.frames} frames at {WIDTH} × {HEIGHT}",
+            f"largest difference of a J or F: {difference:.1e} (allowed {AGREEMENT:.0e})",
+        )
 
 
 def draw(root: Path, sequences: int, frames: int) -> None:
@@ -141,20 +147,6 @@ def boundary(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     line[:, -1] = mask[:, -1] ^ south[:, -1]
     line[-1, -1] = False
     return line
-
-
-def compare(ours: Figures, plain: Figures) -> float:
-    """Return the largest difference of a score.
-
-    Raises:
-        SystemExit: The objects differ, or a difference is too large.
-    """
-    if ours.keys() != plain.keys():
-        raise SystemExit(f"scored {sorted(ours)}, expected {sorted(plain)}")
-    difference = max(float(np.abs(ours[name] - plain[name]).max()) for name in plain)
-    if difference > AGREEMENT:
-        raise SystemExit(f"scores differ by {difference:.1e}, expected at most {AGREEMENT:.0e}")
-    return difference
 
 
 if __name__ == "__main__":

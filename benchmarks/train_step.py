@@ -2,11 +2,17 @@
 
 python -m benchmarks.train_step [--json FILE]
 python -m benchmarks.train_step --device cuda [--batch 256] [--compile] [--json FILE]
+
+On a CUDA device: ViT-S/16 with 2 × 224 + 10 × 96, from crops on the device and from JPEGs, next to the
+official grouping of crops in fp16. It needs less than 8 minutes.
 """
 
-from dataclasses import dataclass
-from functools import partial
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 import torch
@@ -16,11 +22,16 @@ from timm.models.vision_transformer import Attention
 from torch import Tensor, nn
 from torch.amp import GradScaler
 
-from benchmarks.measure import Computation, measure, median_seconds, report
+from benchmarks import data
+from benchmarks.measure import Benchmark, Computation, median_seconds
+from benchmarks.plan import image_flops, peak
 from dino_model.backbones import BackboneConfig, choose_training_attention
+from dino_model.collections import open_images
 from dino_model.device import ComputePrecision, autocast, choose_precision, set_tensor_float32
+from dino_model.files import write_json
 from dino_model.head import HeadConfig, ProjectionHead, Prototypes
 from training.blocks import compile_blocks
+from training.commands.pretrain import default_workers
 from training.crop_config import CropConfig
 from training.crops import Crops
 from training.distributed import DataParallelLoss
@@ -32,9 +43,11 @@ from training.methods.network import Network
 from training.optim import create_optimizer
 from training.randomness import Randomness
 from training.recipe import OptimizerConfig, Plan, Recipe
-from training.train import train_step
+from training.run import Run
+from training.session import Session
+from training.train import Callbacks, train_step
 
-CPU = torch.device("cpu")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 RECIPE = Recipe(
     backbone=BackboneConfig("vit_tiny", patch_size=16),
     crops=CropConfig(global_size=224, local_size=96, local_crops=8),
@@ -44,106 +57,154 @@ RECIPE = Recipe(
     batch_size=16,
 )
 """From the first step on at the full rate and with trained prototypes: the costly kind of step."""
+GPU_BACKBONE, GPU_CROPS = BackboneConfig("vit_small", 16, drop_path=0.1), CropConfig(local_crops=10)
 STEPS = 1000
 AGREEMENT = 1e-5  # relative, of the second loss in fp32
+SECONDS = 30.0
+"""Shortest timed part of each measurement on a GPU, after three steps that are not timed."""
+PUBLISHED = (
+    "published, DINO's official code on a V100: 86 to 106 images/s (2 × 224 + 8 or 10 × 96)",
+    "published, H200, two views: 871 images/s, the model alone 2,680 images/s",
+    "goal: 3 times the official grouping on the same device, 30 % of its peak",
+)
+Figures = dict[str, float]
 
 
-@dataclass(frozen=True)
-class TrainStep:
+@dataclass(frozen=True, kw_only=True)
+class TrainStep(Benchmark):
     """Forward, backward and update of student, teacher and center: `train_step` against the plain step."""
 
     repeats: int = 5
     """Timed turns of each side."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """cuda: ViT-S/16 with 2 × 224 + 10 × 96, from crops and from JPEGs, see `benchmarks.gpu`."""
+    """cuda: ViT-S/16 with 2 × 224 + 10 × 96, from crops and from JPEGs."""
     batch: int = 256
     """Images of a step, with --device cuda."""
     compile: bool = False
     """Compile the blocks, with --device cuda."""
-    json: Path | None = None
-    """Write the results to this file."""
 
     def run(self) -> None:
         """Compare the losses, measure, print."""
-        if self.device == "cuda":
-            from benchmarks import gpu  # imports this module
+        if self.device == "cpu":
+            super().run()
+        elif torch.cuda.is_available():
+            self.run_on_gpu()
+        else:
+            print("train_step: skipped, there is no CUDA device")
 
-            gpu.measure_step(self.batch, self.compile, self.json)
-            return
-        remarks = compare()
-        again, grouped = median_seconds(build("ours"), build("official"), self.repeats)
-        remarks += (
+    def ours(self) -> Computation:
+        """The step of a training."""
+        step, crops = OurStep(RECIPE, choose_precision("auto", CPU)), random_crops(RECIPE)
+        return lambda: step(crops)
+
+    def reference(self, grouped: bool = False) -> Computation:
+        """The plain step, or the official code's."""
+        step, crops = PlainStep(RECIPE, grouped=grouped), random_crops(RECIPE)
+        return lambda: step(crops)
+
+    def compare(self) -> tuple[str, ...]:
+        """Compare the losses after one update, and the seconds with the official grouping of crops."""
+        precision, config, crops = choose_precision("auto", CPU), RECIPE.crops, random_crops(RECIPE)
+        steps = PlainStep(RECIPE), OurStep(RECIPE, "fp32"), OurStep(RECIPE, precision)
+        expected, found, rough = ([step(crops)["loss"] for _ in range(2)][1] for step in steps)
+        if abs(found - expected) > AGREEMENT * expected:
+            raise SystemExit(f"the loss after one step is {found} in fp32, expected {expected}")
+        again, grouped = median_seconds(self.ours(), self.reference(grouped=True), self.repeats)
+        return (
+            f"ViT-Ti/16, 2 × {config.global_size} + {config.local_crops} × {config.local_size}, "
+            f"batch {RECIPE.batch_size}; ours in {precision}, the reference in fp32, "
+            f"{torch.get_num_threads()} threads",
+            f"loss after one update: reference {expected:.5f}, ours {found:.5f} in fp32, "
+            f"{rough:.5f} in {precision}",
             "against the official code's step, which passes crops of one size together: "
             f"ours {again:.3f} s, official {grouped:.3f} s: {grouped / again:.2f} times faster",
         )
-        ways = partial(build, "ours"), partial(build, "plain")
-        report(measure("train_step", *ways, repeats=self.repeats, remarks=remarks), self.json)
+
+    def run_on_gpu(self) -> None:
+        """Print images/s, share of the device's peak, memory and data wait."""
+        recipe = replace(RECIPE, backbone=GPU_BACKBONE, crops=GPU_CROPS, batch_size=self.batch)
+        name, precision = torch.cuda.get_device_name(CUDA), choose_precision("auto", CUDA)
+        official = PlainStep(recipe, "fp16", CUDA, grouped=True)
+        results = {
+            "step": time_step(OurStep(recipe, precision, CUDA, self.compile).begin, recipe),
+            "official grouping, fp16": time_step(official, recipe),
+            "step from JPEGs": time_training(recipe, precision, self.compile),
+        }
+        most, flops = peak(name, precision), image_flops(recipe)
+        print(f"train_step: {name}, {precision}, batch {self.batch}, ViT-S/16, 2 × 224 + 10 × 96, K = 65,536")
+        for way, result in results.items():
+            speed = result["images_per_second"]
+            share = f", {speed * flops / most:.1%} of the peak" if most else ""
+            print(f"  {way}: {speed:,.0f} images/s{share}, {result['memory'] / 2**30:.1f} GiB")
+        print(f"  {results['step from JPEGs']['data_wait']:.0%} of the time from JPEGs is waiting for images")
+        step, reference, _ = (result["images_per_second"] for result in results.values())
+        print(f"  {step / reference:.2f} times the official grouping", *PUBLISHED, sep="\n  ")
+        if self.json:
+            facts = {"device": name, "precision": precision, "flops": flops, "peak": most} | results
+            ratio = {"name": "train_step --device cuda", "batch": self.batch, "ratio": step / reference}
+            write_json(self.json, ratio | facts)
 
 
-def compare() -> tuple[str, ...]:
-    """Compare the losses after one update; describe settings and agreement.
-
-    Raises:
-        SystemExit: The losses differ in fp32.
-    """
-    precision = choose_precision("auto", CPU)
-    plain, exact, fast = PlainStep(), OurStep("fp32"), OurStep(precision)
-    crops = random_crops()
-    expected, found, rough = ([step(crops) for _ in range(2)][1] for step in (plain, exact, fast))
-    if abs(found - expected) > AGREEMENT * expected:
-        raise SystemExit(f"the loss after one step is {found} in fp32, expected {expected}")
-    config = RECIPE.crops
-    return (
-        f"ViT-Ti/16, 2 × {config.global_size} + {config.local_crops} × {config.local_size}, "
-        f"batch {RECIPE.batch_size}; ours in {precision}, the reference in fp32, "
-        f"{torch.get_num_threads()} threads",
-        f"loss after one update: reference {expected:.5f}, ours {found:.5f} in fp32, "
-        f"{rough:.5f} in {precision}",
-    )
+def time_step(step: Callable[[Crops], object], recipe: Recipe) -> Figures:
+    """Time one step after the other on crops that are on the device; memory is its peak in bytes."""
+    crops = random_crops(recipe, CUDA)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(3):
+        step(crops)
+    torch.cuda.synchronize()
+    begun, steps = time.perf_counter(), 0
+    while (seconds := time.perf_counter() - begun) < SECONDS:
+        for _ in range(5):
+            step(crops)
+        torch.cuda.synchronize()
+        steps += 5
+    memory = torch.cuda.max_memory_allocated()
+    return {"images_per_second": steps * recipe.batch_size / seconds, "memory": memory}
 
 
-def random_crops(recipe: Recipe | None = None, device: torch.device = CPU) -> Crops:
+def time_training(recipe: Recipe, precision: ComputePrecision, compile: bool) -> Figures:
+    """Time a training from JPEGs: medians of its log; data wait is the share of a step."""
+    data.draw()
+    photographs = open_images(data.FOLDER)
+    images = photographs.subset(i % len(photographs) for i in range(60 * recipe.batch_size))
+    workers = default_workers(CUDA)
+    session = Session(recipe, images, device=CUDA, precision=precision, workers=workers, compile=compile)
+    torch.cuda.reset_peak_memory_stats()
+    with tempfile.TemporaryDirectory() as folder:
+        run, begun = Run(Path(folder) / "run"), time.monotonic()
+        late = Callbacks(save_every=0, interrupted=lambda: time.monotonic() - begun > 4 * SECONDS)
+        session.train(run, callbacks=late)
+        lines = run.lines()[10:]
+    medians = {name: median(line[name] for line in lines) for name in ("images_per_second", "data_wait")}
+    return medians | {"memory": torch.cuda.max_memory_allocated()}
+
+
+def random_crops(recipe: Recipe, device: torch.device = CPU) -> Crops:
     """Draw crops as the loop passes them to the method: normalized, fp32."""
-    recipe = recipe or RECIPE
     generator, config, batch = torch.Generator().manual_seed(0), recipe.crops, recipe.batch_size
     views = torch.randn(2, batch, 3, config.global_size, config.global_size, generator=generator)
     shape = (config.local_crops, batch, 3, config.local_size, config.local_size)
     return Crops(views.to(device), torch.randn(shape, generator=generator).to(device))
 
 
-def new_method(recipe: Recipe) -> DINO:
-    """Build the method with the same random weights each time."""
+def new_method(recipe: Recipe) -> tuple[DINO, Plan]:
+    """Build the method with the same random weights each time, and the recipe's values of every step."""
     torch.manual_seed(0)
-    method = recipe.method.build(recipe.backbone, make_plan(recipe).method, 0)
+    plan = Plan.of(recipe, STEPS * recipe.batch_size)
+    method = recipe.method.build(recipe.backbone, plan.method, 0)
     assert isinstance(method, DINO)
-    return method
-
-
-def make_plan(recipe: Recipe) -> Plan:
-    """Compute the recipe's values of every step."""
-    return Plan.of(recipe, STEPS * recipe.batch_size)
-
-
-def build(way: Literal["ours", "plain", "official"]) -> Computation:
-    """Return our step, the plain step, or the official code's grouping of crops, ready to run."""
-    ours = way == "ours"
-    step = OurStep(choose_precision("auto", CPU)) if ours else PlainStep(grouped=way == "official")
-    crops = random_crops()
-    return lambda: step(crops)
+    return method, plan
 
 
 class OurStep:
     """The step of `python -m training pretrain`."""
 
     def __init__(
-        self,
-        precision: ComputePrecision,
-        device: torch.device = CPU,
-        recipe: Recipe | None = None,
-        compile: bool = False,
+        self, recipe: Recipe, precision: ComputePrecision, device: torch.device = CPU, compile: bool = False
     ) -> None:
-        recipe = recipe or RECIPE
-        self.method, self.plan = new_method(recipe).to(device), make_plan(recipe)
+        self.method, self.plan = new_method(recipe)
+        self.method.to(device)
         self.precision, self.device = precision, device
         choose_training_attention(self.method, device, precision)
         set_tensor_float32(precision)
@@ -165,45 +226,47 @@ class OurStep:
         self.steps += 1
         return metrics
 
-    def __call__(self, crops: Crops) -> float:
-        """Update and return the loss of the batch."""
-        return self.begin(crops).read()["loss"]
+    def __call__(self, crops: Crops) -> Figures:
+        """Update and return the metrics of the batch."""
+        return self.begin(crops).read()
 
 
 class PlainStep:
     """Algorithm 1 as it is written: crop by crop, attention written out, a loss for every pair of views.
 
     Args:
-        grouped: Pass crops of one size together through the backbone, and all through the head, as the
-            official code does.
+        recipe: Model, crops and method.
         precision: Arithmetic of the products.
         device: Device of the step.
-        recipe: Model, crops and method.
+        grouped: Pass crops of one size together through the backbone, and all through the head, as the
+            official code does.
     """
 
     def __init__(
         self,
-        grouped: bool = False,
+        recipe: Recipe,
         precision: ComputePrecision = "fp32",
         device: torch.device = CPU,
-        recipe: Recipe | None = None,
+        *,
+        grouped: bool = False,
     ) -> None:
-        self.grouped, self.precision, self.device, self.recipe = grouped, precision, device, recipe or RECIPE
+        self.recipe, self.precision, self.device, self.grouped = recipe, precision, device, grouped
         self.scaler = GradScaler(device.type, enabled=precision == "fp16")
-        method = new_method(self.recipe).to(device)
+        method, self.plan = new_method(recipe)
+        method.to(device)
         for module in method.modules():
             if isinstance(module, Attention):
                 module.fused_attn = False
         self.config, self.student, self.teacher = method.config, method.student, method.teacher
         self.center = torch.zeros(1, method.config.head.prototypes, device=device)
-        self.plan, self.momentum = make_plan(self.recipe), method.schedules.teacher_momentum
+        self.momentum = method.schedules.teacher_momentum
         trained = [(name, p) for name, p in self.student.named_parameters() if p.requires_grad]
         plain = {name for name, p in trained if p.ndim == 1 or name.endswith(".bias")}
         groups = [[p for name, p in trained if (name in plain) is kind] for kind in (False, True)]
         self.optimizer = torch.optim.AdamW([{"params": group} for group in groups], foreach=False)
         self.steps = 0
 
-    def __call__(self, crops: Crops) -> float:
+    def __call__(self, crops: Crops) -> Figures:
         """Update student, teacher and center; return the loss of the batch."""
         with autocast(self.precision, self.device):
             with torch.no_grad():
@@ -229,7 +292,7 @@ class PlainStep:
             for teacher, student in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
                 teacher.mul_(momentum).add_((1 - momentum) * student)
         self.steps += 1
-        return loss.item()
+        return {"loss": loss.item()}
 
     def logits(self, network: Network, *groups: Tensor) -> list[Tensor]:
         """Compute the logits [batch, K] of every crop."""

@@ -1,15 +1,13 @@
 """Agreement of the plain references with the implementations that they are timed against."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 import tyro
-from torch.nn.functional import normalize
 
-from benchmarks import attention, data, propagation, score, train_step
+from benchmarks import attention, data, measure, propagation, score, train_step
 from benchmarks.official import Official, verdict
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
@@ -33,26 +31,29 @@ def test_attention_reference_gives_the_maps_of_the_predictor(monkeypatch):
 def test_propagation_reference_gives_the_labels_of_the_tiles(monkeypatch):
     for name, value in {"ROWS": 15, "COLUMNS": 28, "CHANNELS": 16}.items():
         monkeypatch.setattr(propagation, name, value)
-    target, contexts, labels = propagation.frames("cpu")
-    plain = propagation.dense(target, contexts, labels, propagation.square_window())
-    tiled = propagation.tiled(target, normalize(contexts, dim=-1), labels)
+    compared = propagation.Propagation()
+    tiled, plain = compared.ours()(), compared.reference()()
     torch.testing.assert_close(tiled, plain, rtol=0, atol=1e-5)
     assert plain.std() > 0.05
     monkeypatch.setattr(propagation, "AGREEMENT", -1.0)
     with pytest.raises(SystemExit, match="420 patches differ"):
-        propagation.compare("cpu")
+        compared.compare()
 
 
-def test_score_reference_gives_the_scores_of_the_command(tmp_path):
-    score.draw(tmp_path, sequences=2, frames=4)
-    plain = score.plain(tmp_path)
-    assert score.compare(score.ours(tmp_path), plain) <= score.AGREEMENT
-    values = np.stack(list(plain.values()))  # [objects, J and F, frames]
+def test_score_compares_scores_measures_and_writes(tmp_path, monkeypatch):
+    monkeypatch.setattr(score, "FOLDER", tmp_path / "masks")
+    monkeypatch.setattr(measure, "extra_memory", lambda build: 1)  # another process has another folder
+    score.Score(sequences=2, frames=4, json=tmp_path / "score.json").run()
+    written = json.loads((tmp_path / "score.json").read_text())
+    assert written["name"] == "score"
+    assert written["ratio"] == pytest.approx(written["reference"] / written["ours"])
+    assert "largest difference of a J or F" in written["remarks"][1]
+    values = np.stack(list(score.plain(tmp_path / "masks").values()))  # [objects, J and F, frames]
     assert 0.2 < values.min() < 0.9
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_plain_step_trains_as_the_loop_does(monkeypatch, grouped):
+def test_plain_step_trains_as_the_loop_does(grouped):
     head = HeadConfig(prototypes=32, hidden=16, bottleneck=8)
     small = Recipe(
         backbone=BackboneConfig("vit_tiny", patch_size=8, image_size=32, width=24, depth=2, heads=3),
@@ -62,9 +63,9 @@ def test_plain_step_trains_as_the_loop_does(monkeypatch, grouped):
         epochs=1,
         batch_size=3,
     )
-    monkeypatch.setattr(train_step, "RECIPE", small)
-    ours, plain, crops = train_step.OurStep("fp32"), train_step.PlainStep(grouped), train_step.random_crops()
-    losses = np.array([(ours(crops), plain(crops)) for _ in range(4)])
+    ours, plain = train_step.OurStep(small, "fp32"), train_step.PlainStep(small, grouped=grouped)
+    crops = train_step.random_crops(small)
+    losses = np.array([(ours(crops)["loss"], plain(crops)["loss"]) for _ in range(4)])
     assert losses[0, 0] - losses[-1, 0] > 1e-3
     np.testing.assert_allclose(losses[:, 0], losses[:, 1], atol=1e-5)
     teacher = dict(plain.teacher.named_parameters())
@@ -79,22 +80,29 @@ def test_train_step_on_cuda_without_a_device_says_so(monkeypatch, capsys):
     assert capsys.readouterr().out == "train_step: skipped, there is no CUDA device\n"
 
 
-def test_data_prints_every_stage_per_core(monkeypatch, capsys):
+def test_data_measures_every_stage_per_core(monkeypatch):
     monkeypatch.setattr(data, "IMAGES", 2)
-    monkeypatch.setattr(data, "CROPS", replace(data.CROPS, local_crops=1))
-    monkeypatch.setattr(data, "measure", lambda *_, **__: None)
-    monkeypatch.setattr(data, "report", lambda *_: None)
-    data.Data(repeats=1).run()
-    printed = capsys.readouterr().out
+    monkeypatch.setattr(data, "LOCAL_CROPS", 1)
+    found = "\n".join(data.Data(repeats=1).compare())
     for stage in ("worker, decode", "worker, augment device", "cpu, crops, flips and photometry"):
-        assert stage in printed
-    assert "cores for 3,000 images/s" in printed
+        assert stage in found
+    assert "cores for 3,000 images/s" in found
+
+
+def test_extra_memory_is_that_of_the_computation():
+    if not (measure.PROCESS / "clear_refs").exists():
+        pytest.skip("only Linux reports the peak memory of a part of a process")
+    assert 9e7 < measure.extra_memory(hundred_megabytes) < 1.2e8
+
+
+def hundred_megabytes():
+    return lambda: np.ones(10**8, np.uint8)
 
 
 def test_verdict_of_a_figure_follows_the_tolerance():
-    assert verdict("dino_vits16", "k-NN", 74.3, 74.5).said == "reproduced"
-    assert verdict("dino_vits16", "k-NN", 74.0, 74.5).said == "0.5 points below, allowed are 0.3"
-    assert verdict("dino_vits16", "DAVIS", None, 61.8).said.startswith("not measured")
+    assert verdict("k-NN", 74.3, 74.5) == "reproduced"
+    assert verdict("k-NN", 74.0, 74.5) == "0.5 points below, allowed are 0.3"
+    assert verdict("DAVIS", None, 61.8).startswith("not measured")
 
 
 def test_official_with_weights_of_the_published_form_writes_every_verdict(tmp_path, monkeypatch, capsys):
