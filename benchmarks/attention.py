@@ -3,15 +3,14 @@
 python -m benchmarks.attention [--json FILE]
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle
+from timeit import repeat
 
 import numpy as np
 import torch
 import tyro
-from timm.models.vision_transformer import Block
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.measure import Benchmark, Computation
@@ -26,8 +25,6 @@ SIZE = 480  # 60 × 60 patches and [CLS]: 3,601 tokens
 SHARPENING = 4.0
 AGREEMENT = 1e-4  # of the maps, in fp32
 
-Maps = Callable[[np.ndarray], np.ndarray]  # uint8 [height, width, 3] -> float32 [heads, rows, columns]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Attention(Benchmark):
@@ -35,8 +32,8 @@ class Attention(Benchmark):
 
     def ours(self) -> Computation:
         """Compute the maps of the images in turn."""
-        maps, turns = fused_maps(predictor()), cycle(images())
-        return lambda: maps(next(turns))
+        ours, turns = predictor(), cycle(images())
+        return lambda: fused_maps(ours, next(turns))
 
     def reference(self) -> Computation:
         """Compute the maps of the images in turn, all attention written out."""
@@ -48,12 +45,12 @@ class Attention(Benchmark):
         image, other = images()
         expected = plain_maps(sharpened_model())(image)
         exact, fast = predictor("fp32"), predictor()
-        difference = np.abs(fused_maps(exact)(image) - expected).max()
+        difference = np.abs(fused_maps(exact, image) - expected).max()
         if difference > AGREEMENT:
             raise SystemExit(f"the maps differ by {difference:.1e} in fp32, expected at most {AGREEMENT:.0e}")
-        loss = np.abs(fused_maps(fast)(image) - expected).max()
+        loss = np.abs(fused_maps(fast, image) - expected).max()
         with FlopCounterMode(display=False) as counter:
-            fused_maps(fast)(other)
+            fused_maps(fast, other)
         operations, rate = counter.get_total_flops(), gemm_rate(fast.precision)
         return (
             f"ViT-S/8 at {SIZE} × {SIZE}, ours in {fast.precision}, the reference in fp32, "
@@ -65,51 +62,35 @@ class Attention(Benchmark):
         )
 
 
-def gemm_rate(precision: ComputePrecision, side: int = 2048, turns: int = 5) -> float:
-    """Operations a second of torch's matrix product, the best of some turns."""
+def gemm_rate(precision: ComputePrecision, side: int = 2048) -> float:
+    """Operations a second of torch's matrix product, the best of five turns."""
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     one, other = torch.randn(2, side, side).to(dtype)
-    seconds = []
-    for _ in range(turns):
-        started = time.perf_counter()
-        one @ other
-        seconds.append(time.perf_counter() - started)
-    return 2 * side**3 / min(seconds)
+    return 2 * side**3 / min(repeat(lambda: one @ other, number=1, repeat=5))
 
 
-def fused_maps(predictor: AttentionPredictor) -> Maps:
+def fused_maps(predictor: AttentionPredictor, image: np.ndarray) -> np.ndarray:
     """Ours: fused attention everywhere, and one row of the last block."""
-
-    def maps(image: np.ndarray) -> np.ndarray:
-        predictor.set_image(image)
-        return predictor.cls_attention()
-
-    return maps
+    predictor.set_image(image)
+    return predictor.cls_attention()
 
 
-def plain_maps(model: LoadedModel) -> Maps:
-    """The reference: softmax(q · k / sqrt(d)) of all tokens by all tokens, in every block."""
-    vit = readable(model.backbone)
+def plain_maps(model: LoadedModel) -> Callable[[np.ndarray], np.ndarray]:
+    """The reference: timm's forward, with the attention of all tokens by all tokens in every block."""
+    vit, attention = readable(model.backbone), list[torch.Tensor]()
+    for block in vit.vit.blocks:
+        block.attn.fused_attn = False
+    vit.vit.blocks[-1].attn.attn_drop.register_forward_hook(lambda *args: attention.append(args[-1]))
 
     @torch.no_grad()
     def maps(image: np.ndarray) -> np.ndarray:
         pixels = (torch.from_numpy(image) / 255 - torch.tensor(model.mean)) / torch.tensor(model.std)
-        tokens = vit.embed(pixels.permute(2, 0, 1).unsqueeze(0))
-        for block in vit.vit.blocks:
-            tokens, attention = plain_block(block, tokens)
+        model.backbone(pixels.permute(2, 0, 1).unsqueeze(0))
         side = SIZE // vit.patch_size[0]
-        return attention[0, :, 0, vit.prefix_tokens :].unflatten(-1, (side, side)).numpy()
+        rows = attention.pop()[0, :, 0, vit.prefix_tokens :]  # [heads, patches]
+        return rows.unflatten(-1, (side, side)).numpy()
 
     return maps
-
-
-def plain_block(block: Block, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Apply a pre-norm block to [1, n, width]; return it with attention [1, heads, n, n]."""
-    qkv = block.attn.qkv(block.norm1(tokens)).unflatten(-1, (3, block.attn.num_heads, -1))
-    query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [1, heads, tokens, d]
-    attention = (query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5).softmax(dim=-1)
-    tokens = tokens + block.attn.proj((attention @ value).transpose(1, 2).flatten(2))
-    return tokens + block.mlp(block.norm2(tokens)), attention
 
 
 def sharpened_model() -> LoadedModel:

@@ -1,4 +1,4 @@
-"""Extraction of features against a plain DataLoader with an fp32 forward, on the same images and cores.
+"""Extraction of features against torchvision's crops and an fp32 forward, on the same images and cores.
 
 python -m benchmarks.features --data IMAGES [--json FILE]
 """
@@ -11,7 +11,6 @@ import torch
 import tyro
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from benchmarks.measure import Benchmark
@@ -56,13 +55,13 @@ class Features(Benchmark):
         pixels = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]
         view = v2.Compose([resize, v2.CenterCrop(self.size), *pixels, v2.Normalize(model.mean, model.std)])
 
-        def batch(indices: list[int]) -> Tensor:
-            return torch.stack([view(Image.fromarray(images.read(index))) for index in indices])
+        def crops(indices: Tensor) -> Tensor:
+            return torch.stack([view(Image.fromarray(images.read(index))) for index in indices.tolist()])
 
         @torch.no_grad()
         def extract() -> Tensor:
-            loader = DataLoader(range(len(images)), 64, collate_fn=batch)
-            return torch.cat([model.backbone(crops) for crops in loader])
+            batches = torch.arange(len(images)).split(64)
+            return torch.cat([model.backbone(crops(batch)) for batch in batches])
 
         return extract
 

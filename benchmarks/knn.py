@@ -15,6 +15,7 @@ from benchmarks.measure import Benchmark
 from training.evaluation.knn import neighbors, votes
 
 STORED, WIDTH, CLASSES, K, TEMPERATURE = 200_000, 384, 1_000, 200, 0.07
+LABELS = torch.arange(STORED) % CLASSES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class Knn(Benchmark):
     def ours(self) -> Callable[[], Tensor]:
         """Vote by our nearest neighbors."""
         stored, queries = features(STORED, 0), features(self.queries, 1)
-        return lambda: votes(*neighbors(stored, labels(), queries, K), TEMPERATURE, CLASSES)
+        return lambda: votes(*neighbors(stored, LABELS, queries, K), TEMPERATURE, CLASSES)
 
     def reference(self) -> Callable[[], Tensor]:
         """Vote by scikit-learn's nearest neighbors."""
@@ -38,7 +39,7 @@ class Knn(Benchmark):
         def classify() -> Tensor:
             search = NearestNeighbors(n_neighbors=K, algorithm="brute").fit(stored.numpy())
             distances, indices = (torch.from_numpy(found) for found in search.kneighbors(queries.numpy()))
-            return votes(1 - distances.float() ** 2 / 2, labels()[indices], TEMPERATURE, CLASSES)
+            return votes(1 - distances.float() ** 2 / 2, LABELS[indices], TEMPERATURE, CLASSES)
 
         return classify
 
@@ -50,11 +51,6 @@ class Knn(Benchmark):
             f"{self.queries:,} × {WIDTH} against {STORED:,}, k = {K}, {torch.get_num_threads()} threads",
             f"the same class for {(ours == reference).double().mean():.2%} of {some.queries:,} queries",
         )
-
-
-def labels() -> Tensor:
-    """Return the classes of the stored features: int64 [STORED]."""
-    return torch.arange(STORED) % CLASSES
 
 
 def features(count: int, seed: int) -> Tensor:

@@ -4,12 +4,12 @@ import gc
 import inspect
 import multiprocessing
 import os
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from timeit import timeit
 
 from dino_model.files import write_json
 
@@ -68,7 +68,7 @@ def median_seconds(ours: Computation, reference: Computation, repeats: int = 3) 
     """
     ours()
     reference()
-    turns = [(_seconds(ours), _seconds(reference)) for _ in range(repeats)]
+    turns = [(timeit(ours, number=1), timeit(reference, number=1)) for _ in range(repeats)]
     return median(turn[0] for turn in turns), median(turn[1] for turn in turns)
 
 
@@ -95,9 +95,3 @@ def _extra_memory_here(build: Callable[[], Computation]) -> int:
 def _status(field: str) -> int:
     fields = dict(line.split(":", 1) for line in (PROCESS / "status").read_text().splitlines())
     return int(fields[field].split()[0]) * 1024
-
-
-def _seconds(compute: Computation) -> float:
-    start = time.perf_counter()
-    compute()
-    return time.perf_counter() - start

@@ -44,13 +44,10 @@ class Official:
 
     def run(self) -> None:
         """Measure, print a verdict for each figure, write the file."""
-        folders = [folder for folder in (self.davis, self.voc, self.imagenet) if folder]
-        if not folders:
+        if not any((self.davis, self.voc, self.imagenet)):
             raise SystemExit("error: name at least one of --davis, --voc and --imagenet")
         if unknown := sorted({*self.models}.difference(MODELS)):
             raise SystemExit(f"error: {unknown[0]} is none of {', '.join(MODELS)}")
-        if missing := [folder for folder in folders if not folder.is_dir()]:
-            raise SystemExit(f"error: {missing[0]} does not exist: nothing was measured")
         machine = {
             "system": platform.platform(),
             "python": platform.python_version(),

@@ -1,29 +1,21 @@
-"""The page in Chromium: cold start, time per pointer move, frames per second, new and known images.
+"""The page in Chromium: cold start, time per pointer move, new and known images.
 
 python -m benchmarks.page [--json FILE]
 """
 
-import importlib.util
 import os
-import secrets
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-import numpy as np
 import tyro
-from PIL import Image
 
-from benchmarks.serving import serving
+from benchmarks.load import as_png, new_image
+from benchmarks.serving import browser, missing_for_browser, serving
 from dino_model.files import write_json
 
 SHOWN_WITHIN = 180_000  # milliseconds
-CHROMIUM_OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking")
 SETTINGS = (("embedded", 224), ("random:vit_small/16", 480), ("random:vit_small/8", 480))
 """Models and resolutions: 784, 900 and 3,600 patches. Random weights cost what DINO's cost."""
 GOALS = {
@@ -58,41 +50,35 @@ class Page:
                 if isinstance(value, float | int):
                     print(f"  {name}: {value:.3g}" + (f" (goal {GOALS[name]})" if name in GOALS else ""))
         if self.json is not None:
-            write_json(
-                self.json, {"name": "page", "cores": os.cpu_count(), "goals": GOALS, "settings": results}
-            )
-
-
-def missing_for_browser() -> str:
-    """Name what a browser needs and this machine lacks; empty if nothing is missing."""
-    if importlib.util.find_spec("playwright") is None:
-        return "playwright is not installed: pip install -r requirements-dev.txt"
-    if shutil.which("chromium") is None:
-        return "Chromium is not installed: make browser"
-    return ""
+            write_json(self.json, {"name": "page", "goals": GOALS, "settings": results})
 
 
 def measured(model: str, size: int, moves: int, images: int) -> dict[str, Any]:
     """Measure one setting, with a server and a browser of its own."""
     options = ("--port", "0", "--model", model, "--size", str(size))
-    with serving(*options) as served, browser() as chromium, tempfile.TemporaryDirectory() as folder:
+    with serving(*options) as served, browser() as chromium:
         requests: list[str] = []
         cold = []
         for _ in range(3):  # each time with an empty cache; the server knows the image
-            page = new_visitor(chromium, requests)
+            page = chromium.new_context(viewport={"width": 1280, "height": 900}).new_page()
+            page.on("request", lambda request: requests.append(request.url))
+            page.add_init_script(WATCH)
             page.goto(served.address)
             page.wait_for_function("() => window.shown", timeout=SHOWN_WITHIN)
             cold.append(page.evaluate("() => window.shown") / 1000)
         cold_mb = page.evaluate(TRANSFERRED) / 1e6
-        new = [seconds_to_upload(page, file) for file in noise_images(Path(folder), images)]
-        known = [seconds_to_example(page, name) for name in ("sheep", "kitten") * (1 + images)]
-        seconds_to_upload(page, noise_images(Path(folder), 1)[0])
+        new = [seconds_to_upload(page, number) for number in range(images)]
+        known = []
+        for name in ("sheep", "kitten") * (1 + images):
+            page.locator(f"#strip img[src*='/{name}.jpg']").first.click()
+            known.append(seconds_waited(page))
+        seconds_to_upload(page, images)
         page.evaluate(MOVE, 30)  # until the browser has compiled the code
         asked = len(requests)
-        times = page.evaluate(MOVE, moves)
+        times, own = page.evaluate(MOVE, moves), (served.address, "data:", "blob:")
         return {
             "model": model,
-            **page.evaluate(FACTS),
+            "patches": page.evaluate(PATCHES),
             "cold_s": median(cold),
             "cold_mb": cold_mb,
             "new_image_s": median(new),
@@ -100,52 +86,15 @@ def measured(model: str, size: int, moves: int, images: int) -> dict[str, Any]:
             "move_median_ms": median(times),
             "move_p95_ms": quantiles(times, n=20)[-1],
             "move_requests": len(requests) - asked,
-            "frames_per_second": page.evaluate(FRAMES, 3),
-            "foreign_requests": sum(
-                not url.startswith((served.address, "data:", "blob:")) for url in requests
-            ),
+            "foreign_requests": sum(not url.startswith(own) for url in requests),
             "load": os.getloadavg()[0],
         }
 
 
-def new_visitor(chromium: Any, requests: list[str]) -> Any:
-    """Open an empty page with an empty cache; `requests` collects the addresses that it asks for."""
-    page = chromium.new_context(viewport={"width": 1280, "height": 900}).new_page()
-    page.on("request", lambda request: requests.append(request.url))
-    page.add_init_script(WATCH)
-    return page
-
-
-@contextmanager
-def browser() -> Iterator[Any]:
-    """Start Chromium without a window."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        path = shutil.which("chromium")
-        chromium = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_OPTIONS))
-        yield chromium
-        chromium.close()
-
-
-def noise_images(folder: Path, count: int) -> list[Path]:
-    """Write new images of smooth noise, 640 × 640 pixels."""
-    files = [folder / f"{secrets.token_hex(8)}.jpg" for _ in range(count)]
-    for file in files:
-        noise = np.random.default_rng().integers(0, 256, (10, 10, 3), dtype=np.uint8)
-        Image.fromarray(noise).resize((640, 640), Image.Resampling.BICUBIC).save(file)
-    return files
-
-
-def seconds_to_upload(page: Any, file: Path) -> float:
-    """Time from a chosen file to its maps."""
+def seconds_to_upload(page: Any, number: int) -> float:
+    """Time from a chosen file to its maps; each number has an image of its own."""
+    file = {"name": "new.png", "mimeType": "image/png", "buffer": as_png(new_image(0, number)[:480, :480])}
     page.set_input_files("#images input[type=file]", file)
-    return seconds_waited(page)
-
-
-def seconds_to_example(page: Any, name: str) -> float:
-    """Time from a click on an example to its maps."""
-    page.locator(f"#strip img[src*='/{name}.jpg']").first.click()
     return seconds_waited(page)
 
 
@@ -169,15 +118,7 @@ TRANSFERRED = """() => {
   const entries = ["navigation", "resource"].flatMap((type) => performance.getEntriesByType(type));
   return entries.reduce((sum, { transferSize }) => sum + transferSize, 0);
 }"""
-FACTS = """() => {
-  const { encoding } = lab("explore");
-  const blocks = performance.getEntriesByType("resource").filter(({ name }) => name.includes("/blocks/"));
-  return {
-    patches: encoding.rows * encoding.columns,
-    precision: Object.fromEntries(encoding.value.facts).Precision,
-    block_mb: blocks.at(-1).decodedBodySize / 1e6,
-  };
-}"""
+PATCHES = "() => lab('explore').encoding.rows * lab('explore').encoding.columns"
 # Every move goes to another patch; the next one waits until it has been drawn.
 MOVE = """async (moves) => {
   const { encoding, viewer } = lab("explore");
@@ -191,21 +132,6 @@ MOVE = """async (moves) => {
     await new Promise(requestAnimationFrame);
   }
   return times;
-}"""
-FRAMES = """async (seconds) => {
-  const stage = document.querySelector("#explore .lab-stage");
-  const box = stage.getBoundingClientRect();
-  const start = performance.now();
-  let frames = 0;
-  while (performance.now() - start < 1000 * seconds) {
-    const along = (frames * 0.013) % 1;
-    const clientX = box.left + box.width * along;
-    const clientY = box.top + box.height * ((3 * along) % 1);
-    stage.dispatchEvent(new PointerEvent("pointermove", { clientX, clientY, bubbles: true }));
-    await new Promise(requestAnimationFrame);
-    frames++;
-  }
-  return (1000 * frames) / (performance.now() - start);
 }"""
 
 

@@ -3,7 +3,7 @@
 python -m benchmarks.plan [--gpu A100] [--gpus 8] [--utilization 0.3] [--price 2.0] [--json FILE]
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,11 @@ import torch
 import tyro
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.data import random_crops
 from dino_model.backbones import BackboneConfig, choose_training_attention
 from dino_model.device import ComputePrecision
 from dino_model.files import write_json
 from training.crop_config import CropConfig
-from training.crops import Crops
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch
 from training.randomness import Randomness
@@ -101,10 +101,8 @@ def image_flops(recipe: Recipe) -> float:
     schedules: Any = recipe.method.schedules(recipe.epochs, 1)
     method = recipe.method.build(recipe.backbone, schedules, 0)
     choose_training_attention(method, torch.device("cpu"), "bf16")  # matrices written out, which are counted
-    crops = recipe.crops
-    views = torch.zeros(crops.global_crops, IMAGES, 3, crops.global_size, crops.global_size)
-    locals_ = torch.zeros(crops.local_crops, IMAGES, 3, crops.local_size, crops.local_size)
-    batch = Batch(Crops(views, locals_), None, Randomness(0, 0, 0, IMAGES, IMAGES))
+    crops = random_crops(replace(recipe, batch_size=IMAGES))
+    batch = Batch(crops, None, Randomness(0, 0, 0, IMAGES, IMAGES))
     with FlopCounterMode(display=False) as counter:
         method(batch, recipe.epochs - 1).value.backward()
     return float(counter.get_total_flops() / IMAGES)

@@ -5,8 +5,8 @@ python -m benchmarks.score [--json FILE]
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from math import ceil, hypot
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import tyro
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.measure import Benchmark, Computation
+from benchmarks.measure import Benchmark
 from segmentation.davis_eval import score_folders
 from segmentation.labels import write_mask_png
 
@@ -39,19 +39,24 @@ class Score(Benchmark):
     repeats: int = 1
     """Timed turns of each side, after one to warm up."""
 
-    def ours(self) -> Computation:
-        """Score frame by frame."""
-        return partial(ours, FOLDER)
+    def ours(self) -> Callable[[], Figures]:
+        """Score frame by frame, as the command does."""
 
-    def reference(self) -> Computation:
+        def score() -> Figures:
+            evaluation = score_folders(FOLDER / "truth", FOLDER / "guess")
+            return {one.name: np.stack([one.J, one.F]) for one in evaluation.objects}
+
+        return score
+
+    def reference(self) -> Callable[[], Figures]:
         """Score whole sequences."""
-        return partial(plain, FOLDER)
+        return plain
 
     def compare(self) -> tuple[str, ...]:
         """Draw the masks and compare all scores."""
         shutil.rmtree(FOLDER, ignore_errors=True)
-        draw(FOLDER, self.sequences, self.frames)
-        found, expected = ours(FOLDER), plain(FOLDER)
+        draw(self.sequences, self.frames)
+        found, expected = self.ours()(), plain()
         difference = max(float(np.abs(found[name] - expected[name]).max()) for name in expected)
         if difference > AGREEMENT:
             raise SystemExit(f"scores differ by {difference:.1e}, expected at most {AGREEMENT:.0e}")
@@ -61,7 +66,7 @@ class Score(Benchmark):
         )
 
 
-def draw(root: Path, sequences: int, frames: int) -> None:
+def draw(sequences: int, frames: int) -> None:
     """Write `truth` and `guess`: moving ellipses with a wavy outline, the guess displaced by a few pixels."""
     rng = np.random.default_rng(0)
     for sequence in range(sequences):
@@ -71,7 +76,7 @@ def draw(root: Path, sequences: int, frames: int) -> None:
         for frame in range(frames):
             centers = starts + frame * steps
             for name, jitter in (("truth", 0.0), ("guess", 4.0)):
-                folder = root / name / f"{sequence:02d}"
+                folder = FOLDER / name / f"{sequence:02d}"
                 folder.mkdir(parents=True, exist_ok=True)
                 labels = np.zeros((HEIGHT, WIDTH), np.uint8)
                 for label, (center, radius) in enumerate(zip(centers, radii, strict=True), start=1):
@@ -90,17 +95,11 @@ def wavy_outline(center: NDArray[np.float64], radius: NDArray[np.float64], waves
     return np.stack([x, y], axis=1).round().astype(np.int32)
 
 
-def ours(root: Path) -> Figures:
-    """Score as the command does."""
-    evaluation = score_folders(root / "truth", root / "guess")
-    return {one.name: np.stack([one.J, one.F]) for one in evaluation.objects}
-
-
-def plain(root: Path) -> Figures:
+def plain() -> Figures:
     """Score from float64 masks of whole sequences."""
     figures = {}
-    for folder in sorted((root / "truth").iterdir()):
-        truth, guess = (read_masks(root / kind / folder.name) for kind in ("truth", "guess"))
+    for folder in sorted((FOLDER / "truth").iterdir()):
+        truth, guess = (read_masks(FOLDER / kind / folder.name) for kind in ("truth", "guess"))
         for index in range(OBJECTS):
             region = region_similarity(truth[index], guess[index])
             boundary = [contour_accuracy(*pair) for pair in zip(guess[index], truth[index], strict=True)]
@@ -138,15 +137,8 @@ def contour_accuracy(guess: NDArray[np.float64], truth: NDArray[np.float64]) -> 
 
 def boundary(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Mark pixels that differ from their right, lower or lower-right neighbor; edges are repeated."""
-    east, south, diagonal = (np.zeros_like(mask) for _ in range(3))
-    east[:, :-1] = mask[:, 1:]
-    south[:-1] = mask[1:]
-    diagonal[:-1, :-1] = mask[1:, 1:]
-    line = (mask ^ east) | (mask ^ south) | (mask ^ diagonal)
-    line[-1] = mask[-1] ^ east[-1]
-    line[:, -1] = mask[:, -1] ^ south[:, -1]
-    line[-1, -1] = False
-    return line
+    padded = np.pad(mask, ((0, 1), (0, 1)), mode="edge")
+    return (mask ^ padded[:-1, 1:]) | (mask ^ padded[1:, :-1]) | (mask ^ padded[1:, 1:])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""A page in a process of its own, for benchmarks and for tests in a browser."""
+"""A page in a process of its own, and a browser, for benchmarks, tools and tests."""
 
+import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,10 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 STARTS_WITHIN = 180  # seconds
 ENDS_WITHIN = 60
+CHROMIUM_OPTIONS = ["--disable-gpu", "--disable-quic", "--disable-sync"]
 
 
 @dataclass(frozen=True)
@@ -61,3 +65,24 @@ def _announced(process: subprocess.Popen[bytes], log: Path) -> str:
             break
         time.sleep(0.1)
     raise RuntimeError(f"the page did not start: {log.read_text().strip()}")
+
+
+def missing_for_browser() -> str:
+    """Name what a browser needs and this machine lacks; empty if nothing is missing."""
+    if importlib.util.find_spec("playwright") is None:
+        return "playwright is not installed: pip install -r requirements-dev.txt"
+    if shutil.which("chromium") is None:
+        return "Chromium is not installed: make browser"
+    return ""
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Start the system's Chromium without a window."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = shutil.which("chromium")
+        chromium = playwright.chromium.launch(executable_path=path, args=CHROMIUM_OPTIONS)
+        yield chromium
+        chromium.close()

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import tyro
 
-from benchmarks.page import browser, missing_for_browser
-from benchmarks.serving import serving
+from benchmarks.serving import browser, missing_for_browser, serving
 
 REPOSITORY = Path(__file__).parents[1]
 EXPLORE = "#explore .lab-view[data-token]"

@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ import tyro
 from dino_model import files, images, photographs
 from dino_model.weights import EMBEDDED_FILE
 from segmentation.drawing import save_image
-from tools.thin_log import Record, read_log
 from training import figures
 
 REPOSITORY = Path(__file__).parents[1]
@@ -57,7 +55,7 @@ class Ship:
                 raise SystemExit(f"{path} does not exist: nothing was changed")
         run_command("dino_model", "export", self.run_folder, "--dtype", "fp16", "--output", EMBEDDED_FILE)
         run_command("tools.thin_log", self.run_folder, "--output", LOG)
-        draw_probes(read_log(LOG), REPOSITORY / "docs/embedded-model.png")
+        draw_probes(REPOSITORY / "docs/embedded-model.png")
         class_map = REPOSITORY / "app/static/maps/caltech101"
         settings = ("--model", "embedded", "--size", 112)
         run_command("dino_model", "class-map", "--data", self.data, *settings, "--output", class_map)
@@ -98,8 +96,9 @@ def run_command(module: str, *arguments: Any) -> None:
         raise SystemExit(f"stopped: python {' '.join(words)} failed")
 
 
-def draw_probes(log: Sequence[Record], path: Path) -> None:
-    """Draw k-NN accuracy (%) and lift of teacher and student over the steps; write as PNG."""
+def draw_probes(path: Path) -> None:
+    """Draw k-NN accuracy (%) and lift of teacher and student over the steps of the log; write as PNG."""
+    log = [json.loads(line) for line in LOG.read_text(encoding="utf-8").splitlines()]
     with figures.style(figures.STYLE):
         figure, axes = figures.page(1, len(PANELS), "The embedded model during training")
         for panel, (quantity, title) in zip(axes[0], PANELS.items(), strict=True):

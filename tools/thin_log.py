@@ -1,85 +1,47 @@
-"""Merge and shorten logs of runs: `python -m tools.thin_log LOG … --output FILE [--every 50]`."""
+"""Merge and shorten logs of runs: `python -m tools.thin_log RUN … --output FILE [--every 50]`."""
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+import pandas as pd
 import tyro
 from tyro.conf import Positional
 
-from dino_model import files
-from dino_model.errors import SettingError
+from dino_model.files import write_text
 from training.run import Run
-from training.settings import at_least
-
-Record = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class ThinLog:
-    """Merge the logs of one or more runs and shorten them to means over --every steps."""
+def thinned(logs: Sequence[Sequence[dict[str, Any]]], every: int) -> list[dict[str, Any]]:
+    """Merge `every` steps of each log: its number as phase, the last step, and the mean of every metric.
 
-    logs: Positional[tuple[Path, ...]]
-    """Runs or their logs, one for each phase of the training; a log that names phases keeps them."""
-    output: Path
-    """File to write."""
-    every: int = 50
-    """Steps per line."""
-
-    def run(self) -> None:
-        """Read, merge, write."""
-        at_least(self, every=1)
-        files.make_room(self.output)
-        records = [read_log(Run(path).log if path.is_dir() else path) for path in self.logs]
-        short = list(thinned(in_phases(records), self.every))
-        lines = (json.dumps(record, allow_nan=False) + "\n" for record in short)
-        files.write_text(self.output, "".join(lines))
-        print(f"{sum(map(len, records)):,} lines merged into {len(short):,}: {self.output}")
-
-
-def read_log(path: Path) -> list[Record]:
-    """Read every line of a log.
-
-    Raises:
-        SettingError: A line that is no JSON object with a step.
-        OSError: The file cannot be read.
+    Args:
+        logs: Lines of the logs of runs; a metric may be missing in some lines.
+        every: Steps per merged line.
     """
-    records = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            record = json.loads(line)
-            int(record["step"])
-        except (ValueError, TypeError, KeyError):
-            raise SettingError(
-                f"line {number} of {path} is no JSON object with a step: {line[:40]!r}"
-            ) from None
-        records.append(record)
-    return records
+    lines = pd.concat(pd.DataFrame(log).assign(phase=number) for number, log in enumerate(logs, start=1))
+    groups = lines.groupby(["phase", lines["step"] // every])
+    last, means = groups["step"].max(), groups.mean().drop(columns="step")
+    return [
+        {"phase": int(phase), "step": int(step)}
+        | {name: float(f"{value:.6g}") for name, value in row.items() if pd.notna(value)}
+        for ((phase, _), step), row in zip(last.items(), means.to_dict("records"), strict=True)
+    ]
 
 
-def in_phases(logs: Iterable[list[Record]]) -> Iterator[Record]:
-    """Number the records of logs without phases by the next phase, from 1."""
-    phase = 0
-    for log in logs:
-        following = phase + 1
-        for record in log:
-            phase = record.get("phase", following)
-            yield {"phase": phase} | record
+def main(runs: Positional[tuple[Path, ...]], output: Path, every: int = 50) -> None:
+    """Write means over some steps of the logs of runs.
 
-
-def thinned(records: Iterable[Record], every: int) -> Iterator[Record]:
-    """Merge `every` steps of a phase: the last step, and the mean of every metric."""
-    for _, group in groupby(records, lambda record: (record["phase"], record["step"] // every)):
-        merged = list(group)
-        names = dict.fromkeys(name for record in merged for name in record if name not in ("phase", "step"))
-        means = {name: fmean(record[name] for record in merged if name in record) for name in names}
-        last = {name: merged[-1][name] for name in ("phase", "step")}
-        yield last | {name: float(f"{value:.6g}") for name, value in means.items()}
+    Args:
+        runs: Folders of runs, one for each phase of the training.
+        output: File to write.
+        every: Steps per line.
+    """
+    lines = thinned([Run(folder).lines() for folder in runs], every)
+    write_text(output, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
+    print(f"{len(lines):,} lines: {output}")
 
 
 if __name__ == "__main__":
-    tyro.cli(ThinLog).run()
+    tyro.cli(main, prog="python -m tools.thin_log")

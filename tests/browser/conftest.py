@@ -1,9 +1,7 @@
 """A page server of its own and Debian's Chromium for the browser tests."""
 
 import base64
-import importlib.util
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,54 +11,31 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.serving import serving
+from benchmarks import serving
 from tests.ports import free_port
 
 MODEL, SIZE = "random:vit_tiny/16", 224
 ATTENTION = "?head=heads&layer=heat"  # what most tests of numbers are about
 OUTPUT = Path(__file__).parent / "output"  # screenshots, for people
-CHROMIUM_OPTIONS = (
-    "--no-sandbox",  # tests run as root in containers
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-
-
-def _missing() -> str:
-    """What keeps the browser tests from running; empty when nothing does."""
-    if importlib.util.find_spec("playwright") is None:
-        return "playwright is not installed (pip install -r requirements-dev.txt)"
-    if shutil.which("chromium") is None:
-        return "Chromium is not installed (make browser)"
-    return ""
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Debian's Chromium; without it the test is skipped, or fails when DINO_REQUIRE_BROWSER=1."""
-    if missing := _missing():
+    if missing := serving.missing_for_browser():
         if os.environ.get("DINO_REQUIRE_BROWSER") == "1":
             pytest.fail(f"DINO_REQUIRE_BROWSER=1, but {missing}")
         pytest.skip(missing)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=list(CHROMIUM_OPTIONS)
-        )
+    with serving.browser() as chromium:
         yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="session")
 def server(browser: Any) -> Iterator[SimpleNamespace]:
     """A page with an untrained model, in fp32 on the CPU."""
     options = f"--model {MODEL} --size {SIZE} --port {free_port()} --precision fp32 --device cpu"
-    with serving(*options.split(), env={"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}) as page:
+    env = {"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}
+    with serving.serving(*options.split(), env=env) as page:
         yield SimpleNamespace(address=page.address + "/", log=page.log)
         assert page.process.poll() is None, f"the server died:\n{page.log.read_text()}"
 

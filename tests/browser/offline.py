@@ -1,17 +1,13 @@
 """Run by test_offline.py in an empty network namespace: serves the page and opens each tab."""
 
 import json
-import shutil
 import socket
 import struct
 from fcntl import ioctl
 
-from playwright.sync_api import sync_playwright
-
-from benchmarks.serving import serving
+from benchmarks.serving import browser, serving
 
 SET_FLAGS, UP_AND_RUNNING = 0x8914, 0x1 | 0x40  # of the kernel's interface to network devices
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 def main() -> None:
@@ -25,8 +21,7 @@ def main() -> None:
 def walk(address: str) -> dict[str, object]:
     """Open the page and every tab; what was asked of other machines, and what went wrong."""
     elsewhere, errors, tabs = [], [], []
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=OPTIONS)
+    with browser() as chromium:
         page = chromium.new_page()
         own = (address, "data:", "blob:" + address.rstrip("/"))
         page.on("request", lambda request: request.url.startswith(own) or elsewhere.append(request.url))
@@ -38,7 +33,6 @@ def walk(address: str) -> dict[str, object]:
             page.locator("[role=tabpanel]:visible .lab-view[data-token]").first.wait_for(timeout=120_000)
             tabs.append(tab.inner_text())
         encoded = page.evaluate("lab('explore').encoding.name")
-        chromium.close()
     interfaces = [name for _, name in socket.if_nameindex()]
     return {
         "interfaces": interfaces,
