@@ -127,7 +127,7 @@ def write_extras(app: Sphinx, error: Exception | None) -> None:
     """Write the live figures and an index page that forwards to the first page."""
     if error is None and app.builder.name == "html":
         output = Path(app.outdir)
-        live_figures.put(ROOT / "build" / "figures", output / "_static" / "figures")
+        live_figures.put(output / "_static" / "figures")
         (output / "index.html").write_text(
             '<!doctype html><html lang="en"><title>DINO attention lab</title>'
             '<meta http-equiv="refresh" content="0; url=docs/index.html">'

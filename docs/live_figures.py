@@ -4,7 +4,6 @@ Queries and keys are float16 in base64, as the page's server sends them; the pag
 """
 
 import base64
-import hashlib
 import io
 import json
 import subprocess
@@ -56,36 +55,16 @@ def makers() -> dict[str, Callable[[], Data]]:
     }
 
 
-def put(cache: Path, static: Path) -> None:
-    """Write the figures' scripts, and the page's JavaScript in one, where the site takes them from.
-
-    Args:
-        cache: folder that keeps what was made; it is made again when the model or this file changes.
-        static: folder of the site's files.
+def put(static: Path) -> None:
+    """Write the figures' scripts, and the page's JavaScript in one, into a folder of the site's files.
 
     Raises:
-        ValueError: a photograph takes more than it may, or esbuild is missing.
+        ValueError: A photograph takes more than it may, or esbuild is missing.
     """
     static.mkdir(parents=True, exist_ok=True)
-    cache.mkdir(parents=True, exist_ok=True)
-    state = fingerprint()
     for name, make in makers().items():
-        kept = cache / f"{name}-{state}.js"
-        if not kept.exists():
-            for stale in cache.glob(f"{name}-*.js"):
-                stale.unlink()
-            write_text(kept, script(name, make()))
-            print(f"figure {name}", flush=True)
-        (static / f"{name}.js").write_text(kept.read_text(encoding="utf-8"), encoding="utf-8")
+        write_text(static / f"{name}.js", script(name, make()))
     bundle(static / "figures.js")
-
-
-def fingerprint() -> str:
-    """Hash all that the data depend on: model, this file, class map and log; 16 letters."""
-    digest = hashlib.sha256((ROOT / "dino_model" / "embedded" / "model.safetensors").read_bytes())
-    for file in (Path(__file__), CLASS_MAP, STUDY):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def script(name: str, data: Data) -> str:

@@ -79,35 +79,6 @@ def test_a_script_hands_its_data_to_the_figures():
     assert json.loads(match[1]) == {"b": [1]}
 
 
-def test_data_are_made_once_until_the_model_changes(tmp_path, monkeypatch):
-    made = []
-    monkeypatch.setattr(live, "makers", lambda: {"a": lambda: made.append(1) or {"b": 1}})
-    monkeypatch.setattr(live, "bundle", lambda target: target.write_text(""))
-    live.put(tmp_path / "cache", tmp_path / "static")
-    live.put(tmp_path / "cache", tmp_path / "static")
-    assert made == [1]
-    monkeypatch.setattr(live, "fingerprint", lambda: "another")
-    live.put(tmp_path / "cache", tmp_path / "static")
-    assert made == [1, 1]
-    assert len(list((tmp_path / "cache").glob("a-*.js"))) == 1
-
-
-def test_a_script_that_was_cut_off_is_made_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "makers", lambda: {"a": lambda: {"b": 1}})
-    monkeypatch.setattr(live, "bundle", lambda target: None)
-
-    def cut_off(path, text, **options):
-        path.write_bytes(text[: len(text) // 2].encode())
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", cut_off)
-        with pytest.raises(KeyboardInterrupt):
-            live.put(tmp_path / "cache", tmp_path / "static")
-    live.put(tmp_path / "cache", tmp_path / "static")
-    assert (tmp_path / "static" / "a.js").read_text() == live.script("a", {"b": 1})
-
-
 def test_figures_are_the_pages_own_javascript_in_one_classic_script(tmp_path):
     if shutil.which("node") is None or not (live.ROOT / "node_modules" / ".bin" / "esbuild").exists():
         pytest.skip("esbuild is not installed (npm ci)")

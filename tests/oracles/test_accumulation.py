@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dino_model.head import HeadConfig
+from tests.oracles.arrays import PRECISIONS, agree, tensors
 from tests.oracles.echo import Echo, batch_of
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig, DINOSchedules
@@ -14,10 +15,10 @@ from training.recipe import Plan
 from training.train import train_step
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
 @pytest.mark.parametrize("split", range(3))
 def test_loss_gradient_and_center_agree_however_a_batch_is_split(oracle, split, dtype, tolerance):
-    file = {name: torch.as_tensor(array) for name, array in oracle("accumulation").items()}
+    file = tensors(oracle("accumulation"))
     parts, pictures = file["splits"][split].tolist()
     assert parts * pictures == int(file["pictures"])
     config = DINOConfig(
@@ -34,13 +35,6 @@ def test_loss_gradient_and_center_agree_however_a_batch_is_split(oracle, split, 
     plan = Plan(np.zeros(1), np.zeros(1), 0.0, schedules, 1)
     optimizer = torch.optim.SGD(dino.parameter_groups(), lr=0.0)
     logs = train_step(dino, optimizer, batch, 0, plan, nullcontext(), accumulate=parts).read()
-
-    def agree(found, name):
-        expected = file[name]
-        torch.testing.assert_close(
-            found.double(), expected, atol=tolerance * expected.abs().max().item(), rtol=0
-        )
-
-    agree(torch.tensor(logs["loss"], dtype=dtype), "loss")
-    agree(student.grad.flatten(0, 1), "student_grad")
-    agree(dino.center, "center_after")
+    agree(torch.tensor(logs["loss"]), file["loss"], tolerance)
+    agree(student.grad.flatten(0, 1), file["student_grad"], tolerance)
+    agree(dino.center, file["center_after"], tolerance)

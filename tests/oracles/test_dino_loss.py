@@ -2,6 +2,7 @@
 
 import torch
 
+from tests.oracles.arrays import tensors
 from training import losses
 from training.methods.dino import update_center
 from training.schedules import linear_warmup
@@ -20,11 +21,7 @@ def test_loss_gradient_and_center_agree(oracle):
     epochs = sorted(int(key.split("/")[0].removeprefix("epoch")) for key in file if key.endswith("/loss"))
     assert epochs
     for epoch in epochs:
-        of_epoch = {
-            key.split("/")[1]: torch.from_numpy(value)
-            for key, value in file.items()
-            if f"epoch{epoch}/" in key
-        }
+        of_epoch = tensors(file, f"epoch{epoch}/")
         assert abs(temperatures[epoch] - float(of_epoch["teacher_temperature"])) < 1e-12
         student = of_epoch["student_output"].unflatten(0, (crops, -1)).requires_grad_()
         teacher = of_epoch["teacher_output"].unflatten(0, (2, -1))

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from tests.oracles.arrays import PRECISIONS, agree, tensors
 from training import losses
 from training.methods.dino import update_center
 
-DTYPES = {torch.float64: 1e-10, torch.float32: 1e-5}
+DTYPES = dict(PRECISIONS)
 BALANCED = {torch.float64: 1e-10, torch.float32: 1e-4}  # what goes through exponentials of the batch
 
 
@@ -17,7 +18,7 @@ def dtype(request):
 
 @pytest.fixture
 def file(oracle, dtype):
-    return {name: torch.from_numpy(array) for name, array in oracle("dino_variants").items()}
+    return tensors(oracle("dino_variants"))
 
 
 def student(file, dtype):
@@ -26,12 +27,6 @@ def student(file, dtype):
 
 def teacher(file, dtype):
     return file["teacher_output"].to(dtype).unflatten(0, (2, -1))
-
-
-def agree(found, expected, tolerance):
-    """Relative to the largest magnitude, as the oracles' README has it."""
-    scale = expected.abs().max().item()
-    torch.testing.assert_close(found.double(), expected, atol=tolerance * scale, rtol=0)
 
 
 def made(name, file, dtype):

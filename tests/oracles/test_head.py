@@ -4,16 +4,13 @@ import pytest
 import torch
 
 from dino_model.head import HeadConfig, ProjectionHead
+from tests.oracles.arrays import tensors
 
 
 @pytest.mark.parametrize("variant", ["default", "two_layers", "batch_norm", "trainable_gain"])
 def test_head_agrees(oracle, variant):
     file = oracle(f"head_{variant}")
-    weights = {
-        key.removeprefix("param/"): torch.from_numpy(value)
-        for key, value in file.items()
-        if key.startswith("param/")
-    }
+    weights = tensors(file, "param/")
     linear = [name for name in weights if name.startswith("mlp.") and weights[name].ndim == 2]
     prototypes, bottleneck = weights["last_layer.weight_v"].shape
     hidden, in_width = weights["mlp.0.weight"].shape

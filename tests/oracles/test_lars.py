@@ -4,17 +4,15 @@ import pytest
 import torch
 from torch import nn
 
+from tests.oracles.arrays import agree, tensors
 from training.optim import LARS
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_parameters_and_momenta_agree_at_every_step(oracle, dtype, tolerance):
-    file = {name: torch.as_tensor(array) for name, array in oracle("lars").items()}
-    parameters = {
-        key.removeprefix("initial/"): nn.Parameter(value.to(dtype))
-        for key, value in file.items()
-        if key.startswith("initial/")
-    }
+    file = tensors(oracle("lars"))
+    initial = tensors(oracle("lars"), "initial/")
+    parameters = {name: nn.Parameter(value.to(dtype)) for name, value in initial.items()}
     optimizer = LARS(
         [{"params": list(parameters.values())}], momentum=float(file["momentum"]), eta=float(file["eta"])
     )
@@ -30,14 +28,7 @@ def test_parameters_and_momenta_agree_at_every_step(oracle, dtype, tolerance):
         for name, parameter in parameters.items():
             found = {"param": parameter.detach(), "momentum": optimizer.state[parameter]["momentum"]}
             for kind, tensor in found.items():
-                expected = file[f"step{step}/{kind}/{name}"]
-                scale = max(expected.abs().max().item(), 1e-3)
-                torch.testing.assert_close(
-                    tensor.double(),
-                    expected,
-                    atol=tolerance * scale,
-                    rtol=0,
-                    msg=lambda text, where=(step, kind, name): f"{where}: {text}",
-                )
+                place = f"step{step}/{kind}/{name}"
+                agree(tensor, file[place], tolerance, place)
                 compared += 1
     assert compared == 2 * len(parameters) * int(file["steps"])

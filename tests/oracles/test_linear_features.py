@@ -4,35 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.features import FeatureType
+from tests.oracles.arrays import vit_of
 from training.evaluation.linear import FeatureSpec, parse_official_head
-
-
-def tiny(data, **how):
-    """The oracle's ViT in double precision."""
-    state = {
-        key.removeprefix("param/"): torch.from_numpy(data[key]) for key in data if key.startswith("param/")
-    }
-    depth = 1 + max(int(key.split(".")[1]) for key in state if key.startswith("blocks."))
-    config = BackboneConfig(
-        "vit_tiny",
-        int(data["patch_size"]),
-        int(data["image_size"]),
-        width=state["cls_token"].shape[-1],
-        depth=depth,
-        heads=int(data["heads"]),
-        **how,
-    )
-    vit = create_backbone(config).double().eval()
-    vit.load_state_dict(state)
-    return vit
 
 
 @torch.no_grad()
 def test_every_kind_is_the_official_one(oracle):
     data = oracle("linear_features")
-    vit, images = tiny(data), torch.from_numpy(data["images"]).double()
+    vit, images = vit_of(data).double(), torch.from_numpy(data["images"]).double()
     features = FeatureType(4, "average").compute(vit, images).unflatten(1, (5, -1))
     expected = {
         FeatureSpec(1): "n1/cls",

@@ -5,37 +5,23 @@ import pytest
 import torch
 
 from dino_model.head import HeadConfig
+from tests.oracles.arrays import PRECISIONS, agree, tensors
 from tests.oracles.echo import Echo, batch_of
 from training.methods.configs import MoCoConfig, MomentumSchedule
 from training.methods.moco import MoCo
 
 
-def weights(file, prefix):
-    return {key.removeprefix(prefix): value for key, value in file.items() if key.startswith(prefix)}
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
 def test_every_step_agrees(oracle, dtype, tolerance):
-    file = {name: torch.as_tensor(array) for name, array in oracle("moco").items()}
+    file = tensors(oracle("moco"))
     width, length = file["queue_initial"].shape
     steps = int(file["steps"])
     config = MoCoConfig(HeadConfig(width, bottleneck=None), float(file["temperature"]), queue=length)
     schedules = MomentumSchedule(np.full(steps, float(file["momentum"])))
-    student, teacher = (Echo(row, weights(file, "key_weights_initial/")) for row in (0, 1))
+    student, teacher = (Echo(row, tensors(file, "key_weights_initial/")) for row in (0, 1))
     moco = MoCo(student, teacher, config, schedules).to(dtype)
     moco.queue.vectors.copy_(file["queue_initial"].T)
     moco.queue.seen.copy_(file["queue_pointer_initial"])
-
-    def agree(found, name):
-        expected = file[name]
-        scale = max(expected.abs().max().item(), 1e-3)
-        torch.testing.assert_close(
-            found.detach().double(),
-            expected.double(),
-            atol=tolerance * scale,
-            rtol=0,
-            msg=lambda text: f"{name}: {text}",
-        )
 
     for step in range(steps):
         query = file[f"step{step}/q"].to(dtype).requires_grad_()
@@ -45,13 +31,13 @@ def test_every_step_agrees(oracle, dtype, tolerance):
         batch = batch_of(torch.stack([query, noise]), torch.stack([noise, key]))
         loss = moco(batch, step)
         (gradient,) = torch.autograd.grad(loss.value, query)
-        agree(loss.value, f"step{step}/loss")
-        agree(gradient, f"step{step}/q_grad")
+        agree(loss.value, file[f"step{step}/loss"], tolerance)
+        agree(gradient, file[f"step{step}/q_grad"], tolerance)
         with torch.no_grad():
-            for name, value in weights(file, f"step{step}/query_weights/").items():
+            for name, value in tensors(file, f"step{step}/query_weights/").items():
                 getattr(moco.student, name).copy_(value)
         moco.after_step(step, [loss.carry])
-        agree(moco.queue.vectors.T, f"step{step}/queue_after")
+        agree(moco.queue.vectors.T, file[f"step{step}/queue_after"], tolerance)
         assert int(moco.queue.seen) % length == int(file[f"step{step}/queue_pointer_after"])
-        for name in weights(file, f"step{step}/key_weights/"):
-            agree(getattr(moco.teacher, name), f"step{step}/key_weights/{name}")
+        for name, weight in tensors(file, f"step{step}/key_weights/").items():
+            agree(getattr(moco.teacher, name), weight, tolerance, name)

@@ -7,7 +7,7 @@ from torch.nn.functional import normalize
 
 from dino_model.features import CLS
 from dino_model.views import View
-from tests.oracles.test_linear_features import tiny
+from tests.oracles.arrays import vit_of
 from training.evaluation.retrieval import Relevance, medium_and_hard
 
 
@@ -27,7 +27,7 @@ def test_map_and_precision_equal_the_official_ones(oracle):
 @torch.no_grad()
 def test_multi_scale_features_are_normalised_picture_by_picture(oracle):
     data = oracle("retrieval_features")
-    vit, images = tiny(data, position_mode="official"), torch.from_numpy(data["images"]).double()
+    vit, images = vit_of(data, "official").double(), torch.from_numpy(data["images"]).double()
     scales = tuple(data["scales"].tolist())
     view = View(68, (0.0,) * 3, (1.0,) * 3, scales=scales, cut=int(data["patch_size"]))
     shown = list(view.rescale(images))

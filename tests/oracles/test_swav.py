@@ -4,16 +4,17 @@ import pytest
 import torch
 
 from dino_model.head import HeadConfig
+from tests.oracles.arrays import PRECISIONS, agree, tensors
 from tests.oracles.echo import Echo, batch_of
 from training.losses import unit
 from training.methods.configs import SwAVConfig, SwAVSchedules
 from training.methods.swav import SwAV
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
 @pytest.mark.parametrize("setting", ["no_queue", "queue"])
 def test_every_step_agrees(oracle, setting, dtype, tolerance):
-    file = {name: torch.as_tensor(array) for name, array in oracle("swav").items()}
+    file = tensors(oracle("swav"))
     prototypes, width = file["prototypes"].shape
     length, crops = int(file["queue_length"]), int(file["ncrops"])
     config = SwAVConfig(
@@ -27,35 +28,28 @@ def test_every_step_agrees(oracle, setting, dtype, tolerance):
     with torch.no_grad():
         swav.prototypes.copy_(unit(file["prototypes"].to(dtype)))
 
-    def agree(found, name):
-        expected = file[name]
-        torch.testing.assert_close(
-            found.detach().double(),
-            expected,
-            atol=tolerance * expected.abs().max().item(),
-            rtol=0,
-            msg=lambda text: f"{name}: {text}",
-        )
+    def compare(found, name):
+        agree(found, file[name], tolerance, name)
 
-    agree(swav.prototypes, "prototypes_normalised")
+    compare(swav.prototypes, "prototypes_normalised")
     for step in range(int(file["steps"])):
         features = file[f"step{step}/features"].to(dtype).unflatten(0, (crops, -1)).requires_grad_()
         assert features.shape[1] == int(file["batch"])
         loss = swav(batch_of(features, features[:2].detach()), step)
         of_features, of_prototypes = torch.autograd.grad(loss.value, [features, swav.prototypes])
         here = f"step{step}/{setting}"
-        agree(loss.value, f"{here}/loss")
-        agree(of_features.flatten(0, 1), f"{here}/features_grad")
-        agree(of_prototypes, f"{here}/prototypes_grad")
+        compare(loss.value, f"{here}/loss")
+        compare(of_features.flatten(0, 1), f"{here}/features_grad")
+        compare(of_prototypes, f"{here}/prototypes_grad")
         scores = unit(features) @ swav.prototypes.T
-        agree(scores.flatten(0, 1), f"step{step}/scores")
-        agree(swav.codes(scores[:2]), f"{here}/codes")
+        compare(scores.flatten(0, 1), f"step{step}/scores")
+        compare(swav.codes(scores[:2]), f"{here}/codes")
         if swav.queue is not None:
             assert swav.queue.full() == bool(file[f"{here}/used"])
         swav.after_step(step, [loss.carry])
-        agree(swav.prototypes, "prototypes_normalised")
+        compare(swav.prototypes, "prototypes_normalised")
         if swav.queue is not None:
-            agree(newest_first(swav, features.shape[1]), f"{here}/queue_after")
+            compare(newest_first(swav, features.shape[1]), f"{here}/queue_after")
 
 
 def newest_first(swav, batch):

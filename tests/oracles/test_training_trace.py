@@ -8,6 +8,7 @@ import torch
 
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.head import HeadConfig, ProjectionHead
+from tests.oracles.arrays import tensors
 from training.crops import Crops
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig, DINOSchedules
@@ -16,14 +17,6 @@ from training.methods.network import Network
 from training.randomness import Randomness
 from training.recipe import Plan
 from training.train import train_step
-
-
-def tensors(trace, prefix):
-    return {
-        name.removeprefix(prefix): torch.from_numpy(value)
-        for name, value in trace.items()
-        if name.startswith(prefix)
-    }
 
 
 def build(trace):

@@ -8,9 +8,9 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 
 from dino_model.attention import attention_rows, readable
-from dino_model.backbones import BackboneConfig, create_backbone, patch_grid
-from dino_model.checkpoints import load_strictly
+from dino_model.backbones import patch_grid
 from dino_model.position import resample
+from tests.oracles.arrays import vit_of
 
 Arrays = dict[str, np.ndarray]
 TOLERANCE = 1e-4
@@ -23,21 +23,7 @@ def arrays(oracle: Callable[[str], Arrays]) -> Arrays:
 
 @pytest.fixture(scope="module")
 def vit(arrays: Arrays) -> VisionTransformer:
-    weights = {
-        name.removeprefix("param/"): torch.from_numpy(arrays[name]) for name in arrays if "param/" in name
-    }
-    backbone = create_backbone(
-        BackboneConfig(
-            patch_size=int(arrays["patch_size"]),
-            image_size=int(arrays["image_size"]),
-            heads=int(arrays["heads"]),
-            width=weights["cls_token"].shape[-1],
-            depth=len({name.split(".")[1] for name in weights if name.startswith("blocks.")}),
-            position_mode="official",
-        )
-    )
-    load_strictly(backbone, weights, "the oracle")
-    return backbone.eval()
+    return vit_of(arrays, "official")
 
 
 def cases(arrays: Arrays) -> list[tuple[str, torch.Tensor]]:
