@@ -13,27 +13,15 @@ import numpy as np
 from IPython.display import HTML, display
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
-from matplotlib.rcsetup import cycler
 from numpy.typing import NDArray
 
 from segmentation import drawing
 from segmentation.masks import ImageArray, Mask
+from training.figures import STYLE as TRAINING_STYLE
 
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
-"""Colors of Okabe and Ito, which color-blind readers can separate."""
 TRUE_COLOR, FOUND_COLOR = (0, 60, 120), (250, 225, 60)
 """Dark blue for true outlines, light yellow for predicted ones."""
-STYLE: Any = {
-    "axes.grid": True,
-    "axes.prop_cycle": cycler(color=COLORS, linestyle=("-", "--", "-.", ":")),
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "figure.constrained_layout.use": True,
-    "font.size": 10,
-    "grid.alpha": 0.3,
-    "image.cmap": "cividis",
-    "lines.linewidth": 2,
-}
+STYLE: Any = TRAINING_STYLE | {"figure.constrained_layout.use": True, "image.cmap": "cividis"}
 
 
 def show(figure: Figure, caption: str, alt: str) -> None:

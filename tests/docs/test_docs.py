@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -78,6 +79,31 @@ def test_quoted_command_is_accepted_by_its_parser(line: str, capsys: pytest.Capt
 def test_every_option_of_a_command_has_help(name: str):
     silent = [action.option_strings for action in commands.parser(name)._actions if not action.help]
     assert not silent
+
+
+HEAVY = {"torch", "timm", "gradio"}
+HELP = """
+import runpy, sys
+for words in {commands!r}:
+    sys.argv = [*words, "--help"]
+    try:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        assert not end.code, words
+    assert not {heavy!r} & sys.modules.keys(), words
+"""
+
+
+@pytest.mark.parametrize("package", ["app", "dino_model", "segmentation", "training"])
+def test_help_of_every_command_needs_no_network_or_torch(package: str, tmp_path: Path):
+    named = [name.split() for name in commands.CLASSES if name.split()[0] == package]
+    every = [[package], *(words for words in named if words[1:] != ["study"])]  # it computes with torch
+    environment = {"PATH": "", "HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    code = HELP.format(commands=every, heavy=HEAVY)
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.lower().count("usage") >= len(every)
 
 
 def test_lecture_has_twenty_slides_with_notes_for_45_minutes():

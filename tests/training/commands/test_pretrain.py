@@ -538,19 +538,6 @@ def test_pretrain_of_a_locked_run_is_refused(pictures, tmp_path, capsys):
     assert pretrain(pictures, output, "--resume", "--epochs", done // 2 + 2) == 0
 
 
-@pytest.mark.parametrize("arguments", ["pretrain --help", "doctor --help"])
-def test_help_of_training_commands_imports_no_torch(arguments):
-    code = (
-        "import sys\nfrom training.__main__ import main\n"
-        f"try: main({arguments.split()})\nexcept SystemExit: pass\n"
-        "print(sorted({'torch', 'timm', 'matplotlib', 'torchvision'} & sys.modules.keys()))"
-    )
-    output = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert output.stdout.splitlines()[-1] == "[]"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

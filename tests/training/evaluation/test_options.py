@@ -1,29 +1,11 @@
-"""Options of the evaluations: fast help, and errors before the work."""
+"""Options of the evaluations: errors before the work."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dino_model.errors import SettingError
 from tests.training.evaluation.pictures import evaluate
-
-HELP_OF_EVERY_PROTOCOL = """
-import sys
-from training.commands.evaluate import PROTOCOLS, main
-main(["--help"])
-for name in PROTOCOLS:
-    try:
-        main([*name.split(), "--help"])
-    except SystemExit as end:
-        assert end.code == 0
-assert "torch" not in sys.modules
-"""
-
-
-def test_help_of_every_protocol_needs_no_torch():
-    assert subprocess.run([sys.executable, "-c", HELP_OF_EVERY_PROTOCOL], capture_output=True).returncode == 0
 
 
 @pytest.mark.parametrize(
