@@ -133,9 +133,8 @@ class Visitor:
         self.number, self.random, self.turn = number, random.Random(number), 0
         self.waits, self.errors, self.refused = list[float](), list[str](), list[int]()
         self.kept: list[tuple[NDArray[np.uint8], bytes]] = []
-        self.browser = httpx.Client(
-            base_url=address, timeout=TIMEOUT, verify=False
-        )  # certificates load slowly
+        # Certificates, which take long to load, are not needed.
+        self.browser = httpx.Client(base_url=address, timeout=TIMEOUT, verify=False)
         self.session, self.events = uuid.uuid4().hex, dict[str, int]()
 
     def stay(self, arrival: float, until: float) -> None:

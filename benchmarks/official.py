@@ -58,12 +58,11 @@ class Official:
         for model, figure, paper, command in (plan for name in self.models for plan in self.plans(name)):
             file = self.output / f"{model}-{figure}.json"
             ours = measured(figure, file, [*command, "--json", str(file)])
-            said = verdict(figure, ours, paper)
-            print(f"{model:14} {figure:7} ours {ours or 0:5.1f}, the paper {paper:.1f}: {said}", flush=True)
+            said, value = verdict(figure, ours, paper), "none" if ours is None else f"{ours:.1f}"
+            print(f"{model:14} {figure:7} ours {value:>5}, the paper {paper:.1f}: {said}", flush=True)
             rows.append({"model": model, "figure": figure, "ours": ours, "paper": paper, "said": said})
-            write_json(
-                self.output / "official.json", {"name": "official", "machine": machine, "verdicts": rows}
-            )
+            content = {"name": "official", "machine": machine, "verdicts": rows}
+            write_json(self.output / "official.json", content)
         right = sum(row["said"] == "reproduced" for row in rows)
         print(f"{right} of {len(rows)} figures reproduced; to send: {self.output / 'official.json'}")
         if failed := sum(row["ours"] is None for row in rows):

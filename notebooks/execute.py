@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from dino_model.errors import EXPECTED, sentence
+from dino_model.outputs import run_command
 from dino_model.threads import PASSIVE_OMP
 
 if TYPE_CHECKING:
@@ -104,13 +104,5 @@ def environment() -> dict[str, str]:
     return PASSIVE_OMP | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | paths
 
 
-def main() -> None:
-    """Run the command."""
-    try:
-        tyro.cli(Execute, prog="python -m notebooks.execute").run()
-    except EXPECTED as error:
-        sys.exit(f"error: {sentence(error)}")
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(tyro.cli(Execute, prog="python -m notebooks.execute").run))

@@ -7,7 +7,6 @@ of the embedded architecture and a centered box. A composite is an object, cut o
 landscape or on the part of another photograph beside its object. No model was trained on these images.
 """
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,8 +21,8 @@ from numpy.typing import NDArray
 
 from dino_model import photographs
 from dino_model.device import Precision
-from dino_model.errors import EXPECTED, sentence
-from dino_model.files import make_room, write_text
+from dino_model.files import make_room, write_json
+from dino_model.outputs import run_command
 from dino_model.predictor import AttentionPredictor
 from segmentation import voc_eval
 from segmentation.datasets import Annotation
@@ -91,8 +90,7 @@ class Photographs:
             print(_line(name, rows[name]) + f"  {predictor.precision}, {seconds:.0f} s", flush=True)
         print("small: the third of the images with the smallest objects, large: that with the largest")
         if self.json:
-            figures = {"protocol": asdict(protocol), "seed": self.seed, "models": rows}
-            write_text(self.json, json.dumps(figures, indent=2) + "\n")
+            write_json(self.json, {"protocol": asdict(protocol), "seed": self.seed, "models": rows})
 
 
 def _rows(
@@ -209,13 +207,5 @@ def paste(
     return composite, covered
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse and run; a model that cannot be read becomes one sentence and exit code 1."""
-    try:
-        tyro.cli(Photographs, args=arguments, prog="python -m tools.photographs").run()
-    except EXPECTED as error:
-        sys.exit(f"error: {sentence(error)}")
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(tyro.cli(Photographs, prog="python -m tools.photographs").run))
