@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ class Emergence:
         """Compute and write the arrays."""
         models = {int(re.sub(r"\D", "", path.stem)): str(path) for path in self.checkpoints}
         models = dict(sorted({0: "random:embedded", **models}.items()))
-        arrays = {
+        arrays: dict[str, Any] = {
             "steps": np.array(list(models)),
             "masks": np.stack([on_patches(photographs.mask(name)) for name in photographs.names()]),
             "maps": np.stack([mean_maps(model) for model in models.values()]),
