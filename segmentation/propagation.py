@@ -8,10 +8,10 @@ Source: DINO, section 4.2.2 and table 5; Jabri et al. 2020, appendix F. Protocol
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import islice, repeat
+from functools import partial
+from itertools import islice
 from math import ceil
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 import cv2
 import numpy as np
@@ -45,9 +45,6 @@ class Preset:
         repeat_first: Whether the first frame replaces missing ones of the `previous` frames.
         mask_resize: Resizing of the first mask to the patch grid: nearest, or bilinear per channel.
         min_max: Whether each channel is scaled to [0, 1] over the image before the argmax.
-
-    Raises:
-        ValueError: A setting outside its range.
     """
 
     name: str
@@ -60,13 +57,6 @@ class Preset:
     repeat_first: bool
     mask_resize: Literal["nearest", "bilinear"]
     min_max: bool
-
-    def __post_init__(self) -> None:
-        if self.topk < 1 or self.temperature <= 0 or self.radius < (self.window == "disk"):
-            raise ValueError(
-                f"topk {self.topk}, temperature {self.temperature}, radius {self.radius}: expected "
-                "topk >= 1, temperature > 0, radius >= 0 (>= 1 for the disk, which would be empty)"
-            )
 
 
 DINO = Preset("dino", 7, 12, "square", 5, 0.1, False, False, "nearest", True)
@@ -86,174 +76,110 @@ def official_std(model: LoadedModel, preset: Preset) -> tuple[float, ...] | None
     return OFFICIAL_STD if preset.name == "dino" and tuple(model.std) == IMAGENET_STD else None
 
 
-def propagate_step(
-    target: Tensor, contexts: Tensor, labels: Tensor, preset: Preset = DINO, *, normalized: bool = False
-) -> Tensor:
+def propagate_step(target: Tensor, contexts: Tensor, labels: Tensor, preset: Preset = DINO) -> Tensor:
     """Compute the soft labels of one frame from those of its context frames.
 
     Args:
-        target: Patch features of the frame, float [h, w, D].
-        contexts: Patch features of the context frames, the first frame first, float [n, h, w, D].
+        target: Patch features of the frame, of length 1, float [h, w, D].
+        contexts: Patch features of the context frames, of length 1, the first frame first, float [n, h, w, D].
         labels: Soft labels of the context frames, float [n, C, h, w].
         preset: Window, number of neighbors and temperature.
-        normalized: Whether the features have length 1 already; saves a copy of them.
 
     Returns:
         float [C, h, w]: for each patch the mean label of the `topk` most similar patches over all contexts
         jointly, weighted by softmax(cosine / temperature). All patches as similar as the last of them count
         too. Not renormalized.
 
-    Raises:
-        ValueError: The shapes do not fit each other.
-
     Memory: one tile and the columns of the contexts near it, about 50 MB for 8 contexts of 60 x 104 patches
     with D = 384 on a CPU.
     """
-    _check_shapes(target, contexts, labels)
-    if not normalized:
-        target, contexts = F.normalize(target, dim=-1), F.normalize(contexts, dim=-1)
     height, width, _ = target.shape
     label_vectors = labels.permute(0, 2, 3, 1)  # [contexts, h, w, C]
     result = target.new_empty(height, width, labels.shape[1])
     windowed = slice(1 if preset.first_unmasked else 0, None)
     # Small tiles waste least of the products outside the window; a GPU needs larger ones to be busy.
     tile_height, tile_width = (8, 13) if target.device.type == "cpu" else (20, 26)
-    for columns in _pieces(width, tile_width):
-        near_columns = _widened(columns, preset.radius, width)
+    for columns, near_columns in _tiles(width, tile_width, preset.radius):
         # Copied once for a column of tiles; the rows near a tile are then a view of it.
         strip = contexts[windowed, :, near_columns].contiguous()  # [contexts, h, columns, D]
         strip_labels = label_vectors[windowed, :, near_columns]
-        for rows in _pieces(height, tile_height):
-            near = _widened(rows, preset.radius, height)
-            place = _relative(rows, near), _relative(columns, near_columns)
-            bias = _window_bias(*place, preset.radius, preset.window, target.device)
+        for rows, near in _tiles(height, tile_height, preset.radius):
             queries = target[rows, columns].flatten(0, 1)  # [queries, D]
-            sources = [_source(queries, strip[:, near], strip_labels[:, near], bias)]
+            similarity = _similarity(queries, strip[:, near])
+            outside = ~_in_window(rows, near, columns, near_columns, preset, target.device)
+            sources = [(similarity.masked_fill_(outside[:, None], -torch.inf), strip_labels[:, near])]
             if preset.first_unmasked:
-                sources.insert(0, _source(queries, contexts[:1], label_vectors[:1], None))
+                sources.insert(0, (_similarity(queries, contexts[:1]), label_vectors[:1]))
             averages = _average(sources, preset.topk, preset.temperature)  # [queries, C]
             result[rows, columns] = averages.unflatten(0, (-1, columns.stop - columns.start))
     return result.permute(2, 0, 1)
 
 
-class _Source(NamedTuple):
-    """Patches that may give labels to the queries of one tile."""
-
-    similarity: Tensor  # cosine, -inf outside the window: [contexts, queries, rows, columns]
-    row_maxima: Tensor  # [queries, contexts, rows]
-    labels: Tensor  # [contexts, rows * columns, C]
-
-
-def _source(queries: Tensor, contexts: Tensor, labels: Tensor, bias: Tensor | None) -> _Source:
-    """Compute the similarity of queries [queries, D] with every patch of contexts [n, rows, columns, D].
-
-    `bias` is 0 in the window of each query and -inf outside, [queries, rows, columns]; None for no window.
-    """
-    count, rows, columns, _ = contexts.shape
-    similarity = queries.new_empty(count, len(queries), rows * columns)
-    for context, out in zip(contexts, similarity, strict=True):
-        # One product per frame, all of the same shape: equal frames then give equal bits, and ties stay ties.
-        torch.mm(queries, context.reshape(rows * columns, -1).T, out=out)
-    similarity = similarity.unflatten(-1, (rows, columns))
-    if bias is not None:
-        similarity += bias
-    row_maxima = similarity.amax(-1).transpose(0, 1)
-    return _Source(similarity, row_maxima, labels.flatten(1, 2))
+def _tiles(length: int, size: int, radius: int) -> Iterator[tuple[slice, slice]]:
+    """Divide a side into pieces; yield each piece, and all positions in the windows of its patches."""
+    for start in range(0, length, size):
+        stop = min(start + size, length)
+        yield slice(start, stop), slice(max(start - radius, 0), min(stop + radius, length))
 
 
-def _average(sources: list[_Source], topk: int, temperature: float) -> Tensor:
-    """Average the labels [queries, C] of the neighbors that are as similar as the k-th or more."""
-    best = torch.cat([_largest(source, topk) for source in sources], dim=1)  # [queries, <= 2k]
-    best = best.topk(min(topk, best.shape[1]), dim=1).values
-    strongest = best[:, 0]
-    # A window with fewer than k patches has -inf for its k-th; what lies outside it must stay out.
-    threshold = best[:, -1].clamp(min=torch.finfo(best.dtype).min)
-    total = best.new_zeros(len(best))
-    average = best.new_zeros(len(best), sources[0].labels.shape[-1])
-    for source in sources:
-        for context, query, patch, value in _neighbors(source, threshold):
-            weight = ((value - strongest[query]) / temperature).exp()
-            total.index_add_(0, query, weight)
-            average.index_add_(0, query, source.labels[context, patch] * weight[:, None])
-    return average / total[:, None]
-
-
-def _largest(source: _Source, count: int) -> Tensor:
-    """Return the largest similarities of each query: [queries, up to count].
-
-    The `count` grid rows with the largest maxima hold them, so only those rows are searched.
-    """
-    _, queries, rows, _ = source.similarity.shape
-    maxima = source.row_maxima.flatten(1)
-    best_rows = maxima.topk(min(count, maxima.shape[1]), dim=1).indices
-    query = torch.arange(queries, device=best_rows.device)[:, None]
-    candidates = source.similarity[best_rows // rows, query, best_rows % rows].flatten(1)  # [queries, many]
-    return candidates.topk(min(count, candidates.shape[1]), dim=1).values
-
-
-_NEIGHBORS_AT_A_TIME = 1 << 18
-
-
-def _neighbors(source: _Source, threshold: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """List context, query, patch and similarity at or above the threshold of each query.
-
-    Only rows whose maximum reaches the threshold are searched. In a black border all patches of the window
-    are equal neighbors, so the list is split into pieces of bounded size.
-    """
-    columns = source.similarity.shape[-1]
-    reached = (source.row_maxima >= threshold[:, None, None]).nonzero()
-    for query, context, row in (piece.T for piece in reached.split(max(1, _NEIGHBORS_AT_A_TIME // columns))):
-        values = source.similarity[context, query, row]  # [rows that were reached, columns]
-        found, column = (values >= threshold[query, None]).nonzero().T
-        yield context[found], query[found], row[found] * columns + column, values[found, column]
-
-
-def _pieces(length: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(start + size, length)) for start in range(0, length, size))
-
-
-def _widened(piece: slice, radius: int, length: int) -> slice:
-    return slice(max(piece.start - radius, 0), min(piece.stop + radius, length))
-
-
-def _relative(piece: slice, near: slice) -> tuple[int, int, int]:
-    """Return start and length of a piece in its neighborhood, and the length of that."""
-    return piece.start - near.start, piece.stop - piece.start, near.stop - near.start
-
-
-@lru_cache(maxsize=64)
-def _window_bias(
-    rows: tuple[int, int, int],
-    columns: tuple[int, int, int],
-    radius: int,
-    window: Window,
-    device: torch.device,
+def _in_window(
+    rows: slice, near_rows: slice, columns: slice, near_columns: slice, preset: Preset, device: torch.device
 ) -> Tensor:
-    """Return 0 for patches in the window of a query and -inf outside: float [queries, rows, columns].
-
-    The bias depends only on the position of a tile in its neighborhood, so most tiles share it.
-    """
+    """Mark the patches nearby that are in the window of each query: [queries, rows, columns]."""
     down, right = (
-        torch.arange(length, device=device) - torch.arange(start, start + count, device=device)[:, None]
-        for start, count, length in (rows, columns)
+        torch.arange(near.start, near.stop, device=device)
+        - torch.arange(own.start, own.stop, device=device)[:, None]
+        for own, near in ((rows, near_rows), (columns, near_columns))
     )
-    down, right = down[:, None, :, None], right[None, :, None, :]
-    if window == "square":
+    down, right, radius = down[:, None, :, None], right[None, :, None, :], preset.radius
+    if preset.window == "square":
         inside = (down.abs() <= radius) & (right.abs() <= radius)
     else:
         inside = down**2 + right**2 < radius**2
-    bias = torch.zeros(inside.shape, device=device).masked_fill_(~inside, -torch.inf)
-    return bias.flatten(0, 1)
+    return inside.flatten(0, 1)
 
 
-def _check_shapes(target: Tensor, contexts: Tensor, labels: Tensor) -> None:
-    fits = target.ndim == 3 and contexts.ndim == 4 and contexts.shape[1:] == target.shape and len(contexts)
-    if not fits or labels.ndim != 4 or (len(labels), *labels.shape[2:]) != tuple(contexts.shape[:3]):
-        raise ValueError(
-            f"target features {tuple(target.shape)}, context features {tuple(contexts.shape)} and labels "
-            f"{tuple(labels.shape)} do not fit: expected [h, w, D], [n, h, w, D] and [n, C, h, w] of one "
-            "grid, n at least 1"
-        )
+def _similarity(queries: Tensor, contexts: Tensor) -> Tensor:
+    """Compute the cosines of queries [queries, D] with contexts: [queries, contexts, rows, columns]."""
+    count, rows, columns, _ = contexts.shape
+    similarity = queries.new_empty(len(queries), count, rows * columns)
+    for number, context in enumerate(contexts):
+        # One product per frame, all of the same shape: equal frames then give equal bits, and ties stay ties.
+        torch.mm(queries, context.flatten(0, 1).T, out=similarity[:, number])
+    return similarity.unflatten(-1, (rows, columns))
+
+
+_NEIGHBORS_AT_A_TIME = 1 << 18  # in a black border all patches of the window are equal neighbors
+
+
+def _average(sources: list[tuple[Tensor, Tensor]], topk: int, temperature: float) -> Tensor:
+    """Average the labels [queries, C] of the neighbors that are as similar as the k-th or more.
+
+    Each source has similarities [queries, contexts, rows, columns], -inf outside the window, and labels
+    [contexts, rows, columns, C].
+    """
+    best = torch.cat([_largest(similarity.flatten(1, 2), topk) for similarity, _ in sources], dim=1)
+    best = best.topk(min(topk, best.shape[1])).values
+    # A window with fewer than k patches has -inf for its k-th; what lies outside it must stay out.
+    threshold = best[:, -1:].clamp(min=torch.finfo(best.dtype).min)
+    total = best.new_zeros(len(best))
+    average = best.new_zeros(len(best), sources[0][1].shape[-1])
+    for values, labels in ((similarity.flatten(1), labels.flatten(0, 2)) for similarity, labels in sources):
+        for query, patch in (part.T for part in (values >= threshold).nonzero().split(_NEIGHBORS_AT_A_TIME)):
+            weight = ((values[query, patch] - best[query, 0]) / temperature).exp()
+            total.index_add_(0, query, weight)
+            average.index_add_(0, query, labels[patch] * weight[:, None])
+    return average / total[:, None]
+
+
+def _largest(rows: Tensor, count: int) -> Tensor:
+    """Return the largest values of each query, given [queries, rows, columns]: [queries, up to count].
+
+    The `count` rows with the largest maxima hold them, so only those rows are searched.
+    """
+    best = rows.amax(-1).topk(min(count, rows.shape[1])).indices
+    candidates = rows.gather(1, best[..., None].expand(-1, -1, rows.shape[2])).flatten(1)
+    return candidates.topk(min(count, candidates.shape[1])).values
 
 
 class Propagator:
@@ -291,7 +217,7 @@ class Propagator:
         slots = len(self._features)
         known = slots if self.preset.repeat_first else min(self._frames, slots)
         contexts = self._features[:known], self._labels[:known]
-        labels = propagate_step(target, *contexts, self.preset, normalized=True)
+        labels = propagate_step(target, *contexts, self.preset)
         if slots > 1:  # slot 0 keeps the first frame; the others are replaced in turn, the oldest first
             slot = 1 + (self._frames - 1) % (slots - 1)
             self._features[slot] = target
@@ -442,11 +368,6 @@ def _features(
                 )
         yield from source.features(images)
         count += len(images)
-
-
-def copy_first_mask(mask: Labels, frames: int) -> Iterator[Labels]:
-    """Repeat the first mask for every frame, void as background: uint8 [height, width] each."""
-    return repeat(without_void(mask), frames)
 
 
 class ColorPatches:

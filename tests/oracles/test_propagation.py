@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from segmentation.propagation import DINO, hard_labels, propagate_step
 
@@ -17,9 +18,10 @@ def test_soft_and_hard_labels_are_the_official_ones(oracle: Oracle, case: str):
     arrays = oracle(f"propagation_{case}")
     grid = int(arrays["grid_height"]), int(arrays["grid_width"])
     settings = {name: arrays[name].item() for name in ("radius", "topk", "temperature")}
+    target, contexts = (torch.from_numpy(arrays[f"{name}_features"]) for name in ("target", "context"))
     soft = propagate_step(
-        torch.from_numpy(arrays["target_features"]).unflatten(0, grid),
-        torch.from_numpy(arrays["context_features"]).unflatten(1, grid),
+        F.normalize(target, dim=-1).unflatten(0, grid),
+        F.normalize(contexts, dim=-1).unflatten(1, grid),
         torch.from_numpy(arrays["context_labels"]),
         replace(DINO, **settings),
     )

@@ -33,7 +33,6 @@ from segmentation.propagation import (
 def plain_step(target: Tensor, contexts: Tensor, labels: Tensor, preset: Preset) -> Tensor:
     """Compare one patch after the other with all patches of all contexts: [C, h, w]."""
     height, width, _ = target.shape
-    target, contexts = F.normalize(target, dim=-1), F.normalize(contexts, dim=-1)
     y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
     result = torch.empty(labels.shape[1], height, width)
     for row, column in np.ndindex(height, width):
@@ -70,6 +69,7 @@ def test_step_equals_all_patches_with_all_patches(
     features = torch.randn(contexts + 1, *grid, 6, generator=generator)
     if one_hot:
         features = F.one_hot(features.argmax(-1), 6).float()
+    features = F.normalize(features, dim=-1)
     labels = torch.rand(contexts, 3, *grid, generator=generator)
     preset = replace(DINO, radius=radius, topk=topk, window=window, first_unmasked=first_unmasked)
     step = features[0], features[1:], labels
@@ -79,6 +79,7 @@ def test_step_equals_all_patches_with_all_patches(
 @pytest.mark.parametrize("dimension", [1, 7, 384])
 def test_step_of_equal_frames_keeps_all_ties(dimension: int):
     frame = torch.randn(13, 17, dimension, generator=torch.Generator().manual_seed(dimension))
+    frame = F.normalize(frame, dim=-1)
     labels = torch.arange(6.0)[:, None, None, None].expand(6, 1, 13, 17)
     # Every neighbor occurs six times, once per frame: the mean label is exactly that of all frames.
     found = propagate_step(frame, frame.expand(6, -1, -1, -1), labels, replace(DINO, radius=4))
@@ -97,7 +98,7 @@ def test_step_of_black_frame_averages_window(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("preset", [DINO, CRW], ids=lambda preset: preset.name)
 def test_propagator_uses_first_and_latest_frames(preset: Preset):
     generator = torch.Generator().manual_seed(3)
-    frames = list(torch.randn(12 if preset is DINO else 24, 3, 4, 5, generator=generator))
+    frames = list(F.normalize(torch.randn(24, 3, 4, 5, generator=generator), dim=-1))
     labels = torch.rand(2, 3, 4, generator=generator)
     propagator = Propagator(frames[0], labels, preset)
     latest: deque[tuple[Tensor, Tensor]] = deque(maxlen=preset.previous)
@@ -166,20 +167,17 @@ def test_hard_labels_are_largest_scaled_channel():
 class CountedFrames:
     """Random frames that know how many of them are alive."""
 
-    def __init__(self, count: int) -> None:
-        self.count, self.alive, self.most, self.read = count, 0, 0, 0
+    def __init__(self) -> None:
+        self.alive, self.most = 0, 0
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        for number in range(self.count):
-            frame = np.random.default_rng(number).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-            kept = frame.view()
+        for number in range(60):
+            frame = np.random.default_rng(number).integers(0, 256, (64, 64, 3), dtype=np.uint8).view()
             self.alive += 1
-            self.read += 1
             self.most = max(self.most, self.alive)
-            weakref.finalize(kept, self._gone)
+            weakref.finalize(frame, self._gone)
+            yield frame
             del frame
-            yield kept
-            del kept
 
     def _gone(self) -> None:
         self.alive -= 1
@@ -188,23 +186,16 @@ class CountedFrames:
 def test_overlap_changes_no_label_and_holds_few_frames():
     mask = np.zeros((64, 64), np.uint8)
     mask[8:40, 8:40] = 1
-    frames, source = CountedFrames(60), ColorPatches(size=64)
-    plain = list(propagate_frames(CountedFrames(60), mask, source, batch=4))
+    frames, source = CountedFrames(), ColorPatches(size=64)
+    plain = list(propagate_frames(CountedFrames(), mask, source, batch=4))
     found = list(propagate_frames(frames, mask, source, batch=4, overlap=True))
     np.testing.assert_array_equal(found, plain)
     assert frames.most <= 3 * 4 + 3  # a batch that waits, one in work, and what is in hand
 
 
 def test_wrong_input_raises_value_error():
-    labels, target = torch.rand(2, 3, 4, 5), torch.randn(4, 5, 6)
-    contexts = torch.randn(2, 4, 5, 6)
-    for wrong in ((target, contexts[:, :3], labels), (target, contexts, labels[:1])):
-        with pytest.raises(ValueError, match="one grid"):
-            propagate_step(*wrong)
-    with pytest.raises(ValueError, match="topk 0"):
-        replace(DINO, topk=0)
     with pytest.raises(ValueError, match="infinite or undefined"):
-        Propagator(target * torch.nan, labels[0])
+        Propagator(torch.full((4, 5, 6), torch.nan), torch.rand(3, 4, 5))
     frames = [np.zeros((64, 64, 3), np.uint8), np.zeros((32, 64, 3), np.uint8)]
     mask = np.ones((64, 64), np.uint8)
     with pytest.raises(ValueError, match="frame 1 is 32x64"):
