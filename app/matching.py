@@ -11,6 +11,7 @@ from app.errors import LabError
 from app.lab import Lab
 from app.limits import SIZES
 from app.photos import for_screen, png
+from dino_model.quantities import unit_vectors
 from segmentation import matching
 from segmentation.matching import SCALES, ImageFeatures, best_scale
 
@@ -83,4 +84,5 @@ def direction_bytes(lab: Lab, a: str, b: str) -> bytes:
     """Return vectors whose products are cosines, little-endian float16 [patches of A and of B, D]."""
     (_, first), (_, second) = look_at_pair(lab, a, b)
     compared = matching.prepared(first.features, second.features)
-    return np.concatenate([matching.unit_vectors(one) for one in compared]).astype("<f2").tobytes()
+    units = [unit_vectors(one).reshape(-1, one.shape[-1]) for one in compared]
+    return np.concatenate(units).astype("<f2").tobytes()

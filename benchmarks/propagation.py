@@ -29,7 +29,7 @@ class Propagation(Benchmark):
         """Propagate by tiles inside the window; context features are already normalized."""
         target, contexts, labels = frames()
         contexts = F.normalize(contexts, dim=-1)
-        return lambda: propagate_step(F.normalize(target, dim=-1), contexts, labels, normalized=True)
+        return lambda: propagate_step(F.normalize(target, dim=-1), contexts, labels)
 
     def reference(self) -> Callable[[], Tensor]:
         """Propagate by the dense affinity; the window is built once."""
@@ -40,7 +40,8 @@ class Propagation(Benchmark):
     def compare(self) -> tuple[str, ...]:
         """Compare the soft labels in fp64, in which no two similarities are too close to order."""
         target, contexts, labels = (array.double() for array in frames())
-        contexts, labels = contexts[:COMPARED], labels[:COMPARED]
+        target, contexts = F.normalize(target, dim=-1), F.normalize(contexts[:COMPARED], dim=-1)
+        labels = labels[:COMPARED]
         plain = dense(target, contexts, labels, square_window())
         difference = float((propagate_step(target, contexts, labels) - plain).abs().max())
         if difference > AGREEMENT:

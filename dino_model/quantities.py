@@ -25,14 +25,19 @@ def attention(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32
     return softmax(logits(queries, keys, token), axis=-1)
 
 
+def unit_vectors(vectors: Vectors) -> NDArray[np.float32]:
+    """Scale vectors [..., d] to length 1; zeros stay zeros."""
+    vectors = vectors.astype(np.float32, copy=False)
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.where(lengths > 0, lengths, 1), dtype=np.float32)
+
+
 def cosines(vectors: Vectors, token: int) -> NDArray[np.float32]:
     """Compute the cosine of one token's vector with every token's: [..., tokens, d] -> [..., tokens].
 
     A vector of zeros has cosine 0 with all.
     """
-    vectors = vectors.astype(np.float32)
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    units = vectors / np.where(lengths > 0, lengths, 1)
+    units = unit_vectors(vectors)
     return np.einsum("...td,...d->...t", units, units[..., token, :])
 
 

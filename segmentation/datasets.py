@@ -12,7 +12,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from dino_model import images
-from segmentation.labels import VOID, Labels, object_ids, read_labels
+from segmentation.labels import VOID, LabelError, Labels, object_ids, read_labels
 from segmentation.masks import Box
 
 VOC_CLASSES = (
@@ -47,11 +47,11 @@ def frame_files(folder: Path) -> tuple[Path, ...]:
         inside = ", ".join(entry.name for entry in entries if entry.is_dir())
         hint = f"; it has folders: {inside[:200]}. Pass one of them" if inside else ""
         raise VideoError(f"{folder} holds no image{hint}")
-    numbers = {file: _frame_number(file) for file in files}
-    numbered = sorted((number, file) for file, number in numbers.items() if number is not None)
+    numbers = {file: re.search(r"(\d+)\D*$", file.stem) for file in files}
+    numbered = sorted((int(number[1]), file) for file, number in numbers.items() if number)
     if not numbered:
         return tuple(files)
-    unnumbered = [file.name for file, number in numbers.items() if number is None]
+    unnumbered = [file.name for file, number in numbers.items() if not number]
     if unnumbered:
         raise VideoError(
             f"{folder} holds {len(numbered)} numbered frames and {', '.join(unnumbered)[:200]} without a "
@@ -59,11 +59,6 @@ def frame_files(folder: Path) -> tuple[Path, ...]:
         )
     _check_numbers(numbered, folder)
     return tuple(file for _, file in numbered)
-
-
-def _frame_number(file: Path) -> int | None:
-    digits = re.search(r"(\d+)\D*$", file.stem)
-    return int(digits[1]) if digits else None
 
 
 def _check_numbers(numbered: Sequence[tuple[int, Path]], folder: Path) -> None:
@@ -90,66 +85,17 @@ def nearby_hint(root: Path, is_right: Callable[[Path], bool]) -> str:
 
 @dataclass(frozen=True)
 class Clip:
-    """A video to propagate labels through.
-
-    Attributes:
-        name: Name of the sequence.
-        frames: Image files, in order.
-        first_mask: Labels of the first frame, a PNG.
-        binary: Whether every label other than 0 is object 1 (DAVIS-2016).
-    """
+    """A sequence of DAVIS, whose labels are propagated from the first frame."""
 
     name: str
-    frames: tuple[Path, ...]
-    first_mask: Path
-    binary: bool = False
-
-
-@dataclass(frozen=True)
-class DavisFolder:
-    """The folders of a DAVIS data set and its sequences."""
-
-    images: Path
-    masks: Path
-    sequences: tuple[str, ...]
-    binary: bool
-
-    def with_ground_truth(self) -> tuple[str, ...]:
-        """List the sequences with masks beyond the first; test sets have none."""
-        return tuple(name for name in self.sequences if len(list((self.masks / name).glob("*.png"))) > 1)
-
-    def clip(self, sequence: str) -> Clip:
-        """Find the frames of a sequence and its first mask.
-
-        Raises:
-            DavisError: No such folder, no first mask, or a mask without frame.
-            VideoError: No frames, or a gap in the numbers of frames or masks.
-        """
-        for kind in (self.images, self.masks):
-            if not (kind / sequence).is_dir():
-                raise DavisError(
-                    f"the folder {kind / sequence} is missing; restore it, or name the others with "
-                    "--sequences"
-                )
-        frames = frame_files(self.images / sequence)
-        masks = self.masks / sequence
-        known = {frame.stem for frame in frames}
-        alone = sorted(mask.name for mask in masks.glob("*.png") if mask.stem not in known)
-        if alone:
-            raise DavisError(
-                f"{masks / alone[0]} has no frame in {self.images / sequence}; restore it or remove the mask"
-            )
-        first_mask = masks / f"{frames[0].stem}.png"
-        if not first_mask.is_file():
-            raise DavisError(f"the first mask {first_mask} is missing; it says which objects to follow")
-        if len(list(masks.glob("*.png"))) > 1:  # to be scored later: a gap is better found now
-            frame_files(masks)
-        return Clip(sequence, frames, first_mask, self.binary)
+    frames: tuple[Path, ...]  # image files, in order
+    masks: tuple[Path, ...]  # files of the labels of frames, in order; test sets have the first one only
+    binary: bool = False  # every label other than 0 is object 1 (DAVIS-2016)
 
 
 def open_davis(
     root: Path, *, split: str = "val", sequences: Sequence[str] = (), binary: bool = False
-) -> DavisFolder:
+) -> list[Clip]:
     """Find the sequences of a folder with the layout of DAVIS 2017 at 480p.
 
     Args:
@@ -159,7 +105,9 @@ def open_davis(
         binary: Make every label other than 0 object 1, as in DAVIS-2016.
 
     Raises:
-        DavisError: No list, or a sequence that is not in it.
+        DavisError: No list, a sequence that is not in it, no folder of a sequence, no first mask, or a mask
+            without frame.
+        VideoError: No frames, or a gap in the numbers of frames or masks.
     """
     lists = Path("ImageSets", "2017", f"{split}.txt")
     listed_in = root / lists
@@ -168,16 +116,31 @@ def open_davis(
     listed = read_names(listed_in, hint)
     if unknown := [name for name in sequences if name not in listed]:
         raise DavisError(f"sequence {unknown[0]!r} is not in {listed_in}; it has {', '.join(listed)[:300]}")
-    chosen = tuple(name for name in listed if name in sequences or not sequences)
-    return DavisFolder(root / "JPEGImages/480p", root / "Annotations/480p", chosen, binary)
+    return [_find_clip(root, name, binary) for name in listed if name in sequences or not sequences]
+
+
+def _find_clip(root: Path, name: str, binary: bool) -> Clip:
+    folders = root / "JPEGImages/480p" / name, root / "Annotations/480p" / name
+    for folder in folders:
+        if not folder.is_dir():
+            raise DavisError(
+                f"the folder {folder} is missing; restore it, or name the others with --sequences"
+            )
+    frames = frame_files(folders[0])
+    known = {frame.stem for frame in frames}
+    masks = sorted(folders[1].glob("*.png"))
+    if alone := [mask for mask in masks if mask.stem not in known]:
+        raise DavisError(f"{alone[0]} has no frame in {folders[0]}; restore it or remove the mask")
+    first_mask = folders[1] / f"{frames[0].stem}.png"
+    if first_mask not in masks:
+        raise DavisError(f"the first mask {first_mask} is missing; it says which objects to follow")
+    return Clip(name, frames, frame_files(folders[1]), binary)
 
 
 def read_names(file: Path, hint: str = "") -> tuple[str, ...]:
     """Read the names of sequences or images from a text file: the first word of each line.
 
-    Args:
-        file: Such as ImageSets/2017/val.txt.
-        hint: Appended to the message if there is no such file.
+    `hint` is appended to the message if there is no such file.
 
     Raises:
         DavisError: No such file, no text, or an empty file.
@@ -194,22 +157,26 @@ def read_names(file: Path, hint: str = "") -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def read_first_mask(clip: Clip) -> Labels:
-    """Read the labels of the first frame of a clip and check their size: uint8 [H, W].
+def read_first_mask(file: Path, frame_size: tuple[int, ...], *, binary: bool = False) -> Labels:
+    """Read the labels of the first frame of a video: uint8 [H, W].
+
+    Args:
+        file: PNG of the labels.
+        frame_size: Height and width of the frames.
+        binary: Make every label other than 0 object 1.
 
     Raises:
-        DavisError, LabelError: Unreadable, without object, or of another size than the frame.
+        LabelError: Unreadable, without object, or of another size than the frames.
     """
-    labels = read_labels(clip.first_mask, binary=clip.binary)
+    labels = read_labels(file, binary=binary)
     if not object_ids(labels):
-        binary = bool((labels == VOID).any())
-        remedy = "it has 255 only, as binary masks have: pass --binary" if binary else "every pixel is 0"
-        raise DavisError(f"the mask {clip.first_mask} marks no object: {remedy}")
-    height, width = images.read(clip.frames[0], name=str(clip.frames[0])).shape[:2]
-    if labels.shape != (height, width):
-        raise DavisError(
-            f"the mask {clip.first_mask} is {labels.shape[1]}x{labels.shape[0]} pixels, "
-            f"the frame {clip.frames[0].name} {width}x{height}; they must be of one size"
+        is_binary = bool((labels == VOID).any())
+        remedy = "it has 255 only, as binary masks have: pass --binary" if is_binary else "every pixel is 0"
+        raise LabelError(f"the mask {file} marks no object: {remedy}")
+    if labels.shape != frame_size[:2]:
+        raise LabelError(
+            f"the mask {file} is {labels.shape[1]}x{labels.shape[0]} pixels, "
+            f"the frames are {frame_size[1]}x{frame_size[0]}; they must be of one size"
         )
     return labels
 
@@ -256,19 +223,14 @@ def list_voc_samples(root: Path, split: str = "val") -> list[VocSample]:
         DavisError: No list.
     """
     voc = find_voc(root)
-    samples = [
-        VocSample(
-            name,
-            voc / "JPEGImages" / f"{name}.jpg",
-            voc / "SegmentationClass" / f"{name}.png",
-            voc / "SegmentationObject" / f"{name}.png",
-        )
-        for name in read_names(voc / "ImageSets" / "Segmentation" / f"{split}.txt")
-    ]
-    for sample in samples:
+    files = {"JPEGImages": "jpg", "SegmentationClass": "png", "SegmentationObject": "png"}
+    samples = []
+    for name in read_names(voc / "ImageSets" / "Segmentation" / f"{split}.txt"):
+        sample = VocSample(name, *(voc / folder / f"{name}.{suffix}" for folder, suffix in files.items()))
         for path in sample[1:]:
             if not path.is_file():
-                raise FileNotFoundError(f"{path} is missing, though {split}.txt names {sample.name}")
+                raise FileNotFoundError(f"{path} is missing, though {split}.txt names {name}")
+        samples.append(sample)
     return samples
 
 

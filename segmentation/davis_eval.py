@@ -11,10 +11,10 @@ on; an id that the first mask skips is not scored as an empty object; no earlier
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -25,14 +25,9 @@ from segmentation.metrics import Scores, contour_match, contour_radius, jaccard,
 
 Task = Literal["semi-supervised", "unsupervised"]
 
-MAX_THREADS = 4
-"""Sequences scored in parallel."""
-
-MAX_PROPOSALS = 20
-"""Largest number of proposals per sequence in the unsupervised protocol."""
-
-EMPTY = 256
-"""Label of an empty proposal; no uint8 mask has it."""
+MAX_THREADS = 4  # sequences scored in parallel
+MAX_PROPOSALS = 20  # per sequence, in the unsupervised protocol
+EMPTY = 256  # label of an empty proposal; no uint8 mask has it
 
 
 @dataclass(frozen=True)
@@ -52,10 +47,9 @@ class ObjectScores:
     @cached_property
     def statistics(self) -> dict[str, float]:
         """Mean, recall and decay of J and F."""
+        pairs = (("J", self.J), ("F", self.F))
         return {
-            f"{letter}_{name}": value
-            for letter, values in (("J", self.J), ("F", self.F))
-            for name, value in statistics(values)._asdict().items()
+            f"{kind}_{name}": value for kind, scores in pairs for name, value in statistics(scores).items()
         }
 
 
@@ -65,7 +59,7 @@ class Evaluation:
 
     protocol: Mapping[str, Any]
     objects: tuple[ObjectScores, ...]
-    not_scored: Mapping[str, str] = field(default_factory=dict)
+    not_scored: Mapping[str, str]
     """Sequences that are in none of the scores, and the reasons."""
 
     @cached_property
@@ -109,14 +103,16 @@ def score_frames(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int])
     Returns:
         J and F, float64 [objects, frames].
     """
-    region: list[list[float]] = []
-    boundary: list[list[float]] = []
+    scores = []
     for prediction, truth in frames:
         radius = contour_radius(truth.shape[0], truth.shape[1])
-        masks = [(prediction == label, truth == label) for label in labels]
-        region.append([float(jaccard(ours, true)) for ours, true in masks])
-        boundary.append([contour_match(trace(ours, radius), trace(true, radius)) for ours, true in masks])
-    return np.array(region).T, np.array(boundary).T
+        pairs = [(prediction == label, truth == label) for label in labels]
+        contours = [(trace(ours, radius), trace(true, radius)) for ours, true in pairs]
+        scores.append(
+            ([float(jaccard(*pair)) for pair in pairs], [contour_match(*pair) for pair in contours])
+        )
+    region, boundary = np.array(scores).transpose(1, 2, 0)
+    return region, boundary
 
 
 def score_proposals(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int]) -> tuple[Scores, Scores]:
@@ -170,8 +166,7 @@ def score_folders(
     task: Task = "semi-supervised",
     sequences: Sequence[str] = (),
     binary: bool = False,
-    skip_faulty: bool = False,
-    track: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+    progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> Evaluation:
     """Score a folder of predicted masks against a folder of true masks.
 
@@ -182,34 +177,28 @@ def score_folders(
         task: semi-supervised: predictions and truth label objects alike. unsupervised: see `score_proposals`;
             every frame is scored.
         binary: Make every label other than 0 object 1 (DAVIS-2016).
-        skip_faulty: Record sequences that cannot be scored in `not_scored` instead of raising.
-        track: Wraps the iterator over the sequences, for progress.
+        progress: Wraps the iterator over the sequences.
+
+    Returns:
+        The scores; `not_scored` has the sequences with a mask that is missing, unreadable or of another size,
+        or with a label that cannot be.
 
     Raises:
-        DavisError, LabelError, VideoError: A folder or mask is missing, unreadable or of another size, a
-            label cannot be, or no sequence can be scored.
+        DavisError: A folder is missing, or no sequence can be scored.
     """
-    if task not in get_args(Task):
-        raise DavisError(f"unknown protocol {task!r}; choose {' or '.join(get_args(Task))}")
     names = _sequence_folders(ground_truth, "ground truth")
     _sequence_folders(predictions, "predictions", names)
     if unknown := [name for name in sequences if name not in names]:
         raise DavisError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(names)[:300]}")
     names = [name for name in names if name in sequences or not sequences]
     score = partial(_score_sequence, ground_truth, predictions, task, binary)
-    objects: list[ObjectScores] = []
-    not_scored: dict[str, str] = {}
     # Decoding and counting release the interpreter lock. Each thread holds a frame or two.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as threads:
-        for name, scored in zip(names, track(threads.map(score, names)), strict=True):
-            if not isinstance(scored, ValueError):
-                objects += scored
-            elif skip_faulty:
-                not_scored[name] = str(scored)
-            else:
-                raise scored
-    if not objects:
+        scored = dict(zip(names, progress(threads.map(score, names)), strict=True))
+    not_scored = {name: str(found) for name, found in scored.items() if isinstance(found, ValueError)}
+    if len(not_scored) == len(scored):
         raise DavisError(next(iter(not_scored.values())))
+    objects = [one for found in scored.values() if not isinstance(found, ValueError) for one in found]
     return Evaluation(_protocol(task, binary), tuple(objects), not_scored)
 
 
@@ -230,58 +219,48 @@ def _score_sequence(
     """Score each object of a sequence, in ascending order of the labels; returns errors."""
     try:
         masks = frame_files(ground_truth / name)
-        first, files = masks[0], _pair_files(masks, predictions / name, task)
-        labels = object_ids(read_labels(first, binary=binary))
+        pairs = _pair_files(masks, predictions / name, task)
+        labels = object_ids(read_labels(masks[0], binary=binary))
         if not labels:
             raise DavisError(
-                f"the first mask {first} marks no object (only 0 and perhaps 255); "
+                f"the first mask {masks[0]} marks no object (only 0 and perhaps 255); "
                 "if its masks are binary, as in DAVIS-2016, pass --binary"
             )
         if task == "semi-supervised":
-            region, boundary = score_frames(_read_pairs(files, binary, (0, *labels)), labels)
+            region, boundary = score_frames(_read_pairs(pairs, binary, (0, *labels)), labels)
         else:
-            region, boundary = score_proposals(_read_pairs(files, binary, range(VOID)), labels)
+            region, boundary = score_proposals(_read_pairs(pairs, binary, range(VOID)), labels)
     except (DavisError, LabelError, VideoError) as error:
         return error
     scores = zip(labels, region, boundary, strict=True)
     return [ObjectScores(name, label, J, F) for label, J, F in scores]
 
 
-Pair = tuple[Path, Path]
-"""Files of a prediction and of its ground truth."""
-
-
-def _pair_files(masks: Sequence[Path], predictions: Path, task: Task) -> list[Pair]:
-    """List the files to score of one sequence, given the masks of its ground truth."""
-    ground_truth = masks[0].parent
+def _pair_files(masks: Sequence[Path], predictions: Path, task: Task) -> list[tuple[Path, Path]]:
+    """List the predictions and true masks to score of one sequence, given its true masks."""
     scored = masks[1:-1] if task == "semi-supervised" else masks
     if not scored:
         raise DavisError(
-            f"{ground_truth} has {len(masks)} masks; the first and last are not scored, "
+            f"{masks[0].parent} has {len(masks)} masks; the first and last are not scored, "
             "so at least 3 are needed"
         )
-    files = [(predictions / f"{mask.stem}.png", mask) for mask in scored]
-    if absent := [prediction for prediction, _ in files if not prediction.is_file()]:
+    pairs = [(predictions / f"{mask.stem}.png", mask) for mask in scored]
+    if absent := [prediction for prediction, _ in pairs if not prediction.is_file()]:
         raise DavisError(
-            f"{len(absent)} of {len(files)} predictions of {ground_truth.name} are missing, "
+            f"{len(absent)} of {len(pairs)} predictions of {predictions.name} are missing, "
             f"the first is {absent[0]}"
         )
-    return files
+    return pairs
 
 
 def _sequence_folders(root: Path, content: str, wanted: Sequence[str] = ()) -> list[str]:
-    """List the folders of PNGs in a folder; only those `wanted`, if any are named.
-
-    Raises:
-        DavisError: There is none.
-    """
+    """List the folders of PNGs in a folder; only those `wanted`, if any are named."""
     if not root.is_dir():
         raise DavisError(f"the folder of {content} {root} does not exist")
 
     def masks_in(folder: Path) -> list[str]:
-        folders = (each for each in sorted(folder.glob("*/")) if not each.name.startswith("."))
-        named = (each for each in folders if not wanted or each.name in wanted)
-        return [each.name for each in named if next(each.glob("*.png"), None)]
+        folders = (each for each in sorted(folder.glob("[!.]*/")) if not wanted or each.name in wanted)
+        return [each.name for each in folders if next(each.glob("*.png"), None)]
 
     if not (names := masks_in(root)):
         like = f" named as in the ground truth: {', '.join(wanted)[:200]}" if wanted else ""
@@ -292,27 +271,28 @@ def _sequence_folders(root: Path, content: str, wanted: Sequence[str] = ()) -> l
     return names
 
 
-def _read_pairs(files: Sequence[Pair], binary: bool, known: Sequence[int]) -> Iterator[tuple[Labels, Labels]]:
+def _read_pairs(
+    pairs: Iterable[tuple[Path, Path]], binary: bool, known: Sequence[int]
+) -> Iterator[tuple[Labels, Labels]]:
     """Yield prediction and ground truth of each frame; every file is opened once.
 
     Raises:
         DavisError: Another size than the ground truth, or a label that is not among the `known`.
     """
-    unknown_label = np.ones(256, np.uint8)
-    unknown_label[list(known)] = 0
-    first_unknown = int(unknown_label.argmax())
-    for prediction_file, truth_file in files:
-        prediction, truth = (read_labels(file, binary=binary) for file in (prediction_file, truth_file))
+    is_unknown = np.ones(256, np.uint8)
+    is_unknown[list(known)] = 0
+    for file, truth_file in pairs:
+        prediction, truth = read_labels(file, binary=binary), read_labels(truth_file, binary=binary)
         if prediction.shape != truth.shape:
             raise DavisError(
-                f"the prediction {prediction_file} is {prediction.shape[1]}x{prediction.shape[0]} pixels, "
+                f"the prediction {file} is {prediction.shape[1]}x{prediction.shape[0]} pixels, "
                 f"its ground truth {truth.shape[1]}x{truth.shape[0]}; write masks at the size of the frames"
             )
         # Listing the labels takes longer than everything else about a mask, so it is done for the error only.
-        if prediction.max() >= first_unknown and cv2.LUT(prediction, unknown_label).any():
+        if prediction.max() >= is_unknown.argmax() and cv2.LUT(prediction, is_unknown).any():
             unknown = min(set(np.unique(prediction).tolist()) - set(known))
             expected = f"but the first mask of its sequence only {sorted(known)}; use those labels"
             if len(known) == VOID:
                 expected = f"expected proposals from 1 to {VOID - 1}"
-            raise DavisError(f"the prediction {prediction_file} has label {unknown}, {expected}")
+            raise DavisError(f"the prediction {file} has label {unknown}, {expected}")
         yield prediction, truth

@@ -5,13 +5,13 @@ The algorithms work on features of a patch grid; `Placement` converts masks and 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement, product
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from dino_model.quantities import unit_vectors
 from segmentation.masks import Box, Mask, bounding_box, component_at, components, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:  # commands import this module before they need PyTorch
     from dino_model.predictor import AttentionPredictor
 
 Features = NDArray[np.floating]
+TAU, MASKCUT_TAU = 0.2, 0.15  # cosine similarity above which two patches are connected
+FAINT = 1e-5  # weight of the other edges, which keeps the graph connected
+CHUNK = 2048  # patches that are compared with all others at once
 FConvention = Literal["tokencut", "found"]
 Method = Literal["lost", "tokencut", "maskcut", "attention"]
 
@@ -56,38 +59,40 @@ def key_features(keys: NDArray[np.floating], prefix: int, grid: tuple[int, int])
     return patches.reshape(*grid, -1)
 
 
-def find(method: Method, features: Features, count: int = 3) -> list[Discovery]:
+def find(
+    method: Method, features: Features, count: int = 3, attention: NDArray[np.floating] | None = None
+) -> list[Discovery]:
     """Find objects on the patch grid by the named method, without empty ones, with their confidence.
 
     Args:
-        method: lost, tokencut or maskcut, with their published settings.
+        method: With its published settings; attention is the baseline: the largest part of the kept mass.
         features: Keys of the last block: [rows, columns, D].
         count: Largest number of objects of MaskCut.
+        attention: Map of one head [rows, columns], for the method attention.
     """
     if method == "maskcut":
         found = maskcut(features, count)
+    elif attention is not None and method == "attention":
+        mask = components(keep_mass_of_maps(attention)) == 1
+        strongest = int(np.where(mask, attention, -1).argmax())
+        found = [Discovery(mask, divmod(strongest, attention.shape[1]))]
     else:
         found = [lost(features) if method == "lost" else tokencut(features)]
-    return with_confidence([each for each in found if each.mask.any()], features)
+    return [
+        each._replace(confidence=cut_confidence(features, each.mask)) for each in found if each.mask.any()
+    ]
 
 
-def with_confidence(found: Sequence[Discovery], features: Features) -> list[Discovery]:
-    """Return the objects with their confidence on the features [rows, columns, D]."""
-    return [each._replace(confidence=cut_confidence(features, each.mask)) for each in found]
-
-
-def cut_confidence(features: Features, mask: Mask, tau: float = 0.2, chunk: int = 2048) -> float:
+def cut_confidence(features: Features, mask: Mask) -> float:
     """Rate how clearly an object is cut off from the rest of the image: 1 minus the normalized cut.
 
-    The graph is TokenCut's: patches with a cosine similarity above `tau` are connected. The value is 1 if no
+    The graph is TokenCut's: patches with a cosine similarity above 0.2 are connected. The value is 1 if no
     connection leaves the object, 0 for any part of an image whose patches are all connected, and negative
     if the object is connected with the rest more than within itself. All methods share this scale.
 
     Args:
         features: [rows, columns, D].
         mask: The object: [rows, columns].
-        tau: Cosine similarity above which two patches are connected.
-        chunk: Number of patches that are compared with all at once; bounds memory.
 
     Returns:
         A value in [-1, 1]; 0 for an empty mask and for one that holds all patches.
@@ -97,16 +102,22 @@ def cut_confidence(features: Features, mask: Mask, tau: float = 0.2, chunk: int 
     inside = mask.ravel()
     if inside.all() or not inside.any():
         return 0.0
-    flat = np.asarray(features, dtype=np.float32).reshape(len(inside), -1)
-    unit = flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-12)
-    links = np.zeros((2, 2))  # numbers of edges between outside (0) and inside (1)
-    for start in range(0, len(unit), chunk):
-        linked = unit[start : start + chunk] @ unit.T > tau
-        rows = inside[start : start + chunk]
-        for one, other in product((0, 1), repeat=2):
-            links[one, other] += np.count_nonzero(linked[rows == one][:, inside == other])
-    totals = np.maximum(links.sum(axis=1), 1)
-    return float(1 - links[0, 1] / totals[0] - links[1, 0] / totals[1])
+    unit = unit_vectors(features).reshape(len(inside), -1)
+    counts = _count_similar(unit, [~inside, inside], TAU)
+    outer, inner = counts[~inside].sum(axis=0), counts[inside].sum(axis=0)  # edges to outside, to inside
+    return float(1 - outer[1] / max(outer.sum(), 1) - inner[0] / max(inner.sum(), 1))
+
+
+def _count_similar(vectors: Features, groups: list[NDArray[np.bool_]], above: float) -> NDArray[np.int64]:
+    """Count for each of the vectors [patches, D] those of each group [patches] with a product above a value.
+
+    Returns [patches, groups]. The vectors are compared in chunks, to bound memory.
+    """
+    counts = []
+    for start in range(0, len(vectors), CHUNK):
+        similar = vectors[start : start + CHUNK] @ vectors.T > above
+        counts.append(np.stack([np.count_nonzero(similar[:, group], axis=1) for group in groups], axis=-1))
+    return np.concatenate(counts)
 
 
 def lost(features: Features, candidates: int = 100) -> Discovery:
@@ -124,22 +135,16 @@ def lost(features: Features, candidates: int = 100) -> Discovery:
     """
     rows, columns, _ = features.shape
     flat = np.asarray(features, dtype=np.float32).reshape(rows * columns, -1)
-    fewest = np.argsort(_positive_similarities(flat), kind="stable")[:candidates]
+    with_itself = (flat * flat).sum(axis=1) > 0
+    degrees = _count_similar(flat, [np.ones(len(flat), dtype=bool)], 0)[:, 0] - with_itself
+    fewest = np.argsort(degrees, kind="stable")[:candidates]
     seed = int(fewest[0])
     similar = fewest[flat[fewest] @ flat[seed] > 0]
     summed = flat @ flat[similar].sum(axis=0)
     return _component_of_seed(summed.reshape(rows, columns) > 0, divmod(seed, columns))
 
 
-def _positive_similarities(flat: Features, chunk: int = 2048) -> NDArray[np.int64]:
-    """Count the other patches with a positive product, [patches]; in chunks, to bound memory."""
-    parts = (flat[start : start + chunk] for start in range(0, len(flat), chunk))
-    counts = [np.count_nonzero(part @ flat.T > 0, axis=1) for part in parts]
-    with_itself = (flat * flat).sum(axis=1) > 0
-    return np.concatenate(counts) - with_itself
-
-
-def tokencut(features: Features, tau: float = 0.2) -> Discovery:
+def tokencut(features: Features) -> Discovery:
     """Find one object by TokenCut: a normalized cut of the graph of similar patches.
 
     The cut divides the eigenvector at its mean. The object is the side with the element of largest magnitude,
@@ -147,30 +152,25 @@ def tokencut(features: Features, tau: float = 0.2) -> Discovery:
 
     Args:
         features: Keys of the last block: [rows, columns, D].
-        tau: Cosine similarity above which two patches are connected.
 
     Source: Wang et al. 2022, "Self-supervised transformers for unsupervised object discovery using normalized
     cut", section 3.
     """
     rows, columns, _ = features.shape
-    cut = _cut(features.reshape(rows * columns, -1), tau).reshape(rows, columns)
+    cut = _cut(features.reshape(rows * columns, -1), TAU).reshape(rows, columns)
     return _component_of_seed(*_side_of_extreme(cut))
 
 
-def maskcut(
-    features: Features, count: int = 3, tau: float = 0.15, least_area: float = 0.01, overlap: float = 0.5
-) -> list[Discovery]:
+def maskcut(features: Features, count: int = 3) -> list[Discovery]:
     """Find up to `count` objects by repeated cuts: each object's patches are removed from the graph.
 
     The idea of MaskCut (Wang et al. 2023), on a grid of any shape. MaskCut keeps the patches of an object as
-    isolated nodes instead.
+    isolated nodes instead. A piece is left out if it has at most 1 % of the image, or a Jaccard similarity
+    above 0.5 with an earlier object.
 
     Args:
         features: Keys of the last block: [rows, columns, D].
         count: Largest number of objects.
-        tau: Cosine similarity above which two patches are connected.
-        least_area: Share of the image below which a piece is left out.
-        overlap: Jaccard similarity with an earlier object above which a piece is left out.
 
     Returns:
         The objects in the order in which they were found; possibly none.
@@ -182,45 +182,23 @@ def maskcut(
         if len(left) < 2:
             break
         cut = np.full(rows * columns, np.nan)
-        cut[left] = _cut(flat[left], tau)
+        cut[left] = _cut(flat[left], MASKCUT_TAU)
         mask, seed = _side_of_extreme(cut.reshape(rows, columns), background_in_corners=True)
         piece = _component_of_seed(mask, seed)
         if not piece.mask.any():
             break
-        again = any(jaccard(piece.mask, earlier.mask) > overlap for earlier in found)
-        if piece.mask.mean() > least_area and not again:
+        again = any(jaccard(piece.mask, earlier.mask) > 0.5 for earlier in found)
+        if piece.mask.mean() > 0.01 and not again:
             found.append(piece)
         left = np.setdiff1d(left, np.flatnonzero(piece.mask))
     return found
 
 
-def attention_object(attention: NDArray[np.floating], mass: float = 0.6) -> Discovery:
-    """Return the largest component of the kept mass of one head [rows, columns]: the baseline."""
-    mask = components(keep_mass_of_maps(attention, mass)) == 1
-    strongest = int(np.where(mask, attention, -1).argmax())
-    return Discovery(mask, divmod(strongest, attention.shape[1]))
-
-
 def _cut(flat: Features, tau: float) -> NDArray[np.float64]:
     """Return the vector that cuts the patch graph, [patches]; zeros if all or no patches are connected."""
-    weights = affinity(flat, tau)
+    unit = unit_vectors(flat)
+    weights = np.where(unit @ unit.T > tau, 1.0, FAINT)
     return np.zeros(len(flat)) if weights.min() == weights.max() else second_eigenvector(weights)
-
-
-def affinity(features: NDArray[np.floating], tau: float, faint: float = 1e-5) -> NDArray[np.float64]:
-    """Compute the edge weights of a patch graph: 1 where the cosine exceeds `tau`, `faint` elsewhere.
-
-    Args:
-        features: [nodes, D]. A zero vector has cosine 0 with all others.
-        tau: Threshold in (-1, 1).
-        faint: Small positive weight that keeps the graph connected.
-
-    Returns:
-        float64 [nodes, nodes], symmetric.
-    """
-    unit = np.asarray(features, dtype=np.float32)
-    unit = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
-    return np.where(unit @ unit.T > tau, 1.0, faint)
 
 
 def second_eigenvector(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -234,22 +212,18 @@ def second_eigenvector(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
     Returns:
         [nodes], of unit length; its element of largest magnitude is positive.
-
     """
-    root = np.sqrt(weights.sum(axis=1))
+    degrees = weights.sum(axis=1)
+    root = np.sqrt(degrees)
     found = None if len(weights) < _DENSE_BELOW else _lanczos(weights, root)
-    vector = second_eigenvector_dense(weights) if found is None else found / root
+    if found is None:
+        from scipy.linalg import eigh
+
+        vector = eigh(np.diag(degrees) - weights, np.diag(degrees), subset_by_index=[1, 1])[1][:, 0]
+    else:
+        vector = found / root
     vector = vector / np.linalg.norm(vector)
     return vector * np.sign(vector[np.abs(vector).argmax()])
-
-
-def second_eigenvector_dense(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Solve the same problem, apart from sign and length, by the dense generalized solver: [nodes]."""
-    from scipy.linalg import eigh
-
-    degrees = weights.sum(axis=1)
-    _, vectors = eigh(np.diag(degrees) - weights, np.diag(degrees), subset_by_index=[1, 1])
-    return vectors[:, 0]
 
 
 _DENSE_BELOW = 200  # nodes; the dense solver is faster there
@@ -341,35 +315,25 @@ def _guided(
     masks: Mask, image: NDArray[np.uint8], radius: int, smoothness: float
 ) -> NDArray[np.floating[Any]]:
     """Filter a strip; pixels within two windows of a cut are wrong."""
+    size, window = image.shape[:2], (2 * radius + 1, 2 * radius + 1)
 
-    def mean(values: NDArray[np.floating]) -> NDArray[np.float64]:
-        window = (2 * radius + 1, 2 * radius + 1)
-        return np.asarray(cv2.blur(values, window, borderType=cv2.BORDER_REFLECT), dtype=np.float64)
+    def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        means = [cv2.blur(one, window, borderType=cv2.BORDER_REFLECT) for one in values.reshape(-1, *size)]
+        return np.stack(means).reshape(values.shape)
 
-    guide = [np.ascontiguousarray(image[..., channel]) / 255.0 for channel in range(3)]
-    means = [mean(channel) for channel in guide]
-    rr, rg, rb, gg, gb, bb = (
-        mean(guide[one] * guide[other]) - means[one] * means[other] + smoothness * (one == other)
-        for one, other in combinations_with_replacement(range(3), 2)
-    )
-    # Inverse of the covariance of red, green and blue at each pixel, by cofactors.
-    first = (gg * bb - gb * gb, gb * rb - rg * bb, rg * gb - gg * rb)
-    second, third = (first[1], rr * bb - rb * rb, rg * rb - rr * gb), rr * gg - rg * rg
-    determinant = rr * first[0] + rg * first[1] + rb * first[2]
-    cofactors = (first, second, (first[2], second[2], third))
+    guide = np.ascontiguousarray(np.moveaxis(image, -1, 0)) / 255.0  # [3, height, width]
+    center = mean(guide)
+    covariance = mean(guide[:, None] * guide) - center[:, None] * center
+    red, green, blue = covariance + smoothness * np.eye(3)[..., None, None]
+    # Inverse of the covariance at each pixel, by cofactors.
+    cofactors = np.stack([np.cross(*pair, axis=0) for pair in ((green, blue), (blue, red), (red, green))])
+    determinant = (red * cofactors[0]).sum(axis=0)
     soft = np.empty(masks.shape)
     for place in np.ndindex(masks.shape[:-2]):
         wanted = masks[place].astype(np.float64)
-        wanted_mean = mean(wanted)
-        joint = [
-            mean(channel * wanted) - middle * wanted_mean
-            for channel, middle in zip(guide, means, strict=True)
-        ]
-        slope = [sum(map(np.multiply, row, joint)) / determinant for row in cofactors]
-        offset = wanted_mean - sum(map(np.multiply, slope, means))
-        soft[place] = sum(mean(part) * channel for part, channel in zip(slope, guide, strict=True)) + mean(
-            offset
-        )
+        slope = (cofactors * (mean(guide * wanted) - center * mean(wanted))).sum(axis=1) / determinant
+        offset = mean(wanted) - (slope * center).sum(axis=0)
+        soft[place] = (mean(slope) * guide).sum(axis=0) + mean(offset)
     return soft.clip(0, 1)
 
 
@@ -427,10 +391,10 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     for key, name in (("localized", "corloc"), ("iou", "iou"), ("accuracy", "accuracy")):
         if key in rows[0]:
             means[name] = 100 * float(np.mean([row[key] for row in rows]))
-    conventions: tuple[FConvention, ...] = ("tokencut", "found") if "f_found" in rows[0] else ()
-    for convention in conventions:
-        curves = np.stack([row[f"f_{convention}"] for row in rows])
-        means[f"max_f_{convention}"] = 100 * max_f(curves, convention)
+    for convention in get_args(FConvention):
+        if f"f_{convention}" in rows[0]:
+            curves = np.stack([row[f"f_{convention}"] for row in rows])
+            means[f"max_f_{convention}"] = 100 * max_f(curves, convention)
     return means | {"objects_per_image": float(np.mean([row["objects"] for row in rows]))}
 
 
@@ -455,14 +419,7 @@ def set_padded(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Pla
     Args:
         predictor: Predictor with resize='native', which keeps whole patches.
         image: [height, width, 3].
-
-    Raises:
-        ValueError: The predictor has another `resize`.
     """
-    if predictor.resize != "native":
-        raise ValueError(
-            f"the predictor resizes {predictor.resize!r}; padding needs one with resize='native'"
-        )
     height, width = image.shape[:2]
     side = predictor.patch_size
     covered = -(-height // side) * side, -(-width // side) * side
@@ -473,8 +430,6 @@ def set_padded(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Pla
     return Placement((height, width), covered)
 
 
-def image_features(predictor: "AttentionPredictor", kind: Literal["keys", "tokens"] = "keys") -> Features:
-    """Return keys or normed tokens of the last block, of the image set last: float32 [rows, columns, D]."""
-    if kind == "tokens":
-        return predictor.token_features()
+def image_features(predictor: "AttentionPredictor") -> Features:
+    """Return the keys of the last block, of the image set last: float32 [rows, columns, D]."""
     return key_features(predictor.keys(), predictor.prefix_tokens, predictor.grid)

@@ -5,7 +5,6 @@ Images are uint8 RGB [height, width, 3]; maps are on a patch grid and are enlarg
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import cv2
 import matplotlib
@@ -34,9 +33,6 @@ WIDEST = 8  # width of an image on a sheet, in heights: an image of 1 × 4000 pi
 BAND = 512  # rows that are drawn at once: whole images of 50 megapixels would take gigabytes
 CAP = 98  # percentile of a map above which all values have one color, so that one patch does not dim the rest
 
-Scale = Literal["median", "capped", "full"]
-"""From the median, or from the least value, to the 98th percentile; or from least to greatest."""
-
 
 def head_colors(count: int) -> NDArray[np.uint8]:
     """Return one fixed RGB color per head: [count, 3]; colors repeat after 24."""
@@ -49,27 +45,22 @@ def color_table(colormap: str) -> ImageArray:
     return (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
 
 
-def display_range(
-    values: NDArray[np.floating], scale: Scale = "median", *, diverging: bool = False
-) -> tuple[float, float]:
+def display_range(values: NDArray[np.floating], *, diverging: bool = False) -> tuple[float, float]:
     """Return the values that are drawn as the lowest and highest color.
 
     Args:
         values: One map, or several that are to be compared: any shape.
-        scale: See `Scale`; "median" hides half of the image.
         diverging: Zero is in the middle, and the range is symmetric.
 
     Returns:
-        Low and high; least and greatest value if these would be equal.
+        The median, which hides half of the image, and the 98th percentile; least and greatest value if these
+        would be equal.
     """
     if diverging:
-        size = np.abs(values)
-        reach = float(size.max() if scale == "full" else np.percentile(size, CAP))
+        reach = float(np.percentile(np.abs(values), CAP))
         return -reach, reach
-    least, greatest = float(values.min()), float(values.max())
-    low = float(np.median(values)) if scale == "median" else least
-    high = greatest if scale == "full" else float(np.percentile(values, CAP))
-    return (low, high) if low < high else (least, greatest)
+    low, high = float(np.median(values)), float(np.percentile(values, CAP))
+    return (low, high) if low < high else (float(values.min()), float(values.max()))
 
 
 def levels(
@@ -90,7 +81,6 @@ def heat_map(
     values: NDArray[np.floating],
     size: tuple[int, int],
     *,
-    colormap: str = "inferno",
     value_range: tuple[float, float] | None = None,
     interpolation: Interpolation = "nearest",
 ) -> ImageArray:
@@ -99,17 +89,13 @@ def heat_map(
     Args:
         values: [rows, columns].
         size: Height and width of the image.
-        colormap: Name of a matplotlib color map.
         value_range: Values of the first and last color; by default the least and greatest of the map. Maps
             that are to be compared need the same range.
         interpolation: Enlargement of the grid.
-
-    Returns:
-        [height, width, 3].
     """
     value_range = value_range or (float(values.min()), float(values.max()))
     shares = levels(values, size, value_range, interpolation)
-    return color_table(colormap)[(shares * 255).round().astype(np.uint8)]
+    return color_table("inferno")[(shares * 255).round().astype(np.uint8)]
 
 
 def blend(image: ImageArray, layer: ImageArray, opacity: float | NDArray[np.floating]) -> ImageArray:
@@ -117,10 +103,13 @@ def blend(image: ImageArray, layer: ImageArray, opacity: float | NDArray[np.floa
     alpha = np.asarray(opacity, dtype=np.float32)
     alpha = np.broadcast_to(alpha[..., None] if alpha.ndim == 2 else alpha, (*image.shape[:-1], 1))
     blended = np.empty_like(image)
-    for top in range(0, len(image), BAND):
-        band = slice(top, top + BAND)
+    for band in _bands(image):
         blended[band] = np.rint(image[band] * (1 - alpha[band]) + layer[band] * alpha[band])
     return blended
+
+
+def _bands(image: ImageArray) -> list[slice]:
+    return [slice(top, top + BAND) for top in range(0, len(image), BAND)]
 
 
 def overlay_heat(
@@ -135,7 +124,6 @@ def overlay_light(image: ImageArray, shares: NDArray[np.floating], *, opacity: f
     """Darken an image where a map is low.
 
     Args:
-        image: [height, width, 3].
         shares: Brightness of each pixel in [0, 1], as `levels` returns it: [height, width].
         opacity: Opacity of the black where `shares` is 0, in [0, 1].
     """
@@ -153,7 +141,6 @@ def overlay_glow(
     """Draw a map in false colors over its dimmed gray image; higher values are more opaque.
 
     Args:
-        image: [height, width, 3].
         shares: Values in [0, 1], as `levels` returns them: [height, width].
         opacity: Opacity of the highest value, in [0, 1].
         colormap: Name of a matplotlib color map.
@@ -171,7 +158,6 @@ def overlay_heads(
     mass: float = 0.6,
     kept: Mask | None = None,
     opacity: float = 0.75,
-    interpolation: Interpolation = "bilinear",
 ) -> ImageArray:
     """Draw every head in its own color over a dimmed gray image.
 
@@ -179,12 +165,10 @@ def overlay_heads(
     higher attention is more opaque. Only patches within a head's kept mass are colored.
 
     Args:
-        image: [height, width, 3].
         attention: [heads, rows, columns].
         mass: Share of each head's attention that is colored, in (0, 1].
         kept: Patches that are colored, Boolean [heads, rows, columns], instead of `mass`.
         opacity: Opacity of the strongest patches, in [0, 1].
-        interpolation: Enlargement of the grid.
 
     Raises:
         ValueError: As `keep_mass`.
@@ -196,10 +180,10 @@ def overlay_heads(
     # The square root brings out the middle of the range: attention falls off steeply from its peak.
     strengths = np.sqrt(np.where(colored, maps, 0) / maps.max(axis=(1, 2), keepdims=True))
     size, colors = (image.shape[0], image.shape[1]), head_colors(len(attention))
-    strongest = enlarge(strengths[0], size, interpolation)  # [height, width]
+    strongest = enlarge(strengths[0], size, "bilinear")  # [height, width]
     layer = np.broadcast_to(colors[0], image.shape).copy()
     for strength, color in zip(strengths[1:], colors[1:], strict=True):  # all at once would take gigabytes
-        enlarged = enlarge(strength, size, interpolation)
+        enlarged = enlarge(strength, size, "bilinear")
         layer[enlarged > strongest] = color
         np.maximum(strongest, enlarged, out=strongest)
     return blend(_dimmed(image), layer, opacity * strongest)
@@ -208,8 +192,7 @@ def overlay_heads(
 def _dimmed(image: ImageArray) -> ImageArray:
     """Return the image in gray at half its brightness."""
     dimmed = np.empty_like(image)
-    for top in range(0, len(image), BAND):
-        band = slice(top, top + BAND)
+    for band in _bands(image):
         dimmed[band] = np.rint(image[band] @ np.array([0.299, 0.587, 0.114]) * 0.5)[..., None]
     return dimmed
 
@@ -225,7 +208,6 @@ def overlay_masks(
     """Tint and outline masks in their colors over an image; later masks are on top.
 
     Args:
-        image: [height, width, 3].
         masks: [height, width] or [masks, height, width].
         colors: [masks, 3]; the head colors by default.
         opacity: Opacity of the tint, in [0, 1].
@@ -241,18 +223,18 @@ def overlay_masks(
     result = image.copy()
     for mask, color in zip(masks, colors, strict=True):
         result[mask] = blend(result[mask], np.broadcast_to(color, (int(mask.sum()), 3)), opacity)
-    for mask, color in zip(masks if contour else (), colors if contour else (), strict=True):
+    for mask, color in zip(masks, colors.tolist(), strict=True) if contour else ():
         lines, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
         cv2.drawContours(result, lines, -1, (0, 0, 0), contour + 2)
-        cv2.drawContours(result, lines, -1, color.tolist(), contour)
+        cv2.drawContours(result, lines, -1, color, contour)
     return result
 
 
-def draw_point(image: ImageArray, y: int, x: int, color: Color = (255, 255, 255)) -> ImageArray:
-    """Draw a ring and a dot at one pixel, edged in black."""
+def draw_point(image: ImageArray, y: int, x: int) -> ImageArray:
+    """Draw a white ring and dot at one pixel, edged in black."""
     result = image.copy()
     radius = max(4, min(image.shape[:2]) // 50)
-    for shade, extra in (((0, 0, 0), 2), (tuple(int(part) for part in color), 0)):
+    for shade, extra in (((0, 0, 0), 2), ((255, 255, 255), 0)):
         cv2.circle(result, (x, y), radius, shade, thickness=max(2, radius // 3) + extra, lineType=cv2.LINE_AA)
         cv2.circle(result, (x, y), 1 + extra // 2, shade, thickness=-1, lineType=cv2.LINE_AA)
     return result
@@ -269,9 +251,11 @@ def draw_boxes(image: ImageArray, boxes: Sequence[Box]) -> ImageArray:
     return result
 
 
-def legend(entries: Sequence[tuple[str, Color]], width: int) -> ImageArray:
-    """Draw a white strip of colored squares with their names, in lines that fit: [height, width, 3]."""
-    size, pad = 16, 8
+def with_legend(image: ImageArray, entries: Sequence[tuple[str, Color]]) -> ImageArray:
+    """Append a white strip of colored squares with their names, in lines that fit, if there are entries."""
+    if not entries:
+        return image
+    size, pad, width = 16, 8, image.shape[1]
     font = ImageFont.load_default(size)
     places, x, y = [], pad, pad
     for text, _ in entries:
@@ -283,41 +267,29 @@ def legend(entries: Sequence[tuple[str, Color]], width: int) -> ImageArray:
     strip = Image.new("RGB", (width, y + size + pad), "white")
     draw = ImageDraw.Draw(strip)
     for (text, color), (x, y) in zip(entries, places, strict=True):
-        shade = tuple(int(part) for part in color)
+        shade = tuple(map(int, color))
         draw.rectangle((x, y, x + size, y + size), fill=shade, outline="black")
         draw.text((x + size + pad // 2, y + size // 2), text, fill="black", font=font, anchor="lm")
-    return np.array(strip)
-
-
-def with_legend(image: ImageArray, entries: Sequence[tuple[str, Color]]) -> ImageArray:
-    """Append a `legend` below an image, if there are entries."""
-    return stack([image, legend(entries, image.shape[1])]) if entries else image
+    return np.concatenate([image, np.array(strip)])
 
 
 def color_bar(
-    colormap: str,
-    value_range: tuple[float, float],
-    width: int,
-    *,
-    capped: bool = True,
-    percent: bool = False,
+    colormap: str, value_range: tuple[float, float], width: int, *, percent: bool = False
 ) -> ImageArray:
     """Draw a white strip with the colors of a map between its lowest and highest value.
+
+    Values beyond the range have the colors of its ends. Words that do not fit into the width are cut.
 
     Args:
         colormap: Name of a matplotlib color map.
         value_range: Low and high, as `display_range` returns them.
-        width: Width of the strip in pixels; words that do not fit are cut.
-        capped: Values beyond the range have the colors of its ends.
+        width: Width of the strip in pixels.
         percent: The values are shares.
-
-    Returns:
-        [height, width, 3].
     """
     size = max(14, width // 40)
     font, pad = ImageFont.load_default(size), size // 2
     numbers = [f"{100 * value:.4g} %" if percent else f"{value:.4g}" for value in value_range]
-    ends = [number + word * capped for number, word in zip(numbers, (" or less", " or more"), strict=True)]
+    ends = f"{numbers[0]} or less", f"{numbers[1]} or more"
     left, right = (int(font.getlength(text)) + 2 * pad for text in ends)
     strip = Image.new("RGB", (width, 2 * size), "white")
     draw = ImageDraw.Draw(strip)
@@ -357,61 +329,44 @@ def _padded(image: ImageArray, height: int, width: int) -> ImageArray:
     return np.pad(image, missing, constant_values=255)
 
 
-def line_colors(in_a: NDArray[np.floating], height: int) -> NDArray[np.uint8]:
-    """Return a color for each match by its vertical position in A, of the given height: [matches, 3]."""
-    hues: NDArray[np.uint8] = matplotlib.colormaps["turbo"](in_a[:, 0] / height, bytes=True)[:, :3]
-    return hues
-
-
 def match_lines(
-    a: ImageArray,
-    b: ImageArray,
-    in_a: NDArray[np.floating],
-    in_b: NDArray[np.floating],
-    colors: NDArray[np.uint8],
-    gap: int = 8,
+    a: ImageArray, b: ImageArray, in_a: NDArray[np.floating], in_b: NDArray[np.floating], gap: int = 8
 ) -> ImageArray:
-    """Draw two images side by side and a line for each match.
+    """Draw two images side by side and a line for each match, colored by its vertical position in A.
 
     Args:
         a, b: Images of any sizes.
         in_a, in_b: y and x of the matches [matches, 2], in pixels.
-        colors: Colors of the lines [matches, 3], such as `line_colors`.
         gap: White columns between the images.
     """
     sheet = side_by_side(a, b, gap=gap)
-    shift = np.array([0, a.shape[1] + gap])
+    colors = matplotlib.colormaps["turbo"](in_a[:, 0] / a.shape[0], bytes=True)[:, :3].tolist()
     width = max(1, min(sheet.shape[:2]) // 400)
-    for start, end, hue in zip(in_a.round(), (in_b + shift).round(), colors.tolist(), strict=True):
+    shift = np.array([0, a.shape[1] + gap])
+    for start, end, color in zip(in_a.round(), (in_b + shift).round(), colors, strict=True):
         first, last = ((int(x), int(y)) for y, x in (start, end))
-        cv2.line(sheet, first, last, hue, width, cv2.LINE_AA)
+        cv2.line(sheet, first, last, color, width, cv2.LINE_AA)
         for point in (first, last):
             cv2.circle(sheet, point, 2 * width + 1, (0, 0, 0), -1, cv2.LINE_AA)
-            cv2.circle(sheet, point, 2 * width, hue, -1, cv2.LINE_AA)
+            cv2.circle(sheet, point, 2 * width, color, -1, cv2.LINE_AA)
     return sheet
 
 
-def contact_sheet(
-    rows: Sequence[Sequence[tuple[str, ImageArray]]], *, height: int = 160, gap: int = 8
-) -> ImageArray:
+def contact_sheet(rows: Sequence[Sequence[tuple[str, ImageArray]]], *, height: int = 160) -> ImageArray:
     """Draw rows of titled images on one white sheet, resized to the same height.
 
     Args:
         rows: Sequences of (title, image [any height, any width, 3]).
         height: Height of every image in pixels; an image wider than `WIDEST` times that is lower.
-        gap: White space around images, in pixels.
 
     Raises:
         ValueError: No image.
     """
-    lines = []
-    for row in rows:
+    gap, lines = 8, []
+    for row in filter(None, rows):
         small = [(title, _fitting(image, height)) for title, image in row]
-        cells = [
-            caption(_padded(image, height, image.shape[1]), title, text_size=14) for title, image in small
-        ]
-        if cells:
-            lines.append(side_by_side(*cells, gap=gap))
+        cells = [caption(_padded(image, height, image.shape[1]), title, 14) for title, image in small]
+        lines.append(side_by_side(*cells, gap=gap))
     if not lines:
         raise ValueError("a contact sheet needs at least one image")
     return np.pad(stack(lines, gap), ((gap, gap), (gap, gap), (0, 0)), constant_values=255)

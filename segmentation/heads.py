@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dino_model.files import replacing
+from dino_model.quantities import unit_vectors
 from dino_model.resize import fed_size
 from segmentation.labels import VOID, Labels
 from segmentation.masks import ImageArray, enlarge
@@ -58,11 +59,7 @@ def color_position(image: ImageArray, size: int, patch_size: int) -> Array:
 
 
 def class_shares(labels: Labels, grid: tuple[int, int]) -> Array:
-    """Compute the share of each label 0 to 254 among the labeled pixels of each patch.
-
-    Args:
-        labels: [height, width]; 255 is unlabeled.
-        grid: Rows and columns of patches.
+    """Compute the share of each label 0 to 254 among the labeled pixels of each patch; 255 is unlabeled.
 
     Returns:
         [rows, columns, 255]. The shares of a patch sum to 1, or to 0 if no pixel is labeled.
@@ -80,8 +77,7 @@ def sample_patches(maps: Iterable[tuple[Array, Labels]], images: int, seed: int 
 
     Args:
         maps: Features [rows, columns, width] and labels [height, width] of each image.
-        images: Number of images.
-        seed: Seed of the choice of patches.
+        images, seed: Number of images, and seed of the choice of patches.
 
     Returns:
         Features [patches, width] and `class_shares` [patches, 255].
@@ -105,13 +101,11 @@ def sample_patches(maps: Iterable[tuple[Array, Labels]], images: int, seed: int 
 class Classifier:
     """Scores of classes from the feature of a patch.
 
-    Attributes:
-        labels: Label of each class, ascending: those that occur in the masks it was fitted on.
-        arrays: `weight` [classes, width] and `bias` [classes]; for k-NN the unit `features` [patches, width]
-            and class `shares` [patches, classes] of the labeled patches.
+    The arrays are `weight` [classes, width] and `bias` [classes]; for k-NN the unit `features`
+    [patches, width] and class `shares` [patches, classes] of the labeled patches.
     """
 
-    labels: tuple[int, ...]
+    labels: tuple[int, ...]  # of each class, ascending: those that occur in the masks it was fitted on
     arrays: dict[str, Array]
 
     def segment(self, features: Array, size: tuple[int, int]) -> Labels:
@@ -151,7 +145,7 @@ def fit_classifier(features: Array, shares: Array, kind: Kind = "linear", seed: 
         raise HeadError(f"the masks have label {labels[0]} only; expected at least two classes")
     shares = np.ascontiguousarray(shares[:, labels])
     if kind == "knn":
-        arrays = {"features": _unit(features), "shares": shares}
+        arrays = {"features": unit_vectors(features), "shares": shares}
     elif kind == "linear":
         arrays = _fit_linear(features, shares, seed)
     else:
@@ -166,10 +160,8 @@ def _fit_linear(features: Array, shares: Array, seed: int) -> dict[str, Array]:
     inputs, targets = torch.from_numpy(features), torch.from_numpy(shares)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
-        norm, linear = (
-            torch.nn.BatchNorm1d(inputs.shape[1]),
-            torch.nn.Linear(inputs.shape[1], shares.shape[1]),
-        )
+        norm = torch.nn.BatchNorm1d(inputs.shape[1])
+        linear = torch.nn.Linear(inputs.shape[1], shares.shape[1])
         torch.nn.init.normal_(linear.weight, std=0.01)
         torch.nn.init.zeros_(linear.bias)
         parameters = [*norm.parameters(), *linear.parameters()]
@@ -202,18 +194,13 @@ def _fit_logistic(features: Array, shares: Array) -> dict[str, Array]:
     return {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}
 
 
-def _unit(features: Array) -> Array:
-    normalized: Array = features / np.maximum(np.linalg.norm(features, axis=-1, keepdims=True), 1e-12)
-    return normalized
-
-
 def _vote(queries: Array, features: Array, shares: Array) -> Array:
     """Average the class shares of the nearest patches: [rows, columns, width] -> [rows, columns, classes]."""
     import torch
 
     stored, targets = torch.from_numpy(features), torch.from_numpy(shares)
     votes = []
-    for part in torch.from_numpy(_unit(queries)).flatten(0, 1).split(256):
+    for part in torch.from_numpy(unit_vectors(queries)).flatten(0, 1).split(256):
         similarity, nearest = (part @ stored.T).topk(min(NEIGHBORS, len(stored)))
         weights = (similarity / TEMPERATURE).softmax(dim=-1)
         votes.append((weights[..., None] * targets[nearest]).sum(dim=1))
@@ -222,26 +209,17 @@ def _vote(queries: Array, features: Array, shares: Array) -> Array:
 
 @dataclass(frozen=True)
 class Head:
-    """A classifier, and all that is needed to use it on images.
-
-    Attributes:
-        kind: Method of `fit_classifier`.
-        model, weights: Name of the model it needs, and its `model_fingerprint`.
-        layers, size: Argument of `patch_features`, and short side of the model's input in pixels.
-        foreground: Whether masks were read with every label other than 0 and 255 as class 1.
-        names: Name of each label from 0 on.
-        colors: Red, green and blue of each of these labels.
-    """
+    """A classifier, and all that is needed to use it on images."""
 
     classifier: Classifier
     kind: Kind
-    model: str
-    weights: str
-    layers: int
-    size: int
-    foreground: bool
-    names: list[str]
-    colors: list[list[int]]
+    model: str  # name of the model that it needs
+    weights: str  # `model_fingerprint` of the model
+    layers: int  # argument of `patch_features`
+    size: int  # short side of the model's input in pixels
+    foreground: bool  # masks were read with every label other than 0 and 255 as class 1
+    names: list[str]  # of labels, from 0 on
+    colors: list[list[int]]  # red, green and blue of each of these labels
 
     def save(self, path: Path) -> None:
         """Write a .safetensors file, whole or not at all."""

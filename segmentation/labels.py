@@ -39,8 +39,15 @@ def read_labels(path: Path, *, binary: bool = False) -> Labels:
     """
     try:
         content = path.read_bytes()
-        if (labels := _decode_plain_png(content)) is None:
-            labels = _decode_png(content, path)
+        labels = _decode_plain_png(content)
+        if labels is None:
+            with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+                if image.mode not in ("P", "L", "1"):
+                    raise LabelError(
+                        f"{path} is an image of mode {image.mode}; expected a palette or 8-bit gray PNG "
+                        "whose values are the labels"
+                    )
+                labels = np.array(image, dtype=np.uint8)
     except FileNotFoundError:
         raise LabelError(f"the mask {path} is missing") from None
     except UnidentifiedImageError:
@@ -51,16 +58,6 @@ def read_labels(path: Path, *, binary: bool = False) -> Labels:
     except (OSError, SyntaxError) as error:  # from Pillow, on damaged files
         raise LabelError(f"the mask {path} cannot be read: {error}") from None
     return (labels != 0).astype(np.uint8) if binary else labels
-
-
-def _decode_png(content: bytes, path: Path) -> Labels:
-    with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
-        if image.mode not in ("P", "L", "1"):
-            raise LabelError(
-                f"{path} is an image of mode {image.mode}; expected a palette or 8-bit gray PNG "
-                "whose values are the labels"
-            )
-        return np.array(image, dtype=np.uint8)
 
 
 def _decode_plain_png(content: bytes) -> Labels | None:
@@ -123,8 +120,7 @@ def palette() -> NDArray[np.uint8]:
 def read_palette(path: Path) -> NDArray[np.uint8]:
     """Return the colors of labels 0 to 255 in a PNG: uint8 [256, 3]; those of `palette` if it has none.
 
-    Raises:
-        LabelError: Missing or damaged.
+    Raises LabelError if the file is missing or damaged.
     """
     try:
         with Image.open(path, formats=["PNG"]) as image:

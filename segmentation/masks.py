@@ -30,10 +30,10 @@ class Box(NamedTuple):
 
 
 class RunLengths(TypedDict):
-    """A mask in COCO's compressed run-length encoding; `counts` is text, so that it fits into JSON."""
+    """A mask in COCO's run-length encoding; compressed counts are text, so that they fit into JSON."""
 
     size: list[int]  # height, width
-    counts: str
+    counts: str | list[int]
 
 
 def keep_mass(attention: "Tensor", mass: float = 0.6) -> "Tensor":
@@ -144,9 +144,9 @@ def components(mask: Mask, connectivity: Literal[4, 8] = 4) -> NDArray[np.int32]
     return number[labels]
 
 
-def component_at(mask: Mask, row: int, column: int, connectivity: Literal[4, 8] = 4) -> Mask:
+def component_at(mask: Mask, row: int, column: int) -> Mask:
     """Return the connected component of `mask` at one cell; empty if the cell is outside the mask."""
-    labels = components(mask, connectivity)
+    labels = components(mask)
     return mask & (labels == labels[row, column])
 
 
@@ -171,15 +171,18 @@ def rle(mask: Mask) -> RunLengths:
 
 
 def decode(encoded: RunLengths) -> Mask:
-    """Decode run lengths from any source to a mask [height, width].
+    """Decode run lengths from any source, also as a list of numbers, to a mask [height, width].
 
     Raises:
-        ValueError: The counts are no compressed run lengths, or cover more or fewer pixels than the size.
+        ValueError: The counts are no run lengths, or cover more or fewer pixels than the size.
     """
     (height, width), counts = encoded["size"], encoded["counts"]
-    runs = runs_of(counts) if _RUNS.fullmatch(counts) else [-1]
-    if min(runs) < 0 or sum(runs) != height * width:  # bounds the memory
-        raise ValueError(f"the counts are not COCO's compressed run lengths of {height} × {width} pixels")
+    if isinstance(counts, str):
+        runs = runs_of(counts) if _RUNS.fullmatch(counts) else [-1]
+    else:
+        runs = [int(count) for count in counts]
+    if min(runs, default=-1) < 0 or sum(runs) != height * width:  # bounds the memory
+        raise ValueError(f"the counts are not COCO's run lengths of {height} × {width} pixels")
     values = np.arange(len(runs)) % 2 == 1
     return values.repeat(runs).reshape(width, height).T
 

@@ -1,12 +1,12 @@
 """Matching of two images: corresponding patches by the cosine similarity of their features.
 
 `image_features` encodes an image. The other functions work on features of two patch grids, [rows, columns, D]
-each; `centers` and `patch_of` convert between patches and pixels.
+each; `centers` converts patches to pixels.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import cv2
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
 from scipy.spatial import cKDTree
 
-from dino_model.quantities import principal_colors
+from dino_model.quantities import principal_colors, unit_vectors
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
     from dino_model.predictor import AttentionPredictor
 
 Features = NDArray[np.floating]
-PatchIndices = NDArray[np.int64]
+Cells = NDArray[np.int64]
 Positions = NDArray[np.float64]
 Sides = tuple[tuple[int, int], tuple[int, int]]  # of A and B
 
@@ -30,8 +30,6 @@ Part = Literal["all", "foreground"]
 BLOCKS = 4  # the last ones, whose tokens are compared
 SCALES = (0.7, 1.0, 1.4)
 """Sizes of B that are tried, see `best_scale`."""
-SHOWN = 100
-"""Number of drawn lines, of the surest matches."""
 CHUNK = 2048  # patches whose similarities with all others are held at once
 NEIGHBORHOOD = 2  # patches around the nearest one that are no rivals
 LEAST_TEXTURE = 4.0  # standard deviation of a patch's gray values, of 255
@@ -49,7 +47,7 @@ class ImageFeatures(NamedTuple):
 class Nearest(NamedTuple):
     """The most similar patch of another grid for each patch, in reading order."""
 
-    patch: PatchIndices  # [patches], in reading order of the other grid; the first of equals
+    patch: NDArray[np.int64]  # [patches], in reading order of the other grid; the first of equals
     cosine: NDArray[np.float32]  # [patches], -1 to 1
     ratio: NDArray[np.float32]  # [patches], see `nearest`
 
@@ -58,13 +56,16 @@ class Nearest(NamedTuple):
 class Matches:
     """Corresponding patches of A and B, the surest first."""
 
-    a: PatchIndices  # [matches, 2]: row and column on A's grid
+    a: Cells  # [matches, 2]: row and column on A's grid
     b: Positions  # [matches, 2]: the same on B's, between patches where `coherent` says so
     cosine: NDArray[np.float32]  # [matches]
     ratio: NDArray[np.float32]  # [matches], of the direction in which it is larger
 
     def __len__(self) -> int:
         return len(self.a)
+
+    def __getitem__(self, chosen: NDArray[Any]) -> "Matches":
+        return Matches(self.a[chosen], self.b[chosen], self.cosine[chosen], self.ratio[chosen])
 
 
 def image_features(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> ImageFeatures:
@@ -106,17 +107,9 @@ def prepared(a: Features, b: Features, around: int = 1) -> tuple[Features, Featu
     return a - mean, b - mean
 
 
-def unit_vectors(features: Features) -> NDArray[np.float32]:
-    """Normalize features [..., D] to length 1, in reading order: [patches, D]; zeros stay zeros."""
-    flat = np.asarray(features, np.float32).reshape(-1, features.shape[-1])
-    lengths = np.linalg.norm(flat, axis=-1, keepdims=True)
-    units: NDArray[np.float32] = (flat / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return units
-
-
 def similarities(a: Features, b: Features, patch: tuple[int, int]) -> NDArray[np.float32]:
     """Compute the cosine of one patch of A (row, column) with every patch of B: [rows, columns]."""
-    cosines: NDArray[np.float32] = unit_vectors(b) @ unit_vectors(a[patch][None])[0]
+    cosines: NDArray[np.float32] = unit_vectors(b).reshape(-1, b.shape[-1]) @ unit_vectors(a[patch])
     return cosines.reshape(b.shape[:2])
 
 
@@ -131,8 +124,8 @@ def nearest(a: Features, b: Features) -> Nearest:
 
     Source: Lowe 2004, "Distinctive image features from scale-invariant keypoints", section 7.1.
     """
-    units_a, units_b = unit_vectors(a), unit_vectors(b)
-    parts = [_nearest(units_a[at : at + CHUNK], units_b, b.shape[:2]) for at in range(0, len(units_a), CHUNK)]
+    units, others = (unit_vectors(one).reshape(-1, one.shape[-1]) for one in (a, b))
+    parts = [_nearest(units[at : at + CHUNK], others, b.shape[:2]) for at in range(0, len(units), CHUNK)]
     return Nearest(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -155,14 +148,14 @@ def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
     check_ratio(ratio)
     to_b, to_a = nearest(a, b), nearest(b, a)
     mutual = np.flatnonzero(to_a.patch[to_b.patch] == np.arange(len(to_b.patch)))
-    larger = np.maximum(to_b.ratio[mutual], to_a.ratio[to_b.patch[mutual]])
-    order = np.argsort(larger, kind="stable")
-    order = order[larger[order] <= ratio]
-    in_a, in_b = mutual[order], to_b.patch[mutual[order]]
+    partners = to_b.patch[mutual]
+    larger = np.maximum(to_b.ratio[mutual], to_a.ratio[partners])
     cells_a, cells_b = (
-        np.stack(np.divmod(patches, one.shape[1]), axis=-1) for patches, one in ((in_a, a), (in_b, b))
+        np.stack(np.divmod(patches, one.shape[1]), axis=-1) for patches, one in ((mutual, a), (partners, b))
     )
-    return Matches(cells_a, cells_b.astype(np.float64), to_b.cosine[in_a], larger[order])
+    found = Matches(cells_a, cells_b.astype(np.float64), to_b.cosine[mutual], larger)
+    order = np.argsort(larger, kind="stable")
+    return found[order[larger[order] <= ratio]]
 
 
 def coherent(matches: Matches) -> Matches:
@@ -175,7 +168,7 @@ def coherent(matches: Matches) -> Matches:
     places, agreeing = _expected(matches, np.arange(len(matches)), FIRST)
     if agreeing.any():
         places, agreeing = _expected(matches, np.flatnonzero(agreeing), AFTERWARDS)
-    return Matches(matches.a[agreeing], places[agreeing], matches.cosine[agreeing], matches.ratio[agreeing])
+    return replace(matches, b=places)[agreeing]
 
 
 def matches_between(a: ImageFeatures, b: ImageFeatures, ratio: float = 1.0) -> Matches:
@@ -183,7 +176,7 @@ def matches_between(a: ImageFeatures, b: ImageFeatures, ratio: float = 1.0) -> M
     found = mutual_matches(*prepared(a.features, b.features), ratio=ratio)
     in_b = found.b.astype(np.int64)
     kept = a.textured[found.a[:, 0], found.a[:, 1]] & b.textured[in_b[:, 0], in_b[:, 1]]
-    return coherent(Matches(found.a[kept], found.b[kept], found.cosine[kept], found.ratio[kept]))
+    return coherent(found[kept])
 
 
 def best_scale(
@@ -195,25 +188,13 @@ def best_scale(
         a: Features of A.
         scaled: Features of B resized by each scale, at least one.
         ratio: See `mutual_matches`.
-
-    Raises:
-        ValueError: A ratio outside (0, 1].
     """
     found = {scale: matches_between(a, b, ratio) for scale, b in scaled.items()}
     best = max(found, key=lambda scale: (len(found[scale]), -abs(math.log(scale))))
     return best, found[best]
 
 
-def transfer(a: Features, b: Features, patch: tuple[int, int]) -> tuple[tuple[int, int], float]:
-    """Return row and column of the patch of B most similar to a patch of A, and their cosine."""
-    cosines = similarities(a, b, patch)
-    row, column = divmod(int(cosines.argmax()), b.shape[1])
-    return (row, column), float(cosines.max())
-
-
-def joint_colors(
-    a: Features, b: Features, part: Part = "all"
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def joint_colors(a: Features, b: Features, part: Part = "all") -> list[NDArray[np.float32]]:
     """Color the patches by three principal components over both images.
 
     `foreground` divides the patches by the sign of the first component. It keeps the side with the smaller
@@ -235,13 +216,16 @@ def joint_colors(
     colors = principal_colors(both[None])[0]
     if part == "foreground":
         side = colors[:, 0] > colors[:, 0].mean(dtype=np.float64)  # the components have mean 0
-        edge = np.concatenate([_edge(a.shape[:2]), _edge(b.shape[:2])])
+        edges = [np.ones(one.shape[:2], dtype=bool) for one in (a, b)]
+        for edge in edges:
+            edge[1:-1, 1:-1] = False
+        edge = np.concatenate([edge.ravel() for edge in edges])
         kept = side if side[edge].mean() <= side[~edge].mean() else ~side
         if kept.sum() >= 3:
             colors = np.zeros_like(colors)
             colors[kept] = principal_colors(both[kept][None])[0]
-    cut = a.shape[0] * a.shape[1]
-    return colors[:cut].reshape(*a.shape[:2], 3), colors[cut:].reshape(*b.shape[:2], 3)
+    parts = np.split(colors, [a.shape[0] * a.shape[1]])
+    return [colors.reshape(*one.shape[:2], 3) for colors, one in zip(parts, (a, b), strict=True)]
 
 
 def centers(cells: NDArray[np.number], grid: tuple[int, int], image: tuple[int, int]) -> NDArray[np.float64]:
@@ -263,21 +247,6 @@ def matches_as_json(matches: Matches, grids: Sides, sizes: Sides) -> list[dict[s
         {"a": a, "b": b, "cosine": cosine, "ratio": ratio}
         for a, b, cosine, ratio in zip(*places, *figures, strict=True)
     ]
-
-
-def patch_of(point: tuple[int, int], grid: tuple[int, int], image: tuple[int, int]) -> tuple[int, int]:
-    """Return row and column of the patch under a pixel y, x of an image of height × width.
-
-    Raises:
-        ValueError: a point outside of the image.
-    """
-    for name, at, side in zip("yx", point, image, strict=True):
-        if not 0 <= at < side:
-            raise ValueError(f"the point has {name}={at}, but the image ends at {name}={side - 1}")
-    row, column = (
-        (2 * at + 1) * cells // (2 * side) for at, cells, side in zip(point, grid, image, strict=True)
-    )
-    return row, column
 
 
 def _expected(
@@ -304,9 +273,7 @@ def _expected(
     return there + shift, (np.abs(shift).max(axis=-1) <= 1) & ((off <= 1).sum(axis=1) >= enough)
 
 
-def _nearest(
-    units: NDArray[np.float32], others: NDArray[np.float32], grid: tuple[int, ...]
-) -> tuple[PatchIndices, NDArray[np.float32], NDArray[np.float32]]:
+def _nearest(units: NDArray[np.float32], others: NDArray[np.float32], grid: tuple[int, ...]) -> Nearest:
     """`Nearest` of a few patches: unit vectors [patches, D] among [others, D] on a grid."""
     cosines = units @ others.T
     index = cosines.argmax(axis=1)
@@ -321,11 +288,4 @@ def _nearest(
             cosines[every, row * grid[1] + column] = -1
     rival = 1 - cosines.max(axis=1)
     ratio = np.where(rival > 0, (1 - best) / np.where(rival > 0, rival, 1), 1).clip(0, 1)
-    return index, best, ratio.astype(np.float32)
-
-
-def _edge(grid: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Mark the patches along the border of a grid: [patches]."""
-    edge = np.ones(grid, dtype=bool)
-    edge[1:-1, 1:-1] = False
-    return edge.ravel()
+    return Nearest(index, best, ratio.astype(np.float32))

@@ -27,36 +27,21 @@ from dino_model.weights import LoadedModel
 from segmentation.labels import Labels, object_ids, resize_nearest, without_void
 from segmentation.masks import ImageArray
 
-Window = Literal["square", "disk"]
-
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings of label propagation.
-
-    Attributes:
-        name: Name on the command line.
-        previous: Frames before the present one that give labels, in addition to the first frame.
-        radius: Half side of the square window, or radius of the disk, in patches.
-        window: `square` keeps |dy|, |dx| <= radius; `disk` keeps distances strictly below the radius.
-        topk: Neighbors per patch, over all context frames jointly; more if several are equal to the last.
-        temperature: Temperature of the softmax over the neighbors' cosine similarities.
-        first_unmasked: Whether the first frame gives labels from anywhere, not only from the window.
-        repeat_first: Whether the first frame replaces missing ones of the `previous` frames.
-        mask_resize: Resizing of the first mask to the patch grid: nearest, or bilinear per channel.
-        min_max: Whether each channel is scaled to [0, 1] over the image before the argmax.
-    """
+    """Settings of label propagation. Equals of the last neighbor count too."""
 
     name: str
-    previous: int
-    radius: int
-    window: Window
-    topk: int
-    temperature: float
-    first_unmasked: bool
-    repeat_first: bool
-    mask_resize: Literal["nearest", "bilinear"]
-    min_max: bool
+    previous: int  # frames before the present one that give labels, in addition to the first frame
+    radius: int  # half side of the square window, or radius of the disk, in patches
+    window: Literal["square", "disk"]  # square: |dy|, |dx| <= radius; disk: distance < radius
+    topk: int  # neighbors per patch, over all context frames jointly
+    temperature: float  # of the softmax over the neighbors' cosine similarities
+    first_unmasked: bool  # the first frame gives labels from anywhere, not only from the window
+    repeat_first: bool  # the first frame replaces missing ones of the `previous` frames
+    mask_resize: Literal["nearest", "bilinear"]  # of the first mask to the patch grid, per channel
+    min_max: bool  # each channel is scaled to [0, 1] over the image before the argmax
 
 
 DINO = Preset("dino", 7, 12, "square", 5, 0.1, False, False, "nearest", True)
@@ -81,7 +66,7 @@ def propagate_step(target: Tensor, contexts: Tensor, labels: Tensor, preset: Pre
 
     Args:
         target: Patch features of the frame, of length 1, float [h, w, D].
-        contexts: Patch features of the context frames, of length 1, the first frame first, float [n, h, w, D].
+        contexts: Those of the context frames, of length 1, the first frame first, float [n, h, w, D].
         labels: Soft labels of the context frames, float [n, C, h, w].
         preset: Window, number of neighbors and temperature.
 
@@ -189,12 +174,7 @@ class Propagator:
     """
 
     def __init__(self, features: Tensor, labels: Tensor, preset: Preset = DINO) -> None:
-        """Start at the first frame.
-
-        Args:
-            features: Patch features of the first frame, float [h, w, D].
-            labels: Labels of the first frame, float [C, h, w], see `grid_labels`.
-            preset: Settings of the propagation.
+        """Start with patch features [h, w, D] and labels [C, h, w] of the first frame, see `grid_labels`.
 
         Raises:
             ValueError: Features that are not finite.
@@ -241,8 +221,7 @@ def grid_labels(
         mask: Labels [H, W]; void counts as background.
         ids: Labels of the objects, in the order of their channels.
         fed: Height and width in pixels of the model's input, padded at the bottom and right to whole patches.
-        patch_size: Side of a patch in pixels.
-        preset: Decides how the mask is resized.
+        patch_size, preset: Side of a patch in pixels, and how the mask is resized.
 
     Returns:
         float32 [1 + len(ids), rows, columns]; channel 0 is the background. An object too small for the grid
@@ -278,8 +257,7 @@ def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray
 
     Args:
         soft: Labels on the patch grid, float [C, h, w], at most 256 channels.
-        patch_size: Factor by which the grid is enlarged, bilinearly.
-        preset: Decides whether each channel is scaled to [0, 1] first.
+        patch_size, preset: Factor of the bilinear enlargement, and whether channels are scaled to [0, 1].
 
     Returns:
         uint8 [h * patch_size, w * patch_size]; of equal channels the first wins.
@@ -326,8 +304,7 @@ def propagate_frames(
         first_mask: Labels of the first frame, uint8 [H, W]: 0 background, 255 void, which becomes background.
         source: Computes the patch features.
         preset: Settings of the propagation.
-        batch: Frames whose features are computed at once.
-        overlap: Read frames and compute features in threads of their own.
+        batch, overlap: Frames whose features are computed at once; read and compute in threads of their own.
 
     Yields:
         Labels of each frame, uint8 [H, W], the first mask included.
@@ -357,33 +334,30 @@ def _features(
     frames: Iterable[ImageArray], size: tuple[int, int], source: FeatureExtractor, batch: int
 ) -> Iterator[Tensor]:
     """Yield the patch features [rows, columns, D] of each frame, computed in batches."""
-    remaining = iter(frames)
-    count = 0
-    while images := list(islice(remaining, batch)):
-        for number, image in enumerate(images, start=count):
+    numbered = enumerate(frames)
+    while images := list(islice(numbered, batch)):
+        for number, image in images:
             if image.shape[:2] != size:
                 raise ValueError(
                     f"frame {number} is {image.shape[0]}x{image.shape[1]} pixels (height x width), the first "
                     f"mask {size[0]}x{size[1]}: frames and mask of one video must be of one size"
                 )
-        yield from source.features(images)
-        count += len(images)
+        yield from source.features([image for _, image in images])
 
 
 class ColorPatches:
     """Computes the colors of a patch as its feature: the baseline without a network."""
 
+    resize: Resize = "davis"
+
     def __init__(self, patch_size: int = 8, size: int = 480) -> None:
         self.patch_size, self.size = patch_size, size
-        self.resize: Resize = "davis"
 
     def features(self, images: Sequence[ImageArray]) -> Tensor:
         """Subtract the mean patch of each frame: float32 [frames, rows, columns, 3 * patch_size**2]."""
         height, width = images[0].shape[:2]
         height, width = fed_size(height, width, self.size, self.resize, self.patch_size)
-        resized = np.stack(
-            [cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR) for image in images]
-        )
+        resized = np.stack([cv2.resize(image, (width, height)) for image in images])  # bilinear
         beyond = -height % self.patch_size, -width % self.patch_size
         padded = np.pad(resized, ((0, 0), (0, beyond[0]), (0, beyond[1]), (0, 0)), mode="edge")
         pixels = torch.from_numpy(padded).float() / 255

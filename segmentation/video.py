@@ -3,13 +3,13 @@
 Frames stream: each is read, used and written before the next, so memory does not grow with the length.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from math import ceil, sqrt
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import av
 import cv2
@@ -69,11 +69,8 @@ class FrameFolder:
         Raises:
             ImageError, VideoError: A frame that cannot be read or has another size; both name its file.
         """
-        size = None
-        for file in self.files:
-            image = images.read(file, name=str(file))
-            size = _check_size(image, size, f"the frame {file}")
-            yield image
+        read = (images.read(file, name=str(file)) for file in self.files)
+        return _of_one_size(read, lambda number: f"the frame {self.files[number]}")
 
     def file_name(self, number: int) -> str:
         """Return the name of the image file."""
@@ -116,17 +113,18 @@ class VideoFile:
         Raises:
             VideoError: a frame of another size than the first.
         """
-        self.times = []
-        size, start = None, 0.0
+        return _of_one_size(self._upright(), lambda number: f"frame {number} of {self.path}")
+
+    def _upright(self) -> Iterator[ImageArray]:
+        self.times, start = [], 0.0
         with _opened(self.path) as container:
             for number, frame in enumerate(_decoded(container)):
-                image = _upright(frame)
-                size = _check_size(image, size, f"frame {number} of {self.path}")
                 # Without times in the file, frames are evenly spaced.
                 time = number / self.fps if frame.time is None else frame.time
                 start = start if number else time
                 self.times.append(time - start)
-                yield image
+                image = frame.to_ndarray(format="rgb24")
+                yield np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))
 
     def file_name(self, number: int) -> str:
         """Return the number of the frame with five digits or more, as a PNG file name."""
@@ -137,15 +135,18 @@ class VideoFile:
         return self.times[number]
 
 
-def _check_size(image: ImageArray, size: tuple[int, int] | None, name: str) -> tuple[int, int]:
-    """Return the size of a frame; raises VideoError if the frames before had another."""
-    height, width = image.shape[:2]
-    if size is not None and size != (height, width):
-        raise VideoError(
-            f"{name} is {width}x{height} pixels, the first {size[1]}x{size[0]}; "
-            "all frames of a video must be of one size"
-        )
-    return height, width
+def _of_one_size(frames: Iterable[ImageArray], name: Callable[[int], str]) -> Iterator[ImageArray]:
+    """Yield frames; raises VideoError, with the name of the frame, if one differs in size from the first."""
+    size = None
+    for number, image in enumerate(frames):
+        height, width = image.shape[:2]
+        size = size or (height, width)
+        if size != (height, width):
+            raise VideoError(
+                f"{name(number)} is {width}x{height} pixels, the first {size[1]}x{size[0]}; "
+                "all frames of a video must be of one size"
+            )
+        yield image
 
 
 @contextmanager
@@ -169,12 +170,6 @@ def _decoded(container: av.container.InputContainer) -> Iterator[av.VideoFrame]:
         yield from container.decode(video=0)
     except av.FFmpegError:  # truncated or damaged: the caller counts the frames
         return
-
-
-def _upright(frame: av.VideoFrame) -> ImageArray:
-    """Convert a frame to uint8 [height, width, 3] in its display rotation."""
-    image = frame.to_ndarray(format="rgb24")
-    return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))
 
 
 BITS_PER_PIXEL = 0.2  # of a frame, at most: figures and outlines stay sharp
@@ -248,29 +243,24 @@ class VideoWriter:
         self._container.mux(self._stream.encode(frame))
 
 
-View = Literal["heads", "mean", "mask"]
-VIEWS: tuple[View, ...] = ("heads", "mean", "mask")
-
-
-class AttentionFrame(NamedTuple):
-    """One frame of an attention video."""
-
-    views: dict[View, ImageArray]  # see `attention_video`
-    mask: NDArray[np.bool_]  # patches of the kept share, enlarged to the frame: [height, width]
+VIEWS = ("heads", "mean", "mask")
 
 
 def attention_video(
     frames: Iterable[ImageArray], predictor: "AttentionPredictor", *, mass: float = 0.6
-) -> Iterator[AttentionFrame]:
+) -> Generator[tuple[list[ImageArray], Labels]]:
     """Draw the [CLS] attention of every frame of a video.
 
-    The views are `heads` (every head beside the frame), `mean` (heat map over the frame) and `mask` (outline
-    of the kept patches). The brightest color is the 99.5th percentile of the first frame, for all frames.
+    The brightest color is the 99.5th percentile of the first frame, for all frames.
 
     Args:
         frames: uint8 [height, width, 3], all of one size.
         predictor: Computes the attention.
         mass: Share of the mean attention over the heads that the mask keeps, in (0, 1].
+
+    Yields:
+        The `VIEWS` heads (every head beside the frame), mean (heat map over the frame) and mask (outline of
+        the kept patches), and the mask as labels 0 and 1, uint8 [height, width].
     """
     brightest: NDArray[np.floating] | None = None  # of each head, and of the mean
     for frame in frames:
@@ -281,12 +271,12 @@ def attention_video(
             brightest = np.quantile([*attention, mean], 0.995, axis=(1, 2))
         kept = keep_mass_of_maps(mean, mass)
         small = shrunk(frame)
-        drawn: dict[View, ImageArray] = {
-            "heads": _mosaic(frame, attention, brightest[:-1]),
-            "mean": drawing.overlay_heat(small, mean, (0.0, float(brightest[-1]))),
-            "mask": drawing.overlay_masks(small, enlarge(kept, small.shape[:2])),
-        }
-        yield AttentionFrame(drawn, enlarge(kept, frame.shape[:2]))
+        views = [
+            _mosaic(frame, attention, brightest[:-1]),
+            drawing.overlay_heat(small, mean, (0.0, float(brightest[-1]))),
+            drawing.overlay_masks(small, enlarge(kept, small.shape[:2])),
+        ]
+        yield views, enlarge(kept, frame.shape[:2]).astype(np.uint8)
 
 
 def shrunk(image: ImageArray, max_side: int = MAX_SIDE) -> ImageArray:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dino_model.quantities import lift
 from segmentation.datasets import Annotation, voc_class_name
-from segmentation.labels import VOID, Labels, object_ids
+from segmentation.labels import VOID, object_ids
 from segmentation.masks import Mask, RunLengths, best_head, enlarge, keep_mass_of_maps, rle
 
 GroundTruth = Literal["class", "object", "foreground"]
@@ -57,14 +57,6 @@ class VocProtocol:
         )
 
 
-class Target(NamedTuple):
-    """A region that a mask is compared with."""
-
-    label: int  # value in the mask file; 1 for the foreground
-    category: int  # class 1–20; 0 for the foreground and where none is known
-    mask: Mask  # [height, width]
-
-
 class TargetScore(NamedTuple):
     """Score of the chosen mask on one target."""
 
@@ -90,39 +82,31 @@ class ImageScore(NamedTuple):
     @property
     def lift(self) -> float | None:
         """Mean over the image's targets that have one, at least 0."""
-        lifts = [target.lift for target in self.targets if target.lift is not None]
-        return float(np.mean(lifts)) if lifts else None
+        return _mean(target.lift for target in self.targets)
 
 
-def targets(annotation: Annotation, ground_truth: GroundTruth) -> tuple[list[Target], Mask]:
-    """Return the regions to compare masks with, and the void pixels [height, width]."""
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def targets(annotation: Annotation, ground_truth: GroundTruth) -> tuple[dict[int, tuple[int, Mask]], Mask]:
+    """Return the regions to compare masks with, and the void pixels [height, width].
+
+    Regions are classes (1 to 20) and masks [height, width] by label, which is the value in the mask file. The
+    foreground has label 1. Its class is 0, as that of an object without a class.
+    """
     classes, objects = annotation
     if ground_truth == "foreground":
         foreground = (classes != 0) & (classes != VOID)
-        return ([Target(1, 0, foreground)] if foreground.any() else []), classes == VOID
+        return ({1: (0, foreground)} if foreground.any() else {}), classes == VOID
     labels = classes if ground_truth == "class" else objects
-    found = [
-        Target(label, _category(classes, labels == label), labels == label) for label in object_ids(labels)
-    ]
+    found = {}
+    for label in object_ids(labels):
+        counts = np.bincount(classes[labels == label], minlength=256)
+        counts[[0, VOID]] = 0
+        found[label] = int(counts.argmax()), labels == label
     return found, labels == VOID
-
-
-def _category(classes: Labels, mask: Mask) -> int:
-    """Return the class that most pixels of a mask have; 0 if none has one."""
-    counts = np.bincount(classes[mask], minlength=256)
-    counts[[0, VOID]] = 0
-    return int(counts.argmax())
-
-
-def _select_heads(attention: NDArray[np.floating], head: Literal["best", "mean"] | int) -> dict[int, NDArray]:
-    """Return the maps to threshold, each [rows, columns], by head; -1 is the mean of the heads."""
-    if head == "best":
-        return dict(enumerate(attention))
-    if head == "mean":
-        return {-1: attention.mean(axis=0)}
-    if not 0 <= head < len(attention):
-        raise ValueError(f"head is {head}; this model has heads 0 to {len(attention) - 1}")
-    return {head: attention[head]}
 
 
 def score_masks(
@@ -133,19 +117,18 @@ def score_masks(
     void: Void,
     attention: NDArray[np.floating] | None = None,
 ) -> ImageScore:
-    """Choose the best mask for every target of an image.
+    """Choose the best mask for every target of an image; `ground_truth` and `void` as `VocProtocol`.
 
     Args:
         name: Name of the image.
         masks: Boolean [height, width] by head; -1 for a mask of no head.
         annotation: Classes and objects.
-        ground_truth, void: See `VocProtocol`.
         attention: Maps of all heads [heads, rows, columns], for the lift of each target.
     """
     regions, unannotated = targets(annotation, ground_truth)
     heads, stacked = list(masks), np.stack(list(masks.values()))
     scores = []
-    for label, category, region in regions:
+    for label, (category, region) in regions.items():
         best, jaccard = best_head(stacked, region, unannotated if void == "exclude" else None)
         lifted = None if attention is None else lift(attention, region)
         scores.append(TargetScore(label, category, heads[best], jaccard, rle(stacked[best]), lifted))
@@ -160,11 +143,15 @@ def score_attention(
     Each target's lift is computed from the mean over all heads, whichever heads give masks.
 
     Raises:
-        ValueError: The model has no such head, or a map cannot be thresholded.
+        ValueError: A map cannot be thresholded.
     """
-    maps = _select_heads(attention, protocol.head)
-    size = (annotation.classes.shape[0], annotation.classes.shape[1])
-    kept = enlarge(keep_mass_of_maps(np.stack(list(maps.values())), protocol.mass), size)
+    if protocol.head == "mean":
+        maps = {-1: attention.mean(axis=0)}
+    else:
+        heads = range(len(attention)) if protocol.head == "best" else [protocol.head]
+        maps = {head: attention[head] for head in heads}
+    height, width = annotation.classes.shape
+    kept = enlarge(keep_mass_of_maps(np.stack(list(maps.values())), protocol.mass), (height, width))
     masks = dict(zip(maps, kept, strict=True))
     return score_masks(name, masks, annotation, protocol.ground_truth, protocol.void, attention)
 
@@ -177,37 +164,29 @@ def centered_box(size: tuple[int, int]) -> Mask:
     return mask
 
 
-def score_box(name: str, annotation: Annotation, protocol: VocProtocol) -> ImageScore:
-    """`score_masks` for the centered box."""
-    box = centered_box((annotation.classes.shape[0], annotation.classes.shape[1]))
-    return score_masks(name, {-1: box}, annotation, protocol.ground_truth, protocol.void)
-
-
 def mean_jaccard(scores: Iterable[ImageScore]) -> float:
     """Average over images in percent; images without a target do not count.
 
     Raises:
         ValueError: no image has a target.
     """
-    values = [score.jaccard for score in scores if score.targets]
-    if not values:
+    mean = _mean(score.jaccard for score in scores if score.targets)
+    if mean is None:
         raise ValueError("no image has an annotated object, so there is nothing to score")
-    return 100 * float(np.mean(values))
+    return 100 * mean
 
 
 def mean_lift(scores: Iterable[ImageScore]) -> float | None:
     """Average the lifts of images that have one; None if none has."""
-    lifts = [score.lift for score in scores if score.lift is not None]
-    return float(np.mean(lifts)) if lifts else None
+    return _mean(score.lift for score in scores)
 
 
 def per_class(scores: Iterable[ImageScore]) -> dict[str, tuple[float, int]]:
     """Average over the targets of each class in percent, with their number, in label order."""
     values: dict[int, list[float]] = {}
-    for score in scores:
-        for target in score.targets:
-            values.setdefault(target.category, []).append(target.jaccard)
+    for target in (target for score in scores for target in score.targets):
+        values.setdefault(target.category, []).append(target.jaccard)
     return {
-        voc_class_name(label): (100 * float(np.mean(values[label])), len(values[label]))
-        for label in sorted(values)
+        voc_class_name(label): (100 * float(np.mean(found)), len(found))
+        for label, found in sorted(values.items())
     }

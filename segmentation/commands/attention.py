@@ -19,7 +19,7 @@ from dino_model.images import ImageError
 from dino_model.options import ModelOptions
 from dino_model.outputs import OutputOptions, SkippedInputs
 from segmentation import drawing
-from segmentation.coco import coco_writer
+from segmentation.coco import CocoWriter
 from segmentation.commands import common
 from segmentation.labels import write_mask_png
 from segmentation.masks import ImageArray, Mask, central_head, check_mass, enlarge, keep_mass_of_maps
@@ -55,7 +55,7 @@ class Attention(ModelOptions, OutputOptions):
 
     def run(self) -> None:
         """Compute and write one image after the other."""
-        point = None if self.point is None else common.parse_point(self.point)
+        point = common.parse_point(self.point)
         check_mass(self.mass, "--mass")
         self.check_output()
         if self.show and not self.channels:
@@ -68,16 +68,12 @@ class Attention(ModelOptions, OutputOptions):
         shown = parse_shown(self.show, len(model.mean))
         predictor = self.predictor(self.resize, model=model)
 
-        def read_image(item: common.InputImage) -> ImageArray:
+        def read(item: common.InputImage) -> ImageArray:
             return channel_range.read(item.read_bytes(), item.shown) if channel_range else item.read()
 
-        def read_shown(item: common.InputImage) -> ImageArray:
-            return display(read_image(item), shown)
-
-        def read(item: common.InputImage) -> ImageArray:
-            image = common.check_patches(read_image(item), predictor)
-            if point is not None:
-                common.check_point(point, image)
+        def read_checked(item: common.InputImage) -> ImageArray:
+            image = common.check_patches(read(item), predictor)
+            common.check_point(point, image)
             return image
 
         settings: dict[str, Any] = {"mass": self.mass, "point": self.point, "block": self.block}
@@ -85,8 +81,8 @@ class Attention(ModelOptions, OutputOptions):
             settings |= {"channels": asdict(channel_range), "shown": shown}
         output = self.open_output(common.model_settings(predictor) | settings)
         skipped = SkippedInputs()
-        todo = [item for item in inputs if not output.has(item.name, [item.file])]
-        for item, image in common.read_ahead(todo, read, skipped, "attention"):
+        todo = [item for item in inputs if not output.has(item.name, item.files)]
+        for item, image in common.read_ahead(todo, read_checked, skipped, "attention"):
             predictor.set_image(image)
             image = display(image, shown)
             attention = predictor.cls_attention(self.block)
@@ -98,17 +94,15 @@ class Attention(ModelOptions, OutputOptions):
             if point is not None:
                 arrays["point_attention"] = predictor.point_attention(*point, self.block)
                 _write_point(folder, image, point, arrays["point_attention"], self.mass)
-            with replacing(folder / "attention.npz") as beside, beside.open("wb") as file:
+            with replacing(folder / "attention.npz") as beside:
                 grid, name = np.array(predictor.grid), np.array(predictor.model.name)
-                np.savez_compressed(file, allow_pickle=False, grid=grid, model=name, **arrays)
-            head = central_head(mask)
-            record = {"head": head, "title": item.label or Path(item.name).name}
-            output.add(item.name, record, inputs=[item.file], files=[folder / "attention.npz"])
+                np.savez_compressed(beside, allow_pickle=False, grid=grid, model=name, **arrays)
+            record = {"head": central_head(mask), "title": item.label or Path(item.name).name}
+            output.add(item.name, record, inputs=item.files, files=[folder / "attention.npz"])
             print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%}", flush=True)
-        finished = [item for item in inputs if item.name in output.finished]
         cells = [
-            _cells(read_shown(item), output.folder / item.name, **output.finished[item.name])
-            for item in common.choose_evenly(finished)
+            _cells(display(read(item), shown), output.folder / item.name, **output.finished[item.name])
+            for item in common.choose_evenly([item for item in inputs if item.name in output.finished])
         ]
         if cells:
             rows = [list(chain(*cells[start : start + 3])) for start in range(0, len(cells), 3)]
@@ -133,8 +127,9 @@ def _write_heads(
         overlay = drawing.overlay_masks(image, mask, colors=colors[head : head + 1])
         drawing.save_image(folder / f"overlay_head_{head}.png", overlay)
     categories = dict(enumerate(names, start=1))
-    with coco_writer(folder / "masks.json", folder / "masks_images.json", categories) as writer:
-        writer.add(file_name, size, ((head, mask, 1.0) for head, mask in enumerate(masks, start=1)))
+    writer = CocoWriter(folder / "masks.json", folder / "masks_images.json", categories)
+    writer.add(file_name, size, ((head, mask, 1.0) for head, mask in enumerate(masks, start=1)))
+    writer.write()
 
 
 def _write_point(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dino_model import images
 from dino_model.ahead import load_ahead
@@ -17,9 +17,11 @@ from dino_model.channels import ARRAY_SUFFIX
 from dino_model.collections import open_images
 from dino_model.files import write_text
 from dino_model.images import ImageError
+from dino_model.options import ModelOptions
 from dino_model.outputs import SkippedInputs
 from dino_model.progress import progress
 from dino_model.resize import fed_size
+from segmentation.datasets import VocSample
 from segmentation.masks import ImageArray
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
@@ -28,25 +30,21 @@ if TYPE_CHECKING:  # commands import this module before they need PyTorch
 
 @dataclass(frozen=True)
 class InputImage:
-    """An image of the inputs of a command.
+    """An image of the inputs of a command."""
 
-    Attributes:
-        file_name: Unique among the inputs, with suffix and "/": `file_name` in COCO files.
-        name: Unique among the inputs, without suffix: result files are named after it.
-        file: The image file, or the tar that holds it.
-        root: The folder or tar that `file_name` is relative to.
-        read_bytes: Reads the file of the image; raises ImageError.
-        shown: Name of the file as given, for messages.
-        label: Name of its class, where the inputs have classes.
-    """
+    file_name: str  # unique among the inputs, with suffix and "/": `file_name` in COCO files
+    name: str  # unique among the inputs, without suffix: result files are named after it
+    file: Path  # the image file, or the tar that holds it
+    root: Path  # the folder or tar that `file_name` is relative to
+    read_bytes: Callable[[], bytes]  # raises ImageError
+    shown: str  # name of the file as given, for messages
+    label: str | None = None  # name of its class, where the inputs have classes
+    truth: Path | None = None  # file of its ground truth, where a command has one
 
-    file_name: str
-    name: str
-    file: Path
-    root: Path
-    read_bytes: Callable[[], bytes]
-    shown: str
-    label: str | None = None
+    @property
+    def files(self) -> list[Path]:
+        """Return the files whose change makes results outdated."""
+        return [self.file] if self.truth is None else [self.file, self.truth]
 
     def read(self) -> ImageArray:
         """Read the image as RGB; raises ImageError as `images.read`."""
@@ -60,11 +58,7 @@ def image_file(file: Path) -> InputImage:
 
 
 def open_inputs(sources: Sequence[Path], *, arrays: bool = False) -> list[InputImage]:
-    """List the images of files, folders, tars, lists of paths, and glob patterns of these.
-
-    Args:
-        sources: As given to the command.
-        arrays: Count .npy files as images, too.
+    """List the images of files, folders, tars, lists of paths, and glob patterns; `arrays`: also .npy files.
 
     Raises:
         ImageError: No input, nothing at a path, or one image given twice.
@@ -81,10 +75,10 @@ def open_inputs(sources: Sequence[Path], *, arrays: bool = False) -> list[InputI
 def _expand(source: Path) -> list[Path]:
     if source.exists() or not glob.has_magic(str(source)):
         return [source]
-    matches = sorted(glob.glob(str(source), recursive=True))  # noqa: PTH207
+    matches = sorted(map(Path, glob.glob(str(source), recursive=True)))  # noqa: PTH207
     if not matches:
         raise ImageError(f"no file matches {source}")
-    return [Path(match) for match in matches]
+    return matches
 
 
 def _open(path: Path, arrays: bool) -> list[InputImage]:
@@ -121,51 +115,36 @@ def _with_names(found: list[InputImage]) -> list[InputImage]:
     """Name images after their files, with the suffix in the name where two differ only in it."""
     paths = [Path(image.file_name) for image in found]
     stems = Counter(path.with_suffix("") for path in paths)
-    named = []
+    named = {}
     for image, path in zip(found, paths, strict=True):
         stem = path.with_suffix("")
-        suffix = "_" + path.suffix.removeprefix(".") if stems[stem] > 1 else ""
-        named.append(replace(image, name=stem.as_posix() + suffix))
-    twice = [name for name, count in Counter(image.name for image in named).items() if count > 1]
-    if twice:
-        raise ImageError(f"several images would write to {twice[0]!r}; pass each once, or rename one")
-    return named
+        name = stem.as_posix() + (f"_{path.suffix[1:]}" if stems[stem] > 1 else "")
+        if name in named:
+            raise ImageError(f"several images would write to {name!r}; pass each once, or rename one")
+        named[name] = replace(image, name=name)
+    return list(named.values())
 
 
-class Item(Protocol):
-    """An input of a command."""
-
-    @property
-    def file_name(self) -> str:
-        """Name of the image file, for messages."""
-        ...
-
-
-AnyItem = TypeVar("AnyItem", bound=Item)
+Item = TypeVar("Item", InputImage, VocSample)
 Loaded = TypeVar("Loaded")
-
 
 SHEET_IMAGES = 30  # on a contact sheet
 
 
-def choose_evenly(items: Sequence[AnyItem]) -> list[AnyItem]:
+def choose_evenly(items: Sequence[Item]) -> list[Item]:
     """Choose the items for a contact sheet, at even distances."""
     return list(items[:: max(1, -(-len(items) // SHEET_IMAGES))])
 
 
 def read_ahead(
-    items: Sequence[AnyItem], read: Callable[[AnyItem], Loaded], skipped: SkippedInputs, title: str
-) -> Iterator[tuple[AnyItem, Loaded]]:
-    """Iterate over the items that can be read, with a progress line; the others are added to `skipped`.
+    items: Sequence[Item], read: Callable[[Item], Loaded], skipped: SkippedInputs, title: str
+) -> Iterator[tuple[Item, Loaded]]:
+    """Iterate over the items that can be read, with a progress line `title`; the others go to `skipped`.
 
-    Args:
-        items: Inputs of the command.
-        read: Reads one item, in one of several threads; a ValueError says why it cannot be used.
-        skipped: Receives the items that cannot be used.
-        title: Name of the work in the progress line.
+    `read` is called in one of several threads; its ValueError says why an item cannot be used.
     """
 
-    def attempt(item: AnyItem) -> Loaded | ValueError:
+    def attempt(item: Item) -> Loaded | ValueError:
         try:
             return read(item)
         except ValueError as error:
@@ -199,27 +178,34 @@ def check_head(head: int, predictor: "AttentionPredictor") -> None:
         raise ValueError(f"--head is {head}; this model has heads 0 to {predictor.heads - 1}")
 
 
-def parse_point(text: str) -> tuple[int, int]:
-    """Parse `--point Y,X`.
-
-    Raises:
-        ValueError: Not two whole numbers.
-    """
+def parse_point(text: str | None) -> tuple[int, int] | None:
+    """Parse `--point Y,X`; raise ValueError if it is not two whole numbers."""
+    if text is None:
+        return None
     try:
-        y, x = (int(part) for part in text.split(","))
+        y, x = map(int, text.split(","))
     except ValueError:
         raise ValueError(f"--point is {text!r}; expected two whole numbers Y,X, such as 120,200") from None
     return y, x
 
 
-def check_point(point: tuple[int, int], image: ImageArray) -> None:
+def check_point(point: tuple[int, int] | None, image: ImageArray) -> None:
     """Raise ImageError if an image does not have the pixel (y, x)."""
     height, width = image.shape[:2]
-    if not (0 <= point[0] < height and 0 <= point[1] < width):
+    if point and not (0 <= point[0] < height and 0 <= point[1] < width):
         raise ImageError(
             f"--point {point[0]},{point[1]} is outside of the image of {height} × {width} pixels "
             "(height × width)"
         )
+
+
+def propagation_predictor(options: ModelOptions, preset: str) -> "AttentionPredictor":
+    """Create the predictor that computes features for label propagation by the named preset."""
+    from segmentation.propagation import PRESETS, official_std
+
+    model = options.load()
+    std = official_std(model, PRESETS[preset])
+    return options.predictor("davis", model=model, std=std, carries_labels=True)
 
 
 def model_settings(predictor: "AttentionPredictor") -> dict[str, Any]:
@@ -236,10 +222,10 @@ def model_settings(predictor: "AttentionPredictor") -> dict[str, Any]:
     }
 
 
-def write_csv(file: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as CSV, whole or not at all; keys that are no column are left out."""
+def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as CSV, whole or not at all; the columns are the keys of the first."""
     text = io.StringIO()
-    table = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     write_text(file, text.getvalue())

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,12 +13,12 @@ from dino_model.options import ModelOptions
 from dino_model.outputs import OutputFolder, OutputOptions, SkippedInputs
 from dino_model.resize import fed_size
 from segmentation import davis_eval, drawing
-from segmentation.coco import CocoWriter, coco_writer
+from segmentation.coco import CocoWriter
 from segmentation.commands import score
-from segmentation.commands.common import model_settings
-from segmentation.datasets import Clip, DavisError, DavisFolder, open_davis, read_first_mask
+from segmentation.commands.common import model_settings, propagation_predictor
+from segmentation.datasets import Clip, DavisError, open_davis, read_first_mask
 from segmentation.davis_eval import Evaluation
-from segmentation.labels import Labels, object_ids, read_labels, write_mask_png
+from segmentation.labels import Labels, object_ids, read_labels, without_void, write_mask_png
 from segmentation.masks import ImageArray
 from segmentation.video import draw_labels
 
@@ -55,31 +56,29 @@ class Davis(ModelOptions, OutputOptions):
     def run(self) -> None:
         """Check everything, propagate what is not finished, score."""
         make_room(self.json)
-        dataset = open_davis(self.root, split=self.split, sequences=self.sequences, binary=self.binary)
-        clips = [dataset.clip(name) for name in dataset.sequences]
+        clips = open_davis(self.root, split=self.split, sequences=self.sequences, binary=self.binary)
         self.check_output()
-        comparable = dataset.with_ground_truth()
-        if self.json and not comparable:
+        if self.json and all(len(clip.masks) == 1 for clip in clips):
             raise DavisError("--json holds scores, but there are no masks beyond the first; leave it out")
-        masks = {clip.name: read_first_mask(clip) for clip in clips}
+        masks = {clip.name: _first_mask(clip) for clip in clips}
         source = self._source()
         settings = self._settings(source)
         print(score.described("settings", settings))
         output, skipped = self.open_output(settings), SkippedInputs()
         drawn: dict[str, list[Cell]] = {}
-        with coco_writer(output.path("masks.json"), output.path("masks_images.json")) as writer:
-            for number, clip in enumerate(clips, start=1):
-                try:
-                    duration = self._finish_clip(clip, masks[clip.name], source, output)
-                except ValueError as error:  # a frame that is damaged or has another size
-                    skipped.add(clip.name, error)
-                    continue
-                print(f"{number}/{len(clips)} {clip.name}: {len(clip.frames)} frames, {duration}", flush=True)
-                drawn[clip.name] = list(_add_and_sample(clip, output, object_ids(masks[clip.name]), writer))
+        writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"))
+        for number, clip in enumerate(clips, start=1):
+            try:
+                duration = self._finish_clip(clip, masks[clip.name], source, output)
+            except ValueError as error:  # a frame that is damaged or has another size
+                skipped.add(clip.name, error)
+                continue
+            print(f"{number}/{len(clips)} {clip.name}: {len(clip.frames)} frames, {duration}", flush=True)
+            drawn[clip.name] = list(_add_and_sample(clip, output, object_ids(masks[clip.name]), writer))
         if not drawn:
             skipped.check(len(clips), "sequences")
-        scored = tuple(name for name in comparable if name in drawn)
-        evaluation = self._score(dataset, scored, settings) if scored else None
+        writer.write()
+        evaluation = self._score([clip for clip in clips if clip.name in drawn], clips, settings)
         drawing.save_image(output.path("overview.png"), _overview(drawn, evaluation))
         output.finish()
         print(f"written to {self.output}: masks, masks.json, masks_images.json, overview.png")
@@ -89,15 +88,11 @@ class Davis(ModelOptions, OutputOptions):
 
     def _source(self) -> "AttentionPredictor | ColorPatches | None":
         """Return the extractor of patch features; None copies the first mask."""
-        if self.features == "copy":
-            return None
-        from segmentation.propagation import PRESETS, ColorPatches, official_std
+        from segmentation.propagation import ColorPatches
 
-        if self.features == "color":
-            return ColorPatches(size=self.size)
-        model = self.load()
-        std = official_std(model, PRESETS[self.preset])
-        return self.predictor("davis", model=model, std=std, carries_labels=True)
+        if self.features == "model":
+            return propagation_predictor(self, self.preset)
+        return ColorPatches(size=self.size) if self.features == "color" else None
 
     def _settings(self, source: "AttentionPredictor | ColorPatches | None") -> dict[str, Any]:
         """Describe the settings of the predictions."""
@@ -119,48 +114,38 @@ class Davis(ModelOptions, OutputOptions):
         output: OutputFolder,
     ) -> str:
         """Write the masks of one sequence unless they are there; returns how long it took."""
-        inputs = [*clip.frames, clip.first_mask]
+        from segmentation import propagation
+
+        inputs = [*clip.frames, clip.masks[0]]
         if output.has(clip.name, inputs):
             return "finished before"
-        started = time.monotonic()
+        started, preset = time.monotonic(), propagation.PRESETS[self.preset]
+        if source is None:
+            found: Iterator[Labels] = repeat(without_void(mask), len(clip.frames))
+        else:
+            fed = fed_size(mask.shape[0], mask.shape[1], source.size, source.resize, source.patch_size)
+            if lost := propagation.vanished_objects(mask, fed, source.patch_size, preset):
+                print(f"{clip.name}: objects {lost} are smaller than a patch and cannot be followed")
+            frames = (images.read(file, name=str(file)) for file in clip.frames)
+            found = propagation.propagate_frames(frames, mask, source, preset, overlap=True)
         files = [output.path(clip.name, f"{frame.stem}.png") for frame in clip.frames]
-        for file, labels in zip(files, self._propagated(clip, mask, source), strict=True):
+        for file, labels in zip(files, found, strict=True):
             write_mask_png(file, labels)
         output.add(clip.name, inputs=inputs, files=files)
         seconds = time.monotonic() - started
         return f"{seconds:.1f} s ({seconds / len(clip.frames):.2f} s a frame)"
 
-    def _propagated(
-        self, clip: Clip, mask: Labels, source: "AttentionPredictor | ColorPatches | None"
-    ) -> Iterator[Labels]:
-        """Compute the labels of every frame of one sequence."""
-        from segmentation import propagation
-
-        if source is None:
-            return propagation.copy_first_mask(mask, len(clip.frames))
-        preset, size = propagation.PRESETS[self.preset], (mask.shape[0], mask.shape[1])
-        fed = fed_size(*size, source.size, source.resize, source.patch_size)
-        if lost := propagation.vanished_objects(mask, fed, source.patch_size, preset):
-            print(f"{clip.name}: objects {lost} are smaller than a patch and cannot be followed")
-        frames = (images.read(file, name=str(file)) for file in clip.frames)
-        return propagation.propagate_frames(frames, mask, source, preset, overlap=True)
-
-    def _score(
-        self, dataset: DavisFolder, sequences: tuple[str, ...], settings: dict[str, Any]
-    ) -> Evaluation:
+    def _score(self, finished: list[Clip], clips: list[Clip], settings: dict[str, Any]) -> Evaluation | None:
+        """Score the finished sequences with masks beyond the first; None if there is none."""
+        names = [clip.name for clip in finished if len(clip.masks) > 1]
+        if not names:
+            return None
+        truth = clips[0].masks[0].parent.parent
         evaluation = davis_eval.score_folders(
-            dataset.masks,
-            self.output,
-            sequences=sequences,
-            binary=dataset.binary,
-            skip_faulty=True,
-            track=score.track,
+            truth, self.output, sequences=names, binary=self.binary, progress=score.track
         )
-        unknown = {
-            name: "it has no masks beyond the first, or no prediction"
-            for name in dataset.sequences
-            if name not in sequences
-        }
+        reason = "it has no masks beyond the first, or no prediction"
+        unknown = {clip.name: reason for clip in clips if clip.name not in names}
         evaluation = replace(
             evaluation,
             protocol={**evaluation.protocol, **settings},
@@ -170,6 +155,11 @@ class Davis(ModelOptions, OutputOptions):
         if self.json:
             write_json(self.json, evaluation.as_json())
         return evaluation
+
+
+def _first_mask(clip: Clip) -> Labels:
+    frame = images.read(clip.frames[0], name=str(clip.frames[0]))
+    return read_first_mask(clip.masks[0], frame.shape, binary=clip.binary)
 
 
 def _add_and_sample(
@@ -187,10 +177,9 @@ def _add_and_sample(
 
 def _overview(drawn: Mapping[str, Iterable[Cell]], evaluation: Evaluation | None) -> ImageArray:
     """Draw one row per sequence: some of its frames with their predicted masks, and its score."""
+    scores = {} if evaluation is None else evaluation.per_sequence
     rows = []
     for name, ((first, image), *others) in drawn.items():
-        title = name
-        if evaluation is not None and name in evaluation.per_sequence:
-            title += f", J&F {evaluation.per_sequence[name]['J&F_mean'] * 100:.1f}"
-        rows.append([(f"{title}, frame {first}", image), *others])
+        score_text = f", J&F {scores[name]['J&F_mean'] * 100:.1f}" if name in scores else ""
+        rows.append([(f"{name}{score_text}, frame {first}", image), *others])
     return drawing.contact_sheet(rows, height=200)

@@ -60,7 +60,7 @@ class MaskOptions:
     """Text file with the names of the images to use, one per line; all by default."""
 
     def find(self, listed: Path | None) -> list[InputImage]:
-        """Find the images that a list names, in its order; None for all."""
+        """Find the images that a list names, in its order, or all images."""
         found = common.open_inputs([self.images])
         known = {name: image for image in found for name in (image.file_name, image.name)}
         names = [image.name for image in found] if listed is None else read_names(listed)
@@ -230,9 +230,7 @@ class Apply(HeadOptions, OutputOptions):
             files = output.path("masks", f"{item.name}.png"), output.path("overlays", f"{item.name}.jpg")
             drawing.save_image(files[1], _segment(head, predictor, image, files[0]))
             output.add(item.name, inputs=[item.file, self.head], files=files)
-        for path in videos:
-            if output.has(path.stem, [path, self.head]):
-                continue
+        for path in [path for path in videos if not output.has(path.stem, [path, self.head])]:
             try:
                 drawn = _segment_video(head, predictor, path, output)
             except ValueError as error:
@@ -257,18 +255,18 @@ class Score(MaskOptions, HeadOptions):
         head, predictor = self.load()
         images, masks = self.find(self.listed), TrueMasks(self.masks, head.foreground)
         features = partial(heads.patch_features, predictor, layers=head.layers)
-        counts, number = _count(masks.read(images, predictor, "score"), features, [head.classifier])
+        (counts,), number = _count(masks.read(images, predictor, "score"), features, [head.classifier])
+        names = dict(enumerate(head.names))
         iou = {
-            head.names[label] if label < len(head.names) else f"class {label}": 100 * value
-            for label, value in metrics.class_jaccard(counts[0]).items()
+            names.get(label, f"class {label}"): 100 * value
+            for label, value in metrics.class_jaccard(counts).items()
         }
-        protocol = _protocol(predictor, head.kind, head.layers)
-        scores = {"miou": _mean_iou(counts[0]), "iou": iou, "images": number, "protocol": protocol}
-        print(", ".join(f"{key}: {value}" for key, value in protocol.items()))
+        scores = {"miou": _mean_iou(counts), "iou": iou, "images": number}
+        protocol = _print_protocol(predictor, head.kind, head.layers)
         print("\n".join(f"{name:<24}{value:>6.1f}" for name, value in iou.items()))
         print(f"{'mean IoU':<24}{scores['miou']:>6.1f}   ({number} images)")
         if self.json:
-            write_json(self.json, scores)
+            write_json(self.json, scores | {"protocol": protocol})
         masks.skipped.check(len(images))
 
 
@@ -309,14 +307,12 @@ class Curve(FitOptions, ComputeOptions):
         miou = {}
         for name, features in sources.items():
             kind: Kind = "logistic" if name == BASELINE else self.kind
-            fitted = []
-            for count in counts:
-                few = [images[number * len(images) // count] for number in range(count)]
-                fitted.append(_fit(masks.read(few, predictor, f"fit {name}"), count, features, kind))
+            chosen = [[images[number * len(images) // count] for number in range(count)] for count in counts]
+            reads = (masks.read(few, predictor, f"fit {name}") for few in chosen)
+            fitted = [_fit(read, len(few), features, kind) for read, few in zip(reads, chosen, strict=True)]
             scored, _ = _count(masks.read(test, predictor, f"score {name}"), features, fitted)
             miou[name] = dict(zip(map(str, counts), map(_mean_iou, scored), strict=True))
-        protocol = _protocol(predictor, self.kind, self.layers)
-        print(", ".join(f"{key}: {value}" for key, value in protocol.items()))
+        protocol = _print_protocol(predictor, self.kind, self.layers)
         print(f"{'masks':<24}" + "".join(f"{count:>8}" for count in counts))
         for name, row in miou.items():
             print(f"{name:<24}" + "".join(f"{value:>8.1f}" for value in row.values()))
@@ -367,9 +363,14 @@ def _mean_iou(counts: NDArray[np.int64]) -> float:
     return 100 * float(np.mean(values))
 
 
-def _protocol(predictor: "AttentionPredictor", kind: Kind, layers: int) -> dict[str, Any]:
-    model = {"kind": kind, "layers": layers, "size": predictor.size, "precision": predictor.precision}
-    return {"score": SCORING, "absent classes": "0 if predicted, else left out", **model}
+def _print_protocol(predictor: "AttentionPredictor", kind: Kind, layers: int) -> dict[str, Any]:
+    protocol = {
+        "score": SCORING,
+        "absent classes": "0 if predicted, else left out",
+        **{"kind": kind, "layers": layers, "size": predictor.size, "precision": predictor.precision},
+    }
+    print(", ".join(f"{key}: {value}" for key, value in protocol.items()))
+    return protocol
 
 
 def _segment(head: heads.Head, predictor: "AttentionPredictor", image: ImageArray, mask: Path) -> ImageArray:

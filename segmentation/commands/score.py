@@ -50,8 +50,7 @@ class Score:
             sequences=() if self.listed is None else read_names(self.listed),
             task=self.protocol,
             binary=self.binary,
-            skip_faulty=True,
-            track=track,
+            progress=track,
         )
         print(table(evaluation))
         if self.json:
@@ -62,20 +61,16 @@ class Score:
 
 def table(evaluation: Evaluation) -> str:
     """Format protocol and scores in percent: objects, then sequences, then the data set."""
-    groups = (
-        {one.name: mean_scores([one]) for one in evaluation.objects},
-        evaluation.per_sequence,
-        {"all": evaluation.dataset},
-    )
-    width = max(len(name) for name in ("protocol", *groups[0]))
+    objects = {one.name: mean_scores([one]) for one in evaluation.objects}
+    groups = objects, evaluation.per_sequence, {"all": evaluation.dataset}
+    width = max(map(len, ("protocol", *objects)))
     lines = [described("protocol", evaluation.protocol)]
     lines.append(" " * width + "".join(f"{column.replace('_', ' '):>10}" for column in COLUMNS))
     for rows in groups:
         lines.append("")
-        lines += [
-            f"{name:<{width}}" + "".join(f"{row[column] * 100:>10.1f}" for column in COLUMNS)
-            for name, row in rows.items()
-        ]
+        for name, row in rows.items():
+            cells = (f"{row[column] * 100:>10.1f}" for column in COLUMNS)
+            lines.append(f"{name:<{width}}" + "".join(cells))
     if evaluation.not_scored:
         lines += ["", f"not scored, and in none of the means: {len(evaluation.not_scored)}"]
         lines += [f"  {name}: {why}" for name, why in evaluation.not_scored.items()]

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from dino_model.files import make_room, write_json
 from dino_model.options import ModelOptions
 from dino_model.outputs import OutputFolder, OutputOptions, SkippedInputs
 from segmentation import datasets, drawing, voc_eval
-from segmentation.coco import coco_writer
+from segmentation.coco import CocoWriter
 from segmentation.commands import common
 from segmentation.datasets import Annotation, VocSample
 from segmentation.labels import VOID, Labels, write_mask_png
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dino_model.predictor import AttentionPredictor
 
 Scores = dict[VocProtocol, list[ImageScore]]
-
-_TRUTH = ("ground truth", (255, 255, 255))  # its name and color in legends
 
 
 @dataclass(frozen=True)
@@ -58,20 +56,21 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
         protocols = list(dict.fromkeys([protocol, *(_grid_around(protocol) if self.grid else ())]))
         samples = datasets.list_voc_samples(self.root, self.split)
         predictor = self.predictor(self.resize) if self.baseline == "none" else None
-        if predictor is not None and isinstance(self.head, int):
-            common.check_head(self.head, predictor)
-        scored = (
-            {"model": f"baseline {self.baseline}", "precision": "no model"}
-            if predictor is None
-            else common.model_settings(predictor)
-        )
+        scored = {"model": f"baseline {self.baseline}", "precision": "no model"}
+        if predictor is not None:
+            scored = common.model_settings(predictor)
+            if isinstance(self.head, int):
+                common.check_head(self.head, predictor)
         output = self.open_output({**scored, "protocols": [asdict(each) for each in protocols]})
         skipped = self._score_images(samples, predictor, protocols, output)
         finished = [sample for sample in samples if sample.name in output.finished]
         if not finished:
             skipped.check(len(samples))
         scores = {
-            each: [_from_record(sample.name, output.finished[sample.name][number]) for sample in finished]
+            each: [
+                ImageScore(sample.name, tuple(TargetScore(*target) for target in record[number]))
+                for sample, record in ((sample, output.finished[sample.name]) for sample in finished)
+            ]
             for number, each in enumerate(protocols)
         }
         results = _results(finished, scores, protocol) | {key: scored[key] for key in ("model", "precision")}
@@ -100,43 +99,37 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
         skipped = SkippedInputs()
         todo = [sample for sample in samples if not output.has(sample.name, sample[1:])]
         for sample, (image, annotation) in common.read_ahead(todo, read, skipped, "voc"):
-            if predictor is None:
-                scores = [voc_eval.score_box(sample.name, annotation, each) for each in protocols]
-            else:
+            name, scores, files, attention = sample.name, [], [], None
+            if predictor is not None:
                 predictor.set_image(image)
                 attention = predictor.cls_attention(self.block)
-                scores = [
-                    voc_eval.score_attention(sample.name, attention, annotation, each) for each in protocols
-                ]
-            files = []
+            for each in protocols:
+                if attention is None:
+                    box = {-1: voc_eval.centered_box((image.shape[0], image.shape[1]))}
+                    score = voc_eval.score_masks(name, box, annotation, each.ground_truth, each.void)
+                else:
+                    score = voc_eval.score_attention(name, attention, annotation, each)
+                scores.append(score)
             if scores[0].targets:
-                files = [
-                    output.path("masks", f"{sample.name}.png"),
-                    output.path("overlays", f"{sample.name}.jpg"),
-                ]
+                files = [output.path("masks", f"{name}.png"), output.path("overlays", f"{name}.jpg")]
                 write_mask_png(files[0], _label_map(scores[0]))
                 drawing.save_image(files[1], _overlay(image, annotation, scores[0]))
             record = [[list(target) for target in score.targets] for score in scores]
-            output.add(sample.name, record, inputs=sample[1:], files=files)
+            output.add(name, record, inputs=sample[1:], files=files)
         return skipped
-
-
-def _from_record(name: str, record: list[list[Any]]) -> ImageScore:
-    return ImageScore(name, tuple(TargetScore(*target) for target in record))
 
 
 def _grid_around(protocol: VocProtocol) -> Iterator[VocProtocol]:
     """Vary mass, ground truth and void, which the paper leaves open."""
     masses = sorted({0.6, 0.8, protocol.mass})
-    kinds: tuple[GroundTruth, ...] = ("class", "object", "foreground")
-    voids: tuple[Void, ...] = ("union", "exclude")
-    for mass, kind, void in itertools.product(masses, kinds, voids):
+    for mass, kind, void in itertools.product(masses, get_args(GroundTruth), get_args(Void)):
         yield replace(protocol, mass=mass, ground_truth=kind, void=void)
 
 
 def _results(samples: list[VocSample], scores: Scores, protocol: VocProtocol) -> dict[str, Any]:
     """Collect the results for --json."""
     own = scores[protocol]
+    classes = voc_eval.per_class(own)
     return {
         "jaccard": voc_eval.mean_jaccard(own),
         "lift": voc_eval.mean_lift(own),
@@ -144,9 +137,7 @@ def _results(samples: list[VocSample], scores: Scores, protocol: VocProtocol) ->
         "voc12_val": datasets.is_voc12_val(samples),
         "images": sum(bool(score.targets) for score in own),
         "images_without_target": sum(not score.targets for score in own),
-        "per_class": {
-            name: {"jaccard": mean, "masks": count} for name, (mean, count) in voc_eval.per_class(own).items()
-        },
+        "per_class": {name: {"jaccard": mean, "masks": count} for name, (mean, count) in classes.items()},
         "paper": voc_eval.PAPER,
         "grid": [
             {"jaccard": voc_eval.mean_jaccard(found), "protocol": asdict(each)}
@@ -170,16 +161,12 @@ def _report(results: dict[str, Any], protocol: VocProtocol) -> str:
     if results["images_without_target"]:
         lines.append(f"          {results['images_without_target']} more have no annotated object")
     lines += ["", f"{'class':<14} {'masks':>5} {'Jaccard':>8}"]
-    lines += [
-        f"{name:<14} {row['masks']:>5} {row['jaccard']:>8.1f}" for name, row in results["per_class"].items()
-    ]
+    for name, row in results["per_class"].items():
+        lines.append(f"{name:<14} {row['masks']:>5} {row['jaccard']:>8.1f}")
     if len(results["grid"]) > 1:
         lines += ["", f"{'mass':>5} {'ground truth':<12} {'void':<8} {'Jaccard':>8}"]
-        for row in results["grid"]:
-            each = row["protocol"]
-            lines.append(
-                f"{each['mass']:>5.0%} {each['ground_truth']:<12} {each['void']:<8} {row['jaccard']:>8.1f}"
-            )
+        for score, each in ((row["jaccard"], row["protocol"]) for row in results["grid"]):
+            lines.append(f"{each['mass']:>5.0%} {each['ground_truth']:<12} {each['void']:<8} {score:>8.1f}")
     paper = (
         f"{model} " + ", ".join(f"{kind} {value}" for kind, value in row.items())
         for model, row in voc_eval.PAPER.items()
@@ -192,17 +179,16 @@ def _report(results: dict[str, Any], protocol: VocProtocol) -> str:
 
 def _write_results(output: OutputFolder, samples: list[VocSample], scores: list[ImageScore]) -> None:
     """Write what needs all images: CSV, contact sheet, COCO files."""
-    columns = ("image", "jaccard", "labels", "heads", "jaccards")
-    common.write_csv(output.path("per_image.csv"), columns, [_row(score) for score in scores])
+    common.write_csv(output.path("per_image.csv"), [_row(score) for score in scores])
     drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, scores))
     categories = {0: "foreground"} | dict(enumerate(datasets.VOC_CLASSES, start=1))
-    files = output.path("masks.json"), output.path("masks_images.json")
-    with coco_writer(*files, categories) as writer:
-        for sample, score in zip(samples, scores, strict=True):
-            if score.targets:
-                height, width = score.targets[0].mask["size"]
-                masks = ((each.category, decode(each.mask), each.jaccard) for each in score.targets)
-                writer.add(sample.file_name, (height, width), masks)
+    writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"), categories)
+    for sample, score in zip(samples, scores, strict=True):
+        if score.targets:
+            height, width = score.targets[0].mask["size"]
+            masks = ((each.category, decode(each.mask), each.jaccard) for each in score.targets)
+            writer.add(sample.file_name, (height, width), masks)
+    writer.write()
 
 
 def _row(score: ImageScore) -> dict[str, str]:
@@ -218,8 +204,7 @@ def _row(score: ImageScore) -> dict[str, str]:
 
 def _label_map(score: ImageScore) -> Labels:
     """Combine the chosen masks to labels uint8 [height, width]; the better mask is on top."""
-    height, width = score.targets[0].mask["size"]
-    labels = np.zeros((height, width), dtype=np.uint8)
+    labels = np.zeros(score.targets[0].mask["size"], dtype=np.uint8)
     for target in sorted(score.targets, key=lambda target: target.jaccard):
         labels[decode(target.mask)] = target.label
     return labels
@@ -230,24 +215,22 @@ def _overlay(image: ImageArray, annotation: Annotation, score: ImageScore) -> Im
     masks = np.stack([decode(target.mask) for target in score.targets])
     tinted = drawing.overlay_masks(image, masks, contour=0)
     truth = (annotation.classes != 0) & (annotation.classes != VOID)
-    white = np.array([_TRUTH[1]], dtype=np.uint8)
+    white = np.full((1, 3), 255, dtype=np.uint8)
     outlined = drawing.overlay_masks(tinted, truth, colors=white, opacity=0, contour=2)
     names = [
         f"{datasets.voc_class_name(target.category)}: {100 * target.jaccard:.1f}"
         + (f", head {target.head}" if target.head >= 0 else "")
         for target in score.targets
     ]
-    entries = [_TRUTH, *zip(names, drawing.head_colors(len(names)), strict=True)]
-    return drawing.with_legend(outlined, entries)
+    entries = zip(["ground truth", *names], [white[0], *drawing.head_colors(len(names))], strict=True)
+    return drawing.with_legend(outlined, list(entries))
 
 
-def _contact_sheet(
-    output: OutputFolder, scores: list[ImageScore], count: int = 8, per_row: int = 4
-) -> ImageArray:
-    """Show the overlays of the images with the highest and lowest Jaccard."""
+def _contact_sheet(output: OutputFolder, scores: list[ImageScore], count: int = 8) -> ImageArray:
+    """Show the overlays of the images with the highest and lowest Jaccard, four in a row."""
     ordered = sorted((score for score in scores if score.targets), key=lambda score: -score.jaccard)
     best, worst = ordered[:count], ordered[max(count, len(ordered) - count) :][::-1]
-    rows: list[list[tuple[str, ImageArray]]] = []
+    rows = []
     for word, chosen in (("best", best), ("worst", worst)):
         cells = [
             (
@@ -256,5 +239,5 @@ def _contact_sheet(
             )
             for rank, score in enumerate(chosen, start=1)
         ]
-        rows += [cells[start : start + per_row] for start in range(0, len(cells), per_row)]
+        rows += [cells[start : start + 4] for start in range(0, len(cells), 4)]
     return drawing.contact_sheet(rows, height=240)

@@ -234,12 +234,11 @@ def test_overlay_webm_has_every_finished_frame_with_its_objects_tinted(clip, fol
 def test_zip_is_a_davis_folder_from_which_the_library_computes_the_same(predictor, followed, tmp_path):
     content = FILES["davis.zip"](followed)
     zipfile.ZipFile(io.BytesIO(content)).extractall(tmp_path)
-    davis = open_davis(tmp_path)
-    assert davis.sequences == ("square",)
-    sequence = davis.clip("square")
+    (sequence,) = open_davis(tmp_path)
+    assert sequence.name == "square"
     pictures = [cv2.imread(str(frame))[..., ::-1].copy() for frame in sequence.frames]
-    tracked = list(followed.labels())
-    for number, labels in enumerate(propagate_frames(pictures, read_first_mask(sequence), predictor)):
+    tracked, first = list(followed.labels()), read_first_mask(sequence.masks[0], pictures[0].shape)
+    for number, labels in enumerate(propagate_frames(pictures, first, predictor)):
         found = read_labels(tmp_path / "Annotations/480p/square" / f"{number:05d}.png")
         assert (found == labels).mean() > 0.99  # another JPEG decoder may round otherwise
         np.testing.assert_array_equal(found, tracked[number])

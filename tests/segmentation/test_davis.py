@@ -18,7 +18,7 @@ from segmentation.datasets import (
     open_davis,
     read_first_mask,
 )
-from segmentation.labels import read_labels, write_mask_png
+from segmentation.labels import LabelError, read_labels, write_mask_png
 from segmentation.propagation import CRW, DINO, OFFICIAL_STD, official_std, propagate_frames
 from segmentation.video import VideoError
 
@@ -56,11 +56,11 @@ def command(davis: Path, output: Path, **options: object) -> Davis:
 
 
 def test_open_davis_lists_sequences(davis: Path):
-    assert open_davis(davis).sequences == ("bear", "cows")
-    assert open_davis(davis, sequences=["cows"]).sequences == ("cows",)
-    clip = open_davis(davis).clip("bear")
+    clip, other = open_davis(davis)
+    assert (clip.name, other.name) == ("bear", "cows")
+    assert open_davis(davis, sequences=["cows"]) == [other]
     assert [frame.name for frame in clip.frames] == [f"{number:05d}.jpg" for number in range(FRAMES)]
-    assert clip.first_mask.name == "00000.png"
+    assert clip.masks[0].name == "00000.png"
 
 
 def test_wrong_root_or_list_is_named(davis: Path):
@@ -69,8 +69,9 @@ def test_wrong_root_or_list_is_named(davis: Path):
             open_davis(wrong)
     with pytest.raises(DavisError, match=r"test-dev\.txt is missing; lists there: val"):
         open_davis(davis, split="test-dev")
+    (davis / "ImageSets" / "2017" / "val.txt").write_text("horse\n")
     with pytest.raises(DavisError, match=r"480p.horse is missing; restore it, or name the others"):
-        open_davis(davis).clip("horse")
+        open_davis(davis)
     (davis / "ImageSets" / "2017" / "val.txt").write_text("\n")
     with pytest.raises(DavisError, match=r"val\.txt is empty"):
         open_davis(davis)
@@ -82,30 +83,30 @@ def test_wrong_files_of_sequence_are_named(davis: Path):
     masks, frames = davis / "Annotations" / "480p" / "bear", davis / "JPEGImages" / "480p" / "bear"
     (frames / "00004.jpg").rename(frames / "00003a.txt")
     with pytest.raises(DavisError, match=r"00004\.png has no frame in"):
-        open_davis(davis).clip("bear")
+        open_davis(davis)
     (frames / "00003a.txt").rename(frames / "00004.jpg")
     (masks / "00002.png").unlink()
     with pytest.raises(VideoError, match=r"jump from 00001\.png to 00003\.png"):
-        open_davis(davis).clip("bear")
+        open_davis(davis)
     (frames / "00002.jpg").unlink()
     with pytest.raises(VideoError, match=r"jump from 00001\.jpg to 00003\.jpg"):
-        open_davis(davis).clip("bear")
+        open_davis(davis)
     (davis / "Annotations" / "480p" / "cows" / "00000.png").unlink()
     with pytest.raises(DavisError, match=r"first mask .*00000\.png is missing"):
-        open_davis(davis).clip("cows")
+        open_davis(davis, sequences=["cows"])
 
 
 def test_first_mask_of_wrong_size_or_labels_is_named(davis: Path):
-    clip = open_davis(davis).clip("bear")
-    write_mask_png(clip.first_mask, np.ones((64, 100), np.uint8))
-    with pytest.raises(DavisError, match=r"00000\.png is 100x64 pixels, the frame 00000\.jpg 128x64"):
-        read_first_mask(clip)
-    write_mask_png(clip.first_mask, np.full(SIZE, 255, np.uint8))
-    with pytest.raises(DavisError, match="--binary"):
-        read_first_mask(clip)
-    write_mask_png(clip.first_mask, np.zeros(SIZE, np.uint8))
-    with pytest.raises(DavisError, match="every pixel is 0"):
-        read_first_mask(clip)
+    file = davis / "first.png"
+    wrong = {
+        r"first\.png is 100x64 pixels, the frames are 128x64": np.ones((64, 100), np.uint8),
+        "--binary": np.full(SIZE, 255, np.uint8),
+        "every pixel is 0": np.zeros(SIZE, np.uint8),
+    }
+    for message, labels in wrong.items():
+        write_mask_png(file, labels)
+        with pytest.raises(LabelError, match=message):
+            read_first_mask(file, SIZE)
 
 
 # --- the command
@@ -160,7 +161,7 @@ def test_wrong_first_mask_or_scores_are_refused_before_work(davis: Path, tmp_pat
     with pytest.raises(DavisError, match="no masks beyond the first"):
         command(davis, tmp_path / "out", json=tmp_path / "scores.json").run()
     write_mask_png(davis / "Annotations" / "480p" / "cows" / "00000.png", np.ones((3, 3), np.uint8))
-    with pytest.raises(DavisError, match="must be of one size"):
+    with pytest.raises(LabelError, match="must be of one size"):
         command(davis, tmp_path / "out").run()
     assert not (tmp_path / "out").exists()
 
@@ -175,12 +176,6 @@ def test_binary_masks_and_sequences_without_truth_are_handled(davis: Path, tmp_p
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert list(scores["per_object"]) == ["bear_1"]
     assert list(scores["not_scored"]) == ["cows"]
-
-
-def test_official_preset_uses_official_std():
-    model = load_model("random:vit_tiny/16")
-    assert official_std(model, DINO) == OFFICIAL_STD
-    assert official_std(model, CRW) is None
 
 
 def test_propagation_runs_in_fp32_by_default(davis: Path, tmp_path: Path, monkeypatch):
@@ -204,8 +199,8 @@ def test_propagation_runs_in_fp32_by_default(davis: Path, tmp_path: Path, monkey
 
 
 def test_bf16_changes_few_labels_of_real_frames(data_root: Path):
-    clip = open_davis(data_root / "DAVIS2016").clip("goat")
-    mask, model, found = read_first_mask(clip), load_model(), {}
+    (clip,) = open_davis(data_root / "DAVIS2016", sequences=["goat"])
+    mask, model, found = read_labels(clip.masks[0]), load_model(), {}
     for precision in ("fp32", "bf16"):
         source = AttentionPredictor(
             model,
@@ -217,6 +212,8 @@ def test_bf16_changes_few_labels_of_real_frames(data_root: Path):
         )
         frames = (images.read(frame) for frame in clip.frames[:3])
         found[precision] = np.stack(list(propagate_frames(frames, mask, source)))
+    assert official_std(model, DINO) == OFFICIAL_STD
+    assert official_std(model, CRW) is None
     assert (found["fp32"][-1] != mask).mean() > 0.01  # the goat walks
     assert (found["fp32"] != found["bf16"]).mean((1, 2)).max() <= 0.001
 

@@ -10,7 +10,6 @@ from PIL import Image
 from pycocotools.coco import COCO
 from skimage import data
 
-from dino_model.predictor import AttentionPredictor
 from segmentation import datasets, discovery
 from segmentation.commands.discover import Discover
 from segmentation.masks import Box
@@ -148,30 +147,12 @@ def test_wrong_input_is_named(devkit, masked, tmp_path):
         Discover(**masked, output=tmp_path / "new").run()
 
 
-def test_resume_after_interrupt_gives_same_files(masked, tmp_path, monkeypatch):
-    common = {**masked, "methods": ("lost", "tokencut")}
-    file = {name: tmp_path / f"{name}.json" for name in ("whole", "resumed")}
-    Discover(**common, output=tmp_path / "whole", json=file["whole"]).run()
-    encoded, encode = [], AttentionPredictor.set_image
-
-    def stop_at_second(self, image):
-        encoded.append(image.shape)
-        if len(encoded) == 2:
-            raise KeyboardInterrupt
-        encode(self, image)
-
-    monkeypatch.setattr(AttentionPredictor, "set_image", stop_at_second)
-    with pytest.raises(KeyboardInterrupt):
-        Discover(**common, output=tmp_path / "resumed").run()
-    with (tmp_path / "resumed/progress.jsonl").open("a") as log:
-        log.write('["cup", [')  # as a killed process leaves it
-    Discover(**common, output=tmp_path / "resumed", json=file["resumed"], resume=True).run()
-    assert len(encoded) == 3
-    assert file["whole"].read_text() == file["resumed"].read_text()
-    for name in ("lost.json", "lost_images.json", "per_image.csv", "contact_sheet.png"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "resumed" / name).read_bytes()
+def test_resume_after_interrupt_gives_same_files(masked, tmp_path, check_resume):
+    options = {**masked, "methods": ("lost", "tokencut")}
+    names = ("lost.json", "lost_images.json", "per_image.csv", "contact_sheet.png")
+    assert check_resume(Discover, names, **options) == 3
     with pytest.raises(ValueError, match=r"other settings \(count was 3, now 2\)"):
-        Discover(**common, output=tmp_path / "resumed", count=2, resume=True).run()
+        Discover(**options, output=tmp_path / "resumed", count=2, resume=True).run()
 
 
 def test_images_of_same_name_get_own_results(tmp_path):

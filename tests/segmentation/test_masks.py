@@ -34,13 +34,10 @@ def keep_mass_one_by_one(attention: np.ndarray, mass: float) -> np.ndarray:
 @given(attention_maps, st.sampled_from([0.2, 0.5, 0.6, 0.8, 0.95, 1.0]))
 def test_keep_mass_is_smallest_set_with_later_ties(attention, mass):
     kept = masks.keep_mass(torch.from_numpy(attention), mass).numpy()
-    for one, found in zip(
-        attention.reshape(-1, attention.shape[-1]), kept.reshape(-1, attention.shape[-1]), strict=True
-    ):
+    maps, found_maps = (values.reshape(-1, attention.shape[-1]) for values in (attention, kept))
+    for one, found in zip(maps, found_maps, strict=True):
         expected = keep_mass_one_by_one(one, mass)
-        if not np.array_equal(
-            found, expected
-        ):  # only where the share is met to the last bit may rounding decide
+        if not np.array_equal(found, expected):  # where the share is met to the last bit, rounding decides
             shares = np.cumsum(np.sort(one)) / one.sum()
             assert np.abs(shares - (1 - mass)).min() < 1e-12
 
@@ -121,5 +118,5 @@ def test_decode_of_any_text_raises_or_fits_size(counts):
 def test_decode_of_another_size_allocates_nothing():
     encoded = masks.rle(np.eye(5, dtype=bool))
     encoded["size"] = [10**6, 10**6]
-    with pytest.raises(ValueError, match="are not COCO's compressed run lengths of 1000000 × 1000000 pixels"):
+    with pytest.raises(ValueError, match="are not COCO's run lengths of 1000000 × 1000000 pixels"):
         masks.decode(encoded)

@@ -18,8 +18,7 @@ def test_image_matches_its_own_crop(tmp_path: Path, capsys: pytest.CaptureFixtur
     picture = photographs.picture("owl")
     a, b = written(tmp_path / "a.png", picture), written(tmp_path / "b.png", picture[40:, 60:])
     y, x = (side // 2 for side in picture.shape[:2])
-    options = {"size": 128, "scales": (1.0,)}
-    Match(a=a, b=b, output=tmp_path / "out", point=f"{y},{x}", **options).run()
+    Match(a=a, b=b, output=tmp_path / "out", point=f"{y},{x}", size=128).run()
     found = json.loads((tmp_path / "out" / "matches.json").read_text())
     assert len(found["matches"]) >= 20
     off = [np.subtract(match["a"], match["b"]) - (40, 60) for match in found["matches"]]
@@ -39,7 +38,6 @@ def test_wrong_input_is_named_and_nothing_written(tmp_path: Path):
     flat = written(tmp_path / "flat.png", np.full((40, 50, 3), 7, np.uint8))
     wrong = {
         "flat.png has no texture": {"b": flat},
-        r"--scales is \(0.0,\)": {"scales": (0.0,)},
         "--ratio is 2.0": {"ratio": 2.0},
         "--point is '9'": {"point": "9"},
         "--point 5000,3 is outside of the image": {"point": "5000,3"},

@@ -15,7 +15,6 @@ from dino_model.predictor import AttentionPredictor
 from segmentation.commands.video import Video
 from segmentation.labels import LabelError, read_labels, write_mask_png
 from segmentation.video import (
-    VIEWS,
     FrameFolder,
     VideoError,
     VideoFile,
@@ -142,13 +141,14 @@ def predictor() -> AttentionPredictor:
 def test_attention_video_uses_color_range_of_first_frame(predictor: AttentionPredictor):
     first, *others = pictures(4)
     drawn = list(attention_video([first, *others, first], predictor))
-    for view in VIEWS:
-        np.testing.assert_array_equal(drawn[0].views[view], drawn[-1].views[view])
-    assert drawn[0].views["mean"].shape == drawn[0].views["mask"].shape == first.shape
-    assert drawn[0].mask.shape == first.shape[:2]
-    assert 0 < drawn[0].mask.mean() < 1
-    other = next(attention_video(others, predictor))
-    assert (other.views["mean"] != drawn[1].views["mean"]).any()
+    views, mask = drawn[0]
+    for view, last in zip(views, drawn[-1][0], strict=True):
+        np.testing.assert_array_equal(view, last)
+    assert views[1].shape == views[2].shape == first.shape
+    assert mask.shape == first.shape[:2]
+    assert 0 < mask.mean() < 1
+    other, _ = next(attention_video(others, predictor))
+    assert (other[1] != drawn[1][0][1]).any()
 
 
 def test_draw_labels_has_fixed_legend():
