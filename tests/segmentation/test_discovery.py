@@ -135,9 +135,6 @@ def test_padding_keeps_image_and_adds_mean_color(monkeypatch):
     mean = np.rint(255 * np.array(predictor.model.mean))
     assert (given[0][50:] == mean).all()
     assert discovery.image_features(predictor).shape == (4, 5, 192)
-    assert discovery.image_features(predictor, "tokens").shape == (4, 5, 192)
-    with pytest.raises(ValueError, match="padding needs one with resize='native'"):
-        discovery.set_padded(AttentionPredictor("random:vit_tiny/16"), image)
 
 
 def test_refined_edges_move_to_image_edges():

@@ -15,6 +15,7 @@ from dino_model.predictor import AttentionPredictor
 from segmentation.commands.video import Video
 from segmentation.labels import LabelError, read_labels, write_mask_png
 from segmentation.video import (
+    VIEWS,
     FrameFolder,
     VideoError,
     VideoFile,
@@ -41,10 +42,6 @@ def write_folder(folder: Path, names: list[str], size: tuple[int, int] = (48, 64
     for name, picture in zip(names, pictures(len(names), size), strict=True):
         Image.fromarray(picture).save(folder / name)
     return folder
-
-
-def write_video(path: Path, count: int, size: tuple[int, int] = (48, 64), fps: float = 12.5) -> Path:
-    return write_images(path, pictures(count, size), fps)
 
 
 def write_images(path: Path, images: list[np.ndarray], fps: float = 12.5) -> Path:
@@ -114,7 +111,7 @@ def test_wrong_video_file_is_named(tmp_path: Path):
 
 @pytest.mark.parametrize("size", [(48, 64), (51, 33)], ids=["even", "odd"])
 def test_written_video_is_read_again(tmp_path: Path, size: tuple[int, int]):
-    path = write_video(tmp_path / "clip.webm", 7, size)
+    path = write_images(tmp_path / "clip.webm", pictures(7, size))
     frames = open_frames(path)
     found = list(frames)
     assert len(found) == 7 == frames.expected
@@ -165,20 +162,21 @@ def test_draw_labels_has_fixed_legend():
 # --- the command
 
 
-def test_video_writes_attention(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    clip = write_video(tmp_path / "clip.webm", 4, (50, 34))
-    Video(clip, output=tmp_path / "out", model=MODEL, size=64).run()
-    printed = capsys.readouterr().out
-    assert "4 frames written" in printed
-    for view in ("heads", "mean", "mask"):
-        assert len(list(VideoFile(tmp_path / "out" / f"{view}.webm"))) == 4
+@pytest.mark.parametrize("suffix", ["webm", "mp4"])
+def test_video_writes_attention(tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str):
+    clip = write_images(tmp_path / "clip.webm", pictures(4, (50, 34)))
+    options = {"output": tmp_path / "out", "model": MODEL, "size": 32, "format": suffix}
+    Video(clip, **options).run()
+    assert "4 frames written" in capsys.readouterr().out
+    for view in VIEWS:
+        assert len(list(VideoFile(tmp_path / "out" / f"{view}.{suffix}"))) == 4
     masks = sorted((tmp_path / "out" / "masks").iterdir())
     assert [mask.name for mask in masks] == [f"{number:05d}.png" for number in range(4)]
     assert read_labels(masks[0]).shape == (50, 34)
     loaded = COCO(tmp_path / "out" / "masks_images.json").loadRes(str(tmp_path / "out" / "masks.json"))
     assert [image["file_name"] for image in loaded.dataset["images"]] == [mask.name for mask in masks]
     with pytest.raises(ValueError, match="--overwrite"):
-        Video(clip, output=tmp_path / "out", model=MODEL, size=64).run()
+        Video(clip, **options).run()
 
 
 def test_video_propagates_labels_of_folder(tmp_path: Path):
@@ -240,14 +238,6 @@ def test_interrupted_video_keeps_finished_frames_and_is_resumed(
     assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
     Video(frames, **common, resume=True).run()
     assert "is finished already" in capsys.readouterr().out
-
-
-def test_video_in_mp4_is_written_on_request(tmp_path: Path):
-    clip = write_video(tmp_path / "clip.webm", 3, (50, 34))
-    Video(clip, output=tmp_path / "out", model=MODEL, size=32, format="mp4").run()
-    drawn = VideoFile(tmp_path / "out" / "mean.mp4")
-    assert len(list(drawn)) == 3
-    assert {file.suffix for file in (tmp_path / "out").iterdir()} == {"", ".mp4", ".json", ".jsonl"}
 
 
 def test_frames_keep_their_times_and_missing_end_is_reported(tmp_path: Path, monkeypatch, capsys):
