@@ -135,8 +135,7 @@ def lost(features: Features, candidates: int = 100) -> Discovery:
     """
     rows, columns, _ = features.shape
     flat = np.asarray(features, dtype=np.float32).reshape(rows * columns, -1)
-    with_itself = (flat * flat).sum(axis=1) > 0
-    degrees = _count_similar(flat, [np.ones(len(flat), dtype=bool)], 0)[:, 0] - with_itself
+    degrees = _count_similar(flat, [np.ones(len(flat), dtype=bool)], 0)[:, 0]  # one more, for itself
     fewest = np.argsort(degrees, kind="stable")[:candidates]
     seed = int(fewest[0])
     similar = fewest[flat[fewest] @ flat[seed] > 0]

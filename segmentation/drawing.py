@@ -364,17 +364,18 @@ def contact_sheet(rows: Sequence[Sequence[tuple[str, ImageArray]]], *, height: i
     """
     gap, lines = 8, []
     for row in filter(None, rows):
-        small = [(title, _fitting(image, height)) for title, image in row]
-        cells = [caption(_padded(image, height, image.shape[1]), title, 14) for title, image in small]
+        cells = []
+        for title, image in row:
+            small = rescaled(image, min(height / image.shape[0], WIDEST * height / image.shape[1]))
+            cells.append(caption(_padded(small, height, small.shape[1]), title, 14))
         lines.append(side_by_side(*cells, gap=gap))
     if not lines:
         raise ValueError("a contact sheet needs at least one image")
     return np.pad(stack(lines, gap), ((gap, gap), (gap, gap), (0, 0)), constant_values=255)
 
 
-def _fitting(image: ImageArray, height: int) -> ImageArray:
-    """Resize an image to this height, or to `WIDEST` times it in width if that is smaller."""
-    scale = min(height / image.shape[0], WIDEST * height / image.shape[1])
+def rescaled(image: ImageArray, scale: float) -> ImageArray:
+    """Resize an image by a factor; each side keeps at least one pixel."""
     rows, columns = (max(1, round(side * scale)) for side in image.shape[:2])
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
     return np.asarray(cv2.resize(image, (columns, rows), interpolation=method), dtype=np.uint8)

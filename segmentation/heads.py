@@ -26,8 +26,7 @@ if TYPE_CHECKING:  # commands import this module before they need PyTorch
 Kind = Literal["linear", "logistic", "knn"]
 Array = NDArray[np.float32]
 
-MAX_PATCHES = 50_000
-"""Largest number of patches that a head is fitted on, over all images."""
+MAX_PATCHES = 50_000  # that a head is fitted on, over all images
 STRIP = 256  # rows whose scores are enlarged at once: scores of a whole image could take gigabytes
 STEPS, BATCH = 1_000, 1_024  # of the linear head
 NEIGHBORS, TEMPERATURE = 20, 0.07  # of the k-NN head, as in the paper's classification

@@ -94,15 +94,9 @@ def textured_patches(image: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray
     return np.asarray(squares - mean**2 >= LEAST_TEXTURE**2)
 
 
-def prepared(a: Features, b: Features, around: int = 1) -> tuple[Features, Features]:
-    """Average features [rows, columns, D] with their neighbors and subtract the mean over both images.
-
-    Args:
-        a, b: Features of both images.
-        around: Patches to each side that are averaged.
-    """
-    side = 2 * around + 1
-    a, b = (uniform_filter(np.asarray(one, np.float32), (side, side, 1), mode="nearest") for one in (a, b))
+def prepared(a: Features, b: Features) -> tuple[Features, Features]:
+    """Average features [rows, columns, D] with their eight neighbors; subtract the mean over both images."""
+    a, b = (uniform_filter(np.asarray(one, np.float32), (3, 3, 1), mode="nearest") for one in (a, b))
     mean = (a.mean(axis=(0, 1)) + b.mean(axis=(0, 1))) / 2
     return a - mean, b - mean
 
@@ -129,23 +123,13 @@ def nearest(a: Features, b: Features) -> Nearest:
     return Nearest(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def check_ratio(ratio: float, name: str = "ratio") -> None:
-    """Raise ValueError if a ratio is outside (0, 1]; `name` is its name in the message."""
-    if not 0 < ratio <= 1:
-        raise ValueError(f"{name} is {ratio}; expected above 0 and up to 1, such as 0.7")
-
-
 def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
     """Find patches that are each other's nearest, without a near rival in either direction.
 
     Args:
         a, b: Features [rows, columns, D] each, see `prepared`.
         ratio: Largest `Nearest.ratio` of both directions; 1 keeps all mutual neighbors.
-
-    Raises:
-        ValueError: A ratio outside (0, 1].
     """
-    check_ratio(ratio)
     to_b, to_a = nearest(a, b), nearest(b, a)
     mutual = np.flatnonzero(to_a.patch[to_b.patch] == np.arange(len(to_b.patch)))
     partners = to_b.patch[mutual]

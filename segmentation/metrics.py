@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 Mask = NDArray[np.bool_]
 Scores = NDArray[np.float64]
 
-CONTOUR_TOLERANCE = 0.008
-"""Largest distance of matching contour pixels, as a share of the image diagonal."""
+CONTOUR_TOLERANCE = 0.008  # largest distance of matching contour pixels, as a share of the diagonal
 
 
 def jaccard(prediction: Mask, ground_truth: Mask, void: Mask | None = None) -> Scores:

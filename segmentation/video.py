@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import av
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,11 +25,12 @@ from segmentation.masks import ImageArray, enlarge, keep_mass_of_maps
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
     from dino_model.predictor import AttentionPredictor
 
-DEFAULT_FPS = 24.0
-"""Frames per second of a folder of frames."""
-
-MAX_SIDE = 1280
-"""Largest side of drawn videos in pixels."""
+DEFAULT_FPS = 24.0  # frames per second of a folder of frames
+MAX_SIDE = 1280  # of drawn videos, in pixels
+BITS_PER_PIXEL = 0.2  # of a frame, at most: figures and outlines stay sharp
+TIME_BASE = Fraction(1, 60_000)  # of a second: what every usual frame rate divides, 30000/1001 too
+CODECS = {".webm": "libvpx", ".mp4": "mpeg4"}
+"""Encoders by suffix. Browsers play WebM (VP8); MPEG-4 is for programs that read no WebM."""
 
 
 def open_frames(path: Path, *, fps: float = DEFAULT_FPS) -> "VideoFile | FrameFolder":
@@ -172,15 +172,6 @@ def _decoded(container: av.container.InputContainer) -> Iterator[av.VideoFrame]:
         return
 
 
-BITS_PER_PIXEL = 0.2  # of a frame, at most: figures and outlines stay sharp
-
-TIME_BASE = Fraction(1, 60_000)  # of a second: what every usual frame rate divides, 30000/1001 too
-
-
-CODECS = {".webm": "libvpx", ".mp4": "mpeg4"}
-"""Encoders by suffix. Browsers play WebM (VP8); MPEG-4 is for programs that read no WebM."""
-
-
 class VideoWriter:
     """Writes images of one size into a video file, whole or not at all.
 
@@ -282,10 +273,7 @@ def attention_video(
 def shrunk(image: ImageArray, max_side: int = MAX_SIDE) -> ImageArray:
     """Shrink an image so that its longer side is at most `max_side` pixels."""
     scale = max_side / max(image.shape[:2])
-    if scale >= 1:
-        return image
-    height, width = (max(1, round(side * scale)) for side in image.shape[:2])
-    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), dtype=np.uint8)
+    return image if scale >= 1 else drawing.rescaled(image, scale)
 
 
 def draw_labels(
@@ -309,15 +297,11 @@ def draw_labels(
 
 def _mosaic(frame: ImageArray, attention: NDArray[np.float32], brightest: NDArray[np.floating]) -> ImageArray:
     """Draw the frame and the heat map of each head as tiles, about `MAX_SIDE` wide or high."""
-    tiles = 1 + len(attention)
-    columns = ceil(sqrt(tiles))
+    columns = ceil(sqrt(1 + len(attention)))
     small = shrunk(frame, MAX_SIDE // columns)
-    size = small.shape[:2]
-    text_size = max(10, min(16, size[1] // 12))
-    named = [drawing.caption(small, "frame", text_size)]
-    for number, (head, most) in enumerate(zip(attention, brightest, strict=True)):
-        heat = drawing.heat_map(head, size, value_range=(0.0, float(most)), interpolation="bilinear")
-        named.append(drawing.caption(heat, f"head {number}", text_size))
-    named += [np.full_like(named[0], 255)] * (-tiles % columns)
-    rows = [np.concatenate(named[start : start + columns], 1) for start in range(0, len(named), columns)]
-    return np.concatenate(rows)
+    tiles = [("frame", small)]
+    for number, (head, most) in enumerate(zip(attention, brightest.tolist(), strict=True)):
+        heat = drawing.heat_map(head, small.shape[:2], value_range=(0, most), interpolation="bilinear")
+        tiles.append((f"head {number}", heat))
+    rows = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
+    return drawing.contact_sheet(rows, height=small.shape[0])

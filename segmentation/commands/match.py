@@ -48,7 +48,8 @@ class Match(ModelOptions, OutputOptions):
 
     def run(self) -> None:
         """Read, encode, match, write."""
-        matching.check_ratio(self.ratio, "--ratio")
+        if not 0 < self.ratio <= 1:
+            raise ValueError(f"--ratio is {self.ratio}; expected above 0 and up to 1, such as 0.7")
         point = common.parse_point(self.point)
         self.check_output()
         pair = _read_textured(self.a), _read_textured(self.b)
