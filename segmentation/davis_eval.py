@@ -199,18 +199,15 @@ def score_folders(
     if len(not_scored) == len(scored):
         raise DavisError(next(iter(not_scored.values())))
     objects = [one for found in scored.values() if not isinstance(found, ValueError) for one in found]
-    return Evaluation(_protocol(task, binary), tuple(objects), not_scored)
-
-
-def _protocol(task: Task, binary: bool) -> dict[str, Any]:
-    """Describe the protocol, to be printed with the scores."""
-    return {
+    semi_supervised = task == "semi-supervised"
+    protocol = {
         "measure": "J and F of DAVIS, means over objects",
         "task": task,
-        "frames": "all but the first and last" if task == "semi-supervised" else "all",
-        "label_255": "background" if task == "semi-supervised" else "excluded",
+        "frames": "all but the first and last" if semi_supervised else "all",
+        "label_255": "background" if semi_supervised else "excluded",
         "objects": "one, every value but 0" if binary else "labels of the first mask",
     }
+    return Evaluation(protocol, tuple(objects), not_scored)
 
 
 def _score_sequence(

@@ -150,7 +150,6 @@ def _raw_channels(inputs: list[common.InputImage], channels: int | None) -> Iter
 
 
 def _cells(image: ImageArray, folder: Path, head: int, title: str) -> list[tuple[str, ImageArray]]:
-    """Return one row of the contact sheet."""
     files = {
         "all heads": "heads.png",
         f"head {head}": f"attention_head_{head}.png",

@@ -95,7 +95,6 @@ class Davis(ModelOptions, OutputOptions):
         return ColorPatches(size=self.size) if self.features == "color" else None
 
     def _settings(self, source: "AttentionPredictor | ColorPatches | None") -> dict[str, Any]:
-        """Describe the settings of the predictions."""
         if source is None:
             return {"features": "first mask copied"}
         from segmentation.propagation import PRESETS, ColorPatches

@@ -23,7 +23,7 @@ from segmentation.masks import ImageArray, Mask, bounding_box, components, decod
 from segmentation.metrics import jaccard
 
 if TYPE_CHECKING:
-    from dino_model.predictor import AttentionPredictor
+    pass
 
 Resize = Literal["pad", "native", "short-side", "squash"]
 
@@ -81,7 +81,17 @@ class Discover(ModelOptions, OutputOptions):
         predictor = self.predictor("native" if resize == "pad" else resize)
         if "attention" in self.methods:
             common.check_head(self.head, predictor)
-        protocol = self._protocol(resize, predictor)
+        protocol = {
+            "data": self.dataset or "images",
+            "model": self.model,
+            "precision": predictor.precision,
+            "resize": resize if resize in ("pad", "native") else f"{resize} {self.size}",
+            "methods": ", ".join(self.methods),
+            "count": self.count,
+            "head": self.head,
+            "min_confidence": self.min_confidence,
+            "edges": "guided filter" if self.refine else "patches",
+        }
         output = self.open_output({**protocol, "weights": common.model_settings(predictor)["weights"]})
 
         def read(sample: InputImage) -> ImageArray:
@@ -173,20 +183,6 @@ class Discover(ModelOptions, OutputOptions):
         kept = [new if new.any() else old for new, old in zip(sharp, masks, strict=True)]
         return Objects(kept, confidences, softs.max(axis=0))
 
-    def _protocol(self, resize: str, predictor: "AttentionPredictor") -> dict[str, Any]:
-        """Describe the settings that decide the scores."""
-        return {
-            "data": self.dataset or "images",
-            "model": self.model,
-            "precision": predictor.precision,
-            "resize": resize if resize in ("pad", "native") else f"{resize} {self.size}",
-            "methods": ", ".join(self.methods),
-            "count": self.count,
-            "head": self.head,
-            "min_confidence": self.min_confidence,
-            "edges": "guided filter" if self.refine else "patches",
-        }
-
 
 def _unite(masks: list[Mask], image: ImageArray) -> Mask:
     return np.any(masks, axis=0) if masks else np.zeros(image.shape[:2], dtype=bool)
@@ -238,7 +234,6 @@ def _score(sample: InputImage, image: ImageArray, objects: Objects) -> dict[str,
 def _report(
     protocol: dict[str, Any], scores: dict[Method, dict[str, float]], dataset: str | None, count: int
 ) -> str:
-    """Format the scores as text."""
     lines = ["protocol  " + ", ".join(f"{key} {value}" for key, value in protocol.items())]
     names = list(next(iter(scores.values())))
     published = discovery.PUBLISHED_CORLOC.get(dataset or "", {})
@@ -259,7 +254,6 @@ def _contact_sheet(output: OutputFolder, samples: list[InputImage], methods: Seq
 
 
 def _draw(image: ImageArray, masks: list[Mask]) -> ImageArray:
-    """Tint the objects, draw their boxes, and name them in a legend."""
     if not masks:
         return image
     tinted = drawing.overlay_masks(image, np.stack(masks))

@@ -255,13 +255,10 @@ class Score(MaskOptions, HeadOptions):
         head, predictor = self.load()
         images, masks = self.find(self.listed), TrueMasks(self.masks, head.foreground)
         features = partial(heads.patch_features, predictor, layers=head.layers)
-        (counts,), number = _count(masks.read(images, predictor, "score"), features, [head.classifier])
+        (found,), number = _class_iou(masks.read(images, predictor, "score"), features, [head.classifier])
         names = dict(enumerate(head.names))
-        iou = {
-            names.get(label, f"class {label}"): 100 * value
-            for label, value in metrics.class_jaccard(counts).items()
-        }
-        scores = {"miou": _mean_iou(counts), "iou": iou, "images": number}
+        iou = {names.get(label, f"class {label}"): 100 * value for label, value in found.items()}
+        scores = {"miou": _mean(found), "iou": iou, "images": number}
         protocol = _print_protocol(predictor, head.kind, head.layers)
         print("\n".join(f"{name:<24}{value:>6.1f}" for name, value in iou.items()))
         print(f"{'mean IoU':<24}{scores['miou']:>6.1f}   ({number} images)")
@@ -310,8 +307,8 @@ class Curve(FitOptions, ComputeOptions):
             chosen = [[images[number * len(images) // count] for number in range(count)] for count in counts]
             reads = (masks.read(few, predictor, f"fit {name}") for few in chosen)
             fitted = [_fit(read, len(few), features, kind) for read, few in zip(reads, chosen, strict=True)]
-            scored, _ = _count(masks.read(test, predictor, f"score {name}"), features, fitted)
-            miou[name] = dict(zip(map(str, counts), map(_mean_iou, scored), strict=True))
+            found, _ = _class_iou(masks.read(test, predictor, f"score {name}"), features, fitted)
+            miou[name] = dict(zip(map(str, counts), map(_mean, found), strict=True))
         protocol = _print_protocol(predictor, self.kind, self.layers)
         print(f"{'masks':<24}" + "".join(f"{count:>8}" for count in counts))
         for name, row in miou.items():
@@ -344,23 +341,22 @@ def _fit(
     return heads.fit_classifier(*heads.sample_patches(maps, count), kind)
 
 
-def _count(
+def _class_iou(
     samples: Iterable[tuple[InputImage, Sample]], features: Features, classifiers: Sequence[Classifier]
-) -> tuple[NDArray[np.int64], int]:
-    """Count true and predicted labels of each classifier [classifiers, 256, 256], and the images."""
+) -> tuple[list[dict[int, float]], int]:
+    """Compute the IoU of each class, by label, of each classifier; and count the images."""
     counts, number = np.zeros((len(classifiers), 256, 256), dtype=np.int64), 0
     for _, (image, labels) in samples:
         grid, number = features(image), number + 1
         for count, classifier in zip(counts, classifiers, strict=True):
             count += metrics.confusion(classifier.segment(grid, labels.shape), labels)
-    return counts, number
-
-
-def _mean_iou(counts: NDArray[np.int64]) -> float:
-    values = list(metrics.class_jaccard(counts).values())
-    if not values:
+    if not counts.any():
         raise HeadError("no pixel of the masks is labeled; expected labels other than 255")
-    return 100 * float(np.mean(values))
+    return [metrics.class_jaccard(count) for count in counts], number
+
+
+def _mean(iou: dict[int, float]) -> float:
+    return 100 * float(np.mean(list(iou.values())))
 
 
 def _print_protocol(predictor: "AttentionPredictor", kind: Kind, layers: int) -> dict[str, Any]:

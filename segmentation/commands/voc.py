@@ -74,7 +74,9 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
             for number, each in enumerate(protocols)
         }
         results = _results(finished, scores, protocol) | {key: scored[key] for key in ("model", "precision")}
-        _write_results(output, finished, scores[protocol])
+        common.write_csv(output.path("per_image.csv"), [_row(score) for score in scores[protocol]])
+        drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, scores[protocol]))
+        _write_coco(output, finished, scores[protocol])
         output.finish()
         print(_report(results, protocol))
         print(f"\nwritten to {self.output}: per_image.csv, contact_sheet.png, masks, overlays, masks.json")
@@ -127,7 +129,6 @@ def _grid_around(protocol: VocProtocol) -> Iterator[VocProtocol]:
 
 
 def _results(samples: list[VocSample], scores: Scores, protocol: VocProtocol) -> dict[str, Any]:
-    """Collect the results for --json."""
     own = scores[protocol]
     classes = voc_eval.per_class(own)
     return {
@@ -147,7 +148,6 @@ def _results(samples: list[VocSample], scores: Scores, protocol: VocProtocol) ->
 
 
 def _report(results: dict[str, Any], protocol: VocProtocol) -> str:
-    """Format the results as text."""
     plural = "s" * (results["images"] != 1)
     data = "VOC12 val" if results["voc12_val"] else f"image{plural} laid out as VOC 2012 (not VOC12 val)"
     lines = [
@@ -177,10 +177,7 @@ def _report(results: dict[str, Any], protocol: VocProtocol) -> str:
     return "\n".join(lines)
 
 
-def _write_results(output: OutputFolder, samples: list[VocSample], scores: list[ImageScore]) -> None:
-    """Write what needs all images: CSV, contact sheet, COCO files."""
-    common.write_csv(output.path("per_image.csv"), [_row(score) for score in scores])
-    drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, scores))
+def _write_coco(output: OutputFolder, samples: list[VocSample], scores: list[ImageScore]) -> None:
     categories = {0: "foreground"} | dict(enumerate(datasets.VOC_CLASSES, start=1))
     writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"), categories)
     for sample, score in zip(samples, scores, strict=True):
