@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # commands import this module before they need PyTorch
 Features = NDArray[np.floating]
 TAU, MASKCUT_TAU = 0.2, 0.15  # cosine similarity above which two patches are connected
 FAINT = 1e-5  # weight of the other edges, which keeps the graph connected
+FLAT = 1e-3  # variance of color (on a scale of 0 to 1) below which a region counts as flat
 CHUNK = 2048  # patches that are compared with all others at once
 FConvention = Literal["tokencut", "found"]
 Method = Literal["lost", "tokencut", "maskcut", "attention"]
@@ -272,16 +273,13 @@ def _component_of_seed(mask: Mask, seed: tuple[int, int]) -> Discovery:
     return Discovery(component_at(mask, *seed), seed)
 
 
-def refine_edges(
-    masks: Mask, image: NDArray[np.uint8], radius: int, smoothness: float = 1e-3
-) -> NDArray[np.float32]:
+def refine_edges(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[np.float32]:
     """Align the edges of masks with those of their image by the color-guided filter.
 
     Args:
         masks: [..., height, width].
         image: [height, width, 3].
         radius: Largest shift of an edge in pixels, about the side of a patch.
-        smoothness: Variance of color (on a scale of 0 to 1) below which a region counts as flat.
 
     Returns:
         Soft masks in [0, 1]: [..., height, width]; above 0.5 is inside.
@@ -302,7 +300,7 @@ def refine_edges(
         bottom = min(top + rows, height)
         # Means of means depend on pixels up to two windows away.
         first, last = max(0, top - 2 * radius), min(height, bottom + 2 * radius)
-        strip = _guided(masks[..., first:last, :], image[first:last], radius, smoothness)
+        strip = _guided(masks[..., first:last, :], image[first:last], radius)
         soft[..., top:bottom, :] = strip[..., top - first : bottom - first, :]
     return soft
 
@@ -310,9 +308,7 @@ def refine_edges(
 _PIXELS_AT_A_TIME = 1 << 19  # of a strip that is filtered at once: about 150 MB
 
 
-def _guided(
-    masks: Mask, image: NDArray[np.uint8], radius: int, smoothness: float
-) -> NDArray[np.floating[Any]]:
+def _guided(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[np.floating[Any]]:
     """Filter a strip; pixels within two windows of a cut are wrong."""
     size, window = image.shape[:2], (2 * radius + 1, 2 * radius + 1)
 
@@ -323,7 +319,7 @@ def _guided(
     guide = np.ascontiguousarray(np.moveaxis(image, -1, 0)) / 255.0  # [3, height, width]
     center = mean(guide)
     covariance = mean(guide[:, None] * guide) - center[:, None] * center
-    red, green, blue = covariance + smoothness * np.eye(3)[..., None, None]
+    red, green, blue = covariance + FLAT * np.eye(3)[..., None, None]
     # Inverse of the covariance at each pixel, by cofactors.
     cofactors = np.stack([np.cross(*pair, axis=0) for pair in ((green, blue), (blue, red), (red, green))])
     determinant = (red * cofactors[0]).sum(axis=0)

@@ -71,12 +71,12 @@ def class_shares(labels: Labels, grid: tuple[int, int]) -> Array:
     return np.divide(shares, total, out=shares, where=total > 0)
 
 
-def sample_patches(maps: Iterable[tuple[Array, Labels]], images: int, seed: int = 0) -> tuple[Array, Array]:
+def sample_patches(maps: Iterable[tuple[Array, Labels]], images: int) -> tuple[Array, Array]:
     """Collect labeled patches of images, at most `MAX_PATCHES` in total and `MAX_PATCHES / images` of each.
 
     Args:
         maps: Features [rows, columns, width] and labels [height, width] of each image.
-        images, seed: Number of images, and seed of the choice of patches.
+        images: Number of images.
 
     Returns:
         Features [patches, width] and `class_shares` [patches, 255].
@@ -84,7 +84,7 @@ def sample_patches(maps: Iterable[tuple[Array, Labels]], images: int, seed: int 
     Raises:
         HeadError: No labeled pixel.
     """
-    random, limit = np.random.default_rng(seed), max(1, MAX_PATCHES // images)
+    random, limit = np.random.default_rng(0), max(1, MAX_PATCHES // images)
     features, shares = [], []
     for grid_features, labels in maps:
         grid_shares = class_shares(labels, grid_features.shape[:2]).reshape(-1, VOID)
@@ -126,7 +126,7 @@ class Classifier:
         return labels
 
 
-def fit_classifier(features: Array, shares: Array, kind: Kind = "linear", seed: int = 0) -> Classifier:
+def fit_classifier(features: Array, shares: Array, kind: Kind = "linear") -> Classifier:
     """Fit a classifier to the result of `sample_patches`.
 
     `linear` is DINOv2's head: batch norm and a linear layer, trained on the cross-entropy with the shares of
@@ -146,19 +146,19 @@ def fit_classifier(features: Array, shares: Array, kind: Kind = "linear", seed: 
     if kind == "knn":
         arrays = {"features": unit_vectors(features), "shares": shares}
     elif kind == "linear":
-        arrays = _fit_linear(features, shares, seed)
+        arrays = _fit_linear(features, shares)
     else:
         arrays = _fit_logistic(features, shares)
     return Classifier(tuple(labels.tolist()), arrays)
 
 
-def _fit_linear(features: Array, shares: Array, seed: int) -> dict[str, Array]:
+def _fit_linear(features: Array, shares: Array) -> dict[str, Array]:
     """Train batch norm and a linear layer, and return them as one linear layer."""
     import torch
 
     inputs, targets = torch.from_numpy(features), torch.from_numpy(shares)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         norm = torch.nn.BatchNorm1d(inputs.shape[1])
         linear = torch.nn.Linear(inputs.shape[1], shares.shape[1])
         torch.nn.init.normal_(linear.weight, std=0.01)
