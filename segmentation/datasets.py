@@ -57,11 +57,6 @@ def frame_files(folder: Path) -> tuple[Path, ...]:
             f"{folder} holds {len(numbered)} numbered frames and {', '.join(unnumbered)[:200]} without a "
             "number; remove or number what is no frame, so that the order is certain"
         )
-    _check_numbers(numbered, folder)
-    return tuple(file for _, file in numbered)
-
-
-def _check_numbers(numbered: Sequence[tuple[int, Path]], folder: Path) -> None:
     steps = [(after[0] - before[0], before[1], after[1]) for before, after in pairwise(numbered)]
     smallest = min((step for step, _, _ in steps), default=1)
     for step, before, after in steps:
@@ -74,6 +69,7 @@ def _check_numbers(numbered: Sequence[tuple[int, Path]], folder: Path) -> None:
                 f"frames of {folder} jump from {before.name} to {after.name}, a gap of {step - smallest}; "
                 "add the missing frames, or number the frames without gaps"
             )
+    return tuple(file for _, file in numbered)
 
 
 def nearby_hint(root: Path, is_right: Callable[[Path], bool]) -> str:
@@ -232,11 +228,6 @@ def list_voc_samples(root: Path, split: str = "val") -> list[VocSample]:
                 raise FileNotFoundError(f"{path} is missing, though {split}.txt names {name}")
         samples.append(sample)
     return samples
-
-
-def is_voc12_val(samples: Sequence[VocSample]) -> bool:
-    """Return whether these are the 1,449 images of VOC 2012 val, judged by their number and names."""
-    return len(samples) == 1449 and all(re.fullmatch(r"20\d\d_\d{6}", sample.name) for sample in samples)
 
 
 def read_voc_annotation(sample: VocSample, size: tuple[int, int]) -> Annotation:
