@@ -1,6 +1,6 @@
 """Readers of DAVIS, of VOC, and of folders of frames.
 
-Sources: DAVIS 2016 and 2017, PASCAL VOC 2007 and 2012. Protocols are described in docs/segmentation.md.
+Sources: DAVIS 2016 and 2017, PASCAL VOC 2007 and 2012. Protocols are described in docs/protocols.md.
 """
 
 import re

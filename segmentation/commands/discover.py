@@ -1,7 +1,7 @@
 """`python -m segmentation discover`: objects without labels, in images and in scored data sets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -67,8 +67,6 @@ class Discover(ModelOptions, OutputOptions):
     """Leave out objects with a lower confidence: 1 is cut off completely, 0 as if cut at random."""
     refine: bool = False
     """Align the edges of masks with those of the image (guided filter)."""
-    output: Path = field(default=Path("output/discover"), kw_only=True)
-    """Folder for the results. It is created if missing."""
     json: Path | None = None
     """File for the scores and their protocol."""
 

@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -43,8 +43,6 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
     """Score a box of half the sides in the middle of every image instead of a model."""
     grid: bool = False
     """Score every combination of mass (0.6, 0.8 and --mass), ground truth and void in one pass."""
-    output: Path = field(default=Path("output/voc"), kw_only=True)
-    """Folder for the results. It is created if missing."""
     json: Path | None = None
     """File for the scores: `jaccard` in percent, the `lift` of attention and the full `protocol`."""
 
