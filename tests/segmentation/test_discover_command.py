@@ -34,27 +34,6 @@ def devkit(tmp_path) -> Path:
     return folder.parent
 
 
-def test_discover_writes_files_that_agree(tmp_path, capsys):
-    photos = []
-    for name, picture in PICTURES.items():
-        photos.append(tmp_path / f"{name}.png")
-        Image.fromarray(picture).save(photos[-1])
-    out = tmp_path / "out"
-    Discover(inputs=tuple(photos), model=MODEL, size=64, output=out, methods=("maskcut", "lost")).run()
-    assert "resize short-side 64" in capsys.readouterr().out
-    assert (out / "contact_sheet.png").is_file()
-    for method in ("maskcut", "lost"):
-        loaded = COCO(str(out / f"{method}_images.json")).loadRes(str(out / f"{method}.json"))
-        for number, (name, picture) in enumerate(PICTURES.items(), start=1):
-            labels = np.array(Image.open(out / "masks" / method / f"{name}.png"))
-            found = loaded.loadAnns(loaded.getAnnIds(imgIds=[number]))
-            assert labels.shape == picture.shape[:2]
-            assert labels.max() == len(found)
-            union = np.any([loaded.annToMask(one) for one in found], axis=0)
-            np.testing.assert_array_equal(labels > 0, union)
-            assert (out / "overlays" / method / f"{name}.jpg").is_file()
-
-
 def test_min_confidence_leaves_images_without_an_object(tmp_path, capsys):
     image = np.full((64, 64, 3), (60, 120, 60), dtype=np.uint8)
     image[16:48, 16:48] = (250, 40, 30)
@@ -112,21 +91,29 @@ def masked(tmp_path) -> dict:
 
 
 @pytest.mark.parametrize("refine", [False, True])
-def test_scores_are_those_of_written_masks(masked, tmp_path, refine):
-    out, file = tmp_path / "out", tmp_path / "scores.json"
-    Discover(**masked, output=out, json=file, methods=("tokencut",), refine=refine).run()
+def test_scores_and_coco_files_are_those_of_written_masks(masked, tmp_path, refine):
+    out, file, methods = tmp_path / "out", tmp_path / "scores.json", ("maskcut", "lost")
+    Discover(**masked, output=out, json=file, methods=methods, refine=refine).run()
     scores = json.loads(file.read_text())
     assert scores["protocol"]["resize"] == "native"
     with (out / "per_image.csv").open() as table:
-        rows = {row["image"]: row for row in csv.DictReader(table)}
-    for name in PICTURES:
-        found = np.array(Image.open(out / "masks" / "tokencut" / f"{name}.png")) > 0
-        truth = np.array(Image.open(masked["masks"] / f"{name}.png")) > 0
-        assert float(rows[name]["iou"]) == pytest.approx((found & truth).sum() / (found | truth).sum())
-        assert float(rows[name]["accuracy"]) == pytest.approx((found == truth).mean())
-    mean = 100 * np.mean([float(row["iou"]) for row in rows.values()])
-    assert scores["scores"]["tokencut"]["iou"] == pytest.approx(mean)
-    assert 0 < scores["scores"]["tokencut"]["max_f_tokencut"] <= 100
+        rows = {(row["method"], row["image"]): row for row in csv.DictReader(table)}
+    for method in methods:
+        loaded = COCO(str(out / f"{method}_images.json")).loadRes(str(out / f"{method}.json"))
+        for number, (name, picture) in enumerate(PICTURES.items(), start=1):
+            labels = np.array(Image.open(out / "masks" / method / f"{name}.png"))
+            records = loaded.loadAnns(loaded.getAnnIds(imgIds=[number]))
+            assert labels.shape == picture.shape[:2]
+            assert labels.max() == len(records)
+            found = np.any([loaded.annToMask(one) for one in records], axis=0)
+            np.testing.assert_array_equal(labels > 0, found)
+            truth, row = np.array(Image.open(masked["masks"] / f"{name}.png")) > 0, rows[method, name]
+            assert float(row["iou"]) == pytest.approx((found & truth).sum() / (found | truth).sum())
+            assert float(row["accuracy"]) == pytest.approx((found == truth).mean())
+            assert (out / "overlays" / method / f"{name}.jpg").is_file()
+        mean = 100 * np.mean([float(rows[method, name]["iou"]) for name in PICTURES])
+        assert scores["scores"][method]["iou"] == pytest.approx(mean)
+        assert 0 < scores["scores"][method]["max_f_tokencut"] <= 100
 
 
 def test_wrong_input_is_named(devkit, masked, tmp_path):

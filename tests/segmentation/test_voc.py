@@ -107,15 +107,15 @@ def test_attention_on_object_scores_one():
     assert (mean.jaccard, mean.targets[0].head) == (1.0, -1)
 
 
-@pytest.mark.parametrize("wrong", [".", "VOCdevkit/VOC2012", "VOCdevkit/VOC2012/JPEGImages"])
-def test_find_voc_from_nearby_folder_names_devkit(devkit, wrong):
-    with pytest.raises(FileNotFoundError, match=r"holds no VOC2012/JPEGImages; .*VOCdevkit looks right"):
-        datasets.find_voc(devkit.parent / wrong)
-
-
-def test_missing_list_or_mask_is_named(devkit):
+def test_wrong_root_or_file_is_named(devkit):
+    for wrong in (".", "VOCdevkit/VOC2012", "VOCdevkit/VOC2012/JPEGImages"):
+        with pytest.raises(FileNotFoundError, match=r"holds no VOC2012/JPEGImages; .*VOCdevkit looks right"):
+            datasets.find_voc(devkit.parent / wrong)
     with pytest.raises(datasets.DavisError, match=r"trainval\.txt is missing; lists there: val"):
         datasets.list_voc_samples(devkit, "trainval")
+    sample = datasets.list_voc_samples(devkit)[0]
+    with pytest.raises(ValueError, match=r"cat\.png is \(120, 160\), its image \(90, 160\)"):
+        datasets.read_voc_annotation(sample, (90, 160))
     (devkit / "VOC2012" / "SegmentationObject" / "cup.png").unlink()
     with pytest.raises(FileNotFoundError, match=r"cup\.png is missing, though val\.txt names cup"):
         datasets.list_voc_samples(devkit)
@@ -134,15 +134,6 @@ def test_lift_is_mean_of_all_heads_over_targets_then_images():
     box = voc_eval.score_masks("z", {-1: objects > 0}, annotation, "object", "union")
     assert voc_eval.mean_lift([score, even, box]) == pytest.approx((1.5 + 1) / 2)
     assert voc_eval.mean_lift([box]) is None
-
-
-def test_annotation_in_color_or_of_other_size_is_refused(devkit):
-    sample = datasets.list_voc_samples(devkit)[0]
-    with pytest.raises(ValueError, match=r"cat\.png is \(120, 160\), its image \(90, 160\)"):
-        datasets.read_voc_annotation(sample, (90, 160))
-    Image.new("RGB", (160, 120)).save(sample.classes)
-    with pytest.raises(ValueError, match=r"cat\.png is an image of mode RGB; expected a palette"):
-        datasets.read_voc_annotation(sample, (120, 160))
 
 
 def test_voc_writes_scores_that_agree(devkit, tmp_path, capsys):
