@@ -154,12 +154,9 @@ def read_names(file: Path, hint: str = "") -> tuple[str, ...]:
 
 
 def read_first_mask(file: Path, frame_size: tuple[int, ...], *, binary: bool = False) -> Labels:
-    """Read the labels of the first frame of a video: uint8 [H, W].
+    """Read the labels of the first frame of a video of this size (height, width): uint8 [H, W].
 
-    Args:
-        file: PNG of the labels.
-        frame_size: Height and width of the frames.
-        binary: Make every label other than 0 object 1.
+    With `binary`, every label other than 0 is object 1.
 
     Raises:
         LabelError: Unreadable, without object, or of another size than the frames.

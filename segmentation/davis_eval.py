@@ -94,14 +94,9 @@ def mean_scores(objects: Sequence[ObjectScores]) -> dict[str, float]:
 
 
 def score_frames(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int]) -> tuple[Scores, Scores]:
-    """Compute J and F of the objects of one sequence, which predictions and truth label alike.
+    """Compute J and F, float64 [objects, frames], of the objects of one sequence with these labels.
 
-    Args:
-        frames: Prediction and ground truth of each scored frame, uint8 [H, W] each; one is held at a time.
-        labels: Labels of the objects.
-
-    Returns:
-        J and F, float64 [objects, frames].
+    `frames` are prediction and ground truth of each scored frame, uint8 [H, W] each; one is held at a time.
     """
     scores = []
     for prediction, truth in frames:
@@ -116,18 +111,11 @@ def score_frames(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int])
 
 
 def score_proposals(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int]) -> tuple[Scores, Scores]:
-    """Compute J and F of the objects of one sequence, unsupervised: proposals are matched to objects.
+    """Do as `score_frames` unsupervised: proposals are matched to objects.
 
     Proposals are the labels of the predictions. They are matched one to one with the objects so that the mean
     of J and F is largest; an object without a partner is compared with an empty mask. Pixels with label 255
     are excluded.
-
-    Args:
-        frames: Prediction and ground truth of each frame, uint8 [H, W] each; one is held at a time.
-        labels: Labels of the objects of the ground truth.
-
-    Returns:
-        J and F, float64 [objects, frames].
 
     Raises:
         DavisError: There are more than `MAX_PROPOSALS`.

@@ -92,8 +92,7 @@ def cut_confidence(features: Features, mask: Mask) -> float:
     if the object is connected with the rest more than within itself. All methods share this scale.
 
     Args:
-        features: [rows, columns, D].
-        mask: The object: [rows, columns].
+        features, mask: [rows, columns, D], and the object: [rows, columns].
 
     Returns:
         A value in [-1, 1]; 0 for an empty mask and for one that holds all patches.
@@ -126,11 +125,7 @@ def lost(features: Features, candidates: int = 100) -> Discovery:
 
     That patch is the seed. The `candidates` patches with the fewest positive similarities join it if they are
     similar to it. A patch belongs to the object if the sum of its similarities to all of them is positive and
-    it is connected with the seed.
-
-    Args:
-        features: Keys of the last block: [rows, columns, D].
-        candidates: Number of patches that may join the seed.
+    it is connected with the seed. The features are keys of the last block: [rows, columns, D].
 
     Source: Siméoni et al. 2021, "Localizing objects with self-supervised transformers and no labels", sec. 3.
     """
@@ -148,10 +143,7 @@ def tokencut(features: Features) -> Discovery:
     """Find one object by TokenCut: a normalized cut of the graph of similar patches.
 
     The cut divides the eigenvector at its mean. The object is the side with the element of largest magnitude,
-    more precisely the connected component of that patch.
-
-    Args:
-        features: Keys of the last block: [rows, columns, D].
+    more precisely the connected component of that patch. The features are as for `lost`.
 
     Source: Wang et al. 2022, "Self-supervised transformers for unsupervised object discovery using normalized
     cut", section 3.
@@ -166,14 +158,7 @@ def maskcut(features: Features, count: int = 3) -> list[Discovery]:
 
     The idea of MaskCut (Wang et al. 2023), on a grid of any shape. MaskCut keeps the patches of an object as
     isolated nodes instead. A piece is left out if it has at most 1 % of the image, or a Jaccard similarity
-    above 0.5 with an earlier object.
-
-    Args:
-        features: Keys of the last block: [rows, columns, D].
-        count: Largest number of objects.
-
-    Returns:
-        The objects in the order in which they were found; possibly none.
+    above 0.5 with an earlier object. The features are as for `lost`. Objects are in the order found.
     """
     rows, columns, _ = features.shape
     flat = features.reshape(rows * columns, -1)
@@ -277,8 +262,7 @@ def refine_edges(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[
     """Align the edges of masks with those of their image by the color-guided filter.
 
     Args:
-        masks: [..., height, width].
-        image: [height, width, 3].
+        masks, image: [..., height, width] and [height, width, 3].
         radius: Largest shift of an edge in pixels, about the side of a patch.
 
     Returns:
@@ -350,8 +334,7 @@ def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -
     """Compute the F measure of one soft mask at 255 thresholds from 0 to 1: [255], in [0, 1].
 
     Args:
-        score: Values in [0, 1]; a pixel at the threshold is inside: [height, width].
-        truth: [height, width].
+        score, truth: [height, width]; values in [0, 1], of which those at the threshold are inside.
         convention: Weight beta squared of recall, 0.3 (tokencut) or 0.09 (found, which squares it once more).
     """
     weight = {"tokencut": 0.3, "found": 0.3**2}[convention]
@@ -409,11 +392,8 @@ def set_resized(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Pl
 def set_padded(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Placement:
     """Encode an image at its own size, padded at the right and bottom to whole patches.
 
-    The padding has the model's mean color, which normalization turns into 0, as in LOST and TokenCut.
-
-    Args:
-        predictor: Predictor with resize='native', which keeps whole patches.
-        image: [height, width, 3].
+    The padding has the model's mean color, which normalization turns into 0, as in LOST and TokenCut. The
+    predictor has resize='native', which keeps whole patches.
     """
     height, width = image.shape[:2]
     side = predictor.patch_size

@@ -334,10 +334,7 @@ def match_lines(
 ) -> ImageArray:
     """Draw two images side by side and a line for each match, colored by its vertical position in A.
 
-    Args:
-        a, b: Images of any sizes.
-        in_a, in_b: y and x of the matches [matches, 2], in pixels.
-        gap: White columns between the images.
+    `in_a` and `in_b` are y and x of the matches [matches, 2], in pixels.
     """
     sheet = side_by_side(a, b, gap=gap)
     colors = matplotlib.colormaps["turbo"](in_a[:, 0] / a.shape[0], bytes=True)[:, :3].tolist()

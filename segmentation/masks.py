@@ -105,10 +105,7 @@ def enlarge(
 def best_head(masks: Mask, ground_truth: Mask, void: Mask | None = None) -> tuple[int, float]:
     """Return the head whose mask agrees best with the ground truth, and its Jaccard similarity in [0, 1].
 
-    Args:
-        masks: [heads, height, width].
-        ground_truth: [height, width].
-        void: Pixels that are excluded from intersection and union: [height, width].
+    Masks are [heads, height, width]; the ground truth and excluded pixels (void) are [height, width].
     """
     scores = jaccard(masks, ground_truth[None], None if void is None else void[None])
     head = int(scores.argmax())
@@ -118,10 +115,8 @@ def best_head(masks: Mask, ground_truth: Mask, void: Mask | None = None) -> tupl
 def central_head(masks: Mask) -> int:
     """Return the head whose mask is nearest to the image center: a choice without ground truth.
 
-    The distance is the mean squared distance of the mask's pixels from the center of a 1 × 1 image.
-
-    Args:
-        masks: [heads, height, width]. Ties go to the first head; an empty mask comes last.
+    The distance is the mean squared distance of the pixels of a mask, [heads, height, width], from the center
+    of a 1 × 1 image. Ties go to the first head; an empty mask comes last.
     """
     _, height, width = masks.shape
     down, across = ((np.arange(length) + 0.5) / length - 0.5 for length in (height, width))

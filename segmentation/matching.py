@@ -108,13 +108,10 @@ def similarities(a: Features, b: Features, patch: tuple[int, int]) -> NDArray[np
 
 
 def nearest(a: Features, b: Features) -> Nearest:
-    """Find for every patch of A the patch of B with the greatest cosine, and its ratio.
+    """Find for every patch of A the patch of B with the greatest cosine, and its ratio, in `prepared` features.
 
     The ratio is the distance 1 - cosine of the nearest patch divided by that of its nearest rival, a patch
     more than `NEIGHBORHOOD` patches away in B: 0 is unambiguous, 1 is ambiguous.
-
-    Args:
-        a, b: Features [rows, columns, D] each, see `prepared`.
 
     Source: Lowe 2004, "Distinctive image features from scale-invariant keypoints", section 7.1.
     """
@@ -168,10 +165,7 @@ def best_scale(
 ) -> tuple[float, Matches]:
     """Return the scale of B with the most matches (ties: nearest to 1), and these matches.
 
-    Args:
-        a: Features of A.
-        scaled: Features of B resized by each scale, at least one.
-        ratio: See `mutual_matches`.
+    `scaled` has the features of B resized by each scale, at least one.
     """
     found = {scale: matches_between(a, b, ratio) for scale, b in scaled.items()}
     best = max(found, key=lambda scale: (len(found[scale]), -abs(math.log(scale))))

@@ -57,14 +57,10 @@ def contour_radius(height: int, width: int) -> int:
 
 
 def contour(mask: Mask) -> Mask:
-    """Mark the boundary pixels of a mask: those unlike their right, lower or lower-right neighbor.
+    """Mark the boundary pixels of a mask [H, W]: those unlike their right, lower or lower-right neighbor.
 
-    Args:
-        mask: Boolean [H, W].
-
-    Returns:
-        Boolean [H, W]. The last row looks to the right only, the last column down only, and the bottom-right
-        pixel is never a boundary: a mask that fills the frame has no contour.
+    The last row looks to the right only, the last column down only, and the bottom-right pixel is never a
+    boundary: a mask that fills the frame has no contour.
 
     Source: the boundary map of the Berkeley segmentation benchmark, as DAVIS uses it.
     """
@@ -155,10 +151,7 @@ def confusion(prediction: NDArray[np.uint8], ground_truth: NDArray[np.uint8]) ->
 
 
 def class_jaccard(counts: NDArray[np.int64]) -> dict[int, float]:
-    """Compute the Jaccard similarity (IoU) of each class over all pixels of a data set.
-
-    Args:
-        counts: Sum of the `confusion` of all images, [256, 256].
+    """Compute the Jaccard similarity (IoU) of each class, given the sum of the `confusion` of all images.
 
     Returns:
         Value in [0, 1] by label, ascending. A label that occurs neither in the ground truth nor in the

@@ -279,13 +279,9 @@ def shrunk(image: ImageArray, max_side: int = MAX_SIDE) -> ImageArray:
 def draw_labels(
     frame: ImageArray, labels: Labels, ids: Sequence[int], max_side: int = MAX_SIDE
 ) -> ImageArray:
-    """Tint and outline the objects of a frame, with a legend below.
+    """Tint and outline the objects of a frame, at most `max_side` pixels large, with a legend below.
 
-    Args:
-        frame: uint8 [height, width, 3].
-        labels: uint8 [height, width].
-        ids: Labels of all objects of the video, so that the legend is the same in every frame.
-        max_side: Largest side of the drawn frame in pixels.
+    `ids` are the labels of all objects of the video, so that the legend is the same in every frame.
     """
     small = shrunk(frame, max_side)
     shown = enlarge(labels, small.shape[:2])
