@@ -108,7 +108,7 @@ def similarities(a: Features, b: Features, patch: tuple[int, int]) -> NDArray[np
 
 
 def nearest(a: Features, b: Features) -> Nearest:
-    """Find for every patch of A the patch of B with the greatest cosine, and its ratio, in `prepared` features.
+    """Find for every patch of A the patch of B with the greatest cosine, and its ratio.
 
     The ratio is the distance 1 - cosine of the nearest patch divided by that of its nearest rival, a patch
     more than `NEIGHBORHOOD` patches away in B: 0 is unambiguous, 1 is ambiguous.

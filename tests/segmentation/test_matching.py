@@ -3,19 +3,7 @@ import pytest
 from numpy.typing import NDArray
 
 from segmentation import matching
-from segmentation.matching import (
-    ImageFeatures,
-    Matches,
-    best_scale,
-    centers,
-    coherent,
-    joint_colors,
-    mutual_matches,
-    nearest,
-    prepared,
-    similarities,
-    textured_patches,
-)
+from segmentation.matching import ImageFeatures, Matches
 
 
 def features(rows: int, columns: int, width: int = 12, seed: int = 0) -> NDArray[np.float32]:
@@ -43,7 +31,7 @@ def plain_nearest(a: NDArray, b: NDArray) -> list[tuple[int, float, float]]:
 def test_nearest_equals_reference(chunk: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(matching, "CHUNK", chunk)
     a, b = features(4, 6), features(7, 5, seed=1)
-    found = nearest(a, b)
+    found = matching.nearest(a, b)
     index, cosine, ratio = map(np.array, zip(*plain_nearest(a, b), strict=True))
     np.testing.assert_array_equal(found.patch, index)
     np.testing.assert_allclose(found.cosine, cosine, atol=1e-6)
@@ -57,7 +45,7 @@ def test_mutual_matches_equal_reference(ratio: float):
     expected = {
         (i, j) for i, (j, _, sure) in enumerate(to_b) if to_a[j][0] == i and max(sure, to_a[j][2]) <= ratio
     }
-    found = mutual_matches(a, b, ratio)
+    found = matching.mutual_matches(a, b, ratio)
     pairs = zip(found.a @ [8, 1], found.b @ [8, 1], strict=True)
     assert {(int(i), int(j)) for i, j in pairs} == expected
     assert list(found.ratio) == sorted(found.ratio), "the surest first"
@@ -66,7 +54,7 @@ def test_mutual_matches_equal_reference(ratio: float):
 
 def test_prepared_averages_neighbors_and_subtracts_joint_mean():
     a, b = features(4, 5), features(3, 6, seed=1)
-    found_a, found_b = prepared(a, b)
+    found_a, found_b = matching.prepared(a, b)
     padded = np.pad(a, ((1, 1), (1, 1), (0, 0)), mode="edge")
     means = [[padded[r : r + 3, c : c + 3].mean((0, 1)) for c in range(5)] for r in range(4)]
     shift = np.array(means) - found_a
@@ -82,10 +70,12 @@ def test_best_scale_has_most_matches():
     a = features(6, 6)
     near = a + 0.1 * features(6, 6, seed=3)
     others = {0.7: seen(features(4, 4, seed=5)), 1.0: seen(near), 1.4: seen(features(9, 9, seed=4))}
-    scale, found = best_scale(seen(a), others)
+    scale, found = matching.best_scale(seen(a), others)
     assert scale == 1.0
     assert len(found) > 10
-    assert best_scale(seen(a), dict.fromkeys((0.7, 1.4, 1.0), seen(a)))[0] == 1.0  # ties: nearest to 1
+    assert (
+        matching.best_scale(seen(a), dict.fromkeys((0.7, 1.4, 1.0), seen(a)))[0] == 1.0
+    )  # ties: nearest to 1
 
 
 def turned_grid(degrees: float, scale: float, share_wrong: float) -> tuple[Matches, NDArray, NDArray]:
@@ -106,7 +96,7 @@ def turned_grid(degrees: float, scale: float, share_wrong: float) -> tuple[Match
 @pytest.mark.parametrize(("degrees", "scale"), [(30, 1), (10, 0.85)])
 def test_coherent_drops_wrong_matches_and_refines_others(degrees: float, scale: float):
     matches, truth, wrong = turned_grid(degrees, scale, 0.4)
-    kept = coherent(matches)
+    kept = matching.coherent(matches)
     of = {tuple(cell): (place, bad) for cell, place, bad in zip(matches.a, truth, wrong, strict=True)}
     places, bad = zip(*(of[tuple(cell)] for cell in kept.a), strict=True)
     assert len(kept) - sum(bad) > 0.9 * (~wrong).sum()
@@ -119,7 +109,7 @@ def test_coherent_drops_wrong_matches_and_refines_others(degrees: float, scale: 
 def test_flat_patches_are_not_matched():
     picture = np.full((40, 60, 3), 200, np.uint8)
     picture[:, 30:] = np.random.default_rng(0).integers(0, 256, (40, 30, 3))
-    textured = textured_patches(picture, (4, 6))
+    textured = matching.textured_patches(picture, (4, 6))
     np.testing.assert_array_equal(textured, np.arange(6)[None] >= 3 + np.zeros((4, 1)))
     wide = features(12, 20)
     half = np.arange(20)[None] >= 10 + np.zeros((12, 1))
@@ -134,10 +124,10 @@ def test_joint_colors_of_foreground_are_black_outside(sign: int):
     a, b = 0.1 * features(8, 8), 0.1 * features(8, 8, seed=1)
     a[2:5, 2:6, 0] += sign * 5
     b[3:7, 1:4, 0] += sign * 5
-    same_a, same_b = joint_colors(a, a[:, ::-1])  # the same features have the same colors
+    same_a, same_b = matching.joint_colors(a, a[:, ::-1])  # the same features have the same colors
     np.testing.assert_allclose(same_a, same_b[:, ::-1], atol=1e-6)
     assert (same_a.min(), same_a.max()) == (0, 1)
-    in_a, in_b = joint_colors(a, b, "foreground")
+    in_a, in_b = matching.joint_colors(a, b, "foreground")
     inside = np.zeros((8, 8), bool)
     inside[2:5, 2:6] = True
     assert (in_a[~inside] == 0).all()
@@ -148,12 +138,12 @@ def test_joint_colors_of_foreground_are_black_outside(sign: int):
 def test_similarities_are_cosines_with_every_patch():
     a = features(6, 7)
     b = a[::-1, ::-1]
-    found = similarities(a, b, (1, 2))
+    found = matching.similarities(a, b, (1, 2))
     assert found.argmax() == 4 * 7 + 4
     assert found[0, 3] == pytest.approx(plain_cosine(a[1, 2], b[0, 3]), abs=1e-6)
 
 
 def test_centers_are_in_the_middle_of_patches():
     np.testing.assert_allclose(
-        centers(np.array([[0, 0], [1, 1]]), (2, 2), (16, 8)), [[3.5, 1.5], [11.5, 5.5]]
+        matching.centers(np.array([[0, 0], [1, 1]]), (2, 2), (16, 8)), [[3.5, 1.5], [11.5, 5.5]]
     )
