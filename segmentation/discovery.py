@@ -268,16 +268,9 @@ def refine_edges(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[
     Returns:
         Soft masks in [0, 1]: [..., height, width]; above 0.5 is inside.
 
-    Raises:
-        ValueError: masks and image differ in size.
-
     Source: He, Sun, Tang 2013, "Guided image filtering", equations 14-16.
     """
-    height, width = masks.shape[-2:]
-    if (height, width) != image.shape[:2]:
-        raise ValueError(
-            f"the masks are {(height, width)}, the image {image.shape[:2]}: enlarge the masks first"
-        )
+    height, width = image.shape[:2]
     soft = np.empty(masks.shape, dtype=np.float32)
     rows = max(2 * radius, _PIXELS_AT_A_TIME // width)
     for top in range(0, height, rows):
@@ -316,18 +309,14 @@ def _guided(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[np.fl
     return soft.clip(0, 1)
 
 
-def box_jaccard(box: Box, other: Box) -> float:
-    """Compute the intersection over union of two boxes, in [0, 1]."""
-    width = min(box.right, other.right) - max(box.left, other.left)
-    height = min(box.bottom, other.bottom) - max(box.top, other.top)
-    shared = max(width, 0) * max(height, 0)
-    areas = sum((one.right - one.left) * (one.bottom - one.top) for one in (box, other))
-    return shared / (areas - shared) if areas > shared else 0.0
-
-
 def localized(box: Box | None, objects: Sequence[Box]) -> bool:
     """Return whether a box is correct for CorLoc: Jaccard of at least 0.5 with any object."""
-    return box is not None and any(box_jaccard(box, one) >= 0.5 for one in objects)
+    from pycocotools import mask as coco_mask
+
+    if box is None or not objects:
+        return False
+    boxes = [[left, top, right - left, bottom - top] for left, top, right, bottom in (box, *objects)]
+    return bool(coco_mask.iou(boxes[:1], boxes[1:], [False] * len(objects)).max() >= 0.5)
 
 
 def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -> NDArray[np.float64]:
