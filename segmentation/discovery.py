@@ -4,7 +4,6 @@ The algorithms work on features of a patch grid; `Placement` converts masks and 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import cv2
@@ -35,14 +34,11 @@ class Discovery(NamedTuple):
     confidence: float = 1.0  # see cut_confidence; 1 where nobody computed it
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Position of a patch grid on an image."""
 
-    image: tuple[int, int]
-    """Height and width of the image in pixels."""
-    covered: tuple[int, int]
-    """Height and width in pixels that the grid covers from the top left corner, padding included."""
+    image: tuple[int, int]  # height and width of the image in pixels
+    covered: tuple[int, int]  # the same of what the grid covers from the top left corner, padding included
 
     def mask(self, on_grid: Mask) -> Mask:
         """Enlarge a mask [rows, columns] to pixels by nearest: [height, width]."""
