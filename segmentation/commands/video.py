@@ -11,7 +11,7 @@ import tyro
 
 from dino_model.ahead import run_ahead
 from dino_model.options import ModelOptions
-from dino_model.outputs import OutputOptions
+from dino_model.outputs import OutputFolder, OutputOptions
 from dino_model.progress import progress
 from segmentation.coco import CocoWriter
 from segmentation.commands.common import model_settings, propagation_predictor
