@@ -17,11 +17,10 @@ from app.cache import BoundedCache
 from app.errors import Busy, LabError, NotHere
 from app.limits import MEGABYTE, Limits
 from app.runs import Runs, milestone_file
-from dino_model.checkpoints import read_backbone
 from dino_model.device import Precision
-from dino_model.download import DownloadError, fetch
+from dino_model.download import DownloadError
 from dino_model.predictor import AttentionPredictor
-from dino_model.weights import OFFICIAL, download_of, is_local, is_path, load_model
+from dino_model.weights import OFFICIAL, is_local, is_path, load_model, missing_files
 from training.run import Run
 
 SUPERVISED = {
@@ -178,7 +177,7 @@ class Models:
             OSError, TypeError, ValueError: As `load_model` and `AttentionPredictor`.
         """
         source = self.source(self.first)
-        if not self.downloads and download_of(source.place):
+        if not self.downloads and missing_files(source.place):
             raise DownloadError(
                 f"{self.first} is not on this machine, and --no-downloads forbids its download"
             )
@@ -194,8 +193,8 @@ class Models:
 
     def _download(self, name: str, place: str) -> None:
         """Put the weights on this machine; requests for one model share its download."""
-        wanted = download_of(place)
-        if wanted is None:
+        wanted = missing_files(place)
+        if not wanted:
             return
         if not self.downloads:
             raise LabError(f"{name} is not on this machine, and this page downloads no models.")
@@ -210,7 +209,8 @@ class Models:
 
         try:
             with lock:
-                fetch(*wanted, read_backbone, report)
+                for file in wanted:
+                    file.fetch(report)
         except Exception as error:
             print(error, file=sys.stderr)
             raise Busy(

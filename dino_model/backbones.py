@@ -8,15 +8,12 @@ from typing import Any
 
 import timm
 import torch
-from timm.layers import SwiGLUPacked
+from timm.layers import SwiGLUPacked, to_2tuple
 from timm.models.vision_transformer import Attention, VisionTransformer
 from torch import Tensor, nn
 
 from dino_model import position
 from dino_model.configs import ARCHITECTURES, VIT_SHAPES, BackboneConfig, ComputePrecision
-
-SWIGLU: dict[str, Any] = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU, "mlp_ratio": 2.66667 * 2}
-"""MLP of DINOv2's ViT-g, as timm builds it (`vit_giant_patch14_dinov2`)."""
 
 
 def create_backbone(config: BackboneConfig) -> nn.Module:
@@ -34,6 +31,9 @@ def create_backbone(config: BackboneConfig) -> nn.Module:
         # torchvision's start, as in the official code: no branch begins at zero.
         return timm.create_model("resnet50", num_classes=0, in_chans=config.in_channels, zero_init_last=False)
     width, depth, heads = config.vit_shape()
+    swiglu: Any = {}
+    if config.swiglu:  # as timm builds DINOv2's ViT-g, `vit_giant_patch14_dinov2`
+        swiglu = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU, "mlp_ratio": 2.66667 * 2}
     vit = VisionTransformer(
         img_size=config.image_size,
         patch_size=config.patch_size,
@@ -46,12 +46,14 @@ def create_backbone(config: BackboneConfig) -> nn.Module:
         drop_path_rate=config.drop_path,
         dynamic_img_size=True,
         dynamic_img_pad=True,
-        **(SWIGLU if config.swiglu else {}),
+        **swiglu,
     )
     # timm starts [CLS] at 1e-6; DINO draws it like every other weight.
     nn.init.trunc_normal_(vit.cls_token, std=0.02)
     if config.position_start == "sincos":
-        position.init_sincos(vit)
+        rows, columns = vit.patch_embed.grid_size
+        embedding = position.sincos_embedding(rows, columns, width)
+        vit.pos_embed.data[0, 1:] = 0.7 * embedding  # 0.7: the scale of patch tokens
     position.install(vit, config.position_mode)
     return vit
 
@@ -66,11 +68,6 @@ def choose_training_attention(model: nn.Module, device: torch.device, precision:
             module.fused_attn = not (device.type == "cpu" and precision == "bf16")
 
 
-def feature_width(backbone: nn.Module) -> int:
-    """Return the length of a backbone's feature."""
-    return int(backbone.num_features)  # type: ignore[arg-type]
-
-
 def traits(backbone: nn.Module) -> dict[str, object]:
     """Return the settings that weights depend on, except the learned grid, by names of `BackboneConfig`."""
     if not isinstance(backbone, VisionTransformer):
@@ -82,12 +79,6 @@ def traits(backbone: nn.Module) -> dict[str, object]:
         "heads": backbone.blocks[0].attn.num_heads,
         "position_mode": getattr(backbone, "position_mode", None),
     }
-
-
-def forward_tokens(vit: VisionTransformer, images: Tensor) -> Tensor:
-    """Compute all tokens after the final norm, prefix tokens first: [batch, tokens, width]."""
-    tokens: Tensor = vit.forward_features(images)
-    return tokens
 
 
 def features_of_patches(backbone: nn.Module, images: Tensor, kept: Tensor | None = None) -> Tensor:
@@ -109,9 +100,9 @@ def features_of_patches(backbone: nn.Module, images: Tensor, kept: Tensor | None
     return features
 
 
-def patch_grid(vit: VisionTransformer, height: int, width: int) -> tuple[int, int]:
+def patch_grid(vit: Any, height: int, width: int) -> tuple[int, int]:
     """Return the rows and columns of patches of an image of this size, padding included."""
-    patch_height, patch_width = vit.patch_embed.patch_size
+    patch_height, patch_width = to_2tuple(vit.patch_embed.patch_size)
     return -(-height // patch_height), -(-width // patch_width)
 
 
@@ -124,13 +115,13 @@ def _check(config: BackboneConfig) -> None:
     if config.architecture in VIT_SHAPES:
         width, depth, heads = config.vit_shape()
         found |= {"patch_size": config.patch_size, "width": width, "depth": depth, "heads": heads}
-        if config.image_size < config.patch_size:
-            raise ValueError(
-                f"image_size {config.image_size} is smaller than one patch of {config.patch_size} pixels"
-            )
     for name, value in found.items():
         if value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
+    if config.architecture in VIT_SHAPES and config.image_size < config.patch_size:
+        raise ValueError(
+            f"image_size {config.image_size} is smaller than one patch of {config.patch_size} pixels"
+        )
     if "heads" in found and width % heads:
         raise ValueError(f"width {width} cannot be split over {heads} heads: choose a multiple of {heads}")
     if not 0 <= config.drop_path < 1:

@@ -6,19 +6,13 @@ import timm
 import torch
 from torch import nn
 
-from dino_model.attention import readable
+from dino_model.attention import MAPS, readable
 from dino_model.backbones import create_backbone
 from dino_model.checkpoints import WeightsError
 from dino_model.hub import PREFIX
 from dino_model.weights import EMBEDDED_FILE, OFFICIAL, Scores, is_local, is_path, load_model
 
 FAMILIES = {"VisionTransformer": "ViT", "Beit": "BEiT", "Eva": "ViT (Eva)", "Cait": "CaiT", "Xcit": "XCiT"}
-MAPS = {
-    "cls": "maps of [CLS] and of points",
-    "pooling": "maps of a pooling query after the last block, and of points",
-    "class-attention": "maps of a class token after the last block",
-    None: "maps of points; no [CLS]",
-}
 
 
 @dataclass(frozen=True)
@@ -54,12 +48,17 @@ def facts(name: str) -> Facts:
         entry = OFFICIAL[name]
         with torch.device("meta"):
             structure = _structure(create_backbone(entry.config))
-        source, licence = entry.address, "Apache-2.0"
+        source, licence = entry.file.address, "Apache-2.0"
         return Facts(name, entry.title, *structure, source, licence, local, entry.scores, entry.note)
     if timm.is_model(name) and not is_path(name):
         settings = timm.get_pretrained_cfg(name)
         source = f"timm, https://huggingface.co/{settings.hf_hub_id}"
-        structure = _timm_structure(name.partition(".")[0])
+        try:
+            with torch.device("meta"):
+                model = timm.create_model(name.partition(".")[0], pretrained=False, num_classes=0)
+        except Exception as error:  # timm's constructors raise many kinds
+            raise WeightsError(f"timm cannot build {name} without weights ({error!r})") from error
+        structure = _structure(model)
         return Facts(name, name, *structure, source, settings.license or "unknown", local)
     if name.startswith(PREFIX) and not local:
         raise WeightsError(
@@ -76,15 +75,6 @@ def facts(name: str) -> Facts:
 def listed() -> list[Facts]:
     """Describe every model with a name of its own: the embedded one, if it exists, and the paper's."""
     return [facts(name) for name in ["embedded"] * EMBEDDED_FILE.is_file() + list(OFFICIAL)]
-
-
-def _timm_structure(architecture: str) -> tuple[str, int, str]:
-    """As `_structure`; WeightsError if timm cannot build the model without weights."""
-    try:
-        with torch.device("meta"):
-            return _structure(timm.create_model(architecture, pretrained=False, num_classes=0))
-    except Exception as error:  # timm's constructors raise many kinds
-        raise WeightsError(f"timm cannot build {architecture} without weights ({error!r})") from error
 
 
 def _structure(backbone: nn.Module) -> tuple[str, int, str]:

@@ -111,22 +111,17 @@ def write_safetensors(
 
 def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
     """Copy tensors into a backbone that has exactly these names and shapes; raise WeightsError otherwise."""
-    expected = backbone.state_dict()
+    try:
+        names = backbone.load_state_dict(dict(tensors), strict=False)
+    except RuntimeError as error:  # of shapes; its second line names the first tensor
+        reason = str(error).splitlines()[1].strip()
+        raise WeightsError(f"the weights in {where} do not fit the model: {reason}") from None
     # Older files lack batch norm's counter, which nothing in evaluation reads.
-    missing = [name for name in expected if name not in tensors and not name.endswith("num_batches_tracked")]
-    extra = [name for name in tensors if name not in expected]
-    shapes = [
-        f"{name} (found {list(tensors[name].shape)}, expected {list(expected[name].shape)})"
-        for name in expected
-        if name in tensors and tensors[name].shape != expected[name].shape
-    ]
-    faults = {"missing": missing, "not expected": extra, "of another shape": shapes}
-    words = [f"{len(names)} {fault} ({_few(names)})" for fault, names in faults.items() if names]
+    missing = [name for name in names.missing_keys if not name.endswith("num_batches_tracked")]
+    faults = {"missing": missing, "not expected": names.unexpected_keys}
+    words = [f"{len(found)} {fault} ({_few(found)})" for fault, found in faults.items() if found]
     if words:
-        raise WeightsError(
-            f"the weights in {where} do not fit the model: of {len(expected)} tensors {'; '.join(words)}"
-        )
-    backbone.load_state_dict(dict(tensors), strict=False)
+        raise WeightsError(f"the weights in {where} do not fit the model: tensors {', '.join(words)}")
 
 
 def infer_config(tensors: Mapping[str, Tensor], where: str) -> BackboneConfig:
@@ -140,10 +135,6 @@ def infer_config(tensors: Mapping[str, Tensor], where: str) -> BackboneConfig:
     projection, positions = tensors.get("patch_embed.proj.weight"), tensors.get("pos_embed")
     if projection is None or positions is None or projection.ndim != 4:
         raise WeightsError(f"{where} holds no DINO backbone: found {len(tensors)} tensors ({_few(tensors)})")
-    if foreign := [name for name in tensors if name.startswith(("reg_token", "dist_token", "blocks.0.ls1"))]:
-        raise WeightsError(
-            f"{where} holds another kind of ViT (it has {foreign[0]}): load it by its timm name"
-        )
     width, channels, patch_size, _ = projection.shape
     side = math.isqrt(positions.shape[1] - 1)
     if side * side != positions.shape[1] - 1 or width % 64:
@@ -165,26 +156,19 @@ def _read_run(
     for needed in ("config.json", file_name):
         if not (folder / needed).is_file():
             raise WeightsError(f"{str(folder)!r} is no training run: it has no {needed}")
+    where = str(folder / "config.json")
     try:
-        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        described = settings["backbone"]
+        settings = json.loads(Path(where).read_text(encoding="utf-8"))
         networks = dict(settings.get("networks") or {name: f"{name}.backbone" for name in OFFICIAL_NETWORKS})
-        mean, std = (
-            tuple(map(float, settings[name])) if name in settings else None for name in ("mean", "std")
-        )
-        channel_range = _range_from(settings.get("channel_range"))
-    except (ValueError, KeyError, TypeError) as error:
-        raise WeightsError(f"{folder / 'config.json'} does not describe a backbone: {error!r}") from error
-    config = _config_from(described, str(folder / "config.json"))
-    state = read_torch(folder / file_name).get("method")
-    if not isinstance(state, Mapping):
-        raise WeightsError(f"{folder / file_name} holds no networks of a training run")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise WeightsError(f"{where} does not describe a backbone: {error!r}") from error
     network = checkpoint_key or next(iter(networks))
     if network not in networks:
         raise WeightsError(f"{folder} has no {network}: found {', '.join(networks)}")
-    if not (tensors := _below(f"{networks[network]}.", state)):
+    state = read_torch(folder / file_name).get("method")
+    if not isinstance(state, Mapping) or not (tensors := _below(f"{networks[network]}.", state)):
         raise WeightsError(f"{folder / file_name} has no {network}: found no {networks[network]}.…")
-    return StoredBackbone(tensors, config, mean, std, network, channel_range)
+    return _describe(tensors, settings, where, network)
 
 
 def open_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -204,14 +188,28 @@ def _read_safetensors(path: Path, checkpoint_key: CheckpointKey) -> StoredBackbo
     tensors, metadata = open_safetensors(path)
     if metadata.get("format") != FORMAT:
         return StoredBackbone(_select_network(tensors, checkpoint_key, str(path))[0], None)
+    refuse_network(checkpoint_key, str(path))
+    names = ("backbone", "mean", "std", "channel_range")
     try:
-        described, mean, std = (json.loads(metadata[name]) for name in ("backbone", "mean", "std"))
-        channel_range = _range_from(json.loads(metadata.get("channel_range", "null")))
+        described = {name: json.loads(text) for name, text in metadata.items() if name in names}
+    except ValueError as error:
+        raise WeightsError(f"{path} does not describe a backbone: {error!r}") from error
+    return _describe(tensors, described, str(path))
+
+
+def _describe(
+    tensors: dict[str, Tensor], settings: Any, where: str, network: CheckpointKey = None
+) -> StoredBackbone:
+    try:
+        config = BackboneConfig(**settings["backbone"])
+        mean, std = (
+            tuple(map(float, settings[name])) if name in settings else None for name in ("mean", "std")
+        )
+        bounds = settings.get("channel_range")
+        channel_range = bounds and ChannelRange(*(tuple(map(float, bounds[end])) for end in ("low", "high")))
     except (ValueError, KeyError, TypeError) as error:
-        raise WeightsError(f"the description in {path} cannot be read: {error!r}") from error
-    _refuse_network(checkpoint_key, str(path))
-    config = _config_from(described, str(path))
-    return StoredBackbone(tensors, config, tuple(mean), tuple(std), channel_range=channel_range)
+        raise WeightsError(f"{where} does not describe a backbone: {error!r}") from error
+    return StoredBackbone(tensors, config, mean, std, network, channel_range)
 
 
 def read_torch(path: Path) -> dict[str, Any]:
@@ -242,7 +240,7 @@ def _select_network(
         if not networks.get(network):
             raise WeightsError(f"{where} has no {network}: found {', '.join(sorted(networks))}")
         return _strip(networks[network], where), network
-    _refuse_network(checkpoint_key, where)
+    refuse_network(checkpoint_key, where)
     return _strip(payload.get("state_dict") or payload.get("model") or payload, where), None
 
 
@@ -250,8 +248,7 @@ def _strip(network: Any, where: str) -> dict[str, Tensor]:
     """Remove the prefixes of data parallelism and of the multi-crop wrapper, and the head."""
     if not isinstance(network, Mapping):
         raise WeightsError(f"{where} holds no state dict: found a {type(network).__name__}")
-    names = {str(name).removeprefix("module."): name for name in network}
-    tensors = {name: network[old] for name, old in names.items() if isinstance(network[old], Tensor)}
+    tensors = _below("", {str(name).removeprefix("module."): value for name, value in network.items()})
     found = _below("backbone.", tensors) or {
         name: value for name, value in tensors.items() if not name.startswith(("head.", "fc."))
     }
@@ -266,25 +263,12 @@ def _below(prefix: str, values: Mapping[str, Any]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in own if isinstance(value, Tensor)}
 
 
-def _refuse_network(checkpoint_key: CheckpointKey, where: str) -> None:
+def refuse_network(checkpoint_key: CheckpointKey, where: str) -> None:
+    """Raise WeightsError if the key names a network of several, of which `where` holds a single one."""
     if checkpoint_key not in (None, OFFICIAL_NETWORKS[0]):
         raise WeightsError(f"{where} has no {checkpoint_key}: it holds a single network, leave the key out")
 
 
-def _range_from(described: Any) -> ChannelRange | None:
-    if described is None:
-        return None
-    return ChannelRange(*(tuple(map(float, described[name])) for name in ("low", "high")))
-
-
-def _config_from(described: Any, where: str) -> BackboneConfig:
-    try:
-        return BackboneConfig(**described)
-    except TypeError as error:
-        raise WeightsError(f"the backbone described in {where} is of another version: {error}") from error
-
-
 def _few(names: Any) -> str:
-    """The first names of many."""
     names = [str(name) for name in names]
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

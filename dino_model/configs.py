@@ -67,12 +67,12 @@ class BackboneConfig:
 
     def vit_shape(self) -> tuple[int, int, int]:
         """Return width, depth and heads with the overrides applied."""
-        width, depth, heads = VIT_SHAPES[self.architecture]
-        return (
-            width if self.width is None else self.width,
-            depth if self.depth is None else self.depth,
-            heads if self.heads is None else self.heads,
+        own = (self.width, self.depth, self.heads)
+        width, depth, heads = (
+            usual if value is None else value
+            for value, usual in zip(own, VIT_SHAPES[self.architecture], strict=True)
         )
+        return width, depth, heads
 
 
 @dataclass(frozen=True)

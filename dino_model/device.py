@@ -1,6 +1,7 @@
 """Choose the device and precision of a model, once and never silently."""
 
-from contextlib import AbstractContextManager
+import re
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import torch
@@ -20,18 +21,13 @@ def choose_device(name: str = "auto") -> torch.device:
     available = [*(kind for kind, backend in backends.items() if backend.is_available()), "cpu"]
     if name == "auto":
         return torch.device(available[0])
-    here = ", ".join(available)
-    try:
+    with suppress(RuntimeError):  # of a name that torch does not know
         device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"unknown device {name!r}: choose 'auto' or one of {here}") from None
-    if device.type not in available:
-        raise ValueError(f"device {name!r} is not available on this machine: choose 'auto' or one of {here}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(
-            f"device {name!r} is not available: this machine has {torch.cuda.device_count()} CUDA devices"
-        )
-    return device
+        if device.type in available and (device.index or 0) < max(1, torch.cuda.device_count()):
+            return device
+    raise ValueError(
+        f"device {name!r} is not available on this machine: choose 'auto' or one of {', '.join(available)}"
+    )
 
 
 def choose_precision(precision: Precision, device: torch.device) -> ComputePrecision:
@@ -44,9 +40,10 @@ def choose_precision(precision: Precision, device: torch.device) -> ComputePreci
         ValueError: Unknown precision.
     """
     if precision == "auto":
-        cuda, mps = (device.type == kind for kind in ("cuda", "mps"))
-        has_fp16 = mps or (cuda and torch.cuda.get_device_capability(device) >= (7, 0))
-        return "bf16" if has_bf16(device) else "fp16" if has_fp16 else "fp32"
+        if has_bf16(device):
+            return "bf16"
+        has_cores = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (7, 0)
+        return "fp16" if has_cores or device.type == "mps" else "fp32"
     if precision not in DTYPES:
         raise ValueError(f"unknown precision {precision!r}: choose 'auto', 'fp32', 'bf16' or 'fp16'")
     return precision
@@ -58,7 +55,9 @@ def has_bf16(device: torch.device) -> bool:
         return torch.cuda.get_device_capability(device) >= (8, 0)
     if device.type == "mps":
         return torch.backends.mps.is_available() and torch.backends.mps.is_macos_or_newer(14, 0)
-    return device.type == "cpu" and bool(_cpu_flags() & {"avx512_bf16", "amx_bf16"})
+    processor = Path("/proc/cpuinfo")  # of Linux
+    has_flags = device.type == "cpu" and processor.exists()
+    return has_flags and re.search(r"\b(avx512|amx)_bf16\b", processor.read_text()) is not None
 
 
 def autocast(precision: ComputePrecision, device: torch.device) -> AbstractContextManager:
@@ -74,12 +73,3 @@ def set_tensor_float32(precision: ComputePrecision) -> None:
     again whenever it changes, so call this function once, before the first step.
     """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
-
-
-def _cpu_flags() -> set[str]:
-    """Instruction sets of the processor as Linux reports them; empty on other systems."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return set()
-    return set(next((line for line in lines if line.startswith("flags")), "").split())

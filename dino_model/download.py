@@ -4,6 +4,7 @@ import os
 import sys
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -37,55 +38,67 @@ def cache_folder() -> Path:
     return parent / "dino-attention-lab"
 
 
-def cached_file(name: str, repository: str, file: str) -> Path | None:
-    """Return a file that exists already: `name` in this cache, or a repository's in Hugging Face's cache."""
-    own = cache_folder() / name
-    shared = huggingface_hub.try_to_load_from_cache(repository, file)
-    return own if own.is_file() else Path(shared) if isinstance(shared, str) else None
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file that is downloaded once.
 
-
-def fetch(
-    address: str, name: str, accept: Callable[[Path], object], callback: Callback | None = None
-) -> Path:
-    """Return a file of the cache folder, downloaded unless it exists.
-
-    The file appears under its name only when it is complete and `accept` has read it.
-
-    Args:
-        address: URL of the file.
+    Attributes:
+        address: URL.
         name: Its name in the cache folder.
         accept: Reads the file; a ValueError refuses it.
-        callback: Receives the progress. Default: a line on stderr.
-
-    Raises:
-        DownloadError: No connection, no such file, a truncated response, or one that `accept` refuses.
+        repository: Repository of Hugging Face; the file may be in the cache of huggingface_hub.
     """
-    target = cache_folder() / name
-    if target.is_file():
+
+    address: str
+    name: str
+    accept: Callable[[Path], object]
+    repository: str = ""
+
+    def path(self) -> Path | None:
+        """Return the file on this machine, None if it is missing."""
+        path = cache_folder() / self.name
+        if path.is_file() or not self.repository:
+            return path if path.is_file() else None
+        shared = huggingface_hub.try_to_load_from_cache(self.repository, Path(self.address).name)
+        return Path(shared) if isinstance(shared, str) else None
+
+    def fetch(self, callback: Callback | None = None) -> Path:
+        """Return the file, downloaded if it is missing.
+
+        It appears under its name only when it is complete and `accept` has read it.
+
+        Args:
+            callback: Receives the progress. Default: a line on stderr.
+
+        Raises:
+            DownloadError: No connection, no such file, a truncated response, or one that `accept` refuses.
+        """
+        if found := self.path():
+            return found
+        target = cache_folder() / self.name
+        try:
+            with files.replacing(target) as beside:
+                self._transfer(beside, callback)
+                self.accept(beside)
+        except (OSError, HTTPException, ValueError) as error:  # urllib's own errors are OSErrors
+            reason = str(getattr(error, "reason", "") or error or type(error).__name__)
+            raise DownloadError(
+                f"could not download {self.name} from {self.address} "
+                f"({reason.replace(str(beside), self.name)}): "
+                f"connect and try again, or fetch it elsewhere and put it at {target}"
+            ) from error
         return target
-    try:
-        with files.replacing(target) as beside:
-            _transfer(address, beside, name, callback)
-            accept(beside)
-    except (OSError, HTTPException, ValueError) as error:  # urllib's own errors are OSErrors
-        reason = str(getattr(error, "reason", "") or error or type(error).__name__)
-        raise DownloadError(
-            f"could not download {name} from {address} ({reason.replace(str(beside), name)}): "
-            f"connect and try again, or fetch it elsewhere and put it at {target}"
-        ) from error
-    return target
 
-
-def _transfer(address: str, target: Path, name: str, callback: Callback | None) -> None:
-    request = urllib.request.Request(address, headers={"User-Agent": "dino-attention-lab"})
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as response, target.open("wb") as file:
-        total = int(response.headers.get("Content-Length") or 0)
-        progress = tqdm(total=total or None, desc=f"downloading {name}", disable=bool(callback), **BYTES)
-        with progress:
-            while chunk := response.read1(CHUNK):  # what has arrived: a slow connection can be interrupted
-                file.write(chunk)
-                progress.update(len(chunk))
-                if callback:
-                    callback(file.tell(), total)
-        if total and file.tell() != total:
-            raise OSError(f"the connection broke off after {file.tell():,} of {total:,} bytes")
+    def _transfer(self, target: Path, callback: Callback | None) -> None:
+        request = urllib.request.Request(self.address, headers={"User-Agent": "dino-attention-lab"})
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response, target.open("wb") as file:
+            total = int(response.headers.get("Content-Length") or 0)
+            description = f"downloading {self.name}"
+            with tqdm(total=total or None, desc=description, disable=bool(callback), **BYTES) as progress:
+                while chunk := response.read1(CHUNK):  # a slow connection can be interrupted
+                    file.write(chunk)
+                    progress.update(len(chunk))
+                    if callback:
+                        callback(file.tell(), total)
+            if total and file.tell() != total:
+                raise OSError(f"the connection broke off after {file.tell():,} of {total:,} bytes")

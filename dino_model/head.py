@@ -1,7 +1,6 @@
 """Projection head h of g = h o f (section 3.2 and the appendix "Projection Head" of the paper)."""
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,39 +28,13 @@ class Prototypes(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Similarity to every prototype: [..., width] -> fp32 [..., K]."""
         # Even under autocast: logits near 1 are divided by a temperature of 0.04, where bf16 loses 0.1 nat.
+        # The product is scaled, not the weights, the largest tensor of a step.
         with torch.autocast(features.device.type, enabled=False):
-            flat = features.float().flatten(0, -2)
-            logits: Tensor = NormalizedProduct.apply(flat, self.weight_v, self.weight_g.squeeze(1))
+            norm = torch.linalg.vector_norm(self.weight_v, dim=1)
+            logits: Tensor = (features.float().flatten(0, -2) @ self.weight_v.T) * (
+                self.weight_g[:, 0] / norm
+            )
         return logits.unflatten(0, features.shape[:-1])
-
-
-class NormalizedProduct(torch.autograd.Function):
-    """features @ (gain * v / |v|).T that scales the product instead of the weights.
-
-    With K = 65,536 the weights are the largest tensor of a step; they are never copied, forward or backward.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, features: Tensor, v: Tensor, gain: Tensor) -> Tensor:
-        """Features [n, width], rows v [K, width] and gain [K] -> logits [n, K]."""
-        norm = torch.linalg.vector_norm(v, dim=1)  # [K]
-        product = features @ v.T  # [n, K]
-        ctx.save_for_backward(features, v, gain, norm, product)
-        return product * (gain / norm)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the inputs that need one; that of v is orthogonal to v."""
-        features, v, gain, norm, product = ctx.saved_tensors
-        along = (gradients[0] * product).sum(0) / norm  # [K], the gain's
-        scaled = gradients[0] * (gain / norm)  # [n, K]
-        across = (along * gain / norm.square())[:, None]  # [K, 1]
-        of_features, of_v, of_gain = ctx.needs_input_grad
-        return (
-            scaled @ v if of_features else None,
-            (scaled.T @ features).addcmul_(v, across, value=-1) if of_v else None,
-            along if of_gain else None,
-        )
 
 
 class ProjectionHead(nn.Module):
@@ -120,12 +93,9 @@ def _mlp(in_width: int, out_width: int, config: HeadConfig) -> nn.Sequential:
 
 
 def _check(config: HeadConfig) -> None:
-    if not 1 <= config.layers <= 4:
-        raise ValueError(f"the head has {config.layers} MLP layers, expected 1 to 4")
-    if config.activation not in ("gelu", "relu"):
-        raise ValueError(f"unknown activation {config.activation!r}: choose 'gelu' or 'relu'")
-    if config.prototypes < 2:
-        raise ValueError(f"K is {config.prototypes}, expected at least 2")
-    for name, value in (("hidden", config.hidden), ("bottleneck", config.bottleneck)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} is {value}, expected at least 1")
+    if config.layers > 4:
+        raise ValueError(f"layers is {config.layers}, expected at most 4")
+    for name, least in {"layers": 1, "prototypes": 2, "hidden": 1, "bottleneck": 1}.items():
+        value = getattr(config, name)
+        if value is not None and value < least:
+            raise ValueError(f"{name} is {value}, expected at least {least}")

@@ -1,4 +1,4 @@
-"""Load backbones from Hugging Face repositories (`hf:owner/name`): config.json and safetensors.
+"""Load backbones of timm (by its names) and of Hugging Face repositories (`hf:owner/name`).
 
 Two kinds of repository are read: timm's (any of its models), and transformers' ViT, DINOv2, DINOv2 with
 registers and DINOv3, whose tensors have other names. None of their code is run.
@@ -15,8 +15,8 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from dino_model.checkpoints import WeightsError, open_safetensors
-from dino_model.download import cached_file, fetch
+from dino_model.checkpoints import WeightsError, open_safetensors, read_backbone
+from dino_model.download import PublishedFile
 from dino_model.official import load_official
 
 PREFIX = "hf:"
@@ -50,26 +50,42 @@ _UNUSED = ("pooler.", "classifier.")
 
 
 Hosted = tuple[nn.Module, tuple[float, ...], tuple[float, ...], str]
-"""Backbone, mean, standard deviation, and timm's architecture or transformers' model type."""
+"""Backbone, mean, standard deviation, and source in words with timm's or transformers' architecture."""
 
 
-def is_local(name: str) -> bool:
-    """Return whether the needed files of a repository are on this machine."""
-    return all(_cached(name, file) for file in (CONFIG, WEIGHTS))
+def is_hosted(name: str) -> bool:
+    """Return whether `load` takes a name."""
+    return name.startswith(PREFIX) or timm.is_model(name)
+
+
+def files(name: str) -> list[PublishedFile]:
+    """Return the files that `load` always reads, none for other names.
+
+    Raises:
+        WeightsError: A timm name without weights as .safetensors.
+    """
+    if name.startswith(PREFIX):
+        return [_published(name, file) for file in (CONFIG, WEIGHTS)]
+    return [_timm_file(name)] if timm.is_model(name) else []
 
 
 def load(name: str) -> Hosted:
-    """Load the backbone of `hf:owner/name`, downloaded once.
+    """Load the backbone of a timm name or of `hf:owner/name`, downloaded once.
 
     Raises:
         WeightsError: No such name, an unsupported model, or tensors that do not fit it.
         DownloadError: Files that are not on this machine and cannot be downloaded.
     """
+    if not name.startswith(PREFIX):
+        path = _timm_file(name).fetch()
+        backbone: Any = _create_timm(name, path, f"the timm weights in {path}", {})
+        settings = backbone.pretrained_cfg
+        return backbone, tuple(settings["mean"]), tuple(settings["std"]), f"timm weights {name}"
     if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", name):
         raise WeightsError(
             f"{name!r} names no repository: write hf:owner/name, such as hf:facebook/dinov2-small"
         )
-    config = _json(_file(name, CONFIG))
+    config = _json(_published(name, CONFIG).fetch())
     if "architecture" in config:
         return _of_timm(name, config)
     kind = config.get("model_type")
@@ -118,36 +134,26 @@ def _official_names(tensors: Mapping[str, Tensor], where: str, kind: str) -> dic
 
 def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
     where = f"{name} ({WEIGHTS})"
-    tensors = _official_names(open_safetensors(_file(name, WEIGHTS))[0], where, kind)
-    processor = _json(_file(name, IMAGE_PROCESSOR))
+    tensors = _official_names(open_safetensors(_published(name, WEIGHTS).fetch())[0], where, kind)
+    processor = _json(_published(name, IMAGE_PROCESSOR).fetch())
     try:
         heads, eps = config["num_attention_heads"], config["layer_norm_eps"]
         mean, std = tuple(processor["image_mean"]), tuple(processor["image_std"])
     except KeyError as error:
         raise WeightsError(f"{name} does not describe a {kind}: {error!r}") from error
     theta = config.get("rope_parameters", config).get("rope_theta", 100.0)
-    return load_official(tensors, where, heads=heads, eps=eps, theta=theta), mean, std, kind
+    return load_official(tensors, where, heads=heads, eps=eps, theta=theta), mean, std, _source(name, kind)
 
 
-def create_timm(
-    architecture: str, path: Path, where: str, *, num_classes: int | None = None, **options: Any
+def _create_timm(
+    architecture: str, path: Path, where: str, described: Mapping[str, Any], **options: Any
 ) -> nn.Module:
-    """Create a timm model, load a file strictly, its classifier included, then remove the classifier.
-
-    Images may have any size if the model supports that: only its constructor tells.
-
-    Raises:
-        WeightsError: Weights that do not load, or an architecture that cannot be created.
-    """
-    overlay: dict[str, Any] = {"file": str(path)}
-    if num_classes is not None:
-        overlay["num_classes"] = options["num_classes"] = num_classes
+    """Create a timm model, load a file strictly, its classifier included, then remove the classifier."""
+    options |= {"pretrained": True, "pretrained_cfg_overlay": {"file": str(path), **described}}
+    # Images may have any size if the model supports that: only its constructor tells.
     for names in (("dynamic_img_size", "dynamic_img_pad"), ("dynamic_img_size",), ()):
-        size: Any = dict.fromkeys(names, True)
         try:
-            model = timm.create_model(
-                architecture, pretrained=True, pretrained_cfg_overlay=overlay, **options, **size
-            )
+            model = timm.create_model(architecture, **options, **dict.fromkeys(names, True))
         except Exception as error:  # timm and safetensors raise many kinds
             if isinstance(error, TypeError) and "dynamic_img" in str(error):
                 continue
@@ -164,25 +170,37 @@ def _of_timm(name: str, config: Mapping[str, Any]) -> Hosted:
     architecture, described = str(config["architecture"]), config.get("pretrained_cfg", {})
     if not timm.is_model(architecture):
         raise WeightsError(f"{name} holds a {architecture!r}, which timm {timm.__version__} does not have")
-    options = config.get("model_args", {}) | {"num_classes": config.get("num_classes", 0)}
-    where = f"the weights of {name} ({WEIGHTS})"
-    backbone = create_timm(architecture, _file(name, WEIGHTS), where, **options)
-    try:
-        return backbone, tuple(described["mean"]), tuple(described["std"]), f"timm {architecture}"
-    except KeyError as error:
-        raise WeightsError(f"{name} does not describe its normalization: {error} is missing") from error
+    if missing := {"mean", "std"} - described.keys():
+        raise WeightsError(f"{name} does not describe its normalization: {missing.pop()} is missing")
+    classes = {"num_classes": config.get("num_classes", 0)}
+    backbone = _create_timm(
+        architecture, _published(name, WEIGHTS).fetch(), f"the weights of {name} ({WEIGHTS})", classes,
+        **config.get("model_args", {}) | classes,
+    )  # fmt: skip
+    return backbone, tuple(described["mean"]), tuple(described["std"]), _source(name, f"timm {architecture}")
 
 
-def _file(name: str, file: str) -> Path:
+def _source(name: str, kind: str) -> str:
+    return f"https://huggingface.co/{name.removeprefix(PREFIX)} ({kind})"
+
+
+def _published(name: str, file: str) -> PublishedFile:
     repository = name.removeprefix(PREFIX)
-    address = huggingface_hub.hf_hub_url(repository, file)
     accept: Any = open_safetensors if file == WEIGHTS else _json
-    return _cached(name, file) or fetch(address, f"hf/{repository}/{file}", accept)
+    address = huggingface_hub.hf_hub_url(repository, file)
+    return PublishedFile(address, f"hf/{repository}/{file}", accept, repository)
 
 
-def _cached(name: str, file: str) -> Path | None:
-    repository = name.removeprefix(PREFIX)
-    return cached_file(f"hf/{repository}/{file}", repository, file)
+def _timm_file(name: str) -> PublishedFile:
+    """Weights of timm as .safetensors, never as pickles."""
+    try:
+        settings = timm.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        raise WeightsError(f"timm has no such weights: {error}") from error
+    if settings is None or not settings.hf_hub_id or settings.hf_hub_filename:
+        raise WeightsError(f"timm publishes no .safetensors weights for {name!r}: choose another name")
+    address = huggingface_hub.hf_hub_url(settings.hf_hub_id, WEIGHTS)
+    return PublishedFile(address, f"{name}.safetensors", read_backbone, settings.hf_hub_id)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -50,12 +50,10 @@ def load_official(
         WeightsError: Tensors that describe no such model.
     """
     try:
+        backbone = _empty(tensors, heads, eps, theta)
         if "storage_tokens" in tensors:
-            backbone = _dinov3(tensors, heads, eps or 1e-5, theta)
             converted = eva.checkpoint_filter_fn(dict(tensors), backbone)
-        else:
-            backbone = _vit(tensors, heads, eps or 1e-6)
-            # timm takes a mask token as the mark of DINOv2's names.
+        else:  # timm takes a mask token as the mark of DINOv2's names
             converted = vision_transformer.checkpoint_filter_fn({"mask_token": None, **tensors}, backbone)
     except (KeyError, ValueError, RuntimeError) as error:
         raise WeightsError(f"{where} does not describe a ViT, DINOv2 or DINOv3: {error!r}") from error
@@ -63,49 +61,39 @@ def load_official(
     return backbone
 
 
-def _vit(tensors: Mapping[str, Tensor], heads: int | None, eps: float) -> VisionTransformer:
-    """An empty ViT or DINOv2; with registers, positions are for patches alone."""
-    gated, registers = "blocks.0.mlp.w12.weight" in tensors, tensors.get("register_tokens")
-    gates: dict[str, Any] = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU} if gated else {}
-    shape = _shape(tensors, "w12" if gated else "fc1", heads)
-    return VisionTransformer(
-        img_size=math.isqrt(tensors["pos_embed"].shape[1] - 1) * shape["patch_size"],
-        init_values=1.0 if "blocks.0.ls1.gamma" in tensors else None,
-        reg_tokens=0 if registers is None else registers.shape[1],
-        no_embed_class=registers is not None,
-        norm_layer=partial(nn.LayerNorm, eps=eps),
-        **shape,
-        **gates,
-    )
-
-
-def _dinov3(tensors: Mapping[str, Tensor], heads: int | None, eps: float, theta: float) -> nn.Module:
-    """An empty DINOv3: timm's, with the sizes of the tensors."""
-    gated = "blocks.0.mlp.w1.weight" in tensors
-    return timm.create_model(
-        "vit_small_patch16_dinov3",
-        global_pool="token",
-        swiglu_mlp=gated,
-        swiglu_align_to=int(gated),
-        num_reg_tokens=tensors["storage_tokens"].shape[1],
-        rope_temperature=theta,
-        norm_layer=partial(nn.LayerNorm, eps=eps),
-        **_shape(tensors, "w1" if gated else "fc1", heads),
-    )
-
-
-def _shape(tensors: Mapping[str, Tensor], first_layer: str, heads: int | None) -> dict[str, Any]:
-    """Arguments of both classes."""
+def _empty(
+    tensors: Mapping[str, Tensor], heads: int | None, eps: float | None, theta: float
+) -> VisionTransformer | eva.Eva:
+    """A ViT or DINOv2, or timm's DINOv3, with the sizes of the tensors."""
     width, channels, patch_size, _ = tensors["patch_embed.proj.weight"].shape
-    return {
+    first = {layer: tensors.get(f"blocks.0.mlp.{layer}.weight") for layer in ("fc1", "w12", "w1")}
+    hidden = next((weight.shape[0] for weight in first.values() if weight is not None), 0)
+    shape: dict[str, Any] = {
         "patch_size": patch_size,
         "in_chans": channels,
         "num_classes": 0,
         "embed_dim": width,
         "depth": 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("blocks.")),
         "num_heads": heads or width // HEAD_WIDTHS.get(width, 64),
-        "mlp_ratio": tensors[f"blocks.0.mlp.{first_layer}.weight"].shape[0] / width,
+        "mlp_ratio": hidden / width,
         "qkv_bias": "blocks.0.attn.qkv.bias" in tensors,
         "dynamic_img_size": True,
         "dynamic_img_pad": True,
     }
+    if "storage_tokens" in tensors:
+        gated = first["w1"] is not None
+        shape |= {"swiglu_mlp": gated, "swiglu_align_to": int(gated), "rope_temperature": theta}
+        shape |= {"num_reg_tokens": tensors["storage_tokens"].shape[1], "global_pool": "token"}
+        norm = partial(nn.LayerNorm, eps=eps or 1e-5)
+        return timm.create_model("vit_small_patch16_dinov3", norm_layer=norm, **shape)
+    if first["w12"] is not None:
+        shape |= {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU}
+    registers = tensors.get("register_tokens")
+    return VisionTransformer(
+        img_size=math.isqrt(tensors["pos_embed"].shape[1] - 1) * patch_size,
+        init_values=1.0 if "blocks.0.ls1.gamma" in tensors else None,
+        reg_tokens=0 if registers is None else registers.shape[1],
+        no_embed_class=registers is not None,  # then positions are for patches alone
+        norm_layer=partial(nn.LayerNorm, eps=eps or 1e-6),
+        **shape,
+    )

@@ -1,5 +1,6 @@
 """ONNX files: the [CLS] feature and map at one size, or queries and keys of every block at any size."""
 
+import copy
 import importlib.util
 import warnings
 from pathlib import Path
@@ -10,8 +11,9 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model import files
-from dino_model.attention import readable
+from dino_model import files, position
+from dino_model.attention import attention_of, fused_calls, readable
+from dino_model.backbones import patch_grid
 from dino_model.checkpoints import WeightsError
 from dino_model.configs import PositionMode
 
@@ -28,18 +30,16 @@ class FeatureAndAttention(nn.Module):
 
     def __init__(self, backbone: nn.Module) -> None:
         super().__init__()
-        self.backbone = backbone  # registers its parameters
-        self.vit = readable(backbone)
-        if self.vit.summary != "cls":
+        self.vit: Any = backbone
+        if readable(backbone).summary != "cls":
             raise ValueError("the model has no [CLS] token, so there is no attention of [CLS] to export")
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Images [batch, channels, size, size] -> feature [batch, width], [batch, heads, rows, columns]."""
-        vit, last, grid = self.vit, self.vit.depth - 1, self.vit.grid(images)
-        tokens = vit.run(vit.embed(images), grid, 0, last)
-        attention = vit.rows(last, tokens, grid, [0])[:, :, 0, vit.prefix_tokens :].unflatten(-1, grid)
-        feature = vit.vit.forward_head(vit.norm(vit.run(tokens, grid, last, last + 1)))
-        return feature, attention
+        with fused_calls(self.vit) as calls:
+            tokens = self.vit.forward_features(images)
+        rows = attention_of(*calls[-1], queries=[0])[:, :, 0, self.vit.num_prefix_tokens :]
+        return self.vit.forward_head(tokens), rows.unflatten(-1, patch_grid(self.vit, *images.shape[2:]))
 
 
 class QueriesAndKeys(nn.Module):
@@ -55,8 +55,10 @@ class QueriesAndKeys(nn.Module):
                 f"{type(vit).__name__} has no [CLS] token with learned positions: "
                 "--outputs qkv supports DINO, DINOv2 and timm's plain ViTs"
             )
-        self.vit: Any = vit
-        self.mode: PositionMode = getattr(vit, "position_mode", "size")
+        self.vit: Any = copy.deepcopy(vit)
+        position.install(self.vit, getattr(vit, "position_mode", "size"), _resample)
+        embedding: Any = self.vit.patch_embed
+        embedding.dynamic_img_pad = False
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Encode one image.
@@ -68,35 +70,21 @@ class QueriesAndKeys(nn.Module):
             [CLS] feature [1, width] and patch features [1, rows * columns, width] after the final norm;
             queries and keys [blocks, 2, heads, tokens, d].
         """
-        vit, prefix = self.vit, self.vit.num_prefix_tokens
-        patches = vit.patch_embed.proj(images)
-        rows, columns = patches.shape[-2:]
-        patches = patches.flatten(2).transpose(1, 2)
-        learned, own = vit.patch_embed.grid_size, 0 if vit.no_embed_class else prefix
-        positions = _resample(vit.pos_embed[:, own:].unflatten(1, learned), rows, columns, self.mode)
-        tokens = [vit.cls_token] if vit.reg_token is None else [vit.cls_token, vit.reg_token]
-        first = torch.cat(tokens, dim=1)
-        if own:
-            first = first + vit.pos_embed[:, :own]
-        x = vit.norm_pre(torch.cat([first, patches + positions], dim=1))
-        found = []
-        for block in vit.blocks:
-            attention = block.attn
-            qkv = attention.qkv(block.norm1(x)).unflatten(-1, (3, attention.num_heads, -1))
-            query, key, _ = qkv[0].permute(1, 2, 0, 3).unbind(0)  # each [heads, tokens, d]
-            found.append(torch.stack([attention.q_norm(query), attention.k_norm(key)]))
-            x = block(x)
-        x = vit.norm(x)
-        return x[:, 0], x[:, prefix:], torch.stack(found)
+        with fused_calls(self.vit) as calls:
+            tokens = self.vit.forward_features(images)
+        found = torch.stack([torch.cat([query, key]) for query, key, _ in calls])
+        return tokens[:, 0], tokens[:, self.vit.num_prefix_tokens :], found
 
 
-def _resample(embedding: Tensor, rows: int, columns: int, mode: PositionMode) -> Tensor:
-    """Resample [1, r, c, width] to [1, rows * columns, width], as `position.resample` does.
+def _resample(
+    embedding: Tensor, learned: tuple[int, int], grid: tuple[int, int], prefix: int, mode: PositionMode
+) -> Tensor:
+    """Resample as `position.resample` does, in operations that take sizes unknown when the graph is traced.
 
-    Bicubic interpolation is one product with a matrix of weights for each axis. Written like this, sizes may
-    stay unknown when the graph is traced.
+    Bicubic interpolation is one product with a matrix of weights for each axis.
     """
-    learned = embedding.shape[1:3]
+    rows, columns = grid
+    patches = embedding[:, prefix:].unflatten(1, learned)
     wanted = [torch.ones(count).sum() for count in (rows, columns)]  # tensors, which traced code may compare
     factors = [(n + 0.1 * (mode == "official")) / m for n, m in zip(wanted, learned, strict=True)]
     if mode == "official":  # a square grid of the learned number of patches keeps its embedding
@@ -105,8 +93,9 @@ def _resample(embedding: Tensor, rows: int, columns: int, mode: PositionMode) ->
     antialias = mode == "antialias"
     vertical = _cubic_weights(learned[0], rows, factors[0], antialias)
     horizontal = _cubic_weights(learned[1], columns, factors[1], antialias)
-    resampled = torch.einsum("ij,bjkw->bikw", vertical, embedding)
-    return torch.einsum("lk,bikw->bilw", horizontal, resampled).flatten(1, 2)
+    resampled = torch.einsum("ij,bjkw->bikw", vertical, patches)
+    resampled = torch.einsum("lk,bikw->bilw", horizontal, resampled).flatten(1, 2)
+    return torch.cat([embedding[:, :prefix], resampled], dim=1)
 
 
 def _cubic_weights(learned: int, wanted: int, factor: Tensor, antialias: bool) -> Tensor:
@@ -167,7 +156,8 @@ def write_onnx(
         height, width = graph.vit.patch_embed.patch_size
         rows, columns = torch.export.Dim("rows", min=1), torch.export.Dim("columns", min=1)
         # Traced at 3 x 4 patches: no size may become a special case.
-        images, names = torch.zeros(1, channels, 3 * height, 4 * width), ["cls", "patches", "queries_keys"]
+        images = torch.zeros(1, channels, 3 * height, 4 * width)
+        names = ["cls", "patches", "queries_keys"]
         shapes = {2: height * rows, 3: width * columns}
     else:
         is_vit = hasattr(backbone, "blocks")
@@ -176,15 +166,8 @@ def write_onnx(
         shapes = {0: torch.export.Dim("batch")}
     with files.replacing(path) as beside, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # from the exporter, about itself
-        program = torch.onnx.export(
-            model.eval(),
-            (images,),
-            input_names=["images"],
-            output_names=names,
-            dynamic_shapes=(shapes,),
-            dynamo=True,
-            verbose=False,
-        )
+        options: Any = {"input_names": ["images"], "dynamic_shapes": (shapes,), "output_names": names}
+        program = torch.onnx.export(model.eval(), (images,), dynamo=True, verbose=False, **options)
         assert program is not None  # it is None only without dynamo
         proto = program.model_proto
         if weights != "fp32":

@@ -6,8 +6,9 @@ so each family is resampled as its own code does: `FAMILIES` lists the ways with
 """
 
 import re
+from collections.abc import Callable
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 import torch.nn.functional as F
@@ -55,26 +56,16 @@ def resample(
 
     Returns:
         [1, prefix + rows * columns, width].
-
-    Raises:
-        ValueError: Unknown mode, or an embedding that does not fit `learned`.
     """
-    _check_mode(mode)
-    if embedding.shape[1] != prefix + learned[0] * learned[1]:
-        raise ValueError(
-            f"position embedding has {embedding.shape[1]} tokens, "
-            f"expected {prefix} + {learned[0]}x{learned[1]}"
-        )
     if grid == learned and (mode != "official" or grid[0] == grid[1]):
         return embedding
     prefixes, patches = embedding[:, :prefix], embedding[:, prefix:]
     patches = patches.unflatten(1, learned).permute(0, 3, 1, 2)  # [1, width, rows, columns]
-    if mode != "official":
-        antialias = mode == "antialias"
-        patches = F.interpolate(patches, size=grid, mode="bicubic", align_corners=False, antialias=antialias)
+    if mode == "official":
+        size: Any = {"scale_factor": ((grid[0] + 0.1) / learned[0], (grid[1] + 0.1) / learned[1])}
     else:
-        factors = ((grid[0] + 0.1) / learned[0], (grid[1] + 0.1) / learned[1])
-        patches = F.interpolate(patches, scale_factor=factors, mode="bicubic", align_corners=False)
+        size = {"size": grid, "antialias": mode == "antialias"}
+    patches = F.interpolate(patches, mode="bicubic", **size)
     return torch.cat([prefixes, patches.flatten(2).transpose(1, 2)], dim=1)
 
 
@@ -87,24 +78,15 @@ def sincos_embedding(rows: int, columns: int, width: int) -> Tensor:
 
     Source: A. Vaswani et al. (2017), section 3.5, in two dimensions as X. Chen et al. (2021).
     """
-    frequencies = 10_000 ** -(torch.arange(width // 4) / (width // 4))
-    embedding = torch.zeros(rows, columns, width)
-    for first, count, shape in ((0, columns, (1, -1, 1)), (2, rows, (-1, 1, 1))):
-        positions = (torch.arange(count) + 0.5) * 14 / count
-        angles = positions.view(shape) * frequencies  # [1, columns, width / 4] or [rows, 1, width / 4]
-        for part, wave in enumerate((angles.sin(), angles.cos()), first):
-            embedding[..., part * len(frequencies) : (part + 1) * len(frequencies)] = wave
-    return embedding.flatten(0, 1)
+    quarter = width // 4
+    frequencies = 10_000 ** -(torch.arange(quarter) / quarter)
+    x, y = ((torch.arange(count) + 0.5) * 14 / count for count in (columns, rows))
+    angles = (x[:, None] * frequencies, y[:, None, None] * frequencies)
+    waves = [wave.expand(rows, columns, -1) for angle in angles for wave in (angle.sin(), angle.cos())]
+    return F.pad(torch.cat(waves, dim=-1).flatten(0, 1), (0, width - 4 * quarter))
 
 
-@torch.no_grad()
-def init_sincos(vit: VisionTransformer, scale: float = 0.7) -> None:
-    """Initialize the position embeddings of a ViT's patches to `sincos_embedding`, scaled to patch tokens."""
-    rows, columns = vit.patch_embed.grid_size
-    vit.pos_embed[:, -rows * columns :] = scale * sincos_embedding(rows, columns, vit.pos_embed.shape[-1])
-
-
-def install(vit: VisionTransformer, mode: PositionMode) -> None:
+def install(vit: VisionTransformer, mode: PositionMode, resample: Callable[..., Tensor] = resample) -> None:
     """Make a timm ViT resample its position embeddings with `resample` in the given mode.
 
     Raises:
@@ -112,16 +94,17 @@ def install(vit: VisionTransformer, mode: PositionMode) -> None:
     """
     if not isinstance(vit, VisionTransformer) or vit.pos_embed is None:
         raise ValueError(f"{type(vit).__name__} has no learned position embeddings to resample")
-    _check_mode(mode)
+    if mode not in (modes := get_args(PositionMode)):
+        raise ValueError(f"unknown position mode {mode!r}: choose one of {', '.join(modes)}")
     vit.dynamic_img_size = True
     vit.patch_embed.strict_img_size = False
     vit.patch_embed.flatten = False
     vit.patch_embed.output_fmt = type(vit.patch_embed.output_fmt)("NHWC")
     vit.position_mode = mode
-    vit._pos_embed = partial(_add_positions, vit)  # a bound method could not be pickled
+    vit._pos_embed = partial(_add_positions, vit, resample)  # a bound method could not be pickled
 
 
-def _add_positions(vit: VisionTransformer, patches: Tensor) -> Tensor:
+def _add_positions(vit: VisionTransformer, resample: Callable[..., Tensor], patches: Tensor) -> Tensor:
     """[batch, rows, columns, width] -> [batch, prefix + rows * columns, width], positions added."""
     batch, rows, columns, _ = patches.shape
     carries = 0 if vit.no_embed_class else vit.num_prefix_tokens  # prefix tokens with a position of their own
@@ -133,8 +116,3 @@ def _add_positions(vit: VisionTransformer, patches: Tensor) -> Tensor:
     else:
         tokens = torch.cat([*prefix, tokens], dim=1) + position
     return vit.pos_drop(tokens)
-
-
-def _check_mode(mode: str) -> None:
-    if mode not in get_args(PositionMode):
-        raise ValueError(f"unknown position mode {mode!r}: choose one of {', '.join(get_args(PositionMode))}")

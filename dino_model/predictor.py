@@ -10,34 +10,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dino_model.attention import BiasedViT, readable
+from dino_model.attention import MAPS, BlockCall, FusedCall, attention_of, readable
+from dino_model.backbones import patch_grid
 from dino_model.configs import ComputePrecision, Precision, Resize
 from dino_model.device import autocast, choose_device, choose_precision
 from dino_model.resize import fed_size, sample
 from dino_model.weights import LoadedModel, load_model
-
-_SUMMARIES: dict[str | None, str] = {
-    "pooling": "; maps of a pooling query after the last block, no [CLS]",
-    "class-attention": "; maps of a class token after the last block",
-}
 
 
 @dataclass(frozen=True)
 class _Encoding:
     """Result of one pass of an image through the model, from which every map follows.
 
-    `inputs` are the tokens that enter each block, [1, tokens, width]; those that leave the last are computed
-    when they are needed.
+    `tokens` enter each block, [1, tokens, width]; those that leave the last block are appended when needed.
     """
 
     image_size: tuple[int, int]
     input_size: tuple[int, int]
     grid: tuple[int, int]
-    inputs: list[Tensor]
+    calls: list[BlockCall]
+    tokens: list[Tensor]
 
 
 class AttentionPredictor:
     """Attention maps, queries, keys and features of one image at a time, encoded once. Not thread-safe.
+
+    Methods with a `block` count negative numbers from the last block. They raise ValueError without an image,
+    for a block that does not exist, and for NaN or infinity.
 
     Args:
         model: A name for `load_model`, or its result. Its backbone is moved to `device`.
@@ -110,19 +109,8 @@ class AttentionPredictor:
         """Rows and columns of patches."""
         return self._encoding.grid
 
-    @property
-    def computed(self) -> str:
-        """Precision and device, in words."""
-        return f"{self.precision} on {self.device.type}"
-
     def at(self, size: int) -> "AttentionPredictor":
-        """Return a predictor at another resolution, without an image, that shares the model.
-
-        Raises:
-            ValueError: A size below 1.
-        """
-        if size < 1:
-            raise ValueError(f"size is {size}, expected at least 1")
+        """Return a predictor at another resolution, without an image, that shares the model."""
         other = copy.copy(self)
         other.size, other._key, other._encoded = size, b"", None
         return other
@@ -149,7 +137,7 @@ class AttentionPredictor:
             f"{self.image_size[0]} × {self.image_size[1]} image, resized ({self.resize}) "
             f"to {height} × {width}{padded} = {rows} × {columns} patches of {self.patch_size}; "
             f"{self.model.name}, {self.precision} on {self.device}"
-            f"{_SUMMARIES.get(self._vit.summary, '')}"
+            f"{'' if self._vit.summary == 'cls' else f'; {MAPS[self._vit.summary]}'}"
         )
 
     def cls_attention(self, block: int = -1) -> np.ndarray:
@@ -160,7 +148,7 @@ class AttentionPredictor:
         query's attention, and `block` must be the last.
 
         Raises:
-            ValueError: No image set, no such block, or a model without such a query.
+            ValueError: A model without such a query.
         """
         if self._vit.summary == "cls":
             return self._attention_of(0, block)
@@ -173,15 +161,15 @@ class AttentionPredictor:
                 f"{self.model.name} has no [CLS] token in block {block}, only a query after the last block: "
                 "choose block -1, or the attention of a point"
             )
+        tokens = self._tokens_after(block)
         with torch.no_grad(), autocast(self.precision, self.device):
-            rows = self._vit.summary_rows(self._tokens_before(self.blocks))
-        return self._on_grid(rows[0])
+            return self._on_grid(self._vit.summary_rows(tokens)[0])
 
     def point_attention(self, y: int, x: int, block: int = -1) -> np.ndarray:
         """Compute the attention of the patch under a pixel of the image: float32 [heads, rows, columns].
 
         Raises:
-            ValueError: No image set, no such block, or a point outside of the image.
+            ValueError: As `patch_at`.
         """
         row, column = self.patch_at(y, x)
         return self._attention_of(self.prefix_tokens + row * self.grid[1] + column, block)
@@ -211,51 +199,43 @@ class AttentionPredictor:
         Attention of token i is softmax(q[i] · k / sqrt(d)) over all tokens, prefix tokens first.
 
         Raises:
-            ValueError: No image set, no such block, values beyond float16, or a model with another attention:
-                a BEiT adds a bias, and a CaiT or XCiT has no such queries and keys.
+            ValueError: Values beyond float16, or a model with another attention: a BEiT adds a bias, and a
+                CaiT or XCiT has no such queries and keys.
         """
-        if isinstance(self._vit, BiasedViT):
+        query, key, bias = self._queries_keys(block)
+        if bias is not None:
             raise ValueError(
                 f"{self.model.name} adds a bias by relative position to q · k, so its attention does not "
                 "follow from queries and keys: use cls_attention, point_attention or keys"
             )
-        query, key = (part.half() for part in self._queries_keys(block))
+        query, key = query[0].half(), key[0].half()
         if not (query.isfinite().all() and key.isfinite().all()):
             raise ValueError(f"queries or keys of block {block} of {self.model.name} exceed float16")
         return query.cpu().numpy(), key.cpu().numpy()
 
     def keys(self, block: int = -1) -> np.ndarray:
-        """Return keys of every token, prefix tokens first: float32 [heads, tokens, d].
-
-        Raises:
-            ValueError: No image set, no such block, or a CaiT or XCiT, which has none.
-        """
-        return self._finite(self._queries_keys(block)[1].float()).cpu().numpy()
+        """Return keys of every token, prefix tokens first: float32 [heads, tokens, d]; none of CaiT, XCiT."""
+        return self._finite(self._queries_keys(block)[1][0].float()).cpu().numpy()
 
     def tokens(self, block: int = -1) -> np.ndarray:
         """Return every token after a block and the final norm: float32 [tokens, width]."""
-        index = self._vit.block_index(block)
         with torch.no_grad():
-            return self._finite(self._vit.norm(self._tokens_before(index + 1)))[0].float().cpu().numpy()
+            return self._finite(self._vit.vit.norm(self._tokens_after(block)))[0].float().cpu().numpy()
 
     def token_features(self, block: int = -1) -> np.ndarray:
         """Return `tokens` of the patches: float32 [rows, columns, width]."""
         return self.tokens(block)[self.prefix_tokens :].reshape(*self.grid, -1)
 
     def token_norms(self, block: int = -1) -> np.ndarray:
-        """Compute the L2 norm of each patch token after a block, not normalized: float32 [rows, columns].
-
-        `quantities.outlier_patches` marks the tokens of unusually high norm.
-        """
-        index = self._vit.block_index(block)
-        tokens = self._tokens_before(index + 1)[0, self.prefix_tokens :]
+        """Compute the L2 norm of each patch token after a block, not normalized: float32 [rows, columns]."""
+        tokens = self._tokens_after(block)[0, self.prefix_tokens :]
         return self._on_grid(tokens.float().norm(dim=-1))
 
     def features(self, images: Sequence[np.ndarray]) -> Tensor:
-        """Compute patch tokens after the final norm of images of one size in one batch, without caching.
+        """Compute `token_features` of several images in one batch, without caching.
 
         Args:
-            images: uint8 arrays [height, width, channels].
+            images: uint8 arrays [height, width, channels] of one size.
 
         Returns:
             float32 [images, rows, columns, width], on the predictor's device.
@@ -269,12 +249,11 @@ class AttentionPredictor:
         if len(sizes) != 1:
             raise ValueError(f"expected images of one size, found {sorted(sizes) or 'none'}")
         batch = torch.cat([self._prepare(image) for image in images])
-        grid = self._vit.grid(batch)
         with torch.no_grad():
             with autocast(self.precision, self.device):
-                tokens = self._vit.run(self._vit.embed(batch), grid, 0, self.blocks)
-            tokens = self._finite(self._vit.norm(tokens))
-        return tokens[:, self.prefix_tokens :].float().unflatten(1, grid)
+                tokens = self._vit.calls(batch, keep=1)[0]()
+            tokens = self._finite(self._vit.vit.norm(tokens))
+        return tokens[:, self.prefix_tokens :].float().unflatten(1, self._grid_of(batch))
 
     @property
     def _encoding(self) -> _Encoding:
@@ -282,40 +261,36 @@ class AttentionPredictor:
             raise ValueError("no image is set: call set_image first")
         return self._encoded
 
+    def _grid_of(self, pixels: Tensor) -> tuple[int, int]:
+        return patch_grid(self._vit.vit, *pixels.shape[2:])
+
     @torch.no_grad()
-    def _tokens_before(self, index: int) -> Tensor:
-        """Tokens that enter block `index`; for `self.blocks`, those that leave the last."""
-        inputs = self._encoding.inputs
-        if index == len(inputs):
+    def _tokens_after(self, block: int) -> Tensor:
+        """Tokens that leave a block: [1, tokens, width]."""
+        encoding, index = self._encoding, self._vit.block_index(block)
+        if index + 1 == len(encoding.tokens):
             with autocast(self.precision, self.device):
-                inputs.append(self._vit.run(inputs[-1], self.grid, index - 1, index))
-        return inputs[index]
+                encoding.tokens.append(encoding.calls[-1]())
+        return encoding.tokens[index + 1]
 
     @torch.no_grad()
     def _encode(self, image: np.ndarray) -> _Encoding:
         pixels = self._prepare(image)
-        grid = self._vit.grid(pixels)
         with autocast(self.precision, self.device):
-            inputs = [self._vit.embed(pixels)]
-            for block in range(self.blocks - 1):
-                inputs.append(self._vit.run(inputs[-1], grid, block, block + 1))
-        self._finite(inputs[-1])
-        height, width = pixels.shape[2:]
-        return _Encoding((image.shape[0], image.shape[1]), (height, width), grid, inputs)
+            calls = self._vit.calls(pixels)
+        tokens = [call.args[0] for call in calls]
+        self._finite(tokens[-1])
+        sizes = (image.shape[0], image.shape[1]), (pixels.shape[2], pixels.shape[3])
+        return _Encoding(*sizes, self._grid_of(pixels), calls, tokens)
 
     @torch.no_grad()
-    def _queries_keys(self, block: int) -> tuple[Tensor, Tensor]:
-        """Two tensors [heads, tokens, d], in the precision of the computation."""
-        index = self._vit.block_index(block)
+    def _queries_keys(self, block: int) -> FusedCall:
+        """Of one block, in the precision of the computation."""
         with autocast(self.precision, self.device):
-            query, key = self._vit.queries_and_keys(index, self._tokens_before(index), self.grid)
-        return query[0], key[0]
+            return self._vit.queries_and_keys(self._encoding.calls[self._vit.block_index(block)])
 
-    @torch.no_grad()
     def _attention_of(self, token: int, block: int) -> np.ndarray:
-        index = self._vit.block_index(block)
-        with autocast(self.precision, self.device):
-            rows = self._vit.rows(index, self._tokens_before(index), self.grid, [token])
+        rows = attention_of(*self._queries_keys(block), [token])
         return self._on_grid(rows[0, :, 0, self.prefix_tokens :])
 
     def _on_grid(self, maps: Tensor) -> np.ndarray:
@@ -325,7 +300,7 @@ class AttentionPredictor:
     def _prepare(self, image: np.ndarray) -> Tensor:
         """Resize and normalize: uint8 [height, width, channels] -> float32 [1, channels, height, width]."""
         height, width = fed_size(image.shape[0], image.shape[1], self.size, self.resize, self.patch_size)
-        rows, columns = -(-height // self.patch_size), -(-width // self.patch_size)
+        rows, columns = patch_grid(self._vit.vit, height, width)
         if rows * columns > self.max_patches:
             raise ValueError(
                 f"an image of {image.shape[0]} × {image.shape[1]} has {rows} × {columns} patches, "

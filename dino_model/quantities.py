@@ -130,8 +130,6 @@ def principal_colors(features: Vectors) -> NDArray[np.float32]:
     Returns:
         float32 [rows, columns, 3].
     """
-    if features.shape[-1] < 3:
-        raise ValueError(f"features have {features.shape[-1]} dimensions, expected at least 3")
     centered = features.astype(np.float64) - features.mean(axis=(0, 1), dtype=np.float64)
     _, axes = np.linalg.eigh(np.einsum("rcd,rce->de", centered, centered, optimize=True))
     axes = axes[:, :-4:-1]  # [d, 3], the greatest eigenvalue first

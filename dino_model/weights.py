@@ -4,16 +4,18 @@ import copy
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import huggingface_hub
 import timm
 import torch
 from numpy.typing import NDArray
 from timm.models import adapt_input_conv
 from timm.models.beit import Beit
+from timm.models.cait import Cait
 from timm.models.vision_transformer import VisionTransformer
+from timm.models.xcit import Xcit
 from torch import nn
 
 from dino_model import attention, hub, position
@@ -26,9 +28,10 @@ from dino_model.checkpoints import (
     infer_config,
     load_strictly,
     read_backbone,
+    refuse_network,
 )
 from dino_model.configs import BackboneConfig, CheckpointKey, PositionMode
-from dino_model.download import cache_folder, cached_file, fetch
+from dino_model.download import PublishedFile
 from dino_model.errors import SettingError
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.official import family, load_official
@@ -99,50 +102,32 @@ class OfficialWeights:
     stem: str
     config: BackboneConfig
     scores: Scores
-    note: str = ""
+    note: str
 
     @property
-    def file_name(self) -> str:
-        """Name of the file, as published and in the cache."""
-        return f"{self.stem}.pth"
-
-    @property
-    def address(self) -> str:
-        """URL of the file."""
-        return f"{OFFICIAL_ADDRESS}/{self.stem}/{self.file_name}"
+    def file(self) -> PublishedFile:
+        """The weights."""
+        name = f"{self.stem}.pth"
+        return PublishedFile(f"{OFFICIAL_ADDRESS}/{self.stem}/{name}", name, read_backbone)
 
 
-def _vit(
-    size: str, patch: int, stem: str, scores: Scores, note: str = "", suffix: str = ""
-) -> OfficialWeights:
-    config = BackboneConfig(f"vit_{size}", patch, position_mode="official")
-    return OfficialWeights(f"ViT-{size[0].upper()}/{patch}{suffix}", f"dino_{stem}", config, scores, note)
-
-
+_VIT = partial(BackboneConfig, position_mode="official")
 _VITS8 = (
     "The paper gives a VOC12 Jaccard of 44.7 for ViT-S/8 without saying for which of its two checkpoints."
 )
-OFFICIAL: dict[str, OfficialWeights] = {
-    "dino_vits16": _vit("small", 16, "deitsmall16_pretrain", Scores(74.5, 77.0, 45.9, 61.8)),
-    "dino_vits8": _vit("small", 8, "deitsmall8_pretrain", Scores(78.3, 79.7, 44.7, 69.9), _VITS8),
-    "dino_vitb16": _vit("base", 16, "vitbase16_pretrain", Scores(76.1, 78.2, None, 62.3)),
-    "dino_vitb8": _vit("base", 8, "vitbase8_pretrain", Scores(77.4, 80.1, None, 71.4)),
-    "dino_vits8_300ep": _vit(
-        "small",
-        8,
-        "deitsmall8_300ep_pretrain",
-        Scores(),
-        note=f"The model behind the paper's figures. {_VITS8}",
-        suffix=", 300 epochs",
-    ),
-    "dino_resnet50": OfficialWeights(
-        "ResNet-50",
-        "dino_resnet50_pretrain",
-        BackboneConfig("resnet50"),
-        Scores(67.5, 75.3),
-        "No attention maps.",
-    ),
-}
+OFFICIAL = {
+    name: OfficialWeights(title, f"dino_{stem}_pretrain", config, scores, note)
+    for name, title, stem, config, scores, note in (
+        ("dino_vits16", "ViT-S/16", "deitsmall16", _VIT("vit_small", 16), Scores(74.5, 77.0, 45.9, 61.8), ""),
+        ("dino_vits8", "ViT-S/8", "deitsmall8", _VIT("vit_small", 8), Scores(78.3, 79.7, 44.7, 69.9), _VITS8),
+        ("dino_vitb16", "ViT-B/16", "vitbase16", _VIT("vit_base", 16), Scores(76.1, 78.2, None, 62.3), ""),
+        ("dino_vitb8", "ViT-B/8", "vitbase8", _VIT("vit_base", 8), Scores(77.4, 80.1, None, 71.4), ""),
+        ("dino_vits8_300ep", "ViT-S/8, 300 epochs", "deitsmall8_300ep", _VIT("vit_small", 8), Scores(),
+         f"The model behind the paper's figures. {_VITS8}"),
+        ("dino_resnet50", "ResNet-50", "resnet50", BackboneConfig("resnet50"), Scores(67.5, 75.3),
+         "No attention maps."),
+    )
+}  # fmt: skip
 """The models published with the paper, and the scores published for them."""
 
 
@@ -168,14 +153,9 @@ def load_model(name: str = "embedded", *, checkpoint_key: CheckpointKey = None) 
         WeightsError: Unknown name, or weights that are broken, refused, incomplete, or do not fit.
         DownloadError: Weights that are not on this machine and cannot be downloaded.
     """
-    if is_path(name):
-        model = _load_file(name, Path(name), checkpoint_key)
-    elif checkpoint_key not in (None, "teacher"):
-        raise WeightsError(
-            f"{name} is a single network and has no {checkpoint_key}: leave the checkpoint key out"
-        )
-    else:
-        model = _load_single(name)
+    if not is_path(name):
+        refuse_network(checkpoint_key, name)
+    model = _load_file(name, Path(name), checkpoint_key) if is_path(name) else _load_single(name)
     model.backbone.eval().requires_grad_(False)
     return model
 
@@ -232,33 +212,20 @@ def adapt_channels(model: LoadedModel, statistics: ChannelStatistics) -> LoadedM
 
 
 def is_local(name: str) -> bool:
-    """Return whether `load_model(name)` needs no network.
-
-    Raises:
-        WeightsError: A timm name with a tag that timm does not have.
-    """
-    if name in OFFICIAL:
-        return (cache_folder() / OFFICIAL[name].file_name).is_file()
-    if name in ("embedded", "random:embedded"):
-        return EMBEDDED_FILE.is_file()
-    if name.startswith("random:") or is_path(name):
-        return True
-    if name.startswith(hub.PREFIX):
-        return hub.is_local(name)
-    return timm.is_model(name) and _cached_timm_file(name) is not None
+    """Return whether `load_model(name)` needs no network; errors as `missing_files`."""
+    return not missing_files(name)
 
 
-def download_of(name: str) -> tuple[str, str] | None:
-    """Return URL and cache file name of what `load_model(name)` would download; None if nothing.
+def missing_files(name: str) -> list[PublishedFile]:
+    """Return the files that `load_model(name)` would download.
 
     Raises:
         WeightsError: A timm name without weights that can be read.
     """
-    if is_local(name):
-        return None
-    if name in OFFICIAL:
-        return OFFICIAL[name].address, OFFICIAL[name].file_name
-    return _timm_download(name) if timm.is_model(name) else None
+    if is_path(name):
+        return []
+    files = [OFFICIAL[name].file] if name in OFFICIAL else hub.files(name)
+    return [file for file in files if file.path() is None]
 
 
 def is_path(name: str) -> bool:
@@ -274,11 +241,13 @@ def _load_single(name: str) -> LoadedModel:
     if name.startswith("random:"):
         return _load_random(name)
     if name in OFFICIAL:
-        return _load_official(name)
-    if name.startswith(hub.PREFIX):
-        return _load_hosted(name)
-    if timm.is_model(name):
-        return _load_timm(name)
+        entry, path = OFFICIAL[name], OFFICIAL[name].file.fetch()
+        stored = replace(read_backbone(path), config=entry.config)
+        return _build(name, stored, str(path), f"{entry.title} published with the paper, {path.name}")
+    if hub.is_hosted(name):
+        backbone, mean, std, source = hub.load(name)
+        _accept_any_size(backbone, f"{name} {source}")
+        return LoadedModel(name, backbone, mean, std, source, None)
     close = difflib.get_close_matches(name, ["embedded", *OFFICIAL, *timm.list_models(pretrained=True)])
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     raise WeightsError(
@@ -289,30 +258,19 @@ def _load_single(name: str) -> LoadedModel:
 
 def _load_random(name: str) -> LoadedModel:
     architecture, _, patch = name.removeprefix("random:").partition("/")
-    stored = StoredBackbone({}, None)
     if architecture == "embedded" and not patch:
         stored = read_backbone(EMBEDDED_FILE)
-        config = cast(BackboneConfig, stored.config)
     elif architecture == "resnet50" and not patch:
-        config = BackboneConfig("resnet50")
+        stored = StoredBackbone({}, BackboneConfig("resnet50"))
     elif patch.isdecimal():
-        config = BackboneConfig(architecture, int(patch))
+        stored = StoredBackbone({}, BackboneConfig(architecture, int(patch)))
     else:
         raise WeightsError(
             f"{name!r} names no architecture: write random:vit_small/16, random:resnet50 or random:embedded"
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        backbone = _create(config, name)
-    mean, std = stored.mean or IMAGENET_MEAN, stored.std or IMAGENET_STD
-    return LoadedModel(name, backbone, mean, std, "random weights, seed 0", config)
-
-
-def _load_official(name: str) -> LoadedModel:
-    entry = OFFICIAL[name]
-    path = fetch(entry.address, entry.file_name, read_backbone)
-    stored = replace(read_backbone(path), config=entry.config)
-    return _build(name, stored, str(path), f"{entry.title} published with the paper, {entry.file_name}")
+        return _build(name, stored, name, "random weights, seed 0", load=False)
 
 
 def _load_file(name: str, path: Path, checkpoint_key: CheckpointKey) -> LoadedModel:
@@ -333,63 +291,25 @@ def _load_file(name: str, path: Path, checkpoint_key: CheckpointKey) -> LoadedMo
     return _build(name, stored, str(path), source)
 
 
-def _build(name: str, stored: StoredBackbone, where: str, source: str) -> LoadedModel:
-    """Load what describes itself; without statistics, ImageNet's normalize three channels, none others."""
+def _build(name: str, stored: StoredBackbone, where: str, source: str, *, load: bool = True) -> LoadedModel:
+    """Create what is described; without statistics, ImageNet's normalize three channels, none others."""
     config = cast(BackboneConfig, stored.config)
-    backbone = _create(config, where)
-    load_strictly(backbone, stored.tensors, where)
+    try:
+        backbone = create_backbone(config)
+    except (ValueError, TypeError) as error:  # a type only where a description was tampered with
+        raise WeightsError(f"the backbone described by {where} cannot be created: {error}") from error
+    if load:
+        load_strictly(backbone, stored.tensors, where)
     channels = config.in_channels
     mean, std = (IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.0,) * channels, (1.0,) * channels)
     statistics = stored.mean or mean, stored.std or std
     return LoadedModel(name, backbone, *statistics, source, config, stored.channel_range)
 
 
-def _create(config: BackboneConfig, where: str) -> nn.Module:
-    try:
-        return create_backbone(config)
-    except (ValueError, TypeError) as error:  # a type only where a description was tampered with
-        raise WeightsError(f"the backbone described by {where} cannot be created: {error}") from error
-
-
-def _load_timm(name: str) -> LoadedModel:
-    path = _cached_timm_file(name) or fetch(*_timm_download(name), read_backbone)
-    backbone = hub.create_timm(name, path, f"the timm weights in {path}")
-    _accept_any_size(backbone, name)
-    settings: Any = backbone.pretrained_cfg
-    mean, std = tuple(settings["mean"]), tuple(settings["std"])
-    return LoadedModel(name, backbone, mean, std, f"timm weights {name}", None)
-
-
-def _load_hosted(name: str) -> LoadedModel:
-    backbone, mean, std, kind = hub.load(name)
-    _accept_any_size(backbone, f"{name} {kind}")
-    source = f"https://huggingface.co/{name.removeprefix(hub.PREFIX)} ({kind})"
-    return LoadedModel(name, backbone, mean, std, source, None)
-
-
 def _accept_any_size(backbone: nn.Module, family: str) -> None:
-    """Resample the positions of a ViT or Beit to each image, in the way of its family."""
-    if isinstance(backbone, Beit):
+    """Resample the positions of a model to each image, a ViT's in the way of its family."""
+    if isinstance(backbone, Beit | Cait | Xcit):
         attention.accept_any_size(backbone)
     is_vit = isinstance(backbone, VisionTransformer) and backbone.pos_embed is not None
     if is_vit and not hasattr(backbone, "dist_token"):
         position.install(backbone, position.official_mode(family))
-
-
-def _timm_download(name: str) -> tuple[str, str]:
-    """URL and cache file name of timm's weights; only .safetensors, never pickles."""
-    return huggingface_hub.hf_hub_url(_timm_repository(name), "model.safetensors"), f"{name}.safetensors"
-
-
-def _cached_timm_file(name: str) -> Path | None:
-    return cached_file(f"{name}.safetensors", _timm_repository(name), "model.safetensors")
-
-
-def _timm_repository(name: str) -> str:
-    try:
-        settings = timm.get_pretrained_cfg(name)
-    except RuntimeError as error:
-        raise WeightsError(f"timm has no such weights: {error}") from error
-    if settings is None or not settings.hf_hub_id or settings.hf_hub_filename:
-        raise WeightsError(f"timm publishes no .safetensors weights for {name!r}: choose another name")
-    return str(settings.hf_hub_id)

@@ -77,7 +77,7 @@ def test_hanging_download_blocks_no_other_model_and_reports_its_share(far, monke
 
 
 def test_two_requests_for_one_model_share_its_download(far, monkeypatch):
-    monkeypatch.setattr(models_module, "read_backbone", lambda path: None)  # accept the zeros that come
+    monkeypatch.setattr("dino_model.weights.read_backbone", lambda path: None)  # accept the zeros that come
     models = Models(MODEL)
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(models.ready, "dino_vits16") for _ in range(2)]

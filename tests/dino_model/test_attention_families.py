@@ -16,10 +16,10 @@ from timm.models.xcit import Xcit
 from torch import Tensor, nn
 
 from dino_model.attention import accept_any_size, attention_rows, readable
-from dino_model.backbones import BackboneConfig, create_backbone, forward_tokens
+from dino_model.backbones import BackboneConfig, create_backbone
 
 SHAPE = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 3, "num_heads": 3, "num_classes": 0}
-SIZES = [(32, 32), (72, 40), (40, 64)]  # the one it was built for, a tall picture, a wide one
+SIZES = [(32, 32), (72, 40), (40, 64)]  # that of the model, a tall one, a wide one
 ANY_SIZE = {"dynamic_img_size": True, "dynamic_img_pad": True}
 ROTARY = {"use_rot_pos_emb": True, **ANY_SIZE}
 
@@ -145,7 +145,7 @@ def summary_rows(model: nn.Module, images: Tensor) -> Tensor:
     """Attention of the query after the last block."""
     with torch.no_grad():
         vit = readable(model)
-        return vit.summary_rows(vit.run(vit.embed(images), vit.grid(images), 0, vit.depth))
+        return vit.summary_rows(vit.calls(images)[-1]())
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -164,7 +164,7 @@ def test_rows_and_tokens_of_each_family_equal_its_own(name: str, size: tuple[int
     assert whole[2].std() > 0.005, "flat maps judge nothing"
     assert (whole[2][0] - whole[2][1]).abs().max() > 0.01, "both pictures look alike: nothing is judged"
     with torch.no_grad():
-        found = vit.norm(vit.run(vit.embed(images), vit.grid(images), 0, vit.depth))
+        found = model.norm(vit.calls(images)[-1]())
     torch.testing.assert_close(found, tokens, atol=2e-5, rtol=1e-4)
 
 
@@ -202,8 +202,8 @@ def test_beit_accepts_any_size_without_changing_weights():
     _, tokens = by_the_model_itself(model, images)
     accept_any_size(model)
     with torch.no_grad():
-        torch.testing.assert_close(forward_tokens(model, images), tokens, atol=2e-5, rtol=1e-4)
-        odd = forward_tokens(model, picture((37, 50)))
+        torch.testing.assert_close(model.forward_features(images), tokens, atol=2e-5, rtol=1e-4)
+        odd = model.forward_features(picture((37, 50)))
     assert odd.shape == (1, 1 + 5 * 7, 48), "padded to whole patches"
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 

@@ -6,9 +6,7 @@ from dino_model import position
 from dino_model.backbones import (
     BackboneConfig,
     create_backbone,
-    feature_width,
     features_of_patches,
-    forward_tokens,
     patch_grid,
 )
 
@@ -21,8 +19,8 @@ def test_backbone_accepts_any_size_and_channels(height, width, channels):
     )
     images = torch.randn(2, channels, height, width)
     rows, columns = patch_grid(backbone, height, width)
-    assert backbone(images).shape == (2, feature_width(backbone)) == (2, 24)
-    assert forward_tokens(backbone, images).shape == (2, 1 + rows * columns, 24)
+    assert backbone(images).shape == (2, backbone.num_features) == (2, 24)
+    assert backbone.forward_features(images).shape == (2, 1 + rows * columns, 24)
 
 
 def test_backbone_pads_with_zeros_at_bottom_and_right():

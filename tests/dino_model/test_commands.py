@@ -83,7 +83,12 @@ def test_list_command_shows_published_scores(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_show_command_downloads_nothing(model_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
-    vits8 = ("patches of 8, 12 blocks × 384, 6 heads", "21.7 M", "k-NN 78.3", OFFICIAL["dino_vits8"].address)
+    vits8 = (
+        "patches of 8, 12 blocks × 384, 6 heads",
+        "21.7 M",
+        "k-NN 78.3",
+        OFFICIAL["dino_vits8"].file.address,
+    )
     for name, expected in {
         "dino_vits8": vits8,
         "dino_resnet50": ("ResNet, features of 2048", "23.5 M", "linear 75.3"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dino_model.download import DownloadError, fetch
+from dino_model.download import DownloadError, PublishedFile
 
 CONTENT = bytes(range(256)) * 5000
 
@@ -44,10 +44,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_fetch_twice_downloads_once(server: str, cache: Path, capsys: pytest.CaptureFixture):
-    assert fetch(f"{server}/whole", "model.pth", Path.read_bytes) == cache / "model.pth"
+    assert PublishedFile(f"{server}/whole", "model.pth", Path.read_bytes).fetch() == cache / "model.pth"
     assert (cache / "model.pth").read_bytes() == CONTENT
     assert "downloading model.pth: 100%" in capsys.readouterr().err
-    fetch("http://nowhere.invalid", "model.pth", Path.read_bytes)
+    PublishedFile("http://nowhere.invalid", "model.pth", Path.read_bytes).fetch()
     assert [file.name for file in cache.iterdir()] == ["model.pth"]
 
 
@@ -57,6 +57,6 @@ def test_fetch_twice_downloads_once(server: str, cache: Path, capsys: pytest.Cap
 )
 def test_fetch_failed_leaves_nothing(server: str, cache: Path, page: str, reason: str):
     with pytest.raises(DownloadError, match=reason) as failure:
-        fetch(f"{server}/{page}", "model.pth", Path.read_bytes)
+        PublishedFile(f"{server}/{page}", "model.pth", Path.read_bytes).fetch()
     assert f"put it at {cache / 'model.pth'}" in str(failure.value)
     assert list(cache.iterdir()) == []

@@ -44,9 +44,8 @@ def expected_tokens(folder: Path) -> np.ndarray:
         crop = image.resize((width, height), Image.Resampling.BICUBIC).crop((left, top, left + 32, top + 32))
         pixels = torch.from_numpy(np.array(crop)).float() / 255
         pixels = ((pixels - torch.tensor(model.mean)) / torch.tensor(model.std)).permute(2, 0, 1)[None]
-        grid, tokens = vit.grid(pixels), vit.embed(pixels)
-        layers = [vit.norm(vit.run(tokens, grid, 0, depth))[0] for depth in (vit.depth - 1, vit.depth)]
-        rows.append(torch.stack(layers))
+        last = vit.calls(pixels)[-1]
+        rows.append(torch.cat([vit.vit.norm(tokens) for tokens in (last.args[0], last())]))
     return torch.stack(rows).numpy()
 
 

@@ -11,7 +11,6 @@ from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model.checkpoints import WeightsError
 from dino_model.weights import load_model
 
 WIDTH, DEPTH = 128, 2
@@ -100,14 +99,6 @@ def test_official_dinov3_file_gives_the_tokens_of_its_model(tmp_path: Path, gate
         expected, found = model.forward_features(images), loaded.backbone.forward_features(images)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
     assert loaded.source == "dinov3.pth (dinov3_vit)"
-
-
-def test_official_file_with_a_tensor_missing_is_refused(tmp_path: Path):
-    _, tensors = dinov2(4, False)
-    del tensors["blocks.1.ls2.gamma"]
-    torch.save(tensors, tmp_path / "cut.pth")
-    with pytest.raises(WeightsError, match=r"1 missing \(blocks.1.ls2.gamma\)"):
-        load_model(str(tmp_path / "cut.pth"))
 
 
 def test_dinov2_file_gives_what_no_tensor_tells(tmp_path: Path):

@@ -25,12 +25,8 @@ pytest.importorskip("onnxscript", reason="ONNX is optional: pip install onnx onn
 def plain_outputs(vit: VisionTransformer, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Final tokens [tokens, width], and queries and keys [blocks, 2, heads, tokens, d]."""
     encoder = readable(vit)
-    grid, tokens, found = encoder.grid(images), encoder.embed(images), []
-    for block in range(encoder.depth):
-        query, key = encoder.queries_and_keys(block, tokens, grid)
-        found.append(torch.stack([query[0], key[0]]))
-        tokens = encoder.run(tokens, grid, block, block + 1)
-    return encoder.norm(tokens)[0], torch.stack(found)
+    found = [torch.cat(encoder.queries_and_keys(call)[:2]) for call in encoder.calls(images)]
+    return vit.forward_features(images)[0], torch.stack(found)
 
 
 def cls_attention(queries_keys: torch.Tensor) -> torch.Tensor:

@@ -77,9 +77,7 @@ def test_install_adds_resampled_positions_to_patches_alone_with_registers():
 
 def test_install_with_unknown_mode_or_model_raises():
     with pytest.raises(ValueError, match="choose one of size, official, antialias"):
-        position.resample(torch.randn(1, 5, 2), (2, 2), (2, 2), 1, "exact")
-    with pytest.raises(ValueError, match=r"expected 1 \+ 3x3"):
-        position.resample(torch.randn(1, 5, 2), (3, 3), (2, 2))
+        create_backbone(BackboneConfig("vit_tiny", position_mode="exact"))
     with pytest.raises(ValueError, match="no learned position embeddings"):
         position.install(torch.nn.Linear(2, 2), "size")
 

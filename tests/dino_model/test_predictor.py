@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from dino_model.attention import attention_rows
-from dino_model.backbones import BackboneConfig, create_backbone, forward_tokens
+from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.predictor import AttentionPredictor
 from dino_model.resize import fed_size
 from dino_model.weights import LoadedModel
@@ -74,7 +74,7 @@ def test_token_features_equal_normed_tokens():
     predictor, image = tiny_predictor(model=model), photo()
     predictor.set_image(image)
     with torch.no_grad():
-        expected = forward_tokens(model.backbone, by_hand(image, 32, 48))[0, 1:].unflatten(0, (4, 6))
+        expected = model.backbone.forward_features(by_hand(image, 32, 48))[0, 1:].unflatten(0, (4, 6))
         _, between = model.backbone.forward_intermediates(by_hand(image, 32, 48), [0, 1], norm=True)
     np.testing.assert_allclose(predictor.token_features(), expected, atol=1e-5)
     for block in (0, 1):
@@ -200,7 +200,7 @@ def test_set_image_with_nan_output_raises():
         ({"max_patches": 0}, "max_patches is 0"),
         ({"resize": "stretch"}, "unknown resize 'stretch': choose one of short-side, squash, native, davis"),
         ({"precision": "fp8"}, "unknown precision 'fp8'"),
-        ({"device": "tpu"}, "unknown device 'tpu'"),
+        ({"device": "tpu"}, "device 'tpu' is not available"),
         ({"std": (0.5,)}, "expected 3 values"),
         ({"std": (0.5, 0.5, 0)}, "expected 3 values, for std above 0"),
     ],

@@ -121,7 +121,7 @@ def test_load_official_weights_from_cache(name: str, cache: Path, monkeypatch: A
     small = replace(SMALL if "vit" in name else BackboneConfig("resnet50"), position_mode=mode)
     monkeypatch.setitem(OFFICIAL, name, replace(OFFICIAL[name], config=small))
     cache.mkdir()
-    torch.save(network(3, small), cache / OFFICIAL[name].file_name)
+    torch.save(network(3, small), cache / OFFICIAL[name].file.name)
     model = load_model(name)
     assert_holds(model, network(3, small))
     assert is_local(name)
@@ -177,17 +177,6 @@ def test_load_timm_vit_has_prefix_tokens_and_family_mode(
     assert attention_rows(model.backbone, picture, [0]).shape == (1, 3, 1, prefix + 15)
 
 
-def test_load_timm_weights_with_missing_tensor_raises(cache: Path, monkeypatch: pytest.MonkeyPatch):
-    name = "deit_small_patch16_224.fb_in1k"
-    tiny_timm(monkeypatch, name, depth=2, embed_dim=24, num_heads=3)
-    tensors = timm.create_model(name, pretrained=False).state_dict()
-    del tensors["blocks.1.mlp.fc2.weight"]
-    cache.mkdir()
-    safetensors.torch.save_file(tensors, cache / f"{name}.safetensors")
-    with pytest.raises(WeightsError, match=r"do not fit \(.*\): delete the file to download it again"):
-        load_model(name)
-
-
 # --- files and runs
 
 
@@ -203,15 +192,20 @@ def test_load_official_checkpoint_gives_teacher_or_student(tmp_path: Path, teach
 
 
 @pytest.mark.parametrize(
-    "wrap", [lambda t: t, lambda t: {"state_dict": prefixed(t, "module.")}, lambda t: {"model": t}]
+    ("suffix", "wrap"),
+    [
+        (".pth", lambda tensors: {"state_dict": prefixed(tensors, "module.")}),
+        (".pt", lambda tensors: {"model": tensors}),
+        (".pt", lambda tensors: tensors),
+        (".safetensors", None),
+    ],
 )
-@pytest.mark.parametrize("suffix", [".pth", ".pt", ".safetensors"])
 def test_load_bare_backbone_infers_config(tmp_path: Path, wrap: Any, suffix: str):
-    path, content = tmp_path / f"bare{suffix}", wrap(network(4))
+    path = tmp_path / f"bare{suffix}"
     if suffix == ".safetensors":
         safetensors.torch.save_file(network(4), path)
     else:
-        torch.save(content, path)
+        torch.save(wrap(network(4)), path)
     model = load_model(str(path))
     assert_holds(model, network(4))
     assert model.config == replace(SMALL, position_mode="size" if suffix == ".safetensors" else "official")
@@ -300,7 +294,7 @@ def without(tensors: dict[str, Tensor], *names: str) -> dict[str, Tensor]:
     [
         (
             lambda: without(network(1), "blocks.1.mlp.fc1.weight", "norm.bias"),
-            r"of 30 tensors 2 missing \(blocks.1.mlp.fc1.weight, norm.bias\)",
+            r"tensors 2 missing \(blocks.1.mlp.fc1.weight, norm.bias\)",
         ),
         (
             lambda: network(1) | {"blocks.1.attn.gate": torch.zeros(2)},
@@ -308,9 +302,9 @@ def without(tensors: dict[str, Tensor], *names: str) -> dict[str, Tensor]:
         ),
         (
             lambda: network(1) | {"norm.bias": torch.zeros(7)},
-            r"1 of another shape \(norm.bias \(found \[7\], expected \[128\]\)\)",
+            r"size mismatch for norm.bias: .*\[7\].*\[128\]",
         ),
-        (lambda: network(1) | {"reg_token": torch.zeros(1, 4, 128)}, "another kind of ViT .it has reg_token"),
+        (lambda: network(1) | {"reg_token": torch.zeros(1, 4, 128)}, r"1 not expected \(reg_token\)"),
         (lambda: network(1) | {"pos_embed": torch.zeros(1, 16, 128)}, "expected a square grid and heads of"),
         (head, "holds no tensors of a backbone: found head.mlp.0.weight"),
         (dict, "holds no tensors of a backbone: found nothing"),
@@ -331,7 +325,7 @@ def test_load_weights_that_do_not_fit_names_tensors(tmp_path: Path, payload: Any
         ("checkpoint.pt", None, "is no training run: it has no checkpoint.pt"),
         ("config.json", "{", "config.json does not describe a backbone"),
         ("config.json", "[]", "config.json does not describe a backbone"),
-        ("config.json", '{"backbone": {"size": 3}}', "of another version: .*size"),
+        ("config.json", '{"backbone": {"size": 3}}', "does not describe a backbone: .*size"),
         ("config.json", '{"backbone": {"width": "wide"}}', "cannot be created: "),
     ],
 )

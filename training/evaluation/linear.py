@@ -18,7 +18,7 @@ from dino_model import ranks
 from dino_model.checkpoints import read_torch
 from dino_model.collections import Images
 from dino_model.device import DTYPES, autocast, choose_device
-from dino_model.download import fetch
+from dino_model.download import PublishedFile
 from dino_model.features import CLS, FeatureType, has_cls_tokens
 from dino_model.progress import progress
 from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS, LoadedModel
@@ -182,7 +182,7 @@ def fetch_official_head(model: str) -> Path:
     """Download the linear head that was published with a model of `OFFICIAL`, once."""
     stem = OFFICIAL[model].stem
     file = f"{stem.removesuffix('_pretrain')}_linearweights.pth"
-    return fetch(f"{OFFICIAL_ADDRESS}/{stem}/{file}", file, read_torch)
+    return PublishedFile(f"{OFFICIAL_ADDRESS}/{stem}/{file}", file, read_torch).fetch()
 
 
 def evaluate(options: Linear) -> None:

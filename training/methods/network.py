@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from timm.layers import DropPath
 from torch import Tensor, nn
 
-from dino_model.backbones import BackboneConfig, create_backbone, feature_width, features_of_patches
+from dino_model.backbones import BackboneConfig, create_backbone, features_of_patches
 from dino_model.head import HeadConfig, ProjectionHead
 from training.methods.method import Method
 from training.optim import ParameterGroup, decay_groups, move_average
@@ -166,8 +166,8 @@ def replace_drop_path(backbone: nn.Module) -> list[StochasticDepth]:
 
 def create_network(backbone: BackboneConfig, head: HeadConfig, predictor: int = 0) -> Network:
     """Network with random weights; `predictor` is the width of its hidden layer, 0 for none."""
-    body = create_backbone(backbone)
-    return Network(body, ProjectionHead(feature_width(body), head, predictor))
+    body: Any = create_backbone(backbone)
+    return Network(body, ProjectionHead(body.num_features, head, predictor))
 
 
 def create_pair(backbone: BackboneConfig, head: HeadConfig, predictor: int = 0) -> tuple[Network, Network]:

@@ -177,7 +177,8 @@ def test_published_head_of_other_classes_raises(shapes: Path, tmp_path: Path):
 
 def test_fetch_official_head_uses_published_address(tmp_path: Path, monkeypatch):
     asked = []
-    monkeypatch.setattr(linear, "fetch", lambda address, name, _: asked.append((address, name)) or tmp_path)
+    monkeypatch.setattr(linear.PublishedFile, "fetch", lambda file: asked.append(file) or tmp_path)
     assert linear.fetch_official_head("dino_vits16") == tmp_path
     name = "dino_deitsmall16_linearweights.pth"
-    assert asked == [(f"https://dl.fbaipublicfiles.com/dino/dino_deitsmall16_pretrain/{name}", name)]
+    address = f"https://dl.fbaipublicfiles.com/dino/dino_deitsmall16_pretrain/{name}"
+    assert [(file.address, file.name) for file in asked] == [(address, name)]
