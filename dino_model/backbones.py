@@ -19,9 +19,8 @@ from dino_model.configs import ARCHITECTURES, VIT_SHAPES, BackboneConfig, Comput
 def create_backbone(config: BackboneConfig) -> nn.Module:
     """Create a backbone with random weights.
 
-    A ViT takes images of any size: they are padded with zeros at the bottom and the right to a multiple of
-    the patch size, and position embeddings are resampled to the grid. Parameter names equal those of the
-    official DINO checkpoints.
+    A ViT takes images of any size: they are padded with zeros at the bottom and the right to whole patches.
+    Parameter names equal those of the official DINO checkpoints.
 
     Raises:
         ValueError: Unknown architecture, or impossible sizes.

@@ -58,17 +58,11 @@ def likeness(keys: Vectors, prefix: int, token: int) -> NDArray[np.float32]:
 def outlier_patches(norms: Vectors) -> NDArray[np.bool_]:
     """Mark patch tokens of unusually high norm, which hold global instead of local information.
 
-    Their norm is above the median by six robust standard deviations (1.4826 times the median absolute
-    deviation).
+    Their norm [rows, columns] is above the median by six robust standard deviations (1.4826 times the median
+    absolute deviation).
 
-    Args:
-        norms: Norms of the patch tokens, as `AttentionPredictor.token_norms` returns them: [rows, columns].
-
-    Returns:
-        Boolean [rows, columns].
-
-    Source: Darcet et al. 2024, "Vision Transformers Need Registers", Section 2. They choose a fixed threshold
-        for each model by hand.
+    Source: Darcet et al. 2024, "Vision Transformers Need Registers", Section 2, with a fixed threshold for
+        each model.
     """
     above = norms.astype(np.float64) - np.median(norms)
     return np.asarray(above > 6 * 1.4826 * np.median(np.abs(above)))
@@ -98,10 +92,9 @@ def share_inside(weights: Vectors, mask: NDArray[np.bool_]) -> float:
 
 
 def lift(attention: Vectors, mask: NDArray[np.bool_]) -> float | None:
-    """Compute the object's share of the attention, divided by its share of the patches.
+    """Compute the object's share of the mean attention over heads, divided by its share of the patches.
 
-    The attention is the mean over heads, renormalized over the patches. 1 means that the object gets no more
-    attention than any other area.
+    1 means that the object gets no more attention than any other area.
 
     Args:
         attention: After the softmax, [heads, rows, columns].

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from dino_model.outputs import run_command
-from dino_model.threads import PASSIVE_OMP
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -101,7 +100,7 @@ def environment() -> dict[str, str]:
     """Return the environment variables of the kernels: offline, on one thread, which suits small networks."""
     quiet = "ignore:IProgress not found"  # tqdm without ipywidgets
     paths = {"PYTHONPATH": str(LESSONS.parent), "PYTHONWARNINGS": quiet}
-    return PASSIVE_OMP | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | paths
+    return {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | paths
 
 
 if __name__ == "__main__":

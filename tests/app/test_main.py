@@ -13,7 +13,6 @@ import pytest
 
 from app.__main__ import Serve, free_port, main
 from benchmarks.serving import Served, serving
-from dino_model.threads import PASSIVE_OMP
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +30,7 @@ def _small_page(folder: Path, *options: str) -> AbstractContextManager[Served]:
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `main` writes into the environment does not outlive a test."""
     for name in (
-        *PASSIVE_OMP,
+        "OMP_WAIT_POLICY",
         "OPENBLAS_NUM_THREADS",
         "GRADIO_SHARE",
         "GRADIO_TEMP_DIR",

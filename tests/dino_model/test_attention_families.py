@@ -74,6 +74,11 @@ PLAIN = {
     "registers": {**ANY_SIZE, "reg_tokens": 4, "no_embed_class": True, "init_values": 0.5},
     "SigLIP": {**ANY_SIZE, "class_token": False, "global_pool": "map"},
 }
+CLASS_ATTENTION: dict[str, tuple[type[nn.Module], dict]] = {
+    "CaiT": (Cait, {}),
+    "XCiT": (Xcit, {"tokens_norm": False}),
+    "XCiT, tokens normed": (Xcit, {"tokens_norm": True}),
+}
 FAMILIES: dict[str, tuple[type[nn.Module], dict]] = {
     **{name: (Eva, options) for name, options in ROTATED.items()},
     **{name: (Beit, options) for name, options in BIASED.items()},
@@ -91,7 +96,7 @@ def lively(model: nn.Module) -> nn.Module:
 
 
 def made(name: str) -> nn.Module:
-    kind, options = FAMILIES[name]
+    kind, options = (FAMILIES | CLASS_ATTENTION)[name]
     torch.manual_seed(0)
     return lively(kind(**SHAPE | options))
 
@@ -141,13 +146,6 @@ def by_the_model_itself(model: nn.Module, images: Tensor) -> tuple[list[Tensor],
     return seen, tokens
 
 
-def summary_rows(model: nn.Module, images: Tensor) -> Tensor:
-    """Attention of the query after the last block."""
-    with torch.no_grad():
-        vit = readable(model)
-        return vit.summary_rows(vit.calls(images)[-1]())
-
-
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_rows_and_tokens_of_each_family_equal_its_own(name: str, size: tuple[int, int]):
@@ -169,34 +167,23 @@ def test_rows_and_tokens_of_each_family_equal_its_own(name: str, size: tuple[int
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_summary_rows_of_pooling_query_equal_its_softmax(size: tuple[int, int]):
-    model, images = made("ViT, SigLIP"), picture(size, batch=2)
+@pytest.mark.parametrize("name", ["ViT, SigLIP", *CLASS_ATTENTION])
+def test_summary_rows_equal_the_softmax_of_the_last_query(name: str, size: tuple[int, int]):
+    model, images = made(name), picture(size, batch=2)
     whole, _ = by_the_model_itself(model, images)
-    assert readable(model).summary == "pooling"
-    found = summary_rows(model, images)
-    torch.testing.assert_close(found, whole[-1][:, :, 0], atol=2e-6, rtol=1e-4)
-    torch.testing.assert_close(found.sum(-1), torch.ones(2, 3))
+    vit, patches = readable(model), size[0] * size[1] // 64
+    with torch.no_grad():
+        found = vit.summary_rows(vit.calls(images)[-1]())
+    torch.testing.assert_close(found, whole[-1][:, :, 0, -patches:], atol=2e-6, rtol=1e-4)
+    assert vit.summary == ("class-attention" if name in CLASS_ATTENTION else "pooling")
+    if name in CLASS_ATTENTION:
+        with pytest.raises(ValueError, match=r"of a (Cait|Xcit) do not attend by a softmax"):
+            attention_rows(model, images, [0])
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(
-    ("kind", "options"), [(Cait, {}), (Xcit, {"tokens_norm": True}), (Xcit, {"tokens_norm": False})]
-)
-def test_summary_rows_of_class_attention_equal_its_softmax(
-    kind: type[nn.Module], options: dict, size: tuple[int, int]
-):
-    model = lively(kind(**SHAPE | options))
-    images = picture(size, batch=2)
-    whole, _ = by_the_model_itself(model, images)
-    found = summary_rows(model, images)
-    torch.testing.assert_close(found, whole[-1][:, :, 0, 1:], atol=2e-6, rtol=1e-4)
-    assert found.shape[-1] == size[0] * size[1] // 64
-    with pytest.raises(ValueError, match=f"patches of a {kind.__name__} do not attend by a softmax"):
-        attention_rows(model, images, [0])
-
-
-def test_beit_accepts_any_size_without_changing_weights():
-    model = made("BEiT of both biases")
+@pytest.mark.parametrize("name", ["BEiT of both biases", *CLASS_ATTENTION])
+def test_model_accepts_any_size_without_changing_weights(name: str):
+    model = made(name)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     images = picture((72, 40))
     _, tokens = by_the_model_itself(model, images)

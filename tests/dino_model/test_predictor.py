@@ -69,18 +69,21 @@ def test_predictor_maps_equal_direct_computation(registers: int):
     assert (predictor.cls_attention().sum((1, 2)) < 1).all(), "the prefix tokens keep their share"
 
 
-def test_token_features_equal_normed_tokens():
+def test_token_features_and_norms_equal_tokens():
     model = tiny_model()
     predictor, image = tiny_predictor(model=model), photo()
     predictor.set_image(image)
     with torch.no_grad():
         expected = model.backbone.forward_features(by_hand(image, 32, 48))[0, 1:].unflatten(0, (4, 6))
         _, between = model.backbone.forward_intermediates(by_hand(image, 32, 48), [0, 1], norm=True)
+        _, plain = model.backbone.forward_intermediates(by_hand(image, 32, 48), [0, 1, 2])
     np.testing.assert_allclose(predictor.token_features(), expected, atol=1e-5)
     for block in (0, 1):
         tokens = between[block][0].permute(1, 2, 0)
         np.testing.assert_allclose(predictor.token_features(block), tokens, atol=1e-5)
     assert predictor.token_features().dtype == np.float32
+    for block in range(3):
+        np.testing.assert_allclose(predictor.token_norms(block), plain[block][0].norm(dim=0), rtol=1e-4)
 
 
 def test_features_of_batch_equal_single_images():
@@ -224,20 +227,6 @@ def test_resize_davis_samples_without_antialiasing():
     smooth = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32")
     smooth.set_image(picture)
     assert np.abs(smooth.tokens() - plain.tokens()).max() > 0.5
-
-
-def test_token_norms_equal_output_lengths():
-    predictor = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32", device="cpu")
-    image = np.random.default_rng(0).integers(0, 256, (64, 80, 3), np.uint8)
-    predictor.set_image(image)
-    vit = predictor.model.backbone
-    with torch.no_grad():
-        tokens = vit._pos_embed(vit.patch_embed(predictor._prepare(image)))
-        for block in vit.blocks[:3]:
-            tokens = block(tokens)
-    expected = tokens[0, 1:].norm(dim=-1).reshape(4, 5).numpy()
-    np.testing.assert_allclose(predictor.token_norms(2), expected, rtol=1e-4)
-    assert predictor.token_norms().shape == (4, 5)
 
 
 def between_two(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
