@@ -65,8 +65,6 @@ class ModelOptions(ComputeOptions):
         """
         from dino_model.predictor import AttentionPredictor
 
-        if self.size < 1:
-            raise ValueError(f"--size is {self.size}; expected at least 1 pixel")
         precision = self.chosen_precision(carries_labels=carries_labels)
         return AttentionPredictor(
             model or self.load(),
