@@ -8,7 +8,7 @@ import pytest
 import safetensors
 import torch
 
-from dino_model import commands, weights
+from dino_model import commands
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.checkpoints import write_safetensors
 from dino_model.errors import EXPECTED
@@ -21,7 +21,7 @@ SMALL = BackboneConfig("vit_small", patch_size=8, image_size=32, width=24, depth
 @pytest.fixture(autouse=True)
 def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(weights.huggingface_hub, "try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
     monkeypatch.setattr("socket.getaddrinfo", lambda *_: pytest.fail("touched the network"))
 
 
