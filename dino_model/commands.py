@@ -14,7 +14,7 @@ from dino_model import files
 from dino_model.class_map.command import DrawClassMap
 from dino_model.configs import CheckpointKey, Precision
 from dino_model.errors import SettingError
-from dino_model.options import ComputeOptions
+from dino_model.options import ModelOptions
 from dino_model.outputs import PROVENANCE, check_output_file, check_output_folder, write_provenance
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Show:
 
         model = catalogue.facts(self.name)
         _, title, parameters, *scores, _ = _row(model)
-        pairs = zip(COLUMNS[3:7], scores, strict=True)
+        published = [pair for pair in zip(COLUMNS[3:7], scores, strict=True) if pair[1] != "–"]
         lines = {
             "name": model.name,
             "model": title,
@@ -75,8 +75,7 @@ class Show:
             "source": model.source,
             "licence": model.licence,
             "here": "yes" if model.local else "no, downloaded when first used",
-            "published": ", ".join(" ".join(pair) for pair in pairs if pair[1] != "–")
-            or "nothing in the paper",
+            "published": ", ".join(map(" ".join, published)) or "nothing in the paper",
         }
         print(*(f"{key:<12} {value}" for key, value in lines.items()), model.note, sep="\n")
         if self.json:
@@ -150,11 +149,9 @@ class Export:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedOptions(ComputeOptions):
+class EmbedOptions(ModelOptions):
     """Options of both commands that write features."""
 
-    model: str = "embedded"
-    """Name of a model, checkpoint file or run."""
     size: int = 224
     """Short side and center crop in pixels."""
     batch_size: int = 64
@@ -174,14 +171,12 @@ class EmbedOptions(ComputeOptions):
         from dino_model.features import FeatureExtractor, FeatureType
         from dino_model.ranks import joined
         from dino_model.views import View
-        from dino_model.weights import fit_channels, load_model
+        from dino_model.weights import fit_channels
 
         images = open_images(data, arrays=self.channels is not None)
         raw = images.raw_channels(self.channels or 3)
         with joined(choose_device(self.device)) as device:
-            model = fit_channels(
-                load_model(self.model, checkpoint_key=self.checkpoint_key), raw, self.channels
-            )
+            model = fit_channels(self.load(), raw, self.channels)
             view, kind = View(self.size, model.mean, model.std), FeatureType(layers, tokens=tokens)
             compute: Any = {"precision": self.precision, "device": str(device), "batch_size": self.batch_size}
             settings = {"root": str(data.resolve()), "checkpoint_key": self.checkpoint_key or ""}
