@@ -12,7 +12,7 @@ import gradio as gr
 import numpy as np
 from pydantic import Field
 
-from app import fairness, following, matching, objects, view
+from app import clips, fairness, matching, objects, view
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
@@ -220,8 +220,8 @@ class Endpoints:
         Returns:
             A COCO data set: images (frames), annotations (masks of the objects) and categories (objects).
         """
-        if not isinstance(masks, list) or not 1 <= len(masks) <= following.MAX_OBJECTS:
-            raise LabError(f"The masks must be a list of 1 to {following.MAX_OBJECTS}.")
+        if not isinstance(masks, list) or not 1 <= len(masks) <= clips.MAX_OBJECTS:
+            raise LabError(f"The masks must be a list of 1 to {clips.MAX_OBJECTS}.")
         token, client = await in_thread(self._clip, clip), client_of(request)
         found = self.lab.clips.get(token)
         labels = np.zeros(found.sent_size, np.uint8)
@@ -230,7 +230,7 @@ class Endpoints:
         await fairness.LOADING.run(client, self.lab.models.ready, model)
         results = self.lab.track(token, resize_nearest(labels, found.size), model, size, client)
         *_, tracked = [result async for result in results]
-        return await in_thread(following.coco, tracked)
+        return await in_thread(clips.coco, tracked)
 
     async def _encoding(self, image: str, model: str, size: int, request: gr.Request | None) -> Encoding:
         """Encode an image; its decoding, and loading the model, hold no turn at the models."""
@@ -239,30 +239,30 @@ class Endpoints:
         return await fairness.MODEL.run(client, self.lab.encode, photo, model, size)
 
     def _photo(self, image: object) -> str:
-        if isinstance(image, str) and image in EXAMPLES:
-            return image
-        return self.lab.pictures.keep(self._decoded(image, "image", EXAMPLES))
+        content = self._decoded(image, "image", EXAMPLES)
+        return str(image) if content is None else self.lab.pictures.keep(content)
 
     def _clip(self, clip: object) -> str:
-        if isinstance(clip, str) and clip in EXAMPLE_CLIPS:
-            return clip
+        content = self._decoded(clip, "clip", EXAMPLE_CLIPS)
+        if content is None:
+            return str(clip)
         with tempfile.TemporaryDirectory(dir=os.environ.get("GRADIO_TEMP_DIR")) as folder:
             path = Path(folder, "clip")
-            path.write_bytes(self._decoded(clip, "clip", EXAMPLE_CLIPS))
+            path.write_bytes(content)
             return self.lab.clips.keep(path, "clip")
 
-    def _decoded(self, text: object, kind: str, examples: Iterable[str]) -> bytes:
-        """Decode a file that came as base64 text, or as a data address."""
-        wrong = f"The {kind} must be the name of an example ({', '.join(examples)}) or a file as base64 text."
-        if not isinstance(text, str) or len(text) < 40:
-            raise LabError(wrong)
-        if len(text) > self.lab.limits.max_upload_bytes * 4 // 3 + 200:
+    def _decoded(self, text: object, kind: str, examples: Iterable[str]) -> bytes | None:
+        if isinstance(text, str) and text in examples:
+            return None
+        if isinstance(text, str) and len(text) > self.lab.limits.max_upload_bytes * 4 // 3 + 200:
             raise LabError(f"The {kind} is larger than the {self.lab.limits.max_upload_mb} MB allowed.")
-        content = text.partition(",")[2] if text.startswith("data:") else text
         try:
-            return base64.b64decode(content, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise LabError(wrong) from error
+            if isinstance(text, str) and len(text) >= 40:
+                return base64.b64decode(text.rpartition(",")[2], validate=True)
+        except (binascii.Error, ValueError):
+            pass
+        names = ", ".join(examples)
+        raise LabError(f"The {kind} must be the name of an example ({names}) or a file as base64 text.")
 
     def _records(self, encoding: Encoding, recipe: Recipe) -> list[dict]:
         """Find objects; return run lengths, box, share of the image and seed of each."""

@@ -11,10 +11,9 @@ from app.photos import Picture
 from dino_model.class_map import files as class_map_files
 from dino_model.class_map.layout import ClassMap, Placement, place
 from dino_model.class_map.names import GROUPS
-from dino_model.device import ComputePrecision
 from dino_model.feature_cache import weights_fingerprint
 from dino_model.features import FeatureExtractor
-from dino_model.weights import LoadedModel
+from dino_model.predictor import AttentionPredictor
 
 SHIPPED = Path(__file__).parent / "static" / "maps"
 GROUP_COLORS: Mapping[str, str] = dict(zip(GROUPS, class_map_files.COLORS, strict=True))
@@ -35,7 +34,8 @@ class Maps:
 
     def all(self) -> dict[str, ClassMap]:
         """Return the readable maps by name."""
-        return {folder.name: found for folder in self._folders() if (found := self._open(folder))}
+        files = [file for root in self._roots for file in sorted(root.glob("*/map.json"))]
+        return {file.parent.name: found for file in files if (found := self._open(file))}
 
     def get(self, name: Any) -> ClassMap:
         """Return a map; raise NotHere if there is no readable one of that name."""
@@ -57,52 +57,44 @@ class Maps:
         drawn = class_map_files.as_json(self.get(name)) | {"features": None, "groups": groups}
         return json.dumps(drawn).encode()
 
-    def _folders(self) -> list[Path]:
-        return [file.parent for root in self._roots for file in sorted(root.glob("*/map.json"))]
-
-    def _open(self, folder: Path) -> ClassMap | None:
-        """Read a map once per version of its file; None if it is damaged."""
+    def _open(self, file: Path) -> ClassMap | None:
         try:
-            key = folder, (folder / class_map_files.JSON).stat().st_mtime_ns
+            key = file, file.stat().st_mtime_ns
             if key not in self._opened:
                 self._opened[key] = None
-                self._opened[key] = class_map_files.read(folder)
+                self._opened[key] = class_map_files.read(file.parent)
             return self._opened[key]
         except (OSError, ValueError) as error:
             print(f"class map left out: {error}", file=sys.stderr)
             return None
 
 
-def place_image(
-    drawn: ClassMap, weights: LoadedModel, picture: Picture, precision: ComputePrecision
-) -> Placement:
-    """Compute the position of an image: the mean of its nearest classes by feature.
+def place_image(drawn: ClassMap, predictor: AttentionPredictor, picture: Picture) -> Placement:
+    """Compute the position of an image, uint8 RGB, on a map: the mean of its nearest classes by feature.
 
     Args:
         drawn: The map.
-        weights: The model of the map.
-        picture: RGB, uint8 [height, width, 3].
-        precision: Of the forward pass.
+        predictor: Has the model of the map, the precision and the device.
+        picture: [height, width, 3].
     """
-    if weights_fingerprint(weights.backbone) != drawn.origin.weights:
+    model, origin = predictor.model, drawn.origin
+    if weights_fingerprint(model.backbone) != origin.weights:
         raise LabError(
-            f"This map was computed with other weights of {drawn.origin.model}: "
+            f"This map was computed with other weights of {origin.model}: "
             "compute it again with python -m dino_model class-map."
         )
-    device = str(next(weights.backbone.parameters()).device)
-    extractor = FeatureExtractor(weights, drawn.origin.view, precision=precision, device=device)
+    device = str(predictor.device)
+    extractor = FeatureExtractor(model, origin.view, precision=predictor.precision, device=device)
     return place(extractor.feature(picture), drawn)
 
 
 def facts(drawn: ClassMap) -> str:
     """Return data, model, protocol and quality of a map as a Markdown list."""
-    view = drawn.origin.view
-    images = sum(point.pictures for point in drawn.classes)
-    return "\n".join(
-        (
-            f"- **Data**: {drawn.origin.data}, {len(drawn.classes):,} classes, {images:,} images",
-            f"- **Model**: {drawn.origin.model}, short side {view.short_side}, center crop {view.size}",
-            f"- **Layout**: {drawn.protocol}",
-            f"- **Quality**: {drawn.overlap}",
-        )
+    view, classes = drawn.origin.view, drawn.classes
+    images = sum(point.pictures for point in classes)
+    return (
+        f"- **Data**: {drawn.origin.data}, {len(classes):,} classes, {images:,} images\n"
+        f"- **Model**: {drawn.origin.model}, short side {view.short_side}, center crop {view.size}\n"
+        f"- **Layout**: {drawn.protocol}\n"
+        f"- **Quality**: {drawn.overlap}"
     )

@@ -1,7 +1,7 @@
 """Example clips: objects of freely licensed photographs move over a landscape."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -19,8 +19,7 @@ Pose = tuple[float, float, float, float]
 """Pose of an object: center x, center y and height as shares of the frame; rotation in degrees."""
 
 
-@dataclass(frozen=True)
-class Actor:
+class Actor(NamedTuple):
     """An object of a photograph that moves from one pose to another; `sway` is in degrees."""
 
     photograph: str
@@ -29,8 +28,7 @@ class Actor:
     sway: float = 0.0
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """A clip of a few actors in front of a landscape."""
 
     title: str
@@ -43,9 +41,9 @@ class Example:
         return (*(actor.photograph for actor in self.actors), self.landscape)
 
 
-SHEEP = Actor("sheep", (0.66, 0.56, 0.62, 0), (0.36, 0.60, 0.74, 0), sway=3)
 DUCK = Actor("duck", (0.2, 0.80, 0.34, 0), (0.84, 0.76, 0.38, 0), sway=6)
 MACAW = Actor("macaw", (0.8, 0.5, 0.4, -15), (0.22, 0.42, 0.6, 12), sway=5)
+SHEEP = Actor("sheep", (0.66, 0.56, 0.62, 0), (0.36, 0.60, 0.74, 0), sway=3)
 SHEPHERD = Actor("shepherd", (0.28, 0.62, 0.56, 0), (0.68, 0.55, 0.78, 0), sway=3)
 EXAMPLES: Mapping[str, Example] = {
     "sheep": Example("Sheep and duck", "hillside", (SHEEP, DUCK)),
@@ -90,7 +88,6 @@ def cut_out(name: str) -> tuple[Picture, NDArray[np.float32]]:
 
 
 def _background(landscape: Picture, time: float) -> NDArray[np.float32]:
-    """Render the landscape while the camera pans from left to right: [*SIZE, 3]."""
     height, width = SIZE
     scale = LANDSCAPE_ZOOM * max(height / landscape.shape[0], width / landscape.shape[1])
     margin = scale * landscape.shape[1] - width

@@ -27,8 +27,6 @@ RECHECK_SECONDS = 1.0
 
 @dataclass(eq=False)
 class _Ticket:
-    """A request that waits or runs."""
-
     client: Hashable
     arrival: float
 

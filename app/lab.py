@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator, Generator, Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app import clips, engine, example_clips, fairness, following
-from app.cache import BoundedCache
+from app import clips, engine, example_clips, fairness
+from app.cache import BoundedCache, Value
 from app.class_maps import Maps
-from app.clips import Clip
+from app.clips import Clip, Following
 from app.engine import Encoding, Key
 from app.errors import LabError, NotHere
-from app.following import Following
 from app.limits import MEGABYTE, SIZES, Limits
 from app.models import Models
 from app.photos import Pictures
@@ -117,8 +116,8 @@ class Lab:
         def start() -> tuple[Following, Generator[None]]:
             clip = self.clips.get(token)
             predictor = self.encode(self.clips.photo_of(clip), model, size).predictor.at(size)
-            found = following.begin(token, clip, first_mask, predictor, model, self.limits)
-            return found, following.steps(found, first_mask, predictor)
+            found = clips.begin(token, clip, first_mask, predictor, model, self.limits)
+            return found, clips.steps(found, first_mask, predictor)
 
         found, frames = await fairness.MODEL.run(client, start)
         with contextlib.closing(frames):
@@ -139,19 +138,17 @@ class Clips:
     def keep(self, path: Path, name: str) -> str:
         """Read an uploaded file; return the clip's token. The user's name for it is not kept."""
         clip = replace(clips.read(path, self._limits, name), name="clip")
-        token = self._pictures.name_of(path.read_bytes())
-        self._clips.put(token, clip, sum(map(len, clip.frames)))
-        return token
+        return self._put(self._pictures.name_of(path.read_bytes()), clip)
 
     def get(self, token: str) -> Clip:
         """Return a clip by its token, or an example."""
-        clip = self._clips.get(token)
-        if clip is None and token in example_clips.EXAMPLES:
-            clip = example_clips.example(token)
-            self._clips.put(token, clip, sum(map(len, clip.frames)))
-        if clip is None:
-            raise NotHere("This clip is no longer in the server's memory: open it again.")
-        return clip
+        if self._clips.get(token) is None and token in example_clips.EXAMPLES:
+            self._put(token, example_clips.example(token))
+        return _here(self._clips.get(token), "This clip is no longer in the server's memory: open it again.")
+
+    def _put(self, token: str, clip: Clip) -> str:
+        self._clips.put(token, clip, sum(map(len, clip.frames)))
+        return token
 
     def photo_of(self, clip: Clip) -> str:
         """Keep the first frame of a clip as an image; return its name."""
@@ -166,7 +163,11 @@ class Clips:
 
     def following(self, name: str) -> Following:
         """Return the tracking result of that name."""
-        found = self._followings.get(name)
-        if found is None:
-            raise NotHere("This result is no longer in the server's memory: track the objects again.")
-        return found
+        lost = "This result is no longer in the server's memory: track the objects again."
+        return _here(self._followings.get(name), lost)
+
+
+def _here(found: Value | None, lost: str) -> Value:
+    if found is None:
+        raise NotHere(lost)
+    return found

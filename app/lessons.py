@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import entropy
@@ -22,29 +22,24 @@ MASS = 0.6
 PLAIN: Mapping[str, Any] = {"head": "mean", "layer": "light", "mass": 60, "opacity": 80, "block": 0}
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """A step of the tab Learn.
-
-    Attributes:
-        title: Label of the step.
-        body: Markdown with placeholders such as {grid}.
-        answer: Likewise, hidden until it is opened.
-        paper: Markdown with links to the sections of the paper.
-        settings: Of the view, on top of `PLAIN`.
-        narrowest: The view shows the head with the smallest entropy.
-        controls: Further controls: "mass", "block" or "weights".
-        plot: The training curves replace the view.
-    """
+class Lesson(NamedTuple):
+    """A step of the tab Learn."""
 
     title: str
     body: str
+    """Markdown with placeholders such as {grid}."""
     answer: str
+    """Likewise, hidden until it is opened."""
     paper: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Markdown with links to the sections of the paper."""
+    settings: Mapping[str, Any] = MappingProxyType({})
+    """Of the view, on top of `PLAIN`."""
     narrowest: bool = False
+    """Whether the view shows the head with the smallest entropy."""
     controls: tuple[str, ...] = ()
+    """Further controls: "mass", "block" or "weights"."""
     plot: bool = False
+    """Whether the training curves replace the view."""
 
 
 _VIEWS: tuple[dict[str, Any], ...] = (

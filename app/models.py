@@ -73,7 +73,6 @@ def catalogue(first: str = "embedded", folder: Path | None = None, *, downloads:
 
 
 def _in_folder(folder: Path) -> dict[str, Choice]:
-    """List checkpoint files, runs, and the checkpoints that runs kept."""
     if not folder.is_dir():
         raise FileNotFoundError(f"--models-dir names no folder: {folder}")
     found = {

@@ -17,7 +17,7 @@ from app.api import add_endpoints
 from app.arrays import STATIC
 from app.lab import Lab
 from app.photos import EXAMPLES
-from app.shared import PRIVATE, Shared, samples, strip
+from app.shared import HEAVY, Shared, samples, strip
 from app.tabs import class_map, compare, explore, learn, match, segment, training, video
 from app.views import static
 
@@ -70,20 +70,12 @@ def build(lab: Lab, *, routes: bool = False) -> gr.Blocks:
         for view in shared.views:
             view.value = first
 
-        def look(photo: str, model: str, size: int) -> Any:
-            encoding = shared.encode(photo, model, size)
-            updates = [update(encoding) for _, update in shared.updates]
-            return [shared.value(encoding, photo)] * len(shared.views) + updates
+        def look(*asked: Any) -> list[Any]:
+            value = shared.look(*asked)
+            return [value] * len(shared.views) + [gr.Slider(maximum=value["blocks"])]
 
-        looked = gr.on(
-            [shared.count.change],
-            fairness.in_turn(look, shared.ready),
-            question,
-            [*shared.views, *(component for component, _ in shared.updates)],
-            trigger_mode="always_last",
-            show_progress="minimal",
-            concurrency_limit=None,
-            **PRIVATE,
+        looked = shared.count.change(
+            fairness.in_turn(look, shared.ready), question, [*shared.views, shared.block], **HEAVY
         )
         looked.success(None, question, None, js=_script("note"))
         looked.failure(None, question, question, js=_script("shown"))
@@ -95,7 +87,6 @@ def build(lab: Lab, *, routes: bool = False) -> gr.Blocks:
 
 def head(lab: Lab) -> str:
     """Return tags by which a browser fetches early what the first view needs; for pages with routes."""
-    start = lab.start
     first = lab.first
     modules = [static(path, routes=True) for path in _modules("page.js", "views/attention_view.js")]
     sheets = [static(path, routes=True) for path in ("page.css", "views/views.css")]
@@ -105,7 +96,7 @@ def head(lab: Lab) -> str:
     tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
     tags += [
         f'<link rel="preload" as="fetch" crossorigin href="{arrays}">',
-        f'<link rel="preload" as="image" href="lab/pictures/{start.photo}.jpg">',
+        f'<link rel="preload" as="image" href="lab/pictures/{lab.start.photo}.jpg">',
         '<meta name="description" content="Attention maps of vision transformers under the pointer.">',
         f'<meta property="og:image" content="{preview}">',
     ]
@@ -114,17 +105,13 @@ def head(lab: Lab) -> str:
 
 def _modules(*entries: str) -> list[str]:
     """Return the paths of modules and of all that they import, below app/static."""
-    found: list[str] = []
-    waiting = list(entries)
-    while waiting:
-        path = waiting.pop(0)
-        if path in found:
-            continue
-        found.append(path)
+    paths = list(entries)
+    for path in paths:  # grows
         text = (STATIC / path).read_text(encoding="utf-8")
         for name in re.findall(r"""^import .*?from "(.+?)";$""", text, re.MULTILINE | re.DOTALL):
-            waiting.append(str((STATIC / path).parent.joinpath(name).resolve().relative_to(STATIC)))
-    return found
+            found = str((STATIC / path).parent.joinpath(name).resolve().relative_to(STATIC))
+            paths += [found] * (found not in paths)
+    return paths
 
 
 def theme() -> gr.themes.Base:
@@ -144,7 +131,6 @@ def theme() -> gr.themes.Base:
 
 
 def _header(lab: Lab, routes: bool) -> Shared:
-    """Build the strip of images, upload, camera, model and resolution, and wire them."""
     shared = Shared(lab, routes=routes)
     photo, album, ask = shared.photo, shared.album, shared.count
     with gr.Row(elem_id="images", equal_height=True):
@@ -170,19 +156,11 @@ def _header(lab: Lab, routes: bool) -> Shared:
         return (fresh[0] if fresh else gr.skip(), "\n".join(names), thumbnails)
 
     for event, source in ((upload.upload, upload), (camera.input, camera)):
-        kept = event(
-            fairness.in_turn(keep, turns=fairness.DECODING),
-            [source, album],
-            [photo, album, images],
-            trigger_mode="always_last",
-            show_progress="minimal",
-            concurrency_limit=None,
-            **PRIVATE,
-        )
+        handler = fairness.in_turn(keep, turns=fairness.DECODING)
+        kept = event(handler, [source, album], [photo, album, images], **HEAVY)
         kept.success(None, ask, ask, js=NEXT)
     return shared
 
 
 def _script(function: str) -> str:
-    """Return a script that calls a function of app/static/page.js with the inputs."""
     return f"async (...values) => (await window.labPage).{function}(...values)"

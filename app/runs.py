@@ -283,7 +283,6 @@ def _thinned(curve: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _folders(folder: Path | None) -> list[Path]:
-    """Return the folders of runs directly inside a folder."""
     entries = sorted(folder.iterdir()) if folder and folder.is_dir() else []
     return [entry for entry in entries if Run(entry).log.is_file()]
 

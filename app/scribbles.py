@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from app.clips import runs_of
+from app.clips import from_runs, runs_of
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
-from app.following import from_runs
 from app.lab import Lab
 from app.objects import COLORS, MOST_OBJECTS
 from app.photos import labels_png, stem

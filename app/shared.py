@@ -6,8 +6,7 @@ Contract of a tab
 - A view that shows the image of the header is appended to `shared.views`: the page sends it the value of
   every new image, model and resolution. A handler that depends on that image listens to the view's `shown`
   event, which fires only while the view is visible.
-- `shared.photo` is the text "NAME" of an example or "NAME/TITLE" of a user's own image, `shared.model` a
-  name of the catalogue, `shared.size` an int. `shared.encode(photo, model, size)` checks all three.
+- `shared.encode(photo, model, size)` checks the values of `shared.photo`, `shared.model` and `shared.size`.
 - Every handler can be called by anybody with any JSON: check each argument, raise `LabError` with one
   sentence. No path, model or address is taken from a value; images and encodings are looked up by name or
   token.
@@ -59,14 +58,14 @@ class Shared:
     Attributes:
         photo: Hidden: "NAME" of an example, or "NAME/TITLE" of a user's own image.
         album: Hidden: the images of the strip, one per line; the user's own come first.
-        model, size: Of the header, which renders them.
+        model, size: Of the header: a name of the catalogue and pixels of the short side.
         asked: Hidden: receives the JSON of events whose script makes the request.
         saved: Hidden: clicked by the browser when a file is ready.
         count: Hidden: its change requests image, model and resolution. A refusal sets these three back
             without another request, which would remove the message.
         tabs: By name.
         views: Views that show the image of the header.
-        updates: Components that follow from the encoding, such as the range of a slider, and their updates.
+        block: Of the tab Explore; the page sets its range.
     """
 
     def __init__(self, lab: Lab, *, routes: bool) -> None:
@@ -84,7 +83,7 @@ class Shared:
         self.size = gr.Dropdown(sizes, value=start.size, label="Resolution", elem_id="size", scale=1, **place)
         self.tabs: dict[str, gr.Tab] = {}
         self.views: list[gr.HTML] = []
-        self.updates: list[tuple[Component, Callable[[Encoding], Any]]] = []
+        self.block: gr.Slider
 
     def view(self, name: str, value: dict[str, Any] | None = None, **props: Any) -> gr.HTML:
         """Return a view as `views.view`, which fetches bytes by a function where there are no routes."""
@@ -188,22 +187,15 @@ class Shared:
 
 
 def samples(pictures: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """Return the samples of a `strip`: an image for each address and title."""
+    """Return the samples of a `strip`."""
     size = f'width="{THUMBNAIL_SIDE}" height="{THUMBNAIL_SIDE}"'
     return [[f'<img src="{source}" alt="{html.escape(title)}" {size}>'] for source, title in pictures]
 
 
 def strip(pictures: Iterable[tuple[str, str]], **props: Any) -> gr.Dataset:
     """Return a strip of images, by address and title; its click gives the number of one."""
-    return gr.Dataset(
-        components=[gr.HTML(visible=False)],
-        samples=samples(pictures),
-        type="index",
-        layout="gallery",
-        samples_per_page=100,
-        show_label=False,
-        **props,
-    )
+    props |= {"type": "index", "layout": "gallery", "samples_per_page": 100, "show_label": False}
+    return gr.Dataset(components=[gr.HTML(visible=False)], samples=samples(pictures), **props)
 
 
 def split(photo: object) -> tuple[str, str]:

@@ -62,21 +62,21 @@ class StaticSite:
         check_output_folder(self.output, overwrite=self.overwrite)
         self.output.mkdir(parents=True, exist_ok=True)
         self._write_model()
-        for folder in ("maths", "views", "site"):
+        for folder in ("maths", "views"):
             shutil.copytree(STATIC / folder, self.output / folder, dirs_exist_ok=True)
-        shutil.copy(STATIC / "favicon.png", self.output)
-        page = (self.output / "site" / "index.html").read_text(encoding="utf-8")
-        (self.output / "site" / "index.html").unlink()
-        (self.output / "index.html").write_text(
-            page.replace("EXAMPLES", " ".join(EXAMPLES)), encoding="utf-8"
-        )
-        for folder, source, names in (
-            ("ort", self.runtime, RUNTIME_FILES),
-            ("examples", photographs.FOLDER, [f"{name}.jpg" for name in EXAMPLES]),
-        ):
+        copied = {
+            "": [STATIC / "favicon.png"],
+            "site": [file for file in (STATIC / "site").iterdir() if file.name != "index.html"],
+            "ort": [self.runtime / name for name in RUNTIME_FILES],
+            "examples": [photographs.FOLDER / f"{name}.jpg" for name in EXAMPLES],
+        }
+        for folder, files in copied.items():
             (self.output / folder).mkdir(exist_ok=True)
-            for name in names:
-                shutil.copy(source / name, self.output / folder / name)
+            for file in files:
+                shutil.copy(file, self.output / folder)
+        page = (STATIC / "site" / "index.html").read_text(encoding="utf-8")
+        page = page.replace("EXAMPLES", " ".join(EXAMPLES))
+        (self.output / "index.html").write_text(page, encoding="utf-8")
         settings = {"model": self.model, "precision": self.dtype}
         contents = sorted(entry.name for entry in self.output.iterdir() if entry.name != PROVENANCE)
         write_provenance(self.output / PROVENANCE, settings, contents=contents)
@@ -88,13 +88,9 @@ class StaticSite:
 
         model = load_model(self.model)
         vit: Any = model.backbone
-        write_onnx(model.backbone, self.output / "model.onnx", size=224, outputs="qkv", weights=self.dtype)
-        facts = {
-            "model": self.model,
-            "patch_size": vit.patch_embed.patch_size[0],
-            "mean": model.mean,
-            "std": model.std,
-        }
+        write_onnx(vit, self.output / "model.onnx", size=224, outputs="qkv", weights=self.dtype)
+        patch = vit.patch_embed.patch_size[0]
+        facts = {"model": self.model, "patch_size": patch, "mean": model.mean, "std": model.std}
         (self.output / "model.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
 

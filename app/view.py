@@ -183,7 +183,6 @@ def value_range(maps: Maps, view: View) -> tuple[float, float]:
 
 
 def _on_grid(encoding: Encoding, rows: NDArray[np.float32]) -> Maps:
-    """Drop the prefix tokens and reshape [heads, tokens] to [heads, rows, columns]."""
     return rows[:, encoding.prefix_tokens :].reshape(-1, *encoding.grid)
 
 

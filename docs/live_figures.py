@@ -18,8 +18,7 @@ from PIL import Image
 
 from app import example_clips
 from app.class_maps import GROUP_COLORS
-from app.clips import runs_of
-from app.following import COLORS
+from app.clips import COLORS, runs_of
 from app.views import attention_value
 from dino_model import photographs, quantities
 from dino_model.files import write_text

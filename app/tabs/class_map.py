@@ -34,8 +34,8 @@ def build(shared: Shared) -> None:
     facts = gr.Markdown(class_maps.facts(lab.maps.get(first)), elem_classes="facts")
 
     def open_map(chosen: str) -> tuple[Any, ...]:
-        drawn = lab.maps.get(chosen)
-        return (chosen, gr.Dropdown(choices=_classes(shared, chosen), value=None), class_maps.facts(drawn))
+        found = gr.Dropdown(choices=_classes(shared, chosen), value=None)
+        return chosen, found, class_maps.facts(lab.maps.get(chosen))
 
     def place(photo: Any, chosen: Any) -> Any:
         return gr.HTML(placed=placed(shared, photo, chosen))
@@ -44,12 +44,8 @@ def build(shared: Shared) -> None:
     name.input(open_map, name, [opened, search, facts], trigger_mode="always_last", **LIGHT).success(
         None, opened, None, js="(map) => lab('class-map').openMap(map)", **LIGHT
     )
-    view.shown(
-        fairness.in_turn(place, lambda photo, chosen: _weights(shared, chosen)),
-        [shared.photo, name],
-        view,
-        **HEAVY,
-    )
+    place_in_turn = fairness.in_turn(place, lambda photo, chosen: _predictor(shared, chosen))
+    view.shown(place_in_turn, [shared.photo, name], view, **HEAVY)
     search.input(None, search, None, js="(index) => lab('class-map').goTo(index)", **LIGHT)
 
 
@@ -59,8 +55,7 @@ def placed(shared: Shared, photo: Any, chosen: Any) -> dict[str, Any]:
     drawn = lab.maps.get(chosen)
     image, title = split(photo)
     picture = lab.pictures.read(image)
-    predictor = _weights(shared, chosen)
-    placement = class_maps.place_image(drawn, predictor.model, picture, predictor.precision)
+    placement = class_maps.place_image(drawn, _predictor(shared, chosen), picture)
     return asdict(placement) | {
         "name": title or image,
         "highlight": image != lab.start.photo,
@@ -69,8 +64,7 @@ def placed(shared: Shared, photo: Any, chosen: Any) -> dict[str, Any]:
     }
 
 
-def _weights(shared: Shared, chosen: Any) -> AttentionPredictor:
-    """Load the model of a map; download it where needed."""
+def _predictor(shared: Shared, chosen: Any) -> AttentionPredictor:
     model = shared.lab.maps.get(chosen).origin.model
     try:
         return shared.lab.models.ready(model)

@@ -60,7 +60,6 @@ def build(shared: Shared) -> None:
 
 
 def _controls(shared: Shared) -> dict[str, Any]:
-    """Build the settings of the view, by the names that it knows."""
     blocks = shared.lab.first.blocks
     controls: dict[str, Any] = {
         "quantity": gr.Radio(QUANTITIES, value="attention", label="Quantity", elem_id="quantity"),
@@ -76,13 +75,11 @@ def _controls(shared: Shared) -> dict[str, Any]:
             "opacity": gr.Slider(0, 100, 80, step=1, label="Opacity, %", elem_id="opacity"),
             "colormap": gr.Dropdown(COLORMAPS, value="", label="Colors", elem_id="colormap"),
         }
-    shared.updates.append((controls["block"], lambda encoding: gr.Slider(maximum=encoding.blocks)))
+    shared.block = controls["block"]
     return controls
 
 
 def _files(shared: Shared) -> None:
-    """Build the downloads of what is on the screen."""
-
     def draw(file: str, asked: Any) -> tuple[str, bytes]:
         scene = shared.scene(asked)
         return f"{stem(scene.name)}-{file}", FILES[file](scene)

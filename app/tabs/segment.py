@@ -58,7 +58,6 @@ def build(shared: Shared) -> None:
 
 
 def _scribbles(shared: Shared) -> None:
-    """Build the view of scribbles, with its downloads, in a part that opens on demand."""
     with gr.Accordion("Scribbles: a few strokes segment all your images", open=False, elem_id="scribbling"):
         view = shared.view("scribble", elem_id="scribbles")
         shared.views.append(view)

@@ -73,7 +73,6 @@ def _prepare(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> No
 
 
 def _see(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:
-    """Encode the image with a checkpoint; return the view's value and its label."""
     found = _checkpoint(shared.lab.runs.read(name), index)
     return shared.value(shared.encode(photo, found.model, size), photo), f"Shown: {found.label}"
 

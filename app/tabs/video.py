@@ -10,11 +10,10 @@ from typing import Any
 import gradio as gr
 from pydantic import Field
 
-from app import fairness, following
-from app.clips import MAX_OBJECTS, limits_in_words
+from app import fairness
+from app.clips import COLORS, FILES, MAX_OBJECTS, from_runs, limits_in_words
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES
-from app.following import COLORS, from_runs
 from app.photos import clean_name, thumbnail
 from app.shared import HEAVY, LIGHT, PRIVATE, Shared, split, strip
 from app.views import picture_address
@@ -102,7 +101,6 @@ def build(shared: Shared) -> None:
 
 
 def _choice(shared: Shared, clip: gr.Textbox) -> None:
-    """Build the example clips and the upload, which set the hidden name of the clip."""
     with gr.Row(equal_height=True):
         thumbnails = [thumbnail(photographs.picture(one.actors[0].photograph)) for one in EXAMPLES.values()]
         titles = [one.title for one in EXAMPLES.values()]
@@ -160,7 +158,6 @@ def _encode(shared: Shared, name: Any, model: Any, size: Any) -> Any:
 
 
 def _keep(shared: Shared, path: Any) -> str:
-    """Read an uploaded file, which Gradio has stored in its folder for uploads."""
     if not isinstance(path, str):
         raise LabError("Expected one file.")
     title = clean_name(Path(path).name) or "clip"
@@ -168,7 +165,6 @@ def _keep(shared: Shared, path: Any) -> str:
 
 
 def _clip_value(shared: Shared, name: Any) -> dict[str, Any]:
-    """Return the value of a film view."""
     token, title = split(name)
     clip = shared.lab.clips.get(token)
     height, width = clip.size
@@ -195,11 +191,10 @@ def _file(shared: Shared, file: str, seen: Any) -> tuple[str, bytes]:
     name = found.token if found.token in EXAMPLES else clean_name(request.name) or "clip"
     clip = replace(found.clip, name=name)
     shown = replace(found, clip=clip, masks=found.masks[: request.done])
-    return f"{clip.stem}-{file}", following.FILES[file](shown)
+    return f"{clip.stem}-{file}", FILES[file](shown)
 
 
 def _credits() -> str:
-    """List the photographs of the example clips with authors and licenses, as Markdown."""
     names = dict.fromkeys(name for example in EXAMPLES.values() for name in example.photographs)
     ones = (photographs.table()[name] for name in names)
     return "\n".join(f"- {one.title}, {one.author}, {one.licence}, <{one.source}>" for one in ones)

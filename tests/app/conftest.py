@@ -1,17 +1,20 @@
 """One lab with a small untrained model for all tests of the page that need no browser."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from app.arrays import routes
 from app.engine import Encoding
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
+from app.page import build
 from app.shared import Shared
 from dino_model.predictor import AttentionPredictor
 from dino_model.search import Index
@@ -24,6 +27,17 @@ def small_lab(limits: Limits | None = None, index: Index | None = None, **models
     limits = limits or Limits()
     offered = Models(MODEL, limits=limits, precision="fp32", device="cpu", **models)
     return Lab(offered, limits, 64, index=index)
+
+
+@contextmanager
+def serving(lab: Lab) -> Iterator[str]:
+    """The address of this lab's page on a free port, until the block ends."""
+    demo, options = build(lab, routes=True), {"app_kwargs": {"routes": routes(lab)}}
+    _, address, _ = demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False, **options)
+    try:
+        yield address.rstrip("/")
+    finally:
+        demo.close()
 
 
 @pytest.fixture(scope="session")

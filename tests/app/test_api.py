@@ -135,10 +135,8 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
     ("name", "arguments", "sentence"),
     [
         ("attention", ["nobody"], "name of an example"),
-        ("attention", ["/etc/passwd" * 9], "name of an example"),
         ("attention", ["https://example.com/" + "a" * 60], "name of an example"),
         ("attention", ["kitten", "../runs/a"], "no model of that name"),
-        ("attention", ["kitten", "https://evil.example/model.pth"], "no model of that name"),
         ("attention", ["kitten", MODEL, 31], "resolution"),
         ("attention", ["kitten", MODEL, 64, 99], "no block 99"),
         ("attention", ["kitten", MODEL, 64, -1, 0, 99], "."),

