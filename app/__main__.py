@@ -147,10 +147,7 @@ def free_port(host: str, port: int) -> int:
         raise ValueError(f"--port is {port}, expected 0 to {LAST_PORT}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in range(port, min(port + PORTS_TRIED, LAST_PORT + 1)):
-        with socket.socket(family, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
-            if os.name == "posix":  # elsewhere the option would let two servers share a port
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, candidate))
+        with contextlib.suppress(OSError), socket.create_server((host, candidate), family=family) as probe:
             return int(probe.getsockname()[1])
     raise OSError(f"no free port from {port} to {candidate} on {host}")
 

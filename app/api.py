@@ -6,13 +6,12 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 import gradio as gr
 import numpy as np
 from pydantic import Field
 
-from app import clips, fairness, matching, objects, view
+from app import clips, fairness, matching, objects
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
@@ -20,24 +19,11 @@ from app.fairness import client_of, in_thread
 from app.lab import Lab
 from app.objects import Recipe
 from app.photos import EXAMPLES
+from app.view import View, attention
 from segmentation.coco import coco_record
 from segmentation.labels import resize_nearest
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
-
-
-class AttentionRequest(ClientValue):
-    """A block, and row and column of the query's patch; without both, the query is [CLS]."""
-
-    block: int
-    row: int | None = Field(ge=0)
-    column: int | None = Field(ge=0)
-
-
-class DiscoveryRequest(Recipe):
-    """A method that needs no label and no head."""
-
-    method: Literal["lost", "tokencut", "maskcut"]
 
 
 class RunLengths(ClientValue):
@@ -84,16 +70,15 @@ class Endpoints:
             rows and columns of the patch grid, block, and maps: for every head a list of rows. The values of
             a head sum to less than 1; [CLS] and registers hold the rest.
         """
-        AttentionRequest.of({"block": block, "row": row, "column": column})
         if (row is None) != (column is None):
             raise LabError("A patch needs a row and a column.")
+        view = View.of({"block": block, "query": "cls" if row is None else f"{row},{column}"})
         encoding = await self._encoding(image, model, size, request)
 
         def compute() -> dict:
-            number = block + encoding.blocks if block < 0 else block
-            patch = None if row is None or column is None else (row, column)
-            maps = view.attention(encoding, encoding.queries_keys(number), patch)
-            rows, columns = encoding.grid
+            number = block + encoding.predictor.blocks if block < 0 else block
+            maps = attention(encoding, number, view.patch)
+            rows, columns = encoding.predictor.grid
             return {"rows": rows, "columns": columns, "block": number, "maps": maps.tolist()}
 
         return await fairness.FINDING.run(client_of(request), compute)
@@ -128,15 +113,15 @@ class Endpoints:
         best = head == "best"
         recipe = Recipe.of({"head": "mean" if best else head, "mass": mass, "refined": refined})
         encoding = await self._encoding(image, model, size, request)
-        truth = None if ground_truth is None else mask_of(ground_truth, encoding.picture_size)
+        truth = None if ground_truth is None else mask_of(ground_truth, encoding.predictor.image_size)
         if best and truth is None:
             raise LabError("The best head is chosen by a ground truth: pass one, or another head.")
 
         def compute() -> dict:
             chosen = recipe
             if best and truth is not None:
-                maps = view.attention(encoding, encoding.queries_keys(encoding.blocks - 1), None)
-                number, _ = best_head(enlarge(keep_mass_of_maps(maps, mass), truth.shape), truth)
+                kept = keep_mass_of_maps(attention(encoding), mass)
+                number, _ = best_head(enlarge(kept, truth.shape), truth)
                 chosen = recipe.model_copy(update={"head": str(number)})
             (found,) = self._records(encoding, chosen)
             score = None if truth is None else float(jaccard(decode(found["segmentation"]), truth))
@@ -167,7 +152,7 @@ class Endpoints:
         Returns:
             objects: a list, each with segmentation (COCO run lengths), bbox, area and seed.
         """
-        recipe = DiscoveryRequest.of({"method": method, "count": count, "refined": refined})
+        recipe = Recipe.of({"method": method, "count": count, "refined": refined})
         encoding = await self._encoding(image, model, size, request)
         found = await fairness.FINDING.run(client_of(request), self._records, encoding, recipe)
         return {"objects": found}
@@ -268,7 +253,7 @@ class Endpoints:
         """Find objects; return run lengths, box, share of the image and seed of each."""
         found = objects.find(encoding, recipe)
         picture = self.lab.pictures.read(encoding.key.photo)
-        labels = objects.in_pixels(objects.labels_of(found, encoding.grid), picture, recipe.refined)
+        labels = objects.in_pixels(objects.labels_of(found, encoding.predictor.grid), picture, recipe.refined)
         records = []
         for number, one in enumerate(found, 1):
             mask = labels == number

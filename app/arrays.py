@@ -110,23 +110,22 @@ def _frame(files: Sequence[bytes], file: str) -> bytes:
 def routes(lab: Lab) -> list[BaseRoute]:
     """Return the routes of the module docstring, for `launch(app_kwargs={"routes": …})` or a FastAPI app."""
 
-    async def content(request: Request) -> Content:
-        """Read in a thread; an encoding that was forgotten waits for the model."""
+    async def respond(request: Request) -> Response:
+        """Read in a thread; arrays take a turn, at the models if their encoding was forgotten."""
         path = request.path_params["path"]
         kind, *names = path.split("/")
         tokens = names[: TOKENS.get(kind, 0)]
-        if not tokens:
-            return await run_in_threadpool(read, lab, path)
-        client = (request.client.host if request.client else "", tokens[0].partition(".")[0])
-        turns = fairness.READING if all(map(lab.holds, tokens)) else fairness.MODEL
-        return await turns.run(client, read, lab, path)
-
-    async def respond(request: Request) -> Response:
         try:
-            data, media_type, cached = await content(request)
+            if tokens:
+                client = (request.client.host if request.client else "", tokens[0].partition(".")[0])
+                turns = fairness.READING if all(map(lab.holds, tokens)) else fairness.MODEL
+                found = await turns.run(client, read, lab, path)
+            else:
+                found = await run_in_threadpool(read, lab, path)
         except LabError as error:
             headers = {"Cache-Control": "no-store"}
             return Response(error.sentence, error.status, media_type="text/plain", headers=headers)
+        data, media_type, cached = found
         return Response(data, media_type=media_type, headers={"Cache-Control": cached})
 
     static = Mount(f"/lab/static/{version()}", StaticFiles(directory=STATIC))

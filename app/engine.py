@@ -70,26 +70,6 @@ class Encoding:
     predictor: AttentionPredictor = field(repr=False)
 
     @property
-    def picture_size(self) -> tuple[int, int]:
-        """Height and width of the image."""
-        return self.predictor.image_size
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of patches."""
-        return self.predictor.grid
-
-    @property
-    def prefix_tokens(self) -> int:
-        """Number of tokens before the patches: [CLS] and registers."""
-        return self.predictor.prefix_tokens
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of the model."""
-        return self.predictor.blocks
-
-    @property
     def example(self) -> bool:
         """True for the examples of the package."""
         return self.key.photo in EXAMPLES
@@ -104,15 +84,17 @@ class Encoding:
 
     def patch_features(self) -> NDArray[np.float32]:
         """Return `segmentation.heads.patch_features` of the last block: [rows, columns, width]."""
-        return self._read(AttentionPredictor.token_features, self.blocks - 1)
+        return self._read(AttentionPredictor.token_features, self.predictor.blocks - 1)
 
     def norms(self, block: int) -> NDArray[np.float32]:
         """Return the L2 norms of the patch tokens after one block: [rows, columns]."""
         return self._read(AttentionPredictor.token_norms, block)
 
     def _read(self, compute: Callable[[AttentionPredictor, int], Array], block: int) -> Array:
-        if not 0 <= block < self.blocks:
-            raise LabError(f"There is no block {block}: this model has blocks 0 to {self.blocks - 1}.")
+        if not 0 <= block < self.predictor.blocks:
+            raise LabError(
+                f"There is no block {block}: this model has blocks 0 to {self.predictor.blocks - 1}."
+            )
         try:
             with _READING:
                 return compute(self.predictor, block)

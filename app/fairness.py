@@ -97,22 +97,20 @@ class FairTurns:
             return await in_thread(work, *inputs)
 
     def _join(self, client: Hashable) -> _Ticket:
+        """Enter the queue; if it is full, the client that waits for most loses its newest request."""
         own = sum(ticket.client == client for ticket in (*self._waiting, *self._running))
         if own >= self.max_per_client:
             raise Busy(f"{own} of your requests wait for {self.name} already: try again in a moment.")
         if len(self._waiting) >= self.max_waiting:
-            self._evict_for(own)
+            greedy, most = Counter(ticket.client for ticket in self._waiting).most_common(1)[0]
+            if most <= own + 1:
+                raise Busy(f"Too many requests wait for {self.name}: try again in a moment.")
+            newest = next(ticket for ticket in reversed(self._waiting) if ticket.client == greedy)
+            self._waiting.remove(newest)
+            self._wake()
         ticket = _Ticket(client, time.monotonic())
         self._waiting.append(ticket)
         return ticket
-
-    def _evict_for(self, own: int) -> None:
-        """Drop the newest request of the client that waits for most, if that is more than `own`."""
-        greedy, most = Counter(ticket.client for ticket in self._waiting).most_common(1)[0]
-        if most <= own + 1:
-            raise Busy(f"Too many requests wait for {self.name}: try again in a moment.")
-        self._waiting.remove(next(ticket for ticket in reversed(self._waiting) if ticket.client == greedy))
-        self._wake()
 
     def _wake(self) -> None:
         self._moved.set()
@@ -123,10 +121,18 @@ class FairTurns:
         return bool(self._waiting or self._running)
 
     def _requests_ahead(self, ticket: _Ticket) -> int:
-        """Return the number of requests before this one; at 0 the ticket moves from waiting to running."""
+        """Return the number of requests before this one; at 0 the ticket moves from waiting to running.
+
+        Every client's first request is served before the second request of any.
+        """
         if ticket not in self._waiting:
             raise Busy(f"Others wait for {self.name}: send fewer requests at once.")
-        place = self._order().index(ticket)
+        earlier: Counter[Hashable] = Counter()
+        keys = {}
+        for arrival, other in enumerate(self._waiting):
+            keys[other] = (earlier[other.client], self._last_turn.get(other.client, 0), arrival)
+            earlier[other.client] += 1
+        place = sum(key < keys[ticket] for key in keys.values())
         if place or len(self._running) >= self.width:
             return place + len(self._running)
         if self.after and self.after._busy and time.monotonic() - ticket.arrival < PATIENCE_SECONDS:
@@ -136,15 +142,6 @@ class FairTurns:
         self._turns += 1
         self._last_turn[ticket.client] = self._turns
         return 0
-
-    def _order(self) -> list[_Ticket]:
-        """Return waiting requests in the order of service: every client's first one, then the second ones."""
-        earlier: Counter[Hashable] = Counter()
-        keys = {}
-        for arrival, ticket in enumerate(self._waiting):
-            keys[ticket] = (earlier[ticket.client], self._last_turn.get(ticket.client, 0), arrival)
-            earlier[ticket.client] += 1
-        return sorted(self._waiting, key=keys.__getitem__)
 
 
 MODEL = FairTurns("the model")

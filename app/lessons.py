@@ -12,7 +12,7 @@ from scipy.stats import entropy
 
 from app.engine import Encoding
 from app.runs import TrainingRun
-from app.view import Maps, attention
+from app.view import attention
 from segmentation.masks import keep_mass_of_maps
 
 TEXTS = Path(__file__).parent / "static" / "learn.md"
@@ -81,7 +81,7 @@ def fill(text: str, numbers: Mapping[str, str]) -> str:
 def settings(lesson: Lesson, encoding: Encoding) -> dict[str, Any]:
     """Return the settings of the view for a lesson."""
     shown = {**PLAIN, **lesson.settings}
-    return shown | {"head": str(_entropies(encoding, -1).argmin())} if lesson.narrowest else shown
+    return shown | {"head": str(_entropies(encoding).argmin())} if lesson.narrowest else shown
 
 
 def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str]:
@@ -91,9 +91,9 @@ def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str
         encoding: By the trained model.
         random: By random weights; without it, {random_area} is left out.
     """
-    rows, columns = encoding.grid
-    patches, prefix = rows * columns, encoding.prefix_tokens
-    maps, entropies = _cls_maps(encoding, -1), _entropies(encoding, -1)
+    rows, columns = encoding.predictor.grid
+    patches, prefix = rows * columns, encoding.predictor.prefix_tokens
+    maps, entropies = attention(encoding), _entropies(encoding)
     narrowest, widest = int(entropies.argmin()), int(entropies.argmax())
     found = {
         "grid": f"{columns} × {rows} = {patches:,}",
@@ -107,7 +107,7 @@ def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str
         "first_entropy": f"{_entropies(encoding, 0).mean():.2f} nats",
         "last_entropy": f"{entropies.mean():.2f} nats",
     }
-    return found if random is None else found | {"random_area": _area(_cls_maps(random, -1).mean(axis=0))}
+    return found if random is None else found | {"random_area": _area(attention(random).mean(axis=0))}
 
 
 def training_numbers(run: TrainingRun) -> dict[str, str]:
@@ -116,13 +116,9 @@ def training_numbers(run: TrainingRun) -> dict[str, str]:
     return {name: f"{run.log.newest[key]:.4g}" for name, key in keys.items()}
 
 
-def _cls_maps(encoding: Encoding, block: int) -> Maps:
-    return attention(encoding, encoding.queries_keys(block % encoding.blocks), None)
-
-
-def _entropies(encoding: Encoding, block: int) -> np.ndarray:
+def _entropies(encoding: Encoding, block: int = -1) -> np.ndarray:
     """Return the entropy of each head's [CLS] attention in nats: [heads]."""
-    return np.asarray(entropy(_cls_maps(encoding, block).astype(np.float64), axis=(1, 2)))
+    return np.asarray(entropy(attention(encoding, block).astype(np.float64), axis=(1, 2)))
 
 
 def _area(values: np.ndarray) -> str:
@@ -131,14 +127,13 @@ def _area(values: np.ndarray) -> str:
 
 def _mutual(encoding: Encoding) -> str:
     """Describe how much attention the central patch and its strongest partner give each other."""
-    rows, columns = encoding.grid
+    rows, columns = encoding.predictor.grid
     own = (rows // 2, columns // 2)
-    queries_keys = encoding.queries_keys(encoding.blocks - 1)
-    given = attention(encoding, queries_keys, own).mean(axis=0)
+    given = attention(encoding, -1, own).mean(axis=0)
     others = given.copy()
     others[own] = -1
     row, column = divmod(int(others.argmax()), columns)
-    back = attention(encoding, queries_keys, (row, column)).mean(axis=0)[own]
+    back = attention(encoding, -1, (row, column)).mean(axis=0)[own]
     return (
         f"The patch in row {own[0]}, column {own[1]} gives {_percent(float(given[row, column]))} of its "
         f"attention, averaged over the heads, to the patch in row {row}, column {column}, "

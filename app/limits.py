@@ -45,11 +45,6 @@ class Limits:
         """Largest file that may be uploaded."""
         return self.max_upload_mb * MEGABYTE
 
-    @property
-    def max_pixels(self) -> int:
-        """Largest image that is decoded."""
-        return self.max_megapixels * MEGABYTE
-
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value < 1:

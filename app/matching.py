@@ -59,13 +59,14 @@ def match(lab: Lab, a: str, b: str, ratio: float) -> tuple[dict[str, Any], Encod
     scaled = {1.0: second}
     for scale in SCALES:
         size = round(key.size * scale)
-        patches = patches_of(encoding.picture_size, size, encoding.predictor.patch_size)
+        patches = patches_of(encoding.predictor.image_size, size, encoding.predictor.patch_size)
         possible = SIZES[0] <= size <= SIZES[1] and patches <= lab.limits.max_patches
         if scale not in scaled and possible:
             scaled[scale] = look(lab, replace(key, size=size).token)
     scale, found = best_scale(features, {scale: others for scale, (_, others) in scaled.items()}, ratio)
     best, _ = scaled[scale]
-    grids, sizes = (first.grid, best.grid), (first.picture_size, best.picture_size)
+    one, other = first.predictor, best.predictor
+    grids, sizes = (one.grid, other.grid), (one.image_size, other.image_size)
     matches = matching.matches_as_json(found, grids, sizes)
     return {"matches": matches, "scale": scale, "scales": sorted(scaled)}, best
 

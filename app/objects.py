@@ -47,14 +47,13 @@ class Recipe(ClientValue):
 def find(encoding: Encoding, recipe: Recipe) -> list[Discovery]:
     """Find objects on the patch grid, in the order found, without empty ones."""
     if recipe.method == "attention":
-        maps = attention(encoding, encoding.queries_keys(encoding.blocks - 1), None)
-        values = map_of_head(maps, recipe.head)
+        values = map_of_head(attention(encoding), recipe.head)
         row, column = divmod(int(values.argmax()), values.shape[1])
         return [Discovery(keep_mass_of_maps(values, recipe.mass), (row, column))]
-    if encoding.grid == (1, 1):
+    if encoding.predictor.grid == (1, 1):
         raise LabError("An image of a single patch cannot be divided: choose a higher resolution.")
-    _, keys = encoding.queries_keys(encoding.blocks - 1)
-    features = discovery.key_features(keys, encoding.prefix_tokens, encoding.grid)
+    _, keys = encoding.queries_keys(encoding.predictor.blocks - 1)
+    features = discovery.key_features(keys, encoding.predictor.prefix_tokens, encoding.predictor.grid)
     return discovery.find(recipe.method, features, recipe.count)
 
 

@@ -91,7 +91,7 @@ def head(lab: Lab) -> str:
     modules = [static(path, routes=True) for path in _modules("page.js", "views/attention_view.js")]
     sheets = [static(path, routes=True) for path in ("page.css", "views/views.css")]
     preview = static("preview.jpg", routes=True)
-    arrays = f"lab/arrays/{first.key.token}/blocks/{first.blocks - 1}"
+    arrays = f"lab/arrays/{first.key.token}/blocks/{first.predictor.blocks - 1}"
     tags = [f'<link rel="modulepreload" href="{address}">' for address in modules]
     tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
     tags += [

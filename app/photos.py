@@ -71,7 +71,9 @@ class Pictures:
             if name in EXAMPLES:
                 picture = photographs.picture(name)
             else:
-                picture = images.read(content, max_pixels=self._limits.max_pixels, name="This file")
+                picture = images.read(
+                    content, max_pixels=self._limits.max_megapixels * MEGABYTE, name="This file"
+                )
         except images.ImageError as error:  # the decoder's details are not for users
             file, damaged, _ = str(error).partition(" is damaged or cut short")
             raise LabError(f"{file}{damaged}.") from error

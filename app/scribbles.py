@@ -86,7 +86,7 @@ def segmented(lab: Lab, wanted: object) -> dict[str, Any]:
     """Segment the first image with the head of all strokes; `wanted` is a `ScribbleRequest` from a client."""
     request = ScribbleRequest.of(wanted)
     classifier, encoding = fit(lab, request.images)
-    height, width = encoding.picture_size
+    height, width = encoding.predictor.image_size
     scale = min(1, SHOWN_SIDE / max(height, width))
     size = max(1, round(height * scale)), max(1, round(width * scale))
     labels = classifier.segment(encoding.patch_features(), size)
@@ -113,7 +113,7 @@ def masks_file(shared: Shared, wanted: object, album: object = "") -> tuple[str,
     files: dict[str, bytes] = {}
     for number, image in enumerate(images, 1):
         encoding = lab.encoding(image.token)
-        labels = classifier.segment(encoding.patch_features(), encoding.picture_size)
+        labels = classifier.segment(encoding.patch_features(), encoding.predictor.image_size)
         name = f"{stem(encoding.key.photo if encoding.example else image.name)}.png"
         files[f"{number}-{name}" if name in files else name] = labels_png(labels, np.array(PALETTE, np.uint8))
     if len(files) == 1:

@@ -75,7 +75,7 @@ def found(lab: Lab, asked: object) -> list[tuple[Picture, str]]:
 
 def framed(encoding: Encoding, places: list[list[float]], picture: Picture) -> Box:
     """Return the smallest box of whole patches that holds all places, in pixels of the image."""
-    counts, sides = np.array(encoding.grid[::-1]), np.array(picture.shape[1::-1])
+    counts, sides = np.array(encoding.predictor.grid[::-1]), np.array(picture.shape[1::-1])
     patches = np.minimum((np.array(places) * counts).astype(int), counts - 1)
     corners = np.array([patches.min(axis=0), patches.max(axis=0) + 1]) * sides / counts
     left, top, right, bottom = corners.ravel().tolist()

@@ -76,11 +76,11 @@ class Shared:
         self.count = gr.Textbox("0", visible="hidden", elem_id="ask")
         self.asked = gr.JSON(visible=False)
         self.saved = gr.DownloadButton(visible="hidden", elem_id="saved")
-        place: dict[str, Any] = {"min_width": 90, "render": False}
-        self.model = gr.Dropdown(
-            lab.models.choices(), value=start.model, label="Model", elem_id="model", scale=3, **place
-        )
-        self.size = gr.Dropdown(sizes, value=start.size, label="Resolution", elem_id="size", scale=1, **place)
+        models = lab.models.choices()
+        wide: dict[str, Any] = {"scale": 3, "min_width": 160, "render": False}
+        self.model = gr.Dropdown(models, value=start.model, label="Model", elem_id="model", **wide)
+        narrow: dict[str, Any] = {"scale": 1, "min_width": 90, "render": False}
+        self.size = gr.Dropdown(sizes, value=start.size, label="Resolution", elem_id="size", **narrow)
         self.tabs: dict[str, gr.Tab] = {}
         self.views: list[gr.HTML] = []
         self.block: gr.Slider

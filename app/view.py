@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from app.engine import Encoding, QueriesKeys
+from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.photos import Picture, png
 from dino_model import quantities
@@ -85,28 +85,33 @@ def maps_of(encoding: Encoding, view: View) -> Maps:
             rows = quantities.cosines(encoding.features(block)[None], token)
         case "likeness":
             _, keys = encoding.queries_keys(block)
-            rows = quantities.likeness(keys, encoding.prefix_tokens, token)[None]
+            rows = quantities.likeness(keys, encoding.predictor.prefix_tokens, token)[None]
         case "key-cosine":
             rows = quantities.cosines(encoding.queries_keys(block)[1], token)
         case "logits":
             rows = quantities.logits(*encoding.queries_keys(block), token)
         case _:
-            rows = quantities.attention(*encoding.queries_keys(block), token)
+            return attention(encoding, block, view.patch)
     return _on_grid(encoding, rows)
 
 
-def attention(encoding: Encoding, queries_keys: QueriesKeys, patch: tuple[int, int] | None) -> Maps:
-    """Compute the attention of a patch, or of [CLS] for None: float32 [heads, rows, columns]."""
-    return _on_grid(encoding, quantities.attention(*queries_keys, token_of(encoding, patch)))
+def attention(encoding: Encoding, block: int = -1, patch: tuple[int, int] | None = None) -> Maps:
+    """Compute the attention of a patch, or of [CLS] for None: float32 [heads, rows, columns].
+
+    The block is counted from 0, or from the end if it is negative.
+    """
+    number = block + encoding.predictor.blocks if block < 0 else block
+    token = token_of(encoding, patch)
+    return _on_grid(encoding, quantities.attention(*encoding.queries_keys(number), token))
 
 
 def principal_colors(encoding: Encoding, block: int, quantity: Quantity) -> Maps:
     """Compute principal components as colors: [rows, columns, 3], from 0 to 1."""
+    grid, prefix = encoding.predictor.grid, encoding.predictor.prefix_tokens
     if quantity == "token-pca":
-        patches = encoding.features(block)[encoding.prefix_tokens :]
-        return quantities.principal_colors(patches.reshape(*encoding.grid, -1))
+        return quantities.principal_colors(encoding.features(block)[prefix:].reshape(*grid, -1))
     _, keys = encoding.queries_keys(block)
-    return quantities.principal_colors(key_features(keys, encoding.prefix_tokens, encoding.grid))
+    return quantities.principal_colors(key_features(keys, prefix, grid))
 
 
 def norms_and_outliers(encoding: Encoding, block: int) -> NDArray[np.float32]:
@@ -119,12 +124,12 @@ def token_of(encoding: Encoding, patch: tuple[int, int] | None) -> int:
     """Return the index of a patch's token; of [CLS] for None."""
     if patch is None:
         return 0
-    rows, columns = encoding.grid
+    rows, columns = encoding.predictor.grid
     if not (patch[0] < rows and patch[1] < columns):
         raise LabError(
             f"There is no patch {patch[0]},{patch[1]}: the grid has {rows} rows and {columns} columns."
         )
-    return encoding.prefix_tokens + patch[0] * columns + patch[1]
+    return encoding.predictor.prefix_tokens + patch[0] * columns + patch[1]
 
 
 def weights(maps: Maps, view: View) -> Maps:
@@ -183,7 +188,7 @@ def value_range(maps: Maps, view: View) -> tuple[float, float]:
 
 
 def _on_grid(encoding: Encoding, rows: NDArray[np.float32]) -> Maps:
-    return rows[:, encoding.prefix_tokens :].reshape(-1, *encoding.grid)
+    return rows[:, encoding.predictor.prefix_tokens :].reshape(-1, *encoding.predictor.grid)
 
 
 @dataclass(frozen=True)
@@ -216,7 +221,7 @@ def overlay_png(scene: Scene) -> bytes:
 
 def mask_of_scene(scene: Scene) -> Mask:
     """Return `shown_mask` at the size of the image."""
-    return enlarge(shown_mask(scene.maps, scene.view), scene.encoding.picture_size)
+    return enlarge(shown_mask(scene.maps, scene.view), scene.encoding.predictor.image_size)
 
 
 def maps_npz(scene: Scene) -> bytes:
@@ -229,7 +234,7 @@ def maps_npz(scene: Scene) -> bytes:
     arrays: dict[str, Any] = settings | {
         "maps": scene.maps,
         "model": scene.encoding.key.model,
-        "grid": scene.encoding.grid,
+        "grid": scene.encoding.predictor.grid,
     }
     if view.quantity not in PCA:
         arrays["mask"] = keep_mass_of_maps(weights(scene.maps, view), view.mass)

@@ -134,7 +134,7 @@ def encoding_value(encoding: Encoding, title: str, picture: str) -> dict[str, An
         picture: Address of the image.
     """
     key = encoding.key
-    return _shape(encoding.predictor, encoding.picture_size) | {
+    return _shape(encoding.predictor, encoding.predictor.image_size) | {
         "token": key.token,
         "photo": f"{key.photo}/{title}" if title else key.photo,
         "name": title or key.photo,
@@ -164,12 +164,12 @@ def _shape(predictor: AttentionPredictor, size: tuple[int, int]) -> dict[str, An
 def facts(encoding: Encoding) -> list[list[str]]:
     """Describe what was computed, as terms and values."""
     predictor = encoding.predictor
-    (height, width), (rows, columns) = encoding.picture_size, encoding.grid
+    (height, width), (rows, columns) = encoding.predictor.image_size, encoding.predictor.grid
     used = predictor.input_size
     return [
         ["Model", encoding.key.model],
         ["Weights", predictor.model.source],
-        ["Network", f"{encoding.blocks} blocks of {predictor.heads} heads"],
+        ["Network", f"{encoding.predictor.blocks} blocks of {predictor.heads} heads"],
         ["Image", f"{width} × {height} pixels, resized to {used[1]} × {used[0]}"],
         ["Grid", f"{columns} × {rows} patches of {predictor.patch_size} pixels"],
         ["Precision", f"{predictor.precision} on {predictor.device}"],

@@ -60,7 +60,7 @@ def build(shared: Shared) -> None:
 
 
 def _controls(shared: Shared) -> dict[str, Any]:
-    blocks = shared.lab.first.blocks
+    blocks = shared.lab.first.predictor.blocks
     controls: dict[str, Any] = {
         "quantity": gr.Radio(QUANTITIES, value="attention", label="Quantity", elem_id="quantity"),
         "layer": gr.Radio(LAYERS, value="light", label="Layer", elem_id="layer"),

@@ -76,7 +76,11 @@ def _show(shared: Shared, index: Any, photo: Any, size: Any) -> list[Any]:
     else:
         encoding = shared.encode(photo, TRAINED, size)
         random = shared.encode(photo, RANDOM, size) if "weights" in lesson.controls else None
-        value, shown, blocks = shared.value(encoding, photo), settings(lesson, encoding), encoding.blocks
+        value, shown, blocks = (
+            shared.value(encoding, photo),
+            settings(lesson, encoding),
+            encoding.predictor.blocks,
+        )
         found = numbers(encoding, random)
     return [
         value,

@@ -96,7 +96,7 @@ def found(lab: Lab, wanted: object) -> dict[str, Any]:
     request = ObjectsRequest.of(wanted)
     encoding = lab.encoding(request.token)
     discovered = objects.find(encoding, request)
-    labels = objects.labels_of(discovered, encoding.grid)
+    labels = objects.labels_of(discovered, encoding.predictor.grid)
     if request.refined:
         labels = objects.refine(labels, lab.pictures.read(encoding.key.photo))
     return {
@@ -114,7 +114,7 @@ def drawn(lab: Lab, file: str, wanted: object) -> tuple[str, bytes]:
     request = ObjectsRequest.of(wanted)
     encoding = lab.encoding(request.token)
     picture = lab.pictures.read(encoding.key.photo)
-    labels = objects.labels_of(objects.find(encoding, request), encoding.grid)
+    labels = objects.labels_of(objects.find(encoding, request), encoding.predictor.grid)
     content = objects.FILES[file](picture, objects.in_pixels(labels, picture, request.refined))
     name = encoding.key.photo if encoding.example else request.name
     return f"{stem(name)}-{request.method}-{file}", content

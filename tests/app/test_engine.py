@@ -30,7 +30,11 @@ def test_arrays_of_an_encoding_are_the_predictors(encode, photo, predictor):
         for found, expected in zip(encoding.queries_keys(block), predictor.queries_keys(block), strict=True):
             np.testing.assert_array_equal(found, expected)
         np.testing.assert_allclose(encoding.features(block), predictor.tokens(block), atol=5e-3)
-    assert (encoding.grid, encoding.predictor.heads, encoding.blocks) == (predictor.grid, 3, 12)
+    assert (encoding.predictor.grid, encoding.predictor.heads, encoding.predictor.blocks) == (
+        predictor.grid,
+        3,
+        12,
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_numbers_fill_every_placeholder(encoding):
 
 
 def test_widest_and_narrowest_head_are_chosen_by_entropy(encoding):
-    maps = attention(encoding, encoding.queries_keys(encoding.blocks - 1), None)
+    maps = attention(encoding)
     shares = maps.reshape(len(maps), -1)
     shares = shares / shares.sum(axis=1, keepdims=True)
     entropies = -(shares * np.log(shares)).sum(axis=1)

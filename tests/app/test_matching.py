@@ -66,7 +66,7 @@ def test_matches_are_the_librarys_at_its_scale(pair, answer, library):
     assert answer["scales"] == sorted(matching.SCALES)
     assert Key.of(answer["b"]["token"]).size == round(SIZE * scale)
     assert len(answer["matches"]) == len(matches) >= 5
-    sizes = pair[0].picture_size, pair[1].picture_size
+    sizes = pair[0].predictor.image_size, pair[1].predictor.image_size
     grids = a.features.shape[:2], b.features.shape[:2]
     assert answer["matches"] == matching.matches_as_json(matches, grids, sizes)
 
@@ -106,6 +106,6 @@ def test_match_without_texture_or_with_two_models_is_refused(lab, encode, pair, 
 def test_match_leaves_out_scales_beyond_the_limits(lab, encode, pair, monkeypatch):
     smallest = encode("kitten", size=32).key.token
     assert match_pair(lab, smallest, smallest, 1)[0]["scales"] == [1.0, 1.4]
-    rows, columns = pair[1].grid
+    rows, columns = pair[1].predictor.grid
     monkeypatch.setattr(lab, "limits", Limits(max_patches=rows * columns))
     assert match_pair(lab, *(one.key.token for one in pair), 1)[0]["scales"] == [0.7, 1.0]

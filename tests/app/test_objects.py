@@ -30,7 +30,7 @@ def encoding(encode, photo):
 
 @pytest.mark.parametrize("head", ["mean", "2"])
 def test_find_by_attention_keeps_the_mass_of_the_head(encoding, head):
-    maps = objects.attention(encoding, encoding.queries_keys(11), None)
+    maps = objects.attention(encoding)
     values = maps.mean(axis=0) if head == "mean" else maps[2]
     (found,) = objects.find(encoding, Recipe(head=head, mass=0.3))
     np.testing.assert_array_equal(found.mask, keep_mass_of_maps(values, 0.3))
@@ -39,7 +39,7 @@ def test_find_by_attention_keeps_the_mass_of_the_head(encoding, head):
 
 def test_find_by_discovery_matches_library(encoding):
     keys = encoding.queries_keys(11)[1]
-    features = discovery.key_features(keys, encoding.prefix_tokens, encoding.grid)
+    features = discovery.key_features(keys, encoding.predictor.prefix_tokens, encoding.predictor.grid)
     expected = {
         "lost": [discovery.lost(features)],
         "tokencut": [discovery.tokencut(features)],
@@ -47,7 +47,7 @@ def test_find_by_discovery_matches_library(encoding):
     }
     for method, ones in expected.items():
         found = objects.find(encoding, Recipe(method=method, count=4))
-        labels = objects.labels_of(found, encoding.grid)
+        labels = objects.labels_of(found, encoding.predictor.grid)
         assert len(found) == sum(one.mask.any() for one in ones)
         for number, one in enumerate(found, 1):
             np.testing.assert_array_equal(labels == number, one.mask)
@@ -115,7 +115,7 @@ def test_segment_download_has_the_labels_of_the_view(lab, encoding, method, refi
     labels = from_runs(shown["runs"], (shown["rows"], shown["columns"]))
     name, content = segment.drawn(lab, "labels.png", wanted)
     assert name == f"noise-{method}-labels.png"
-    expected = enlarge(labels, encoding.picture_size)
+    expected = enlarge(labels, encoding.predictor.image_size)
     np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(content))), expected)
 
 

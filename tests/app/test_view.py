@@ -129,7 +129,7 @@ def test_overlay_has_the_photographs_size_and_follows_the_opacity(seen, quantity
         _picture(_file(seen, "overlay.png", view))
         for view in (clear, clear.model_copy(update={"opacity": 0.9}))
     )
-    height, width = encoding.picture_size
+    height, width = encoding.predictor.image_size
     assert faint.shape == strong.shape
     assert faint.shape[1] == width
     assert (faint.shape[0] > height) == (show != "heads" and layer != "mask")  # below, what colours stand for
