@@ -32,7 +32,7 @@ from app.engine import Encoding
 from app.errors import LabError, NotHere
 from app.lab import Lab
 from app.matching import direction_bytes
-from app.photos import EXAMPLES, for_screen, jpeg, thumbnail
+from app.photos import EXAMPLES, jpeg, screen_jpeg, thumbnail
 from app.view import norms_and_outliers, principal_colors
 
 STATIC = Path(__file__).parent / "static"
@@ -80,8 +80,8 @@ def read(lab: Lab, address: object) -> Content:
         case ["pictures" | "thumbnails" as size, file]:
             photo = file.removesuffix(".jpg")
             picture = lab.pictures.read(photo)
-            small = for_screen(picture) if size == "pictures" else thumbnail(picture)
-            return Content(jpeg(small), "image/jpeg", "max-age=3600" if photo in EXAMPLES else "no-store")
+            content = screen_jpeg(picture) if size == "pictures" else jpeg(thumbnail(picture))
+            return Content(content, "image/jpeg", "max-age=3600" if photo in EXAMPLES else "no-store")
         case ["clips", name, file]:
             return Content(_frame(lab.clips.get(name).frames, file), "image/jpeg")
         case ["followings", name, file]:

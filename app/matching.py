@@ -10,10 +10,11 @@ from app.engine import Encoding, Key, patches_of
 from app.errors import LabError
 from app.lab import Lab
 from app.limits import SIZES
-from app.photos import for_screen, png
+from app.photos import SCREEN_SIDE, png
 from dino_model.quantities import unit_vectors
 from segmentation import matching
 from segmentation.matching import SCALES, ImageFeatures, best_scale
+from segmentation.video import shrunk
 
 TURN_DEGREES = 20
 GRAY = (128, 128, 128)
@@ -76,7 +77,7 @@ def turned(lab: Lab, name: str) -> str:
 
     The matches of an image with its turned copy can be checked by eye.
     """
-    image = Image.fromarray(for_screen(lab.pictures.read(name)))
+    image = Image.fromarray(shrunk(lab.pictures.read(name), SCREEN_SIDE))
     copy = image.rotate(TURN_DEGREES, Image.Resampling.BICUBIC, fillcolor=GRAY)
     return lab.pictures.keep(png(np.asarray(copy)))
 

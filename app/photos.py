@@ -16,6 +16,7 @@ from app.errors import LabError, NotHere
 from app.limits import MEGABYTE, Limits
 from dino_model import images, photographs
 from segmentation.labels import Labels, palette
+from segmentation.video import shrunk
 
 EXAMPLES = {
     name: photographs.table()[name].title
@@ -81,15 +82,6 @@ class Pictures:
         return picture
 
 
-def for_screen(picture: Picture) -> Picture:
-    """Reduce an image to at most `SCREEN_SIDE` pixels; return a smaller one as it is."""
-    if max(picture.shape[:2]) <= SCREEN_SIDE:
-        return picture
-    image = Image.fromarray(picture)
-    image.thumbnail((SCREEN_SIDE, SCREEN_SIDE), Image.Resampling.LANCZOS)
-    return np.asarray(image)
-
-
 def thumbnail(picture: Picture) -> Picture:
     """Return the center of an image: [`THUMBNAIL_SIDE`, `THUMBNAIL_SIDE`, 3]."""
     return np.asarray(ImageOps.fit(Image.fromarray(picture), (THUMBNAIL_SIDE, THUMBNAIL_SIDE)))
@@ -128,6 +120,11 @@ def labels_png(labels: Labels, colors: NDArray[np.uint8] | None = None) -> bytes
         table[: len(colors)] = colors
     image.putpalette(table.tobytes())
     return _saved(image, "PNG")
+
+
+def screen_jpeg(picture: Picture) -> bytes:
+    """Encode an image at the size of a screen as JPEG."""
+    return jpeg(shrunk(picture, SCREEN_SIDE))
 
 
 def jpeg(picture: NDArray[np.uint8], quality: int = 90, **options: Any) -> bytes:

@@ -30,7 +30,7 @@ from app import arrays, fairness, views
 from app.engine import Encoding
 from app.errors import LabError
 from app.lab import Lab
-from app.photos import EXAMPLES, THUMBNAIL_SIDE, clean_name, for_screen, thumbnail
+from app.photos import EXAMPLES, THUMBNAIL_SIDE, clean_name, thumbnail
 from app.temporary import read_upload
 from app.view import Scene, View, maps_of
 from app.views import encoding_value, picture_address
@@ -121,7 +121,7 @@ class Shared:
         if self.routes:
             return f"lab/{'thumbnails' if small else 'pictures'}/{name}.jpg"
         picture = self.lab.pictures.read(name)
-        return picture_address(thumbnail(picture) if small else for_screen(picture))
+        return picture_address(thumbnail(picture) if small else picture)
 
     def keep(self, path: object) -> str:
         """Read an uploaded image and keep it; return its name as `photo` has it."""

@@ -31,7 +31,7 @@ import numpy as np
 
 from app.arrays import STATIC, version
 from app.engine import Encoding
-from app.photos import for_screen, jpeg, pin
+from app.photos import pin, screen_jpeg
 from dino_model.predictor import AttentionPredictor
 
 
@@ -179,4 +179,4 @@ def facts(encoding: Encoding) -> list[list[str]]:
 
 def picture_address(picture: np.ndarray) -> str:
     """Return an image as a data address, at the size of a screen."""
-    return "data:image/jpeg;base64," + base64.b64encode(jpeg(for_screen(picture))).decode()
+    return "data:image/jpeg;base64," + base64.b64encode(screen_jpeg(picture)).decode()

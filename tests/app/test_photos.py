@@ -7,7 +7,7 @@ from PIL import Image
 from app import photos
 from app.errors import LabError, NotHere
 from app.limits import Limits
-from app.photos import Pictures, clean_name, jpeg, stem
+from app.photos import Pictures, clean_name, stem
 from dino_model import images
 
 
@@ -56,12 +56,11 @@ def test_damaged_file_is_refused_without_details_of_the_decoder(as_file):
     assert str(refused.value) == "This file is damaged or cut short."
 
 
-def test_for_screen_reduces_large_images_and_keeps_small_ones():
-    assert photos.for_screen(np.zeros((3200, 800, 3), np.uint8)).shape == (1600, 400, 3)
-    small = np.zeros((80, 60, 3), np.uint8)
-    assert photos.for_screen(small) is small
+def test_images_for_the_screen_are_reduced_and_small_ones_keep_their_size():
+    for size, expected in (((3200, 800), (400, 1600)), ((80, 60), (60, 80))):
+        picture = np.zeros((*size, 3), np.uint8)
+        assert Image.open(io.BytesIO(photos.screen_jpeg(picture))).size == expected
     assert photos.thumbnail(np.zeros((300, 500, 3), np.uint8)).shape == (96, 96, 3)
-    assert Image.open(io.BytesIO(jpeg(small))).size == (60, 80)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-// A scatter plot of classes with neighbors, groups, and the position of the current image: `app.views.class_map_view`.
+// A scatter plot of classes with neighbors, groups, and the position of the current image: `app.views.view`.
 //
 // Props: `map` is the name of the first map; `openMap` shows another. `data` is its content, by default fetched. `value` is
 // that of an attention view, of which only `photo` is used; `placed` is { map, photo, name, x, y, neighbours, highlight }.

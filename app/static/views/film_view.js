@@ -1,5 +1,5 @@
 // A clip frame by frame with the masks of its objects, and tools that mark objects on the first frame:
-// `app.views.film_view`.
+// `app.views.view`.
 //
 // The prop `value` is { clip, name, width, height, count, fps, note, colors, palette, frames }; `encoding` is the
 // value of an attention view for the first frame; `following` is { run, id, done, state }, the progress of tracking.

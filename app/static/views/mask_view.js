@@ -1,4 +1,4 @@
-// An image with objects that were clicked, drawn or found: `app.views.mask_view`.
+// An image with objects that were clicked, drawn or found: `app.views.view`.
 //
 // The mask that attention keeps is computed in the browser. LOST, TokenCut, MaskCut and refined edges are computed by the
 // server: the view emits "edited", the server reads `wanted`, and the prop `found` repeats its key.

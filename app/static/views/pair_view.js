@@ -1,4 +1,4 @@
-// Two images and one model: the right image shows what is similar to the patch under the pointer: `app.views.pair_view`.
+// Two images and one model: the right image shows what is similar to the patch under the pointer: `app.views.view`.
 //
 // The prop `value` is the encoding of the left image. The prop `matched` is { a, b, ratio, scale, scales, matches,
 // directions }: the token of the left image, the encoding of the right one, mutual nearest neighbors, and the address of

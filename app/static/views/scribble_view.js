@@ -1,5 +1,5 @@
 // An image with strokes of several classes, and the segmentation by a head that is trained on them:
-// `app.views.scribble_view`. After every stroke the view emits "edited", the server reads `request`, and the prop
+// `app.views.view`. After every stroke the view emits "edited", the server reads `request`, and the prop
 // `found` repeats its key.
 
 import { css, percent } from "../maths/format.js";
