@@ -207,6 +207,10 @@ class Runs:
         found.setdefault("embedded", TrainingRun("embedded", "Training of the embedded model", None))
         return found
 
+    def choices(self) -> list[tuple[str, str]]:
+        """Return (title, name) of every run, for a dropdown."""
+        return [(run.title, run.name) for run in self.all().values()]
+
     def read(self, name: str) -> TrainingRun:
         """Return a run whose log has been read to its end."""
         try:

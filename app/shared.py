@@ -32,7 +32,6 @@ from app.errors import LabError
 from app.lab import Lab
 from app.photos import EXAMPLES, THUMBNAIL_SIDE, clean_name, thumbnail
 from app.temporary import read_upload
-from app.view import Scene, View, maps_of
 from app.views import encoding_value, picture_address
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
@@ -127,16 +126,6 @@ class Shared:
         """Read an uploaded image and keep it; return its name as `photo` has it."""
         name = self.lab.pictures.keep(read_upload(path, self.lab.limits.max_upload_bytes))
         return f"{name}/{clean_name(str(path))}"
-
-    def scene(self, request: object) -> Scene:
-        """Return all that the files of an attention view are made of, from the view's `request`."""
-        if not isinstance(request, dict) or not isinstance(request.get("token"), str):
-            raise LabError("Nothing is shown yet: wait for the maps, then try again.")
-        view = View.of(request)
-        encoding = self.lab.encoding(request["token"])
-        picture = self.lab.pictures.read(encoding.key.photo)
-        title = encoding.key.photo if encoding.example else clean_name(str(request.get("name", "")))
-        return Scene(encoding, view, maps_of(encoding, view), picture, title)
 
     def photos(self, album: object) -> list[str]:
         """Return the images of an album that are still in memory."""

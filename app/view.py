@@ -6,8 +6,7 @@ The browser computes the same from the same queries, keys and features, so that 
 import io
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,26 +190,10 @@ def _on_grid(encoding: Encoding, rows: NDArray[np.float32]) -> Maps:
     return rows[:, encoding.predictor.prefix_tokens :].reshape(-1, *encoding.predictor.grid)
 
 
-@dataclass(frozen=True)
-class Scene:
-    """A view with all that its files are made of.
-
-    Attributes:
-        picture: The image, at the size of the files.
-        name: The user's name for it.
-    """
-
-    encoding: Encoding
-    view: View
-    maps: Maps
-    picture: Picture
-    name: str
-
-
-def overlay_png(scene: Scene) -> bytes:
+def overlay_png(encoding: Encoding, view: View, picture: Picture) -> bytes:
     """Draw the stage, and below it the scale of its colors where they stand for values."""
-    view, maps = scene.view, scene.maps
-    drawn = overlay(scene.picture, maps, view)
+    maps = maps_of(encoding, view)
+    drawn = overlay(picture, maps, view)
     if view.quantity not in PCA and view.show != "heads" and view.layer != "mask":
         colormap = view.colormap if view.layer == "heat" else "gray"
         percent = view.quantity == "attention"
@@ -219,36 +202,32 @@ def overlay_png(scene: Scene) -> bytes:
     return png(drawn)
 
 
-def mask_of_scene(scene: Scene) -> Mask:
+def mask_in_pixels(encoding: Encoding, view: View) -> Mask:
     """Return `shown_mask` at the size of the image."""
-    return enlarge(shown_mask(scene.maps, scene.view), scene.encoding.predictor.image_size)
+    return enlarge(shown_mask(maps_of(encoding, view), view), encoding.predictor.image_size)
 
 
-def maps_npz(scene: Scene) -> bytes:
+def maps_npz(encoding: Encoding, view: View) -> bytes:
     """Write maps and, except for a PCA, masks as a NumPy archive: [heads, rows, columns]; outliers of norms.
 
     Settings: quantity, query ("cls", or row and column), block (from 0), model, grid and mass.
     """
-    view = scene.view
+    maps = maps_of(encoding, view)
     settings = {name: getattr(view, name) for name in ("quantity", "query", "block", "mass")}
-    arrays: dict[str, Any] = settings | {
-        "maps": scene.maps,
-        "model": scene.encoding.key.model,
-        "grid": scene.encoding.predictor.grid,
-    }
+    arrays = settings | {"maps": maps, "model": encoding.key.model, "grid": encoding.predictor.grid}
     if view.quantity not in PCA:
-        arrays["mask"] = keep_mass_of_maps(weights(scene.maps, view), view.mass)
+        arrays["mask"] = keep_mass_of_maps(weights(maps, view), view.mass)
     if view.quantity == "token-norm":
-        arrays["outliers"] = quantities.outlier_patches(scene.maps[0])
+        arrays["outliers"] = quantities.outlier_patches(maps[0])
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
 
 
-FILES: Mapping[str, Callable[[Scene], bytes]] = {
+FILES: Mapping[str, Callable[[Encoding, View, Picture], bytes]] = {
     "overlay.png": overlay_png,
-    "mask.png": lambda scene: png(255 * mask_of_scene(scene).astype(np.uint8)),
-    "mask.json": lambda scene: json.dumps(rle(mask_of_scene(scene))).encode(),
-    "maps.npz": maps_npz,
+    "mask.png": lambda encoding, view, _: png(255 * mask_in_pixels(encoding, view).astype(np.uint8)),
+    "mask.json": lambda encoding, view, _: json.dumps(rle(mask_in_pixels(encoding, view))).encode(),
+    "maps.npz": lambda encoding, view, _: maps_npz(encoding, view),
 }
 """Downloads of a view by name; mask.json has run lengths of COCO."""

@@ -6,9 +6,11 @@ from typing import Any
 import gradio as gr
 
 from app import searching
-from app.photos import stem
+from app.errors import LabError
+from app.lab import Lab
+from app.photos import clean_name, stem
 from app.shared import Shared
-from app.view import FILES
+from app.view import FILES, View
 
 TITLE = "Explore"
 
@@ -80,10 +82,17 @@ def _controls(shared: Shared) -> dict[str, Any]:
 
 
 def _files(shared: Shared) -> None:
-    def draw(file: str, asked: Any) -> tuple[str, bytes]:
-        scene = shared.scene(asked)
-        return f"{stem(scene.name)}-{file}", FILES[file](scene)
-
     with gr.Accordion("Download", open=True, elem_id="downloads"), gr.Row():
         for label, file in LABELS:
-            shared.save(gr.Button(label, size="sm", min_width=100), partial(draw, file), REQUEST)
+            button = gr.Button(label, size="sm", min_width=100)
+            shared.save(button, partial(drawn, shared.lab, file), REQUEST)
+
+
+def drawn(lab: Lab, file: str, asked: object) -> tuple[str, bytes]:
+    """Write a download of `view.FILES`; `asked` is the `request` of an attention view from a client."""
+    if not isinstance(asked, dict) or not isinstance(asked.get("token"), str):
+        raise LabError("Nothing is shown yet: wait for the maps, then try again.")
+    view, encoding = View.of(asked), lab.encoding(asked["token"])
+    content = FILES[file](encoding, view, lab.pictures.read(encoding.key.photo))
+    name = encoding.key.photo if encoding.example else str(asked.get("name", ""))
+    return f"{stem(clean_name(name))}-{file}", content

@@ -26,7 +26,7 @@ GROWTH = (
 
 def build(shared: Shared) -> None:
     """Build the tab inside its `gr.Tab`."""
-    choices = run_choices(shared)
+    choices = shared.lab.runs.choices()
     first = choices[0][1]
     status = shared.lab.runs.read(first)
     run = gr.Dropdown(choices, value=first, label="Training run", elem_id="run")
@@ -48,7 +48,7 @@ def build(shared: Shared) -> None:
     beat = gr.Number(0, visible="hidden")
     shown: list[Any] = [version, state, warnings, hint, checkpoint, *plots]
 
-    run.focus(lambda: gr.Dropdown(choices=run_choices(shared)), None, run, **LIGHT)  # new runs appear
+    run.focus(lambda: gr.Dropdown(choices=shared.lab.runs.choices()), None, run, **LIGHT)  # new runs appear
     refresh = partial(_refresh, shared)
     redrawn = run.input(partial(refresh, ""), [checkpoint, run], shown, trigger_mode="always_last", **LIGHT)
     timer = gr.Timer(POLL_SECONDS)
@@ -74,12 +74,7 @@ def _prepare(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> No
 
 def _see(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:
     found = _checkpoint(shared.lab.runs.read(name), index)
-    return shared.value(shared.encode(photo, found.model, size), photo), f"Shown: {found.label}"
-
-
-def run_choices(shared: Shared) -> list[tuple[str, str]]:
-    """Return (title, name) of every run, the last written first."""
-    return [(run.title, run.name) for run in shared.lab.runs.all().values()]
+    return shared.look(photo, found.model, size), f"Shown: {found.label}"
 
 
 def _refresh(shared: Shared, known: Any, index: Any, name: Any) -> list[Any]:
@@ -94,7 +89,7 @@ def _refresh(shared: Shared, known: Any, index: Any, name: Any) -> list[Any]:
         run.version,
         status_text(run),
         gr.Markdown(faults, visible=bool(faults)),
-        gr.Markdown(visible=len(run_choices(shared)) == 1),
+        gr.Markdown(visible=len(shared.lab.runs.choices()) == 1),
         gr.Slider(maximum=max(1, last), value=index if same else last, interactive=last > 0),
         *(chart_table(chart, run) for chart in CHARTS),
     ]

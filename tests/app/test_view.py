@@ -7,7 +7,7 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from app.errors import LabError
-from app.view import FILES, Scene, View, maps_of, shown_map, shown_mask
+from app.view import FILES, View, maps_of, shown_map, shown_mask
 from dino_model import quantities
 from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, keep_mass_of_maps
@@ -25,8 +25,8 @@ def seen(encode, photo, pixels):
 
 
 def _file(seen, name: str, view: View) -> bytes:
-    encoding, maps_of_view, picture = seen
-    return FILES[name](Scene(encoding, view, maps_of_view(view), picture, "noise.png"))
+    encoding, _, picture = seen
+    return FILES[name](encoding, view, picture)
 
 
 def _picture(content: bytes) -> np.ndarray:
