@@ -8,7 +8,6 @@ from app import photos
 from app.errors import LabError, NotHere
 from app.limits import Limits
 from app.photos import Pictures, clean_name, stem
-from dino_model import images
 
 
 def test_name_follows_the_content_and_cannot_be_guessed_from_it(as_file):
@@ -37,16 +36,6 @@ def test_decoded_pictures_are_bounded_by_their_bytes(as_file):
     assert pictures._decoded._weight <= 1_000_000
     for shade, name in enumerate(names):  # small as files: all of them are still here
         assert pictures.read(name)[0, 0, 0] == shade
-
-
-@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
-def test_files_of_phones_are_read(as_file, kind: str):
-    if kind not in images.FORMATS:
-        pytest.skip(f"no decoder of {kind} is installed")
-    pictures = Pictures(Limits())
-    found = pictures.read(pictures.keep(as_file(np.full((40, 60, 3), 200, np.uint8), kind)))
-    assert found.shape == (40, 60, 3)
-    assert abs(int(found.mean()) - 200) < 3
 
 
 def test_damaged_file_is_refused_without_details_of_the_decoder(as_file):
