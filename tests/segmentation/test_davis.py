@@ -178,24 +178,15 @@ def test_binary_masks_and_sequences_without_truth_are_handled(davis: Path, tmp_p
     assert list(scores["not_scored"]) == ["cows"]
 
 
-def test_propagation_runs_in_fp32_by_default(davis: Path, tmp_path: Path, monkeypatch):
+@pytest.mark.parametrize(("precision", "expected"), [("auto", "fp32"), ("bf16", "bf16")])
+def test_propagation_runs_in_fp32_by_default(davis, tmp_path, monkeypatch, precision, expected):
     monkeypatch.setattr("dino_model.device.has_bf16", lambda device: True)
-    used: list[str] = []
-    initialise = AttentionPredictor.__init__
-
-    def spy(self: AttentionPredictor, *arguments: object, **options: object) -> None:
-        initialise(self, *arguments, **options)  # type: ignore[arg-type]
-        used.append(self.precision)
-
-    monkeypatch.setattr(AttentionPredictor, "__init__", spy)
     frames, mask = davis / "JPEGImages/480p/bear", davis / "Annotations/480p/bear/00000.png"
-    small = {"model": "random:vit_tiny/16", "size": 64}
-    for precision in ("auto", "bf16"):
-        asked = {"precision": precision, **small}
-        command(davis, tmp_path / f"davis-{precision}", features="model", sequences=("bear",), **asked).run()
-        Video(frames, output=tmp_path / f"labels-{precision}", mask=mask, **asked).run()  # type: ignore[arg-type]
-    Video(frames, output=tmp_path / "attention", **small).run()  # type: ignore[arg-type]
-    assert used == ["fp32", "fp32", "bf16", "bf16", "bf16"]  # auto twice, bf16 twice, auto for attention
+    options = {"precision": precision, "model": "random:vit_tiny/16", "size": 64}
+    command(davis, tmp_path / "davis", features="model", sequences=("bear",), **options).run()
+    Video(frames, output=tmp_path / "labels", mask=mask, **options).run()
+    for name in ("davis", "labels"):
+        assert json.loads((tmp_path / name / "provenance.json").read_text())["precision"] == expected
 
 
 def test_bf16_changes_few_labels_of_real_frames(data_root: Path):
