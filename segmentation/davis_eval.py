@@ -111,7 +111,7 @@ def score_frames(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int])
 
 
 def score_proposals(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int]) -> tuple[Scores, Scores]:
-    """Do as `score_frames` unsupervised: proposals are matched to objects.
+    """Compute J and F like `score_frames`, of proposals that are matched to the objects (unsupervised).
 
     Proposals are the labels of the predictions. They are matched one to one with the objects so that the mean
     of J and F is largest; an object without a partner is compared with an empty mask. Pixels with label 255

@@ -38,7 +38,7 @@ class Placement(NamedTuple):
     """Position of a patch grid on an image."""
 
     image: tuple[int, int]  # height and width of the image in pixels
-    covered: tuple[int, int]  # the same of what the grid covers from the top left corner, padding included
+    covered: tuple[int, int]  # pixels that the grid covers from the top left corner, padding included
 
     def mask(self, on_grid: Mask) -> Mask:
         """Enlarge a mask [rows, columns] to pixels by nearest: [height, width]."""
@@ -88,7 +88,7 @@ def cut_confidence(features: Features, mask: Mask) -> float:
     if the object is connected with the rest more than within itself. All methods share this scale.
 
     Args:
-        features, mask: [rows, columns, D], and the object: [rows, columns].
+        features, mask: Keys [rows, columns, D], and the object [rows, columns].
 
     Returns:
         A value in [-1, 1]; 0 for an empty mask and for one that holds all patches.
@@ -127,7 +127,7 @@ def lost(features: Features, candidates: int = 100) -> Discovery:
     """
     rows, columns, _ = features.shape
     flat = np.asarray(features, dtype=np.float32).reshape(rows * columns, -1)
-    degrees = _count_similar(flat, [np.ones(len(flat), dtype=bool)], 0)[:, 0]  # one more, for itself
+    degrees = _count_similar(flat, [np.ones(len(flat), dtype=bool)], 0)[:, 0]  # each patch counts itself
     fewest = np.argsort(degrees, kind="stable")[:candidates]
     seed = int(fewest[0])
     similar = fewest[flat[fewest] @ flat[seed] > 0]

@@ -65,8 +65,8 @@ def propagate_step(target: Tensor, contexts: Tensor, labels: Tensor, preset: Pre
     """Compute the soft labels of one frame from those of its context frames.
 
     Args:
-        target: Patch features of the frame, of length 1, float [h, w, D].
-        contexts: Those of the context frames, of length 1, the first frame first, float [n, h, w, D].
+        target: Patch features of the frame, float [h, w, D]. All features have length 1.
+        contexts: Patch features of the context frames, the first frame first, float [n, h, w, D].
         labels: Soft labels of the context frames, float [n, C, h, w].
         preset: Window, number of neighbors and temperature.
 
@@ -257,7 +257,7 @@ def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray
 
     Args:
         soft: Labels on the patch grid, float [C, h, w], at most 256 channels.
-        patch_size, preset: Factor of the bilinear enlargement, and whether channels are scaled to [0, 1].
+        patch_size, preset: Factor of the bilinear enlargement; decides whether channels are scaled to [0, 1].
 
     Returns:
         uint8 [h * patch_size, w * patch_size]; of equal channels the first wins.
