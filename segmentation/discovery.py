@@ -132,7 +132,8 @@ def lost(features: Features, candidates: int = 100) -> Discovery:
     seed = int(fewest[0])
     similar = fewest[flat[fewest] @ flat[seed] > 0]
     summed = flat @ flat[similar].sum(axis=0)
-    return _component_of_seed(summed.reshape(rows, columns) > 0, divmod(seed, columns))
+    row, column = divmod(seed, columns)
+    return Discovery(component_at(summed.reshape(rows, columns) > 0, row, column), (row, column))
 
 
 def tokencut(features: Features) -> Discovery:
@@ -146,7 +147,7 @@ def tokencut(features: Features) -> Discovery:
     """
     rows, columns, _ = features.shape
     cut = _cut(features.reshape(rows * columns, -1), TAU).reshape(rows, columns)
-    return _component_of_seed(*_side_of_extreme(cut))
+    return _side_of_extreme(cut)
 
 
 def maskcut(features: Features, count: int = 3) -> list[Discovery]:
@@ -164,8 +165,7 @@ def maskcut(features: Features, count: int = 3) -> list[Discovery]:
             break
         cut = np.full(rows * columns, np.nan)
         cut[left] = _cut(flat[left], MASKCUT_TAU)
-        mask, seed = _side_of_extreme(cut.reshape(rows, columns), background_in_corners=True)
-        piece = _component_of_seed(mask, seed)
+        piece = _side_of_extreme(cut.reshape(rows, columns), background_in_corners=True)
         if not piece.mask.any():
             break
         again = any(jaccard(piece.mask, earlier.mask) > 0.5 for earlier in found)
@@ -231,10 +231,8 @@ def _lanczos(weights: NDArray[np.float64], root: NDArray[np.float64]) -> NDArray
     return vectors[:, 1] if values[1] - values[0] > _LEAST_GAP else None
 
 
-def _side_of_extreme(
-    cut: NDArray[np.float64], background_in_corners: bool = False
-) -> tuple[Mask, tuple[int, int]]:
-    """Return the side of a cut that holds the object, and its patch of largest magnitude.
+def _side_of_extreme(cut: NDArray[np.float64], background_in_corners: bool = False) -> Discovery:
+    """Return the component of the patch of largest magnitude on the side of a cut that holds the object.
 
     NaN marks patches outside of the graph. With `background_in_corners`, a side that holds three corners of
     the image or more is the background, and the other side the object.
@@ -246,12 +244,8 @@ def _side_of_extreme(
     if background_in_corners and foreground[[0, 0, -1, -1], [0, -1, 0, -1]].sum() >= 3:
         foreground = ~foreground
     foreground &= inside & (strength > 0)
-    seed = int(np.where(foreground, strength, -1).argmax())
-    return foreground, divmod(seed, cut.shape[1])
-
-
-def _component_of_seed(mask: Mask, seed: tuple[int, int]) -> Discovery:
-    return Discovery(component_at(mask, *seed), seed)
+    row, column = divmod(int(np.where(foreground, strength, -1).argmax()), cut.shape[1])
+    return Discovery(component_at(foreground, row, column), (row, column))
 
 
 def refine_edges(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[np.float32]:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dino_model.predictor import AttentionPredictor
     from segmentation.propagation import ColorPatches
 
-Cell = tuple[str, ImageArray]  # title and image on the contact sheet
-
 
 @dataclass(frozen=True)
 class Davis(ModelOptions, OutputOptions):
@@ -65,7 +63,7 @@ class Davis(ModelOptions, OutputOptions):
         settings = self._settings(source)
         print(score.described("settings", settings))
         output, skipped = self.open_output(settings), SkippedInputs()
-        drawn: dict[str, list[Cell]] = {}
+        drawn: dict[str, list[tuple[str, ImageArray]]] = {}
         writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"))
         for number, clip in enumerate(clips, start=1):
             try:
@@ -163,7 +161,7 @@ def _first_mask(clip: Clip) -> Labels:
 
 def _add_and_sample(
     clip: Clip, output: OutputFolder, ids: tuple[int, ...], writer: CocoWriter
-) -> Iterator[Cell]:
+) -> Iterator[tuple[str, ImageArray]]:
     """Add every mask of a sequence to the COCO files; yields five frames with their masks drawn."""
     last = len(clip.frames) - 1
     chosen = {round(place * last) for place in (0, 0.25, 0.5, 0.75, 1)}
@@ -174,7 +172,9 @@ def _add_and_sample(
             yield frame.stem, draw_labels(images.read(frame), labels, ids, max_side=480)
 
 
-def _overview(drawn: Mapping[str, Iterable[Cell]], evaluation: Evaluation | None) -> ImageArray:
+def _overview(
+    drawn: Mapping[str, Iterable[tuple[str, ImageArray]]], evaluation: Evaluation | None
+) -> ImageArray:
     """Draw one row per sequence: some of its frames with their predicted masks, and its score."""
     scores = {} if evaluation is None else evaluation.per_sequence
     rows = []

@@ -24,8 +24,6 @@ from segmentation.voc_eval import GroundTruth, ImageScore, TargetScore, VocProto
 if TYPE_CHECKING:
     from dino_model.predictor import AttentionPredictor
 
-Scores = dict[VocProtocol, list[ImageScore]]
-
 
 @dataclass(frozen=True)
 class Voc(VocProtocol, ModelOptions, OutputOptions):
@@ -127,7 +125,9 @@ def _grid_around(protocol: VocProtocol) -> Iterator[VocProtocol]:
         yield replace(protocol, mass=mass, ground_truth=kind, void=void)
 
 
-def _results(samples: list[VocSample], scores: Scores, protocol: VocProtocol) -> dict[str, Any]:
+def _results(
+    samples: list[VocSample], scores: dict[VocProtocol, list[ImageScore]], protocol: VocProtocol
+) -> dict[str, Any]:
     own = scores[protocol]
     classes = voc_eval.per_class(own)
     return {
