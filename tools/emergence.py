@@ -9,7 +9,6 @@ steps; that of docs/embedded-run/checkpoint.pt holds the teacher after 32,491 st
 
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import tyro
 from numpy.typing import NDArray
 
 from dino_model import files, photographs
-from dino_model.errors import EXPECTED, sentence
+from dino_model.outputs import run_command
 from dino_model.predictor import AttentionPredictor
 from dino_model.weights import load_model
 from notebooks.distillation import textures
@@ -83,13 +82,5 @@ def texture_features(name: str, seed: int) -> NDArray[np.int8]:
     return (127 * features / features.abs().amax(dim=1, keepdim=True)).round().to(torch.int8).numpy()
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse and run; an unreadable checkpoint becomes one sentence and exit code 1."""
-    try:
-        tyro.cli(Emergence, args=arguments, prog="python -m tools.emergence").run()
-    except EXPECTED as error:
-        sys.exit(f"error: {sentence(error)}")
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(tyro.cli(Emergence, prog="python -m tools.emergence").run))

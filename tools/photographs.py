@@ -8,7 +8,6 @@ landscape or on the part of another photograph beside its object. No model was t
 """
 
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
+import pandas as pd
 import tyro
 from numpy.typing import NDArray
 
@@ -75,19 +75,15 @@ class Photographs:
             "photographs": [Scene(name, *_object(name)) for name in photographs.names()],
             "composites": list(composites(self.composites, self.seed)),
         }
-        rows: dict[str, dict[str, Figures]] = {"centered box": _rows(sets, None, protocol)}
+        rows = {"centered box": _rows(sets, None, protocol)}
         print(f"protocol  {protocol}")
-        print(f"{'':<28} {'photographs':^28}   {'composites':^28}")
-        print(f"{'model':<28}" + 2 * f" {'Jaccard':>8} {'small':>6} {'large':>6} {'lift':>5}  ")
-        print(_line("centered box", rows["centered box"]))
         for name in dict.fromkeys(("random:embedded", *self.models)):
             predictor = AttentionPredictor(
                 name, size=self.size, resize="short-side", precision=self.precision, device="cpu"
             )
-            start = time.perf_counter()
             rows[name] = _rows(sets, predictor, protocol)
-            seconds = time.perf_counter() - start
-            print(_line(name, rows[name]) + f"  {predictor.precision}, {seconds:.0f} s", flush=True)
+        table = pd.DataFrame({name: pd.DataFrame(row).unstack() for name, row in rows.items()}, dtype=float)
+        print(table.T.to_string(float_format="{:.2f}".format, na_rep="–"))
         print("small: the third of the images with the smallest objects, large: that with the largest")
         if self.json:
             write_json(self.json, {"protocol": asdict(protocol), "seed": self.seed, "models": rows})
@@ -97,15 +93,6 @@ def _rows(
     sets: dict[str, list[Scene]], predictor: AttentionPredictor | None, protocol: VocProtocol
 ) -> dict[str, Figures]:
     return {name: summary(scenes, score(scenes, predictor, protocol)) for name, scenes in sets.items()}
-
-
-def _line(name: str, rows: dict[str, Figures]) -> str:
-    cells = [
-        f" {row['jaccard']:>8.1f} {row['small']:>6.1f} {row['large']:>6.1f} "
-        + (f"{row['lift']:>5.2f}  " if row["lift"] is not None else f"{'–':>5}  ")
-        for row in rows.values()
-    ]
-    return f"{name:<28}" + "".join(cells)
 
 
 def score(

@@ -3,8 +3,8 @@
 python -m tools.ship RUN --data caltech101_112px.tar --voc VOCdevkit --davis DAVIS2016
 
 Writes weights, log and the figures of the card in dino_model/embedded/, the class map of the page,
-docs/gallery.jpg and docs/embedded-model.png (k-NN and lift of teacher and student over the run). The steps
-are the project's own commands. After an interruption, run it again.
+docs/gallery.jpg, docs/trained-random.jpg and docs/embedded-model.png (k-NN and lift of teacher and student
+over the run). The steps are the project's own commands. After an interruption, run it again.
 """
 
 import json
@@ -16,11 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
+import numpy as np
 import tyro
 
 from dino_model import files, images, photographs
+from dino_model.predictor import AttentionPredictor
 from dino_model.weights import EMBEDDED_FILE
 from segmentation.drawing import save_image
+from segmentation.masks import keep_mass_of_maps
 from training import figures
 
 REPOSITORY = Path(__file__).parents[1]
@@ -56,6 +60,7 @@ class Ship:
         run_command("dino_model", "export", self.run_folder, "--dtype", "fp16", "--output", EMBEDDED_FILE)
         run_command("tools.thin_log", self.run_folder, "--output", LOG)
         draw_probes(REPOSITORY / "docs/embedded-model.png")
+        draw_comparison(REPOSITORY / "docs/trained-random.jpg")
         class_map = REPOSITORY / "app/static/maps/caltech101"
         settings = ("--model", "embedded", "--size", 112)
         run_command("dino_model", "class-map", "--data", self.data, *settings, "--output", class_map)
@@ -110,6 +115,40 @@ def draw_probes(path: Path) -> None:
                     figures.curve(panel, points, network, number)
             panel.legend(fontsize=9)
         figures.save(figure, path)
+
+
+def draw_comparison(path: Path, name: str = "sheep") -> None:
+    """Draw attention and mask of trained and of random weights on a photograph; write as JPEG."""
+    image = photographs.picture(name)
+    figure, axes = plt.subplots(2, 4, figsize=(10, 3.9), layout="constrained")
+    for row, (title, model) in zip(
+        axes, (("shipped model", "embedded"), ("random weights", "random:embedded")), strict=True
+    ):
+        predictor = AttentionPredictor(model, size=448, precision="fp32")
+        predictor.set_image(image)
+        maps = predictor.cls_attention()
+        masks = keep_mass_of_maps(maps, 0.6)
+        y, x = photographs.pin(name)
+        patch = predictor.patch_at(y, x)
+        head = int(np.argmax([attention[patch] for attention in maps]))
+        extent = (0, image.shape[1], image.shape[0], 0)
+        panels = (
+            (image, title),
+            (maps.mean(axis=0), "mean of all heads"),
+            (maps[head], f"head {head + 1}"),
+            (None, "mask with 60 % of its attention"),
+        )
+        for axis, (panel, caption) in zip(row, panels, strict=True):
+            axis.set_axis_off()
+            axis.set_title(caption, fontsize=10)
+            if panel is None:
+                axis.imshow(image)
+                shade = np.zeros((*masks[head].shape, 4))
+                shade[..., 3] = np.where(masks[head], 0, 0.75)
+                axis.imshow(shade, extent=extent, interpolation="nearest")
+            else:
+                axis.imshow(panel, extent=extent, cmap=None if panel.ndim == 3 else "inferno")
+    figure.savefig(path, dpi=110, pil_kwargs={"quality": 88})
 
 
 def with_figures(card: str, model: Figures, random: Figures) -> str:

@@ -13,7 +13,7 @@ def test_emergence_of_the_shipped_model_equals_the_last_stored_checkpoint(tmp_pa
     name = tmp_path / "step-49696.safetensors"
     name.write_bytes(EMBEDDED_FILE.read_bytes())
     monkeypatch.setattr(emergence.photographs, "names", lambda: ("sheep", "kitten"))
-    emergence.main([str(name), "--output", str(tmp_path / "out.npz")])
+    emergence.Emergence((name,), tmp_path / "out.npz").run()
     stored, computed = np.load(LESSONS / "emergence.npz"), np.load(tmp_path / "out.npz")
     names = list(emergence.photographs.table())
     chosen = [

@@ -77,6 +77,6 @@ def test_command_writes_what_it_prints(tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     for row in figures["models"].values():
         assert row["photographs"]["images"] == row["composites"]["images"] == 2
-        assert f"{row['photographs']['jaccard']:.1f}" in printed
+        assert f"{row['photographs']['jaccard']:.2f}" in printed
     assert figures["models"]["centered box"]["photographs"]["lift"] is None
     assert figures["models"]["random:embedded"]["photographs"]["lift"] == pytest.approx(1, abs=0.3)

@@ -11,8 +11,6 @@ each to a copy of the committed tree, runs its tests and reports which mutants s
     tests = ["tests/training/test_schedules.py"]
 """
 
-import argparse
-import json
 import os
 import subprocess
 import sys
@@ -20,6 +18,9 @@ import tempfile
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
+
+import tyro
+from tyro.conf import Positional
 
 ROOT = Path(__file__).parents[2]
 TABLES = Path(__file__).parent
@@ -86,34 +87,26 @@ def _fails(command: list[str], tree: Path, seconds: int) -> bool:
     return ended.returncode != 0
 
 
-def main() -> int:
-    """Run the mutants of the named packages; exit with 1 if one survives."""
-    packages = sorted(path.stem for path in TABLES.glob("*.toml"))
-    parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=main.__doc__)
-    parser.add_argument(
-        "packages", nargs="*", choices=[*packages, []], help="packages to change (default: all)"
-    )
-    parser.add_argument("--timeout", type=int, default=300, help="seconds for the tests of one mutant")
-    parser.add_argument("--json", type=Path, help="file for the outcome of every mutant")
-    options = parser.parse_args()
-    outcome: dict[str, dict[str, bool]] = {}
+def main(packages: Positional[tuple[str, ...]] = (), timeout: int = 300) -> None:
+    """Run the mutants of some packages; exit with 1 if one survives.
+
+    Args:
+        packages: Packages to change. Default: all.
+        timeout: Seconds for the tests of one mutant.
+    """
+    alive = total = 0
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
         subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(tree)], check=True)
         os.environ.setdefault("DINO_DATA", str(ROOT.parent / "shared" / "data"))
-        for package in options.packages or packages:
-            outcome[package] = {}
+        for package in packages or sorted(path.stem for path in TABLES.glob("*.toml")):
             for mutant in read_mutants(package):
-                killed = is_killed(mutant, tree, options.timeout)
-                outcome[package][mutant.name] = killed
+                killed = is_killed(mutant, tree, timeout)
                 print(f"{'killed  ' if killed else 'SURVIVED'}  {package}: {mutant.name}", flush=True)
-    alive = sum(not killed for rows in outcome.values() for killed in rows.values())
-    total = sum(map(len, outcome.values()))
+                alive, total = alive + (not killed), total + 1
     print(f"{total - alive} of {total} mutants killed")
-    if options.json:
-        options.json.write_text(json.dumps(outcome, indent=1) + "\n")
-    return 1 if alive else 0
+    sys.exit(alive > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tyro.cli(main, prog="python -m tools.mutants")
