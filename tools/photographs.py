@@ -10,6 +10,7 @@ landscape or on the part of another photograph beside its object. No model was t
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ Image = NDArray[np.uint8]
 
 LEAST, MOST = 0.03, 0.12  # share of a composite that its object covers
 SHORTEST, LONGEST = 200, 2.0  # short side in pixels, and aspect ratio, of ground cut from a photograph
+BOX = "centered box"
 Figures = dict[str, float | int | None]
 
 
@@ -75,24 +77,18 @@ class Photographs:
             "photographs": [Scene(name, *_object(name)) for name in photographs.names()],
             "composites": list(composites(self.composites, self.seed)),
         }
-        rows = {"centered box": _rows(sets, None, protocol)}
         print(f"protocol  {protocol}")
-        for name in dict.fromkeys(("random:embedded", *self.models)):
-            predictor = AttentionPredictor(
-                name, size=self.size, resize="short-side", precision=self.precision, device="cpu"
-            )
-            rows[name] = _rows(sets, predictor, protocol)
+        load = partial(AttentionPredictor, size=self.size, resize="short-side", precision=self.precision)
+        rows: dict[str, dict[str, Figures]] = {}
+        for name in dict.fromkeys((BOX, "random:embedded", *self.models)):
+            predictor = None if name == BOX else load(name, device="cpu")
+            scores = {kind: score(scenes, predictor, protocol) for kind, scenes in sets.items()}
+            rows[name] = {kind: summary(sets[kind], found) for kind, found in scores.items()}
         table = pd.DataFrame({name: pd.DataFrame(row).unstack() for name, row in rows.items()}, dtype=float)
         print(table.T.to_string(float_format="{:.2f}".format, na_rep="–"))
         print("small: the third of the images with the smallest objects, large: that with the largest")
         if self.json:
             write_json(self.json, {"protocol": asdict(protocol), "seed": self.seed, "models": rows})
-
-
-def _rows(
-    sets: dict[str, list[Scene]], predictor: AttentionPredictor | None, protocol: VocProtocol
-) -> dict[str, Figures]:
-    return {name: summary(scenes, score(scenes, predictor, protocol)) for name, scenes in sets.items()}
 
 
 def score(
