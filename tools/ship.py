@@ -121,15 +121,13 @@ def draw_comparison(path: Path, name: str = "sheep") -> None:
     """Draw attention and mask of trained and of random weights on a photograph; write as JPEG."""
     image = photographs.picture(name)
     figure, axes = plt.subplots(2, 4, figsize=(10, 3.9), layout="constrained")
-    for row, (title, model) in zip(
-        axes, (("shipped model", "embedded"), ("random weights", "random:embedded")), strict=True
-    ):
+    models = {"shipped model": "embedded", "random weights": "random:embedded"}
+    for row, (title, model) in zip(axes, models.items(), strict=True):
         predictor = AttentionPredictor(model, size=448, precision="fp32")
         predictor.set_image(image)
         maps = predictor.cls_attention()
         masks = keep_mass_of_maps(maps, 0.6)
-        y, x = photographs.pin(name)
-        patch = predictor.patch_at(y, x)
+        patch = predictor.patch_at(*photographs.pin(name))
         head = int(np.argmax([attention[patch] for attention in maps]))
         extent = (0, image.shape[1], image.shape[0], 0)
         panels = (
