@@ -1,53 +1,35 @@
 """List every command of the packages with its argument parser, for the command reference."""
 
 import warnings
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import tyro
 
+from app.__main__ import Serve
+from dino_model.commands import COMMANDS as MODEL_COMMANDS
 from segmentation.__main__ import COMMANDS
+from segmentation.__main__ import command as class_of
+from segmentation.commands import head
+from training.commands.arguments import Pretrain
+from training.commands.doctor import Doctor
 from training.commands.evaluate import PROTOCOLS
+from training.commands.study import StudyCommand
 
-CLASSES = {
-    "app": "app.__main__.Serve",
-    "dino_model class-map": "dino_model.class_map.command.DrawClassMap",
-    "dino_model embed": "dino_model.commands.Embed",
-    "dino_model export": "dino_model.commands.Export",
-    "dino_model index": "dino_model.commands.Index",
-    "dino_model list": "dino_model.commands.List",
-    "dino_model search": "dino_model.commands.Search",
-    "dino_model show": "dino_model.commands.Show",
-    **{
-        f"segmentation {name}": f"segmentation.commands.{name}.{name.capitalize()}"
-        for name in COMMANDS
-        if name != "head"
-    },
-    **{
-        f"segmentation head {name}": f"segmentation.commands.head.{name.capitalize()}"
-        for name in ("fit", "apply", "score", "curve")
-    },
-    "training pretrain": "training.commands.arguments.Pretrain",
-    "training doctor": "training.commands.doctor.Doctor",
-    "training study": "training.commands.study.StudyCommand",
-    **{
-        f"training evaluate {name}": f"{options.__module__}.{options.__name__}"
-        for name, (_, options) in PROTOCOLS.items()
-    },
+CLASSES: dict[str, Any] = {
+    "app": Serve,
+    **{f"dino_model {name}": options for name, options in sorted(MODEL_COMMANDS.items())},
+    **{f"segmentation {name}": class_of(name) for name in COMMANDS if name != "head"},
+    "segmentation head fit": head.Fit,
+    "segmentation head apply": head.Apply,
+    "segmentation head score": head.Score,
+    "segmentation head curve": head.Curve,
+    "training pretrain": Pretrain,
+    "training doctor": Doctor,
+    "training study": StudyCommand,
+    **{f"training evaluate {name}": options for name, (_, options) in PROTOCOLS.items()},
 }
 """Command as typed after `python -m`, and the dataclass of its options."""
-
-
-def dataclass_of(command: str) -> type[Any]:
-    """Return the dataclass from which a command line is generated.
-
-    Raises:
-        KeyError: If there is no such command.
-    """
-    module, _, name = CLASSES[command].rpartition(".")
-    found: type[Any] = getattr(import_module(module), name)
-    return found
 
 
 def parser(command: str) -> Any:
@@ -58,7 +40,7 @@ def parser(command: str) -> Any:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        return tyro.extras.get_parser(dataclass_of(command), prog=f"python -m {command}")
+        return tyro.extras.get_parser(CLASSES[command], prog=f"python -m {command}")
 
 
 def __getattr__(name: str) -> object:

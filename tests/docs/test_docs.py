@@ -70,7 +70,7 @@ def test_quoted_command_is_accepted_by_its_parser(line: str, capsys: pytest.Capt
         parse(arguments)
         return
     try:
-        commands.tyro.cli(commands.dataclass_of(name), args=arguments)
+        commands.tyro.cli(commands.CLASSES[name], args=arguments)
     except (SystemExit, *EXPECTED) as error:
         pytest.fail(f"{line}: {error} {capsys.readouterr().err}")
 
