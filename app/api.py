@@ -1,7 +1,6 @@
 """Endpoints for programs and, with `--mcp`, for language models; docs/api.md shows each in use."""
 
 import base64
-import binascii
 import os
 import tempfile
 from collections.abc import Iterable
@@ -244,7 +243,7 @@ class Endpoints:
         try:
             if isinstance(text, str) and len(text) >= 40:
                 return base64.b64decode(text.rpartition(",")[2], validate=True)
-        except (binascii.Error, ValueError):
+        except ValueError:
             pass
         names = ", ".join(examples)
         raise LabError(f"The {kind} must be the name of an example ({names}) or a file as base64 text.")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from app.clips import JPEG_QUALITY, Clip
 from app.photos import Picture, jpeg
 from dino_model import photographs
+from segmentation.masks import bounding_box
 
 FRAMES, FPS = 30, 12.0
 SIZE = (240, 416)  # height, width
@@ -81,8 +82,8 @@ def first_mask(name: str) -> NDArray[np.uint8]:
 def cut_out(name: str) -> tuple[Picture, NDArray[np.float32]]:
     """Return the bounding box of an object: RGB [height, width, 3] and opacity [height, width] in [0, 1]."""
     picture, mask = photographs.picture(name), photographs.mask(name)
-    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-    box = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    left, top, right, bottom = bounding_box(mask)
+    box = slice(top, bottom), slice(left, right)
     soft = cv2.GaussianBlur(mask[box].astype(np.float32), (0, 0), 1.2)
     return picture[box], np.asarray(soft, np.float32)
 

@@ -177,10 +177,9 @@ class Models:
         """
         source = self.source(self.first)
         if not self.downloads and missing_files(source.place):
-            raise DownloadError(
-                f"{self.first} is not on this machine, and --no-downloads forbids its download"
-            )
-        self._load(source)
+            raise DownloadError(f"{self.first} is not on this machine, and --no-downloads is set")
+        if self._predictors.get(source) is None:
+            self._load(source)
 
     def _load(self, source: Source) -> AttentionPredictor:
         model = load_model(source.place)
