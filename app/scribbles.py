@@ -29,7 +29,7 @@ from segmentation.labels import VOID, Labels
 MOST_COLORS = MOST_OBJECTS + 1
 PALETTE = [[0, 0, 0], *COLORS.tolist()]
 MOST_IMAGES = 8
-MOST_CELLS = 1024  # of a side of the map of strokes, as in brush.js
+MOST_CELLS = 1024  # of a side of the map of strokes, as in scribble_view.js
 SHOWN_SIDE = 640  # of labels for the screen
 
 

@@ -121,13 +121,14 @@ TRANSFERRED = """() => {
 PATCHES = "() => lab('explore').encoding.rows * lab('explore').encoding.columns"
 # Every move goes to another patch; the next one waits until it has been drawn.
 MOVE = """async (moves) => {
-  const { encoding, viewer } = lab("explore");
+  const view = lab("explore");
+  const { encoding } = view;
   const { rows, columns } = encoding;
   const times = [];
   for (let move = 0; move < moves; move++) {
     const patch = { row: (7 * move) % rows, column: (11 * move + Math.floor(move / columns)) % columns };
     const start = performance.now();
-    viewer.point(patch);
+    view.point(encoding.placeOf(patch));
     times.push(performance.now() - start);
     await new Promise(requestAnimationFrame);
   }

@@ -45,7 +45,7 @@ export async function heads(root, data) {
   const form = el("form", { class: "live-row" }, photograph, el("label", {}, "Mass kept ", mass, " ", output));
   root.replaceChildren(view.element, form, el("p", {}, KEYS));
   await show(view, data[PHOTOGRAPHS[0]]);
-  Object.assign(root, { viewer: view.viewer }); // for tests
+  Object.assign(root, { view }); // for tests
 }
 
 /** What is like the patch under the pointer, or where it looks. @param {HTMLElement} root @param {any} data */
@@ -65,7 +65,7 @@ export async function point(root, data) {
   );
   root.replaceChildren(view.element, form, el("p", {}, KEYS));
   await show(view, data[PHOTOGRAPHS[0]]);
-  Object.assign(root, { viewer: view.viewer });
+  Object.assign(root, { view });
 }
 
 /** One pointer over the trained network and over random weights. @param {HTMLElement} root @param {any} data */
@@ -76,5 +76,5 @@ export async function compare(root, data) {
   const figures = views.map(({ element }, side) => el("figure", {}, element, el("figcaption", {}, sides[side])));
   root.replaceChildren(el("div", { class: "live-pair" }, ...figures), el("p", {}, KEYS));
   await Promise.all(["sheep", "random"].map((name, side) => show(views[side], data[name])));
-  Object.assign(root, { viewers: views.map(({ viewer }) => viewer) });
+  Object.assign(root, { views });
 }

@@ -69,5 +69,5 @@ def test_server_function_returns_the_bytes_of_the_routes(lab, client, encode, ph
 
 def test_head_preloads_every_module_of_the_first_view(lab):
     tags = page.head(lab)
-    for name in ("attention_view.js", "viewer.js", "attention.js", "views.css", "blocks/11"):
+    for name in ("attention_view.js", "stage.js", "attention.js", "views.css", "blocks/11"):
         assert name in tags

@@ -168,10 +168,10 @@ def array_of(page: Any, expression: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), kind).reshape(shape)
 
 
-def _maps(page: Any, viewer: str = f"{EXPLORER}.viewer", patch: str = "") -> np.ndarray:
-    """Maps that a viewer shows, as the browser computed them: [heads, rows, columns]."""
-    maps = f"{viewer}.mapsOf({patch}).heads"
-    size = f"{viewer}.encoding.rows, {viewer}.encoding.columns"
+def _maps(page: Any, view: str = EXPLORER, patch: str = "") -> np.ndarray:
+    """Maps that a view shows, as the browser computed them: [heads, rows, columns]."""
+    maps = f"{view}.mapsOf({patch}).heads"
+    size = f"{view}.encoding.rows, {view}.encoding.columns"
     array = f"Float32Array.from({maps}.flatMap((map) => [...map]))"
     return array_of(page, f"{{ array: {array}, shape: [{maps}.length, {size}] }}")
 
@@ -180,9 +180,9 @@ def _state(page: Any) -> dict[str, Any]:
     """The encoding on Explore's stage, the patch whose maps are shown, the pins as patches, and the head."""
     return page.evaluate(
         f"""() => {{
-          const {{ encoding, pins, viewer, settings }} = {EXPLORER};
+          const {{ encoding, pins, patch, settings }} = {EXPLORER};
           const list = pins.list.map((pin) => ({{ ...encoding.patchAt(pin), color: pin.color }}));
-          return {{ ...encoding.value, patch: viewer.patch, pins: list, show: settings.head }};
+          return {{ ...encoding.value, patch, pins: list, show: settings.head }};
         }}"""
     )
 

@@ -50,9 +50,7 @@ def _choose_other(page: Any, model: str) -> None:
 
 def test_maps_of_both_models_are_the_librarys(tab, lab, predictors):
     for view, predictor in zip((LEFT, RIGHT), predictors, strict=True):
-        np.testing.assert_allclose(
-            lab.maps(tab, f"{view}.viewer", "null"), predictor.cls_attention(), atol=1e-3
-        )
+        np.testing.assert_allclose(lab.maps(tab, f"{view}", "null"), predictor.cls_attention(), atol=1e-3)
     assert tab.locator("#compare h3").all_inner_texts() == [lab.model, RIGHT_MODEL]
     lab.screenshot(tab, "compare")
 
@@ -62,10 +60,10 @@ def test_pointer_asks_the_same_place_of_both_models(tab, lab, predictors, side):
     stage = tab.locator(f"#compare-{side} .lab-stage")
     box = stage.bounding_box()
     stage.hover(position={"x": 0.62 * box["width"], "y": 0.41 * box["height"]})
-    tab.wait_for_function(f"() => {LEFT}.viewer.hovered && {RIGHT}.viewer.hovered")
+    tab.wait_for_function(f"() => {LEFT}.hovered && {RIGHT}.hovered")
     for view, predictor in zip((LEFT, RIGHT), predictors, strict=True):
         (rows, columns), (height, width) = predictor.grid, predictor.image_size
-        patch = tab.evaluate(f"{view}.viewer.hovered")
+        patch = tab.evaluate(f"{view}.hovered")
         assert abs(patch["row"] + 0.5 - 0.41 * rows) <= 1
         assert abs(patch["column"] + 0.5 - 0.62 * columns) <= 1
         y, x = (
@@ -73,15 +71,15 @@ def test_pointer_asks_the_same_place_of_both_models(tab, lab, predictors, side):
             (2 * patch["column"] + 1) * width // (2 * columns),
         )
         expected = predictor.point_attention(y, x)
-        np.testing.assert_allclose(lab.maps(tab, f"{view}.viewer"), expected, atol=1e-3)
+        np.testing.assert_allclose(lab.maps(tab, f"{view}"), expected, atol=1e-3)
     tab.locator("h1").hover()
-    tab.wait_for_function(f"() => !{LEFT}.viewer.hovered && !{RIGHT}.viewer.hovered")
+    tab.wait_for_function(f"() => !{LEFT}.hovered && !{RIGHT}.hovered")
 
 
 def test_keyboard_moves_both_cursors(tab):
     tab.locator("#compare-left .lab-stage").focus()
     tab.keyboard.press("ArrowUp")
-    assert tab.evaluate(f"[{LEFT}, {RIGHT}].every((view) => view.viewer.hovered)")
+    assert tab.evaluate(f"[{LEFT}, {RIGHT}].every((view) => view.hovered)")
 
 
 def test_other_model_can_be_the_same_and_another_image_is_shown_by_both(tab, lab):

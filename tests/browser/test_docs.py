@@ -99,7 +99,7 @@ def live(page: Any) -> Any:
 def test_the_mass_slider_keeps_more_or_fewer_patches_of_every_head(live: Any):
     root = LIVE.format("heads")
     kept = f"""(() => {{
-      const maps = {root}.viewer.mapsOf();
+      const maps = {root}.view.mapsOf();
       return maps.heads.map((_, head) => maps.kept(String(head)).filter(Boolean).length);
     }})()"""
     before = live.evaluate(kept)
@@ -112,7 +112,7 @@ def test_the_mass_slider_keeps_more_or_fewer_patches_of_every_head(live: Any):
 def test_a_point_is_answered_by_the_library_s_own_numbers(live: Any):
     root = LIVE.format("point")
     live.locator("[data-figure=point] select[name=quantity]").select_option("attention")
-    maps = live.evaluate(f"{root}.viewer.mapsOf({{ row: 10, column: 12 }}).heads.map((map) => [...map])")
+    maps = live.evaluate(f"{root}.view.mapsOf({{ row: 10, column: 12 }}).heads.map((map) => [...map])")
     predictor = AttentionPredictor("embedded", size=224, precision="fp32")
     picture = photographs.picture("sheep")
     predictor.set_image(picture)
@@ -140,10 +140,10 @@ def test_one_pointer_asks_the_same_patch_of_trained_and_random_weights(live: Any
     stage.scroll_into_view_if_needed()
     box = stage.bounding_box()
     live.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.4 * box["height"])
-    live.wait_for_function(f"{LIVE.format('compare')}.viewers[0].hovered")
-    patches = live.evaluate(f"{LIVE.format('compare')}.viewers.map((viewer) => viewer.patch)")
+    live.wait_for_function(f"{LIVE.format('compare')}.views[0].hovered")
+    patches = live.evaluate(f"{LIVE.format('compare')}.views.map((view) => view.patch)")
     assert patches[0] == patches[1]
-    random = live.evaluate(f"{LIVE.format('compare')}.viewers.map((viewer) => viewer.encoding.random)")
+    random = live.evaluate(f"{LIVE.format('compare')}.views.map((view) => view.encoding.random)")
     assert random == [False, True]
 
 

@@ -35,7 +35,7 @@ def page(opened, lab):
     opened.keyboard.press("Escape")
     lab.choose_quantity(opened, "attention")
     opened.evaluate(
-        f"() => {{ const view = {VIEW}; view.changePins(() => view.pins.read({{}}, view.encoding), true); }}"
+        f"() => {{ const view = {VIEW}; view.pins.read({{}}, view.encoding); view.activate(null); }}"
     )
     return opened
 
@@ -43,7 +43,7 @@ def page(opened, lab):
 def _hover(page, lab, row: int, column: int) -> None:
     page.locator("#explore .lab-stage").hover(position=lab.centre(page, row, column))
     page.wait_for_function(
-        f"([row, column]) => {VIEW}.viewer.patch?.row === row && {VIEW}.viewer.patch?.column === column",
+        f"([row, column]) => {VIEW}.patch?.row === row && {VIEW}.patch?.column === column",
         arg=[row, column],
     )
 
@@ -77,7 +77,7 @@ def test_hover_shows_the_library_maps_without_a_request(page, lab, predictor):
         np.testing.assert_allclose(lab.maps(page), predictor.point_attention(y, x), atol=1e-3)
         assert f"row {row}, column {column}" in page.locator("#explore .lab-where").inner_text()
     page.locator("h1").hover()
-    page.wait_for_function(f"() => {VIEW}.viewer.patch === null")
+    page.wait_for_function(f"() => {VIEW}.patch === null")
     page.wait_for_timeout(300)
     page.remove_listener("request", note)
     assert asked == []
@@ -124,7 +124,7 @@ def test_principal_components_are_the_librarys_colors(page, lab, predictor, quan
         features = keys.transpose(1, 0, 2).reshape(*predictor.grid, -1)
     expected = quantities.principal_colors(features)
     shape = list(expected.shape)
-    found = lab.array(page, f"{{ array: {VIEW}.viewer.arrays.colors, shape: {shape} }}")
+    found = lab.array(page, f"{{ array: {VIEW}.arrays.colors, shape: {shape} }}")
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
@@ -147,7 +147,7 @@ def test_keyboard_alone_points_pins_and_removes(page, lab):
     page.keyboard.press("Delete")
     assert len(lab.state(page)["pins"]) == 1
     page.keyboard.press("Escape")
-    assert page.evaluate(f"{VIEW}.viewer.patch") is None
+    assert page.evaluate(f"{VIEW}.patch") is None
 
 
 def test_kept_mask_equals_the_librarys_to_the_patch(page, lab, predictor):
@@ -155,7 +155,7 @@ def test_kept_mask_equals_the_librarys_to_the_patch(page, lab, predictor):
     for mass in (30, 60, 95):
         lab.slide(page, "mass", mass)
         page.wait_for_function(f"(mass) => {VIEW}.settings.mass === mass", arg=mass)
-        kept = page.evaluate(f"() => [...{VIEW}.viewer.maps.kept('2')]")
+        kept = page.evaluate(f"() => [...{VIEW}.maps.kept('2')]")
         expected = keep_mass_of_maps(maps[2:3], mass / 100)[0]
         assert np.reshape(kept, predictor.grid).astype(bool).tolist() == expected.tolist()
 
@@ -175,7 +175,7 @@ def test_downloads_hold_what_is_shown(page, lab, predictor):
 
 
 CANVAS = f"""(() => {{
-  const {{ context, canvas }} = {VIEW}.viewer.stage.canvas;
+  const {{ context, canvas }} = {VIEW}.stage.canvas;
   const {{ width, height }} = canvas;
   return {{ array: context.getImageData(0, 0, width, height).data, shape: [height, width, 4] }};
 }})()"""

@@ -59,7 +59,7 @@ def test_next_opens_the_following_lesson(tour):
 
 def test_view_shows_the_librarys_maps(tour, predictor):
     _go(tour, 1)
-    maps = tour.evaluate(f"{VIEW}.viewer.mapsOf(null).heads.map((map) => [...map])")
+    maps = tour.evaluate(f"{VIEW}.mapsOf(null).heads.map((map) => [...map])")
     expected = predictor.cls_attention()
     np.testing.assert_allclose(np.reshape(maps, expected.shape), expected, atol=1e-3)
 

@@ -41,8 +41,7 @@ def tab(opened: Any) -> Any:
     opened.mouse.move(0, 0)
     opened.locator("#segment .lab-methods .lab-tile").first.click()
     opened.locator("#segment .lab-tools").get_by_text("Click", exact=True).click()
-    opened.evaluate(f"{VIEW}.set({{ mass: 60, refined: false }})")
-    opened.evaluate(f"{VIEW}.chooseHead('best')")
+    opened.evaluate(f"{VIEW}.set({{ mass: 60, refined: false, head: 'best' }})")
     opened.locator("#segment .lab-clear").click()
     return opened
 
@@ -61,8 +60,8 @@ def _array(page: Any, labels: str) -> np.ndarray:
 
 
 def _by_hand(page: Any) -> np.ndarray | None:
-    drawn = page.evaluate(f"{VIEW}.brush.painting.labels !== null")
-    return _array(page, "brush.painting.labels").astype(bool) if drawn else None
+    drawn = page.evaluate(f"{VIEW}.painting.labels !== null")
+    return _array(page, "painting.labels").astype(bool) if drawn else None
 
 
 def _stroke(page: Any, start: tuple[float, float], end: tuple[float, float]) -> None:

@@ -95,7 +95,7 @@ def example(page: Any) -> Any:
 
 
 def test_maps_in_the_browser_equal_those_of_the_library(example, maps):
-    shown = example.evaluate("() => lab().viewer.maps.heads.map((map) => [...map])")
+    shown = example.evaluate("() => lab().maps.heads.map((map) => [...map])")
     np.testing.assert_allclose(np.array(shown).reshape(maps.shape), maps, atol=1e-4)
     file = np.load(io.BytesIO(downloaded(example, "Maps NPY")))
     np.testing.assert_allclose(file, maps, atol=1e-4)

@@ -79,7 +79,7 @@ def test_slider_shows_each_checkpoints_own_attention(tab, run: Path):
         expect(tab.page.locator("#checkpoint-label")).to_have_text(f"Shown: step {step}", timeout=60_000)
         model = f"first@{step}"
         tab.page.wait_for_function(f"() => lab('checkpoints').encoding?.value.model === '{model}'")
-        maps = tab.page.evaluate("lab('checkpoints').viewer.mapsOf(null).heads.map((map) => [...map])")
+        maps = tab.page.evaluate("lab('checkpoints').mapsOf(null).heads.map((map) => [...map])")
         library = AttentionPredictor(
             str(run / f"step-{step:08d}.pt"), size=SIZE, precision="fp32", device="cpu"
         )

@@ -70,7 +70,7 @@ def test_blocks_that_come_in_another_order_end_on_the_last_chosen(page, lab):
     held.release(2, 1, 0)
     page.wait_for_selector("#explore [data-block='7']", timeout=60_000)
     page.wait_for_timeout(300)
-    assert page.evaluate(f"{VIEW}.viewer.arrays.number") == 7
+    assert page.evaluate(f"{VIEW}.arrays.number") == 7
 
 
 def test_dragging_the_slider_requests_only_the_last_block(page):
@@ -115,7 +115,7 @@ def test_failed_block_says_so_and_the_slider_returns(page, lab):
     lab.slide(page, "block", 4)
     page.get_by_text("Not now.").wait_for()
     page.wait_for_function("() => document.querySelector('#block input[type=range]').value === '12'")
-    assert page.evaluate(f"{VIEW}.viewer.arrays.number") == 11
+    assert page.evaluate(f"{VIEW}.arrays.number") == 11
 
 
 def test_address_restores_image_model_and_settings(open_page, lab):
@@ -143,9 +143,9 @@ def test_readout_is_spoken_once_the_pointer_rests(page):
     page.wait_for_function(f"() => {VIEW}.spoken.textContent")
     before, after = page.evaluate(
         f"""() => {{
-          const before = {VIEW}.spoken.textContent;
-          for (let column = 2; column < 8; column++) {VIEW}.point({{ row: 3, column }});
-          return [before, {VIEW}.spoken.textContent];
+          const view = {VIEW}, before = view.spoken.textContent;
+          for (let column = 2; column < 8; column++) view.point(view.encoding.placeOf({{ row: 3, column }}));
+          return [before, view.spoken.textContent];
         }}"""
     )
     assert before == after

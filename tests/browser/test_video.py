@@ -66,7 +66,7 @@ def video(page: Any, film: Callable[..., Path]) -> Any:
 
 def _labels(page: Any) -> np.ndarray:
     """Objects of the first frame, as the browser holds them."""
-    painting = f"{VIEW}.brush.painting"
+    painting = f"{VIEW}.painting"
     return array_of(page, f"{{ array: {painting}.values, shape: [{painting}.height, {painting}.width] }}")
 
 
@@ -74,7 +74,7 @@ def _shown(page: Any, number: int) -> np.ndarray:
     """Objects of a frame as they are drawn: the label whose color is closest, 0 where nothing is drawn."""
     page.locator(".film-time input").fill(str(number + 1))
     page.wait_for_selector(f"#film [data-frame='{number}']")
-    image = f"{VIEW}.brush.context.getImageData(0, 0, {VIEW}.clip.width, {VIEW}.clip.height).data"
+    image = f"{VIEW}.context.getImageData(0, 0, {VIEW}.clip.width, {VIEW}.clip.height).data"
     pixels = array_of(page, f"{{ array: {image}, shape: [{VIEW}.clip.height, {VIEW}.clip.width, 4] }}")
     colors = np.array(page.evaluate(f"{VIEW}.clip.colors"))
     distance = np.abs(pixels[..., None, :3].astype(int) - colors).sum(axis=-1)

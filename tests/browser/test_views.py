@@ -41,10 +41,10 @@ def test_attention_view_in_a_bare_blocks_shows_the_library_maps(demo, browser, t
     predictor = AttentionPredictor("random:embedded")
     predictor.set_image(photographs.picture("sheep"))
     view = "document.querySelector('.lab-view').view"
-    maps = page.evaluate(f"{view}.viewer.mapsOf(null).heads.map((map) => [...map])")
+    maps = page.evaluate(f"{view}.mapsOf(null).heads.map((map) => [...map])")
     np.testing.assert_allclose(np.reshape(maps, (-1, *predictor.grid)), predictor.cls_attention(), atol=2e-4)
     page.locator(".lab-stage").hover()
-    page.wait_for_function(f"{view}.viewer.patch !== null")
+    page.wait_for_function(f"{view}.patch !== null")
     assert page.locator(".lab-tile").count() == predictor.heads + 3
     assert faults == []
     page.close()

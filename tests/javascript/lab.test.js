@@ -7,7 +7,6 @@ import { Pins } from "../../app/static/maths/pins.js";
 import { figure, percent } from "../../app/static/maths/format.js";
 import { Memory } from "../../app/static/views/memory.js";
 import { Newest, rested } from "../../app/static/views/newest.js";
-import { zoomed } from "../../app/static/views/gestures.js";
 
 const START = { photo: "kitten", size: 224, block: 0, layer: "light" };
 
@@ -120,13 +119,4 @@ test("a delayed action runs once after the last call, and not after cancel", (co
 test("numbers are written as people read them", () => {
   assert.deepEqual([percent(0.042), percent(0.6), percent(0.0996)], ["4.2 %", "60 %", "10 %"]);
   assert.deepEqual([figure(12345.6), figure(0.00012)], ["12,350", "1.2e-4"]);
-});
-
-test("what lies at a place stays there when one comes nearer, as near as is allowed", () => {
-  const whole = { scale: 1, left: 0, top: 0 };
-  const near = zoomed(whole, 3, { x: 0.25, y: 0.5 }, 1, 12);
-  assert.deepEqual(near, { scale: 3, left: -0.5, top: -1 });
-  assert.equal(near.left + (0.25 / whole.scale) * near.scale, 0.25);
-  assert.equal(zoomed(near, 100, { x: 0, y: 0 }, 1, 12).scale, 12);
-  assert.equal(zoomed(near, 0, { x: 0, y: 0 }, 1, 12).scale, 1);
 });

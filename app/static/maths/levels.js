@@ -112,11 +112,15 @@ export function enlarge(map, { rows, columns }, { width, height }, [low, high], 
 
 /** Shrink a size to at most `most` pixels. @param {Size} size @param {number} most */
 export function drawnSize({ width, height }, most) {
-  return within({ width, height }, Math.sqrt(most / (width * height)));
+  return shrunk({ width, height }, Math.sqrt(most / (width * height)));
 }
 
-/** Shrink a size by a factor; factors above 1 change nothing. @param {Size} size @param {number} factor @returns {Size} */
-export function within({ width, height }, factor) {
+/** Shrink a size to a longer side of at most `most` pixels. @param {Size} size @param {number} most */
+export function fitted({ width, height }, most) {
+  return shrunk({ width, height }, most / Math.max(width, height));
+}
+
+function shrunk({ width, height }, factor) {
   const side = (length) => Math.max(1, Math.round(length * Math.min(1, factor)));
   return { width: side(width), height: side(height) };
 }

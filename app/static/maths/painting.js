@@ -8,41 +8,36 @@ const VEIL = 175; // opacity around the inside, of 255
 const FILL = 115; // opacity of an object; its edge is opaque
 
 export class Painting {
-  /** @param {Size & { most: number }} size  most: number of objects */
-  constructor({ width, height, most }) {
-    Object.assign(this, { width, height, most });
+  past = []; // states before changes
+  encoding = null; // of the image
+
+  /** @param {Size} size @param {number} most  number of objects @param {number[]} objects  numbers in use, rising */
+  constructor({ width, height }, most = 1, objects = [1]) {
+    this.width = width;
+    this.height = height;
+    this.most = most;
+    this.objects = objects;
+    this.active = objects.at(-1); // the object that is painted
     /** @type {Uint8Array} */
     this.values = new Uint8Array(width * height);
-    this.objects = [1]; // numbers in use, rising
-    this.active = 1; // the object that is painted
-    this.past = [];
-  }
-
-  width = 1;
-  height = 1;
-  most = 1;
-
-  get state() {
-    return { values: this.values.slice(), objects: this.objects, active: this.active };
   }
 
   /** Save the state before a change that can be undone. */
   remember() {
     const most = Math.min(MAX_HISTORY, Math.max(3, Math.floor(HISTORY_BYTES / this.values.length)));
-    this.past = [...this.past.slice(1 - most), this.state];
+    const state = { values: this.values.slice(), objects: this.objects, active: this.active };
+    this.past = [...this.past.slice(1 - most), state];
   }
 
   undo() {
     Object.assign(this, this.past.pop());
   }
 
-  /** Add an object and make it active; an object without pixels is reused. */
+  /** Add an object with the smallest free number, and make it active. */
   add() {
-    const numbers = Array.from({ length: this.most }, (_, index) => index + 1);
-    const number = numbers.find((one) => !this.values.includes(one));
-    if (!number) return;
-    this.objects = [...new Set([...this.objects, number])].sort((one, other) => one - other);
-    this.active = number;
+    this.active = 1;
+    while (this.objects.includes(this.active)) this.active += 1;
+    this.objects = [...this.objects, this.active].sort((one, other) => one - other);
   }
 
   /** Remove an object with its pixels. @param {number} number */
@@ -57,7 +52,6 @@ export class Painting {
   clear() {
     this.remember();
     this.values = new Uint8Array(this.values.length);
-    Object.assign(this, { objects: [1], active: 1 });
   }
 
   get empty() {
@@ -114,46 +108,37 @@ export function fromRuns(runs, length) {
   return values;
 }
 
-/** Find for every object its pixel nearest to its center, as shares. @param {Uint8Array} values @returns {Map<number, Point>} */
+/** Find for every object its pixel nearest to its center, as shares. @param {Uint8Array} values @returns {Map<number, Place>} */
 export function centers(values, width, height) {
-  const sums = new Map(); // sum of columns, sum of rows, pixels
-  const nearest = new Map(); // distance, column, row
-  const each = (visit) => {
-    for (let pixel = 0; pixel < values.length; pixel++)
-      if (values[pixel]) visit(values[pixel], pixel % width, Math.floor(pixel / width));
-  };
-  each((number, column, row) => {
-    if (!sums.has(number)) sums.set(number, [0, 0, 0]);
-    const sum = sums.get(number);
-    sum[0] += column;
-    sum[1] += row;
-    sum[2] += 1;
-  });
-  each((number, column, row) => {
-    const [columns, rows, count] = sums.get(number);
-    const distance = (column - columns / count) ** 2 + (row - rows / count) ** 2;
-    if (!(distance >= nearest.get(number)?.[0])) nearest.set(number, [distance, column, row]);
-  });
-  const share = ([, column, row]) => ({ x: (column + 0.5) / width, y: (row + 0.5) / height });
-  return new Map([...nearest].map(([number, place]) => [number, share(place)]));
-}
-
-/** Darken the outside and draw a white edge, into the bytes of an ImageData. @param {Uint8Array} values */
-export function light(values, width, data) {
-  data.fill(0);
+  const sums = Array.from({ length: 256 }, () => [0, 0, 0]); // of columns, rows and pixels
+  const nearest = new Map();
   for (let pixel = 0; pixel < values.length; pixel++) {
-    if (!values[pixel]) data[4 * pixel + 3] = VEIL;
-    else if (onEdge(values, width, pixel)) data.fill(255, 4 * pixel, 4 * pixel + 4);
+    const sum = sums[values[pixel]];
+    sum[0] += pixel % width;
+    sum[1] += Math.floor(pixel / width);
+    sum[2] += 1;
   }
-}
-
-/** Draw objects in their colors with opaque edges, into the bytes of an ImageData. @param {Uint8Array} values */
-export function tint(values, width, colors, data) {
-  data.fill(0);
   for (let pixel = 0; pixel < values.length; pixel++) {
     if (!values[pixel]) continue;
-    data.set(colors[values[pixel] - 1], 4 * pixel);
-    data[4 * pixel + 3] = onEdge(values, width, pixel) ? 255 : FILL;
+    const [columns, rows, count] = sums[values[pixel]];
+    const [column, row] = [pixel % width, Math.floor(pixel / width)];
+    const distance = (column - columns / count) ** 2 + (row - rows / count) ** 2;
+    if (distance >= nearest.get(values[pixel])?.distance) continue;
+    nearest.set(values[pixel], { distance, x: (column + 0.5) / width, y: (row + 0.5) / height });
+  }
+  return nearest;
+}
+
+/**
+ * Draw objects in their colors with opaque edges, into the bytes of an ImageData.
+ * @param {Uint8Array} values @param {boolean} lights  darken the outside instead of coloring the inside
+ */
+export function tint(values, width, colors, data, lights = false) {
+  const [outside, inside] = lights ? [VEIL, 0] : [0, FILL];
+  data.fill(0);
+  for (let pixel = 0; pixel < values.length; pixel++) {
+    if (values[pixel]) data.set(colors[values[pixel] - 1], 4 * pixel);
+    data[4 * pixel + 3] = !values[pixel] ? outside : onEdge(values, width, pixel) ? 255 : inside;
   }
 }
 

@@ -8,95 +8,74 @@ const MOST_PIXELS = 50e6;
 /** A message for the user. */
 export class Refused extends Error {}
 
-export class Model {
-  /** @param {any} ort @param {any} session @param {any} facts  from model.json */
-  constructor(ort, session, facts, engine) {
-    Object.assign(this, { ort, session, facts, engine });
-  }
+/** Load model and runtime; returns what `encode` takes. */
+export async function loadModel() {
+  const facts = await (await fetch(new URL("../model.json", import.meta.url))).json();
+  const bytes = await (await fetch(new URL("../model.onnx", import.meta.url))).arrayBuffer();
+  const gpu = await navigator["gpu"]?.requestAdapter().catch(() => null);
+  if (!gpu) return start("wasm", bytes, facts);
+  return start("webgpu", bytes, facts).catch(async (error) => {
+    const model = await start("wasm", bytes, facts);
+    return { ...model, engine: `${model.engine}, because WebGPU failed (${error.message ?? error})` };
+  });
+}
 
-  ort = null;
-  session = null;
-  facts = null;
-  engine = "";
-
-  /** Load model and runtime. @param {(share: number) => void} progress  from 0 to 1 */
-  static async load(progress) {
-    const facts = await (await fetch(new URL("../model.json", import.meta.url))).json();
-    const bytes = await download(new URL("../model.onnx", import.meta.url), progress);
-    const gpu = await navigator["gpu"]?.requestAdapter().catch(() => null);
-    if (!gpu) return Model.start("wasm", bytes, facts);
-    return Model.start("webgpu", bytes, facts).catch(async (error) => {
-      const model = await Model.start("wasm", bytes, facts);
-      model.engine += `, because WebGPU failed (${error.message ?? error})`;
-      return model;
-    });
-  }
-
-  /** Start a session and try it. @param {"wasm" | "webgpu"} engine @param {Uint8Array} bytes @param {any} facts */
-  static async start(engine, bytes, facts) {
-    const ort = await import(`../ort/ort.${engine}.bundle.min.mjs`);
-    ort.env.wasm.wasmPaths = new URL("../ort/", import.meta.url).href;
-    const threads = globalThis.crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency) : 1;
-    ort.env.wasm.numThreads = threads;
-    const session = await ort.InferenceSession.create(bytes, { executionProviders: [engine] });
-    const name = engine === "wasm" ? `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}` : "WebGPU";
-    const model = new Model(ort, session, facts, name);
-    const [height, width] = [2 * facts.patch_size, 3 * facts.patch_size];
-    await model.run(new Float32Array(3 * height * width), { height, width });
-    return model;
-  }
-
+/** Start a session and try it. @param {"wasm" | "webgpu"} engine @param {ArrayBuffer} bytes @param {any} facts  from model.json */
+async function start(engine, bytes, facts) {
+  const ort = await import(`../ort/ort.${engine}.bundle.min.mjs`);
+  ort.env.wasm.wasmPaths = new URL("../ort/", import.meta.url).href;
+  const threads = globalThis.crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency) : 1;
+  ort.env.wasm.numThreads = threads;
+  const session = await ort.InferenceSession.create(bytes, { executionProviders: [engine] });
+  const name = engine === "wasm" ? `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}` : "WebGPU";
   /** Compute queries and keys of every block: [blocks, 2, heads, tokens, d]. @param {Float32Array} input @param {Size} size */
-  async run(input, { height, width }) {
-    const tensor = new this.ort.Tensor("float32", input, [1, 3, height, width]);
-    const { queries_keys: found } = await this.session.run({ images: tensor }, ["queries_keys"]);
+  const run = async (input, { height, width }) => {
+    const tensor = new ort.Tensor("float32", input, [1, 3, height, width]);
+    const { queries_keys: found } = await session.run({ images: tensor }, ["queries_keys"]);
     return { dims: found.dims, values: /** @type {Float32Array} */ (await found.getData()) };
-  }
+  };
+  const [height, width] = [2 * facts.patch_size, 3 * facts.patch_size];
+  await run(new Float32Array(3 * height * width), { height, width });
+  return { facts, engine: name, run };
+}
 
-  /**
-   * Encode an image. Throws Refused.
-   * @param {Blob} file @param {string} name @param {number} size  pixels of the short side
-   * @returns {Promise<any>} value of an attention view
-   */
-  async encode(file, name, size) {
-    const { facts } = this;
-    const image = await createImageBitmap(file).catch(() => {
-      throw new Refused(`${name} is no image that this browser reads. Choose a JPEG, PNG or WebP file.`);
-    });
-    const { width, height } = image;
-    if (width * height > MOST_PIXELS)
-      throw new Refused(`${name} has ${width} × ${height} pixels, more than 50 million.`);
-    const fed = fedSize(image, size, facts.patch_size);
-    const [rows, columns] = [fed.height / facts.patch_size, fed.width / facts.patch_size];
-    if (rows * columns > MOST_PATCHES)
-      throw new Refused(
-        `${name} makes ${rows} × ${columns} patches, more than ${MOST_PATCHES}. Choose a lower resolution.`,
-      );
-    const begun = performance.now();
-    const input = normalized(resample(pixelsOf(image), image, fed), fed, facts);
-    const { dims, values } = await this.run(input, fed);
-    const [blocks, , heads, tokens] = dims;
-    const block = values.length / blocks;
-    const seconds = (performance.now() - begun) / 1000;
-    return {
-      token: `${name}-${size}-${crypto.randomUUID()}`,
-      photo: name,
-      name,
-      size,
-      ...{ width, height, rows, columns, heads, blocks, prefix: tokens - rows * columns },
-      picture: URL.createObjectURL(file),
-      arrays: Object.fromEntries(
-        Array.from({ length: blocks }, (_, at) => [`blocks/${at}`, values.subarray(at * block, (at + 1) * block)]),
-      ),
-      facts: [
-        ["Model", facts.model],
-        ["Image", `${width} × ${height} pixels, resized to ${fed.width} × ${fed.height}`],
-        ["Grid", `${columns} × ${rows} patches of ${facts.patch_size} pixels`],
-        ["Computed by", `ONNX Runtime Web, ${this.engine}`],
-        ["Encoded in", `${seconds.toFixed(2)} s`],
-      ],
-    };
-  }
+/**
+ * Encode an image. Throws Refused.
+ * @param {Awaited<ReturnType<typeof loadModel>>} model @param {Blob} file @param {string} name
+ * @param {number} size  pixels of the short side
+ * @returns {Promise<any>} value of an attention view
+ */
+export async function encode({ facts, engine, run }, file, name, size) {
+  const image = await createImageBitmap(file).catch(() => {
+    throw new Refused(`${name} is no image that this browser reads. Choose a JPEG, PNG or WebP file.`);
+  });
+  const { width, height } = image;
+  if (width * height > MOST_PIXELS) throw new Refused(`${name} has ${width} × ${height} pixels, more than 50 million.`);
+  const fed = fedSize(image, size, facts.patch_size);
+  const [rows, columns] = [fed.height / facts.patch_size, fed.width / facts.patch_size];
+  const grid = `${rows} × ${columns} patches`;
+  if (rows * columns > MOST_PATCHES)
+    throw new Refused(`${name} makes ${grid}, more than ${MOST_PATCHES}. Choose a lower resolution.`);
+  const begun = performance.now();
+  const input = normalized(resample(pixelsOf(image), image, fed), fed, facts);
+  const { dims, values } = await run(input, fed);
+  const [blocks, , heads, tokens] = dims;
+  const block = (at) => [`blocks/${at}`, values.subarray((at * values.length) / blocks, ((at + 1) * values.length) / blocks)]; // prettier-ignore
+  const seconds = (performance.now() - begun) / 1000;
+  return {
+    token: `${name}-${size}-${crypto.randomUUID()}`,
+    photo: name,
+    ...{ name, size, width, height, rows, columns, heads, blocks, prefix: tokens - rows * columns },
+    picture: URL.createObjectURL(file),
+    arrays: Object.fromEntries(Array.from({ length: blocks }, (_, at) => block(at))),
+    facts: [
+      ["Model", facts.model],
+      ["Image", `${width} × ${height} pixels, resized to ${fed.width} × ${fed.height}`],
+      ["Grid", `${grid} of ${facts.patch_size} pixels`],
+      ["Computed by", `ONNX Runtime Web, ${engine}`],
+      ["Encoded in", `${seconds.toFixed(2)} s`],
+    ],
+  };
 }
 
 /** Read the pixels of an image: RGBA. @param {ImageBitmap} image */
@@ -115,19 +94,4 @@ function normalized(pixels, { width, height }, { mean, std }) {
     for (let at = 0; at < width * height; at++)
       values[channel * width * height + at] = (pixels[3 * at + channel] / 255 - mean[channel]) / std[channel];
   return values;
-}
-
-/** Fetch bytes and report the share that has arrived. @param {URL} address @param {(share: number) => void} progress */
-async function download(address, progress) {
-  const answer = await fetch(address);
-  const total = Number(answer.headers.get("content-length"));
-  const parts = [];
-  let received = 0;
-  for (const reader = answer.body.getReader(); ; ) {
-    const { done, value } = await reader.read();
-    if (done) return new Uint8Array(await new Blob(parts).arrayBuffer());
-    parts.push(value);
-    received += value.length;
-    progress(total ? received / total : 0);
-  }
 }

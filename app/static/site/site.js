@@ -1,35 +1,33 @@
 // The page without a server: choose an image, the model runs here, and the view of the app shows its attention.
 
-import { el } from "../views/dom.js";
+import { resized } from "../maths/labels.js";
 import { AttentionView } from "../views/attention_view.js";
-import { save as saveFile } from "../views/files.js";
-import * as files from "./files.js";
-import { Model, Refused } from "./model.js";
+import { button, el } from "../views/dom.js";
+import { cocoFile, imageFile, save } from "../views/files.js";
+import { maps, overlay } from "./files.js";
+import { Refused, encode, loadModel } from "./model.js";
 
-const QUANTITIES = { attention: "Attention", likeness: "Key similarity", logits: "q · k", "key-cosine": "Key cosine" };
-const LAYERS = { light: "Light", heat: "Heat map", mask: "Mask" };
-const SIZES = [112, 168, 224, 320, 448];
-const DOWNLOADS = {
-  "Overlay PNG": ["overlay.png", files.overlay],
-  "Mask PNG": ["mask.png", files.mask],
-  "Mask COCO": ["mask.json", files.runs],
-  "Maps NPY": ["maps.npy", files.maps],
+const OPTIONS = {
+  quantity: { attention: "Attention", likeness: "Key similarity", logits: "q · k", "key-cosine": "Key cosine" },
+  layer: { light: "Light", heat: "Heat map", mask: "Mask" },
+  size: Object.fromEntries([112, 168, 224, 320, 448].map((size) => [size, `${size} pixels`])),
 };
+const CONTROLS = ["quantity", "layer", "block", "mass", "opacity"];
+/** @type {[string, string, (view: AttentionView) => Promise<Blob> | Blob][]} */
+const DOWNLOADS = [
+  ["Overlay PNG", "overlay.png", overlay],
+  ["Mask PNG", "mask.png", (view) => imageFile(pixelsOf(view), view.encoding)],
+  ["Mask COCO", "mask.json", (view) => cocoFile(pixelsOf(view), view.encoding)],
+  ["Maps NPY", "maps.npy", maps],
+];
 
 const part = (id) => /** @type {any} */ (document.getElementById(id));
-const status = part("status");
 let model = null;
 let shown = null; // { file, name } of the image on the screen
 let newest = 0;
 
 const props = { value: null, facts: true };
-const watchers = [];
-const view = new AttentionView({
-  element: part("view"),
-  props,
-  watch: (_, callback) => watchers.push(callback),
-  emit: (event) => event === "edited" && update(),
-});
+const view = new AttentionView({ element: part("view"), props, watch: () => {}, emit: (event) => event === "edited" && update() }); // prettier-ignore
 
 /** Encode an image and show it; of several the newest wins. @param {Blob} file @param {string} name */
 async function show(file, name) {
@@ -38,14 +36,14 @@ async function show(file, name) {
   say(`Computing the attention of ${name} …`);
   document.body.toggleAttribute("data-busy", true);
   try {
-    const value = await model.encode(file, name, Number(part("size").value));
+    const value = await encode(model, file, name, Number(part("size").value));
     if (turn !== newest) return URL.revokeObjectURL(value.picture);
     if (props.value) URL.revokeObjectURL(props.value.picture);
     shown = { file, name };
     props.value = value;
     part("block").max = value.blocks;
-    if (!view.encoding) part("block").value = value.blocks;
     await view.look();
+    update();
     say("Point at the image to see the attention of a patch. Everything is computed on this device.");
   } catch (error) {
     if (turn === newest) say(error instanceof Refused ? error.message : `The model failed: ${error.message ?? error}`);
@@ -54,31 +52,25 @@ async function show(file, name) {
 }
 
 function say(sentence) {
-  status.textContent = sentence;
+  part("status").textContent = sentence;
 }
 
 /** Set the view from the controls. */
 function change() {
-  const [block, mass, opacity] = ["block", "mass", "opacity"].map((name) => Number(part(name).value));
-  view.set({ block, mass, opacity, quantity: part("quantity").value, layer: part("layer").value });
-  label();
+  view.set(Object.fromEntries(CONTROLS.map((name) => [name, part(name).valueAsNumber || part(name).value])));
+  update();
 }
 
 /** Set the controls from the view, which changes its settings too. */
 function update() {
-  const { settings, encoding } = view;
-  for (const name of ["quantity", "layer", "mass", "opacity"]) part(name).value = settings[name];
-  part("block").value = settings.block || encoding?.blocks;
-  label();
+  for (const name of CONTROLS) part(name).value = view.state[name];
+  for (const output of document.querySelectorAll("output")) output.value = output.nextElementSibling["value"];
 }
 
-function label() {
-  for (const name of ["block", "mass", "opacity"]) part(`${name}-value`).textContent = part(name).value;
-}
-
-async function save(name, make) {
-  if (!view.encoding) return;
-  saveFile(await make(view), `${shown.name.replace(/\.\w+$/, "")}-${name}`);
+/** Enlarge the kept patches to the pixels of the image, nearest patch. @param {AttentionView} view */
+function pixelsOf(view) {
+  const { width, height } = view.encoding;
+  return resized(view.mask(), { rows: height, columns: width }).values;
 }
 
 /** Show the first image of some files. @param {FileList | undefined} list */
@@ -88,40 +80,37 @@ function take(list) {
   return Boolean(file);
 }
 
+/** @param {string} name  of an example */
 async function example(name) {
   show(await (await fetch(new URL(`../examples/${name}.jpg`, import.meta.url))).blob(), name);
 }
 
-function options(id, entries) {
-  part(id).replaceChildren(...entries.map(([value, words]) => el("option", { value }, words)));
-}
-
-options("quantity", Object.entries(QUANTITIES));
-options("layer", Object.entries(LAYERS));
-options("size", SIZES.map((size) => [size, `${size} pixels`])); // prettier-ignore
+for (const [id, entries] of Object.entries(OPTIONS))
+  part(id).append(...Object.entries(entries).map(([value, words]) => el("option", { value }, words)));
 part("size").value = 224;
-for (const name of ["quantity", "layer", "block", "mass", "opacity"]) part(name).addEventListener("input", change);
+for (const name of CONTROLS) part(name).addEventListener("input", change);
 part("size").addEventListener("change", () => shown && show(shown.file, shown.name));
 for (const name of ["file", "camera"]) part(name).addEventListener("change", ({ target }) => take(target.files));
-for (const name of part("examples").dataset.names.split(" ")) {
-  const address = new URL(`../examples/${name}.jpg`, import.meta.url).href;
-  const image = el("img", { src: address, alt: name.replaceAll("_", " "), loading: "lazy" });
+const names = part("examples").dataset.names.split(" ");
+for (const name of names) {
+  const src = new URL(`../examples/${name}.jpg`, import.meta.url).href;
+  const image = el("img", { src, alt: name.replaceAll("_", " "), loading: "lazy" });
   part("examples").append(el("button", { type: "button", onclick: () => example(name) }, image));
 }
-for (const [words, [name, make]] of Object.entries(DOWNLOADS))
-  part("downloads").append(el("button", { type: "button", onclick: () => save(name, make) }, words));
+for (const [words, name, make] of DOWNLOADS) {
+  const file = async () => view.encoding && save(await make(view), `${shown.name.replace(/\.\w+$/, "")}-${name}`);
+  part("downloads").append(button(words, file));
+}
 window.addEventListener("dragover", (event) => event.preventDefault());
 window.addEventListener("drop", (event) => (event.preventDefault(), take(event.dataTransfer?.files)));
 window.addEventListener("paste", (event) => take(event.clipboardData?.files) && event.preventDefault());
 Object.assign(window, { lab: () => view }); // for tests and benchmarks
 
-label();
-example(part("examples").dataset.names.split(" ")[0]);
-const bar = part("progress");
-Model.load((share) => (bar.value = share)).then(
+example(names[0]);
+loadModel().then(
   (loaded) => {
     model = loaded;
-    bar.hidden = true;
+    part("progress").hidden = true;
     if (shown) show(shown.file, shown.name);
   },
   (error) => say(`The model could not be loaded: ${error.message}`),

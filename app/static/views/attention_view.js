@@ -2,21 +2,28 @@
 //
 // Pointing, pinning and settings are computed in the browser; the server is asked once per image, block and quantity.
 
-import { entropy, keptShares } from "../maths/attention.js";
-import { decimals, percent } from "../maths/format.js";
-import { Pins } from "../maths/pins.js";
+import { entropy, keptShares, likelyPatch } from "../maths/attention.js";
+import { css, decimals, figure, percent } from "../maths/format.js";
+import { outlinePath } from "../maths/labels.js";
+import { drawnSize } from "../maths/levels.js";
+import { Maps } from "../maths/maps.js";
+import { Pins, samePatch } from "../maths/pins.js";
 import { QUANTITIES } from "../maths/quantities.js";
 import { read, write } from "./address.js";
 import { BlocksGrid } from "./blocks_grid.js";
 import { button, el } from "./dom.js";
 import { Encoding } from "./encoding.js";
 import { rested } from "./newest.js";
+import { COLORMAPS, LIGHT } from "./paint.js";
 import { COLORS } from "./palette.js";
-import { Tiles, writeScale } from "./tiles.js";
+import { STAGE_PIXELS, Stage } from "./stage.js";
+import { Tiles, colorBar, writeScale } from "./tiles.js";
 import { View } from "./view.js";
-import { Viewer } from "./viewer.js";
 
 const SPEAK_AFTER = 500; // milliseconds of rest
+const MASK_OPACITY = 0.6; // of a mask, relative to a heat map
+const OUTLIER = "#0ff"; // outline of patches of unusual norm
+const TILE_PIXELS = 8_000; // of a tile, about 90 pixels wide on the screen
 
 const SETTINGS = {
   quantity: "attention",
@@ -37,57 +44,45 @@ const RANDOM =
 const GROUPS = new Map(); // views that share the pointer
 
 export class AttentionView extends View {
+  quantity = "attention"; // on the screen, while `settings` may wait for arrays
+  encoding = null;
+  arrays = null; // of one block, with its number
+  hovered = null;
+  likely = null; // default patch of quantities that need one
+  maps = null; // on the stage
   pins = new Pins(COLORS.pins);
+  dressed = ""; // state that the style sheet was told
   painted = ""; // state that the maps of the pins were drawn from
   title = el("h3");
   banner = el("p", { class: "lab-banner", hidden: true }, RANDOM);
+  scale = colorBar();
+  where = el("span", { class: "lab-where" });
+  what = el("span", { class: "lab-what" });
+  tiles = new Tiles("Attention head", (head) => this.set({ head }));
   hint = el("p", { class: "lab-soft" }, "Click, tap or press Enter to pin a patch; up to eight pins are compared.");
-  pinTiles = new Tiles("Pinned patches", (key) =>
-    this.changePins(() => (this.pins.active = this.pins.list[key] ?? null), true),
-  );
-  remove = button("Remove", () => this.changePins(() => this.pins.removeActive(), true));
+  pinTiles = new Tiles("Pinned patches", (key) => this.activate(this.pins.list[key] ?? null));
+  remove = button("Remove", () => this.removePin());
   pinBox = el("div", { class: "lab-pins" }, this.hint, this.remove, this.pinTiles.element);
   facts = el("dl", { class: "lab-facts" });
   seek = rested(() => this.look());
-  speak = rested(
-    () => (this.spoken.textContent = `${this.viewer.where.textContent}. ${this.viewer.what.textContent}.`),
-    SPEAK_AFTER,
-  );
+  speak = rested(() => (this.spoken.textContent = `${this.where.textContent}. ${this.what.textContent}.`), SPEAK_AFTER);
 
   /** @param {Mounted} mounted */
   constructor(mounted) {
     super(mounted, SETTINGS);
-    const { props, element } = this;
+    const { props } = this;
     this.words = props.address ? read() : {};
     const found = WRITTEN.filter((name) => this.words[name] !== undefined);
     for (const name of found) this.settings[name] = SETTINGS[name].constructor(this.words[name]);
-    this.viewer = new Viewer(
-      element,
-      { label: props.label ?? "Image with attention maps", keys: KEYS },
-      {
-        drawn: () => this.drawn(),
-        choose: (head) => this.set({ head }),
-        press: (patch) => this.press(patch),
-        point: (patch) => this.point(patch),
-      },
-    );
-    const { stage, readout, tiles, scale } = this.viewer;
-    Object.assign(stage.on, {
-      remove: () => this.changePins(() => this.pins.removeActive(), true),
-      rest: () => this.changePins(() => (this.pins.active = null), true),
-    });
-    readout.hidden = props.readout === false;
+    this.stage = new Stage(props.label ?? "Image with attention maps", KEYS, this);
+    const readout = el("p", { class: "lab-readout", hidden: props.readout === false }, this.where, this.what);
     this.grid = props.grid && new BlocksGrid(this);
     const details = el("details", {}, el("summary", {}, "Details of the computation"), this.facts);
     if (props.group) GROUPS.set(props.group, (GROUPS.get(props.group) ?? new Set()).add(this));
     const given = Object.keys(SETTINGS).filter((name) => props[name] !== undefined);
     this.watch(Object.keys(SETTINGS), () => this.set(Object.fromEntries(given.map((name) => [name, props[name]]))));
-    const above = [props.title && this.title, this.banner, stage.element, scale, readout, tiles.element, this.pinBox];
-    this.mount("value", ...above, this.grid && this.grid.element, props.facts && details);
-  }
-
-  get encoding() {
-    return this.viewer.encoding;
+    const below = [this.scale, readout, this.tiles.element, this.pinBox, this.grid && this.grid.element];
+    this.mount("value", props.title && this.title, this.banner, this.stage.element, ...below, props.facts && details);
   }
 
   /** Change settings. A block that is not in memory is fetched after a rest. @param {Record<string, any>} change */
@@ -97,11 +92,11 @@ export class AttentionView extends View {
     Object.assign(this.settings, change);
     if (this.settings.block >= this.encoding.blocks) this.settings.block = 0;
     if (this.settings.quantity === quantity && this.settings.block === block) this.render();
-    else if (this.encoding.holds(this.quantity, this.number(this.encoding))) this.look();
+    else if (this.encoding.holds(this.wanted, this.number(this.encoding))) this.look();
     else this.seek();
   }
 
-  get quantity() {
+  get wanted() {
     return this.settings.quantity in QUANTITIES ? this.settings.quantity : "attention";
   }
 
@@ -115,7 +110,7 @@ export class AttentionView extends View {
     this.seek.cancel();
     if (!value.token || !this.expects(value)) return;
     const encoding = this.encoding?.value === value ? this.encoding : new Encoding(value, this.server);
-    const { quantity } = this;
+    const quantity = this.wanted;
     return { encoding, quantity, arrays: await encoding.arrays(quantity, this.number(encoding), signal) };
   }
 
@@ -128,73 +123,112 @@ export class AttentionView extends View {
   /** Say why something is not shown, and return to the settings of what is shown. @param {string} sentence */
   refuse(sentence) {
     super.refuse(sentence);
-    const { encoding, viewer } = this;
+    const { encoding, arrays, quantity } = this;
     if (!encoding) return;
-    const block = viewer.arrays.number + 1;
-    Object.assign(this.settings, { quantity: viewer.quantity, block: block === encoding.blocks ? 0 : block });
+    const block = arrays.number + 1;
+    Object.assign(this.settings, { quantity, block: block === encoding.blocks ? 0 : block });
     this.emit("edited", this.state);
   }
 
   show({ encoding, arrays, quantity }) {
-    const { viewer, words, props } = this;
-    const { heads, colors, fixed } = QUANTITIES[quantity];
-    const other = this.encoding?.photo !== encoding.photo;
-    viewer.open(encoding, arrays, quantity);
-    if (other) this.pins.read(words, encoding);
+    const { props, element } = this;
+    const before = this.encoding;
+    Object.assign(this, { encoding, arrays, quantity, dressed: "" });
+    const { heads, colors, fixed, asks } = this.asked;
+    this.likely = asks ? (encoding.pinned ?? likelyPatch(arrays, encoding)) : null;
+    if (before?.photo !== encoding.photo) this.pins.read(this.words, encoding);
+    if (!before || ["photo", "rows", "columns", "heads"].some((fact) => before[fact] !== encoding[fact])) {
+      this.hovered = null;
+      this.stage.show(encoding);
+      for (const side of ["rows", "columns"]) element.style.setProperty(`--${side}`, String(encoding[side]));
+      this.tiles.open(encoding, this.entries());
+    }
     this.words = {};
     this.title.textContent = encoding.value.model ?? "";
     this.banner.hidden = !encoding.random;
-    viewer.tiles.element.hidden = props.tiles === false || !heads;
+    this.tiles.element.hidden = props.tiles === false || !heads;
     this.pinBox.hidden = props.pins === false || colors || fixed;
     const facts = encoding.value.facts ?? [];
     this.facts.replaceChildren(...facts.flatMap(([term, text]) => [el("dt", {}, term), el("dd", {}, text)]));
     this.showPins();
     this.render();
     this.grid?.show();
-    Object.assign(this.element.dataset, { token: encoding.token, quantity, block: arrays.number }); // tests wait for it
+    Object.assign(element.dataset, { token: encoding.token, quantity, block: arrays.number }); // tests wait for it
     this.announce(encoding.token, { token: encoding.token });
+  }
+
+  /** List the tiles: every head, mean, maximum, all heads. */
+  entries() {
+    const entry = (key, label) => ({ key, label, color: css(this.colorOf(key)) });
+    const each = Array.from({ length: this.encoding.heads }, (_, head) => entry(String(head), `Head ${head}`));
+    const all = `conic-gradient(${COLORS.heads.slice(0, 6).map(css)})`;
+    return [...each, entry("mean", "Mean"), entry("max", "Max"), { key: "heads", label: "All", color: all }];
   }
 
   // ---- pointing and pinning
 
-  point(patch) {
-    this.viewer.hover(patch);
-    const place = patch && this.encoding.placeOf(patch);
-    for (const other of GROUPS.get(this.props.group) ?? []) if (other !== this) other.hoverAt(place);
+  point(place) {
+    const patch = place && this.encoding?.patchAt(place);
+    if (!this.encoding || samePatch(patch, this.hovered)) return;
+    this.hover(patch);
+    const center = patch && this.encoding.placeOf(patch);
+    for (const other of GROUPS.get(this.props.group) ?? []) if (other !== this) other.hoverAt(center);
   }
 
   /** Show the maps of a place as if the pointer were there. @param {Place} place */
   hoverAt(place) {
     if (!this.encoding) return;
-    this.viewer.stage.cross(place);
-    this.viewer.hover(place && this.encoding.patchAt(place));
+    this.stage.circle(place);
+    this.hover(place && this.encoding.patchAt(place));
   }
 
-  press(patch) {
-    const { encoding, viewer } = this;
-    viewer.hovered = patch;
-    if (this.props.pins === false) viewer.hover(patch);
-    else this.changePins(() => this.pins.pin(patch, encoding));
+  hover(patch) {
+    this.hovered = patch;
+    this.draw();
+  }
+
+  press(place) {
+    const { encoding, pins } = this;
+    const patch = encoding.patchAt(place);
+    this.hovered = patch;
+    if (this.props.pins === false) this.draw();
+    else this.changePins(() => pins.pin(patch, encoding));
     this.emit("select", { ...patch, ...encoding.placeOf(patch), token: encoding.token });
   }
 
-  /** @param {() => void} action @param {boolean} [leave]  the pointer is elsewhere */
-  changePins(action, leave = false) {
+  key({ key }) {
+    if (key === "Escape") this.activate(null);
+    else if (key === "Delete" || key === "Backspace") this.removePin();
+    else return false;
+    return true;
+  }
+
+  activate(pin) {
+    this.hovered = null; // the pointer is elsewhere
+    this.changePins(() => (this.pins.active = pin));
+  }
+
+  removePin() {
+    this.hovered = null;
+    this.changePins(() => this.pins.removeActive());
+  }
+
+  /** @param {() => void} action */
+  changePins(action) {
     if (!this.encoding) return;
     action();
-    if (leave) this.viewer.hovered = null;
     this.showPins();
     this.render();
   }
 
   /** Show one tile for [CLS] and one per pin. */
   showPins() {
-    const { encoding, pins, viewer, pinTiles } = this;
+    const { encoding, pins, pinTiles } = this;
     const entries = pins.list.map((pin, index) => {
       const { row, column } = encoding.patchAt(pin);
       return { key: String(index), label: `row ${row}, column ${column}`, color: pin.color, marker: index + 1 };
     });
-    const rest = { key: "", label: viewer.likely ? "The object" : "[CLS]" };
+    const rest = { key: "", label: this.likely ? "The object" : "[CLS]" };
     pinTiles.open(encoding, entries.length ? [rest, ...entries] : []);
     pinTiles.mark(pins.active ? String(pins.list.indexOf(pins.active)) : "");
     this.painted = "";
@@ -202,91 +236,182 @@ export class AttentionView extends View {
     this.hint.hidden = pins.list.length > 0;
   }
 
+  // ---- what is on the stage
+
+  get asked() {
+    return QUANTITIES[this.quantity];
+  }
+
+  /** The patch whose maps are shown; null: [CLS]. */
+  get patch() {
+    const { active } = this.pins;
+    return this.hovered ?? (active ? this.encoding.patchAt(active) : this.likely);
+  }
+
+  /** The map on the stage: "mean" if heads have no maps of their own. */
+  get shown() {
+    const { head } = this.settings;
+    return this.asked.heads && this.tiles.tiles.has(head) ? head : "mean";
+  }
+
+  get colormap() {
+    return this.settings.colormap || this.asked.colormap || "inferno";
+  }
+
+  get opacity() {
+    const masked = this.settings.layer === "mask" && this.shown !== "heads" && !this.asked.colors;
+    return (this.settings.opacity / 100) * (masked ? MASK_OPACITY : 1);
+  }
+
+  /** Compute the maps of a patch, or of [CLS] for null. @param {Patch} patch */
+  mapsOf(patch = this.patch, arrays = this.arrays) {
+    const { layer, mass } = this.settings;
+    const diverging = layer === "heat" && COLORS.diverging.includes(this.colormap);
+    const heads = this.asked.maps(arrays, this.encoding.tokenOf(patch));
+    return new Maps(heads, { mass: mass / 100, diverging, signed: this.asked.signed });
+  }
+
+  /** Return bytes per patch as a mask; by default the kept patches of the map on the stage. @returns {Labels} */
+  mask(values = this.maps.kept(this.shown)) {
+    const { rows, columns } = this.encoding;
+    return { rows, columns, values };
+  }
+
+  /** Return [red, green, blue] of a head, the mean or the maximum. @param {string} key */
+  colorOf(key) {
+    return COLORS.summary[key] ?? COLORS.heads[Number(key) % COLORS.heads.length];
+  }
+
   // ---- drawing
 
+  /** Draw the maps of another patch or setting, the pins, and the address. */
   render() {
-    const { encoding, settings, pins, viewer, props } = this;
+    const { encoding, settings, pins, likely, props } = this;
     if (!encoding) return;
-    const { head, mass, opacity, quantity: _, block: __, ...rest } = settings;
-    const patch = pins.active && encoding.patchAt(pins.active);
-    viewer.set({ ...rest, show: head, mass: mass / 100, opacity: opacity / 100, patch, color: pins.active?.color ?? "#fff" }); // prettier-ignore
-    const likely = viewer.likely && { ...encoding.placeOf(viewer.likely), color: "#fff", number: "" };
-    viewer.stage.mark(pins.list.length || !likely ? pins.list : [likely]);
+    this.draw();
+    const marks =
+      pins.list.length || !likely ? pins.list : [{ ...encoding.placeOf(likely), color: "#fff", number: "" }];
+    this.stage.mark(marks);
     this.paintPins();
     if (!props.address) return;
-    write(
-      { ...Object.fromEntries(WRITTEN.map((name) => [name, settings[name]])), ...pins.written(encoding) },
-      this.start,
-    );
+    const written = Object.fromEntries(WRITTEN.map((name) => [name, settings[name]]));
+    write({ ...written, ...pins.written(encoding) }, this.start);
   }
 
-  /** Draw the map of every pin, only if a pin or a setting has changed. */
-  paintPins() {
-    const { viewer, pins, encoding, settings, pinTiles } = this;
-    const state = JSON.stringify([settings, pins.list, encoding.token]);
-    if (this.painted === state || viewer.asked.colors) return;
-    this.painted = state;
-    for (const [key, { canvas, note, scale }] of pinTiles.tiles) {
-      const maps = viewer.mapsOf(key ? encoding.patchAt(pins.list[key]) : viewer.likely);
-      writeScale(scale, viewer.paint(canvas, viewer.shown, maps));
-      note.textContent = `${percent(keptShares(maps.map("mean"), maps.kept(viewer.shown)).area)} kept`;
-    }
-  }
-
-  drawn() {
-    const { viewer } = this;
-    const [where, what] = viewer.asked.fixed
-      ? this.describeNorms()
-      : viewer.maps
-        ? this.describe(viewer.maps)
-        : this.describeColors();
-    viewer.where.textContent = where;
-    viewer.what.textContent = what;
+  /** Draw what depends on the pointer. */
+  draw() {
+    const { patch, shown, asked, stage, pins } = this;
+    this.dress();
+    this.maps = asked.colors ? null : this.mapsOf(patch);
+    const ends = this.paint(stage.canvas, shown, this.maps, { digits: 4, pixels: STAGE_PIXELS });
+    writeScale(this.scale, ends && [`${ends[0]} or less`, `${ends[1]} or more`]);
+    for (const [key, { canvas, scale }] of asked.heads ? this.tiles.tiles : [])
+      writeScale(scale, this.paint(canvas, key, this.maps));
+    stage.draw(this.outlines(), this.encoding, patch, (!this.hovered && pins.active?.color) || "#fff");
+    [this.where.textContent, this.what.textContent] = this.describe();
     this.speak();
     this.grid?.follow();
   }
 
-  describeColors() {
-    const { patch, arrays, encoding } = this.viewer;
-    if (!patch) return ["All patches", "Principal components as red, green and blue"];
-    const at = 3 * (patch.row * encoding.columns + patch.column);
-    const [red, green, blue] = arrays.colors.slice(at, at + 3);
-    return [this.place(patch), `Components: red ${decimals(red)}, green ${decimals(green)}, blue ${decimals(blue)}`];
+  /** Set what the style sheet needs, only if it has changed: otherwise every move would lay out the page. */
+  dress() {
+    const { settings, shown, element, asked, colormap } = this;
+    const state = JSON.stringify([settings, shown, this.quantity]);
+    if (this.dressed === state) return;
+    this.dressed = state;
+    element.dataset.layer = asked.colors ? "colors" : settings.layer;
+    element.dataset.show = asked.colors ? "colors" : shown;
+    const bytes = new Uint8Array(COLORMAPS[colormap].buffer);
+    const stops = [0, 51, 102, 153, 204, 255].map((level) => css(bytes.subarray(4 * level, 4 * level + 3)));
+    const gradient = settings.layer === "light" ? "#000, #fff" : stops.join(", ");
+    element.style.setProperty("--scale", `linear-gradient(to right, ${gradient})`);
+    element.style.setProperty("--opacity", String(this.opacity));
+    this.tiles.mark(shown);
   }
 
-  /** Describe the norm of a patch, or of all, and the number of outliers. */
-  describeNorms() {
-    const { patch, arrays, encoding } = this.viewer;
-    const [low, high] = this.viewer.maps.range("mean");
+  /** Draw the map of every pin, only if a pin or a setting has changed. */
+  paintPins() {
+    const { pins, encoding, shown, pinTiles } = this;
+    const state = JSON.stringify([this.settings, pins.list, encoding.token]);
+    if (this.painted === state || this.asked.colors) return;
+    this.painted = state;
+    for (const [key, { canvas, note, scale }] of pinTiles.tiles) {
+      const maps = this.mapsOf(key ? encoding.patchAt(pins.list[key]) : this.likely);
+      writeScale(scale, this.paint(canvas, shown, maps));
+      note.textContent = `${percent(keptShares(maps.map("mean"), maps.kept(shown)).area)} kept`;
+    }
+  }
+
+  /**
+   * Draw one map; returns the values at both ends of its colors, null if colors do not stand for values.
+   * @param {import("./paint.js").PatchCanvas} canvas @param {string} key @param {Maps} maps  null: principal components
+   */
+  paint(canvas, key, maps, { arrays = this.arrays, digits = 2, pixels = TILE_PIXELS } = {}) {
+    const { settings, encoding, asked } = this;
+    const { layer } = settings;
+    const size = drawnSize(encoding, pixels / (key === "heads" ? encoding.heads : 1));
+    if (!maps) canvas.colors(arrays.colors, encoding);
+    else if (key === "heads") {
+      const keys = maps.heads.map((_, head) => String(head));
+      const [weights, kept] = [keys.map((head) => maps.weights(head)), keys.map((head) => maps.kept(head))];
+      canvas.heads(weights, kept, keys.map((head) => this.colorOf(head)), encoding, size); // prettier-ignore
+    } else if (layer === "mask") canvas.labels(this.mask(maps.kept(key)), [this.colorOf(key)]);
+    else {
+      const range = maps.scale(key);
+      canvas.values(maps.map(key), encoding, size, range, layer === "light" ? LIGHT : COLORMAPS[this.colormap]);
+      return range.map((value) => (asked.signed ? figure(value, digits) : `${figure(100 * value, digits)} %`));
+    }
+    return null;
+  }
+
+  outlines() {
+    const { shown, settings, asked } = this;
+    if (asked.fixed) return [{ path: outlinePath(this.mask(this.arrays.outliers)), color: OUTLIER }];
+    if (asked.colors || shown === "heads" || settings.layer !== "mask") return [];
+    return [{ path: outlinePath(this.mask()), color: css(this.colorOf(shown)) }];
+  }
+
+  // ---- words
+
+  /** Describe the patch and its values, in two sentences. */
+  describe() {
+    const { patch, arrays, encoding, maps, asked } = this;
+    const at = patch && patch.row * encoding.columns + patch.column;
+    const where = patch ? this.describePlace(patch) : "All patches";
+    if (asked.colors) {
+      if (!patch) return [where, "Principal components as red, green and blue"];
+      const [red, green, blue] = Array.from(arrays.colors.slice(3 * at, 3 * at + 3), decimals);
+      return [where, `Components: red ${red}, green ${green}, blue ${blue}`];
+    }
+    if (!asked.fixed) return [patch ? where : "[CLS], the token that represents the whole image", this.describeMap()];
+    const [low, high] = maps.range("mean").map(decimals);
     const count = arrays.outliers.reduce((sum, marked) => sum + marked, 0);
+    const norms = patch ? `Norm ${decimals(arrays.norms[at])}` : `Norms from ${low} to ${high}`;
     const outliers = `${count} ${count === 1 ? "outlier" : "outliers"} of over 6 deviations above the median, outlined`;
-    const norms = patch
-      ? `Norm ${decimals(arrays.norms[patch.row * encoding.columns + patch.column])}`
-      : `Norms from ${decimals(low)} to ${decimals(high)}`;
-    return [patch ? this.place(patch) : "All patches", `${norms} · ${outliers}`];
+    return [where, `${norms} · ${outliers}`];
   }
 
-  /** Describe the patch, the mass and area that are kept, and the spread of the values. */
-  describe(maps) {
-    const { patch, shown, asked } = this.viewer;
+  /** Describe the mass and area that are kept, and the spread of the values. */
+  describeMap() {
+    const { shown, asked, maps } = this;
     const key = shown === "heads" ? "mean" : shown;
     const map = maps.map(key);
     const { mass, area } = keptShares(maps.weights(key), maps.kept(shown));
-    const [low, high] = maps.range(key);
+    const [low, high] = maps.range(key).map(decimals);
     const mean = asked.heads ? "Mean of the heads" : "All heads";
     const name = { heads: "All heads", mean, max: "Maximum of the heads" }[shown] ?? `Head ${shown}`;
-    const of = asked.signed ? "the values above the minimum" : "the attention";
-    const spread = asked.signed
-      ? `values from ${decimals(low)} to ${decimals(high)}`
-      : `entropy ${entropy(map).toFixed(2)} of ${Math.log(map.length).toFixed(2)} nats`;
-    return [
-      patch ? this.place(patch) : "[CLS], the token that represents the whole image",
-      `${name}: ${percent(mass)} of ${of} on ${percent(area)} of the image · ${spread}`,
-    ];
+    const [of, spread] = asked.signed
+      ? ["the values above the minimum", `values from ${low} to ${high}`]
+      : ["the attention", `entropy ${entropy(map).toFixed(2)} of ${Math.log(map.length).toFixed(2)} nats`];
+    return `${name}: ${percent(mass)} of ${of} on ${percent(area)} of the image · ${spread}`;
   }
 
-  place({ row, column }) {
+  describePlace({ row, column }) {
     const { rows, columns, width, height } = this.encoding;
+    const pixels = (index, count, length) => {
+      const first = Math.floor((index * length) / count);
+      return `${first}–${Math.max(Math.ceil(((index + 1) * length) / count) - 1, first)}`;
+    };
     return `Patch row ${row}, column ${column} · pixels x ${pixels(column, columns, width)}, y ${pixels(row, rows, height)}`;
   }
 
@@ -294,15 +419,12 @@ export class AttentionView extends View {
 
   /** The view as arguments of `app.view.View`. */
   get request() {
-    const { viewer, settings, encoding } = this;
+    const { settings, encoding, patch, asked, shown, quantity, opacity, colormap, arrays } = this;
     if (!encoding) return null;
-    const { patch, shown, quantity } = viewer;
-    const { head: _, ...rest } = settings;
-    const query = patch && !viewer.asked.colors && !viewer.asked.fixed ? `${patch.row},${patch.column}` : "cls";
-    const { opacity, colormap, arrays } = viewer;
+    const query = patch && !asked.colors && !asked.fixed ? `${patch.row},${patch.column}` : "cls";
     const { token, name } = encoding;
-    const mass = settings.mass / 100;
-    return { ...rest, mass, opacity, colormap, show: shown, quantity, block: arrays.number, query, token, name };
+    const view = { layer: settings.layer, mass: settings.mass / 100, block: arrays.number, show: shown };
+    return { ...view, opacity, colormap, quantity, query, token, name };
   }
 
   /** Settings as the controls of the page have them. */
@@ -310,10 +432,4 @@ export class AttentionView extends View {
     const { encoding, settings } = this;
     return { ...settings, block: settings.block || encoding?.blocks || 0 };
   }
-}
-
-/** Write the first and last pixel of a patch along one side. */
-function pixels(index, count, length) {
-  const first = Math.floor((index * length) / count);
-  return `${first}–${Math.max(Math.ceil(((index + 1) * length) / count) - 1, first)}`;
 }

@@ -21,28 +21,23 @@ export class BlocksGrid {
   }
 
   async show() {
-    const { encoding, viewer } = this.view;
-    const { quantity, asked } = viewer;
+    const { view, tiles, element } = this;
+    const { encoding, quantity, asked } = view;
     const state = `${encoding?.token} ${quantity}`;
-    if (!encoding || !this.element.open || this.shown === state) return;
-    this.shown = state;
-    this.blocks = [];
-    delete this.element.dataset.blocks;
+    if (!encoding || !element.open || this.shown === state) return;
+    Object.assign(this, { shown: state, blocks: [] });
+    delete element.dataset.blocks;
     const heads = asked.heads ? Array.from({ length: encoding.heads }, (_, head) => String(head)) : ["mean"];
-    const entry = (number, head) => {
-      const label = `Block ${number + 1}${asked.heads ? ` · ${head}` : ""}`;
-      return { key: `${number} ${head}`, label, color: css(viewer.colorOf(head)) };
-    };
-    this.tiles.columns = heads.length;
-    this.tiles.element.style.setProperty("--heads", String(heads.length));
-    const numbers = Array.from({ length: encoding.blocks }, (_, number) => number);
-    this.tiles.open(
-      encoding,
-      numbers.flatMap((number) => heads.map((head) => entry(number, head))),
-    );
+    const row = (_, number) =>
+      heads.map((head) => {
+        const label = `Block ${number + 1}${asked.heads ? ` · ${head}` : ""}`;
+        return { key: `${number} ${head}`, label, color: css(view.colorOf(head)) };
+      });
+    tiles.element.style.setProperty("--heads", String(heads.length));
+    tiles.open(encoding, Array.from({ length: encoding.blocks }, row).flat());
     this.mark();
     await this.newest.run(async (signal) => {
-      for (const number of numbers) {
+      for (let number = 0; number < encoding.blocks; number++) {
         const arrays = await encoding.arrays(quantity, number, signal).catch((error) => {
           if (!(error instanceof Refusal)) throw error;
         });
@@ -50,21 +45,20 @@ export class BlocksGrid {
         this.blocks[number] = arrays;
         this.paint(number);
       }
-      this.element.dataset.blocks = state; // tests wait for it
+      element.dataset.blocks = state; // tests wait for it
     });
   }
 
   /** Draw all blocks, or only one. @param {number} [only] */
   paint(only) {
-    const { viewer } = this.view;
+    const { view } = this;
     if (!this.element.open) return;
-    const maps = new Map();
-    for (const [key, { canvas, scale }] of this.tiles.tiles) {
-      const [number, head] = key.split(" ");
-      const arrays = this.blocks[number];
-      if (!arrays || (only ?? arrays.number) !== arrays.number) continue;
-      if (!maps.has(number)) maps.set(number, viewer.asked.colors ? null : viewer.mapsOf(viewer.patch, arrays));
-      writeScale(scale, viewer.paint(canvas, head, maps.get(number), arrays));
+    for (const arrays of this.blocks.filter((one) => one && (only ?? one.number) === one.number)) {
+      const maps = view.asked.colors ? null : view.mapsOf(view.patch, arrays);
+      for (const [key, { canvas, scale }] of this.tiles.tiles) {
+        const [number, head] = key.split(" ");
+        if (Number(number) === arrays.number) writeScale(scale, view.paint(canvas, head, maps, { arrays }));
+      }
     }
   }
 
@@ -76,13 +70,14 @@ export class BlocksGrid {
   }
 
   mark() {
-    const { viewer } = this.view;
-    this.tiles.mark(`${viewer.arrays.number} ${viewer.shown}`);
+    const { arrays, shown } = this.view;
+    this.tiles.mark(`${arrays.number} ${shown}`);
   }
 
   choose(key) {
     const [number, head] = key.split(" ");
-    this.view.set({ block: Number(number) + 1, ...(this.view.viewer.asked.heads && { head }) });
+    this.view.set({ block: Number(number) + 1, ...(this.view.asked.heads && { head }) });
     this.view.emit("edited", this.view.state);
+    this.mark(); // what is shown, until the block has come
   }
 }

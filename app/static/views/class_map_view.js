@@ -6,7 +6,6 @@
 
 import { button, el, svg } from "./dom.js";
 import { fetchBytes } from "./encoding.js";
-import { Gestures, zoomed } from "./gestures.js";
 import { ARROWS } from "./stage.js";
 import { View } from "./view.js";
 
@@ -23,6 +22,8 @@ const LINE_HEIGHT = 15;
 const LETTER = 6.5; // mean width
 const MARGIN = 48;
 const MAX_LABEL = 26; // letters
+const WHEEL = 100; // largest turn of the wheel that counts
+const TREMBLE = 3; // that a click may move
 const KEYS =
   "Arrow keys move between classes, Enter lists the neighbors of a class. Plus and minus zoom, zero shows all, Escape clears the selection.";
 
@@ -53,9 +54,12 @@ export class ClassMapView extends View {
   chosen = null;
   neighbors = [];
   placed = null;
+  numbers = []; // of the groups of all points
   opened = ""; // the map on the screen
   answered = null; // the last `placed`
   animation = 0;
+  touches = new Map(); // places of pressed pointers
+  moved = false; // the last press was a drag or a pinch, not a click
   plot = svg("svg", { class: "map-plot", tabindex: 0, role: "application", "aria-label": "Class map", "aria-description": KEYS }); // prettier-ignore
   readout = el("p", { class: "map-readout" });
   title = el("h3", { tabindex: -1 });
@@ -71,16 +75,17 @@ export class ClassMapView extends View {
     this.map = this.props.map; // Gradio drops a prop when Python updates another
     this.element.classList.add("class-map");
     this.listen();
-    const zoom = el(
-      "div",
-      { class: "lab-zoom", role: "group", "aria-label": "Zoom" },
-      button("+", () => this.zoom(ZOOM), { "aria-label": "Zoom in" }),
-      button("−", () => this.zoom(1 / ZOOM), { "aria-label": "Zoom out" }),
-      button("⤢", () => this.fit(), { "aria-label": "Show all" }),
-    );
-    const frame = el("div", { class: "map-frame" }, this.plot, zoom);
+    const zoomButton = (words, label, factor) =>
+      button(words, () => (factor ? this.zoom(factor) : this.fit()), { "aria-label": label });
+    const buttons = [
+      zoomButton("+", "Zoom in", ZOOM),
+      zoomButton("−", "Zoom out", 1 / ZOOM),
+      zoomButton("⤢", "Show all", 0),
+    ];
+    const zoom = el("div", { class: "lab-zoom", role: "group", "aria-label": "Zoom" }, ...buttons);
     const groups = el("section", { "aria-label": "Groups" }, el("h3", {}, "Groups"), this.legend);
-    this.mount(["value", "placed"], el("div", {}, frame, this.readout), el("div", {}, this.selection, groups));
+    const columns = [el("div", {}, this.plot, zoom, this.readout), el("div", {}, this.selection, groups)];
+    this.mount(["value", "placed"], el("div", { class: "map-columns" }, ...columns));
   }
 
   // ---- props
@@ -128,17 +133,12 @@ export class ClassMapView extends View {
     this.element.dataset.map = name; // tests wait for it
   }
 
-  numbers = []; // of the groups of all points
-
   /** Show the current image at its position and list its neighbors; null removes it. @param {Placed} placed */
   place(placed) {
     const neighbors = placed?.neighbours ?? [];
-    const highlighted = placed?.highlight ? neighbors.map(([index]) => index) : [];
-    Object.assign(this, { placed, chosen: null, neighbors: highlighted });
     const words = `At the mean position of its ${neighbors.length} nearest classes: t-SNE cannot project new images. Cosine distance to each class mean:`;
-    this.describe(placed?.highlight ? placed.name : "", words, neighbors);
+    this.select({ placed }, placed?.highlight ? placed.name : "", words, neighbors);
     if (placed) this.reach(placed);
-    this.draw();
   }
 
   // ---- selection
@@ -146,24 +146,23 @@ export class ClassMapView extends View {
   /** Select a class and list its neighbors; null clears the selection and the placed image. @param {number} index */
   choose(index) {
     const point = this.points[index];
-    const neighbors = point?.neighbours ?? [];
-    Object.assign(this, { chosen: index, placed: null, neighbors: neighbors.map(([other]) => other) });
     const words = point ? `${summary(point)}. Nearest classes by feature, with cosine distance:` : "";
-    this.describe(point?.name ?? "", words, neighbors);
-    this.draw();
+    this.select({ chosen: index }, point?.name ?? "", words, point?.neighbours ?? []);
     this.emit("select", { index, key: point?.key ?? null });
   }
 
-  /** Select a class, center it and focus its name. Null, which a search field sends when it is left, clears a class. */
+  /** Select a class and focus its name. Null, which a search field sends when it is left, clears a class. */
   goTo(index) {
     if (index === null && this.chosen === null) return;
     this.choose(index);
     if (index === null) return;
-    this.reveal(this.points[index]);
+    this.reach(this.points[index]);
     this.title.focus({ preventScroll: true });
   }
 
-  describe(title, words, neighbors) {
+  /** @param {{ chosen?: number, placed?: Placed }} selection @param {string} title  "": nothing is described */
+  select({ chosen = null, placed = null }, title, words, neighbors) {
+    Object.assign(this, { chosen, placed, neighbors: title ? neighbors.map(([index]) => index) : [] });
     this.selection.hidden = !title;
     this.title.textContent = title;
     this.text.textContent = words;
@@ -173,6 +172,7 @@ export class ClassMapView extends View {
     });
     this.list.replaceChildren(...items);
     if (title) this.spoken.textContent = `${title}. ${words}`;
+    this.draw();
   }
 
   /** Create the mark of a group, a name and a number. */
@@ -210,9 +210,9 @@ export class ClassMapView extends View {
   fit() {
     const { width, height } = this.size;
     if (!width || !this.points.length) return;
-    const [xs, ys] = [this.points.map(({ x }) => x), this.points.map(({ y }) => y)];
-    const [left, right] = [Math.min(...xs), Math.max(...xs)];
-    const [low, high] = [Math.min(...ys), Math.max(...ys)];
+    const ends = (values) => [Math.min(...values), Math.max(...values)];
+    const [left, right] = ends(this.points.map(({ x }) => x));
+    const [low, high] = ends(this.points.map(({ y }) => y));
     const scale = Math.min((width - 2 * MARGIN) / (right - left || 1), (height - 2 * MARGIN) / (high - low || 1));
     Object.assign(this, { fitScale: scale, fitted: true });
     this.view = { scale, left: width / 2 - ((left + right) / 2) * scale, top: height / 2 + ((low + high) / 2) * scale };
@@ -220,9 +220,11 @@ export class ClassMapView extends View {
   }
 
   /** Zoom by a factor around a point of the plot. @param {number} factor @param {Point} place */
-  zoom(factor, place = { x: this.size.width / 2, y: this.size.height / 2 }) {
+  zoom(factor, { x, y } = { x: this.size.width / 2, y: this.size.height / 2 }) {
+    const { scale, left, top } = this.view;
+    const by = Math.min(MAX_ZOOM * this.fitScale, Math.max(this.fitScale / 2, scale * factor)) / scale;
     this.fitted = false;
-    this.view = zoomed(this.view, factor, place, this.fitScale / 2, MAX_ZOOM * this.fitScale);
+    this.view = { scale: scale * by, left: x + (left - x) * by, top: y + (top - y) * by };
     this.draw();
   }
 
@@ -230,14 +232,6 @@ export class ClassMapView extends View {
     if (right || down) this.fitted = false;
     this.view = { ...this.view, left: this.view.left + right, top: this.view.top + down };
     this.draw();
-  }
-
-  /** Center a point, and zoom in if all points are shown. @param {Point} point */
-  reveal(point) {
-    const { width, height } = this.size;
-    if (this.view.scale < 2 * this.fitScale) this.zoom(2.5 * (this.fitScale / this.view.scale));
-    const { x, y } = this.at(point);
-    this.pan(width / 2 - x, height / 2 - y);
   }
 
   /** Pan as little as needed to bring a point inside the margin. @param {Point} point */
@@ -256,20 +250,43 @@ export class ClassMapView extends View {
   // ---- pointer and keys
 
   listen() {
-    const { plot } = this;
-    const gestures = new Gestures(plot, {
-      zoom: (factor, place) => this.zoom(factor, place),
-      pan: (right, down) => this.pan(right, down),
+    const { plot, touches } = this;
+    const on = (names, react) => names.split(" ").forEach((name) => plot.addEventListener(name, react));
+    on("wheel", (event) => {
+      event.preventDefault();
+      const turn = Math.max(-WHEEL, Math.min(WHEEL, event.deltaY)); // touchpads send small steps
+      this.zoom(Math.exp(-turn * (event.ctrlKey ? 0.01 : 0.0015)), this.placeAt(event));
     });
-    const at = (event) => gestures.at(event);
-    plot.addEventListener("pointermove", (event) => this.hover(gestures.take(event) ? null : this.nearest(at(event))));
-    for (const name of ["pointerleave", "blur"]) plot.addEventListener(name, () => this.hover(null));
-    plot.addEventListener("click", (event) => {
-      if (!gestures.moved) this.press(at(event));
+    on("pointerdown", (event) => {
+      this.moved &&= touches.size > 0;
+      touches.set(event.pointerId, this.placeAt(event));
+      plot.setPointerCapture(event.pointerId);
     });
-    plot.addEventListener("keydown", (event) => {
-      if (this.key(event)) event.preventDefault();
-    });
+    on("pointermove", (event) => this.move(event));
+    on("pointerup pointercancel pointerleave", (event) => touches.delete(event.pointerId));
+    on("pointerleave blur", () => this.hover(null));
+    on("click", (event) => this.moved || this.press(this.placeAt(event)));
+    on("keydown", (event) => this.key(event) && event.preventDefault());
+  }
+
+  /** @param {MouseEvent} event @returns {Point} */
+  placeAt({ clientX, clientY }) {
+    const { left, top } = this.plot.getBoundingClientRect();
+    return { x: clientX - left, y: clientY - top };
+  }
+
+  /** Point, pan with one pressed pointer, or zoom with two. @param {PointerEvent} event */
+  move(event) {
+    const now = this.placeAt(event);
+    const before = this.touches.get(event.pointerId);
+    const other = [...this.touches].find(([id]) => id !== event.pointerId)?.[1];
+    this.hover(before ? null : this.nearest(now));
+    if (!before) return;
+    if (other) this.zoom(distance(now, other) / (distance(before, other) || 1), other);
+    else if (this.moved || distance(now, before) >= TREMBLE) this.pan(now.x - before.x, now.y - before.y);
+    else return;
+    this.moved = true;
+    this.touches.set(event.pointerId, now);
   }
 
   /** Select the current image or the nearest class. @param {Point} place */
@@ -365,51 +382,41 @@ export class ClassMapView extends View {
   /** Write names next to their marks, important ones first, without covering other names or marks. */
   labels(order, places) {
     const shown = order.filter((index) => !this.faint(index));
-    const taken = shown.map((index) => around(places[index], 5));
-    const labels = shown.map((index) => {
-      return { text: this.points[index].name, at: places[index], half: 5, required: this.weight(index) > 0, name: "" };
-    });
-    if (this.placed) {
-      const text = `image: ${shortened(this.placed.name)}`;
-      labels.unshift({ text, at: this.at(this.placed), half: STAR_RADIUS, required: true, name: "map-image" });
-    }
-    return labels.flatMap((label) => {
-      const box = this.boxFor(label, taken);
-      if (!box) return [];
-      taken.push(box);
-      const text = svg("text", { x: box[0], y: box[3] - 3, class: label.name, "aria-hidden": "true" });
-      text.textContent = label.text;
+    const taken = shown.map((index) => box(places[index].x - 5, places[index].y - 5, 10, 10));
+    const label = (words, at, half, required, name = "") => {
+      const side = this.sideFor(words, at, half, required, taken);
+      if (!side) return [];
+      taken.push(side);
+      const text = svg("text", { x: side[0], y: side[3] - 3, class: name, "aria-hidden": "true" });
+      text.textContent = words;
       return [text];
-    });
+    };
+    const { placed } = this;
+    const image = placed ? label(`image: ${shortened(placed.name)}`, this.at(placed), STAR_RADIUS, true, "map-image") : []; // prettier-ignore
+    return [...image, ...shown.flatMap((index) => label(this.points[index].name, places[index], 5, this.weight(index) > 0))]; // prettier-ignore
   }
 
-  /** Find the first free side for a label; a required one takes the least covered side. */
-  boxFor({ text, at, half, required }, taken) {
+  /** Return the first free side of a mark; a required name takes the first if none is. */
+  sideFor(words, { x, y }, half, required, taken) {
     const { width, height } = this.size;
-    if (at.x < 0 || at.y < 0 || at.x > width || at.y > height) return undefined;
-    const length = LETTER * text.length;
-    const sides = [
-      [at.x + half + 5, at.y - LINE_HEIGHT / 2],
-      [at.x - half - 5 - length, at.y - LINE_HEIGHT / 2],
-      [at.x - length / 2, at.y - half - LINE_HEIGHT - 2],
-      [at.x - length / 2, at.y + half + 2],
+    if (x < 0 || y < 0 || x > width || y > height) return undefined;
+    const length = LETTER * words.length;
+    const corners = [
+      [x + half + 5, y - LINE_HEIGHT / 2],
+      [x - half - 5 - length, y - LINE_HEIGHT / 2],
+      [x - length / 2, y - half - LINE_HEIGHT - 2],
+      [x - length / 2, y + half + 2],
     ];
-    const boxes = sides.map(([left, top]) => [left, top, left + length, top + LINE_HEIGHT]);
-    const inside = boxes.filter(([left, , right]) => left >= 4 && right <= width - 4);
-    const candidates = required && !inside.length ? boxes : inside;
-    const covered = candidates.map((box) => taken.filter((other) => overlap(box, other)).length);
-    const least = Math.min(...covered);
-    return required || least === 0 ? candidates[covered.indexOf(least)] : undefined;
+    const sides = corners.map(([left, top]) => box(left, top, length, LINE_HEIGHT));
+    const inside = sides.filter(([left, , right]) => left >= 4 && right <= width - 4);
+    const free = inside.find((side) => !taken.some((other) => overlap(side, other)));
+    return free ?? (required ? (inside[0] ?? sides[0]) : undefined);
   }
 }
 
 /** @param {Point} one @param {Point} other */
 function distance(one, other) {
   return Math.hypot(one.x - other.x, one.y - other.y);
-}
-
-function around({ x, y }, half) {
-  return [x - half, y - half, x + half, y + half];
 }
 
 /** @param {ClassPoint} point */
@@ -420,6 +427,11 @@ function summary({ group, pictures }) {
 /** Shorten a long name in its middle. @param {string} name */
 function shortened(name) {
   return name.length > MAX_LABEL ? `${name.slice(0, MAX_LABEL - 9)}…${name.slice(-8)}` : name;
+}
+
+/** Return [left, top, right, bottom]. */
+function box(left, top, width, height) {
+  return [left, top, left + width, top + height];
 }
 
 function overlap(one, other) {

@@ -16,27 +16,19 @@ export function svg(tag, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** @template {Element} E @param {E} element @returns {E} */
 function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, String(value));
+    else if (value !== false && value !== null && value !== undefined)
+      element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...children.filter((child) => child !== null && child !== false));
+  element.append(...children.filter(Boolean));
   return element;
 }
 
 /** Create a button. @param {string} label @param {() => void} onclick @param {Record<string, any>} [attributes] */
 export function button(label, onclick, attributes = {}) {
   return el("button", { type: "button", onclick, ...attributes }, label);
-}
-
-/** Find an element that exists. @param {ParentNode} root @param {string} selector @returns {Part} */
-export function find(root, selector) {
-  const found = root.querySelector(selector);
-  if (!found) throw new Error(`no element matches ${selector}`);
-  return /** @type {Part} */ (found);
 }
 
 /** Load the style sheet of the views once per document or shadow tree. @param {Element} element */

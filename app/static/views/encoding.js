@@ -80,13 +80,13 @@ export class Encoding {
    */
   async arrays(quantity, number, signal) {
     const key = this.key(quantity, number);
-    const known = memory.get(`${this.token}/${key}`);
-    if (known) return known;
-    const bytes = await this.fetch(key, signal);
-    const shape = { heads: this.heads, tokens: this.prefix + this.rows * this.columns, prefix: this.prefix };
-    const { arrays } = QUANTITIES[quantity];
-    const found = { ...DECODERS[arrays](bytes, shape), number };
-    return memory.put(`${this.token}/${key}`, found, bytes.byteLength * (arrays === "colors" ? 1 : 2));
+    return memory.remembered(`${this.token}/${key}`, async () => {
+      const bytes = await this.fetch(key, signal);
+      const shape = { heads: this.heads, tokens: this.prefix + this.rows * this.columns, prefix: this.prefix };
+      const { arrays } = QUANTITIES[quantity];
+      const found = { ...DECODERS[arrays](bytes, shape), number };
+      return [found, bytes.byteLength * (arrays === "colors" ? 1 : 2)];
+    });
   }
 
   /** @param {string} key  KIND/BLOCK @param {AbortSignal} signal @returns {Promise<any>} */

@@ -6,22 +6,19 @@
 
 import { css } from "../maths/format.js";
 import { Painting, centers } from "../maths/painting.js";
-import { Brush, Tools } from "./brush.js";
 import { button, el } from "./dom.js";
+import { Editor } from "./editor.js";
 import { Encoding, Refusal, fetchBytes } from "./encoding.js";
 import { Memory } from "./memory.js";
 import { Newest } from "./newest.js";
 import { packed } from "./paint.js";
-import { Stage } from "./stage.js";
-import { View } from "./view.js";
 
 const KEYS =
   "On the first frame the arrow keys move the cursor, Space marks or paints. C clicks objects, B draws, E erases, digits choose an object, Control Z undoes.";
 
-export class FilmView extends View {
+export class FilmView extends Editor {
   clip = null; // the prop `value`
-  encoding = null; // Gradio drops a prop when Python updates another
-  token = ""; // of the encoding in use
+  encoded = null; // the last prop `encoding`: Gradio drops a prop when Python updates another
   version = 0; // of model and resolution
   run = null; // of tracking: { run, id, done, state, marked }, its number, name, finished frames and first objects
   runs = 0; // number of the last run
@@ -31,78 +28,58 @@ export class FilmView extends View {
   frames = new Memory(200e6); // decoded
   masks = new Memory(64e6);
   showing = new Newest();
+  decoder = null;
+  objects = null; // by color of the mask files
   play = button("▶", () => (this.player ? this.pause() : this.playOn()), { "aria-label": "Play" });
   scrub = el("input", { type: "range", min: 1, max: 1, value: 1, "aria-label": "Frame", oninput: () => this.seek() });
   place = el("output", {}, "–");
   progress = el("progress", { max: 1, value: 0, "aria-label": "Finished frames" });
   status = el("p", { class: "film-status lab-soft", role: "status" });
-  chips = el("ul", { class: "lab-tools", "aria-label": "Objects" });
-  stage = new Stage(
-    "Frame of the clip with its objects",
-    KEYS,
-    {
-      point: () => this.point(),
-      leave: () => this.point(),
-      press: (place, alt) => this.brush.press(place, alt),
-      key: (event) => this.tools.key(event) || this.choose(Number(event.key)),
-    },
-    "canvas",
-  );
-  brush = new Brush(this.stage, () => this.refresh());
-  tools = new Tools(this.brush);
 
   /** @param {Mounted} mounted */
   constructor(mounted) {
-    super(mounted, { reach: 90 });
-    Object.assign(this.stage.on, this.brush.events);
+    super(mounted, {}, ["Frame of the clip with its objects", KEYS, "canvas"]);
     this.element.classList.add("film");
-    const time = el("div", { class: "film-time" }, this.play, this.scrub, this.place);
+    const time = el("div", { class: "film-time lab-tools" }, this.play, this.scrub, this.place);
     const { stage, tools, chips, progress, status } = this;
-    this.mount(["value", "encoding", "following"], stage.element, time, tools.element, chips, progress, status);
+    this.mount(["value", "encoding", "following"], stage.element, time, tools, chips, progress, status);
   }
 
   // ---- props
 
   async load() {
     const { value, encoding, following } = this.props;
-    if (encoding) this.encoding = encoding;
-    if (value.clip !== this.clip?.clip) this.open(value);
+    if (encoding) this.encoded = encoding;
+    if (value.clip !== this.clip?.clip) this.openClip(value);
     this.announce(`${value.clip} ${this.version}`, { clip: value.clip }); // asks the server for an encoding
     if (following && following.run === this.run?.run) this.proceed(following);
-    if (this.encoding?.clip !== value.clip || this.encoding.token === this.token) return;
-    const encoded = new Encoding(this.encoding, this.server);
-    return [encoded, await encoded.arrays("attention", encoded.blocks - 1), await this.frame(0)];
+    if (this.encoded?.clip !== value.clip || this.encoded.token === this.encoding?.token) return;
+    const encoded = new Encoding(this.encoded, this.server);
+    return { encoding: encoded, block: await encoded.arrays("attention", encoded.blocks - 1) };
   }
 
   /** Take the keys of the first frame, which clicks compare. */
-  show([encoding, block, photo]) {
-    this.token = encoding.token;
-    this.brush.encoded(encoding, block, photo);
+  show({ encoding, block }) {
+    Object.assign(this, { encoding, block, guide: null });
     this.stage.step = { x: 1 / encoding.columns, y: 1 / encoding.rows };
     this.refresh();
     this.element.dataset.token = encoding.token; // tests wait for it
   }
 
-  open(clip) {
-    const { width, height, count, colors, palette } = clip;
+  openClip(clip) {
+    const { name, width, height, count, colors, palette } = clip;
     this.pause();
-    Object.assign(this, { clip, run: null, trailing: false, token: "" });
-    for (const memory of [this.frames, this.masks]) memory.clear();
+    Object.assign(this, { clip, colors, run: null, trailing: false, encoding: null, block: null });
+    for (const memory of [this.frames, this.masks, this.paintings]) memory.clear();
     this.decoder = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
     this.objects = new Map(palette.map(([red, green, blue], number) => [packed(red, green, blue), number]));
-    const painting = new Painting({ width, height, most: colors.length });
-    this.brush.encoded(null, null, null);
-    this.brush.colors = colors;
-    this.stage.show({ name: clip.name, width, height, rows: 1, columns: 1 });
-    this.brush.open(painting);
+    this.stage.show({ name, width, height, rows: 1, columns: 1 });
+    this.take(clip.clip, () => new Painting({ width, height }, colors.length));
     Object.assign(this.scrub, { max: String(count), value: "1" });
     this.element.dataset.clip = clip.clip;
     this.seekTo(0);
     this.refresh();
   }
-
-  decoder = null;
-  objects = null; // by color of the mask files
 
   /** Model or resolution have changed: ask for another encoding of the first frame. */
   expire() {
@@ -118,7 +95,7 @@ export class FilmView extends View {
 
   /** Begin to track the marked objects; returns what the server needs. */
   begin() {
-    const { painting } = this.brush;
+    const { painting } = this;
     this.pause();
     this.runs += 1;
     this.run = { run: this.runs, id: "", done: 0, state: "waiting", marked: painting.values.slice() };
@@ -146,20 +123,6 @@ export class FilmView extends View {
     if (this.trailing && done) this.seekTo(done - 1);
   }
 
-  // ---- marking
-
-  point() {
-    this.brush.ring();
-    if (!this.brush.preview(this.stage.cursor)) this.stage.draw([], { rows: 1, columns: 1 });
-  }
-
-  /** Choose an object by its number; returns whether there is one. @param {number} number */
-  choose(number) {
-    const known = this.brush.painting.objects.includes(number);
-    if (known) this.edit(() => (this.brush.painting.active = number));
-    return known;
-  }
-
   /** Change the objects, and show the first frame. @param {() => void} change */
   edit(change) {
     if (this.busy) return;
@@ -174,18 +137,18 @@ export class FilmView extends View {
   /** Decode a frame. @param {number} number @returns {Promise<ImageBitmap>} */
   frame(number) {
     const { frames, width, height } = this.clip;
-    const fetched = () => this.decode(`${frames}/${number}.jpg`);
-    return this.frames.remembered(String(number), 4 * width * height, fetched);
+    const key = `${frames}/${number}.jpg`;
+    return this.frames.remembered(key, async () => [await this.decode(key), 4 * width * height]);
   }
 
   /** Decode the objects of a finished frame, one byte per pixel. @param {number} number @returns {Promise<Uint8Array>} */
   labels(number) {
     const { width, height } = this.clip;
-    const address = `lab/followings/${this.run.id}/${number}.png`;
-    return this.masks.remembered(address, width * height, async () => {
-      this.decoder.drawImage(await this.decode(address), 0, 0);
+    const key = `lab/followings/${this.run.id}/${number}.png`;
+    return this.masks.remembered(key, async () => {
+      this.decoder.drawImage(await this.decode(key), 0, 0);
       const { data } = this.decoder.getImageData(0, 0, width, height);
-      return Uint8Array.from(new Uint32Array(data.buffer), (color) => this.objects.get(color) ?? 0);
+      return [Uint8Array.from(new Uint32Array(data.buffer), (color) => this.objects.get(color) ?? 0), width * height];
     });
   }
 
@@ -204,7 +167,7 @@ export class FilmView extends View {
       if (!loaded || clip !== this.clip) return;
       this.number = number;
       this.stage.photo.getContext("2d").drawImage(loaded[0], 0, 0, clip.width, clip.height);
-      this.paint(number === 0 ? this.brush.painting.values : loaded[1]);
+      this.paint(number === 0 ? this.painting.values : loaded[1]);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       this.pause();
@@ -213,14 +176,14 @@ export class FilmView extends View {
     this.scrub.value = String(number + 1);
     this.place.textContent = `${number + 1} of ${clip.count}`;
     this.element.dataset.frame = String(number); // tests wait for it
-    this.enable();
+    this.render();
   }
 
   /** Draw objects and their numbers over the frame. @param {Uint8Array} values  null: none */
   paint(values) {
     const { width, height, colors } = this.clip;
     const objects = values ?? new Uint8Array(width * height);
-    this.brush.show(objects);
+    this.showMask(objects);
     const marks = [...centers(objects, width, height)];
     this.stage.mark(marks.map(([number, place]) => ({ ...place, number, color: css(colors[number - 1]) })));
   }
@@ -234,8 +197,8 @@ export class FilmView extends View {
   async playOn() {
     const { clip } = this;
     this.trailing = false;
-    const player = (this.player = performance.now());
-    this.showPlayer();
+    const player = performance.now();
+    this.pause(player);
     while (this.player === player && this.element.clientWidth) {
       const due = performance.now() + 1000 / clip.fps;
       await this.seekTo((this.number + 1) % clip.count);
@@ -244,48 +207,43 @@ export class FilmView extends View {
     if (this.player === player) this.pause(); // the tab was closed
   }
 
-  pause() {
-    this.player = 0;
-    this.showPlayer();
-  }
-
-  showPlayer() {
-    this.play.textContent = this.player ? "❚❚" : "▶";
-    this.play.setAttribute("aria-label", this.player ? "Pause" : "Play");
+  /** Stop the player, or show another one. */
+  pause(player = 0) {
+    this.player = player;
+    this.play.textContent = player ? "❚❚" : "▶";
+    this.play.setAttribute("aria-label", player ? "Pause" : "Play");
   }
 
   // ---- objects and status
 
+  /** Enable the tools on the first frame unless objects are tracked. */
   render() {
-    if (this.clip) this.enable();
+    if (!this.clip) return;
+    this.enabled = this.number === 0 && !this.busy;
+    this.apply();
   }
 
-  /** Enable the brush on the first frame unless objects are tracked. */
-  enable() {
-    this.brush.reach = this.settings.reach / 100;
-    this.brush.enabled = this.number === 0 && !this.busy;
-    this.tools.apply();
-    this.point();
+  changed() {
+    this.refresh();
   }
 
   /** Update what depends on the objects and on the progress of the run. */
   refresh() {
-    const { brush, clip, run } = this;
+    const { painting, clip, run } = this;
     if (!clip) return;
-    if (this.number === 0) this.paint(brush.painting.values);
+    if (this.number === 0) this.paint(painting.values);
     else if (!this.busy && !run) this.seekTo(0);
     this.listObjects();
     Object.assign(this.progress, { max: clip.count, value: run?.done ?? 0 });
-    const words = this.words;
+    const { words } = this;
     if (this.status.textContent !== words) this.status.textContent = words;
     this.element.dataset.state = run?.state ?? "idle"; // tests wait for it
-    this.enable();
+    this.render();
   }
 
   /** Progress in words. */
   get words() {
-    const { clip, run } = this;
-    const { painting } = this.brush;
+    const { clip, run, painting } = this;
     if (!run) return `${painting.empty ? "Nothing is marked yet." : "Ready to track."} ${clip.note ?? ""}`.trim();
     const finished = `${run.done} of ${clip.count} frames`;
     const changed = run.marked.some((number, pixel) => number !== painting.values[pixel]);
@@ -297,26 +255,15 @@ export class FilmView extends View {
   }
 
   listObjects() {
-    const { busy, clip } = this;
-    const { painting } = this.brush;
-    const object = (number) => {
-      const pressed = { class: "lab-swatch", "aria-pressed": String(number === painting.active), disabled: busy };
-      return el(
-        "li",
-        { style: `--pin: ${css(clip.colors[number - 1])}` },
-        button(`Object ${number}`, () => this.choose(number), pressed),
-        button("×", () => this.remove(number), { "aria-label": `Remove object ${number}`, disabled: busy }),
-      );
-    };
-    const full = busy || painting.objects.length >= painting.most;
-    const add = button("+ Object", () => this.edit(() => painting.add()), { disabled: full });
-    this.chips.replaceChildren(...painting.objects.map(object), el("li", {}, add));
+    const remove = (number) =>
+      button("×", () => this.remove(number), { "aria-label": `Remove object ${number}`, disabled: this.busy });
+    super.listObjects((number) => `Object ${number}`, remove);
   }
 
   /** Remove an object, and focus its neighbor. @param {number} number */
   remove(number) {
-    const index = this.brush.painting.objects.indexOf(number);
-    this.edit(() => this.brush.painting.remove(number));
+    const index = this.painting.objects.indexOf(number);
+    this.edit(() => this.painting.remove(number));
     this.chips.children[index]?.querySelector("button")?.focus();
   }
 }

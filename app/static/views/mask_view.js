@@ -6,17 +6,15 @@
 import { attentionMaps, likelyPatch } from "../maths/attention.js";
 import { css, percent } from "../maths/format.js";
 import { area, best, countOf, jaccard, outlinePath, resized } from "../maths/labels.js";
+import { fitted } from "../maths/levels.js";
 import { Maps } from "../maths/maps.js";
-import { fromRuns } from "../maths/painting.js";
-import { Brush, Tools, paintingOf } from "./brush.js";
+import { Painting, fromRuns } from "../maths/painting.js";
 import { el } from "./dom.js";
-import { Encoding } from "./encoding.js";
+import { Editor } from "./editor.js";
 import { cocoFile, imageFile, save } from "./files.js";
 import { rested } from "./newest.js";
 import { COLORS } from "./palette.js";
-import { Stage } from "./stage.js";
 import { Tiles } from "./tiles.js";
-import { View } from "./view.js";
 
 const METHODS = {
   click: ["Click", "Click an object: the connected patches with similar keys are added. Alt-click subtracts; draw or erase to correct."], // prettier-ignore
@@ -25,108 +23,74 @@ const METHODS = {
   tokencut: ["TokenCut", "A normalized cut of the graph of similar keys."],
   maskcut: ["MaskCut", "TokenCut several times, each time without the objects found before."],
 };
-const SETTINGS = { method: "click", reach: 90, mass: 60, count: 3, refined: false };
+const SETTINGS = { method: "click", head: "best", mass: 60, count: 3, refined: false }; // head: or "mean", a number
+const LONG_SIDE = 1024; // cells of a mask
 const KEYS =
   "Move with the arrow keys and press Enter to add the object. C clicks, B draws and E erases; Enter then uses the brush. Control Z undoes.";
 
-export class MaskView extends View {
-  encoding = null;
+export class MaskView extends Editor {
   attention = []; // of [CLS], a map per head
   found = new Map(); // by question
   asking = ""; // question that the server has not answered
-  head = "best"; // or "mean", the number of a head
   bestHead = "mean";
   suggested = null;
-  stage = new Stage("Image with objects: click one, or draw", KEYS, {
-    point: () => this.point(),
-    leave: () => this.point(),
-    press: (place, alt) => this.press(place, alt),
-    key: (event) => this.tools.key(event),
-  });
-  brush = new Brush(this.stage, () => this.drawn());
-  tools = new Tools(this.brush);
   methods = new Tiles("Method", (method) => this.set({ method }), "lab-methods");
-  heads = new Tiles("Attention head", (head) => this.chooseHead(head), "lab-heads");
+  heads = new Tiles("Attention head", (head) => this.set({ head }), "lab-heads");
   scores = el("tbody");
   help = el("p", { class: "lab-soft" });
   ask = rested(() => this.search());
 
   /** @param {Mounted} mounted */
   constructor(mounted) {
-    super(mounted, SETTINGS);
-    Object.assign(this.stage.on, this.brush.events);
+    super(mounted, SETTINGS, ["Image with objects: click one, or draw", KEYS]);
     this.element.classList.add("lab-masks");
     const titles = ["Object", "Share of the image", "Jaccard with your mask"];
     const header = el("tr", {}, ...titles.map((title) => el("th", { scope: "col" }, title)));
     const table = el("table", { class: "lab-scores" }, el("thead", {}, header), this.scores);
     this.watch("found", () => this.receive());
     const { stage, tools, help, methods, heads } = this;
-    this.mount("value", stage.element, tools.element, table, help, methods.element, heads.element);
-  }
-
-  // ---- the image
-
-  async load(signal) {
-    const { value } = this.props;
-    if (!value.token) return;
-    const encoding = this.encoding?.value === value ? this.encoding : new Encoding(value, this.server);
-    return { encoding, block: await encoding.arrays("attention", encoding.blocks - 1, signal) };
-  }
-
-  show({ encoding, block }) {
-    if (this.encoding?.token !== encoding.token) this.open(encoding, block);
-    this.brush.open(paintingOf(encoding));
-    this.brush.outline();
-    this.render();
-    this.element.dataset.token = encoding.token; // tests wait for it
-    this.announce(encoding.token, { token: encoding.token });
+    this.mount("value", stage.element, tools, table, help, methods.element, heads.element);
   }
 
   open(encoding, block) {
     const color = css(COLORS.objects[0]);
+    super.open(encoding, block);
     this.ask.cancel();
-    Object.assign(this, { encoding, asking: "", found: new Map(), attention: attentionMaps(block, 0) });
-    if (Number(this.head) >= encoding.heads) this.head = "best";
+    Object.assign(this, { asking: "", found: new Map(), attention: attentionMaps(block, 0) });
+    if (Number(this.settings.head) >= encoding.heads) this.settings.head = "best";
     this.suggested = encoding.placeOf(encoding.pinned ?? likelyPatch(block, encoding));
-    this.stage.show(encoding);
-    this.brush.encoded(encoding, block, this.stage.photo);
-    const methods = Object.entries(METHODS).map(([key, [label]]) => ({ key, label }));
+    this.take(encoding.photo, () => new Painting(fitted(encoding, LONG_SIDE)));
     const heads = this.attention.map((_, head) => ({ key: String(head), label: `Head ${head}`, color }));
-    this.methods.open(encoding, methods);
+    this.methods.open(
+      encoding,
+      Object.entries(METHODS).map(([key, [label]]) => ({ key, label })),
+    );
     this.heads.open(encoding, [{ key: "best", label: "Best", color }, { key: "mean", label: "Mean", color }, ...heads]);
+    this.render();
   }
 
-  // ---- clicks and strokes
+  // ---- clicks
 
-  get method() {
-    return this.settings.method in METHODS ? this.settings.method : "click";
+  /** Show what a click selects, or a suggestion before the first click. */
+  point(place = this.stage.cursor) {
+    if (this.settings.method !== "click") return void this.showBrush();
+    const patches = super.point(place ?? (this.painting.empty ? this.suggested : null));
+    this.stage.mark(patches && !place ? [{ ...this.suggested, color: "#fff", number: "" }] : []);
   }
 
-  /** Show what a click selects at the cursor, or a suggestion before the first click. */
-  point() {
-    const { stage, brush } = this;
-    brush.ring();
-    if (this.method !== "click") return;
-    const place = stage.cursor ?? (brush.painting.empty ? this.suggested : null);
-    const selects = brush.preview(place);
-    if (!selects) stage.draw([], this.encoding);
-    stage.mark(selects && !stage.cursor ? [{ ...place, color: "#fff", number: "" }] : []);
-  }
-
-  press(place, alt) {
+  press(place, subtract) {
     this.settings.method = "click";
-    this.brush.press(place, alt);
+    super.press(place, subtract);
   }
 
-  drawn() {
-    this.brush.outline();
+  changed() {
     this.render();
   }
 
   /** Save the mask at the size of the image: "mask.png", "cutout.png" or "mask.json". @param {string} file */
   async save(file) {
-    const { encoding, brush, stage } = this;
-    const { labels } = brush.painting;
+    const { encoding, painting, stage } = this;
+    const { labels } = painting;
     if (!labels) return this.refuse("Nothing is marked yet: click the object first.");
     const { values } = resized(labels, { rows: encoding.height, columns: encoding.width });
     const name = `${encoding.name.replace(/\.[^.]*$/, "")}-${file}`;
@@ -136,33 +100,29 @@ export class MaskView extends View {
 
   // ---- questions to the server
 
-  /** The fields of a method that its result depends on. */
-  fields(method = this.method) {
-    return method === "maskcut" ? { method, count: this.settings.count } : { method };
-  }
-
+  /** The settings as fields of `app.objects.Recipe`. */
   get recipe() {
-    const { mass, refined } = this.settings;
-    const head = this.head === "best" ? this.bestHead : this.head;
-    return { ...this.fields(), head, mass: mass / 100, refined };
+    const { method, head, mass, count, refined } = this.settings;
+    return { method, count, head: head === "best" ? this.bestHead : head, mass: mass / 100, refined };
   }
 
-  /** The view as arguments of `app.objects.Recipe`, with token and name. */
+  /** The view as arguments of a download. */
   get request() {
     return this.encoding && { ...this.recipe, token: this.encoding.token, name: this.encoding.name };
   }
 
-  /** The fields of what the server computes; null if the browser can compute it. */
-  get needed() {
-    if (this.method === "click") return null;
-    if (this.settings.refined) return this.recipe;
-    return this.method === "attention" ? null : this.fields();
+  /** Return the fields that the labels of a method depend on; null if the browser computes them. */
+  question(method, refined = false) {
+    const { count, ...others } = this.recipe;
+    if (method === "click" || (method === "attention" && !refined)) return null;
+    return { ...(refined && others), method, ...(method === "maskcut" && { count }) };
   }
 
   /** The question to the server, with the key of its answer. */
   get wanted() {
-    const { needed } = this;
-    return this.encoding && needed && { ...needed, token: this.encoding.token, key: JSON.stringify(needed) };
+    const { method, refined } = this.settings;
+    const question = this.question(method, refined);
+    return this.encoding && question && { ...question, token: this.encoding.token, key: JSON.stringify(question) };
   }
 
   search() {
@@ -191,55 +151,50 @@ export class MaskView extends View {
 
   // ---- masks
 
-  /** Return the kept patches of every head and of the mean. @returns {Map<string, Labels>} */
+  /** The kept patches of every head and of the mean. @returns {Map<string, Labels>} */
   get masks() {
     const { attention, encoding, settings } = this;
     const maps = new Maps(attention, { mass: settings.mass / 100 });
     const { rows, columns } = encoding;
     const mask = (key) => /** @type {const} */ ([key, { rows, columns, values: maps.kept(key) }]);
     const heads = attention.map((_, head) => mask(String(head)));
-    const drawn = this.brush.painting.labels;
+    const drawn = this.painting.labels;
     this.bestHead = drawn ? best(new Map(heads), drawn) : "mean";
     return new Map([...heads, mask("mean"), ["best", mask(this.bestHead)[1]]]);
   }
 
   /** Return the labels of a method; undefined if they are not computed yet. @param {Map<string, Labels>} masks */
-  labelsOf(method, masks) {
-    if (method === "click") return this.brush.painting.labels;
-    return method === "attention" ? masks.get(this.head) : this.found.get(JSON.stringify(this.fields(method)));
+  labelsOf(method, masks, refined = false) {
+    if (method === "click") return this.painting.labels;
+    const found = this.found.get(JSON.stringify(this.question(method, refined)));
+    if (found || !refined) return found ?? (method === "attention" ? masks.get(this.settings.head) : undefined);
+    return this.labelsOf(method, masks);
   }
 
-  /** Return the labels on the stage. */
+  /** Return the labels on the stage; undefined for the mask by hand. */
   labels(masks = this.masks) {
-    if (this.method === "click") return undefined;
-    const { needed } = this;
-    return (needed && this.found.get(JSON.stringify(needed))) || this.labelsOf(this.method, masks);
+    const { method, refined } = this.settings;
+    return method === "click" ? undefined : this.labelsOf(method, masks, refined);
   }
 
   // ---- drawing
 
-  chooseHead(head) {
-    this.head = head;
-    this.render();
-  }
-
   /** @param {boolean} search  whether to ask the server for what is missing */
   render(search = true) {
     if (!this.encoding) return;
-    const { masks, brush, method, settings } = this;
+    const { masks, settings } = this;
+    const { method } = settings;
     const labels = this.labels(masks);
-    const drawn = brush.painting.labels;
-    brush.reach = settings.reach / 100;
-    brush.lights = method === "click";
+    const drawn = this.painting.labels;
+    this.lights = method === "click";
     this.element.dataset.method = method;
-    this.tools.apply();
     for (const [key, tile] of this.heads.tiles) paintTile(tile, masks.get(key), drawn);
     for (const [key, tile] of this.methods.tiles)
       paintTile(tile, key === method && labels ? labels : this.labelsOf(key, masks), drawn);
     this.methods.mark(method);
-    this.heads.mark(this.head);
+    this.heads.mark(settings.head);
     this.heads.element.hidden = method !== "attention";
-    brush.show();
+    this.showMask();
     this.paint(labels);
     this.showScores(labels, drawn);
     if (search) this.ask();
@@ -249,34 +204,33 @@ export class MaskView extends View {
   paint(labels) {
     const { stage, encoding } = this;
     const color = (number) => css(COLORS.objects[number - 1]);
-    if (labels) stage.canvas.labels(labels, COLORS.objects);
-    else stage.canvas.clear();
+    stage.canvas.labels(labels, COLORS.objects);
     const outlines = numbers(labels).map((number) => ({ path: outlinePath(labels, number), color: color(number) }));
-    stage.draw(outlines, labels ?? encoding);
+    stage.draw(outlines, labels);
     const seeds = labels?.seeds ?? [];
     stage.mark(seeds.map(([row, column], at) => ({ ...encoding.placeOf({ row, column }), color: color(at + 1) })));
-    this.point();
+    this.apply();
   }
 
   /** Write one line per object, and for several objects one for all. @param {Labels} labels @param {Labels} drawn */
   showScores(labels, drawn) {
+    const { method } = this.settings;
     const found = numbers(labels);
-    const line = (name, number, color) => {
+    const line = (name, number) => {
       const score = drawn ? jaccard(labels, drawn, drawn, number).toFixed(3) : "draw a mask";
-      return [name, percent(area(labels, number)), score, color];
+      return [name, percent(area(labels, number)), score, COLORS.objects[number - 1]];
     };
-    const lines = found.map((number) => line(`Object ${number}`, number, COLORS.objects[number - 1]));
+    const lines = found.map((number) => line(`Object ${number}`, number));
     if (found.length > 1) lines.push(line("All objects", 0));
-    if (this.method === "click" && !drawn) lines.push(["Click an object", "", ""]);
-    else if (this.method !== "click" && !labels) lines.push([this.asking ? "Computing …" : "Not found", "", ""]);
+    if (method === "click" && !drawn) lines.push(["Click an object", "", ""]);
+    else if (method !== "click" && !labels) lines.push([this.asking ? "Computing …" : "Not found", "", ""]);
     else if (labels && !found.length) lines.push(line("No object found", 0));
     if (drawn) lines.push(["Your mask", percent(area(drawn)), ""]);
     this.scores.replaceChildren(...lines.map((cells) => scoreLine(cells)));
     this.spoken.textContent = lines.map((words) => words.slice(0, 3).filter(Boolean).join(", ")).join(". ");
-    const numbersAre = drawn ? "Jaccard similarity with your mask" : "share of the image";
-    const attention =
-      this.method === "attention" ? ` Best: ${drawn ? `head ${this.bestHead}` : "needs your mask"}.` : "";
-    this.help.textContent = `${METHODS[this.method][1]} Numbers: ${numbersAre}.${attention}`;
+    const score = drawn ? "Jaccard similarity with your mask" : "share of the image";
+    const head = drawn ? `head ${this.bestHead}` : "needs your mask";
+    this.help.textContent = `${METHODS[method][1]} Numbers: ${score}.${method === "attention" ? ` Best: ${head}.` : ""}`;
   }
 }
 
@@ -289,8 +243,7 @@ function scoreLine([name, share, score, color]) {
 /** Draw labels on a tile, with their similarity to the mask by hand, or their area. */
 function paintTile({ canvas, note }, labels, drawn) {
   note.textContent = !labels ? "" : drawn ? jaccard(labels, drawn).toFixed(2) : percent(area(labels));
-  if (labels) canvas.labels(labels, COLORS.objects);
-  else canvas.clear();
+  canvas.labels(labels, COLORS.objects);
 }
 
 /** List the numbers of the objects. @param {Labels} labels */

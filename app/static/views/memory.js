@@ -29,12 +29,9 @@ export class Memory {
     return value;
   }
 
-  /** Return a promise of an entry; `make` is called if it is missing, and again after a failure. */
-  remembered(key, bytes, make) {
-    if (this.entries.has(key)) return this.get(key);
-    const made = make();
-    made.catch(() => this.forget(key));
-    return this.put(key, made, bytes);
+  /** Return an entry; a missing one is made. @param {string} key @param {() => Promise<[any, number]>} make  value and bytes */
+  async remembered(key, make) {
+    return this.get(key) ?? this.put(key, ...(await make()));
   }
 
   forget(key) {

@@ -3,6 +3,7 @@
 import { range } from "../maths/attention.js";
 import { fromBase64 } from "../maths/format.js";
 import { enlarge } from "../maths/levels.js";
+import { COLORS } from "./palette.js";
 
 /** Pack a color as canvases store it, red in the lowest byte. */
 export function packed(red, green, blue, alpha = 255) {
@@ -12,18 +13,15 @@ export function packed(red, green, blue, alpha = 255) {
 /** Pixels by level for the layer "light": black and less opaque for higher values. */
 export const LIGHT = Uint32Array.from({ length: 256 }, (_, level) => packed(0, 0, 0, 255 - level));
 
-/**
- * Decode a color map of 256 × 3 bytes into pixels whose opacity rises with the level, or with the distance from the
- * middle if `diverging`.
- * @param {string} base64 @param {boolean} diverging
- */
-export function glow(base64, diverging) {
-  const bytes = fromBase64(base64);
-  const alpha = (level) => (diverging ? Math.abs(2 * level - 255) : level);
-  return Uint32Array.from({ length: 256 }, (_, level) =>
-    packed(bytes[3 * level], bytes[3 * level + 1], bytes[3 * level + 2], alpha(level)),
-  );
-}
+/** Pixels by level for each color map; their opacity rises with the level, or with the distance from a middle of zero. */
+export const COLORMAPS = Object.fromEntries(
+  Object.entries(COLORS.colormaps).map(([name, text]) => {
+    const bytes = fromBase64(text);
+    const alpha = (level) => (COLORS.diverging.includes(name) ? Math.abs(2 * level - 255) : level);
+    const pixel = (level) => packed(bytes[3 * level], bytes[3 * level + 1], bytes[3 * level + 2], alpha(level));
+    return [name, Uint32Array.from({ length: 256 }, (_, level) => pixel(level))];
+  }),
+);
 
 const LEVELS = Uint32Array.from({ length: 4096 }, (_, level) => level);
 
@@ -71,8 +69,10 @@ export class PatchCanvas {
     this.draw();
   }
 
-  /** Draw objects in their colors [[red, green, blue], …]; 0 is transparent. @param {Labels} labels */
-  labels({ values, rows, columns }, colors) {
+  /** Draw objects in their colors [[red, green, blue], …]; 0 is transparent. @param {Labels} labels  if any */
+  labels(labels, colors) {
+    if (!labels) return this.clear();
+    const { values, rows, columns } = labels;
     this.resize(rows, columns);
     const fills = [0, ...colors.map(([red, green, blue]) => packed(red, green, blue))];
     for (let cell = 0; cell < values.length; cell++) this.pixels[cell] = fills[values[cell]];

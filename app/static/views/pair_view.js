@@ -11,10 +11,9 @@ import { samePatch } from "../maths/pins.js";
 import { el, svg } from "./dom.js";
 import { Encoding, fetchBytes, memory } from "./encoding.js";
 import { LIGHT } from "./paint.js";
-import { Stage } from "./stage.js";
+import { STAGE_PIXELS, Stage } from "./stage.js";
 import { colorBar, writeScale } from "./tiles.js";
 import { View } from "./view.js";
-import { STAGE_PIXELS } from "./viewer.js";
 
 const MAX_LINES = 100; // of the matches with the largest cosines
 const PIXELS_PER_LINE = 10; // of the width of both images: on a phone, more lines would hide the images
@@ -31,26 +30,15 @@ export class PairView extends View {
   found = el("p", { class: "lab-found" });
   lines = svg("svg", { class: "lab-lines", "aria-hidden": "true" });
   scale = colorBar();
-  left = new Stage("Left image: point at a patch", KEYS, {
-    point: (place) => this.hover(this.a.patchAt(place)),
-    leave: () => this.hover(null),
-    press: (place) => this.hover(this.a.patchAt(place)),
-    rest: () => this.hover(null),
-  });
+  left = new Stage("Left image: point at a patch", KEYS, this);
   right = new Stage("Right image: similar patches", "It follows the left image.", {});
   where = [el("span", { class: "lab-where" }), el("span", { class: "lab-where" })]; // of the patch in each image
   what = el("span", { class: "lab-what" }, HINT);
   pair = el(
     "div",
     { class: "lab-pair" },
-    el("section", { class: "lab-side" }, this.left.element, el("p", { class: "lab-readout" }, this.where[0])),
-    el(
-      "section",
-      { class: "lab-side" },
-      this.right.element,
-      this.scale,
-      el("p", { class: "lab-readout" }, this.where[1], this.what),
-    ),
+    side(this.left.element, el("p", { class: "lab-readout" }, this.where[0])),
+    side(this.right.element, this.scale, el("p", { class: "lab-readout" }, this.where[1], this.what)),
     this.lines,
   );
 
@@ -74,12 +62,12 @@ export class PairView extends View {
 
   /** Fetch the vectors of both images, which are the same for every ratio. @returns {Promise<Features>} */
   async fetchDirections({ directions, b }, a, signal) {
-    const key = `directions/${a.token}/${b.token}`;
-    if (memory.get(key)) return memory.get(key);
-    const bytes = await fetchBytes(directions, signal, this.server);
-    const prefix = a.rows * a.columns;
-    const found = decodeTokens(bytes, { heads: 1, tokens: prefix + b.rows * b.columns, prefix });
-    return memory.put(key, found, 2 * bytes.byteLength);
+    return memory.remembered(`directions/${a.token}/${b.token}`, async () => {
+      const bytes = await fetchBytes(directions, signal, this.server);
+      const prefix = a.rows * a.columns;
+      const found = decodeTokens(bytes, { heads: 1, tokens: prefix + b.rows * b.columns, prefix });
+      return [found, 2 * bytes.byteLength];
+    });
   }
 
   show({ value, matched, directions }) {
@@ -98,10 +86,20 @@ export class PairView extends View {
     return this.hovered ?? this.a.pinned;
   }
 
-  hover(patch) {
+  point(place) {
+    const patch = place && this.a?.patchAt(place);
     if (!this.shown || samePatch(patch, this.hovered)) return;
     this.hovered = patch;
     this.render();
+  }
+
+  press(place) {
+    this.point(place);
+  }
+
+  key({ key }) {
+    if (key === "Escape") this.point(null);
+    return key === "Escape";
   }
 
   /** Find the most similar patch of the right image, with the cosines of all. @param {Patch} patch */
@@ -124,10 +122,10 @@ export class PairView extends View {
     if (range) right.canvas.values(found.map, b, drawnSize(b, STAGE_PIXELS), range, LIGHT);
     else right.canvas.clear();
     writeScale(this.scale, range && [`${decimals(range[0])} or less`, `${decimals(range[1])} or more`]);
-    const where = ({ row, column }, { rows, columns }) =>
-      `Row ${row}, column ${column} of ${rows} × ${columns} patches`;
-    this.where[0].textContent = found ? where(patch, a) : "";
-    this.where[1].textContent = found ? where(found.patch, b) : "";
+    const where = ({ rows, columns }, one) =>
+      one ? `Row ${one.row}, column ${one.column} of ${rows} × ${columns} patches` : "";
+    this.where[0].textContent = where(a, patch);
+    this.where[1].textContent = where(b, found?.patch);
     this.what.textContent = found ? `Most similar: cosine ${decimals(found.cosine)}` : HINT;
     this.spoken.textContent = [...this.where, this.what].map((part) => part.textContent).join(". ");
     this.drawLines();
@@ -140,22 +138,19 @@ export class PairView extends View {
     if (!shown || !box.width) return;
     lines.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
     lines.toggleAttribute("data-pointed", Boolean(this.hovered));
-    const on = (stage) => {
+    const on = (stage, { width, height }) => {
       const sheet = stage.sheet.getBoundingClientRect();
-      return ({ x, y }) => [sheet.left - box.left + x * sheet.width, sheet.top - box.top + y * sheet.height];
+      const place = (start, length, pixel, pixels) => start + (length * (pixel + 0.5)) / pixels;
+      return ([y, x]) => [
+        place(sheet.left - box.left, sheet.width, x, width),
+        place(sheet.top - box.top, sheet.height, y, height),
+      ];
     };
-    const [inA, inB] = [on(left), on(right)];
-    const share = ([y, x], { width, height }) => ({ x: (x + 0.5) / width, y: (y + 0.5) / height });
-    const most = Math.min(MAX_LINES, Math.round(box.width / PIXELS_PER_LINE));
-    const mutual = shown.matches.slice(0, most);
-    this.found.textContent = this.summary(mutual.length);
-    lines.replaceChildren(
-      ...mutual.map((match) => {
-        const from = share(match.a, a);
-        const color = `hsl(${Math.round(240 - 240 * from.y)} 90% 60%)`; // by height in the left image
-        return line(inA(from), inB(share(match.b, b)), color);
-      }),
-    );
+    const [inA, inB] = [on(left, a), on(right, b)];
+    const drawn = shown.matches.slice(0, Math.min(MAX_LINES, Math.round(box.width / PIXELS_PER_LINE)));
+    this.found.textContent = this.summary(drawn.length);
+    const color = ([y]) => `hsl(${Math.round(240 - (240 * (y + 0.5)) / a.height)} 90% 60%)`; // by height in the left image
+    lines.replaceChildren(...drawn.map((match) => line(inA(match.a), inB(match.b), color(match.a))));
   }
 
   /** @param {number} drawn  number of lines */
@@ -168,9 +163,12 @@ export class PairView extends View {
   }
 }
 
+function side(...parts) {
+  return el("section", { class: "lab-side" }, ...parts);
+}
+
 /** @param {number[]} from @param {number[]} to @param {string} color */
 function line([x1, y1], [x2, y2], color) {
   const dot = (cx, cy) => svg("circle", { cx, cy, r: 3, fill: color });
-  const attributes = { x1, y1, x2, y2, stroke: color };
-  return svg("g", { class: "lab-mutual" }, svg("line", attributes), dot(x1, y1), dot(x2, y2));
+  return svg("g", { class: "lab-mutual" }, svg("line", { x1, y1, x2, y2, stroke: color }), dot(x1, y1), dot(x2, y2));
 }

@@ -8,17 +8,14 @@ import { PatchCanvas } from "./paint.js";
 
 /**
  * @typedef {object} StageEvents
- * @property {(place: Place) => void} [point]  by the pointer or the arrow keys
- * @property {() => void} [leave]
+ * @property {(place: Place) => void} [point]  by the pointer or the arrow keys; null: the pointer has left
  * @property {(place: Place, alt: boolean) => void} [press]  by a click, a tap or Enter
  * @property {(from: Place, to: Place) => void} [stroke]  the first has twice the same place
  * @property {() => void} [lift]  end of a stroke
- * @property {() => void} [rest]  Escape
- * @property {() => void} [remove]  Delete or Backspace
- * @property {() => void} [undo]  Control Z
- * @property {(event: KeyboardEvent) => boolean} [key]  any other key; returns whether it has a meaning
+ * @property {(event: KeyboardEvent) => boolean} [key]  returns whether the key has a meaning
  */
 
+export const STAGE_PIXELS = 400_000; // of a map on the stage: more are not visible
 export const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
 export class Stage {
@@ -36,11 +33,9 @@ export class Stage {
     this.canvas = new PatchCanvas(el("canvas", { class: "lab-map" }));
     this.overlay = el("canvas", { class: "lab-paint" });
     this.ink = svg("svg", { preserveAspectRatio: "none" });
-    this.drawn = svg("svg", { preserveAspectRatio: "none" });
     this.markers = el("div", { class: "lab-markers" });
     this.ring = el("span", { class: "lab-ring", hidden: true });
-    this.crossHair = el("span", { class: "lab-cross", hidden: true });
-    const layers = [this.canvas.canvas, this.overlay, this.ink, this.drawn, this.markers, this.ring, this.crossHair];
+    const layers = [this.canvas.canvas, this.overlay, this.ink, this.markers, this.ring];
     for (const layer of layers) layer.setAttribute("aria-hidden", "true");
     this.sheet = el("div", { class: "lab-sheet" }, this.photo, ...layers);
     const role = { tabindex: 0, role: "application", "aria-label": label, "aria-description": keys };
@@ -57,13 +52,12 @@ export class Stage {
     else Object.assign(this.photo, { width, height });
     this.element.style.setProperty("--ratio", String(width / height));
     this.canvas.resize(rows, columns);
-    this.ink.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
   }
 
   // ---- drawing
 
   /** Draw outlines on a grid, and the frame of a patch. @param {{ path: string, color: string }[]} outlines */
-  draw(outlines, { rows, columns }, patch = null, color = "#fff") {
+  draw(outlines, { rows, columns } = { rows: 1, columns: 1 }, patch = null, color = "#fff") {
     const box = (attributes) => svg("rect", { x: patch.column, y: patch.row, width: 1, height: 1, ...attributes });
     this.ink.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
     this.ink.replaceChildren(
@@ -85,18 +79,10 @@ export class Stage {
     );
   }
 
-  /** Draw a circle at the cursor, its diameter as a share of the width; 0 hides it. @param {number} share */
-  ringAt(share) {
-    this.ring.hidden = !this.cursor || !share;
-    if (this.ring.hidden) return;
-    const { x, y } = this.cursor;
-    Object.assign(this.ring.style, { left: `${100 * x}%`, top: `${100 * y}%`, width: `${100 * share}%` });
-  }
-
-  /** Draw the cursor of another stage; null hides it. @param {Place} place */
-  cross(place) {
-    this.crossHair.hidden = !place;
-    if (place) Object.assign(this.crossHair.style, { left: `${100 * place.x}%`, top: `${100 * place.y}%` });
+  /** Draw a circle around a place; null hides it. @param {Place} place */
+  circle(place, width = "14px") {
+    this.ring.hidden = !place;
+    if (place) Object.assign(this.ring.style, { left: `${100 * place.x}%`, top: `${100 * place.y}%`, width });
   }
 
   // ---- pointing
@@ -143,8 +129,7 @@ export class Stage {
   leave() {
     if (this.last) return;
     cancelAnimationFrame(this.frame);
-    this.cursor = null;
-    this.on.leave?.();
+    this.point(null);
   }
 
   point(place) {
@@ -161,16 +146,11 @@ export class Stage {
   /** Handle a key; returns whether it has a meaning. @param {KeyboardEvent} event */
   key(event) {
     const { key, ctrlKey, metaKey, altKey, shiftKey } = event;
-    const { rest, remove, undo } = this.on;
     const here = this.cursor ?? { x: 0.5, y: 0.5 };
     if (altKey) return false;
-    if (ctrlKey || metaKey) {
-      if (!undo || key.toLowerCase() !== "z") return false;
-      undo();
-    } else if (ARROWS[key]) this.walk(here, ARROWS[key], shiftKey ? 4 : 1);
-    else if (rest && key === "Escape") rest();
-    else if (remove && (key === "Delete" || key === "Backspace")) remove();
-    else if (this.on.key?.(event)) return true;
+    if (this.on.key?.(event)) return true;
+    if (ctrlKey || metaKey) return false;
+    if (ARROWS[key]) this.walk(here, ARROWS[key], shiftKey ? 4 : 1);
     else if (key !== "Enter" && key !== " ") return false;
     else if (this.paints) {
       this.stroke(here);
