@@ -3,14 +3,10 @@
 And the keyboard alone reaches everything.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-AXE = Path(__file__).parent / "axe" / "axe.min.js"
-RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
 TABS = {
     "Explore": "#explore .lab-view[data-token]",
     "Segment": "#segment .lab-view[data-token]",
@@ -25,12 +21,6 @@ TABS = {
 TITLES = tuple(TABS)
 MOST_STOPS = 250  # of the keyboard on one tab
 
-FIND = """async ([rules]) => {
-  const { violations } = await axe.run(document, { runOnly: rules, resultTypes: ["violations"] });
-  return violations.flatMap(({ id, help, nodes }) => nodes.map(({ html, any }) => ({
-    rule: id, help, html: html.slice(0, 200), why: any.map(({ message }) => message).join("; "),
-  })));
-}"""
 REFUSE = """() => {
   for (const line of document.querySelectorAll(".lab-problem"))
     Object.assign(line, { hidden: false, textContent: "The server does not answer." });
@@ -58,17 +48,12 @@ OPERABLE = """() => {
 
 
 @pytest.fixture(scope="module", params=[(1280, "light"), (390, "dark")])
-def page(request: pytest.FixtureRequest, browser: Any, address: str) -> Iterator[Any]:
+def page(request: pytest.FixtureRequest, open_elsewhere: Any, address: str) -> Any:
     """The page with axe-core in it, one for all tabs of a width and a colour scheme."""
     width, scheme = request.param
-    context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    opened = context.new_page()
-    opened.goto(address)
-    opened.wait_for_selector(TABS["Explore"], timeout=60_000)
-    opened.evaluate(AXE.read_text(encoding="utf-8"))
+    opened = open_elsewhere(address, TABS["Explore"], width=width, height=844, color_scheme=scheme)
     opened.look = f"{width}-{scheme}"
-    yield opened
-    context.close()
+    return opened
 
 
 def _open(page: Any, title: str) -> None:
@@ -85,15 +70,12 @@ def _open(page: Any, title: str) -> None:
 @pytest.mark.parametrize("title", TITLES)
 def test_no_violation_of_wcag_a_or_aa(page: Any, title: str, lab: Any):
     _open(page, title)
-    width = page.viewport_size["width"]
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(lab.WIDER) <= 0
     lab.screenshot(page, f"tab-{title.lower().replace(' ', '-')}-{page.look}")
     page.evaluate(REFUSE)
-    wrong = page.evaluate(FIND, [list(RULES)])
+    wrong = lab.violations(page)
     page.evaluate(TAKE_BACK)
-    assert not wrong, "\n".join(
-        f"{one['rule']}: {one['help']}: {one['html']} ({one['why']})" for one in wrong
-    )
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("page", [(1280, "light")], indirect=True, scope="module")

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
 
 READY = "#compare-right .lab-view[data-token]"
@@ -16,12 +15,7 @@ RIGHT_MODEL = "random:embedded"
 @pytest.fixture(scope="module")
 def predictors(lab) -> list[AttentionPredictor]:
     """The library with both models, looking at the example."""
-    found = []
-    for model in (lab.model, RIGHT_MODEL):
-        predictor = AttentionPredictor(model, size=lab.size, precision="fp32", device="cpu")
-        predictor.set_image(photographs.picture("kitten"))
-        found.append(predictor)
-    return found
+    return [lab.library(), lab.library(RIGHT_MODEL)]
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +45,14 @@ def _choose_other(page: Any, model: str) -> None:
 def test_maps_of_both_models_are_the_librarys(tab, lab, predictors):
     for view, predictor in zip((LEFT, RIGHT), predictors, strict=True):
         np.testing.assert_allclose(lab.maps(tab, f"{view}", "null"), predictor.cls_attention(), atol=1e-3)
-    assert tab.locator("#compare h3").all_inner_texts() == [lab.model, RIGHT_MODEL]
+    assert tab.locator("#compare h3").all_inner_texts() == [lab.MODEL, RIGHT_MODEL]
     lab.screenshot(tab, "compare")
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_pointer_asks_the_same_place_of_both_models(tab, lab, predictors, side):
     stage = tab.locator(f"#compare-{side} .lab-stage")
-    box = stage.bounding_box()
-    stage.hover(position={"x": 0.62 * box["width"], "y": 0.41 * box["height"]})
+    stage.hover(position=lab.place(tab, f"#compare-{side} .lab-stage", 0.62, 0.41))
     tab.wait_for_function(f"() => {LEFT}.hovered && {RIGHT}.hovered")
     for view, predictor in zip((LEFT, RIGHT), predictors, strict=True):
         (rows, columns), (height, width) = predictor.grid, predictor.image_size
@@ -83,7 +76,7 @@ def test_keyboard_moves_both_cursors(tab):
 
 
 def test_other_model_can_be_the_same_and_another_image_is_shown_by_both(tab, lab):
-    _choose_other(tab, lab.model)
+    _choose_other(tab, lab.MODEL)
     assert tab.evaluate(f"{LEFT}.encoding.token === {RIGHT}.encoding.token")
     for photo in ("sheep", "kitten"):
         tab.locator(f"#strip button:has(img[src*='{photo}'])").click()

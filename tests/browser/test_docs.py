@@ -4,7 +4,6 @@
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
 
 BUILT = Path(__file__).parents[2] / "build" / "docs"
-AXE = Path(__file__).parent / "axe" / "axe.min.js"
 KINDS = {
     "index": "docs/index.html",
     "readme": "README.html",
@@ -31,34 +29,19 @@ KINDS = {
     "search": "search.html",
 }
 """A page of each kind."""
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-FIND = """async (rules) => {
-  const { violations } = await axe.run(document, { runOnly: rules, resultTypes: ["violations"] });
-  return violations.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 160)}`));
-}"""
-WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
 pytestmark = pytest.mark.skipif(
     not (BUILT / "index.html").is_file(), reason="build/docs is not there: `make docs` builds it"
 )
 
 
 @pytest.fixture(scope="module", params=[(1280, "light"), (390, "dark")], ids=["desktop", "phone"])
-def page(request: pytest.FixtureRequest, browser: Any) -> Iterator[Any]:
+def page(request: pytest.FixtureRequest, open_elsewhere: Any) -> Any:
     """A page without a network. A request to another machine or an error in a script fails."""
     width, scheme = request.param
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
-    opened = context.new_page()
-    opened.faults = []
-    opened.on("pageerror", lambda error: opened.faults.append(str(error)))
-    opened.on(
-        "request",
-        lambda asked: asked.url.startswith(("file:", "data:", "blob:")) or opened.faults.append(asked.url),
-    )
+    settings = {"color_scheme": scheme, "offline": True}
+    opened = open_elsewhere((BUILT / "index.html").as_uri(), "body", width=width, **settings)
     opened.title_of = f"{width}-{scheme}"
-    yield opened
-    context.close()
-    assert opened.faults == [], "requests to other machines, or errors in a script"
+    return opened
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,10 +49,8 @@ def test_a_page_of_each_kind_reads_and_keeps_to_wcag(page: Any, kind: str, lab: 
     page.goto((BUILT / KINDS[kind]).as_uri())
     page.wait_for_load_state()
     lab.screenshot(page, f"book-{kind}-{page.title_of}")
-    assert page.evaluate(WIDER) <= 0, "wider than the screen"
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    found = page.evaluate(FIND, RULES)
-    assert found == []
+    assert page.evaluate(lab.WIDER) <= 0, "wider than the screen"
+    assert lab.violations(page) == []
 
 
 def test_the_lab_sheet_is_two_pages_on_paper(page: Any):

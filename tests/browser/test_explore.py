@@ -9,18 +9,9 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from dino_model import photographs, quantities
-from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, keep_mass_of_maps
 
 VIEW = "lab('explore')"
-
-
-@pytest.fixture(scope="module")
-def predictor(lab) -> AttentionPredictor:
-    """The library's maps of the example that the page opens with."""
-    library = AttentionPredictor(lab.model, size=lab.size, precision="fp32", device="cpu")
-    library.set_image(photographs.picture("kitten"))
-    return library
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +32,15 @@ def page(opened, lab):
 
 
 def _hover(page, lab, row: int, column: int) -> None:
-    page.locator("#explore .lab-stage").hover(position=lab.centre(page, row, column))
+    page.locator("#explore .lab-stage").hover(position=lab.center(page, row, column))
     page.wait_for_function(
         f"([row, column]) => {VIEW}.patch?.row === row && {VIEW}.patch?.column === column",
         arg=[row, column],
     )
 
 
-def _download(page, button: str) -> bytes:
-    with page.expect_download(timeout=60_000) as download:
-        page.get_by_role("button", name=button, exact=True).click()
-    return download.value.path().read_bytes()
+def _download(page, lab, button: str) -> bytes:
+    return lab.download(page, page.get_by_role("button", name=button, exact=True))[1]
 
 
 def test_first_view_shows_the_example_and_the_map_of_every_head(open_page, lab, predictor):
@@ -68,22 +57,20 @@ def test_first_view_shows_the_example_and_the_map_of_every_head(open_page, lab, 
 
 def test_hover_shows_the_library_maps_without_a_request(page, lab, predictor):
     (rows, columns), (height, width) = predictor.grid, predictor.image_size
-    asked = []
-    note = lambda request: asked.append(request.url)  # noqa: E731
-    page.on("request", note)
-    for row, column in [(0, 0), (3, 7), (rows - 1, columns - 1), (rows // 2, 2)]:
-        _hover(page, lab, row, column)
-        y, x = (2 * row + 1) * height // (2 * rows), (2 * column + 1) * width // (2 * columns)
-        np.testing.assert_allclose(lab.maps(page), predictor.point_attention(y, x), atol=1e-3)
-        assert f"row {row}, column {column}" in page.locator("#explore .lab-where").inner_text()
-    page.locator("h1").hover()
-    page.wait_for_function(f"() => {VIEW}.patch === null")
-    page.wait_for_timeout(300)
-    page.remove_listener("request", note)
-    assert asked == []
+
+    def point():
+        for row, column in [(0, 0), (3, 7), (rows - 1, columns - 1), (rows // 2, 2)]:
+            _hover(page, lab, row, column)
+            y, x = (2 * row + 1) * height // (2 * rows), (2 * column + 1) * width // (2 * columns)
+            np.testing.assert_allclose(lab.maps(page), predictor.point_attention(y, x), atol=1e-3)
+            assert f"row {row}, column {column}" in page.locator("#explore .lab-where").inner_text()
+        page.locator("h1").hover()
+        page.wait_for_function(f"() => {VIEW}.patch === null")
+
+    assert lab.requests_during(page, point) == []
 
 
-def _values(predictor: AttentionPredictor, quantity: str, block: int, token: int) -> np.ndarray:
+def _values(predictor, quantity: str, block: int, token: int) -> np.ndarray:
     """The library's values of one token: [heads, tokens]."""
     if quantity == "token-cosine":
         return quantities.cosines(predictor.tokens(block)[None], token)
@@ -131,7 +118,7 @@ def test_principal_components_are_the_librarys_colors(page, lab, predictor, quan
 def test_rapid_clicks_end_on_the_last(page, lab):
     stage = page.locator("#explore .lab-stage")
     for row, column in [(1, 1), (5, 9), (10, 3), (2, 12), (8, 8)]:
-        stage.click(position=lab.centre(page, row, column))
+        stage.click(position=lab.center(page, row, column))
     state = lab.state(page)
     assert [(pin["row"], pin["column"]) for pin in state["pins"]][-1] == (8, 8)
     assert len(state["pins"]) == 5
@@ -166,11 +153,11 @@ def test_downloads_hold_what_is_shown(page, lab, predictor):
     lab.slide(page, "mass", 40)
     page.wait_for_function(f"() => {VIEW}.settings.mass === 40 && {VIEW}.settings.layer === 'mask'")
     expected = enlarge(keep_mass_of_maps(predictor.cls_attention()[1:2], 0.4)[0], predictor.image_size)
-    mask = np.array(Image.open(io.BytesIO(_download(page, "Mask PNG"))))
+    mask = np.array(Image.open(io.BytesIO(_download(page, lab, "Mask PNG"))))
     assert np.array_equal(mask > 0, expected)
-    run_lengths = json.loads(_download(page, "Mask COCO"))
+    run_lengths = json.loads(_download(page, lab, "Mask COCO"))
     assert np.array_equal(coco_mask.decode(run_lengths).astype(bool), expected)
-    with np.load(io.BytesIO(_download(page, "Maps NPZ"))) as archive:
+    with np.load(io.BytesIO(_download(page, lab, "Maps NPZ"))) as archive:
         np.testing.assert_allclose(archive["maps"], predictor.cls_attention(), atol=1e-3)
 
 
@@ -208,7 +195,7 @@ def test_overlay_download_is_the_stage_to_the_pixel(page, lab, settings):
     opacity = float(page.locator("#explore .lab-map").evaluate("(map) => getComputedStyle(map).opacity"))
     alpha = opacity * drawn[..., 3:] / 255
     seen = image * (1 - alpha) + drawn[..., :3] * alpha
-    file = np.array(Image.open(io.BytesIO(_download(page, "Overlay PNG"))))
+    file = np.array(Image.open(io.BytesIO(_download(page, lab, "Overlay PNG"))))
     assert len(file) > len(seen)  # below the image, the values of its colors
     difference = np.abs(seen - file[: len(seen)])
     assert difference.mean() < 0.6
@@ -230,6 +217,6 @@ def test_grid_of_all_blocks_opens_the_chosen_head(open_page, lab, predictor):
 def test_phone_has_no_sideways_scroll_and_a_tap_pins(open_page, lab):
     page = open_page(width=390, height=844, query="", color_scheme="dark", has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.locator("#explore .lab-stage").tap(position=lab.centre(page, 4, 5))
+    page.locator("#explore .lab-stage").tap(position=lab.center(page, 4, 5))
     assert lab.state(page)["pins"][0]["row"] == 4
     lab.screenshot(page, "phone-dark")

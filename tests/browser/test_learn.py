@@ -5,32 +5,14 @@ import pytest
 from playwright.sync_api import expect
 
 from app.lessons import lessons
-from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
 
 VIEW = "lab('learn-view')"
 
 
 @pytest.fixture(scope="module")
-def tour(browser, address):
+def tour(open_shared):
     """The page with the tab open; each test goes to the lesson that it needs."""
-    context, errors = browser.new_context(viewport={"width": 1280, "height": 900}), []
-    page = context.new_page()
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(address)
-    page.get_by_role("tab", name="Learn").click()
-    page.wait_for_selector("#learn-view .lab-view[data-token]", timeout=60_000)
-    yield page
-    context.close()
-    assert errors == []
-
-
-@pytest.fixture(scope="module")
-def predictor(lab) -> AttentionPredictor:
-    """The embedded model with the image of the tab."""
-    library = AttentionPredictor("embedded", size=lab.size, precision="fp32", device="cpu")
-    library.set_image(photographs.picture("kitten"))
-    return library
+    return open_shared(query="?tab=learn", ready="#learn-view .lab-view[data-token]")
 
 
 def _go(page, index: int) -> None:
@@ -57,11 +39,10 @@ def test_next_opens_the_following_lesson(tour):
     expect(tour.locator("#lesson-body h3")).to_have_text("Attention heads", timeout=60_000)
 
 
-def test_view_shows_the_librarys_maps(tour, predictor):
+def test_view_shows_the_librarys_maps(tour, lab):
     _go(tour, 1)
-    maps = tour.evaluate(f"{VIEW}.mapsOf(null).heads.map((map) => [...map])")
-    expected = predictor.cls_attention()
-    np.testing.assert_allclose(np.reshape(maps, expected.shape), expected, atol=1e-3)
+    expected = lab.library("embedded").cls_attention()
+    np.testing.assert_allclose(lab.maps(tour, VIEW, "null"), expected, atol=1e-3)
 
 
 def test_random_lesson_switches_the_weights(tour):

@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
 from segmentation import matching
 
 READY = "#match .lab-view[data-token]"
@@ -41,11 +40,6 @@ def _stage(page: Any, side: int) -> Any:
     return page.locator("#match .lab-stage").nth(side)
 
 
-def _point(page: Any) -> None:
-    box = _stage(page, 0).bounding_box()
-    _stage(page, 0).hover(position={"x": PLACE[0] * box["width"], "y": PLACE[1] * box["height"]})
-
-
 def _lines(page: Any) -> int:
     return page.locator("#match .lab-lines .lab-mutual").count()
 
@@ -66,17 +60,16 @@ def test_image_matches_its_turned_copy(tab, lab):
 
 def test_pointer_shows_similar_patches_as_the_library(tab, lab):
     _choose_second(tab, "Sheep", "sheep")
-    _point(tab)
+    _stage(tab, 0).hover(position=lab.place(tab, "#match .lab-stage", *PLACE))
     tab.wait_for_function(f"() => {VIEW}.hovered !== null")
     patch = tab.evaluate(f"{VIEW}.hovered")
     found = tab.evaluate(
         f"(() => {{ const {{ map, patch }} = {VIEW}.counterpart({VIEW}.hovered);"
         " return { map: [...map], patch }; })()"
     )
-    size, seen = tab.evaluate(f"{VIEW}.shown.scale") * lab.size, []
-    for name, pixels in (("kitten", lab.size), ("sheep", round(size))):
-        predictor = AttentionPredictor("embedded", size=pixels, precision="fp32", device="cpu")
-        predictor.set_image(photographs.picture(name))
+    size, seen = tab.evaluate(f"{VIEW}.shown.scale") * lab.SIZE, []
+    for name, pixels in (("kitten", lab.SIZE), ("sheep", round(size))):
+        predictor = lab.library("embedded", name, pixels)
         seen.append(matching.image_features(predictor, photographs.picture(name)).features)
     expected = matching.similarities(*matching.prepared(*seen), (patch["row"], patch["column"]))
     np.testing.assert_allclose(np.reshape(found["map"], expected.shape), expected, atol=3e-3)

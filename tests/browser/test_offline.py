@@ -40,5 +40,4 @@ def test_page_works_in_an_empty_network_namespace(browser):
     assert seen["encoded"] == "kitten"
     tabs = "Explore, Segment, Compare, Match, Class map, Video, Training, Learn"
     assert ", ".join(seen["tabs"]) == tabs
-    assert seen["elsewhere"] == []
-    assert seen["errors"] == []
+    assert seen["faults"] == []

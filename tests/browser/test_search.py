@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks.serving import serving
 from dino_model.commands import main
-from tests.browser.conftest import MODEL
+from tests.browser.actions import MODEL
 from tests.ports import free_port
 
 PHOTOGRAPHS = Path(__file__).parents[2] / "dino_model" / "photographs"

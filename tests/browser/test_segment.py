@@ -2,7 +2,6 @@
 
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,11 @@ from dino_model.predictor import AttentionPredictor
 from segmentation import discovery
 from segmentation.masks import best_head, component_at, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
-from tests.browser.conftest import array_of
+from tests.browser.actions import download, labels, place, stroke
 
 READY = "#segment .lab-view[data-token]"
 STAGE = "#segment .lab-stage"
 VIEW = "lab('segment')"
-
-
-@pytest.fixture(scope="module")
-def predictor(lab) -> AttentionPredictor:
-    """The library, with the example that the page opens with."""
-    library = AttentionPredictor(lab.model, size=lab.size, precision="fp32", device="cpu")
-    library.set_image(photographs.picture("kitten"))
-    return library
 
 
 @pytest.fixture(scope="module")
@@ -49,30 +40,12 @@ def tab(opened: Any) -> Any:
 def _choose(page: Any, gallery: str, name: str) -> np.ndarray:
     page.locator(f"#segment {gallery} .lab-tile").filter(has_text=name).click()
     page.wait_for_function(f"() => {VIEW}.labels()")
-    return _array(page, "labels()")
-
-
-def _array(page: Any, labels: str) -> np.ndarray:
-    shown = (
-        f"(({{ values, rows, columns }}) => ({{ array: values, shape: [rows, columns] }}))({VIEW}.{labels})"
-    )
-    return array_of(page, shown)
+    return labels(page, f"{VIEW}.labels()")
 
 
 def _by_hand(page: Any) -> np.ndarray | None:
     drawn = page.evaluate(f"{VIEW}.painting.labels !== null")
-    return _array(page, "painting.labels").astype(bool) if drawn else None
-
-
-def _stroke(page: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
-    page.locator("#segment").get_by_text("Draw", exact=True).click()
-    page.locator(STAGE).scroll_into_view_if_needed()
-    box = page.locator(STAGE).bounding_box()
-    points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end)]
-    page.mouse.move(*points[0])
-    page.mouse.down()
-    page.mouse.move(*points[1], steps=5)
-    page.mouse.up()
+    return labels(page, f"{VIEW}.painting.labels").astype(bool) if drawn else None
 
 
 def _scores(page: Any) -> list[list[str]]:
@@ -80,9 +53,7 @@ def _scores(page: Any) -> list[list[str]]:
 
 
 def _saved(page: Any, button: str) -> tuple[str, bytes]:
-    with page.expect_download(timeout=60_000) as download:
-        page.get_by_role("button", name=button).click()
-    return download.value.suggested_filename, Path(download.value.path()).read_bytes()
+    return download(page, page.get_by_role("button", name=button))
 
 
 def _agreement(one: np.ndarray, other: np.ndarray) -> float:
@@ -103,14 +74,12 @@ def _clicked(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray
 
 def test_click_adds_the_object_and_alt_click_subtracts(tab, predictor):
     stage, (rows, columns) = tab.locator(STAGE), predictor.grid
-    box, row, column = stage.bounding_box(), rows // 2, columns // 3
+    row, column = rows // 2, columns // 3
     assert _by_hand(tab) is None
-    stage.click(
-        position={"x": (column + 0.5) / columns * box["width"], "y": (row + 0.5) / rows * box["height"]}
-    )
+    stage.click(position=place(tab, STAGE, (column + 0.5) / columns, (row + 0.5) / rows))
     expected = _clicked(predictor, row, column)
     assert _agreement(_by_hand(tab), expected) > 0.93  # 16 bits on the way, specks are removed
-    other = {"x": 0.85 * box["width"], "y": 0.1 * box["height"]}
+    other = place(tab, STAGE, 0.85, 0.1)
     stage.click(position=other)
     both, again = _by_hand(tab), _clicked(predictor, int(0.1 * rows), int(0.85 * columns))
     assert _agreement(both, expected | again) > 0.9
@@ -121,8 +90,7 @@ def test_click_adds_the_object_and_alt_click_subtracts(tab, predictor):
 
 
 def test_clicked_mask_is_saved_as_mask_cutout_and_coco(tab):
-    box = tab.locator(STAGE).bounding_box()
-    tab.locator(STAGE).click(position={"x": 0.5 * box["width"], "y": 0.5 * box["height"]})
+    tab.locator(STAGE).click()
     files = dict(_saved(tab, button) for button in ("Mask (PNG)", "Cut-out (PNG)", "Mask (COCO)"))
     assert set(files) == {"kitten-mask.png", "kitten-cutout.png", "kitten-mask.json"}
     mask = np.array(Image.open(io.BytesIO(files["kitten-mask.png"])).convert("L")) == 255
@@ -170,20 +138,21 @@ def test_every_file_decodes_to_what_is_shown(tab, refined):
     if refined:
         tab.evaluate(f"{VIEW}.set({{ refined: true }})")
         tab.wait_for_function(f"() => {VIEW}.labels()?.rows > {VIEW}.encoding.rows")
-        shown = _array(tab, "labels()")
+        shown = labels(tab, f"{VIEW}.labels()")
     name, content = _saved(tab, "Labels (PNG)")
     assert name == "kitten-maskcut-labels.png"
-    labels = np.array(Image.open(io.BytesIO(content)))
-    np.testing.assert_array_equal(labels, enlarge(shown, labels.shape))
+    saved = np.array(Image.open(io.BytesIO(content)))
+    np.testing.assert_array_equal(saved, enlarge(shown, saved.shape))
     records = json.loads(_saved(tab, "Masks (COCO)")[1])
-    assert len(records) == labels.max()
+    assert len(records) == saved.max()
     for number, record in enumerate(records, 1):
-        np.testing.assert_array_equal(coco_mask.decode(record["segmentation"]), labels == number)
-    assert Image.open(io.BytesIO(_saved(tab, "Overlay (PNG)")[1])).size == labels.shape[::-1]
+        np.testing.assert_array_equal(coco_mask.decode(record["segmentation"]), saved == number)
+    assert Image.open(io.BytesIO(_saved(tab, "Overlay (PNG)")[1])).size == saved.shape[::-1]
 
 
 def test_drawn_mask_is_scored_and_chooses_the_best_head(tab, predictor):
-    _stroke(tab, (0.3, 0.3), (0.6, 0.7))
+    tab.locator("#segment").get_by_text("Draw", exact=True).click()
+    stroke(tab, STAGE, (0.3, 0.3), (0.6, 0.7))
     truth = _by_hand(tab)
     _choose(tab, ".lab-methods", "Attention")
     kept = keep_mass_of_maps(predictor.cls_attention(), 0.6)

@@ -7,7 +7,6 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,11 @@ from PIL import Image
 from app.static_site import RUNTIME, StaticSite
 from app.view import View, overlay, shown_mask
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
 from segmentation.masks import enlarge, rle
+from tests.browser.actions import WIDER, download, library, requests_during, violations
+from tests.browser.actions import maps as shown_maps
 
 VIEW = View(block=5, show="mean")
-AXE = """async () => {
-  const { violations } = await axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] });
-  return violations.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 120)}`));
-}"""
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -55,33 +51,19 @@ def site(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 
 @pytest.fixture(scope="module")
-def page(browser: Any, site: str) -> Iterator[Any]:
-    """The page with its first example; afterwards, nothing may have been asked of another machine."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    opened, faults = context.new_page(), []
-    opened.on("pageerror", lambda error: faults.append(str(error)))
-    opened.on(
-        "request", lambda asked: asked.url.startswith((site, "blob:", "data:")) or faults.append(asked.url)
-    )
-    opened.goto(site)
-    opened.wait_for_selector("#view[data-token]", timeout=120_000)
-    yield opened
-    context.close()
-    assert faults == []
+def page(open_elsewhere: Any, site: str) -> Any:
+    """The page with its first example."""
+    return open_elsewhere(site, "#view[data-token]")
 
 
 @pytest.fixture(scope="module")
 def maps() -> np.ndarray:
     """The library's maps of the first example: [heads, rows, columns]."""
-    predictor = AttentionPredictor("embedded", size=224, precision="fp32", device="cpu")
-    predictor.set_image(photographs.picture("sheep"))
-    return predictor.cls_attention()
+    return library("embedded", "sheep").cls_attention()
 
 
 def downloaded(page: Any, label: str) -> bytes:
-    with page.expect_download() as download:
-        page.get_by_role("button", name=label).click()
-    return Path(download.value.path()).read_bytes()
+    return download(page, page.get_by_role("button", name=label))[1]
 
 
 @pytest.fixture
@@ -95,8 +77,7 @@ def example(page: Any) -> Any:
 
 
 def test_maps_in_the_browser_equal_those_of_the_library(example, maps):
-    shown = example.evaluate("() => lab().maps.heads.map((map) => [...map])")
-    np.testing.assert_allclose(np.array(shown).reshape(maps.shape), maps, atol=1e-4)
+    np.testing.assert_allclose(shown_maps(example, "lab()", "null"), maps, atol=1e-4)
     file = np.load(io.BytesIO(downloaded(example, "Maps NPY")))
     np.testing.assert_allclose(file, maps, atol=1e-4)
     assert maps.max() > 5e-3
@@ -115,13 +96,11 @@ def test_downloads_equal_those_of_the_app(example, maps):
 
 
 def test_pointing_computes_the_attention_of_a_patch_without_a_request(example):
-    asked: list[str] = []
-    note = lambda request: asked.append(request.url)  # noqa: E731
-    example.on("request", note)
-    example.locator("#view .lab-stage").hover(position={"x": 40, "y": 40})
-    example.get_by_text("Patch row").wait_for()
-    example.remove_listener("request", note)
-    assert asked == []
+    def point():
+        example.locator("#view .lab-stage").hover(position={"x": 40, "y": 40})
+        example.get_by_text("Patch row").wait_for()
+
+    assert requests_during(example, point) == []
 
 
 def test_own_image_is_computed_and_a_broken_one_refused(page, tmp_path):
@@ -135,9 +114,7 @@ def test_own_image_is_computed_and_a_broken_one_refused(page, tmp_path):
 
 
 def test_page_fits_the_screen_and_keeps_to_wcag(example):
-    example.evaluate((Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8"))
     for width in (390, 1280):
         example.set_viewport_size({"width": width, "height": 900})
-        wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert example.evaluate(wider) <= 0
-        assert example.evaluate(AXE) == []
+        assert example.evaluate(WIDER) <= 0
+        assert violations(example) == []

@@ -13,9 +13,7 @@ from playwright.sync_api import expect
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
-from dino_model import photographs
 from dino_model.backbones import BackboneConfig, create_backbone
-from dino_model.predictor import AttentionPredictor
 from tests.app.conftest import serving
 
 MODEL, SIZE = "random:vit_tiny/16", 128
@@ -49,20 +47,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tab(browser, run: Path):
+def tab(open_elsewhere, run: Path):
     """The tab, open at the run, served from this process so that tests can write its log."""
     served = Lab(Models(MODEL, run.parent, precision="fp32", device="cpu"), Limits(), SIZE)
     with serving(served) as address:
-        context, errors = browser.new_context(viewport={"width": 1280, "height": 900}), []
-        page = context.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(address)
-        page.get_by_role("tab", name="Training").click()
+        page = open_elsewhere(f"{address}/?tab=training", "#checkpoints .lab-view[data-token]")
         expect(page.locator("#checkpoint-label")).to_have_text("Shown: step 100", timeout=60_000)
-        page.wait_for_selector("#checkpoints .lab-view[data-token]", timeout=60_000)
         yield SimpleNamespace(page=page, state=page.locator("#run-state"))
-        context.close()
-        assert errors == []
+        page.close()
 
 
 def test_state_and_plots_show_the_run(tab, lab):
@@ -73,19 +65,14 @@ def test_state_and_plots_show_the_run(tab, lab):
     lab.screenshot(tab.page, "training")
 
 
-def test_slider_shows_each_checkpoints_own_attention(tab, run: Path):
+def test_slider_shows_each_checkpoints_own_attention(tab, run: Path, lab):
     for index, step in enumerate((0, 50, 100)):
         tab.page.locator("#checkpoint input[type=range]").fill(str(index))
         expect(tab.page.locator("#checkpoint-label")).to_have_text(f"Shown: step {step}", timeout=60_000)
         model = f"first@{step}"
         tab.page.wait_for_function(f"() => lab('checkpoints').encoding?.value.model === '{model}'")
-        maps = tab.page.evaluate("lab('checkpoints').mapsOf(null).heads.map((map) => [...map])")
-        library = AttentionPredictor(
-            str(run / f"step-{step:08d}.pt"), size=SIZE, precision="fp32", device="cpu"
-        )
-        library.set_image(photographs.picture("kitten"))
-        expected = library.cls_attention()
-        np.testing.assert_allclose(np.reshape(maps, expected.shape), expected, atol=1e-3)
+        expected = lab.library(str(run / f"step-{step:08d}.pt"), size=SIZE).cls_attention()
+        np.testing.assert_allclose(lab.maps(tab.page, "lab('checkpoints')", "null"), expected, atol=1e-3)
 
 
 def test_log_is_drawn_while_it_grows(tab, run: Path):

@@ -98,7 +98,7 @@ def test_image_seen_before_is_not_fetched_again(page):
 
 
 def test_refused_resolution_gives_way_to_what_is_shown(page, lab, picture):
-    lab.send(page, picture("ribbon.png", 1000, 64))
+    lab.send_images(page, picture("ribbon.png", 1000, 64))
     shown = lab.state(page)
     assert shown["name"] == "ribbon.png"  # 3,052 patches at 224, 25,000 at 640: more than the 8,192 allowed
     lab.pick(page, "size", "640")
@@ -153,7 +153,7 @@ def test_readout_is_spoken_once_the_pointer_rests(page):
 
 
 def test_upload_of_two_images_adds_both_to_the_strip(page, lab, picture):
-    lab.send(page, picture("one.png"), picture("two.png", seed=2))
+    lab.send_images(page, picture("one.png"), picture("two.png", seed=2))
     assert lab.state(page)["name"] == "one.png"
     assert page.locator("#strip button").count() == 10
     page.locator("#strip button").nth(1).click()
@@ -189,14 +189,15 @@ def test_bad_file_gets_one_sentence_and_the_image_stays(page, lab, tmp_path):
 
 
 def test_markup_in_a_file_name_stays_text(page, lab, picture):
-    lab.send(page, picture("a.png").rename(picture("b.png").with_name("<img src=x onerror=alert(1)>.png")))
+    file = picture("a.png")
+    lab.send_images(page, file.rename(file.with_name("<img src=x onerror=alert(1)>.png")))
     assert page.locator("#strip img[src='x']").count() == 0
     assert "onerror=alert(1)" in lab.state(page)["name"]
 
 
 def test_two_visitors_do_not_see_each_others_images(open_page, lab, picture):
     one, other = open_page(), open_page()
-    lab.send(one, picture("mine.png"))
+    lab.send_images(one, picture("mine.png"))
     assert other.locator("#strip button").count() == 8
     assert lab.state(other)["photo"] == "kitten"
     assert json.dumps(lab.state(one)["photo"]).endswith('/mine.png"')

@@ -14,10 +14,9 @@ from playwright.sync_api import expect
 from pycocotools.coco import COCO
 
 from app import example_clips
-from dino_model.predictor import AttentionPredictor
 from segmentation.propagation import propagate_frames
 from segmentation.video import VideoFile, VideoWriter
-from tests.browser.conftest import array_of
+from tests.browser.actions import array, download, library, place, send
 
 VIEW = "lab('film')"
 UPLOAD = "[data-testid='Open a clip-upload-button']"
@@ -48,13 +47,7 @@ def _open(page: Any) -> Any:
 
 def _send(page: Any, path: Path) -> None:
     """Upload a clip and wait for its encoding, or for a sentence."""
-    page.evaluate("delete document.querySelector('#film .lab-view').dataset.token")
-    page.set_input_files(UPLOAD, path)
-    page.wait_for_function(
-        """() => document.querySelector("#film .lab-view").dataset.token
-          || document.querySelector(".toast-body")""",
-        timeout=60_000,
-    )
+    send(page, UPLOAD, "film", path)
 
 
 @pytest.fixture
@@ -67,7 +60,7 @@ def video(page: Any, film: Callable[..., Path]) -> Any:
 def _labels(page: Any) -> np.ndarray:
     """Objects of the first frame, as the browser holds them."""
     painting = f"{VIEW}.painting"
-    return array_of(page, f"{{ array: {painting}.values, shape: [{painting}.height, {painting}.width] }}")
+    return array(page, f"{{ array: {painting}.values, shape: [{painting}.height, {painting}.width] }}")
 
 
 def _shown(page: Any, number: int) -> np.ndarray:
@@ -75,15 +68,14 @@ def _shown(page: Any, number: int) -> np.ndarray:
     page.locator(".film-time input").fill(str(number + 1))
     page.wait_for_selector(f"#film [data-frame='{number}']")
     image = f"{VIEW}.context.getImageData(0, 0, {VIEW}.clip.width, {VIEW}.clip.height).data"
-    pixels = array_of(page, f"{{ array: {image}, shape: [{VIEW}.clip.height, {VIEW}.clip.width, 4] }}")
+    pixels = array(page, f"{{ array: {image}, shape: [{VIEW}.clip.height, {VIEW}.clip.width, 4] }}")
     colors = np.array(page.evaluate(f"{VIEW}.clip.colors"))
     distance = np.abs(pixels[..., None, :3].astype(int) - colors).sum(axis=-1)
     return np.where(pixels[..., 3] > 0, distance.argmin(axis=-1) + 1, 0).astype(np.uint8)
 
 
 def _place(page: Any, x: float, y: float) -> dict[str, float]:
-    box = page.locator("#film .lab-stage").bounding_box()
-    return {"x": x * box["width"], "y": y * box["height"]}
+    return place(page, "#film .lab-stage", x, y)
 
 
 def _choose(page: Any, tool: str) -> None:
@@ -105,9 +97,7 @@ def _track(page: Any) -> None:
 
 
 def _downloaded(page: Any, button: str) -> bytes:
-    with page.expect_download(timeout=60_000) as download:
-        page.locator(f"#save-{button}").click()
-    return Path(download.value.path()).read_bytes()
+    return download(page, page.locator(f"#save-{button}"))[1]
 
 
 def test_tab_opens_with_an_example_and_the_limits(page, lab):
@@ -141,8 +131,7 @@ def test_downloads_hold_the_masks_that_were_shown(video, lab, tmp_path):
         mask = Image.open(archive.open(f"Annotations/480p/square/{number:05d}.png"))
         np.testing.assert_array_equal(np.array(mask), shown[number])
         pictures.append(np.array(Image.open(archive.open(f"JPEGImages/480p/square/{number:05d}.jpg"))))
-    predictor = AttentionPredictor(lab.model, size=lab.size, precision="fp32", device="cpu")
-    for number, labels in enumerate(propagate_frames(pictures, first, predictor, batch=1)):
+    for number, labels in enumerate(propagate_frames(pictures, first, library(), batch=1)):
         np.testing.assert_array_equal(labels, shown[number])  # the library gives the same
     (tmp_path / "masks.json").write_bytes(_downloaded(video, "masks"))
     assert json.loads((tmp_path / "masks.json").read_text())["info"]["fps"] == 12

@@ -6,6 +6,7 @@ from pathlib import Path
 import gradio as gr
 import numpy as np
 import pytest
+from PIL import Image
 
 from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
@@ -27,24 +28,15 @@ def demo():
     blocks.close()
 
 
-def test_attention_view_in_a_bare_blocks_shows_the_library_maps(demo, browser, tmp_path):
-    file = tmp_path / "mine.png"
-    from PIL import Image
-
-    Image.fromarray(photographs.picture("sheep")).save(file)
-    page = browser.new_page()
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.goto(demo.local_url)
-    page.locator("input[type=file]").first.set_input_files(file)
+def test_attention_view_in_a_bare_blocks_shows_the_library_maps(demo, open_elsewhere, tmp_path, lab):
+    Image.fromarray(photographs.picture("sheep")).save(tmp_path / "mine.png")
+    page = open_elsewhere(demo.local_url, ".lab-view")
+    page.locator("input[type=file]").first.set_input_files(tmp_path / "mine.png")
     page.wait_for_selector(".lab-view[data-token]", timeout=60_000)
     predictor = AttentionPredictor("random:embedded")
     predictor.set_image(photographs.picture("sheep"))
     view = "document.querySelector('.lab-view').view"
-    maps = page.evaluate(f"{view}.mapsOf(null).heads.map((map) => [...map])")
-    np.testing.assert_allclose(np.reshape(maps, (-1, *predictor.grid)), predictor.cls_attention(), atol=2e-4)
+    np.testing.assert_allclose(lab.maps(page, view, "null"), predictor.cls_attention(), atol=2e-4)
     page.locator(".lab-stage").hover()
     page.wait_for_function(f"{view}.patch !== null")
     assert page.locator(".lab-tile").count() == predictor.heads + 3
-    assert faults == []
-    page.close()

@@ -24,6 +24,7 @@ const MARGIN = 48;
 const MAX_LABEL = 26; // letters
 const WHEEL = 100; // largest turn of the wheel that counts
 const TREMBLE = 3; // that a click may move
+const LINE = { fill: "none", stroke: "var(--accent)", "stroke-width": 2 };
 const KEYS =
   "Arrow keys move between classes, Enter lists the neighbors of a class. Plus and minus zoom, zero shows all, Escape clears the selection.";
 
@@ -82,7 +83,7 @@ export class ClassMapView extends View {
       zoomButton("−", "Zoom out", 1 / ZOOM),
       zoomButton("⤢", "Show all", 0),
     ];
-    const zoom = el("div", { class: "lab-zoom", role: "group", "aria-label": "Zoom" }, ...buttons);
+    const zoom = el("div", { class: "lab-tools", role: "group", "aria-label": "Zoom" }, ...buttons);
     const groups = el("section", { "aria-label": "Groups" }, el("h3", {}, "Groups"), this.legend);
     const columns = [el("div", {}, this.plot, zoom, this.readout), el("div", {}, this.selection, groups)];
     this.mount(["value", "placed"], el("div", { class: "map-columns" }, ...columns));
@@ -365,16 +366,16 @@ export class ClassMapView extends View {
     const order = points.map((_, index) => index).sort((one, other) => this.weight(one) - this.weight(other));
     const mark = (d, { x, y }, scale, attributes) =>
       svg("path", { d, transform: `translate(${x} ${y}) scale(${scale})`, ...attributes });
-    const ring = ({ x, y }, r) => svg("circle", { cx: x, cy: y, r, class: "map-ring" });
+    const ring = ({ x, y }, r) => svg("circle", { cx: x, cy: y, r, ...LINE });
     const marks = order.map((index) => {
       const group = this.numbers[index];
-      const fill = { fill: this.groups[group].color, class: this.faint(index) ? "map-faint" : "" };
+      const fill = { fill: this.groups[group].color, opacity: this.faint(index) ? 0.22 : 1 };
       return mark(SHAPES[group], places[index], this.weight(index) ? 1.4 : 1, fill);
     });
     const rings = [...new Set([chosen, hovered])].filter((index) => places[index]).map((index) => ring(places[index], 12)); // prettier-ignore
-    const star = placed ? [mark(SHAPES.at(-1), center, 1.9, { class: "map-star" }), ring(center, STAR_RADIUS)] : [];
+    const star = placed ? [mark(SHAPES.at(-1), center, 1.9, { fill: LINE.stroke }), ring(center, STAR_RADIUS)] : [];
     this.plot.replaceChildren(
-      svg("path", { d: lines.join(""), class: "map-lines" }),
+      svg("path", { d: lines.join(""), opacity: 0.55, ...LINE }),
       ...[...marks, ...rings, ...star, ...this.labels(order.reverse(), places)],
     );
   }
@@ -383,16 +384,16 @@ export class ClassMapView extends View {
   labels(order, places) {
     const shown = order.filter((index) => !this.faint(index));
     const taken = shown.map((index) => box(places[index].x - 5, places[index].y - 5, 10, 10));
-    const label = (words, at, half, required, name = "") => {
+    const label = (words, at, half, required, style = {}) => {
       const side = this.sideFor(words, at, half, required, taken);
       if (!side) return [];
       taken.push(side);
-      const text = svg("text", { x: side[0], y: side[3] - 3, class: name, "aria-hidden": "true" });
+      const text = svg("text", { x: side[0], y: side[3] - 3, "aria-hidden": "true", ...style });
       text.textContent = words;
       return [text];
     };
     const { placed } = this;
-    const image = placed ? label(`image: ${shortened(placed.name)}`, this.at(placed), STAR_RADIUS, true, "map-image") : []; // prettier-ignore
+    const image = placed ? label(`image: ${shortened(placed.name)}`, this.at(placed), STAR_RADIUS, true, { style: "fill: var(--accent)" }) : []; // prettier-ignore
     return [...image, ...shown.flatMap((index) => label(this.points[index].name, places[index], 5, this.weight(index) > 0))]; // prettier-ignore
   }
 

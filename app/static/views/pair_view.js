@@ -28,7 +28,7 @@ export class PairView extends View {
   directions = null; // of the patches of A as prefix tokens, then of B
   hovered = null;
   found = el("p", { class: "lab-found" });
-  lines = svg("svg", { class: "lab-lines", "aria-hidden": "true" });
+  lines = svg("svg", { class: "lab-lines", "stroke-width": 1.5, "aria-hidden": "true" });
   scale = colorBar();
   left = new Stage("Left image: point at a patch", KEYS, this);
   right = new Stage("Right image: similar patches", "It follows the left image.", {});
@@ -137,7 +137,7 @@ export class PairView extends View {
     const box = this.pair.getBoundingClientRect();
     if (!shown || !box.width) return;
     lines.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
-    lines.toggleAttribute("data-pointed", Boolean(this.hovered));
+    lines.setAttribute("opacity", this.hovered ? "0.15" : "1");
     const on = (stage, { width, height }) => {
       const sheet = stage.sheet.getBoundingClientRect();
       const place = (start, length, pixel, pixels) => start + (length * (pixel + 0.5)) / pixels;

@@ -1,0 +1,162 @@
+"""What browser tests do on the page and read from it; the fixture `lab` is this module."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dino_model import photographs
+from dino_model.predictor import AttentionPredictor
+
+MODEL, SIZE = "random:vit_tiny/16", 224
+OUTPUT = Path(__file__).parent / "output"  # screenshots, for people
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+EXPLORER = "lab('explore')"
+FILE = "#images input[type=file]"
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+ARRAY = """() => {
+  const { array, shape } = %s;
+  const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+  const parts = [];
+  for (let at = 0; at < bytes.length; at += 32768)
+    parts.push(String.fromCharCode(...bytes.subarray(at, at + 32768)));
+  return [btoa(parts.join("")), array instanceof Float32Array ? "<f4" : "u1", shape];
+}"""
+VIOLATIONS = """async () => {
+  const rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+  const { violations } = await axe.run(document, { runOnly: rules, resultTypes: ["violations"] });
+  return violations.flatMap(({ id, help, nodes }) => nodes.map(({ html, any }) =>
+    `${id}: ${help}: ${html.slice(0, 200)} (${any.map(({ message }) => message).join("; ")})`));
+}"""
+
+
+def library(model: str = MODEL, photo: str = "kitten", size: int = SIZE) -> AttentionPredictor:
+    """Return the library's predictor with an image, in fp32 on the CPU as the page computes."""
+    predictor = AttentionPredictor(model, size=size, precision="fp32", device="cpu")
+    predictor.set_image(photographs.picture(photo))
+    return predictor
+
+
+def array(page: Any, expression: str) -> np.ndarray:
+    """Return an array of the page, `{ array, shape }` in JavaScript; lists of numbers would take seconds."""
+    text, kind, shape = page.evaluate(ARRAY % expression)
+    return np.frombuffer(base64.b64decode(text), kind).reshape(shape)
+
+
+def labels(page: Any, expression: str) -> np.ndarray:
+    """Return labels of the page: uint8 [rows, columns]."""
+    shape = "(({ values, rows, columns }) => ({ array: values, shape: [rows, columns] }))"
+    return array(page, f"{shape}({expression})")
+
+
+def maps(page: Any, view: str = EXPLORER, patch: str = "") -> np.ndarray:
+    """Return maps of a view, as the browser computed them: [heads, rows, columns]."""
+    found = f"{view}.mapsOf({patch}).heads"
+    size = f"{view}.encoding.rows, {view}.encoding.columns"
+    values = f"Float32Array.from({found}.flatMap((map) => [...map]))"
+    return array(page, f"{{ array: {values}, shape: [{found}.length, {size}] }}")
+
+
+def state(page: Any) -> dict[str, Any]:
+    """Return the encoding on Explore's stage, the patch that is shown, the pins as patches, and the head."""
+    return page.evaluate(
+        f"""() => {{
+          const {{ encoding, pins, patch, settings }} = {EXPLORER};
+          const list = pins.list.map((pin) => ({{ ...encoding.patchAt(pin), color: pin.color }}));
+          return {{ ...encoding.value, patch, pins: list, show: settings.head }};
+        }}"""
+    )
+
+
+def send(page: Any, selector: str, view: str, *paths: Path) -> None:
+    """Upload files and wait for the encoding of the first, or for a sentence."""
+    page.evaluate(f"delete document.querySelector('#{view} .lab-view').dataset.token")
+    page.set_input_files(selector, paths)
+    page.wait_for_selector(f"#{view} .lab-view[data-token], .toast-body", state="attached", timeout=60_000)
+
+
+def send_images(page: Any, *paths: Path) -> None:
+    """Upload images in Explore."""
+    send(page, FILE, "explore", *paths)
+
+
+def download(page: Any, button: Any) -> tuple[str, bytes]:
+    """Click a button; return name and content of the file that it saves."""
+    with page.expect_download(timeout=60_000) as started:
+        button.click()
+    return started.value.suggested_filename, Path(started.value.path()).read_bytes()
+
+
+def toast(page: Any) -> str:
+    """Return the sentence of an error, and close it."""
+    shown = page.locator(".toast-body").first
+    shown.wait_for(timeout=60_000)
+    words = shown.inner_text()
+    shown.locator("button").first.click()
+    return words
+
+
+def place(page: Any, stage: str, x: float, y: float) -> dict[str, float]:
+    """Return a place of a stage, given as shares of width and height, in CSS pixels."""
+    box = page.locator(stage).first.bounding_box()
+    return {"x": x * box["width"], "y": y * box["height"]}
+
+
+def center(page: Any, row: int, column: int) -> dict[str, float]:
+    """Return where on Explore's stage the center of a patch lies, in CSS pixels."""
+    shown = state(page)
+    x, y = (column + 0.5) / shown["columns"], (row + 0.5) / shown["rows"]
+    return place(page, "#explore .lab-stage", x, y)
+
+
+def stroke(page: Any, stage: str, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """Drag the mouse over a stage, between places given as shares."""
+    page.locator(stage).scroll_into_view_if_needed()
+    box = page.locator(stage).bounding_box()
+    points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end)]
+    page.mouse.move(*points[0])
+    page.mouse.down()
+    page.mouse.move(*points[1], steps=5)
+    page.mouse.up()
+
+
+def pick(page: Any, elem_id: str, option: str) -> None:
+    """Choose from one of the header's lists."""
+    page.locator(f"#{elem_id} input").click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def slide(page: Any, elem_id: str, value: int) -> None:
+    """Bring a slider to a value."""
+    page.locator(f"#{elem_id} input[type=range]").fill(str(value))
+
+
+def choose_quantity(page: Any, quantity: str, block: int = 11) -> None:
+    """Choose a quantity of Explore and a block counted from 0, and wait until they are on the screen."""
+    page.locator(f"#quantity label:has(input[value={quantity}])").click()
+    slide(page, "block", block + 1)
+    page.wait_for_selector(f"#explore [data-quantity={quantity}][data-block='{block}']", timeout=60_000)
+
+
+def requests_during(page: Any, act: Any) -> list[str]:
+    """Return the addresses that the page requests while `act` runs, and shortly after."""
+    asked: list[str] = []
+    note = lambda request: asked.append(request.url)  # noqa: E731
+    page.on("request", note)
+    act()
+    page.wait_for_timeout(300)
+    page.remove_listener("request", note)
+    return asked
+
+
+def violations(page: Any) -> list[str]:
+    """Return what axe-core finds against WCAG A and AA."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    return page.evaluate(VIOLATIONS)
+
+
+def screenshot(page: Any, name: str) -> None:
+    """Keep a picture of the whole page for people."""
+    OUTPUT.mkdir(exist_ok=True)
+    page.screenshot(path=OUTPUT / f"{name}.png", full_page=True)
