@@ -124,7 +124,7 @@ def test_one_pointer_asks_the_same_patch_of_trained_and_random_weights(live: Any
     live.wait_for_function(f"{LIVE.format('compare')}.views[0].hovered")
     patches = live.evaluate(f"{LIVE.format('compare')}.views.map((view) => view.patch)")
     assert patches[0] == patches[1]
-    random = live.evaluate(f"{LIVE.format('compare')}.views.map((view) => view.encoding.random)")
+    random = live.evaluate(f"{LIVE.format('compare')}.views.map((view) => view.encoding.value.random)")
     assert random == [False, True]
 
 

@@ -23,11 +23,15 @@ function decodeHalves(bytes) {
  * @param {ArrayBuffer} bytes @param {Shape} shape @returns {Block}
  */
 export function decodeBlock(bytes, { heads, tokens, prefix }) {
-  const values = decodeHalves(bytes);
-  const half = values.length / 2;
-  const dim = half / (heads * tokens);
+  const [queries, keys] = halves(decodeHalves(bytes));
+  const dim = keys.length / (heads * tokens);
   if (!Number.isInteger(dim)) throw new Error(`${bytes.byteLength} bytes are no block of ${heads} heads`);
-  return { queries: values.subarray(0, half), keys: values.subarray(half), heads, tokens, dim, prefix };
+  return { queries, keys, heads, tokens, dim, prefix };
+}
+
+/** Part an array in the middle. @param {Float32Array} values */
+export function halves(values) {
+  return [values.subarray(0, values.length / 2), values.subarray(values.length / 2)];
 }
 
 /** Decode token features: float16 [tokens, dim]. @param {ArrayBuffer} bytes @param {Shape} shape @returns {Features} */

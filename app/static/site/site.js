@@ -55,7 +55,6 @@ function say(sentence) {
   part("status").textContent = sentence;
 }
 
-/** Set the view from the controls. */
 function change() {
   view.set(Object.fromEntries(CONTROLS.map((name) => [name, part(name).valueAsNumber || part(name).value])));
   update();
@@ -80,7 +79,6 @@ function take(list) {
   return Boolean(file);
 }
 
-/** @param {string} name  of an example */
 async function example(name) {
   show(await (await fetch(new URL(`../examples/${name}.jpg`, import.meta.url))).blob(), name);
 }

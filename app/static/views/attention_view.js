@@ -79,8 +79,7 @@ export class AttentionView extends View {
     this.grid = props.grid && new BlocksGrid(this);
     const details = el("details", {}, el("summary", {}, "Details of the computation"), this.facts);
     if (props.group) GROUPS.set(props.group, (GROUPS.get(props.group) ?? new Set()).add(this));
-    const given = Object.keys(SETTINGS).filter((name) => props[name] !== undefined);
-    this.watch(Object.keys(SETTINGS), () => this.set(Object.fromEntries(given.map((name) => [name, props[name]]))));
+    this.watch(Object.keys(SETTINGS), () => this.set(this.given(SETTINGS)));
     const below = [this.scale, readout, this.tiles.element, this.pinBox, this.grid && this.grid.element];
     this.mount("value", props.title && this.title, this.banner, this.stage.element, ...below, props.facts && details);
   }
@@ -145,7 +144,7 @@ export class AttentionView extends View {
     }
     this.words = {};
     this.title.textContent = encoding.value.model ?? "";
-    this.banner.hidden = !encoding.random;
+    this.banner.hidden = !encoding.value.random;
     this.tiles.element.hidden = props.tiles === false || !heads;
     this.pinBox.hidden = props.pins === false || colors || fixed;
     const facts = encoding.value.facts ?? [];
@@ -157,15 +156,12 @@ export class AttentionView extends View {
     this.announce(encoding.token, { token: encoding.token });
   }
 
-  /** List the tiles: every head, mean, maximum, all heads. */
   entries() {
     const entry = (key, label) => ({ key, label, color: css(this.colorOf(key)) });
     const each = Array.from({ length: this.encoding.heads }, (_, head) => entry(String(head), `Head ${head}`));
     const all = `conic-gradient(${COLORS.heads.slice(0, 6).map(css)})`;
     return [...each, entry("mean", "Mean"), entry("max", "Max"), { key: "heads", label: "All", color: all }];
   }
-
-  // ---- pointing and pinning
 
   point(place) {
     const patch = place && this.encoding?.patchAt(place);
@@ -213,7 +209,6 @@ export class AttentionView extends View {
     this.changePins(() => this.pins.removeActive());
   }
 
-  /** @param {() => void} action */
   changePins(action) {
     if (!this.encoding) return;
     action();
@@ -235,8 +230,6 @@ export class AttentionView extends View {
     this.remove.disabled = !pins.active;
     this.hint.hidden = pins.list.length > 0;
   }
-
-  // ---- what is on the stage
 
   get asked() {
     return QUANTITIES[this.quantity];
@@ -281,8 +274,6 @@ export class AttentionView extends View {
   colorOf(key) {
     return COLORS.summary[key] ?? COLORS.heads[Number(key) % COLORS.heads.length];
   }
-
-  // ---- drawing
 
   /** Draw the maps of another patch or setting, the pins, and the address. */
   render() {
@@ -371,9 +362,6 @@ export class AttentionView extends View {
     return [{ path: outlinePath(this.mask()), color: css(this.colorOf(shown)) }];
   }
 
-  // ---- words
-
-  /** Describe the patch and its values, in two sentences. */
   describe() {
     const { patch, arrays, encoding, maps, asked } = this;
     const at = patch && patch.row * encoding.columns + patch.column;
@@ -414,8 +402,6 @@ export class AttentionView extends View {
     };
     return `Patch row ${row}, column ${column} · pixels x ${pixels(column, columns, width)}, y ${pixels(row, rows, height)}`;
   }
-
-  // ---- state for Gradio
 
   /** The view as arguments of `app.view.View`. */
   get request() {

@@ -89,8 +89,6 @@ export class ClassMapView extends View {
     this.mount(["value", "placed"], el("div", { class: "map-columns" }, ...columns));
   }
 
-  // ---- props
-
   async load() {
     const { map } = this;
     if (this.opened === map) return {};
@@ -114,7 +112,6 @@ export class ClassMapView extends View {
     this.element.dataset.token = photo; // tests wait for it
   }
 
-  /** Show another map. @param {string} map */
   openMap(map) {
     this.map = map;
     this.look();
@@ -141,8 +138,6 @@ export class ClassMapView extends View {
     this.select({ placed }, placed?.highlight ? placed.name : "", words, neighbors);
     if (placed) this.reach(placed);
   }
-
-  // ---- selection
 
   /** Select a class and list its neighbors; null clears the selection and the placed image. @param {number} index */
   choose(index) {
@@ -176,14 +171,11 @@ export class ClassMapView extends View {
     this.draw();
   }
 
-  /** Create the mark of a group, a name and a number. */
   item(name, group, number) {
     const mark = svg("path", { d: SHAPES[group], fill: this.groups[group].color });
     const shape = svg("svg", { viewBox: "-8 -8 16 16", "aria-hidden": "true" }, mark);
     return [shape, el("span", {}, name), el("span", { class: "lab-soft" }, number)];
   }
-
-  // ---- geometry
 
   get size() {
     return { width: this.plot.clientWidth, height: this.plot.clientHeight };
@@ -207,7 +199,6 @@ export class ClassMapView extends View {
     return this.cheapest((at) => (distance(at, place) < radius ? distance(at, place) : Infinity));
   }
 
-  /** Show all points. */
   fit() {
     const { width, height } = this.size;
     if (!width || !this.points.length) return;
@@ -248,8 +239,6 @@ export class ClassMapView extends View {
     this.draw();
   }
 
-  // ---- pointer and keys
-
   listen() {
     const { plot, touches } = this;
     const on = (names, react) => names.split(" ").forEach((name) => plot.addEventListener(name, react));
@@ -270,7 +259,6 @@ export class ClassMapView extends View {
     on("keydown", (event) => this.key(event) && event.preventDefault());
   }
 
-  /** @param {MouseEvent} event @returns {Point} */
   placeAt({ clientX, clientY }) {
     const { left, top } = this.plot.getBoundingClientRect();
     return { x: clientX - left, y: clientY - top };
@@ -290,7 +278,6 @@ export class ClassMapView extends View {
     this.touches.set(event.pointerId, now);
   }
 
-  /** Select the current image or the nearest class. @param {Point} place */
   press(place) {
     const onStar = this.placed && distance(this.at(this.placed), place) < STAR_RADIUS;
     if (onStar) this.place({ ...this.placed, highlight: true });
@@ -307,7 +294,6 @@ export class ClassMapView extends View {
     this.draw();
   }
 
-  /** Handle a key; returns whether it has a meaning. @param {KeyboardEvent} event */
   key({ key, ctrlKey, metaKey, altKey }) {
     if (ctrlKey || metaKey || altKey) return false;
     const arrow = ARROWS[key];
@@ -337,9 +323,6 @@ export class ClassMapView extends View {
     this.hover(next);
   }
 
-  // ---- drawing
-
-  /** Draw once, in the next frame. */
   draw() {
     cancelAnimationFrame(this.animation);
     this.animation = requestAnimationFrame(() => this.paint());
@@ -415,17 +398,14 @@ export class ClassMapView extends View {
   }
 }
 
-/** @param {Point} one @param {Point} other */
 function distance(one, other) {
   return Math.hypot(one.x - other.x, one.y - other.y);
 }
 
-/** @param {ClassPoint} point */
 function summary({ group, pictures }) {
   return `${group}, ${pictures === 1 ? "1 image" : `${pictures} images`}`;
 }
 
-/** Shorten a long name in its middle. @param {string} name */
 function shortened(name) {
   return name.length > MAX_LABEL ? `${name.slice(0, MAX_LABEL - 9)}…${name.slice(-8)}` : name;
 }

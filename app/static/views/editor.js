@@ -50,8 +50,6 @@ export class Editor extends View {
     );
   }
 
-  // ---- the image
-
   async load(signal) {
     const { value } = this.props;
     if (!value.token) return;
@@ -87,13 +85,10 @@ export class Editor extends View {
   /** Called after every change of the mask but strokes in progress. */
   changed() {}
 
-  /** Call a method of the painting that changes it. @param {string} method */
   act(method) {
     this.painting[method]();
     this.changed();
   }
-
-  // ---- clicks
 
   /** Return the patches that a click selects, if it selects any. @param {Place} place @returns {Labels} */
   proposed(place) {
@@ -134,8 +129,6 @@ export class Editor extends View {
     return { rows: height, columns: width, values: tidy(mask, width, MIN_PART * mask.length) };
   }
 
-  // ---- strokes
-
   stroke(from, to) {
     const { painting } = this;
     if (from === to) painting.remember();
@@ -164,8 +157,6 @@ export class Editor extends View {
     tint(values, this.painting.width, this.colors, this.image.data, this.lights && !this.painting.empty);
     this.context.putImageData(this.image, 0, 0);
   }
-
-  // ---- tools and objects
 
   get tool() {
     return this.tools.querySelector(":checked")["value"];
@@ -205,7 +196,6 @@ export class Editor extends View {
     return known;
   }
 
-  /** Change the list of objects. @param {() => void} change */
   edit(change) {
     change();
     this.listObjects();

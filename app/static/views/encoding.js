@@ -1,23 +1,22 @@
 // An encoded image: the value of a view, and the arrays that are fetched for it.
 
-import { decodeBlock, decodeTokens } from "../maths/attention.js";
+import { decodeBlock, decodeTokens, halves } from "../maths/attention.js";
 import { fromBase64 } from "../maths/format.js";
 import { QUANTITIES } from "../maths/quantities.js";
 import { Memory } from "./memory.js";
 
 export const memory = new Memory(192e6); // bytes of decoded arrays, for all views of the page
 
+const colors = (bytes) => ({ colors: new Float32Array(bytes) }); // [patches, 3], from 0 to 1
 const DECODERS = {
   blocks: decodeBlock,
   tokens: decodeTokens,
   norms: (bytes) => {
-    const values = new Float32Array(bytes);
-    return {
-      norms: values.subarray(0, values.length / 2),
-      outliers: Uint8Array.from(values.subarray(values.length / 2)),
-    };
+    const [norms, outliers] = halves(new Float32Array(bytes));
+    return { norms, outliers: Uint8Array.from(outliers) };
   },
-  colors: (bytes) => ({ colors: new Float32Array(bytes) }), // [patches, 3], from 0 to 1
+  "key-pca": colors,
+  "token-pca": colors,
 };
 
 /** A message of the server for the user. */
@@ -28,24 +27,20 @@ export class Encoding {
   constructor(value, server = null) {
     this.value = value;
     this.server = server;
-    const { picture, token, width, height, rows, columns, heads, blocks, prefix, random = false } = value;
-    Object.assign(this, { picture, token, width, height, rows, columns, heads, blocks, prefix, random });
+    this.token = value.token;
     this.name = value.name ?? "image";
-    this.photo = value.photo ?? token;
+    this.photo = value.photo ?? value.token;
+    this.picture = value.picture;
+    this.width = value.width;
+    this.height = value.height;
+    this.rows = value.rows;
+    this.columns = value.columns;
+    this.heads = value.heads;
+    this.blocks = value.blocks;
+    this.prefix = value.prefix;
     /** @type {Patch} */
     this.pinned = value.pin ? this.patchAt({ x: value.pin[0], y: value.pin[1] }) : null;
   }
-
-  picture = "";
-  token = "";
-  width = 1;
-  height = 1;
-  rows = 1;
-  columns = 1;
-  heads = 1;
-  blocks = 1;
-  prefix = 1;
-  random = false;
 
   /** Return the index of a patch's token; 0 for null, [CLS]. @param {Patch} patch */
   tokenOf(patch) {
@@ -63,15 +58,9 @@ export class Encoding {
     return { x: (column + 0.5) / this.columns, y: (row + 0.5) / this.rows };
   }
 
-  /** Name the arrays of a quantity in a block, counted from 0. @param {string} quantity @param {number} number */
-  key(quantity, number) {
-    const { arrays } = QUANTITIES[quantity];
-    return `${arrays === "colors" ? quantity : arrays}/${number}`;
-  }
-
   /** Whether the arrays are in memory. @param {string} quantity @param {number} number */
   holds(quantity, number) {
-    return memory.get(`${this.token}/${this.key(quantity, number)}`) !== undefined;
+    return memory.get(`${this.token}/${QUANTITIES[quantity].arrays}/${number}`) !== undefined;
   }
 
   /**
@@ -79,13 +68,11 @@ export class Encoding {
    * @param {string} quantity @param {number} number @param {AbortSignal} [signal]
    */
   async arrays(quantity, number, signal) {
-    const key = this.key(quantity, number);
-    return memory.remembered(`${this.token}/${key}`, async () => {
-      const bytes = await this.fetch(key, signal);
+    const { arrays } = QUANTITIES[quantity];
+    return memory.remembered(`${this.token}/${arrays}/${number}`, async () => {
+      const bytes = await this.fetch(`${arrays}/${number}`, signal);
       const shape = { heads: this.heads, tokens: this.prefix + this.rows * this.columns, prefix: this.prefix };
-      const { arrays } = QUANTITIES[quantity];
-      const found = { ...DECODERS[arrays](bytes, shape), number };
-      return [found, bytes.byteLength * (arrays === "colors" ? 1 : 2)];
+      return [{ ...DECODERS[arrays](bytes, shape), number }, 2 * bytes.byteLength];
     });
   }
 

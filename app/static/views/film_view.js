@@ -45,8 +45,6 @@ export class FilmView extends Editor {
     this.mount(["value", "encoding", "following"], stage.element, time, tools, chips, progress, status);
   }
 
-  // ---- props
-
   async load() {
     const { value, encoding, following } = this.props;
     if (encoding) this.encoded = encoding;
@@ -86,8 +84,6 @@ export class FilmView extends Editor {
     this.version += 1;
     this.look();
   }
-
-  // ---- tracking
 
   get busy() {
     return this.run?.state === "waiting" || this.run?.state === "running";
@@ -132,9 +128,6 @@ export class FilmView extends Editor {
     if (this.number) this.seekTo(0);
   }
 
-  // ---- frames
-
-  /** Decode a frame. @param {number} number @returns {Promise<ImageBitmap>} */
   frame(number) {
     const { frames, width, height } = this.clip;
     const key = `${frames}/${number}.jpg`;
@@ -214,8 +207,6 @@ export class FilmView extends Editor {
     this.play.setAttribute("aria-label", player ? "Pause" : "Play");
   }
 
-  // ---- objects and status
-
   /** Enable the tools on the first frame unless objects are tracked. */
   render() {
     if (!this.clip) return;
@@ -241,7 +232,6 @@ export class FilmView extends Editor {
     this.render();
   }
 
-  /** Progress in words. */
   get words() {
     const { clip, run, painting } = this;
     if (!run) return `${painting.empty ? "Nothing is marked yet." : "Ready to track."} ${clip.note ?? ""}`.trim();

@@ -69,8 +69,6 @@ export class MaskView extends Editor {
     this.render();
   }
 
-  // ---- clicks
-
   /** Show what a click selects, or a suggestion before the first click. */
   point(place = this.stage.cursor) {
     if (this.settings.method !== "click") return void this.showBrush();
@@ -97,8 +95,6 @@ export class MaskView extends Editor {
     if (file === "mask.json") save(cocoFile(values, encoding), name);
     else save(await imageFile(values, encoding, file === "cutout.png" && stage.photo), name);
   }
-
-  // ---- questions to the server
 
   /** The settings as fields of `app.objects.Recipe`. */
   get recipe() {
@@ -149,8 +145,6 @@ export class MaskView extends Editor {
     this.render(false);
   }
 
-  // ---- masks
-
   /** The kept patches of every head and of the mean. @returns {Map<string, Labels>} */
   get masks() {
     const { attention, encoding, settings } = this;
@@ -176,8 +170,6 @@ export class MaskView extends Editor {
     const { method, refined } = this.settings;
     return method === "click" ? undefined : this.labelsOf(method, masks, refined);
   }
-
-  // ---- drawing
 
   /** @param {boolean} search  whether to ask the server for what is missing */
   render(search = true) {
@@ -246,7 +238,6 @@ function paintTile({ canvas, note }, labels, drawn) {
   canvas.labels(labels, COLORS.objects);
 }
 
-/** List the numbers of the objects. @param {Labels} labels */
 function numbers(labels) {
   return Array.from({ length: labels ? countOf(labels) : 0 }, (_, index) => index + 1);
 }

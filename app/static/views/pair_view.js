@@ -110,8 +110,6 @@ export class PairView extends View {
     return { map, cosine: map[best], patch: { row: Math.floor(best / b.columns), column: best % b.columns } };
   }
 
-  // ---- drawing
-
   render() {
     if (!this.shown) return;
     const { a, b, patch, left, right } = this;

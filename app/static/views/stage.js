@@ -54,8 +54,6 @@ export class Stage {
     this.canvas.resize(rows, columns);
   }
 
-  // ---- drawing
-
   /** Draw outlines on a grid, and the frame of a patch. @param {{ path: string, color: string }[]} outlines */
   draw(outlines, { rows, columns } = { rows: 1, columns: 1 }, patch = null, color = "#fff") {
     const box = (attributes) => svg("rect", { x: patch.column, y: patch.row, width: 1, height: 1, ...attributes });
@@ -84,8 +82,6 @@ export class Stage {
     this.ring.hidden = !place;
     if (place) Object.assign(this.ring.style, { left: `${100 * place.x}%`, top: `${100 * place.y}%`, width });
   }
-
-  // ---- pointing
 
   listen() {
     const { element } = this;
@@ -143,7 +139,6 @@ export class Stage {
     this.on.press?.(place, alt);
   }
 
-  /** Handle a key; returns whether it has a meaning. @param {KeyboardEvent} event */
   key(event) {
     const { key, ctrlKey, metaKey, altKey, shiftKey } = event;
     const here = this.cursor ?? { x: 0.5, y: 0.5 };
@@ -159,7 +154,6 @@ export class Stage {
     return true;
   }
 
-  /** Move the cursor. @param {Place} from @param {number[]} direction @param {number} times */
   walk(from, [right, down], times) {
     const within = (value, step) => Math.min(1 - step / 2, Math.max(step / 2, value));
     const { x, y } = this.step;

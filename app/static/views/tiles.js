@@ -54,7 +54,6 @@ export class Tiles {
     this.element.replaceChildren(...[...this.tiles.values()].map(({ element }) => element));
   }
 
-  /** Mark the chosen tile. @param {string} chosen */
   mark(chosen) {
     for (const [key, { input }] of this.tiles) input.checked = key === chosen;
   }

@@ -18,10 +18,15 @@ export class View {
     this.emit = emit;
     this.server = server;
     this.watch = watch;
-    const given = Object.keys(settings).filter((name) => props[name] !== undefined);
-    this.start = { ...settings, ...Object.fromEntries(given.map((name) => [name, props[name]])) };
+    this.start = { ...settings, ...this.given(settings) };
     /** @type {Record<string, any>} */
     this.settings = { ...this.start };
+  }
+
+  /** Return the settings that the props give. @param {Record<string, any>} settings  names as keys */
+  given(settings) {
+    const entries = Object.keys(settings).map((name) => [name, this.props[name]]);
+    return Object.fromEntries(entries.filter(([, setting]) => setting !== undefined));
   }
 
   /** Add the elements, and follow the props. @param {string | string[]} props @param {...any} children */
