@@ -67,10 +67,7 @@ def test_pointer_asks_the_same_place_of_both_models(tab, lab, predictors, side):
         np.testing.assert_allclose(lab.maps(tab, f"{view}"), expected, atol=1e-3)
     tab.locator("h1").hover()
     tab.wait_for_function(f"() => !{LEFT}.hovered && !{RIGHT}.hovered")
-
-
-def test_keyboard_moves_both_cursors(tab):
-    tab.locator("#compare-left .lab-stage").focus()
+    stage.focus()
     tab.keyboard.press("ArrowUp")
     assert tab.evaluate(f"[{LEFT}, {RIGHT}].every((view) => view.hovered)")
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
 
 BUILT = Path(__file__).parents[2] / "build" / "docs"
 KINDS = {
@@ -90,19 +89,14 @@ def test_the_mass_slider_keeps_more_or_fewer_patches_of_every_head(live: Any):
     assert all(few < many for few, many in zip(after, before, strict=True))
 
 
-def test_a_point_is_answered_by_the_library_s_own_numbers(live: Any):
-    root = LIVE.format("point")
+def test_a_point_is_answered_by_the_library_s_own_numbers(live: Any, lab: Any):
+    view = f"{LIVE.format('point')}.view"
     live.locator("[data-figure=point] select[name=quantity]").select_option("attention")
-    maps = live.evaluate(f"{root}.view.mapsOf({{ row: 10, column: 12 }}).heads.map((map) => [...map])")
-    predictor = AttentionPredictor("embedded", size=224, precision="fp32")
-    picture = photographs.picture("sheep")
-    predictor.set_image(picture)
-    rows, columns = predictor.grid
-    y, x = (int((10.5) * picture.shape[0] / rows), int(12.5 * picture.shape[1] / columns))
+    maps = lab.maps(live, view, "{ row: 10, column: 12 }")
+    predictor, (height, width) = lab.library("embedded", "sheep"), photographs.picture("sheep").shape[:2]
+    y, x = int(10.5 * height / maps.shape[1]), int(12.5 * width / maps.shape[2])
     assert predictor.patch_at(y, x) == (10, 12)
-    np.testing.assert_allclose(
-        np.array(maps).reshape(-1, rows, columns), predictor.point_attention(y, x), atol=2e-4
-    )
+    np.testing.assert_allclose(maps, predictor.point_attention(y, x), atol=2e-4)
 
 
 def test_the_keys_principal_colours_lie_on_the_photograph(live: Any):
