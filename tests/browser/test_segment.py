@@ -164,24 +164,6 @@ def test_drawn_mask_is_scored_and_chooses_the_best_head(tab, predictor):
     np.testing.assert_array_equal(best, kept[best_head(enlarge(kept, truth.shape), truth)[0]])
 
 
-def test_keyboard_draws_erases_and_undoes(tab):
-    tab.locator("#segment").get_by_text("Draw", exact=True).click()
-    tab.locator(STAGE).focus()
-    for key in ("ArrowDown", "ArrowRight", "Enter"):
-        tab.keyboard.press(key)
-    once = _by_hand(tab)
-    tab.keyboard.press("ArrowRight")
-    tab.keyboard.press("Enter")
-    assert _by_hand(tab).sum() > once.sum() > 0
-    tab.keyboard.press("Control+z")
-    np.testing.assert_array_equal(_by_hand(tab), once)
-    tab.locator("#segment .lab-tools").get_by_text("Erase", exact=True).click()
-    tab.locator(STAGE).focus()
-    for key in ("ArrowDown", "ArrowRight", "Enter"):
-        tab.keyboard.press(key)
-    assert _by_hand(tab) is None
-
-
 def test_answer_about_another_image_is_dropped(tab):
     before = tab.evaluate(f"[...{VIEW}.found.keys()].length")
     tab.evaluate(

@@ -17,7 +17,7 @@ from app.static_site import RUNTIME, StaticSite
 from app.view import View, overlay, shown_mask
 from dino_model import photographs
 from segmentation.masks import enlarge, rle
-from tests.browser.actions import WIDER, download, library, requests_during, violations
+from tests.browser.actions import WIDER, download, library, violations
 from tests.browser.actions import maps as shown_maps
 
 VIEW = View(block=5, show="mean")
@@ -93,14 +93,6 @@ def test_downloads_equal_those_of_the_app(example, maps):
     assert sum(coco["counts"][1::2]) == (found == 255).sum()
     drawn = np.array(Image.open(io.BytesIO(downloaded(example, "Overlay PNG"))).convert("RGB")).astype(int)
     assert np.abs(drawn - overlay(picture, maps, VIEW)).mean() < 1.5
-
-
-def test_pointing_computes_the_attention_of_a_patch_without_a_request(example):
-    def point():
-        example.locator("#view .lab-stage").hover(position={"x": 40, "y": 40})
-        example.get_by_text("Patch row").wait_for()
-
-    assert requests_during(example, point) == []
 
 
 def test_own_image_is_computed_and_a_broken_one_refused(page, tmp_path):

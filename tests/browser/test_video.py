@@ -202,15 +202,3 @@ def test_unreadable_clip_is_one_sentence_and_the_clip_stays(video, lab, tmp_path
     assert name in sentence
     assert str(tmp_path) not in sentence
     assert video.locator("#film .lab-view").get_attribute("data-clip") == before
-
-
-def test_phone_in_the_dark_marks_by_touch(open_page, film, lab):
-    options: dict[str, Any] = {"color_scheme": "dark", "has_touch": True, "is_mobile": True}
-    page = open_page(390, 844, query="?tab=video", ready=READY, **options)
-    _send(page, film("phone.webm"))
-    _choose(page, "Draw")
-    page.locator("#film .lab-stage").tap(position=_place(page, 0.2, 0.42))
-    assert _labels(page).any()
-    _track(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    lab.screenshot(page, "video-phone-dark")
