@@ -4,7 +4,7 @@ import { resized } from "../maths/labels.js";
 import { AttentionView } from "../views/attention_view.js";
 import { button, el } from "../views/dom.js";
 import { cocoFile, imageFile, save } from "../views/files.js";
-import { maps, overlay } from "./files.js";
+import { PatchCanvas } from "../views/paint.js";
 import { Refused, encode, loadModel } from "./model.js";
 
 const OPTIONS = {
@@ -64,6 +64,32 @@ function change() {
 function update() {
   for (const name of CONTROLS) part(name).value = view.state[name];
   for (const output of document.querySelectorAll("output")) output.value = output.nextElementSibling["value"];
+}
+
+/** Draw the image with what lies over it, as on the stage. @param {AttentionView} view @returns {Promise<Blob>} */
+async function overlay(view) {
+  const { width, height } = view.encoding;
+  const layer = new PatchCanvas(document.createElement("canvas"));
+  view.paint(layer, view.shown, view.maps, { pixels: Infinity });
+  const canvas = new OffscreenCanvas(width, height);
+  const context = canvas.getContext("2d");
+  context.drawImage(view.stage.photo, 0, 0, width, height);
+  context.globalAlpha = view.opacity;
+  context.imageSmoothingEnabled = false; // masks show the borders of patches
+  context.drawImage(layer.canvas, 0, 0, width, height);
+  return canvas.convertToBlob({ type: "image/png" });
+}
+
+/** Write the maps of all heads as a NumPy file: float32 [heads, rows, columns]. @param {AttentionView} view */
+async function maps(view) {
+  const { rows, columns } = view.encoding;
+  const { heads } = view.maps;
+  const shape = `(${heads.length}, ${rows}, ${columns})`;
+  const words = `{'descr': '<f4', 'fortran_order': False, 'shape': ${shape}, }`;
+  const header = `${words}${" ".repeat(63 - ((10 + words.length) % 64))}\n`;
+  const start = new Uint8Array(10);
+  start.set([0x93, ...new TextEncoder().encode("NUMPY"), 1, 0, header.length & 255, header.length >> 8]);
+  return new Blob([start, header, ...heads.map((map) => Float32Array.from(map))], { type: "application/octet-stream" });
 }
 
 /** Enlarge the kept patches to the pixels of the image, nearest patch. @param {AttentionView} view */
