@@ -5,11 +5,8 @@ type Point = { x: number; y: number }; // pixels, or units of a map
 type Patch = { row: number; column: number };
 type Grid = { rows: number; columns: number };
 type Size = { width: number; height: number };
-type View = { scale: number; left: number; top: number }; // zoom, and the position of the corner
 
 type Encoding = import("./views/encoding.js").Encoding;
-type Painting = import("./maths/painting.js").Painting;
-type Stage = import("./views/stage.js").Stage;
 
 /** An HTML element with the properties of those that the views use. */
 type Part = HTMLInputElement & HTMLCanvasElement & HTMLImageElement & HTMLDetailsElement & HTMLAnchorElement;

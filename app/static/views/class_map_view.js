@@ -9,10 +9,7 @@ import { fetchBytes } from "./encoding.js";
 import { ARROWS } from "./stage.js";
 import { View } from "./view.js";
 
-/**
- * @typedef {Point & { name: string, key: string, group: string, pictures: number, neighbours: [number, number][] }} ClassPoint
- * @typedef {Point & { name: string, neighbours: [number, number][], highlight: boolean }} Placed
- */
+/** @typedef {Point & { name: string, neighbours: [number, number][], highlight: boolean }} Placed */
 
 const ZOOM = 1.5; // of a key or button
 const MAX_ZOOM = 40; // relative to the scale that shows all points
