@@ -67,7 +67,6 @@ export class AttentionView extends View {
   seek = rested(() => this.look());
   speak = rested(() => (this.spoken.textContent = `${this.where.textContent}. ${this.what.textContent}.`), SPEAK_AFTER);
 
-  /** @param {Mounted} mounted */
   constructor(mounted) {
     super(mounted, SETTINGS);
     const { props } = this;

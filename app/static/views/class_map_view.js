@@ -67,7 +67,6 @@ export class ClassMapView extends View {
   selection = el("section", { class: "map-chosen", hidden: true }, this.title, this.close, this.text, this.list);
   legend = el("ul", { class: "map-legend" });
 
-  /** @param {Mounted} mounted */
   constructor(mounted) {
     super(mounted);
     this.map = this.props.map; // Gradio drops a prop when Python updates another

@@ -36,7 +36,6 @@ export class FilmView extends Editor {
   progress = el("progress", { max: 1, value: 0, "aria-label": "Finished frames" });
   status = el("p", { class: "film-status lab-soft", role: "status" });
 
-  /** @param {Mounted} mounted */
   constructor(mounted) {
     super(mounted, {}, ["Frame of the clip with its objects", KEYS, "canvas"]);
     this.element.classList.add("film");

@@ -40,7 +40,6 @@ export class MaskView extends Editor {
   help = el("p", { class: "lab-soft" });
   ask = rested(() => this.search());
 
-  /** @param {Mounted} mounted */
   constructor(mounted) {
     super(mounted, SETTINGS, ["Image with objects: click one, or draw", KEYS]);
     this.element.classList.add("lab-masks");

@@ -42,7 +42,6 @@ export class PairView extends View {
     this.lines,
   );
 
-  /** @param {Mounted} mounted */
   constructor(mounted) {
     super(mounted);
     this.mount(["value", "matched"], this.pair, this.found);

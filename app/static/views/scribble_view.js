@@ -21,7 +21,6 @@ export class ScribbleView extends Editor {
   labels = null; // of the image on the stage
   status = el("p", { class: "lab-soft", role: "status" }, HELP);
 
-  /** @param {Mounted} mounted */
   constructor(mounted) {
     super(mounted, {}, ["Image with strokes of several classes", KEYS]);
     this.element.classList.add("lab-masks");
