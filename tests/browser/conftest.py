@@ -77,7 +77,7 @@ class Pages:
             page = self.desk.new_page()
             page.set_viewport_size({"width": width, "height": height})
             self.opened.append(page)
-        own = (self.address, "data:", "blob:", "file:")
+        own = (self.address.partition("?")[0], "data:", "blob:", "file:")
         page.on("request", lambda request: request.url.startswith(own) or self.faults.append(request.url))
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.goto(self.address + query)
