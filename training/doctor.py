@@ -13,34 +13,22 @@ from training.recipe import METHODS
 Line = Mapping[str, float]
 """One line of a log: metrics by name."""
 
-COLLAPSED_KL = 0.01
-"""nats. This and the next bounds are far below the values of runs that learn."""
-UNIFORM_KL = 0.05
-"""nats; next to an entropy of ln K, a KL below it is noise about the uniform output."""
-FEW_PROTOTYPES = 2.0
-"""Prototypes in use by a batch."""
-MIN_INFORMATION = 0.05
-"""nats of mutual information between image and prototype."""
-COLLAPSED_SPREAD = 0.05
-"""Value of `losses.spread`."""
-LATE_STEPS = 50
-"""Steps at the end that describe the present state; at most a tenth of the run."""
-MIN_STEPS_PER_EPOCH = 5
-"""Fewer steps per epoch make schedules that change once an epoch jump."""
-MAX_TEACHER_MEMORY = 1 / 3
-"""Share of a run that its teacher may average over."""
-MIN_MOMENTUM = 0.9
-"""Smallest advised momentum."""
-MAX_WAITING = 0.5
-"""Largest share of a step spent waiting for data."""
-MIN_STEPS = 20
-"""Steps before speed, gradients and trends are diagnosed."""
-LOW_RANK, LOST_RANK = 3.0, 1 / 3
-"""RankMe below which features lie on a line or two; share of its highest value that it may fall to."""
+COLLAPSED_KL = 0.01  # nats; this and the next bounds are far below the values of runs that learn
+UNIFORM_KL = 0.05  # nats; next to an entropy of ln K, a KL below it is noise about the uniform output
+FEW_PROTOTYPES = 2.0  # in use by a batch
+MIN_INFORMATION = 0.05  # nats of mutual information between image and prototype
+COLLAPSED_SPREAD = 0.05  # value of `losses.spread`
+LATE_STEPS = 50  # at the end, which describe the present state; at most a tenth of the run
+MIN_STEPS_PER_EPOCH = 5  # with fewer, schedules that change once an epoch jump
+MAX_TEACHER_MEMORY = 1 / 3  # share of a run that its teacher may average over
+MIN_MOMENTUM = 0.9  # smallest advised momentum
+MAX_WAITING = 0.5  # largest share of a step spent waiting for data
+MIN_STEPS = 20  # before speed, gradients and trends are diagnosed
+LOW_RANK = 3.0  # RankMe below which features lie on a line or two
+LOST_RANK = 1 / 3  # share of its highest value that RankMe may fall to
+LARGE_GRADIENT = GRADIENT_GROWTH = 20.0  # norm, and multiple of the run's median, above which norms explode
 MIN_JUDGED_STEPS = 300
 """Steps of a run before it can be called healthy: collapses of short runs show by then."""
-LARGE_GRADIENT, GRADIENT_GROWTH = 20.0, 20.0
-"""Gradient norm, and multiple of the run's median, above which norms explode."""
 
 
 @dataclass(frozen=True)

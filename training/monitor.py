@@ -60,12 +60,6 @@ class Probe:
         return found
 
 
-def progress_bar(first_step: int, steps: int) -> "tqdm[None]":
-    """Create a progress bar on stderr: a new state at most every 2 seconds, in a file every minute."""
-    interval = 2.0 if sys.stderr.isatty() else 60.0
-    return tqdm(total=steps, initial=first_step, unit="step", mininterval=interval, maxinterval=interval)
-
-
 @dataclass
 class Monitor:
     """Watches every step of a run: `evaluate` receives the networks, then `__call__` the logged metrics."""

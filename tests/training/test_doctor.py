@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -65,36 +64,21 @@ def pictures(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def large_pictures(tmp_path_factory) -> Path:
-    """Forty names for one picture that takes long to decode."""
-    folder = tmp_path_factory.mktemp("large")
-    noise = np.random.default_rng(0).integers(0, 256, (700, 700, 3), np.uint8)
-    Image.fromarray(noise).save(folder / "0.png")
-    for i in range(1, 40):
-        os.link(folder / "0.png", folder / f"{i}.png")
-    return folder
+def trained(folder: Path, pictures: Path, plan: Recipe, *, waiting=0.1) -> Path:
+    """A run of this recipe, as far as its loss is a number; "rank" is probed every eighth step.
 
-
-def trained(folder: Path, pictures: Path, plan: Recipe, *, probe=False, waiting=0.1) -> Path:
-    """A run of this recipe, as far as its loss is a number.
-
-    What the clock says is put right, so that a busy machine accuses nobody; None leaves it. A probe, if
-    wanted, looks every eighth step.
+    The share of waiting is set, so that a busy machine accuses nobody.
     """
     run, session = Run(folder), Session(plan, open_images(pictures))
-    probe_of = Probe(session.images, plan, "fp32", session.device)
+    probe = Probe(session.images, plan, "fp32", session.device)
 
-    def look(step):
-        if not probe or (step + 1) % 8:
-            return {}
+    def rank(step):
         name, network = next(iter(session.method.backbones().items()))
-        return {f"rank_{name}": probe_of.evaluate(network)["rank"]}
+        return {f"rank_{name}": probe.evaluate(network)["rank"]} if step % 8 == 7 else {}
 
     with suppress(Diverged):
-        session.train(run, callbacks=Callbacks(eval_hook=look))
-    if waiting is not None:
-        edit(folder, lambda lines: [line | {"data_wait": waiting} for line in lines])
+        session.train(run, callbacks=Callbacks(eval_hook=rank if folder.name == "rank" else lambda _: {}))
+    edit(folder, lambda lines: [line | {"data_wait": waiting} for line in lines])
     return folder
 
 
@@ -115,38 +99,27 @@ def doctor(folder: Path) -> tuple[int, list[str], list[str]]:
 
 ONE_PROTOTYPE = replace(DINO, teacher_output="none", teacher_temperature=0.01, teacher_temperature_start=0.01)
 UNIFORM = replace(DINO, sharpen=False)
+NEITHER = replace(UNIFORM, teacher_output="none")
 ILL = {
-    "one prototype": (recipe(ONE_PROTOTYPE, epochs=12, lr=0.1), "collapse", "collapse to one prototype"),
-    "uniform": (recipe(UNIFORM, epochs=20, lr=0.1), "collapse", "collapse to the uniform output"),
-    "neither centering nor sharpening": (
-        recipe(replace(UNIFORM, teacher_output="none"), epochs=20, lr=0.1),
-        "collapse",
-        "keep --teacher-output centering",
-    ),
-    "byol": (
-        recipe(replace(BYOL, predictor=0, teacher_momentum=0.0), lr=0.1),
-        "collapse",
-        "keep --predictor",
-    ),
-    "moco": (
-        recipe(replace(MOCO, head=replace(PLAIN, batch_norm=False)), lr=1.0),
-        "collapse",
-        "lower --lr or raise --teacher-momentum",
-    ),
-    "swav": (recipe(replace(SWAV, epsilon=1.0), epochs=8), "collapse", "lower --epsilon"),
+    "one prototype": (recipe(ONE_PROTOTYPE, 12, lr=0.1), "collapse", "collapse to one prototype"),
+    "uniform": (recipe(UNIFORM, 20, lr=0.1), "collapse", "collapse to the uniform output"),
+    "neither": (recipe(NEITHER, 20, lr=0.1), "collapse", "keep --teacher-output centering"),
+    "byol": (recipe(replace(BYOL, predictor=0, teacher_momentum=0.0), lr=0.1), "collapse", "--predictor"),
+    "moco": (recipe(replace(MOCO, head=replace(PLAIN, batch_norm=False)), lr=1.0), "collapse", "lower --lr"),
+    "swav": (recipe(replace(SWAV, epsilon=1.0), 8), "collapse", "lower --epsilon"),
     "rank": (
-        recipe(SupervisedConfig(), epochs=8, lr=0.3, weight_decay=5.0, weight_decay_end=5.0),
+        recipe(SupervisedConfig(), 8, lr=0.3, weight_decay=5.0, weight_decay_end=5.0),
         "rank",
         "--weight-decay-end",
     ),
     "gradients": (
-        recipe(SupervisedConfig(), epochs=8, lr=60.0, name="sgd", clip_grad=0.0, warmup_epochs=7),
+        recipe(SupervisedConfig(), 8, lr=60.0, name="sgd", clip_grad=0.0, warmup_epochs=7),
         "gradients",
         "exploding norms: the backbone's gradient",
     ),
-    "data": (recipe(DINO, epochs=6), "data", "of a step is spent waiting for images"),
+    "data": (recipe(DINO), "data", "90% of a step is spent waiting for images"),
     "short epochs": (
-        recipe(replace(DINO, teacher_momentum=0.5), epochs=20, batch=32),
+        recipe(replace(DINO, teacher_momentum=0.5), 20, batch=32),
         "epochs",
         "lower --batch-size",
     ),
@@ -156,14 +129,13 @@ ILL = {
 
 
 @pytest.fixture(scope="module")
-def ill(pictures, large_pictures, tmp_path_factory):
+def ill(pictures, tmp_path_factory):
     """The folder of an ill run by its name, trained when it is first asked for."""
     folder = tmp_path_factory.mktemp("ill")
 
     @cache
     def of(name: str) -> Path:
-        data, waiting = (large_pictures, None) if name == "data" else (pictures, 0.1)
-        return trained(folder / name, data, ILL[name][0], probe=name == "rank", waiting=waiting)
+        return trained(folder / name, pictures, ILL[name][0], waiting=0.9 if name == "data" else 0.1)
 
     return of
 

@@ -14,6 +14,7 @@ from dino_model import outputs
 from dino_model.collections import open_images
 from dino_model.device import choose_device, choose_precision
 from dino_model.outputs import PROVENANCE, write_provenance
+from dino_model.progress import progress
 from dino_model.ranks import LostRank, joined
 from dino_model.remote import is_remote
 from dino_model.weights import is_path
@@ -22,7 +23,7 @@ from training.commands.arguments import Pretrain
 from training.distributed import rank, world
 from training.doctor import facts
 from training.logging import LOGGERS, Diverged
-from training.monitor import Monitor, Probe, progress_bar
+from training.monitor import Monitor, Probe
 from training.recipe import recipe_of
 from training.run import Run, RunError
 from training.session import Session, check_batch
@@ -168,8 +169,8 @@ def create_monitor(options: Pretrain, session: Session, first_step: int) -> Moni
         print("no k-NN probe: it needs 10 images or more, in a folder for each class")
     elif every:
         probe = Probe(images, recipe, session.precision, session.device)
-    progress = progress_bar(first_step, session.plan.steps)
-    return Monitor(progress, session.method, probe, every, facts(session.config()))
+    bar = progress((), "steps", session.plan.steps, done=first_step)
+    return Monitor(bar, session.method, probe, every, facts(session.config()))
 
 
 @contextmanager

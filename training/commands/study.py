@@ -81,7 +81,7 @@ def train_study(law: Law, data: StudyData, folder: Path, seeds: int, epochs: int
     Raises:
         ValueError: A base run does not.
     """
-    recipes = law.variants(epochs)
+    recipes = law.recipes(epochs)
     pixels = data.accuracy(Pixels(), next(iter(recipes.values())).crops.global_size)
     results: dict[str, list[Result]] = {}
     for name, recipe in recipes.items():

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dino_model.collections import Images, open_images
-from dino_model.features import CLS, FeatureType, ImageFeatures, has_cls_tokens
+from dino_model.features import CLS, FeatureType, has_cls_tokens
 from dino_model.weights import LoadedModel
 from training.evaluation.datasets import every_fifth, open_labeled
 from training.evaluation.options import CopyDetection, CopyDetectionSynthetic, Evaluation
@@ -147,16 +147,6 @@ class Copies(Images):
         return f"{super().fingerprint()}, {self.copy_type}, seed {self.seed}"
 
 
-def _descriptors(options: Evaluation, model: LoadedModel, found: Images) -> ImageFeatures:
-    """Extract descriptors; a network without [CLS] token gives its one feature."""
-    kind = FeatureType(1, "gem") if has_cls_tokens(model.backbone) else CLS
-    return extract(options, model, view_of(options, model, framing="squash"), found, kind)
-
-
-def _describe(options: Evaluation) -> str:
-    return f"{view_of(options, framing='squash')}; [CLS] and GeM (power 4) of the patches, L2"
-
-
 def evaluate(options: CopyDetection) -> None:
     """Run `evaluate copy-detection`."""
     for name in ("original", "strong"):
@@ -171,24 +161,66 @@ def evaluate(options: CopyDetection) -> None:
     hidden = f"{len(distractors):,} distractors" if distractors else "no distractors"
     whitened = f"{formula} whitening from {len(others):,} images" if others else "no whitening"
     ranked = f"the first {depth} ranks" if depth else "all ranks"
-    description = f"{_describe(options)}; {len(strong)} strong copies, {hidden}, {whitened}, {ranked}"
 
     def measure(model: LoadedModel) -> Metrics:
-        parts = [part for part in (originals, distractors) if part is not None]
-        database = [_descriptors(options, model, part) for part in parts]
-        queries = _descriptors(options, model, strong)
-        if database[0].broken or queries.broken:
-            raise ValueError("Images of Copydays cannot be read: its results would not be comparable.")
+        database, queries = (_descriptors(options, model, part) for part in (originals, strong))
         whitening = None
         if others is not None:
-            whitening = compute_whitening(_descriptors(options, model, others).features, formula)
-        features = torch.cat([part.features for part in database])
-        scores = average_precisions(similarity(queries.features, features, whitening), positives, depth=depth)
+            found = _descriptors(options, model, others, can_be_incomplete=True)
+            whitening = compute_whitening(found, formula)
+        if distractors is not None:
+            more = _descriptors(options, model, distractors, can_be_incomplete=True)
+            database = torch.cat([database, more])
+        scores = average_precisions(similarity(queries, database, whitening), positives, depth=depth)
         metrics = {"map": 100 * float(scores.mean())}
         print(f"strong: mAP {metrics['map']:.1f} %")
-        return {"metrics": metrics, "broken": [message for part in database for message in part.broken]}
+        return {"metrics": metrics}
 
+    description = f"{_describe(options)}; {len(strong)} strong copies, {hidden}, {whitened}, {ranked}"
     evaluate_models(options, "copy-detection", description, measure, "4", "mAP")
+
+
+def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
+    """Run `evaluate copy-detection synthetic`."""
+    images = open_labeled(options.data)
+    database = images.subset(every_fifth(torch.tensor(images.labels))[1].tolist())
+    count = min(DEFAULT_COPIES, len(database)) if options.copies is None else options.copies
+    if count > len(database):
+        raise ValueError(f"--copies is {count}: expected at most {len(database)}, the number of test images.")
+    chosen = np.random.default_rng(options.seed).choice(len(database), count, replace=False).tolist()
+
+    def measure(model: LoadedModel) -> Metrics:
+        features, scores = _descriptors(options, model, database), {}
+        for copy_type in COPY_TYPES:
+            copies = Copies(**vars(database.subset(chosen)), copy_type=copy_type, seed=options.seed)
+            cosines = similarity(_descriptors(options, model, copies), features)
+            scores[copy_type] = 100 * float(average_precisions(cosines, [[n] for n in chosen]).mean())
+        metrics = {"map": float(np.mean(list(scores.values()))), **scores}
+        print("mAP " + ", ".join(f"{name} {value:.1f}" for name, value in metrics.items()))
+        return {"metrics": metrics}
+
+    description = (
+        f"{_describe(options)}; {count} images copied in each way (seed {options.seed}), searched among"
+        f" {len(database):,} of {options.data.name}; no whitening"
+    )
+    evaluate_models(options, "copies", description, measure)
+
+
+def _describe(options: Evaluation) -> str:
+    return f"{view_of(options, framing='squash')}; [CLS] and GeM (power 4) of the patches, L2"
+
+
+def _descriptors(
+    options: Evaluation, model: LoadedModel, images: Images, *, can_be_incomplete: bool = False
+) -> Tensor:
+    """Extract descriptors; a network without [CLS] token gives its one feature."""
+    kind = FeatureType(1, "gem") if has_cls_tokens(model.backbone) else CLS
+    found = extract(options, model, view_of(options, model, framing="squash"), images, kind)
+    if found.broken and not can_be_incomplete:  # all numbers would shift
+        raise ValueError(
+            f"{len(found.broken)} images cannot be read, as listed above: replace or remove them."
+        )
+    return found.features
 
 
 def _originals_of(copies: Images, originals: Images) -> list[list[int]]:
@@ -202,35 +234,3 @@ def _originals_of(copies: Images, originals: Images) -> list[list[int]]:
             f"{len(alone)} strong copies have no original, such as {alone[0]}: originals are missing."
         )
     return found
-
-
-def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
-    """Run `evaluate copy-detection synthetic`."""
-    images = open_labeled(options.data)
-    database = images.subset(every_fifth(torch.tensor(images.labels))[1].tolist())
-    count = min(DEFAULT_COPIES, len(database)) if options.copies is None else options.copies
-    if count > len(database):
-        raise ValueError(f"--copies is {count}: expected at most {len(database)}, the number of test images.")
-    chosen = np.random.default_rng(options.seed).choice(len(database), count, replace=False).tolist()
-    description = (
-        f"{_describe(options)}; {count} images copied in each way (seed {options.seed}), searched among"
-        f" {len(database):,} of {options.data.name}; no whitening"
-    )
-
-    def measure(model: LoadedModel) -> Metrics:
-        extracted = _descriptors(options, model, database)
-        if extracted.broken:  # without their rows all numbers would shift
-            raise ValueError(
-                f"{len(extracted.broken)} of the database images cannot be read, as listed above:"
-                " remove them."
-            )
-        scores = {}
-        for copy_type in COPY_TYPES:
-            copies = Copies(**vars(database.subset(chosen)), copy_type=copy_type, seed=options.seed)
-            cosines = similarity(_descriptors(options, model, copies).features, extracted.features)
-            scores[copy_type] = 100 * float(average_precisions(cosines, [[n] for n in chosen]).mean())
-        metrics = {"map": float(np.mean(list(scores.values()))), **scores}
-        print("mAP " + ", ".join(f"{name} {value:.1f}" for name, value in metrics.items()))
-        return {"metrics": metrics}
-
-    evaluate_models(options, "copies", description, measure)

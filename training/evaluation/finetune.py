@@ -47,14 +47,6 @@ from training.settings import at_least, positive
 
 WEIGHT_DECAY, WARMUP_EPOCHS = 0.05, 5
 MIXUP, CUTMIX, SMOOTHING = 0.8, 1.0, 0.1
-_PAPER_MEASURES = {
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "flowers": "Flowers",
-    "cars": "Cars",
-    "inat18": "iNat-18",
-    "inat19": "iNat-19",
-}
 
 
 @dataclass(frozen=True)
@@ -65,28 +57,23 @@ class FinetuneRecipe:
     batch: int = 256
     rate: float = 1e-4
     """Peak learning rate for this batch."""
+    measure: str = ""
+    """Name of the data set in Table 6."""
 
     def __post_init__(self) -> None:
         at_least(self, epochs=1, batch=2)
         positive(self, "rate")
 
-    def __str__(self) -> str:
-        return (
-            f"{self.epochs} epochs, batch {self.batch}, AdamW, rate {self.rate:g} (warm-up {WARMUP_EPOCHS},"
-            f" cosine), weight decay {WEIGHT_DECAY:g}, mixup {MIXUP:g}, cutmix {CUTMIX:g},"
-            f" label smoothing {SMOOTHING:g}"
-        )
-
 
 RECIPES = {
-    "own": FinetuneRecipe(epochs=50, batch=64),
-    "imagenet": FinetuneRecipe(batch=1024, rate=5e-4),
-    "cifar10": FinetuneRecipe(epochs=1000, batch=768, rate=7.5e-6),
-    "cifar100": FinetuneRecipe(epochs=1000, batch=768, rate=5e-6),
-    "flowers": FinetuneRecipe(epochs=1000, batch=768, rate=7.5e-6),
-    "cars": FinetuneRecipe(epochs=1000, batch=768, rate=7.5e-6),
-    "inat18": FinetuneRecipe(batch=1024, rate=1e-4),
-    "inat19": FinetuneRecipe(batch=1024, rate=1e-4),
+    "own": FinetuneRecipe(50, 64),
+    "imagenet": FinetuneRecipe(300, 1024, 5e-4),
+    "cifar10": FinetuneRecipe(1000, 768, 7.5e-6, "CIFAR-10"),
+    "cifar100": FinetuneRecipe(1000, 768, 5e-6, "CIFAR-100"),
+    "flowers": FinetuneRecipe(1000, 768, 7.5e-6, "Flowers"),
+    "cars": FinetuneRecipe(1000, 768, 7.5e-6, "Cars"),
+    "inat18": FinetuneRecipe(300, 1024, 1e-4, "iNat-18"),
+    "inat19": FinetuneRecipe(300, 1024, 1e-4, "iNat-19"),
 }
 """By data set. The authors named ImageNet, CIFAR-10 and -100, and iNat (5e-5 for a batch of 512); Flowers and
 Cars follow CIFAR-10, as in DeiT. `own` is this project's, for a folder of some thousand images."""
@@ -101,7 +88,7 @@ def learning_rate(recipe: FinetuneRecipe, epoch: float) -> float:
     return recipe.rate * (1 + math.cos(math.pi * done)) / 2
 
 
-def local_share(batch: Sequence[int]) -> tuple[list[int], float]:
+def _local_share(batch: Sequence[int]) -> tuple[list[int], float]:
     """Return this process's images of a batch, and the weight of their mean loss.
 
     Mixup pairs the first image with the last, the second with the last but one. The share holds both images
@@ -115,30 +102,15 @@ def local_share(batch: Sequence[int]) -> tuple[list[int], float]:
     return [batch[index] for index in chosen], len(part) * ranks.world() / half
 
 
-def train_epoch(
+def _train_epoch(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
     batches: Iterable[tuple[Tensor, Tensor, float]],
     rates: Sequence[float],
     classes: int,
-    precision: ComputePrecision = "fp32",
+    precision: ComputePrecision,
 ) -> None:
-    """Train for one epoch.
-
-    Each step has its own autocast context: autocast caches the casts of the weights until it is left, so that
-    a context around several steps would train on the weights of the first step.
-
-    Args:
-        network, optimizer: Changed in place.
-        batches: Images [batch, 3, height, width], int64 labels [batch], both on the network's device, and the
-            weight of the loss.
-        rates: Learning rate of each step.
-        classes: Number of classes.
-        precision: Precision of forward pass and loss.
-
-    Raises:
-        ValueError: The loss is not finite.
-    """
+    """Train for one epoch on images, labels and loss weights, with a learning rate for each step."""
     mixup = Mixup(MIXUP, CUTMIX, label_smoothing=SMOOTHING, num_classes=classes)
     criterion = SoftTargetCrossEntropy()
     network.train()
@@ -146,7 +118,7 @@ def train_epoch(
         for group in optimizer.param_groups:
             group["lr"] = rate
         images, targets = mixup(images, labels)
-        with autocast(precision, images.device):
+        with autocast(precision, images.device):  # once per step: it caches the casts of the weights
             loss = weight * criterion(network(images), targets.to(images.device))
         if not loss.isfinite():
             raise ValueError(f"The loss is {float(loss)}: lower --rate, or pass --precision fp32.")
@@ -162,8 +134,12 @@ def evaluate(options: Finetune) -> None:
     changes = {"epochs": options.epochs, "rate": options.rate, "batch": options.batch}
     given: Metrics = {name: value for name, value in changes.items() if value is not None}
     recipe, split = replace(RECIPES[options.recipe], **given), open_options(options)
-    description = f"{view_of(options)}; random crops, flips; {recipe}"
-    published = ("6", _PAPER_MEASURES[options.recipe]) if options.recipe in _PAPER_MEASURES else ()
+    description = (
+        f"{view_of(options)}; random crops, flips; {recipe.epochs} epochs, batch {recipe.batch}, AdamW, rate"
+        f" {recipe.rate:g} (warm-up {WARMUP_EPOCHS}, cosine), weight decay {WEIGHT_DECAY:g}, mixup {MIXUP:g},"
+        f" cutmix {CUTMIX:g}, label smoothing {SMOOTHING:g}"
+    )
+    published = ("6", recipe.measure) if recipe.measure else ()
 
     def measure(model: LoadedModel) -> Metrics:
         return _finetune(options, model, recipe, split)
@@ -210,7 +186,7 @@ def _finetune(options: Finetune, model: LoadedModel, recipe: FinetuneRecipe, spl
         np.random.seed(seed % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
         batches = _batches(images, split.labels(images), recipe.batch, view, device, seed)
         rates = [learning_rate(recipe, epoch + (step + 1) / steps) for step in range(steps)]
-        train_epoch(trained, optimizer, batches, rates, classes, options.chosen_precision())
+        _train_epoch(trained, optimizer, batches, rates, classes, options.chosen_precision())
         if ranks.rank() == 0:
             state = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
             with files.replacing(unfinished) as temporary:
@@ -232,7 +208,7 @@ def _batches(
 ) -> Iterator[tuple[Tensor, Tensor, float]]:
     """Yield normalized random crops, labels and loss weight of this process's share of every batch."""
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
-    shares = [local_share(chunk.tolist()) for chunk in order.split(batch_size) if len(chunk) > 1]
+    shares = [_local_share(chunk.tolist()) for chunk in order.split(batch_size) if len(chunk) > 1]
     crops = random_batches(images, [chosen for chosen, _ in shares], view.size, seed)
     for crop, (chosen, weight) in zip(crops, shares, strict=True):
         yield view.normalize(crop.to(device)), labels[chosen].to(device), weight

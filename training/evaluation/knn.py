@@ -12,7 +12,7 @@ from dino_model.search import nearest
 from dino_model.weights import LoadedModel
 from training.evaluation.metrics import Accuracy, accuracy
 from training.evaluation.options import MIN_TEMPERATURE, Knn
-from training.evaluation.run import Metrics, evaluate_models, extract_labeled, open_options, view_of
+from training.evaluation.run import Metrics, evaluate_models, extract_parts, open_options, view_of
 
 
 def neighbors(
@@ -120,7 +120,7 @@ def evaluate(options: Knn) -> None:
         files.write_text(options.test_list, "".join(f"{name}\n" for name in split.test.names))
 
     def measure(model: LoadedModel) -> Metrics:
-        train, test = (extract_labeled(options, model, split, part) for part in (split.train, split.test))
+        train, test = extract_parts(options, model, split)
         found = train.features, train.labels, test.features, test.labels
         results = knn_accuracies(*found, ks=options.k, temperature=temperature, device=options.device)
         print(*(f"k = {k}: {result}" for k, result in results.items()), sep="\n")

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from dino_model import ranks
 from dino_model.checkpoints import read_torch
-from dino_model.collections import Images
 from dino_model.device import DTYPES, autocast, choose_device
 from dino_model.download import PublishedFile
 from dino_model.features import CLS, FeatureType, has_cls_tokens
@@ -29,7 +28,8 @@ from training.evaluation.run import (
     Labeled,
     Metrics,
     evaluate_models,
-    extract_labeled,
+    extract,
+    extract_parts,
     open_options,
     random_batches,
     view_of,
@@ -218,8 +218,9 @@ def _measure_head(options: Linear, model: LoadedModel, split: Split, file: Path)
     head = parse_official_head(payload.get("state_dict", payload), width)
     if len(head.weights) != len(split.classes):
         raise ValueError(f"{file} has {len(head.weights)} classes, {options.data} has {len(split.classes)}.")
-    test = _extract(options, model, split, split.test, head.spec.blocks)
-    result = accuracy(head.scores(test.features), test.labels)
+    blocks = head.spec.blocks
+    test = extract(options, model, view_of(options, model), split.test, _feature_type(model, blocks))
+    result = accuracy(head.scores(_in_blocks(model, test.features, blocks)), split.labels(test.images))
     print(f"{file.name}: input {head.spec}", result, sep="\n")
     return {"metrics": asdict(result), "head": file.name, "broken": [*test.broken]}
 
@@ -230,7 +231,10 @@ def _train_and_test(options: Linear, model: LoadedModel, split: Split) -> Metric
         options = replace(options, features=("1",))
         print(f"{model.name} has no [CLS] token in its blocks: its one output feature is used")
     blocks = max(FeatureSpec.parse(text).blocks for text in options.features)
-    train, test = (_extract(options, model, split, part, blocks) for part in (split.train, split.test))
+    train, test = (
+        part._replace(features=_in_blocks(model, part.features, blocks))
+        for part in extract_parts(options, model, split, _feature_type(model, blocks))
+    )
     fit, held_out = every_fifth(train.labels)
     learned = Labeled(train.features[fit], train.labels[fit], train.images.subset(fit.tolist()), ())
     grid = _fit(options, model, learned, len(split.classes))
@@ -256,11 +260,6 @@ def _in_blocks(model: LoadedModel, features: Tensor, blocks: int) -> Tensor:
     if not has_cls_tokens(model.backbone):
         return features[:, None].expand(-1, blocks + 1, -1)
     return features.unflatten(1, (blocks + 1, -1))
-
-
-def _extract(options: Linear, model: LoadedModel, split: Split, images: Images, blocks: int) -> Labeled:
-    found = extract_labeled(options, model, split, images, _feature_type(model, blocks))
-    return found._replace(features=_in_blocks(model, found.features, blocks))
 
 
 def _fit(options: Linear, model: LoadedModel, train: Labeled, classes: int) -> LinearProbeGrid:

@@ -21,14 +21,7 @@ from dino_model.weights import LoadedModel
 from training.evaluation.datasets import draw_labeled, find_listed
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Logistic
-from training.evaluation.run import (
-    Labeled,
-    Metrics,
-    evaluate_models,
-    extract_labeled,
-    open_options,
-    view_of,
-)
+from training.evaluation.run import Labeled, Metrics, evaluate_models, extract_parts, open_options, view_of
 
 TOLERANCE = 1e-6
 """Largest entry of the gradient of F at which a fit ends."""
@@ -98,7 +91,7 @@ def fit(
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        value = objective(both, x, y, l2 / len(y))
+        value = _objective(both, x, y, l2 / len(y))
         assert both.grad is not None
         if not intercept:
             both.grad[:, -1] = 0
@@ -114,7 +107,7 @@ def fit(
     return LogisticClassifier(weights, bias, value, float(both.grad.abs().max()))
 
 
-def objective(both: Tensor, features: Tensor, labels: Tensor, penalty: float) -> Tensor:
+def _objective(both: Tensor, features: Tensor, labels: Tensor, penalty: float) -> Tensor:
     """Compute F of weights and biases [classes, width + 1] in chunks of images; set their gradient."""
     value = penalty / 2 * both[:, :-1].square().sum()
     value.backward()
@@ -133,14 +126,13 @@ def evaluate(options: Logistic) -> None:
     labels, classes = split.labels(split.train), split.classes
     for wanted in options.labels:  # refused before a model is loaded
         _draw(options, wanted, split.train, labels, classes)
-    bias = "with biases, not penalized" if options.intercept else "without bias"
     description = (
         f"{view_of(options)}; {CLS}; F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = {options.l2:g}/n,"
-        f" {bias}; L2-normalized features; gradient at most {TOLERANCE:g}"
+        f" without bias; L2-normalized features; gradient at most {TOLERANCE:g}"
     )
 
     def measure(model: LoadedModel) -> Metrics:
-        train, test = (extract_labeled(options, model, split, part) for part in (split.train, split.test))
+        train, test = extract_parts(options, model, split)
         rows = ranks.on_first(lambda: [_fit_draws(options, classes, train, test, n) for n in options.labels])
         print(*map(_describe, rows), sep="\n")
         return {"metrics": rows[-1], "each": rows, "broken": [*train.broken, *test.broken]}
@@ -154,13 +146,10 @@ def _fit_draws(
     """Fit and test every draw of a number of labels; return the means and the deviation of the accuracy."""
     x, test_x = (F.normalize(part.features, dim=1) for part in (train, test))
     draws, each = _draw(options, wanted, train.images, train.labels, classes), []
-    settings: Metrics = {
-        "l2": options.l2,
-        "intercept": options.intercept,
-        "device": choose_device(options.device),
-    }
+    device = choose_device(options.device)
     for chosen in draws:
-        found = fit(x[chosen], train.labels[chosen], len(classes), **settings)
+        labels = train.labels[chosen]
+        found = fit(x[chosen], labels, len(classes), l2=options.l2, device=device)
         each.append(asdict(accuracy(found.scores(test_x), test.labels)))
     return {
         "labels": wanted,

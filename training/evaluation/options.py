@@ -7,7 +7,6 @@ from typing import Literal
 
 from tyro.conf import UseAppendAction
 
-from dino_model.configs import ComputePrecision
 from dino_model.errors import SettingError
 from dino_model.options import ComputeOptions
 from training.settings import at_least, positive
@@ -143,8 +142,6 @@ class Logistic(Classification):
     """Draws of a share or number, of which mean and deviation are printed."""
     l2: float = 0.1
     """Strength of the penalty: λ = l2 / n. The released code uses 0.1."""
-    intercept: bool = False
-    """Give each class an intercept, which is not penalized."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -241,14 +238,10 @@ class Throughput:
     """Images per forward pass."""
     size: int = 224
     """Side of the images in pixels."""
-    precisions: tuple[ComputePrecision, ...] = ("fp32", "bf16")
-    """Precisions to measure."""
-    repeats: int = 3
-    """Timed forward passes, after one that is not timed; the median is reported."""
     device: str = "auto"
     """Device of the models: auto, cpu, cuda or mps."""
     json: Path | None = None
     """Write the results to this file."""
 
     def __post_init__(self) -> None:
-        at_least(self, batch=1, size=1, repeats=1)
+        at_least(self, batch=1, size=1)

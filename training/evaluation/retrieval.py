@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -71,12 +73,8 @@ def ranks_of(similarity: Tensor, wanted: Sequence[Sequence[int]]) -> list[Ranks]
         similarity: [queries, database].
         wanted: Numbers of images for each query. Their ranks are returned in this order.
     """
-    found = []
-    for row, numbers in zip(similarity.numpy(), wanted, strict=True):
-        ranks = np.empty(len(row), dtype=np.int64)
-        ranks[np.argsort(-row, kind="stable")] = np.arange(len(row))
-        found.append(ranks[list(numbers)])
-    return found
+    ranks = rankdata(-similarity.numpy(), method="ordinal", axis=1) - 1
+    return [row[list(numbers)] for row, numbers in zip(ranks, wanted, strict=True)]
 
 
 def average_precision(ranks: Ranks) -> float:
@@ -103,15 +101,14 @@ def score_rankings(
     Raises:
         ValueError: No query with a relevant image.
     """
-    precisions, averages = [], []
-    ranks = ranks_of(similarity, [[*own, *out] for own, out in zip(relevant, ignored, strict=True)])
-    for own, found in zip(relevant, ranks, strict=True):
-        if own:
-            kept, removed = np.sort(found[: len(own)]), np.sort(found[len(own) :])
-            kept = kept - np.searchsorted(removed, kept)
-            averages.append(average_precision(kept))
-            ends = np.minimum(PRECISION_RANKS, kept[-1] + 1)
-            precisions.append([(kept < end).sum() / end for end in ends])
+    precisions, averages, similarity = [], [], similarity.clone()
+    for row, numbers in zip(similarity, ignored, strict=True):
+        row[list(numbers)] = -torch.inf  # behind all others
+    for ranks in map(np.sort, ranks_of(similarity, relevant)):
+        if len(ranks):
+            averages.append(average_precision(ranks))
+            ends = np.minimum(PRECISION_RANKS, ranks[-1] + 1)
+            precisions.append([(ranks < end).sum() / end for end in ends])
     if not precisions:
         raise ValueError("No query has a relevant image: the ground truth is of another data set.")
     means = tuple(100 * float(value) for value in np.mean(precisions, axis=0))

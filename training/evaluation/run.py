@@ -87,12 +87,14 @@ def extract(
     return extractor.extract(images, boxes=boxes, title=f"{model.name}, {len(images):,} images")
 
 
-def extract_labeled(
-    options: Classification, model: LoadedModel, split: Split, images: Images, kind: FeatureType = CLS
-) -> Labeled:
-    """Extract features of a part of a split, with its labels."""
-    found = extract(options, model, view_of(options, model), images, kind)
-    return Labeled(found.features, split.labels(found.images), found.images, found.broken)
+def extract_parts(
+    options: Classification, model: LoadedModel, split: Split, kind: FeatureType = CLS
+) -> tuple[Labeled, Labeled]:
+    """Extract features of the training and the test images of a split, with their labels."""
+    view = view_of(options, model)
+    parts = [extract(options, model, view, images, kind) for images in (split.train, split.test)]
+    train, test = (Labeled(p.features, split.labels(p.images), p.images, p.broken) for p in parts)
+    return train, test
 
 
 def random_view(image: np.ndarray, size: int, seed: int) -> Tensor:
@@ -122,11 +124,7 @@ def random_batches(
 ) -> Iterator[Tensor]:
     """Yield a `random_view` of every image of every batch, decoded ahead: uint8 [batch, 3, size, size].
 
-    Args:
-        images: Images by number.
-        batches: Numbers of the images of each batch, at least one.
-        size: As in `random_view`.
-        seed: Seed of the epoch.
+    `batches` holds the numbers of their images, `seed` is that of the epoch.
     """
 
     def load(index: int) -> Tensor:

@@ -2,11 +2,9 @@
 
 import statistics
 import time
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from timm.models.vision_transformer import Attention
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -17,83 +15,54 @@ from training.evaluation import paper
 from training.evaluation.options import TABLE_1_NETWORKS, Throughput
 from training.evaluation.run import Metrics
 
-
-@dataclass(frozen=True)
-class ThroughputResult:
-    """Speed and cost of one network."""
-
-    images_per_second: float
-    """Median of the repeats."""
-    parameters: int
-    """Of the backbone, without a head."""
-    flops: float
-    """Of one image; a multiplication and an addition are two."""
-    tokens: int | None
-    """Of one image; None without blocks."""
-    memory: int | None
-    """Peak bytes of a forward pass on CUDA above those before it; None on other devices."""
-    precision: ComputePrecision
-    batch: int
-    size: int
-
-    def __str__(self) -> str:
-        memory = "" if self.memory is None else f", {self.memory / 1e6:,.0f} MB"
-        tokens = f", {self.tokens} tokens" if self.tokens else ""
-        return (
-            f"{self.precision}: {self.images_per_second:.1f} images/s, {self.parameters / 1e6:.1f} M"
-            f" parameters, {self.flops / 1e9:.1f} GFLOP{tokens}{memory}"
-        )
+PRECISIONS: tuple[ComputePrecision, ...] = ("fp32", "bf16")
+REPEATS = 3
 
 
 @torch.no_grad()
 def measure(
     backbone: nn.Module, options: Throughput, precision: ComputePrecision, device: torch.device
-) -> ThroughputResult:
-    """Forward a batch of random images `repeats` times, after one pass that is not timed."""
-    backbone.to(device).eval()
-    size, batch = options.size, options.batch
-    images = torch.randn(batch, 3, size, size, device=device)
+) -> Metrics:
+    """Forward a batch of random images `REPEATS` times, after one pass that is not timed.
 
-    def forward() -> None:
+    Returns:
+        `images_per_second`: median of the repeats; `parameters` of the backbone; `flops` of the matrix
+        products and convolutions of one image, where a multiplication and an addition are two; `tokens` of
+        one image, None without blocks; `memory`: on CUDA, peak bytes of a pass above those before it.
+    """
+    backbone.to(device).eval()
+    size, cuda = options.size, device.type == "cuda"
+    images = torch.randn(options.batch, 3, size, size, device=device)
+
+    def forward() -> float:
+        start = time.perf_counter()
         with autocast(precision, device):
             backbone(images)
-        if device.type == "cuda":
+        if cuda:
             torch.cuda.synchronize(device)
+        return time.perf_counter() - start
 
     forward()
-    memory, seconds = None, []
-    if device.type == "cuda":
+    if cuda:
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
-    for _ in range(options.repeats):
-        start = time.perf_counter()
-        forward()
-        seconds.append(time.perf_counter() - start)
-    if device.type == "cuda":
-        memory = torch.cuda.max_memory_allocated(device) - before
+    seconds = statistics.median(forward() for _ in range(REPEATS))
+    memory = torch.cuda.max_memory_allocated(device) - before if cuda else None
+    with FlopCounterMode(display=False) as counter:
+        backbone(images[:1])
     vit: Any = backbone
-    tokens = None
-    if hasattr(backbone, "blocks"):
-        tokens = vit.num_prefix_tokens + (size // vit.patch_embed.patch_size[0]) ** 2
-    parameters = sum(parameter.numel() for parameter in backbone.parameters())
-    speed, flops = batch / statistics.median(seconds), count_flops(backbone, size, device)
-    return ThroughputResult(speed, parameters, flops, tokens, memory, precision, batch, size)
-
-
-@torch.no_grad()
-def count_flops(backbone: nn.Module, size: int, device: torch.device) -> float:
-    """Count matrix products and convolutions of one image; fused attention is unfused so that it counts."""
-    fused = [module for module in backbone.modules() if isinstance(module, Attention) and module.fused_attn]
-    counter = FlopCounterMode(display=False)
-    try:
-        for module in fused:
-            module.fused_attn = False
-        with counter:
-            backbone(torch.zeros(1, 3, size, size, device=device))
-    finally:
-        for module in fused:
-            module.fused_attn = True
-    return float(counter.get_total_flops())
+    has_blocks = hasattr(backbone, "blocks")
+    tokens = vit.num_prefix_tokens + (size // vit.patch_embed.patch_size[0]) ** 2 if has_blocks else None
+    return {
+        "images_per_second": options.batch / seconds,
+        "parameters": sum(parameter.numel() for parameter in backbone.parameters()),
+        "flops": float(counter.get_total_flops()),
+        "tokens": tokens,
+        "memory": memory,
+        "precision": precision,
+        "batch": options.batch,
+        "size": size,
+    }
 
 
 def evaluate(options: Throughput) -> None:
@@ -105,10 +74,14 @@ def evaluate(options: Throughput) -> None:
     results: list[Metrics] = []
     for name in options.models:
         print(name, flush=True)
-        for precision in options.precisions:
-            result = measure(load_model(name).backbone, options, precision, device)
-            print(f"  {result}", flush=True)
-            results.append({"model": name, "metrics": asdict(result)})
+        for precision in PRECISIONS:
+            found = measure(load_model(name).backbone, options, precision, device)
+            results.append({"model": name, "metrics": found})
+            tokens = f", {found['tokens']} tokens" if found["tokens"] else ""
+            memory = "" if found["memory"] is None else f", {found['memory'] / 1e6:,.0f} MB"
+            speed = f"{precision}: {found['images_per_second']:.1f} images/s"
+            cost = f"{found['parameters'] / 1e6:.1f} M parameters, {found['flops'] / 1e9:.1f} GFLOP"
+            print(f"  {speed}, {cost}{tokens}{memory}", flush=True)
         for row in paper.published():
             is_speed = row["table"] == "1" and "images" in row["measure"]
             if is_speed and row["architecture"] == TABLE_1_NETWORKS.get(name):

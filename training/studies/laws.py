@@ -16,6 +16,14 @@ from training.studies.runs import Result
 
 Results = Mapping[str, Result]
 """Results of one seed by variant."""
+CONSTANT = {
+    "method.teacher_momentum": 0.99,
+    "method.teacher_momentum_end": 0.99,
+    "optimizer.min_lr": 0.016 * 32 / 256,
+}
+"""Constant momentum and learning rate: the student stays noisy, the teacher stays an average."""
+TOKENS_OF_TWO_CROPS, TOKENS_OF_SIX_LOCAL_CROPS = 512, 800
+"""Token passes of student and teacher in a step with two crops of 64 tokens, and with six of 16 more."""
 
 
 def base_recipe(epochs: int = 12) -> Recipe:
@@ -42,54 +50,6 @@ def base_recipe(epochs: int = 12) -> Recipe:
     )
 
 
-def change(recipe: Recipe, part: str, **values: Any) -> Recipe:
-    """Return a recipe with other values in its `backbone`, `method`, `crops` or `optimizer`."""
-    return replace(recipe, **{part: replace(getattr(recipe, part), **values)})
-
-
-def collapse_variants(epochs: int) -> dict[str, Recipe]:
-    """Centering and sharpening, each with and without."""
-    both = base_recipe(epochs)
-    no_centering = change(both, "method", teacher_output="none")
-    return {
-        "both": both,
-        "no centering": no_centering,
-        "no sharpening": change(both, "method", sharpen=False),
-        "neither": change(no_centering, "method", sharpen=False),
-    }
-
-
-def teacher_variants(epochs: int) -> dict[str, Recipe]:
-    """Teachers of section 5.2."""
-    momentum = base_recipe(epochs)
-    others = ("previous epoch", "student copy")
-    copies = {name: change(momentum, "method", teacher=name.replace(" ", "-")) for name in others}
-    return {"momentum": momentum, **copies}
-
-
-def lead_variants(epochs: int) -> dict[str, Recipe]:
-    """A constant momentum and learning rate: the student stays noisy, the teacher stays an average."""
-    recipe = change(base_recipe(epochs), "method", teacher_momentum=0.99, teacher_momentum_end=0.99)
-    return {"constant momentum": change(recipe, "optimizer", min_lr=recipe.optimizer.lr * 32 / 256)}
-
-
-def crop_variants(epochs: int) -> dict[str, Recipe]:
-    """Local crops of 16 tokens, against two crops for as many token passes.
-
-    With 64 tokens of a global and 16 of a local crop, a step of student and teacher costs 512 token passes
-    with two crops and 800 with six local crops.
-    """
-    multi = change(change(base_recipe(epochs), "backbone", patch_size=4), "crops", local_crops=6)
-    longer = round(epochs * 800 / 512)
-    return {"multi-crop": multi, "two crops": replace(change(multi, "crops", local_crops=0), epochs=longer)}
-
-
-def loss_variants(epochs: int) -> dict[str, Recipe]:
-    """Cross-entropy and mean squared error."""
-    recipe = base_recipe(epochs)
-    return {"cross-entropy": recipe, "mean squared error": change(recipe, "method", loss="mse")}
-
-
 @dataclass(frozen=True)
 class Law:
     """A conclusion of the paper and the contrast that tests it."""
@@ -102,8 +62,9 @@ class Law:
     """Sentence of a positive contrast, with {effect}."""
     contrast: tuple[str, str]
     """Two points of `values`: the first minus the second is positive if the law holds."""
-    variants: Callable[[int], dict[str, Recipe]] = lambda epochs: {}
-    """Recipes by name for a number of epochs; the first one is the base. `emergence` trains nothing."""
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Changes of the base recipe by name of the variant; the first variant is the base of the comparison.
+    `epochs` is a factor. `emergence` trains nothing."""
     values: Callable[[Results], dict[str, float]] = lambda runs: {
         name: run.knn() for name, run in runs.items()
     }
@@ -115,6 +76,17 @@ class Law:
     epochs: int = 12
     probes: int = 10
 
+    def recipes(self, epochs: int) -> dict[str, Recipe]:
+        """Return the recipe of each variant for a number of epochs."""
+        recipes = {}
+        for name, changes in self.variants.items():
+            recipe = replace(base_recipe(epochs), epochs=round(epochs * changes.get("epochs", 1)))
+            for part, _, setting in (key.partition(".") for key in changes if key != "epochs"):
+                value = {setting: changes[f"{part}.{setting}"]}
+                recipe = replace(recipe, **{part: replace(getattr(recipe, part), **value)})
+            recipes[name] = recipe
+        return recipes
+
 
 _LAWS = (
     Law(
@@ -123,7 +95,12 @@ _LAWS = (
         "Figure 7",
         "Without sharpening the teacher's entropy ends {effect} above that without centering",
         ("no sharpening", "no centering"),
-        collapse_variants,
+        {
+            "both": {},
+            "no centering": {"method.teacher_output": "none"},
+            "no sharpening": {"method.sharpen": False},
+            "neither": {"method.teacher_output": "none", "method.sharpen": False},
+        },
         lambda runs: {name: run.entropy() for name, run in runs.items()},
         unit="ln K",
         quantity="entropy of the teacher / ln K",
@@ -135,7 +112,11 @@ _LAWS = (
         "Table 7 and Figure 6, right",
         "The momentum teacher gains {effect} over the copied one",
         ("momentum", "student copy"),
-        teacher_variants,
+        {
+            "momentum": {},
+            "previous epoch": {"method.teacher": "previous-epoch"},
+            "student copy": {"method.teacher": "student-copy"},
+        },
         paper={"momentum": 72.8, "previous epoch": 66.6, "student copy": 0.1},
     ),
     Law(
@@ -144,7 +125,7 @@ _LAWS = (
         "Figure 6, left",
         "The teacher leads its student by {effect} over the second half of training",
         ("teacher", "student"),
-        lead_variants,
+        {"constant momentum": CONSTANT},
         lambda runs: {name: runs["constant momentum"].second_half(name) for name in ("teacher", "student")},
         probes=30,
     ),
@@ -154,7 +135,13 @@ _LAWS = (
         "Table 8",
         "Local crops gain {effect} over longer training with two crops",
         ("multi-crop", "two crops"),
-        crop_variants,
+        {
+            "multi-crop": {"backbone.patch_size": 4, "crops.local_crops": 6},
+            "two crops": {
+                "backbone.patch_size": 4,
+                "epochs": TOKENS_OF_SIX_LOCAL_CROPS / TOKENS_OF_TWO_CROPS,
+            },
+        },
         paper={"multi-crop": 73.8, "two crops": 72.5},
         epochs=10,
     ),
@@ -164,7 +151,7 @@ _LAWS = (
         "Table 7",
         "Cross-entropy gains {effect} over the mean squared error",
         ("cross-entropy", "mean squared error"),
-        loss_variants,
+        {"cross-entropy": {}, "mean squared error": {"method.loss": "mse"}},
         paper={"cross-entropy": 72.8, "mean squared error": 52.6},
     ),
     Law(
@@ -178,6 +165,7 @@ _LAWS = (
     ),
 )
 LAWS = {law.name: law for law in _LAWS}
+"""Every law by its name on the command line."""
 
 GRIDS = """ViT-S/16, 100 epochs of ImageNet: 250 to 390 V100 hours a run (Table 8). Add to
   python -m training pretrain --data imagenet/train --epochs 100 --output runs/NAME

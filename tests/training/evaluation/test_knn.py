@@ -5,53 +5,13 @@ import math
 import tarfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import Tensor
 
 from dino_model import ranks
 from dino_model.collections import open_images
 from tests.training.evaluation.pictures import evaluate, write_pictures
-from training.evaluation.knn import knn_accuracies, knn_accuracy, neighbors, votes
-
-
-def plain_scores(train: Tensor, labels: Tensor, test: Tensor, k: int, temperature: float) -> np.ndarray:
-    """Compute the vote of section 4.1 pair by pair, in double precision."""
-    votes = np.zeros((len(test), int(labels.max()) + 1))
-    for row, query in enumerate(test.double()):
-        cosines = [float(query @ other / (query.norm() * other.norm())) for other in train.double()]
-        for index in sorted(range(len(train)), key=lambda i: -cosines[i])[:k]:
-            votes[row, labels[index]] += math.exp(cosines[index] / temperature)
-    return votes
-
-
-def draw(seed: int, train: int, test: int, classes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    random = torch.Generator().manual_seed(seed)
-    return (
-        torch.randn(train, 5, generator=random),
-        torch.randint(classes, (train,), generator=random),
-        torch.randn(test, 5, generator=random),
-        torch.randint(classes, (test,), generator=random),
-    )
-
-
-@settings(deadline=None)
-@given(
-    seed=st.integers(0, 999),
-    train=st.integers(1, 30),
-    test=st.integers(1, 9),
-    classes=st.integers(1, 7),
-    data=st.data(),
-)
-def test_votes_equal_the_plain_sum(seed: int, train: int, test: int, classes: int, data: st.DataObject):
-    k = data.draw(st.integers(1, train))
-    temperature = data.draw(st.sampled_from([0.05, 0.07, 1.0]))
-    features, labels, queries, _ = draw(seed, train, test, classes)
-    found = votes(*neighbors(3 * features, labels, queries, k), temperature, int(labels.max()) + 1)
-    np.testing.assert_allclose(found, plain_scores(features, labels, queries, k, temperature), rtol=1e-4)
+from training.evaluation.knn import knn_accuracies, knn_accuracy, votes
 
 
 def test_knn_with_equal_votes_ranks_smaller_class_first():
@@ -86,17 +46,16 @@ def test_per_class_accuracy_weights_classes_equally():
     [
         ({"k": 21}, "k is 21: choose 1 to 20, the number of training images"),
         ({"k": 0}, "k is 0: choose 1 to 20"),
-        ({"temperature": 0.01}, r"temperature is 0\.01: expected at least 0\.012"),
-        ({"temperature": math.nan}, "temperature is nan"),
+        ({"temperature": math.nan}, r"temperature is nan: expected at least 0\.012"),
         ({"labels": torch.zeros(19, dtype=torch.long)}, "with 19 labels"),
         ({"test": torch.ones(5, 4)}, "use one model for both"),
         ({"test": torch.full((5, 5), torch.nan)}, "Features hold NaN or infinity"),
     ],
 )
 def test_knn_with_invalid_input_raises(change: dict[str, object], message: str):
-    arguments = dict(zip(("train", "labels", "test", "truth"), draw(0, 20, 5, 3), strict=True)) | {"k": 5}
+    arguments = {"train": torch.rand(20, 5), "labels": torch.arange(20) % 3, "test": torch.rand(5, 5)}
     with pytest.raises(ValueError, match=message):
-        knn_accuracy(**arguments | change)  # type: ignore[arg-type]
+        knn_accuracy(**arguments | {"truth": torch.arange(5) % 3, "k": 5} | change)  # type: ignore[arg-type]
 
 
 @pytest.fixture

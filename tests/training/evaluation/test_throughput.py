@@ -13,20 +13,20 @@ from training.evaluation.throughput import measure
 
 def test_measure_counts_tokens_parameters_and_flops():
     vit = create_backbone(BackboneConfig("vit_tiny", 16, 64, width=48, depth=2, heads=3))
-    options = Throughput(size=64, batch=2, repeats=1)
+    options = Throughput(size=64, batch=2)
     found = measure(vit, options, "fp32", torch.device("cpu"))
-    assert found.tokens == 17
-    assert found.parameters == sum(p.numel() for p in vit.parameters())
+    assert found["tokens"] == 17
+    assert found["parameters"] == sum(p.numel() for p in vit.parameters())
     tokens, width = 17, 48
     products = 12 * tokens * width**2 + 2 * tokens**2 * width  # of a block: qkv, projection, MLP; q·k, a·v
-    assert found.flops == 2 * (2 * products + 16 * 3 * 16**2 * width)
-    assert found.images_per_second > 0
+    assert found["flops"] == 2 * (2 * products + 16 * 3 * 16**2 * width)
+    assert found["images_per_second"] > 0
 
 
 def test_throughput_command_prints_paper_speed(tmp_path: Path, capsys):
     words = ["--models", "random:vit_small/16", "random:embedded", "--batch", "1", "--size", "32"]
     file = tmp_path / "out.json"
-    evaluate("throughput", *words, "--repeats", "1", "--json", file)
+    evaluate("throughput", *words, "--json", file)
     shown = capsys.readouterr().out
     assert "paper: 1007 images/s, V100, 128 a forward of ViT-S/16, Table 1, section 3.2" in shown
     assert "21.7 M parameters" in shown
