@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,12 +24,11 @@ class ComputeOptions:
     device: str = "auto"
     """auto, cpu, cuda or mps."""
 
-    def chosen_precision(self, *, carries_labels: bool = False) -> ComputePrecision:
+    def chosen_precision(self) -> ComputePrecision:
         """Return the precision to compute in on the device; errors as `choose_precision`."""
         from dino_model.device import choose_device, choose_precision
 
-        wanted: Precision = "fp32" if self.precision == "auto" and carries_labels else self.precision
-        return choose_precision(wanted, choose_device(self.device))
+        return choose_precision(self.precision, choose_device(self.device))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,28 +47,12 @@ class ModelOptions(ComputeOptions):
         return load_model(self.model, checkpoint_key=self.checkpoint_key)
 
     def predictor(
-        self,
-        resize: Resize = "short-side",
-        *,
-        model: LoadedModel | None = None,
-        std: Sequence[float] | None = None,
-        carries_labels: bool = False,
+        self, resize: Resize = "short-side", *, model: LoadedModel | None = None
     ) -> AttentionPredictor:
-        """Create a predictor with these options.
-
-        Args:
-            resize, std: As in `AttentionPredictor`.
-            model: Result of `load`. Default: it is loaded.
-            carries_labels: Labels of one image follow from those of the image before.
-        """
+        """Create a predictor with these options, of `model` if it is loaded already."""
         from dino_model.predictor import AttentionPredictor
 
-        precision = self.chosen_precision(carries_labels=carries_labels)
+        model = model or self.load()
         return AttentionPredictor(
-            model or self.load(),
-            size=self.size,
-            resize=resize,
-            precision=precision,
-            device=self.device,
-            std=std,
+            model, size=self.size, resize=resize, precision=self.precision, device=self.device
         )

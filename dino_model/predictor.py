@@ -49,15 +49,17 @@ class AttentionPredictor:
         precision: `bf16` runs matrix products in bfloat16, `auto` does so where the hardware has it.
         device: `auto` takes the first of cuda, mps and cpu.
         std: Standard deviations instead of the model's own, one per channel on a scale of 0 to 1.
-        max_patches: Larger images are refused.
 
     Attributes:
         heads, blocks, patch_size, prefix_tokens: Of the model; prefix tokens are [CLS] and registers.
         model, precision, device: In use.
+        max_patches: Larger images are refused.
 
     Raises:
         ValueError: A model without attention maps, such as ResNet-50, or an invalid setting.
     """
+
+    max_patches = 16_384
 
     def __init__(
         self,
@@ -68,13 +70,11 @@ class AttentionPredictor:
         precision: Precision = "auto",
         device: str = "auto",
         std: Sequence[float] | None = None,
-        max_patches: int = 16_384,
     ) -> None:
         if resize not in get_args(Resize):
             raise ValueError(f"unknown resize {resize!r}: choose one of {', '.join(get_args(Resize))}")
-        for name, value in {"size": size, "max_patches": max_patches}.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}, expected at least 1")
+        if size < 1:
+            raise ValueError(f"size is {size}, expected at least 1")
         self.device = choose_device(device)
         self.precision: ComputePrecision = choose_precision(precision, self.device)
         self.model = load_model(model) if isinstance(model, str) else model
@@ -87,7 +87,7 @@ class AttentionPredictor:
                 f"{self.model.name} has patches of {self.patch_size} × {patch_width}, expected square ones"
             )
         self.prefix_tokens = self._vit.prefix_tokens
-        self.size, self.resize, self.max_patches = size, resize, max_patches
+        self.size, self.resize = size, resize
         self._channels = self._vit.channels
         self._mean = self._per_channel("mean", self.model.mean)
         self._std = self._per_channel("std", self.model.std if std is None else std)

@@ -201,11 +201,18 @@ def check_point(point: tuple[int, int] | None, image: ImageArray) -> None:
 
 def propagation_predictor(options: ModelOptions, preset: str) -> "AttentionPredictor":
     """Create the predictor that computes features for label propagation by the named preset."""
+    from dino_model.predictor import AttentionPredictor
     from segmentation.propagation import PRESETS, official_std
 
     model = options.load()
-    std = official_std(model, PRESETS[preset])
-    return options.predictor("davis", model=model, std=std, carries_labels=True)
+    return AttentionPredictor(
+        model,
+        size=options.size,
+        resize="davis",
+        precision="fp32" if options.precision == "auto" else options.precision,
+        device=options.device,
+        std=official_std(model, PRESETS[preset]),
+    )
 
 
 def model_settings(predictor: "AttentionPredictor") -> dict[str, Any]:

@@ -200,7 +200,6 @@ def test_set_image_with_nan_output_raises():
     ("settings", "message"),
     [
         ({"size": 0}, "size is 0"),
-        ({"max_patches": 0}, "max_patches is 0"),
         ({"resize": "stretch"}, "unknown resize 'stretch': choose one of short-side, squash, native, davis"),
         ({"precision": "fp8"}, "unknown precision 'fp8'"),
         ({"device": "tpu"}, "device 'tpu' is not available"),
